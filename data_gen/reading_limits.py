@@ -8,7 +8,7 @@ Whatever comes from outside (files that people edit, checkpoints, data, replies 
 - JSON as the standard has it: no NaN, no infinity, no number that becomes one; at most 200 levels;
 - YAML of plain values: keys once, no cycle, and no alias that stands for more than `YAML_VALUES` values.
 
-Limits of time are for servers: `uni_train.http_client` for those that are asked, `uni_train.serving.limits` for those
+Limits of time are for servers: `uni_train.http_client` for those that are asked, `uni_train.serving.protocol` for those
 who ask. An error is `Unreadable`: it names the file and, where it is known, the line.
 """
 

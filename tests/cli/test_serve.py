@@ -8,7 +8,7 @@ from click.testing import CliRunner
 
 from uni_train.cli.main import uni_train
 from uni_train.cli.serve import serve
-from uni_train.serving.limits import Limits
+from uni_train.serving.protocol import Limits
 
 
 @pytest.mark.parametrize(

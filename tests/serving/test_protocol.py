@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 from uni_train.errors import UserError
 from uni_train.models.base import SkillMissing
 from uni_train.models.pictures import data_url, encode_png
-from uni_train.serving.limits import Limits
 from uni_train.serving.protocol import (
     MOST_AT_ONCE,
     BadRequest,
+    Limits,
     Refusal,
     Reply,
     Task,

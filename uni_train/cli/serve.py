@@ -111,7 +111,7 @@ def serve(
     if config.checkpoint != "shipped":
         _check_loads(model)
     try:
-        from uni_train.serving.limits import Limits
+        from uni_train.serving.protocol import Limits
         from uni_train.serving.server import Served, serve_forever
     except ImportError as error:
         raise UserError(f"{error.name} is not installed", "pip install -e '.[serve]'") from error

@@ -7,8 +7,18 @@ from typing import TypeVar
 
 from uni_train.errors import UserError
 from uni_train.models.base import Request, SkillMissing
+from uni_train.models.pictures import check_image
 
 T = TypeVar("T")
+
+
+def check_requests(requests: Sequence[Request]) -> None:
+    """Raises UserError for the first request with an empty prompt, or with an image that is none."""
+    for request in requests:
+        if not request.prompt.strip():
+            raise UserError(f"request {request.id} has an empty prompt", "Say what is asked.")
+        for number, image in enumerate(request.images, start=1):
+            check_image(image, f"request {request.id}, image {number}")
 
 
 class ModelDown(UserError):

@@ -6,6 +6,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from uni_train.errors import UserError
 from uni_train.models.family import Family
 from uni_train.models.recognise import expect_family
 
@@ -28,8 +29,12 @@ class PublishedFamily(Family):
         return import_module(f"{type(self).__module__.rpartition('.')[0]}.checkpoint")
 
     def build(self, config: ModelConfig, seed: int, dtype: torch.dtype | None) -> UnifiedModel:
-        if config.checkpoint is not None:
-            self._expect(Path(config.checkpoint), config.name)
+        if config.checkpoint is None:
+            raise UserError(
+                f"model={config.name} has no random weights to start from",
+                f"Give the folder of a {self.title} checkpoint with model.checkpoint=FOLDER.",
+            )
+        self._expect(Path(config.checkpoint), config.name)
         return self._checkpoint().build(config, dtype)
 
     def skeleton(self, config: ModelConfig, seed: int = 0) -> tuple[UnifiedModel, bool]:

@@ -13,8 +13,7 @@ from uni_train.errors import UserError
 from uni_train.models.base import Example, Request, SkillMissing, UnifiedModel
 from uni_train.models.batches import each_answered
 from uni_train.models.pictures import encode_png
-from uni_train.serving.limits import words_of
-from uni_train.serving.protocol import Refusal, Reply, Task, refusal_of
+from uni_train.serving.protocol import Refusal, Reply, Task, refusal_of, words_of
 
 _WORDS, _PIXELS = 500, 4_000_000  # of a large request
 

@@ -38,10 +38,10 @@ from uni_train.errors import UserError
 from uni_train.http_client import parsed
 from uni_train.models.family import family_of
 from uni_train.models.identity import ModelIdentity, identify
-from uni_train.serving.limits import Limits
 from uni_train.serving.protocol import (
     Asked,
     BadRequest,
+    Limits,
     Refusal,
     Reply,
     Task,

@@ -11,6 +11,7 @@ from functools import cache
 import pytest
 
 from uni_train.config.compose import compose
+from uni_train.config.schema import RunConfig
 from uni_train.data_gen import sprites
 from uni_train.data_gen.maths.expressions import canonical, show, single
 from uni_train.data_gen.objects import NANO, singular_of
@@ -40,6 +41,11 @@ DRAWS = 400
 def rows(kind: str) -> tuple[Example, ...]:
     draw = corpus.sources(noise_draws=3)[kind]
     return tuple(draw(random.Random(seed)) for seed in range(DRAWS))
+
+
+@cache
+def recipe() -> RunConfig:
+    return compose("nano_pretrain")
 
 
 def asked_for(question: str) -> tuple[str, int]:
@@ -76,7 +82,7 @@ def shown_in(image) -> str:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rows_fit_the_model_and_what_it_may_write(kind: str) -> None:
-    model = compose("nano_pretrain").model
+    model = recipe().model
     tokenizer = WordTokenizer(language.vocabulary())
     for row in rows(kind):
         for text in (row.prompt, row.thought, row.answer, *(turn.text for turn in row.turns)):
@@ -163,8 +169,9 @@ def test_thoughts_and_maths_answers_are_right(kind: str) -> None:
 
 def test_meanings_are_right_of_the_levels_asked_for_and_shorten_no_chain() -> None:
     links = Counter()
+    draw = corpus.sources(noise_draws=1, levels=(1, 3, 3))["meanings"]
     for seed in range(100):
-        row = corpus.sources(noise_draws=1, levels=(1, 3, 3))["meanings"](random.Random(seed))
+        row = draw(random.Random(seed))
         *rules, question = language.sentences(row.prompt.replace(" ?", " ."))
         said = re.findall(r"(\S+) means (\S+)", row.answer or "")
         assert [symbol for symbol, _ in said] == question.split()[1:-1]
@@ -264,6 +271,6 @@ def test_what_is_replayed_are_pretraining_rows_in_shares(nano: Nano) -> None:
 
 
 def test_the_recipe_mixes_these_kinds_and_no_other() -> None:
-    config = compose("nano_pretrain")
+    config = recipe()
     assert isinstance(config, PretrainConfig)
     assert {kind for part in config.parts.values() for kind in part.mixture.rows} == set(KINDS)

@@ -237,11 +237,7 @@ def build_on_meta(config: ModelConfig) -> PublishedBagel:
     Raises:
         UserError: there is no such folder, or it holds something else.
     """
-    if config.checkpoint is None:
-        raise UserError(
-            f"model={config.name} has no random weights to start from",
-            "Give the folder of a BAGEL checkpoint with model.checkpoint=FOLDER.",
-        )
+    assert config.checkpoint is not None
     opened = open_folder(Path(config.checkpoint))
     tokenizer = read_tokenizer(opened.path)
     sizes = opened.config(tokenizer.tokens)

@@ -46,7 +46,7 @@ from uni_train.models.bagel.images import ImageTransform
 from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage, VitImage, encode, pack
 from uni_train.models.bagel.positions import patchify, unpatchify
 from uni_train.models.base import Example, OnStep, Request, SkillMissing, SupervisedLoss, UnifiedModel
-from uni_train.models.pictures import check_image
+from uni_train.models.batches import check_requests
 
 _VAE_PIXELS = 2**22  # at once: four images of 1024 x 1024, so that the VAE stays a small part of the memory
 
@@ -488,11 +488,8 @@ class BagelUnified(UnifiedModel):
 
     def _check(self, requests: Sequence[Request]) -> None:
         """Raises UserError for the first request that cannot be meant."""
+        check_requests(requests)
         for request in requests:
-            if not request.prompt.strip():
-                raise UserError(f"request {request.id} has an empty prompt", "Say what is asked.")
-            for number, image in enumerate(request.images, start=1):
-                check_image(image, f"request {request.id}, image {number}")
             if request.size is not None:
                 self.check_size(*request.size, f"request {request.id}")
 

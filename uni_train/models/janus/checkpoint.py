@@ -33,11 +33,7 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None) -> Janus:
     Raises:
         UserError: there is no such folder, it holds something else, or its weights do not fit.
     """
-    if config.checkpoint is None:
-        raise UserError(
-            f"model={config.name} has no random weights to start from",
-            "Give the folder of a Janus checkpoint with model.checkpoint=FOLDER.",
-        )
+    assert config.checkpoint is not None
     folder = Path(config.checkpoint)
     weights = open_weights(folder)
     try:
@@ -58,11 +54,11 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None) -> Janus:
     return Janus(config.name, janus, tokenizer, processor, JanusSampling.of(config))
 
 
-def skeleton(config: ModelConfig) -> Janus:
-    """The model without weights, of the sizes of its folder; where there is none, of the recipe."""
+def skeleton(config: ModelConfig) -> tuple[Janus, bool]:
+    """The model without weights, of the sizes of its folder or else of the recipe. Its tokenizer is a guess."""
     folder = Path(config.checkpoint) if config.checkpoint is not None else None
     janus = on_meta(sizes(folder) if folder is not None and folder.exists() else _sizes_of_recipe(config))
-    return Janus(config.name, janus, Guess(), None, JanusSampling.of(config))
+    return Janus(config.name, janus, Guess(), None, JanusSampling.of(config)), True
 
 
 def on_meta(sizes: Mapping[str, Any]) -> Any:

@@ -6,14 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uni_train.models.family import CONFIG, FAMILIES, Family, Found, Inspection
+from uni_train.models.family import CONFIG, FAMILIES, Found, Inspection
+from uni_train.models.published import PublishedFamily
 
 if TYPE_CHECKING:
-    import torch
-
     from uni_train.config.schema import ModelConfig
-    from uni_train.models.base import UnifiedModel
-    from uni_train.models.weights import Start
 
 _SMALL = 2048  # the width of the 1B
 _PARTS = {
@@ -27,7 +24,7 @@ _PARTS = {
 
 
 @FAMILIES.register("janus")
-class JanusFamily(Family):
+class JanusFamily(PublishedFamily):
     title = "Janus"
     parts = ("decoder", "vision encoder", "image tokens", "VQ model")
 
@@ -46,34 +43,9 @@ class JanusFamily(Family):
         model = "janus_pro_1b" if small else "janus_pro_7b"
         return Found(self.name, path, "Janus, transformers' layout", model=model)
 
-    def build(self, config: ModelConfig, seed: int, dtype: torch.dtype | None) -> UnifiedModel:
-        from uni_train.models.janus import checkpoint
-        from uni_train.models.recognise import expect_family
-
-        if config.checkpoint is not None:
-            expect_family(self.name, Path(config.checkpoint), config.name)
-        return checkpoint.build(config, dtype)
-
     def part_of(self, name: str) -> str:
         """Of "model.vqmodel.decoder...", as stored, or with "janus." before it, as in the model."""
         return _PARTS.get(name.removeprefix("janus.").removeprefix("model.").split(".")[0], "decoder")
-
-    def skeleton(self, config: ModelConfig, seed: int = 0) -> tuple[UnifiedModel, bool]:
-        from uni_train.models.janus.checkpoint import skeleton
-
-        return skeleton(config), True
-
-    def export(
-        self,
-        source: Path,
-        out: Path,
-        start: Start,
-        dtype: torch.dtype | None = None,
-        shard_bytes: int | None = None,
-    ) -> None:
-        from uni_train.models.janus.checkpoint import export
-
-        export(source, out, start, dtype, shard_bytes)
 
     def inspect(self, found: Found, config: Callable[[], ModelConfig]) -> Inspection:
         from uni_train.models.janus.checkpoint import on_meta, open_weights, shapes, sizes

@@ -22,7 +22,7 @@ from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.models.bagel.prompts import THINK_THEN_DRAW
 from uni_train.models.base import Example, OnStep, Request, SkillMissing, UnifiedModel
-from uni_train.models.pictures import check_image
+from uni_train.models.batches import check_requests
 from uni_train.models.writing import Choice, write
 
 SYSTEM = (
@@ -210,12 +210,9 @@ class Janus(UnifiedModel):
 
     def _check(self, requests: Sequence[Request]) -> None:
         """Raises UserError for the first request that cannot be meant."""
+        check_requests(requests)
         for request in requests:
-            if not request.prompt.strip():
-                raise UserError(f"request {request.id} has an empty prompt", "Say what is asked.")
             for noun, text in (("prompt", request.prompt), ("thought", request.thought or "")):
                 marker = next((one for one in (IMAGE, BEGIN, END) if one in text), None)
                 if marker is not None:
                     raise UserError(f"request {request.id}: its {noun} has the marker {marker} in it", "Leave it out.")
-            for number, image in enumerate(request.images, start=1):
-                check_image(image, f"request {request.id}, image {number}")

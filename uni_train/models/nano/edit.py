@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
@@ -126,12 +127,7 @@ def build(config: ModelConfig, seed: int) -> NanoEdit:
         Pixels(),
         tokenizer,
         Speech(INSTRUCTION),
-        Sampling(
-            steps=config.sampling.steps,
-            timestep_shift=config.sampling.timestep_shift,
-            guidance=Guidance(),
-            max_think_tokens=config.sampling.max_think_tokens,
-        ),
+        replace(Sampling.of(config.sampling), guidance=Guidance(), editing=None, temperature=0.0),
         image_size=sizes.image_size,
         noise_levels="uniform",
         vae_transform=ImageTransform(sizes.image_size, token, token),  # images of any size stay as they are

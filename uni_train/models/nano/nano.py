@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -15,7 +16,6 @@ from torch import nn
 
 from uni_train.config.schema import ModelConfig
 from uni_train.data_gen.seeds import derive_seed
-from uni_train.flow.guidance import Guidance
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import BagelConfig, SpecialTokens
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
@@ -59,7 +59,7 @@ class Nano(BagelUnified):
 
 def build(config: ModelConfig, seed: int, words: Sequence[str] | None = None) -> Nano:
     """nano with fresh weights; on the meta device without them. `words`: that it knows; None: its own."""
-    sizes, sampling = config.architecture, config.sampling
+    sizes = config.architecture
     tokenizer = WordTokenizer(words or language.vocabulary())
     bagel = Bagel(
         BagelConfig.from_sizes(
@@ -80,19 +80,7 @@ def build(config: ModelConfig, seed: int, words: Sequence[str] | None = None) ->
         vae,
         tokenizer,
         Speech(language.THINK_SYSTEM, language.VERIFY_PROMPT),
-        Sampling(
-            steps=sampling.steps,
-            timestep_shift=sampling.timestep_shift,
-            guidance=Guidance(
-                text_scale=sampling.cfg_text_scale,
-                img_scale=sampling.cfg_img_scale,
-                interval=sampling.cfg_interval,
-                renorm=sampling.cfg_renorm,
-                renorm_min=sampling.cfg_renorm_min,
-            ),
-            max_think_tokens=sampling.max_think_tokens,
-            temperature=sampling.temperature,
-        ),
+        replace(Sampling.of(config.sampling), editing=None),
         image_size=sizes.image_size,
         noise_levels="uniform",
     )

@@ -205,11 +205,7 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.d
     Raises:
         UserError: there is no such folder, it holds something else, or its weights do not fit.
     """
-    if config.checkpoint is None:
-        raise UserError(
-            f"model={config.name} has no random weights to start from",
-            "Give the folder of a Qwen-Image-Edit checkpoint with model.checkpoint=FOLDER.",
-        )
+    assert config.checkpoint is not None
     opened = open_folder(Path(config.checkpoint))
     with _libraries(config.name):
         return _build(config, opened, dtype, device)

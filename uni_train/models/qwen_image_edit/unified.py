@@ -25,7 +25,7 @@ from uni_train.flow.guidance import true_cfg
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import DynamicShift, Schedule, train_timestep
 from uni_train.models.base import Example, OnStep, Request, SkillMissing, States, SupervisedLoss, UnifiedModel
-from uni_train.models.pictures import check_image
+from uni_train.models.batches import check_requests
 from uni_train.models.qwen_image_edit.condition import EditCondition, padded
 from uni_train.models.qwen_image_edit.examples import (
     Dropout,
@@ -454,9 +454,8 @@ class QwenImageEdit(UnifiedModel):
 
     def _check(self, requests: Sequence[Request], needs_image: bool = True) -> None:
         """Raises UserError for the first request that cannot be meant."""
+        check_requests(requests)
         for request in requests:
-            if not request.prompt.strip():
-                raise UserError(f"request {request.id} has an empty prompt", "Say what is asked.")
             if "<|" in request.prompt and "|>" in request.prompt:
                 raise UserError(
                     f"request {request.id}: its prompt has a marker of the chat in it ({request.prompt[:60]!r})",
@@ -468,8 +467,6 @@ class QwenImageEdit(UnifiedModel):
                     "Add an image (--image FILE), or choose a model that draws from text alone.",
                 )
             self._check_count(len(request.images), f"request {request.id}")
-            for number, image in enumerate(request.images, start=1):
-                check_image(image, f"request {request.id}, image {number}")
             if request.size is not None:
                 self.check_size(*request.size, f"request {request.id}")
 
