@@ -612,7 +612,7 @@ _DRAW: dict[str, Any] = {"prompt": "a red boat"}
 
 def body_cases() -> Iterator[Case]:
     from uni_train.http_client import parsed
-    from uni_train.serving.protocol import BadRequest, chat_asked, drawing_asked
+    from uni_train.serving.protocol import BadRequest, parse_chat, parse_drawing
 
     def ask(read: Callable[[Any], Any], content: bytes) -> Callable[[Path], object]:
         def asked(folder: Path) -> None:
@@ -635,30 +635,30 @@ def body_cases() -> Iterator[Case]:
     )  # fmt: skip
     for name, content in damaged(json.dumps(_CHAT).encode()).items():
         replacing = ("latin-1", "a half pair", "NUL within", "NaN", "-Infinity", "1e999")
-        yield Case("bodies of chat", name, ask(chat_asked, content), fine=name.startswith(replacing))
+        yield Case("bodies of chat", name, ask(parse_chat, content), fine=name.startswith(replacing))
     for value in odd:
         shown = json.dumps(value)
-        yield Case("bodies of chat", f"messages = {shown}", ask(chat_asked, json.dumps({"messages": value}).encode()))
+        yield Case("bodies of chat", f"messages = {shown}", ask(parse_chat, json.dumps({"messages": value}).encode()))
         content = json.dumps({"messages": [{"role": "user", "content": value}]}).encode()
-        yield Case("bodies of chat", f"content = {shown}", ask(chat_asked, content), fine=value == "text")
+        yield Case("bodies of chat", f"content = {shown}", ask(parse_chat, content), fine=value == "text")
         content = json.dumps({"prompt": value}).encode()
-        yield Case("bodies of drawing", f"prompt = {shown}", ask(drawing_asked, content), fine=value == "text")
+        yield Case("bodies of drawing", f"prompt = {shown}", ask(parse_drawing, content), fine=value == "text")
         for key, good in (("seed", (None, 3)), ("n", (None, 3)), ("temperature", (None, 1.5)), ("skill", (None,)),
                           ("max_tokens", (None, 3, 10**30)), ("thinking", (None, True, ""))):  # fmt: skip
             content = json.dumps({**_CHAT, key: value}).encode()
             fine = any(value == one and type(value) is type(one) for one in good)
-            yield Case("bodies of chat", f"{key} = {shown}", ask(chat_asked, content), fine=fine)
+            yield Case("bodies of chat", f"{key} = {shown}", ask(parse_chat, content), fine=fine)
         for key, good in (("size", (None,)), ("thought", (None, "", " ", "text")), ("mask", (None,)),
                           ("response_format", (None,)), ("n", (None, 3))):  # fmt: skip
             content = json.dumps({**_DRAW, key: value}).encode()
             fine = any(value == one and type(value) is type(one) for one in good)
-            yield Case("bodies of drawing", f"{key} = {shown}", ask(drawing_asked, content), fine=fine)
+            yield Case("bodies of drawing", f"{key} = {shown}", ask(parse_drawing, content), fine=fine)
     for number, content in enumerate(parts):
         body = json.dumps({"messages": [{"role": "user", "content": content}]}).encode()
-        yield Case("bodies of chat", f"parts {number}: {json.dumps(content)[:50]}", ask(chat_asked, body))
+        yield Case("bodies of chat", f"parts {number}: {json.dumps(content)[:50]}", ask(parse_chat, body))
     for size in ("0", "x", "1x", "-1x1", "99999x99999", "1e3x1", "100000x1", "4 x 4"):
         yield Case(
-            "bodies of drawing", f"size = {size}", ask(drawing_asked, json.dumps({**_DRAW, "size": size}).encode())
+            "bodies of drawing", f"size = {size}", ask(parse_drawing, json.dumps({**_DRAW, "size": size}).encode())
         )
 
 

@@ -20,12 +20,12 @@ from uni_train.serving.protocol import (
     Refusal,
     Reply,
     Task,
-    chat_asked,
     chat_chunks,
     chat_reply,
-    drawing_asked,
     drawing_reply,
     error_body,
+    parse_chat,
+    parse_drawing,
     refusal_of,
 )
 
@@ -36,11 +36,11 @@ LIMITS = Limits(images=2, megapixels=40e-6, words=80)
 
 
 def chat_tasks(body: Any) -> list[Task]:
-    return chat_asked(body).tasks()
+    return parse_chat(body).tasks()
 
 
 def drawing_tasks(body: Any, images: Sequence[bytes] = ()) -> list[Task]:
-    return drawing_asked(body, images).tasks()
+    return parse_drawing(body, images).tasks()
 
 
 def chat(content: Any = "what is it", **more: Any) -> dict[str, Any]:
@@ -129,8 +129,8 @@ def test_a_drawing_that_cannot_be_meant_is_said(body: Any, message: str) -> None
 )
 def test_what_passes_a_limit_is_said(words: str, images: int, size: str | None, message: str) -> None:
     shown = [{"type": "image_url", "image_url": {"url": data_url(PNG)}}] * images
-    ways: list[tuple[Any, ...]] = [(drawing_asked, {"prompt": words, "size": size}, [PNG] * images)]
-    ways += [(chat_asked, chat([*shown, {"type": "text", "text": words}]))] if size is None else []
+    ways: list[tuple[Any, ...]] = [(parse_drawing, {"prompt": words, "size": size}, [PNG] * images)]
+    ways += [(parse_chat, chat([*shown, {"type": "text", "text": words}]))] if size is None else []
     for parse, *body in ways:
         if message:
             with pytest.raises(BadRequest, match=message):
@@ -138,7 +138,7 @@ def test_what_passes_a_limit_is_said(words: str, images: int, size: str | None, 
         else:
             assert len(parse(*body, limits=LIMITS).images) == images
     with pytest.raises(BadRequest, match="the prompt has 82 words in 2 replies"):
-        chat_asked(chat("word " * 41, n=2), LIMITS)
+        parse_chat(chat("word " * 41, n=2), LIMITS)
 
 
 def test_pixels_are_counted_before_they_are_unpacked() -> None:
@@ -146,9 +146,9 @@ def test_pixels_are_counted_before_they_are_unpacked() -> None:
     head = bytes.fromhex("89504e470d0a1a0a0000000d49484452") + (32_000).to_bytes(4, "big") * 2 + b"\x08\x02\x00\x00\x00"
     bomb = head + zlib.crc32(head[12:]).to_bytes(4, "big") + b"\0\0\0\1IDATx\0\0\0\0"
     with pytest.raises(BadRequest, match="far too many pixels"):
-        drawing_asked({"prompt": "x"}, [bomb])
+        parse_drawing({"prompt": "x"}, [bomb])
     with pytest.raises(BadRequest, match=r"the images have 0\.0 million pixels together; this server takes 4e-05"):
-        drawing_asked({"prompt": "x"}, [encode_png(np.zeros((7, 6, 3), np.uint8))], LIMITS)
+        parse_drawing({"prompt": "x"}, [encode_png(np.zeros((7, 6, 3), np.uint8))], LIMITS)
 
 
 json_values = st.recursive(

@@ -11,7 +11,7 @@ import click
 from uni_train.cli.recipe import TakesRecipe, recipe_options
 
 if TYPE_CHECKING:
-    from uni_train.plan.plan import Plan, Row, Way
+    from uni_train.plan.plan import OneCardChoice, Plan, StrategyRow
 
 GIB = 2**30
 
@@ -69,7 +69,7 @@ def plan(
     chosen, nodes = gpu_named(gpu), nodes or config.strategy.nodes
     with progress.bar("model, update, update with the other activations", STEPS) as bar:
         made = made_for(config, chosen, nodes, gpus, utilisation, bar.advance)
-    ways: tuple[Way, ...] = ()
+    ways: tuple[OneCardChoice, ...] = ()
     if nodes * gpus == 1:
         with progress.bar("ways onto one card", WAYS) as bar:
             ways = one_card(config, bar.advance)
@@ -84,13 +84,13 @@ def plan(
         raise SystemExit(1)
 
 
-def _way(way: Way) -> dict[str, Any]:
+def _way(way: OneCardChoice) -> dict[str, Any]:
     from uni_train.plan.plan import CARDS
 
     return {"keys": way.keys, "peak": way.peak, "host": way.host, "fits": [card for card in CARDS if way.fits(card)]}
 
 
-def _one_card(ways: tuple[Way, ...]) -> list[str]:
+def _one_card(ways: tuple[OneCardChoice, ...]) -> list[str]:
     """What fits onto cards of 24 to 80 GB, and the first way onto each."""
     from uni_train.plan.plan import CARDS
 
@@ -174,7 +174,7 @@ def _summary(made: Plan, price: float | None) -> list[list[str]]:
     return table
 
 
-def _parts(made: Plan, row: Row) -> list[list[str]]:
+def _parts(made: Plan, row: StrategyRow) -> list[list[str]]:
     parts = [[name, _size(size)] for name, size in row.share.parts.items() if size]
     wire = [[f"sent in an update: {name}", _size(size)] for name, size in row.share.wire.items()]
     times = [["time of what is sent, nothing overlapping", _time(row.wire_seconds)]] if wire else []

@@ -29,7 +29,7 @@ class Guess:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ImageRequest:
     """One prompt of a recipe as a model would be asked it, and the size of the answer in latent tokens."""
 
     request: Request
@@ -39,7 +39,7 @@ class Asked:
     grid: tuple[int, int]
 
     @classmethod
-    def of(cls, request: Request, size: tuple[int, int], stride: int, channels: int) -> Asked:
+    def of(cls, request: Request, size: tuple[int, int], stride: int, channels: int) -> ImageRequest:
         """`size`: of the answer, pixels high and wide."""
         h, w = size[0] // stride, size[1] // stride
         return cls(request, h * w, channels, stride, (h, w))
@@ -55,11 +55,11 @@ class Shapes(ABC):
     prompt = "the " * 32
 
     @abstractmethod
-    def asked(self, request: Request) -> Asked:
+    def image_request(self, request: Request) -> ImageRequest:
         """The size of the image that the model draws for a request."""
 
     @abstractmethod
-    def condition(self, asked: Asked, rows: int, device: str) -> Any:
+    def condition(self, image_request: ImageRequest, rows: int, device: str) -> Any:
         """What `model.encode` would return for `rows` such requests, without reading them."""
 
     @abstractmethod

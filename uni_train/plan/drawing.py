@@ -10,7 +10,7 @@ from torch import Tensor
 from uni_train.config.schema import GrpoConfig
 from uni_train.flow.schedule import Schedule
 from uni_train.models.base import UnifiedModel
-from uni_train.models.shapes import Asked, Shapes
+from uni_train.models.shapes import ImageRequest, Shapes
 from uni_train.plan.trace import following, place
 from uni_train.plan.updates import Cast, Traced, updates
 from uni_train.training.flow_grpo.losses import Losses
@@ -21,7 +21,7 @@ from uni_train.training.trained import train_only
 def reinforced(
     model: UnifiedModel,
     shapes: Shapes,
-    one: Asked,
+    one: ImageRequest,
     rows: int,
     config: GrpoConfig,
     trained: str,
@@ -63,7 +63,7 @@ def _picked(under: Any, rows: int) -> Any:
     return under.select([row % len(under) for row in range(rows)])
 
 
-def _stored(one: Asked, pictures: int, config: GrpoConfig) -> list[Tensor]:
+def _stored(one: ImageRequest, pictures: int, config: GrpoConfig) -> list[Tensor]:
     """As in rollout.Rollouts."""
     size = (one.tokens, one.channels)
     final = torch.empty(pictures, *size, device="meta")
@@ -76,7 +76,7 @@ def _stored(one: Asked, pictures: int, config: GrpoConfig) -> list[Tensor]:
     return found
 
 
-def _rows(one: Asked, rows: int, config: GrpoConfig, under: Any) -> MicroBatch:
+def _rows(one: ImageRequest, rows: int, config: GrpoConfig, under: Any) -> MicroBatch:
     """As the trainer cuts them."""
 
     def latents() -> Tensor:

@@ -29,7 +29,7 @@ from uni_train.training.lora import add_adapters
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class StrategyRow:
     """One strategy on these GPUs. `largest`: units a micro-batch that fit (0: none does)."""
 
     choice: Choice
@@ -73,7 +73,7 @@ class Plan:
     updates_per_epoch: int | None
     activation_checkpointing: bool
     activations: dict[str, int]
-    rows: tuple[Row, ...]
+    rows: tuple[StrategyRow, ...]
     chosen: int | None
     assumptions: tuple[str, ...]
     advice: tuple[str, ...]
@@ -82,11 +82,11 @@ class Plan:
     def gpus(self) -> int:
         return self.nodes * self.gpus_a_node
 
-    def seconds(self, row: Row) -> float:
+    def seconds(self, row: StrategyRow) -> float:
         """Of the whole training."""
         return self.updates * (row.step_seconds + self.draw_seconds)
 
-    def gpu_hours(self, row: Row) -> float:
+    def gpu_hours(self, row: StrategyRow) -> float:
         """Of the whole training, all GPUs together."""
         return self.seconds(row) * self.gpus / 3600
 
@@ -255,10 +255,10 @@ def ready(config: RunConfig, gpus: int, most: int | None = None) -> _Ready:
 
 def _row(
     choice: Choice, traced: Traced, work: _Work, gpu: Gpu, gpus: int, gpus_a_node: int, half: bool, compute: float
-) -> Row:
+) -> StrategyRow:
     found = share(choice, traced, gpus, work.micros, half)
     wire, bus = wire_seconds(found, gpu, gpus, gpus_a_node), found.bus / gpu.bus
-    return Row(
+    return StrategyRow(
         choice=choice,
         share=found,
         fits=found.peak <= gpu.usable,
@@ -379,7 +379,7 @@ def _reinforced(
         notes.append("the rows of sft are planned as one more micro-batch of random steps")
     rows = -(-(asked.images * asked.rows_an_image // asked.updates_per_pass) // (gpus * asked.micro_batches(gpus)))
     followed = min(rows, most or rows)
-    one = shapes.asked(_prompt(config, rollouts, shapes, notes))
+    one = shapes.image_request(_prompt(config, rollouts, shapes, notes))
     return _Work(
         "random steps of images",
         rows,
@@ -459,7 +459,7 @@ def _advice(made: Plan, key: str, averages: bool, kind: str, checkpointed: int) 
 
 
 @dataclass(frozen=True, slots=True)
-class Way:
+class OneCardChoice:
     """A way onto one card. `keys`: of the recipe. `peak`: bytes of the card, `host`: of the machine."""
 
     keys: str
@@ -475,7 +475,7 @@ CARDS = (24 * GIB, 40 * GIB, 48 * GIB, 80 * GIB)
 WAYS = 2  # traced by `one_card`
 
 
-def one_card(config: RunConfig, on_step: Callable[[], object] = lambda: None) -> tuple[Way, ...]:
+def one_card(config: RunConfig, on_step: Callable[[], object] = lambda: None) -> tuple[OneCardChoice, ...]:
     """Ways to train a recipe on one card, from what changes least to what needs least, all with activation
     checkpointing and without averages. Empty where the recipe or its model cannot choose (`trained`, a decoder).
 
@@ -484,7 +484,7 @@ def one_card(config: RunConfig, on_step: Callable[[], object] = lambda: None) ->
     """
     if not hasattr(config, "trained") or not {"all", "lora"} <= set(_trained_values(config)):
         return ()
-    found: list[Way] = []
+    found: list[OneCardChoice] = []
     alone = replace(config.strategy, kind="single", offload_optimizer=False, offload_weights=False)
     for trained in ("all", "lora"):
         changed: Any = replace(config, trained=trained, ema=None, strategy=alone)  # type: ignore[call-arg]
@@ -502,12 +502,12 @@ def one_card(config: RunConfig, on_step: Callable[[], object] = lambda: None) ->
             keys = [f"trained={trained}"]
             keys += [f"model.weights={weights}"] if weights else []
             keys += ["optimizer.state=8bit"] if state == "8bit" else []
-            found.append(Way(" ".join(keys), light.peak, light.host))
+            found.append(OneCardChoice(" ".join(keys), light.peak, light.host))
         if trained == "all":
             away = Choice("deepspeed_zero2", offload_optimizer=True)
             kept = share(away, traced, 1, 1, made.cast is not None)
             said = "trained=all strategy=deepspeed_zero2 strategy.offload_optimizer=true"
-            found.append(Way(said, kept.peak, kept.host))
+            found.append(OneCardChoice(said, kept.peak, kept.host))
     return tuple(found)
 
 

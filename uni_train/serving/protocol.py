@@ -111,7 +111,7 @@ class Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class ParsedRequest:
     """A request that keeps to the limits, its images still encoded.
 
     Attributes:
@@ -179,15 +179,15 @@ class _Drawing(_Body):
 B = TypeVar("B", bound=_Body)
 
 
-def chat_asked(body: Any, limits: Limits = _DEFAULT) -> Asked:
+def parse_chat(body: Any, limits: Limits = _DEFAULT) -> ParsedRequest:
     """What /v1/chat/completions is asked: `n` of one conversation, with seeds that follow each other.
 
     A conversation is read as one prompt: its texts in order, a blank line between messages, its images before them.
     """
-    asked = _read(_Chat, body)
+    values = _read(_Chat, body)
     texts: list[str] = []
     images: list[bytes] = []
-    for message in asked.messages:
+    for message in values.messages:
         parts = message.content or []
         if isinstance(parts, str):
             texts.append(parts)
@@ -200,26 +200,26 @@ def chat_asked(body: Any, limits: Limits = _DEFAULT) -> Asked:
     prompt = "\n\n".join(text for text in texts if text)
     if not prompt.strip():
         raise BadRequest("the messages hold no text")
-    most = asked.max_completion_tokens or asked.max_tokens
-    task = Task(asked.skill, Request("chat", prompt), asked.thinking, asked.temperature, most)
-    _check(prompt, asked.n, images, limits)
-    return Asked(task, tuple(images), asked.seeds)
+    most = values.max_completion_tokens or values.max_tokens
+    task = Task(values.skill, Request("chat", prompt), values.thinking, values.temperature, most)
+    _check(prompt, values.n, images, limits)
+    return ParsedRequest(task, tuple(images), values.seeds)
 
 
-def drawing_asked(body: Any, images: Sequence[bytes] = (), limits: Limits = _DEFAULT) -> Asked:
+def parse_drawing(body: Any, images: Sequence[bytes] = (), limits: Limits = _DEFAULT) -> ParsedRequest:
     """What /v1/images/generations is asked, and with `images` (encoded files) /v1/images/edits."""
-    asked = _read(_Drawing, body)
-    if asked.thought is not None and asked.thinking:
+    values = _read(_Drawing, body)
+    if values.thought is not None and values.thinking:
         raise BadRequest("give a thought, or ask for one with thinking, but not both")
     size = None
-    if asked.size != "auto":
-        width, height = map(int, asked.size.split("x"))
+    if values.size != "auto":
+        width, height = map(int, values.size.split("x"))
         size = height, width
         if width * height > limits.pixels:
             raise BadRequest(f"size is more than {limits.megapixels:g} million pixels, which is this server's limit")
-    task = Task("draw", Request("picture", asked.prompt, (), asked.thought, size=size), asked.thinking)
-    _check(f"{asked.prompt} {asked.thought or ''}", asked.n, images, limits)
-    return Asked(task, tuple(images), asked.seeds)
+    task = Task("draw", Request("picture", values.prompt, (), values.thought, size=size), values.thinking)
+    _check(f"{values.prompt} {values.thought or ''}", values.n, images, limits)
+    return ParsedRequest(task, tuple(images), values.seeds)
 
 
 def _read(kind: type[B], body: Any) -> B:

@@ -39,18 +39,18 @@ from uni_train.http_client import parsed
 from uni_train.models.family import family_of
 from uni_train.models.identity import ModelIdentity, identify
 from uni_train.serving.protocol import (
-    Asked,
     BadRequest,
     Limits,
+    ParsedRequest,
     Refusal,
     Reply,
     Task,
-    chat_asked,
     chat_chunks,
     chat_reply,
-    drawing_asked,
     drawing_reply,
     error_body,
+    parse_chat,
+    parse_drawing,
     refusal_of,
 )
 
@@ -146,7 +146,7 @@ class TaskLoop(LitLoop):
         messages = list(self._messages(request_queue))
         if not messages:
             return
-        tasks = [task for *_, asked in messages for task in asked]
+        tasks = [task for *_, requested in messages for task in requested]
         try:
             done: list[Reply | Refusal] = lit_api.predict(tasks)
         except Exception as error:
@@ -154,9 +154,9 @@ class TaskLoop(LitLoop):
             logger.exception("tasks failed")
             done = [Refusal(500, f"internal error ({type(error).__name__})")] * len(tasks)
         start = 0
-        for consumer, uid, _, asked in messages:
-            part = done[start : start + len(asked)]
-            start += len(asked)
+        for consumer, uid, _, requested in messages:
+            part = done[start : start + len(requested)]
+            start += len(requested)
             self.put_response(transport, consumer, uid, part, LitAPIStatus.OK, LoopResponseType.REGULAR)
 
     def _messages(self, queue: Any) -> Iterator[tuple[int, str, float, list[Task]]]:
@@ -204,22 +204,22 @@ class OpenAIPaths(LitSpec):
         return JSONResponse({"object": "list", "data": [one]})
 
     async def chat(self, request: HttpRequest) -> Response:
-        return await self._answer(request, _json_body, chat_asked, self._chat_response)
+        return await self._answer(request, _json_body, parse_chat, self._chat_response)
 
     async def draw(self, request: HttpRequest) -> Response:
         return await self._answer(
-            request, _json_body, lambda body, limits: drawing_asked(body, limits=limits), self._drawing_response
+            request, _json_body, lambda body, limits: parse_drawing(body, limits=limits), self._drawing_response
         )
 
     async def edit(self, request: HttpRequest) -> Response:
-        parse: Callable[[Any, Limits], Asked] = lambda form, limits: drawing_asked(form[0], form[1], limits)  # noqa: E731
+        parse: Callable[[Any, Limits], ParsedRequest] = lambda form, limits: parse_drawing(form[0], form[1], limits)  # noqa: E731
         return await self._answer(request, _form_body, parse, self._drawing_response)
 
     async def _answer(
         self,
         request: HttpRequest,
         read: Callable[[HttpRequest], Awaitable[Any]],
-        parse: Callable[[Any, Limits], Asked],
+        parse: Callable[[Any, Limits], ParsedRequest],
         respond: Callable[[Any, Sequence[Reply]], Response],
     ) -> Response:
         """Read, wait for a turn, ask the model, and answer; what the client can put right is a 4xx with a sentence."""
@@ -231,11 +231,11 @@ class OpenAIPaths(LitSpec):
             async with asyncio.timeout(limits.seconds):
                 body = await read(request)
                 self._check_model(body[0] if isinstance(body, tuple) else body)
-                asked = await asyncio.to_thread(parse, body, limits)
+                requested = await asyncio.to_thread(parse, body, limits)
                 async with self._turns:
                     if await request.is_disconnected():
                         raise ClientDisconnect
-                    done = await self._do(await asyncio.to_thread(asked.tasks))
+                    done = await self._do(await asyncio.to_thread(requested.tasks))
         except HTTPException as error:  # of litserve, which counts the body's bytes
             return _refuse(Refusal(error.status_code, f"{error.detail}; this server takes {limits.body:g} MiB"))
         except UserError as error:
@@ -263,10 +263,10 @@ class OpenAIPaths(LitSpec):
         return list(found)
 
     def _check_model(self, body: Any) -> None:
-        asked = body.get("model") if isinstance(body, Mapping) else None
+        requested = body.get("model") if isinstance(body, Mapping) else None
         name = self.served.identity.name
-        if asked not in (None, name):
-            raise BadRequest(f"there is no model {asked!r} here, but {name}")
+        if requested not in (None, name):
+            raise BadRequest(f"there is no model {requested!r} here, but {name}")
 
     def _chat_response(self, body: Mapping[str, Any], replies: Sequence[Reply]) -> Response:
         name = self.served.identity.name

@@ -197,7 +197,7 @@ def test_the_full_size_is_watched_with_shapes_alone() -> None:
         place(model, "meta", lambda name, dtype: torch.bfloat16)
         request = Request("0", "Draw 3 cups .")
         shapes = BagelShapes(model)
-        contexts = shapes.condition(shapes.asked(request), 1, "meta")
+        contexts = shapes.condition(shapes.image_request(request), 1, "meta")
         watch = _AttentionWatch(model, [[Column(2)] * contexts.full.length], contexts.grids, maps=False)
         with _on_layers(model, watch.before, None), _noise_levels(model, watch.at):
             x = torch.empty(1, 4096, model.bagel.config.latent_dim, device="meta")

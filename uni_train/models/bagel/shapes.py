@@ -12,23 +12,23 @@ from uni_train.models.bagel.generation import Contexts, KVCache, guidance_contex
 from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage, VitImage, encode
 from uni_train.models.bagel.unified import BagelUnified
 from uni_train.models.base import Example, Request
-from uni_train.models.shapes import Asked, Shapes
+from uni_train.models.shapes import ImageRequest, Shapes
 
 
 class BagelShapes(Shapes):
     def __init__(self, model: BagelUnified) -> None:
         self.model = model
 
-    def asked(self, request: Request) -> Asked:
+    def image_request(self, request: Request) -> ImageRequest:
         model = self.model
         size = request.size or (model.image_size, model.image_size)
         if request.size is None and request.images:
             size = model.vae_transform.target_size(*request.images[-1].shape[:2])
-        return Asked.of(request, size, model.stride, model.bagel.config.latent_dim)
+        return ImageRequest.of(request, size, model.stride, model.bagel.config.latent_dim)
 
-    def condition(self, asked: Asked, rows: int, device: str) -> Contexts:
+    def condition(self, image_request: ImageRequest, rows: int, device: str) -> Contexts:
         """Caches as long as the guidance's three contexts."""
-        model, request = self.model, asked.request
+        model, request = self.model, image_request.request
         editing = model.sampling.editing
         images: list[Segment] = []
         for image in request.images:
@@ -45,7 +45,7 @@ class BagelShapes(Shapes):
             self._cache(full, rows, device),
             self._cache(no_text, rows, device) if by_text else None,
             self._cache(no_images, rows, device) if by_text and guidance.img_scale > 1 else None,
-            (asked.grid,) * rows,
+            (image_request.grid,) * rows,
             guidance,
         )
 

@@ -13,7 +13,7 @@ from uni_train.models.qwen_image_edit.condition import EditCondition
 from uni_train.models.qwen_image_edit.examples import copies_of, edits_of
 from uni_train.models.qwen_image_edit.latents import fit_area
 from uni_train.models.qwen_image_edit.unified import QwenImageEdit
-from uni_train.models.shapes import Asked, Shapes
+from uni_train.models.shapes import ImageRequest, Shapes
 
 _CHAT = 20  # tokens of the chat that are left around the words: the system prompt's are dropped
 
@@ -22,18 +22,18 @@ class EditShapes(Shapes):
     def __init__(self, model: QwenImageEdit) -> None:
         self.model = model
 
-    def asked(self, request: Request) -> Asked:
+    def image_request(self, request: Request) -> ImageRequest:
         model = self.model
         seen = request.images[-1].shape[:2] if request.images else (1, 1)
         size = request.size or fit_area(model.sampling.side, *seen)
-        return Asked.of(request, size, model.latents.stride, model.latents.channels)
+        return ImageRequest.of(request, size, model.latents.stride, model.latents.channels)
 
-    def condition(self, asked: Asked, rows: int, device: str) -> EditCondition:
+    def condition(self, image_request: ImageRequest, rows: int, device: str) -> EditCondition:
         model = self.model
         editing = model.editing
         side = editing.latent_size if editing.plus else model.sampling.side
-        grids = [model.latents.grid(fit_area(side, *image.shape[:2])) for image in asked.request.images]
-        words = self.text_tokens(asked.request)
+        grids = [model.latents.grid(fit_area(side, *image.shape[:2])) for image in image_request.request.images]
+        words = self.text_tokens(image_request.request)
         width = int(model.transformer.config.joint_attention_dim)
 
         def text(tokens: int) -> Tensor:
@@ -41,12 +41,12 @@ class EditShapes(Shapes):
 
         shown = sum(h * w for h, w in grids)
         guided = model.sampling.scale > 1
-        unguided = words - model.processor.count(asked.request.prompt) + 1
+        unguided = words - model.processor.count(image_request.request.prompt) + 1
         return EditCondition(
             [text(words) for _ in range(rows)],
             [text(unguided) for _ in range(rows)] if guided else None,
-            [torch.empty(shown, asked.channels, device=device) for _ in range(rows)],
-            [(asked.grid, *grids)] * rows,
+            [torch.empty(shown, image_request.channels, device=device) for _ in range(rows)],
+            [(image_request.grid, *grids)] * rows,
             list(range(rows)),
         )
 
@@ -65,11 +65,13 @@ class EditShapes(Shapes):
         edits = [edit for example in examples for edit in edits_of(example) for _ in range(copies_of(example))]
         first, rows = edits[0], len(edits)
         size = self.model._target_size(first.target)
-        one = self.asked(Request("edit", first.prompt, first.images, size=size))
+        first_request = self.image_request(Request("edit", first.prompt, first.images, size=size))
 
         def loss() -> Tensor:
-            under = self.condition(one, rows, "meta")
-            x, noise = (torch.empty(rows, one.tokens, one.channels, device="meta") for _ in range(2))
+            under = self.condition(first_request, rows, "meta")
+            x, noise = (
+                torch.empty(rows, first_request.tokens, first_request.channels, device="meta") for _ in range(2)
+            )
             velocity = self.model.velocity(x, torch.empty(rows, device="meta"), under)
             return mse_weight * (velocity - noise).square().mean(-1).sum()
 

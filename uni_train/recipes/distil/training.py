@@ -217,7 +217,7 @@ class ByGap(Ramp):
 def blank(config: DistilConfig, model: UnifiedModel, item: Item, image: np.ndarray | None) -> Example:
     """An item as an example with states of the right shape, all zero."""
     shown = () if image is None else (image,)
-    asked = family_of(config.model.family).shapes(model).asked(Request(item.id, item.prompt, shown))
+    asked = family_of(config.model.family).shapes(model).image_request(Request(item.id, item.prompt, shown))
     zeros = np.zeros((config.batch.noise_draws, asked.tokens, asked.channels), np.float32)
     height, width = (side * asked.stride for side in asked.grid)
     return Example(item.prompt, shown, states=States(np.full(len(zeros), 0.5), zeros, zeros, (height, width)))
