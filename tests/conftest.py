@@ -21,10 +21,15 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models are tiny, and a file
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a finished tiny run, with the steps of its trainings; read-only."""
+    from tests.once import once
     from tests.tiny import TINY, finish, keeping_steps
 
-    with keeping_steps():
-        return finish(tmp_path_factory.mktemp("runs"), *TINY)
+    def make(folder: Path) -> str:
+        with keeping_steps():
+            return str(finish(folder, *TINY).relative_to(folder))
+
+    folder, run = once(tmp_path_factory, "finished", make)
+    return folder / run
 
 
 @pytest.fixture

@@ -27,7 +27,6 @@ def test_told_ranks_save_at_the_next_update_and_continue_as_if_nothing_had_been(
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
-        timeout=240,
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # background jobs are born ignoring it
     )
     assert ended.returncode == 0, ended.stderr

@@ -15,6 +15,7 @@ from bench.experiments import knowledge as bench
 from tests.eval.judges.server import Asked, JudgeServer, Refused
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
+from tests.once import once
 from tests.tiny import MODEL, finish, fit
 from uni_train.config.compose import compose
 from uni_train.data_gen.knowledge.injection import subjects
@@ -64,7 +65,13 @@ def scored(run: Path, stages: str = "*") -> list[Scored]:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One character, taught until it passes; read-only."""
-    return finish(tmp_path_factory.mktemp("runs"), *TINY, "checkpoint_every=100", recipe="knowledge")
+    return Path(
+        once(
+            tmp_path_factory,
+            "knowledge",
+            lambda folder: str(finish(folder, *TINY, "checkpoint_every=100", recipe="knowledge")),
+        )[1]
+    )
 
 
 @pytest.mark.slow
