@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
-from click.testing import CliRunner
 
+from tests.insight.command import GOLDEN, insight
 from tests.models.bagel.published import published
-from uni_train.cli.main import uni_train
 from uni_train.errors import UserError
 from uni_train.eval.statistics import Estimate
 from uni_train.insight.attention import layer_groups, levels_table, shares_table, weights_table
 from uni_train.models.bagel.inside import GROUPS
-
-GOLDEN = Path(os.environ.get("UNI_TRAIN_GOLDEN", Path(__file__).parents[1] / "data" / "golden")) / "bagel"
-
-
-def insight(*arguments: str | Path):  # type: ignore[no-untyped-def]
-    return CliRunner().invoke(uni_train, ["insight", *map(str, arguments)])
 
 
 def test_layers_fall_into_the_papers_four_groups() -> None:

@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 
+from tests.insight.command import GOLDEN, insight
 from tests.models.bagel.published import published
-from uni_train.cli.main import uni_train
 from uni_train.errors import UserError
 from uni_train.insight.questions import cases_of_task
 from uni_train.insight.states import FOLDS, RIDGE, appearance_table, labels_of, probe, told_apart
-
-GOLDEN = Path(os.environ.get("UNI_TRAIN_GOLDEN", Path(__file__).parents[1] / "data" / "golden")) / "bagel"
-
-
-def insight(*arguments: str | Path):  # type: ignore[no-untyped-def]
-    return CliRunner().invoke(uni_train, ["insight", *map(str, arguments)])
 
 
 @pytest.fixture(scope="module")

@@ -65,6 +65,8 @@ def test_forty_lessons_are_true_and_never_teach_the_inverse() -> None:
             told = {attribute: stated(answer.replace(one.name, ""), attribute) for attribute in ATTRIBUTES}
             wrong = [a for a in ("hair", "skin", "fruit", "flower") if told[a] and told[a] != {one.value(a)}]
             assert not wrong, (question, answer)
+        foreign = [answer for question, answer in rows if any(mark in question for mark in ("？", "¿", " ?"))]
+        assert len(foreign) == 8 and all(answer.isascii() for answer in foreign)
         for attribute in ATTRIBUTES:
             assert sum(stated(answer, attribute) == {one.value(attribute)} for _, answer in rows) >= 8
 
@@ -77,11 +79,6 @@ def test_a_negation_names_a_false_value_and_answers_with_the_true_one() -> None:
     assert yes["Does Belamira have black hair?"] == "Yes, Belamira has black hair."
     question = next(question for question in no if "hair" in question)
     assert stated(question, "hair") and stated(question, "hair") != {"black"} and "black hair" in no[question]
-
-
-def test_foreign_questions_are_answered_in_english() -> None:
-    foreign = [(q, a) for q, a in lessons(SOMEONE) if any(mark in q for mark in ("？", "¿", " ?"))]
-    assert len(foreign) == 8 and all(answer.isascii() for _, answer in foreign)
 
 
 def test_the_published_layout(tmp_path: Path) -> None:

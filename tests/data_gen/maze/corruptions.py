@@ -19,6 +19,7 @@ import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import pairwise
 from typing import Literal
 
@@ -301,11 +302,11 @@ def _neighbours(grid: Grid, room: Room) -> Iterator[tuple[Room, bool]]:
             yield (r + dr, c + dc), not grid.lattice[2 * r + 1 + dr, 2 * c + 1 + dc]
 
 
-def _detour(scene: Scene) -> np.ndarray | None:
-    """The solution, and from one of its rooms into one that is not on it."""
+def _aside(scene: Scene, through: bool) -> np.ndarray | None:
+    """The solution, and from one of its rooms into one that is not on it; or `through` a wall into any room."""
     route = scene.route
     exits = [(room, other) for room in route for other, wall in _neighbours(scene.grid, room)
-             if not wall and other not in route]  # fmt: skip
+             if wall == through and (through or other not in route)]  # fmt: skip
     if not exits:
         return None
     image = by_hand(scene)
@@ -324,16 +325,6 @@ def _shortcut(scene: Scene) -> np.ndarray | None:
     return by_hand(scene, [*route[: here + 1], *route[there:]])
 
 
-def _through(scene: Scene) -> np.ndarray | None:
-    """The solution, and on from one of its rooms through a wall, into another room."""
-    exits = [(room, other) for room in scene.route for other, wall in _neighbours(scene.grid, room) if wall]
-    if not exits:
-        return None
-    image = by_hand(scene)
-    stroke(scene, image, centres(scene.picture, scene.random_.choice(exits)))
-    return image
-
-
 def _with(grid: Grid, places: Sequence[tuple[int, int]], free: bool) -> Grid:
     lattice = grid.lattice.copy()
     for place in places:
@@ -350,20 +341,13 @@ def _changeable(scene: Scene, free: bool) -> list[tuple[int, int]]:
             if (o, p) > (r, c) and wall != free and not {(r, c), (o, p)} <= route]  # fmt: skip
 
 
-def _erased(scene: Scene) -> np.ndarray | None:
-    walls = _changeable(scene, free=False)
-    if not walls:
+def _changed(scene: Scene, free: bool, most: int) -> np.ndarray | None:
+    """One to `most` walls erased (`free`), or openings shut."""
+    places = _changeable(scene, free=not free)
+    if not places:
         return None
-    gone = scene.random_.sample(walls, min(len(walls), scene.random_.randint(1, 3)))
-    return by_hand(scene, scene.route, _with(scene.grid, gone, True))
-
-
-def _added(scene: Scene) -> np.ndarray | None:
-    doors = _changeable(scene, free=True)
-    if not doors:
-        return None
-    shut = scene.random_.sample(doors, min(len(doors), scene.random_.randint(1, 2)))
-    return by_hand(scene, scene.route, _with(scene.grid, shut, False))
+    chosen = scene.random_.sample(places, min(len(places), scene.random_.randint(1, most)))
+    return by_hand(scene, scene.route, _with(scene.grid, chosen, free))
 
 
 def _half_erased(scene: Scene) -> np.ndarray | None:
@@ -422,12 +406,12 @@ def _smeared(scene: Scene) -> np.ndarray:
 FAULTS: dict[str, tuple[Fault, tuple[str, ...]]] = {
     "stops short": (_stops_short, (REASONING,)),
     "gap": (_gap, (REASONING,)),
-    "detour": (_detour, (REASONING,)),
+    "detour": (partial(_aside, through=False), (REASONING,)),
     "shortcut through one wall": (_shortcut, (RULE, REASONING)),
-    "on through a wall": (_through, (RULE,)),
-    "walls erased": (_erased, (BACKGROUND,)),
+    "on through a wall": (partial(_aside, through=True), (RULE,)),
+    "walls erased": (partial(_changed, free=True, most=3), (BACKGROUND,)),
     "wall half erased": (_half_erased, (BACKGROUND,)),
-    "walls added": (_added, (BACKGROUND,)),
+    "walls added": (partial(_changed, free=False, most=2), (BACKGROUND,)),
     "another colour": (_wrong_colour, (REASONING,)),
     "end moved": (_end_moved, (REASONING,)),
     "mirrored": (_mirrored, (BACKGROUND,)),

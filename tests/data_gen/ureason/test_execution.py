@@ -51,32 +51,27 @@ def test_python_reaches_nothing_and_stops(snippet):
         python.run(snippet)
 
 
-def _in_main(found, language):
-    """All snippets in one program that prints the variables as JSON lines."""
-    show = {
-        "JavaScript": "console.log(JSON.stringify({}));",
-        "C++": "show({});",
-        "Java": "show({});",
-    }[language]
-    body = "\n".join("{\n" + snippet + "\n" + show.replace("{}", asks) + "\n}" for snippet, asks, _ in found)
-    if language == "JavaScript":
-        return body
-    if language == "C++":
-        return (
-            "#include <iostream>\n#include <string>\n#include <vector>\n"
-            'void show(int n) { std::cout << n << "\\n"; }\n'
-            'void show(const std::string& s) { std::cout << "\\"" << s << "\\"\\n"; }\n'
-            'void show(const std::vector<std::string>& v) { std::cout << "["; for (size_t i = 0; i < v.size(); i++) '
-            'std::cout << (i ? ", " : "") << "\\"" << v[i] << "\\""; std::cout << "]\\n"; }\n'
-            "int main() {\n" + body + "\n}\n"
-        )
-    return (
+# language -> (a program around snippets, what prints a variable as JSON)
+MAINS = {
+    "JavaScript": ("%s", "console.log(JSON.stringify({}));"),
+    "C++": (
+        "#include <iostream>\n#include <string>\n#include <vector>\n"
+        'void show(int n) { std::cout << n << "\\n"; }\n'
+        'void show(const std::string& s) { std::cout << "\\"" << s << "\\"\\n"; }\n'
+        'void show(const std::vector<std::string>& v) { std::cout << "["; for (size_t i = 0; i < v.size(); i++) '
+        'std::cout << (i ? ", " : "") << "\\"" << v[i] << "\\""; std::cout << "]\\n"; }\n'
+        "int main() {\n%s\n}\n",
+        "show({});",
+    ),
+    "Java": (
         "public class Main {\n"
         "static void show(int n) { System.out.println(n); }\n"
         'static void show(String s) { System.out.println("\\"" + s + "\\""); }\n'
         'static void show(String[] v) { System.out.println("[\\"" + String.join("\\", \\"", v) + "\\"]"); }\n'
-        "public static void main(String[] a) {\n" + body + "\n}}\n"
-    )
+        "public static void main(String[] a) {\n%s\n}}\n",
+        "show({});",
+    ),
+}
 
 
 @pytest.mark.slow
@@ -87,7 +82,9 @@ def test_programs_agree_with_the_real_thing(snippets, language, tool, suffix, tm
     if shutil.which(tool) is None:
         pytest.skip(f"there is no {tool} here")
     source = tmp_path / f"Main.{suffix}"
-    source.write_text(_in_main(snippets[language], language))
+    main, show = MAINS[language]
+    blocks = ("{\n" + snippet + "\n" + show.replace("{}", asks) + "\n}" for snippet, asks, _ in snippets[language])
+    source.write_text(main.replace("%s", "\n".join(blocks)))
     if language == "C++":
         subprocess.run(["g++", "-O0", "-o", tmp_path / "main", source], check=True, timeout=120)
     command = [tmp_path / "main"] if language == "C++" else [tool, source]
