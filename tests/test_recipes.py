@@ -168,4 +168,10 @@ def test_recipes_of_nano_edit_train_a_large_model_as_one(recipe: str) -> None:
 def test_a_size_that_the_model_cannot_draw_is_refused_by_the_dry_run_too() -> None:
     command = ["fit", "unigrpo_math", "rollout.size=7", "--dry-run"]
     printed = CliRunner().invoke(uni_train, command, catch_exceptions=False)
-    assert printed.exit_code == 1 and "rollout.size=7: nano cannot draw 7 x 7 pixels" in printed.output
+    assert printed.exit_code == 1 and printed.output.startswith("error: rollout.size=7: nano cannot draw 7 x 7 pixels")
+
+
+def test_the_dry_run_counts_the_micro_batches_of_each_rank() -> None:
+    command = ["fit", "flow_grpo_math", "strategy.devices=2", "--dry-run"]
+    printed = CliRunner().invoke(uni_train, command, catch_exceptions=False)
+    assert "1 updates of 768 rows in 2 micro-batches on each of 2 ranks" in printed.output

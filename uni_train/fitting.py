@@ -166,15 +166,10 @@ def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
 
 
 def _print_plan(config: RunConfig) -> None:
+    """The configuration, its stages and its first update. Errors come before any output."""
     import yaml
 
     from uni_train.config.build import to_plain
-
-    print(yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True, width=100), end="")
-    print(f"\n# run folder: {config.out}/{config.recipe}/{config.run_name}\n# stages:")
-    for stage in stage_list(config):
-        print(f"#   {stage.index:02d}-{stage.name:<20} {stage.summary}")
-
     from uni_train.console.progress import ConsoleProgress
     from uni_train.plan.this_machine import expect_memory
     from uni_train.stages.dry_run import describe
@@ -182,7 +177,10 @@ def _print_plan(config: RunConfig) -> None:
 
     expect(config, ConsoleProgress())
     too_large = expect_memory(config, config.strategy.devices * config.strategy.nodes, planned=True)
-    if too_large is not None:
-        print(f"# {too_large}")
-    for line in describe(config):
-        print(f"# {line}")
+    remarks = [*([too_large] if too_large is not None else []), *describe(config)]
+    print(yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True, width=100), end="")
+    print(f"\n# run folder: {config.out}/{config.recipe}/{config.run_name}\n# stages:")
+    for stage in stage_list(config):
+        print(f"#   {stage.index:02d}-{stage.name:<20} {stage.summary}")
+    for remark in remarks:
+        print(f"# {remark}")

@@ -177,21 +177,20 @@ class RunFolder:
         return any(entry.is_file() and entry.name != _CLOCK for entry in stages.rglob("*"))
 
     def _compare(self, file: Path, plain: Mapping[str, Any]) -> None:
-
         try:
             stored = read_yaml(file)
         except ValueError:
             stored = None
         if not isinstance(stored, dict):
             raise UserError(f"{file} is damaged", "Restore it, or start over with --fresh.")
-        before, now = flat(stored), flat(plain)
+        before, now, absent = flat(stored), flat(plain), "(absent)"
         changed = [
             key
             for key in dict.fromkeys([*now, *before])
-            if not _free(key) and before.get(key, _ABSENT) != now.get(key, _ABSENT)
+            if not _free(key) and before.get(key, absent) != now.get(key, absent)
         ]
         if changed:
-            pairs = [(key, before.get(key, _ABSENT), now.get(key, _ABSENT)) for key in changed[:3]]
+            pairs = [(key, before.get(key, absent), now.get(key, absent)) for key in changed[:3]]
             shown = "; ".join(f"{key} was {was}, now {value}" for key, was, value in pairs)
             more = f"; and {len(changed) - 3} more" if len(changed) > 3 else ""
             raise UserError(
@@ -298,14 +297,6 @@ def stage_folders(run: Path) -> list[Path]:
         return int(number) if number.isdigit() else -1, folder.name
 
     return sorted((Path(run) / "stages").glob("*/"), key=place)
-
-
-class _Absent:
-    def __repr__(self) -> str:
-        return "(absent)"
-
-
-_ABSENT = _Absent()
 
 
 def flat(value: Any, key: str = "") -> dict[str, Any]:

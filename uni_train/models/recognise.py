@@ -63,6 +63,8 @@ def recognise(path: Path) -> Found:
         UserError: nothing lies there, or a run without a finished model. UsageError: a mistyped name.
     """
     _expect_path(path)
+    if not path.is_file() and not path.is_dir():
+        raise UserError(f"{path} is neither a file nor a folder", "Give a run's folder or a checkpoint's.")
     if (path / "config.yaml").is_file() and (path / "stages").is_dir():
         return recognise(final_model(path))
     if path.suffix in PICKLES and path.is_file():

@@ -27,7 +27,8 @@ def describe(config: RunConfig) -> list[str]:
     lines = _parameters(config, model, family)
     rollouts = kind.rollouts(config)
     if rollouts is not None:
-        return [*lines, *_epoch(rollouts.config)]
+        ranks = config.strategy.devices * config.strategy.nodes
+        return [*lines, *_epoch(rollouts.config, ranks)]
     if config.model.edits and not kind.trains_editors:
         return [*lines, "one update: unknown, because this model edits, and the recipe's prompts have no image"]
     try:
@@ -63,14 +64,15 @@ def _parameters(config: RunConfig, model: UnifiedModel, family: Family) -> list[
     return [*lines, f"  trained={kind}: {sum_trained:,} parameters, {100 * sum_trained / total:.1f} %"]
 
 
-def _epoch(asked: GrpoConfig) -> list[str]:
+def _epoch(asked: GrpoConfig, ranks: int) -> list[str]:
     """What an epoch of reinforcement draws and trains on."""
     rollout, pictures = asked.rollout, asked.images
     kind = "noise levels" if asked.forward else "random steps"
+    each = f" on each of {ranks} ranks" if ranks > 1 else ""
     more = "" if asked.sft is None else f" and {asked.sft.rows} rows of sft"
     return [
         f"one epoch: {rollout.prompts_per_epoch} prompts x {rollout.group_size} = {pictures} images of "
         f"{rollout.steps} steps, {asked.window_size} {kind} each",
         f"  {asked.updates_per_epoch} updates of {pictures * asked.window_size // asked.updates_per_epoch} rows in "
-        f"{asked.micro_batches()} micro-batches{more}; {asked.updates} updates in all",
+        f"{asked.micro_batches(ranks)} micro-batches{each}{more}; {asked.updates} updates in all",
     ]

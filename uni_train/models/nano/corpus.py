@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 
 import numpy as np
 
@@ -156,6 +156,7 @@ def _ends(item: Item, random_: random.Random) -> list[tuple[str, str]]:
     return [(symbol, chains[symbol][-1]) for symbol in sorted(chains, key=lambda symbol: -len(chains[symbol]))]
 
 
+@cache
 def _known() -> tuple[Sequence[Expression], ...]:
     """Facts: those that a prompt of level 1 can ask for, and every step of a longer expression."""
     asked = [fact for fact in single(NANO.max_single) if fact.value in COUNTS]
