@@ -23,7 +23,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from uni_train.config.build import to_plain
+from uni_train.config.build import adapter, to_plain
 from uni_train.config.schema import RunConfig
 from uni_train.data_gen.reading_limits import read_json, read_yaml
 from uni_train.errors import UserError
@@ -324,14 +324,13 @@ def _read_json(file: Path, remedy: str) -> dict[str, Any]:
 
 
 def _parse_manifest(file: Path, loaded: Mapping[str, Any], remedy: str) -> Manifest:
+    fields = {key: value for key, value in loaded.items() if key != "status"}
     try:
-        if loaded["status"] != "done" or not isinstance(loaded["outputs"], list):
+        if loaded.get("status") != "done":
             raise ValueError
-        outputs = tuple(Output(str(o["path"]), str(o["sha256"]), int(o["bytes"])) for o in loaded["outputs"])
-        return Manifest(
-            str(loaded["stage"]), str(loaded["key"]), float(loaded["seconds"]), outputs, dict(loaded["result"])
-        )
-    except (KeyError, TypeError, ValueError):
+        manifest: Manifest = adapter(Manifest).validate_python(fields)
+        return manifest
+    except ValueError:
         raise UserError(f"{file} is damaged: it lacks what a stage's manifest holds", remedy) from None
 
 

@@ -74,18 +74,8 @@ def uni_train() -> None:
     """
 
 
-uni_train.add_command(data)
-uni_train.add_command(doctor)
-uni_train.add_command(evaluate)
-uni_train.add_command(export)
-uni_train.add_command(generate)
-uni_train.add_command(insight)
-uni_train.add_command(launch)
-uni_train.add_command(models)
-uni_train.add_command(plan)
-uni_train.add_command(view)
-uni_train.add_command(watch)
-uni_train.add_command(serve)
+for command in (data, doctor, evaluate, export, generate, insight, launch, models, plan, serve, view, watch):
+    uni_train.add_command(command)
 
 
 @uni_train.command(cls=TakesRecipe)
