@@ -14,27 +14,20 @@ if TYPE_CHECKING:
     from uni_train.models.base import OnStep
 
 
-def cases_of(
-    benchmark: Benchmark, *, sets: Sequence[str] | None = None, subset: int | None = None, seed: int = 0
-) -> list[Case]:
+def cases_of(benchmark: Benchmark, *, subset: int | None = None, seed: int = 0) -> list[Case]:
     """The cases that are asked, in the benchmark's order.
 
     Args:
-        sets: None: all. subset: about so many cases, drawn from `seed`: each set its share, clusters whole; None: all.
+        subset: about so many cases, drawn from `seed`: each set its share, clusters whole; None: all.
 
     Raises:
-        UserError: two cases share an id, or there are none. UsageError: no such set.
+        UserError: two cases share an id, or there are none.
     """
     cases = list(benchmark.cases())
     twice = [name for name, n in Counter(case.id for case in cases).items() if n > 1]
     if twice:
         shown = ", ".join(map(repr, twice[:3])) + (f" and {len(twice) - 3} more" if len(twice) > 3 else "")
         raise UserError(f"{benchmark.name} has several cases with the id {shown}", "Ids must be unique in its files.")
-    if sets is not None:
-        for name in sets:
-            if name not in benchmark.sets:
-                raise UsageError(f"{benchmark.name} has no set {name}", did_you_mean(name, benchmark.sets, "sets"))
-        cases = [case for case in cases if case.set in sets]
     if not cases:
         raise UserError(f"{benchmark.name} has no cases to ask", "Check its data folder, or ask for other sets.")
     if subset is None:

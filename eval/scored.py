@@ -125,41 +125,23 @@ def without_images(scored: Iterable[Scored]) -> Iterator[Scored]:
         yield _from_row({**_to_row(one), "image": None, "images": None, "earlier": None})
 
 
+_COLUMNS = (
+    "id", "set", "case_prompt", "cluster", "category", "case_facts", "shown", "setting", "k", "seed", "status", "note",
+    "prompt", "thought", "parts", "facts", "verdict", "judged_by", "failure", "replies", "cause", "filter_verdict",
+    "outcome", "value",
+)  # fmt: skip
+"""shown: how many images the case shows. parts: JSON, texts and numbers of images. outcome, value: for those who read
+the file with other tools."""
+_OPTIONAL = ("cluster", "thought", "verdict", "filter_verdict")
+
+
 def _schema() -> pa.Schema:
     import pyarrow as pa
 
-    text, whole = pa.string(), pa.int64()
-    return pa.schema(
-        [
-            pa.field("id", text, nullable=False),
-            pa.field("set", text, nullable=False),
-            pa.field("case_prompt", text, nullable=False),
-            pa.field("cluster", text),
-            pa.field("category", text, nullable=False),
-            pa.field("case_facts", text, nullable=False),
-            pa.field("shown", whole, nullable=False),  # how many images the case shows
-            pa.field("setting", text, nullable=False),
-            pa.field("k", whole, nullable=False),
-            pa.field("seed", whole, nullable=False),
-            pa.field("status", text, nullable=False),
-            pa.field("note", text, nullable=False),
-            pa.field("prompt", text, nullable=False),
-            pa.field("thought", text),
-            pa.field("parts", text, nullable=False),  # JSON: texts, and numbers of images
-            pa.field("facts", text, nullable=False),
-            pa.field("verdict", text),
-            pa.field("judged_by", text, nullable=False),
-            pa.field("failure", text, nullable=False),
-            pa.field("replies", text, nullable=False),
-            pa.field("cause", text, nullable=False),
-            pa.field("filter_verdict", text),
-            pa.field("outcome", text, nullable=False),  # for those who read the file with other tools, as `value`
-            pa.field("value", pa.float64(), nullable=False),
-            pa.field("images", pa.list_(pa.binary())),
-            pa.field("earlier", pa.list_(pa.binary())),  # images before the last one
-            pa.field("image", pa.binary()),
-        ]
-    )
+    kinds = dict.fromkeys(("shown", "k", "seed"), pa.int64()) | {"value": pa.float64()}
+    columns = [pa.field(name, kinds.get(name, pa.string()), nullable=name in _OPTIONAL) for name in _COLUMNS]
+    images = [pa.field("images", pa.list_(pa.binary())), pa.field("earlier", pa.list_(pa.binary()))]
+    return pa.schema([*columns, *images, pa.field("image", pa.binary())])  # earlier: images before the last one
 
 
 def _content_schema() -> pa.Schema:
