@@ -34,6 +34,7 @@ MODEL = (
 )
 WORK = (
     "evaluation.n=2",
+    "evaluation.sets=[math1,math2,math3,mapping1,mapping2,mapping3]",
     "batch.prompts=8",
     "batch.noise_draws=1",
     "checkpoint_every=2",

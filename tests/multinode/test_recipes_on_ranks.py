@@ -171,7 +171,7 @@ def test_what_ends_one_rank_is_said_once(runs: Any) -> None:
     assert shown(reports["stars_curriculum/interrupted"][0]).startswith(
         "error: interrupted: run the same command again"
     )
-    assert "optimizer.lr was 0.0015, now 0.5" in shown(reports["stars_curriculum/two"][1])
+    assert "optimizer.lr was 0.003, now 0.5" in shown(reports["stars_curriculum/two"][1])
     message = shown(reports["flow_grpo_math/broken"][0])
     assert "rank 1" in message and "the reward lit of the image of maths1/train/" in message and "is nan" in message
 

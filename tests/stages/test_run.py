@@ -181,7 +181,7 @@ def test_an_unfinished_stage_is_taken_up_where_it_stopped(copy: Path, finished: 
 
 def test_another_configuration_is_refused_and_changes_nothing(copy: Path, tmp_path: Path) -> None:
     before = state(copy)
-    assert_clear(fit(tmp_path, *TINY, "optimizer.lr=0.5"), str(copy), "optimizer.lr was 0.0015, now 0.5", "--fresh")
+    assert_clear(fit(tmp_path, *TINY, "optimizer.lr=0.5"), str(copy), "optimizer.lr was 0.003, now 0.5", "--fresh")
     assert state(copy) == before
 
 

@@ -69,7 +69,7 @@ def mixture(curriculum, step: int) -> dict[str, float]:
 def test_a_sequential_round_is_its_own_set_and_its_replay() -> None:
     schedule = curriculum(stars(), (2,))
     assert isinstance(schedule, Constant)
-    assert mixture(schedule, 0) == {"mapping3": 0.45, "mapping2": 0.3, "mapping1": 0.15, "pretrain": 0.1}
+    assert mixture(schedule, 0) == {"mapping3": 0.55, "mapping2": 0.2, "mapping1": 0.15, "pretrain": 0.1}
 
 
 def test_mixed_takes_all_levels_evenly_from_the_start() -> None:
