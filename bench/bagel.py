@@ -15,10 +15,7 @@ during the work, beyond what it holds with the model loaded. A square matrix pro
 from __future__ import annotations
 
 import argparse
-import ctypes
-import gc
 import json
-import platform
 import statistics
 import sys
 import time
@@ -35,9 +32,9 @@ from torch.utils.flop_counter import FlopCounterMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.lightning_loop import Moment
 from bench.markdown import row, table
-from bench.nano import SQUARE, Table, processor
+from bench.nano import SQUARE, Table
+from bench.timing import Moment, machine, peak_memory, taken
 from uni_train.config.compose import compose
 from uni_train.models.bagel import generation
 from uni_train.models.bagel.bagel import Bagel
@@ -182,39 +179,8 @@ class Cost:
 def measure(repeats: int, runs: Mapping[str, Callable[[], object]]) -> dict[str, Cost]:
     """Each once for its memory, then in turn so that a slow moment meets all alike."""
     memory = {name: peak_memory(run) for name, run in runs.items()}
-    taken: dict[str, list[Moment]] = {name: [] for name in runs}
-    for _ in range(repeats):
-        for name, run in runs.items():
-            before = Moment.now()
-            run()
-            taken[name].append(Moment.now().since(before))
-    return {
-        name: Cost(
-            statistics.median(one.wall for one in moments),
-            statistics.median(one.cpu for one in moments),
-            memory[name],
-        )
-        for name, moments in taken.items()
-    }
-
-
-def peak_memory(run: Callable[[], object]) -> float | None:
-    """MB that the process holds at most during `run`, beyond those before; None where Linux does not tell."""
-    gc.collect()
-    try:
-        ctypes.CDLL("libc.so.6").malloc_trim(0)
-        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the peak
-    except (OSError, AttributeError):
-        run()
-        return None
-    before = _resident("VmRSS")
-    run()
-    return _resident("VmHWM") - before
-
-
-def _resident(key: str) -> float:
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:")) / 1024
+    medians = {name: Moment.median(moments) for name, moments in taken(repeats - 1, runs).items()}
+    return {name: Cost(one.wall, one.cpu, memory[name]) for name, one in medians.items()}
 
 
 def count_flops(run: Callable[[], object]) -> float:
@@ -530,8 +496,7 @@ def main() -> None:
             if name not in known:
                 parser().error(f"no {what} {name}: choose of {', '.join(known)}")
     prepare_cpu(chosen.threads or "auto")
-    print(f"{platform.machine()}, {processor()}: {torch.get_num_threads()} thread(s); torch {torch.__version__}, "
-          f"Python {platform.python_version()}")  # fmt: skip
+    print(machine())
     began = time.perf_counter()
     made = {"tiny": tiny, "100m": lambda: hundred(getattr(torch, chosen.dtype))}
     subjects = [made[name]() for name in chosen.models.split(",")]

@@ -25,7 +25,7 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.markdown import interval, row, table
-from bench.timing import machine
+from bench.timing import machine, session_memory
 from uni_train.eval.statistics import Estimate
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,19 +42,6 @@ class Cost:
     summary: dict[str, Any]
 
 
-def memory(session: int) -> int:
-    """Bytes of all processes of a session."""
-    total = 0
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if int((folder / "stat").read_text().rpartition(")")[2].split()[3]) == session:
-                lines = (folder / "smaps_rollup").read_text().splitlines()
-                total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
-        except (OSError, IndexError, StopIteration, ValueError):
-            continue  # it has ended
-    return total
-
-
 def run(checkout: Path, recipe: str, overrides: list[str]) -> Cost:
     """`fit` in a checkout. Raises SystemExit with its output where it fails."""
     with tempfile.TemporaryDirectory() as out, tempfile.TemporaryFile("w+") as log:
@@ -65,7 +52,7 @@ def run(checkout: Path, recipe: str, overrides: list[str]) -> Cost:
             command, cwd=checkout, env=environment, stdout=log, stderr=log, start_new_session=True
         )
         while process.poll() is None:
-            peak = max(peak, memory(process.pid))
+            peak = max(peak, session_memory(process.pid))
             time.sleep(PAUSE)
         wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
         if process.returncode:

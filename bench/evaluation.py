@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import platform
 import random
 import resource
 import signal
@@ -25,6 +24,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +38,8 @@ import statsmodels.stats.contingency_tables
 import statsmodels.stats.proportion  # noqa: F401
 import torch
 
+from bench.timing import MB as MIB
+from bench.timing import forked, machine
 from uni_train.config.schema import EvalConfig
 from uni_train.data_gen.registry import task_of
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
@@ -48,7 +50,6 @@ from uni_train.models.base import Request
 from uni_train.models.identity import CACHE, ModelIdentity, content_hash
 
 BATCH = 16
-MIB = 1 << 20
 
 
 def plan(out: Path, n: int, batch: int | None = None) -> EvaluationPlan:
@@ -89,7 +90,7 @@ def scoring(out: Path, n: int, sizes: Sequence[int]) -> list[str]:
     for samples in sizes:
         k = max(1, samples // (18 * n))
         rendered(out, n, k)  # draws, and stores
-        done = _measured(out, n, k)
+        done = forked(partial(_measured, out, n, k))()
         each = done["samples"] / done["cpu"]
         told.append(
             f"score: {done['samples']:.0f} stored samples in {done['cpu']:.1f} s of processor time, {each:.0f} samples "
@@ -99,24 +100,13 @@ def scoring(out: Path, n: int, sizes: Sequence[int]) -> list[str]:
 
 
 def _measured(out: Path, n: int, k: int) -> dict[str, float]:
-    """Score what is stored in a child, which tells its processor time and memory."""
-    reader, writer = os.pipe()
-    child = os.fork()
-    if child == 0:
-        before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        cpu = time.process_time()
-        found = rendered(out, n, k)
-        spent, peak = time.process_time() - cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        assert found.calls["draw"]["made"] == 0
-        said = {"samples": found.results["unisandbox"].n, "cpu": spent, "peak": peak, "more": peak - before}
-        os.write(writer, json.dumps(said).encode())
-        os._exit(0)
-    os.close(writer)
-    with os.fdopen(reader) as stream:
-        told = stream.read()
-    if os.waitpid(child, 0)[1] != 0:
-        raise SystemExit("scoring failed: see its traceback above")
-    return json.loads(told)  # type: ignore[no-any-return]
+    """What scoring of stored samples takes: processor seconds, and memory."""
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    cpu = time.process_time()
+    found = rendered(out, n, k)
+    spent, peak = time.process_time() - cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    assert found.calls["draw"]["made"] == 0
+    return {"samples": found.results["unisandbox"].n, "cpu": spent, "peak": peak, "more": peak - before}
 
 
 @dataclass(frozen=True)
@@ -250,7 +240,7 @@ def main() -> None:
     arguments = parser.parse_args()
     wanted = arguments.only.split(",")
     torch.set_num_threads(1)  # and so that a fork has no threads to miss
-    print(f"{platform.machine()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; torch {torch.__version__}")
+    print(machine())
     with tempfile.TemporaryDirectory() as name:
         out = Path(name)
         if "kills" in wanted:

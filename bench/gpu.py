@@ -41,8 +41,9 @@ import torch
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
-from bench.bagel import SENTENCE, peak_memory
+from bench.bagel import SENTENCE, picture
 from bench.markdown import row, table
+from bench.timing import peak_memory
 from uni_train.config.compose import compose
 from uni_train.config.kinds import Updates
 from uni_train.config.schema import (
@@ -245,10 +246,6 @@ def _speak(model: Any) -> None:
     markers = {"vision_start_token_id": "<|vision_start|>", "vision_end_token_id": "<|vision_end|>"}
     for key, marker in markers.items():
         setattr(model.text_encoder.config, key, model.processor.tokenizer.convert_tokens_to_ids(marker))
-
-
-def picture(seed: int, side: int) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (side, side, 3), np.uint8)
 
 
 def asked(config: ModelConfig, side: int, count: int) -> list[Request]:

@@ -14,7 +14,6 @@ draws, in a process of its own each (on a GPU: the most that is allocated).
 from __future__ import annotations
 
 import argparse
-import gc
 import multiprocessing
 import statistics
 import sys
@@ -29,7 +28,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 import torch
 
 from bench.markdown import row, table
-from bench.memory import LIBC, MB, resident
+from bench.timing import MB, forget_peak, resident
 from uni_train.data_gen.registry import get_task
 from uni_train.models.bagel.inside import draw_with_attention
 from uni_train.models.bagel.unified import BagelUnified
@@ -111,9 +110,7 @@ def _peak(make: Callable[..., tuple[BagelUnified, list[Request]]], arguments: tu
         torch.cuda.reset_peak_memory_stats()
         act()
         return int(torch.cuda.max_memory_allocated())
-    gc.collect()
-    LIBC.malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the peak
+    forget_peak()
     act()
     return resident("VmHWM")
 

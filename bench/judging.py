@@ -24,11 +24,15 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import bench.dev_extra  # noqa: F401
+from bench.markdown import row, table
 
 DELAY, AT_ONCE = 0.2, 50
 
@@ -92,39 +96,17 @@ def serve() -> None:
 
 def benchmark(n: int) -> Any:
     """n pictures of nano's world, each to be judged by one criterion."""
+    from tests.eval.judges.criteria import Criteria
     from uni_train.data_gen.registry import get_task
-    from uni_train.data_gen.task import Verdict
-    from uni_train.eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Sample, Scored, Table
-    from uni_train.eval.judges import image_satisfies
     from uni_train.models.pictures import encode_png
 
-    class Criteria(Benchmark):
-        name, revision, settings, sets = "criteria", "1", ("direct",), ("all",)
-
-        def cases(self) -> Sequence[Case]:
-            return [Case(f"c{i}", "all", "Draw it.", facts={"criterion": f"Criterion {i}."}) for i in range(n)]
-
-        def samples(self) -> list[Sample]:
+    class Pictures(Criteria):
+        def samples(self) -> list[Any]:
             task = get_task("maths", "nano")
             pictures = [encode_png(task.render(item, 0)) for item in task.generate(50, 1, "test", 0)]
-            return [Sample(Ask(c, "direct", 0, 0), parts=(pictures[i % 50],)) for i, c in enumerate(self.cases())]
+            return [replace(one, parts=(pictures[i % 50],)) for i, one in enumerate(super().samples())]
 
-        def respond(self, model: Any, asks: Sequence[Ask], on_step: Any = None) -> list[Sample]:
-            raise NotImplementedError("the samples are given")
-
-        def check(self, sample: Sample) -> Verdict | None:
-            return None
-
-        async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
-            return await image_satisfies(ask, sample.image or b"", sample.ask.case.facts["criterion"])
-
-        def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-            return {}
-
-        def tables(self, scored: Iterable[Scored]) -> list[Table]:
-            return []
-
-    return Criteria()
+    return Pictures(n)
 
 
 def judge_all(n: int, url: str, folder: Path) -> tuple[float, float, str]:
@@ -147,46 +129,40 @@ def own_client(n: int, url: str) -> tuple[float, float]:
     from uni_train.config.schema import JudgeConfig
     from uni_train.eval.judges.client import ask, client_of
     from uni_train.eval.judges.replies import Turn
-    from uni_train.eval.prompts.ureason import verify_image_prompt
 
-    samples = benchmark(n).samples()
-
-    async def main() -> None:
-        judge = JudgeConfig(model=f"{url}#judge", connections=AT_ONCE)
-        limit = asyncio.Semaphore(AT_ONCE)
-        async with client_of(judge) as client:
-
-            async def one(sample: Any) -> None:
-                async with limit:
-                    words = verify_image_prompt(sample.ask.case.facts["criterion"])
-                    await ask(client, judge, [Turn("user", words, (sample.image,))], None)
-
-            await asyncio.gather(*(one(sample) for sample in samples))
-
-    cpu, wall = time.process_time(), time.perf_counter()
-    asyncio.run(main())
-    return time.perf_counter() - wall, time.process_time() - cpu
+    judge = JudgeConfig(model=f"{url}#judge", connections=AT_ONCE)
+    return _asked(
+        n, client_of(judge), lambda client, words, image: ask(client, judge, [Turn("user", words, (image,))], None)
+    )
 
 
 def bare_client(n: int, url: str) -> tuple[float, float]:
-    """Wall and processor seconds of the same requests by the openai client alone."""
+    """The same requests by the openai client alone."""
     from openai import AsyncOpenAI
 
-    from uni_train.eval.prompts.ureason import verify_image_prompt
     from uni_train.models.pictures import data_url
+
+    def send(client: Any, words: str, image: bytes) -> Any:
+        picture = {"type": "image_url", "image_url": {"url": data_url(image), "detail": "auto"}}
+        message: Any = {"role": "user", "content": [picture, {"type": "text", "text": words}]}
+        return client.chat.completions.create(model="judge", messages=[message], max_tokens=1024)
+
+    return _asked(n, AsyncOpenAI(base_url=url, api_key="local"), send)
+
+
+def _asked(n: int, opened: Any, send: Callable[[Any, str, bytes], Any]) -> tuple[float, float]:
+    """Wall and processor seconds of n questions by a client."""
+    from uni_train.eval.prompts.ureason import verify_image_prompt
 
     samples = benchmark(n).samples()
 
     async def main() -> None:
         limit = asyncio.Semaphore(AT_ONCE)
-        async with AsyncOpenAI(base_url=url, api_key="local") as client:
+        async with opened as client:
 
             async def one(sample: Any) -> None:
-                picture = {"type": "image_url", "image_url": {"url": data_url(sample.image), "detail": "auto"}}
-                text = {"type": "text", "text": verify_image_prompt(sample.ask.case.facts["criterion"])}
                 async with limit:
-                    message: Any = {"role": "user", "content": [picture, text]}
-                    await client.chat.completions.create(model="judge", messages=[message], max_tokens=1024)
+                    await send(client, verify_image_prompt(sample.ask.case.facts["criterion"]), sample.image)
 
             await asyncio.gather(*(one(sample) for sample in samples))
 
@@ -241,9 +217,8 @@ def speed(n: int) -> None:
         clients = own_client(few, server.url), bare_client(few, server.url)
     per, share = 1000 / n, few / n
     own, bare = ({"wall": wall / share, "cpu": cpu / share} for wall, cpu in clients)
-    print(f"| {n:,} judgements | wall s | x ideal | processor s | ms each | peak MB |")
-    print("|---|---:|---:|---:|---:|---:|")
-    print(f"| ideal: {AT_ONCE} at once, {DELAY * 1000:.0f} ms | {ideal:.1f} | 1.00 | | | |")
+    print(*table(f"{n:,} judgements", "wall s", "x ideal", "processor s", "ms each", "peak MB"), sep="\n")
+    print(row(f"ideal: {AT_ONCE} at once, {DELAY * 1000:.0f} ms", f"{ideal:.1f}", "1.00", "", "", ""))
     for label, took in (
         (f"judged, {asked:,} questions asked", first),
         (f"again, {asked_again} questions asked", again),
@@ -252,7 +227,7 @@ def speed(n: int) -> None:
     ):
         ratio = f"{took['wall'] / ideal:.2f}" if took is not again else ""
         peak = f"{took['peak_mb']:.0f}" if "peak_mb" in took else ""
-        print(f"| {label} | {took['wall']:.1f} | {ratio} | {took['cpu']:.1f} | {took['cpu'] * per:.2f} | {peak} |")
+        print(row(label, f"{took['wall']:.1f}", ratio, f"{took['cpu']:.1f}", f"{took['cpu'] * per:.2f}", peak))
     cores = len(os.sched_getaffinity(0))
     print(f"\nreplies and logs: {size:.1f} MB; load of the machine after judging: {load:.1f}, cores for this: {cores}")
 

@@ -12,8 +12,8 @@ import copy
 import io
 import itertools
 import statistics
+import sys
 import tempfile
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,6 +22,9 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from torch import Tensor, nn
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+from bench.timing import Moment
 from uni_train.config.kinds import Updates
 from uni_train.config.schema import TrainingConfig
 from uni_train.models.base import Example, SupervisedLoss
@@ -31,21 +34,6 @@ from uni_train.training.steps import Source, StepDataset
 from uni_train.training.supervised import SupervisedModule
 
 SKIPPED = 2  # first updates of a loop, which allocate memory
-
-
-@dataclass(frozen=True, slots=True)
-class Moment:
-    """Wall and CPU seconds; the CPU's are the ones to compare on a machine with other work."""
-
-    wall: float
-    cpu: float
-
-    @classmethod
-    def now(cls) -> Moment:
-        return cls(time.perf_counter(), time.process_time())
-
-    def since(self, before: Moment) -> Moment:
-        return Moment(self.wall - before.wall, self.cpu - before.cpu)
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,17 +63,27 @@ class Clock(Callback):
 
 
 def lightning_steps(
-    model: nn.Module, sources: Mapping[str, Source], schedule: Curriculum, config: TrainingConfig, updates: Updates
+    model: nn.Module,
+    sources: Mapping[str, Source],
+    schedule: Curriculum,
+    config: TrainingConfig,
+    updates: Updates,
+    trained: str = "all",
 ) -> list[Moment]:
     """How long each update takes but the first ones."""
     clock = Clock()
     with tempfile.TemporaryDirectory() as directory, contextlib.redirect_stdout(io.StringIO()):
-        fit_supervised(model, sources, schedule, config, updates, Path(directory), callbacks=[clock])
+        fit_supervised(model, sources, schedule, config, updates, Path(directory), trained=trained, callbacks=[clock])
     return [after.since(before) for before, after in itertools.pairwise(clock.moments[SKIPPED - 1 :])]
 
 
 def bare_steps(
-    model: nn.Module, sources: Mapping[str, Source], schedule: Curriculum, config: TrainingConfig, updates: Updates
+    model: nn.Module,
+    sources: Mapping[str, Source],
+    schedule: Curriculum,
+    config: TrainingConfig,
+    updates: Updates,
+    trained: str = "all",
 ) -> tuple[list[Moment], list[Moment]]:
     """The same updates without Lightning: how long each takes, and how long making its batch takes of that."""
     data = StepDataset(
@@ -97,9 +95,9 @@ def bare_steps(
         seed=config.seed,
         stage="finetune",
     )
-    made = SupervisedModule(model, config, updates).configure_optimizers()
+    made = SupervisedModule(model, config, updates, trained=trained).configure_optimizers()
     optimizer, scheduler = made["optimizer"], made["lr_scheduler"]["scheduler"]  # type: ignore[typeddict-item,index]
-    trained = [parameter for parameter in model.parameters() if parameter.requires_grad]
+    weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
     mixed = config.strategy.precision == "bf16-mixed"
     taken, batches = [], []
     model.train()
@@ -113,7 +111,7 @@ def bare_steps(
             loss = sums.ce_sum / sums.ce_tokens.clamp(min=1) + sums.mse_sum / sums.mse_tokens.clamp(min=1)
         optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(trained, config.optimizer.clip, foreach=True)
+        nn.utils.clip_grad_norm_(weights, config.optimizer.clip, foreach=True)
         optimizer.step()
         scheduler.step()  # type: ignore[union-attr]
         after = Moment.now()
@@ -129,24 +127,25 @@ def compare(
     config: TrainingConfig,
     length: Updates,
     repeats: int,
+    trained: str = "all",
 ) -> LoopCost:
     """Both loops in turn, `repeats` times, each from the weights that `model` has now."""
     bare: list[Moment] = []
     batches: list[Moment] = []
     lightning: list[Moment] = []
     for _ in range(repeats):
-        updates, made = bare_steps(copy.deepcopy(model), sources, schedule, config, length)
+        updates, made = bare_steps(copy.deepcopy(model), sources, schedule, config, length, trained)
         bare += updates
         batches += made
-        lightning += lightning_steps(copy.deepcopy(model), sources, schedule, config, length)
+        lightning += lightning_steps(copy.deepcopy(model), sources, schedule, config, length, trained)
     pairs = list(zip(lightning, bare, strict=True))
     return LoopCost(
         len(pairs),
-        _median(bare),
-        _median(lightning),
+        Moment.median(bare),
+        Moment.median(lightning),
         statistics.median(a.wall / b.wall for a, b in pairs),
         statistics.median(a.cpu / b.cpu for a, b in pairs),
-        _median(batches),
+        Moment.median(batches),
     )
 
 
@@ -163,7 +162,3 @@ class NearlyEmpty(nn.Module):
     def supervised_loss(self, batch: Tensor) -> SupervisedLoss:
         out, tokens = self.layer(batch), torch.tensor(batch.numel())
         return SupervisedLoss(out.square().sum(), tokens, (out - batch).square().sum(), tokens)
-
-
-def _median(moments: Sequence[Moment]) -> Moment:
-    return Moment(statistics.median(m.wall for m in moments), statistics.median(m.cpu for m in moments))

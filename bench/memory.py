@@ -15,13 +15,12 @@ from __future__ import annotations
 
 import argparse
 import ctypes
-import gc
-import multiprocessing
 import sys
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -33,6 +32,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.bagel import SIDES, SPEECH, TINY, Letters, hundred, hundred_config, picture, released_sampling, requests
 from bench.markdown import row, table
+from bench.timing import MB, forget_peak, forked, resident
 from uni_train.config.compose import compose
 from uni_train.config.kinds import Updates
 from uni_train.config.schema import LoraConfig, OptimizerConfig, StrategyConfig, TrainingConfig
@@ -50,7 +50,6 @@ from uni_train.training.curriculum import Constant
 from uni_train.training.fit import fit_supervised
 from uni_train.training.lora import adapted, add_adapters
 
-MB = 2**20
 LIBC = ctypes.CDLL("libc.so.6")
 M_MMAP_THRESHOLD = -3
 
@@ -142,9 +141,8 @@ def prepared(model: BagelUnified, case: Case) -> BagelUnified:
 # --- predicted --------------------------------------------------------------------------------------------------------
 
 
-def predict(case: Case, updates: int) -> int:
+def predict(case: Case) -> int:
     """Bytes at the peak; of the second update or any later one."""
-    del updates
     model = prepared(blank(case), case)
     rows = examples(case)
     micros = [model.examples.blank(rows[start :: case.accumulate], "cpu") for start in range(case.accumulate)]
@@ -162,10 +160,7 @@ def predict(case: Case, updates: int) -> int:
 def measure(case: Case, updates: int) -> int:
     """Bytes at the peak of this process, beyond those before the model was built."""
     fit(Case("nano", 1, precision=case.precision), 2)  # what libraries load and compile once is none of the model's
-    gc.collect()
-    LIBC.malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the peak
-    before = resident("VmRSS")
+    before = forget_peak()
     return fit(case, updates) - before
 
 
@@ -194,31 +189,6 @@ def fit(case: Case, updates: int) -> int:
         return resident("VmHWM")
 
 
-def resident(key: str) -> int:
-    """Bytes, of /proc/self/status."""
-    lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) for line in lines if line.startswith(f"{key}:")) * 1024
-
-
-def started(work: Callable[[Case, int], int], case: Case, updates: int) -> Callable[[], int]:
-    """`work` in a process of its own, a fork of this one: libraries are loaded already. The call waits for it."""
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=lambda: theirs.send(work(case, updates)))
-    process.start()
-    theirs.close()
-
-    def result() -> int:
-        try:
-            return int(ours.recv())
-        except EOFError:
-            raise SystemExit(f"{work.__name__} failed: {case.title}") from None
-        finally:
-            process.join()
-
-    return result
-
-
 def compare(cases: Sequence[Case], updates: int, at_once: int) -> int:
     """Print the table; the number of cases that are more than a tenth off."""
     LIBC.mallopt(M_MMAP_THRESHOLD, 2**16)
@@ -227,7 +197,7 @@ def compare(cases: Sequence[Case], updates: int, at_once: int) -> int:
     off = 0
     for begin in range(0, len(cases), at_once):
         some = cases[begin : begin + at_once]
-        running = [(case, started(predict, case, updates), started(measure, case, updates)) for case in some]
+        running = [(case, forked(partial(predict, case)), forked(partial(measure, case, updates))) for case in some]
         for case, predicting, measuring in running:
             predicted, measured = predicting(), measuring()
             off += abs(predicted / measured - 1) > 0.1

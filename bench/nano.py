@@ -4,7 +4,7 @@
 
 Every figure stands beside a ratio against a baseline that the same process measured in the same minutes, in turn with
 it; times are medians. KEY=VALUE overrides recipes/stars_curriculum.yaml, whose last round gives the training step: its
-batch, its replay, its precision. The images are the renderer's, so that nothing has to be sampled first.
+batch, its replay, its precision, the weights that it trains. The images are the renderer's: nothing is sampled first.
 """
 
 from __future__ import annotations
@@ -13,7 +13,6 @@ import argparse
 import json
 import math
 import os
-import platform
 import statistics
 import subprocess
 import sys
@@ -29,6 +28,7 @@ from torch.utils.flop_counter import FlopCounterMode
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.markdown import row, table
+from bench.timing import interleaved, machine
 from uni_train.config.compose import compose
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.seeds import derive_seed
@@ -37,10 +37,11 @@ from uni_train.models.bagel.packing import PackedBatch
 from uni_train.models.base import Example, Request, UnifiedModel
 from uni_train.models.load import build_model
 from uni_train.recipes.stars.config import StarsConfig
-from uni_train.recipes.stars.finetune import any_of
+from uni_train.recipes.stars.finetune import replayed
 from uni_train.stages.cpu import prepare_cpu
 from uni_train.training.curriculum import Constant
 from uni_train.training.steps import Source, StepDataset
+from uni_train.training.trained import train_only
 
 ROOT = Path(__file__).resolve().parents[1]
 DRAWS = 256  # of each task, to train and to ask with
@@ -48,20 +49,6 @@ DTYPES = (torch.float32, torch.bfloat16)
 SQUARE = 2048
 SIZES = (1, 16, 256)
 Table = Iterator[str]
-
-
-def interleaved(
-    repeats: int, runs: Mapping[str, Callable[[], object]], clock: Callable[[], float] = time.perf_counter
-) -> dict[str, float]:
-    """Median seconds of each, taken in turn so that a slow moment meets all alike; a first round does not count."""
-    seconds: dict[str, list[float]] = {name: [] for name in runs}
-    for repeat in range(repeats + 1):
-        for name, run in runs.items():
-            began = clock()
-            run()
-            if repeat:
-                seconds[name].append(clock() - began)
-    return {name: statistics.median(taken) for name, taken in seconds.items()}
 
 
 def many(times: int, run: Callable[[], object]) -> Callable[[], None]:
@@ -94,10 +81,8 @@ class Workbench:
         model.prepare_training(timestep_shift=config.timestep_shift, text_dropout=config.text_dropout)
         last = config.rounds[-1]
         shares = {last.set_name: 1 - sum(last.replay.values()), **last.replay}
-        sources: dict[str, Source] = {}
-        replay = model.replay_rows(())
-        if "pretrain" in shares and replay is not None:
-            sources["pretrain"] = any_of(replay)
+        train_only(model, config.trained)
+        sources: dict[str, Source] = replayed(config, model, shares)
         items = []
         for one in config.rounds:
             if one.set_name in shares:
@@ -128,11 +113,23 @@ class Workbench:
 # --- (a) products and the step --------------------------------------------------------------------------------------
 
 
+class Untracked:
+    """In place of FlopCounterMode's tracker of modules, which refuses modules whose inputs are frozen."""
+
+    parents = frozenset({"Global"})
+
+    def __enter__(self) -> None: ...
+
+    def __exit__(self, *error: object) -> None: ...
+
+
 def flops(nano: Workbench) -> Table:
     """GEMM peak, products of nano's shapes, and the share of the peak that the training step reaches."""
     batch = nano.batch()
     nano.forward_backward(batch)
-    with FlopCounterMode(display=False) as counter:
+    counter = FlopCounterMode(display=False)
+    counter.mod_tracker = Untracked()  # type: ignore[assignment]
+    with counter:
         nano.forward_backward(batch)
     step_flops = counter.get_total_flops()
     precision = nano.config.strategy.precision
@@ -278,8 +275,8 @@ def probe(nano: Workbench) -> dict[str, float]:
     x, w = torch.randn(und, d), torch.randn(d, hidden)
     q, k = torch.randn(rows * sizes.heads, length, head), torch.randn(rows * sizes.heads, head, length)
     products = {"a product (up)": many(20, lambda: x @ w), "a batched product": many(20, lambda: q @ k)}
-    small = interleaved(9, products, time.process_time)
-    step = interleaved(3, {"forward and backward": lambda: nano.forward_backward(batch)}, time.process_time)
+    small = interleaved(9, products, "cpu")
+    step = interleaved(3, {"forward and backward": lambda: nano.forward_backward(batch)}, "cpu")
     return {name: seconds / 20 for name, seconds in small.items()} | step
 
 
@@ -325,7 +322,7 @@ def loop(nano: Workbench) -> Table:
     optimizer, strategy = replace(config.optimizer, warmup_updates=2), replace(config.strategy, accelerator="cpu")
     config = replace(config, checkpoint_every=10**6, optimizer=optimizer, strategy=strategy)
     updates = Updates(8, rows=config.batch.prompts)
-    own = lightning_loop.compare(nano.model, nano.sources, nano.schedule, config, updates, repeats=3)
+    own = lightning_loop.compare(nano.model, nano.sources, nano.schedule, config, updates, 3, config.trained)
     empty = lightning_loop.compare(
         lightning_loop.NearlyEmpty(),
         {"rows": [Example("")]},
@@ -405,8 +402,7 @@ def main() -> None:
     if chosen.probe:
         print(json.dumps(wait_probe(nano) if chosen.probe == "wait" else probe(nano)))
         return
-    print(f"{platform.machine()}, {processor()}: {torch.get_num_threads()} thread(s); torch {torch.__version__}, "
-          f"Python {platform.python_version()}")  # fmt: skip
+    print(machine())
     began = time.perf_counter()
     for name in sections:
         print(f"\n### {SECTIONS[name]}\n", flush=True)
@@ -421,15 +417,6 @@ def main() -> None:
         for line in made:
             print(line, flush=True)
     print(f"\nmeasured in {time.perf_counter() - began:.0f} s")
-
-
-def processor() -> str:
-    """The CPU's name where the system tells it."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or "unknown CPU"
-    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "unknown CPU")
 
 
 if __name__ == "__main__":

@@ -19,6 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import bench.dev_extra  # noqa: E402, F401
+from bench.markdown import row, table  # noqa: E402
 from tests.multinode.network import NoNetwork, two_networks  # noqa: E402
 from tests.tiny import MODEL  # noqa: E402
 
@@ -63,9 +64,9 @@ def main() -> None:
         found = {kind: sorted(seconds(Path(out) / RECIPE / f"{kind}-{run}") for run in range(wanted)) for kind in kinds}
     middle = {kind: times[len(times) // 2] for kind, times in found.items()}
     print(f"{EPOCHS} epochs of Flow-GRPO on a tiny nano, two processes, seconds of the stage (median of {wanted}):\n")
-    print("| | seconds | all |\n|---|---|---|")
+    print(*table("", "seconds", "all"), sep="\n")
     for kind, times in found.items():
-        print(f"| {kind.replace('-', ' ')} | {middle[kind]:.2f} | {', '.join(f'{one:.2f}' for one in times)} |")
+        print(row(kind.replace("-", " "), f"{middle[kind]:.2f}", ", ".join(f"{one:.2f}" for one in times)))
     print(f"\ntwo nodes take {middle['two-nodes'] / middle['one-node'] - 1:+.1%}")
 
 

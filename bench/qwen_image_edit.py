@@ -15,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import itertools
-import platform
 import statistics
 import sys
 import tempfile
@@ -33,9 +32,11 @@ from torch import Tensor, nn
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.bagel import picture
 from bench.lightning_loop import lightning_steps
 from bench.markdown import row, table
-from bench.nano import Table, interleaved, processor
+from bench.nano import Table
+from bench.timing import interleaved, machine
 from tests.models.qwen_image_edit import tiny
 from uni_train.config.compose import compose
 from uni_train.config.kinds import Updates
@@ -99,10 +100,6 @@ def editor(folder: Path, side: int) -> PublishedEditor:
     return model
 
 
-def picture(seed: int, side: int) -> np.ndarray:
-    return np.random.default_rng(seed).integers(0, 256, (side, side, 3), np.uint8)
-
-
 def brightness(prompts: Sequence[str], completions: Sequence[np.ndarray], **columns: object) -> list[float]:
     return [float(image.mean()) for image in completions]
 
@@ -153,7 +150,7 @@ def group(folder: Path, rounds: int) -> Table:
 
         with mock.patch.multiple(plus, VAE_IMAGE_SIZE=side**2, CONDITION_IMAGE_SIZE=side**2):  # not a megapixel
             runs = {"ours": ours, "at_once": at_once, "theirs": theirs}
-            taken = interleaved(rounds, runs, clock=time.process_time)
+            taken = interleaved(rounds, runs, clock="cpu")
         yield row(
             f"{side} x {side} pixels",
             *(f"{taken[name]:.2f}" for name in runs),
@@ -335,8 +332,7 @@ def main() -> None:
     if unknown:
         parser().error(f"no section {unknown[0]}: choose of {', '.join(SECTIONS)}")
     prepare_cpu(chosen.threads or "auto")
-    print(f"{platform.machine()}, {processor()}: {torch.get_num_threads()} thread(s); torch {torch.__version__}, "
-          f"Python {platform.python_version()}")  # fmt: skip
+    print(machine())
     with tempfile.TemporaryDirectory() as directory:
         folder = tiny.published(Path(directory) / "tiny", zero_cond_t=True)
         for name in sections:

@@ -10,12 +10,10 @@ before. Images are noise, the largest that PNG can be. Beside it is what a list 
 from __future__ import annotations
 
 import argparse
-import gc
-import multiprocessing
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -23,7 +21,7 @@ import numpy as np
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.markdown import row, table
-from bench.memory import LIBC, MB, resident
+from bench.timing import MB, forget_peak, forked, resident
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmark import Ask, Sample, Scored
@@ -31,7 +29,8 @@ from uni_train.eval.sampler import item_case
 from uni_train.eval.scored import TO_TRAIN_ON, read_folder, shard_path, write_scored
 from uni_train.models.base import Example
 from uni_train.models.pictures import decode_png, encode_png
-from uni_train.recipes.stars.finetune import images_of, kept_samples
+from uni_train.recipes.stars.finetune import kept_samples
+from uni_train.training.data.items import images_of
 from uni_train.training.data.rows import KEPT_BYTES
 from uni_train.training.steps import Source, StepDataset
 
@@ -55,10 +54,7 @@ def write(folder: Path, n: int, side: int) -> None:
 
 def train(folder: Path, n: int, draws: int, decoded: bool) -> tuple[int, float]:
     """Bytes at the peak beyond those before, and seconds an example."""
-    gc.collect()
-    LIBC.malloc_trim(0)
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the peak
-    before = resident("VmRSS")
+    before = forget_peak()
     source: Source = images_of(kept_samples(folder, range(n)), 1)
     if decoded:
         stored = [one.sample for one in read_folder(folder)]
@@ -79,18 +75,6 @@ def train(folder: Path, n: int, draws: int, decoded: bool) -> tuple[int, float]:
     return resident("VmHWM") - before, (time.perf_counter() - began) / draws
 
 
-def apart(work: Callable[[], tuple[int, float]]) -> tuple[int, float]:
-    """What `work` returns in a process of its own."""
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe(duplex=False)
-    process = context.Process(target=lambda: theirs.send(work()))
-    process.start()
-    theirs.close()
-    found: tuple[int, float] = ours.recv()
-    process.join()
-    return found
-
-
 def compare(lazy: Sequence[int], decoded: Sequence[int], draws: int, side: int) -> None:
     """Print the table."""
     import pyarrow.parquet  # noqa: F401  # before the forks
@@ -103,8 +87,8 @@ def compare(lazy: Sequence[int], decoded: Sequence[int], draws: int, side: int) 
             place = Path(folder)
             write(place, n, side)
             size = sum(file.stat().st_size for file in place.iterdir())
-            peak, each = apart(lambda n=n, at=place: train(at, n, draws, False)) if n in lazy else (None, 0.0)
-            all_ = apart(lambda n=n, at=place: train(at, n, ROWS, True))[0] if n in decoded else None
+            peak, each = forked(lambda n=n, at=place: train(at, n, draws, False))() if n in lazy else (None, 0.0)
+            all_ = forked(lambda n=n, at=place: train(at, n, ROWS, True))()[0] if n in decoded else None
             cells = [f"{size / MB:.0f}", *((f"{peak / MB:.0f}", f"{1e3 * each:.0f}") if peak else ("", ""))]
             print(row(f"{n}", *cells, "" if all_ is None else f"{all_ / MB:.0f}"), flush=True)
     print(f"\nOf what is read when needed, at most {KEPT_BYTES / MB:.0f} MB are rows that were read last.")

@@ -39,6 +39,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import bench.dev_extra  # noqa: E402, F401
+from bench.timing import session_memory  # noqa: E402
 
 # isort: split
 import httpx  # noqa: E402
@@ -148,19 +149,6 @@ async def attack(number: int, port: int, done: asyncio.Event, count: Counter[str
         await asyncio.sleep(0.05)
 
 
-def memory(session: int) -> int:
-    """Bytes of all processes of a session."""
-    total = 0
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        try:
-            rest = status.read_text().rpartition(")")[2].split()
-            if int(rest[3]) == session:
-                total += int(rest[21]) * os.sysconf("SC_PAGE_SIZE")
-        except (OSError, IndexError, ValueError):
-            continue
-    return total
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--connections", type=int, default=200)
@@ -186,11 +174,11 @@ def _measure(asked: argparse.Namespace, port: int, log: Path) -> int:
             if server.poll() is not None:
                 raise SystemExit(f"bench/serve_hostile.py: the server did not start: {log.read_text()}")
             time.sleep(0.2)
-        idle, peaks, over = memory(server.pid), [0], threading.Event()
+        idle, peaks, over = session_memory(server.pid), [0], threading.Event()
 
         def watch() -> None:
             while not over.wait(0.5):
-                peaks.append(memory(server.pid))
+                peaks.append(session_memory(server.pid))
 
         threading.Thread(target=watch, daemon=True).start()
         shown(*[8000] * 40), shown(*[1] * 5000)  # made once

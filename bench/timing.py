@@ -79,6 +79,19 @@ def peak_memory(run: Callable[[], object]) -> float | None:
     return (resident("VmHWM") - before) / MB
 
 
+def session_memory(session: int) -> int:
+    """Bytes of all processes of a session, each shared page counted in parts (PSS)."""
+    total = 0
+    for folder in Path("/proc").glob("[0-9]*"):
+        try:
+            if int((folder / "stat").read_text().rpartition(")")[2].split()[3]) == session:
+                lines = (folder / "smaps_rollup").read_text().splitlines()
+                total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
+        except (OSError, IndexError, StopIteration, ValueError):
+            continue  # it has ended
+    return total
+
+
 def forked(work: Callable[[], Any]) -> Callable[[], Any]:
     """`work` in a fork of this process, started now; the call waits for its result. Raises SystemExit: it failed."""
     context = multiprocessing.get_context("fork")

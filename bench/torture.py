@@ -37,7 +37,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -46,6 +46,8 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import bench.dev_extra  # noqa: E402, F401
+from bench.markdown import row, table  # noqa: E402
+from bench.timing import forked  # noqa: E402
 
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("WANDB_MODE", "offline")
@@ -276,28 +278,6 @@ class Going:
         return Ended("hang" if self._hang else status, said, writes, seconds)
 
 
-def forked(compute: Callable[[], Any]) -> Any:
-    """What `compute` returns (JSON-able), computed in a fork: no thread of a library is started here before forks."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child == 0:
-        os.close(reading)
-        code = 1
-        try:
-            with os.fdopen(writing, "w") as pipe:
-                json.dump(compute(), pipe)
-            code = 0
-        except BaseException:
-            sys.excepthook(*sys.exc_info())
-        os._exit(code)
-    os.close(writing)
-    with os.fdopen(reading) as pipe:
-        text = pipe.read()
-    if os.waitpid(child, 0)[1]:
-        raise SystemExit("bench/torture.py: a computation of its own has failed, see above")
-    return json.loads(text)
-
-
 # --- what a run leaves -----------------------------------------------------------------------------------------------
 
 _NOTES = ("run.json", "report.html", "insight.html", "config.yaml", "asked.json", "record.json")
@@ -341,8 +321,8 @@ def content(path: Path, out: Path, exact: bool) -> Any:
         case ".jsonl":
             return [_without_times(json.loads(line)) for line in path.read_text(encoding="utf-8").splitlines() if line]
         case ".parquet":
-            rows = pyarrow.parquet.read_table(path, use_threads=False).to_pylist()
-            return rows if exact else [{name: _looser(value) for name, value in row.items()} for row in rows]
+            found = pyarrow.parquet.read_table(path, use_threads=False).to_pylist()
+            return found if exact else [{name: _looser(value) for name, value in one.items()} for one in found]
         case ".safetensors" if not exact:
             from safetensors.numpy import load_file
 
@@ -418,9 +398,9 @@ def _samples(out: Path) -> Counter[str]:
     """How often each sample is there, by its stage and what it is."""
     found: Counter[str] = Counter()
     for path in out.rglob("[!.]*.parquet"):
-        table = pyarrow.parquet.read_table(path, use_threads=False)
-        names = [name for name in ("id", "case", "setting", "k", "seed", "key") if name in table.column_names]
-        found.update(f"{path.parent.relative_to(out)} {row}" for row in table.select(names).to_pylist())
+        stored = pyarrow.parquet.read_table(path, use_threads=False)
+        names = [name for name in ("id", "case", "setting", "k", "seed", "key") if name in stored.column_names]
+        found.update(f"{path.parent.relative_to(out)} {sample}" for sample in stored.select(names).to_pylist())
     return found
 
 
@@ -519,7 +499,7 @@ class Torture:
             save_model(build_model(config.model), run / "stages" / "00-made" / "model")
             (run / "config.yaml").write_text(yaml.safe_dump(to_plain(config)), encoding="utf-8")
 
-        forked(save)
+        forked(save)()
 
     def subject(self, subject: Subject, kills: int) -> Tally:
         """Runs of one subject until so many starts were killed; each is finished and compared."""
@@ -570,7 +550,7 @@ class Torture:
             tally.bad_ends.append(f"the last start: {last.status}: {last.said[-400:]}")
             return
         tally.again += self._written_again(place.path, shards)
-        found = forked(lambda: compare(place.path, expected, one_rank))
+        found = forked(lambda: compare(place.path, expected, one_rank))()
         tally.files += found["files"]
         tally.samples += found["samples"]
         tally.lost += found["lost"]
@@ -644,22 +624,20 @@ def _one_message(said: str) -> bool:
 _COLUMNS = ("kill -9", "full", "read-only", "two", "clock", "dates", "2 ranks", "4 ranks")
 
 
-def table(found: dict[str, Tally]) -> Iterator[str]:
+def rows(found: dict[str, Tally]) -> Iterator[str]:
     """A row a subject, in markdown."""
-    yield (
-        "| subject | " + " | ".join(_COLUMNS) + " | runs | files compared | differing | samples | lost | repeated "
-        "| asked again | bad ends |"
-    )
-    yield "|---|" + "--:|" * (len(_COLUMNS) + 8)
+    sums = ("runs", "files", "differing", "samples", "lost", "repeated", "again", "bad_ends")
+    heads = ("runs", "files compared", "differing", "samples", "lost", "repeated", "asked again", "bad ends")
+    yield from table("subject", *_COLUMNS, *heads)
     total = Tally()
     for tally in found.values():
         total.done += tally.done
-        for name in ("runs", "files", "samples", "lost", "repeated", "again", "differing", "bad_ends"):
+        for name in sums:
             setattr(total, name, getattr(total, name) + getattr(tally, name))
     for name, one in (*found.items(), ("**all**", total)):
-        done = " | ".join(str(one.done[column]) for column in _COLUMNS)
-        ends = f"{len(one.differing)} | {one.samples} | {one.lost} | {one.repeated} | {one.again} | {len(one.bad_ends)}"
-        yield f"| {name} | {done} | {one.runs} | {one.files} | {ends} |"
+        values = (getattr(one, part) for part in sums)
+        counts = (len(value) if isinstance(value, list) else value for value in values)
+        yield row(name, *(one.done[column] for column in _COLUMNS), *counts)
 
 
 def torture(
@@ -713,7 +691,7 @@ def main(arguments: list[str] | None = None) -> int:
     finally:
         if not asked.keep:
             shutil.rmtree(work, ignore_errors=True)
-    print("\n".join(table(found)))
+    print("\n".join(rows(found)))
     if not mounts:
         print("\nNo disks of its own: a full disk was a limit on the size of files.")
     for name, tally in found.items():
