@@ -77,7 +77,8 @@ class Renderer:
 
 def rendered(out: Path, n: int, k: int) -> Evaluation:
     """The plan's 18 n samples, each drawn `k` times, by the renderer."""
-    asked = replace(plan(out, n), name=f"rendered-{n}-{k}", k=k)
+    planned = plan(out, n)
+    asked = replace(planned, config=replace(planned.config, name=f"rendered-{n}-{k}", k=k))
     (benchmark,) = asked.benchmarks
     identity = ModelIdentity("renderer", "bench", "renderer")
     store = CallStore(asked.store_folder)
