@@ -1,6 +1,7 @@
 """Judging by a model what no program can check: which model, what it is asked, how its words are read, what is kept.
 
 questions    the pieces that benchmarks ask with: caption then compare, yes or no, JSON
+wording      what a way of asking adds to a prompt and reads of a reply
 ways         how often and how: binary, chain of thought, majority, confidence, tournament
 asking       stored replies first, then the model; re-asking, limits
 client       a question over HTTP, its reply, what a failure means

@@ -15,7 +15,7 @@ from uni_train.config.schema import JudgeConfig
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Unparseable
 from uni_train.eval.judges.replies import Reply, ReplyStore, Turn, reply_key
-from uni_train.eval.judges.ways import reader, schema_of, worded
+from uni_train.eval.judges.wording import reader, schema_of, worded
 
 if TYPE_CHECKING:
     import anyio
@@ -62,6 +62,7 @@ class Session:
         spent: on the samples of this session. elsewhere: on others that the limits count too.
         stopped: why no more is asked, "" while all is well.
         fatal: what a person must put right (a wrong key); whoever runs the session raises it.
+        refused: keys of the request that the server refused, so that used replies were made without them.
     """
 
     def __init__(self, config: JudgeConfig, store: ReplyStore, elsewhere: Spent) -> None:
@@ -77,6 +78,7 @@ class Session:
         self._settled: anyio.Event | None = None
         self._largest_input = 0
         self._failures = 0
+        self.refused: set[str] = set()
 
     async def reply(
         self, turns: Sequence[Turn], schema: Mapping[str, Any] | None, asker: Asker | None, draw: int = 0
@@ -114,6 +116,7 @@ class Session:
         if key not in self._counted:
             self._counted.add(key)
             self.spent.questions += 1
+            self.refused.update(reply.refused)
             self.spent.input_tokens += reply.input_tokens
             self.spent.output_tokens += reply.output_tokens
             self._largest_input = max(self._largest_input, reply.input_tokens)

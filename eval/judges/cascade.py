@@ -15,7 +15,7 @@ from typing import Any
 from uni_train.config.schema import JudgeConfig
 from uni_train.eval.benchmark import Benchmark, Sample, Scored
 from uni_train.eval.judges import judging
-from uni_train.eval.judges.ways import least_confidence
+from uni_train.eval.judges.wording import least_confidence
 from uni_train.eval.progress import Progress, Silent
 from uni_train.eval.statistics import paired, share
 

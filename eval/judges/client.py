@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from uni_train.addresses import key_for, key_variable
@@ -29,18 +30,22 @@ async def ask(
 ) -> Reply:
     """The judge's reply; draw: which of several to one question.
 
-    What a server refuses by name (a schema, a temperature) is left out: the prompt asks for its form in words too.
+    What a server refuses by name (a schema, a temperature) is left out, and named in `Reply.refused`: the prompt asks
+    for its form in words too.
 
     Raises:
         UserError: what no other question helps (a wrong key, no such model). NoReply: this one has no reply.
     """
     url, _, name = judge.address.rpartition("#")
     body = _body(judge, name, turns, schema, draw)
+    refused: list[str] = []
     while True:
         try:
-            return _read(await client.ask(f"{url}/chat/completions", body), judge)
+            reply = _read(await client.ask(f"{url}/chat/completions", body), judge)
+            return replace(reply, refused=tuple(refused)) if refused else reply
         except Refused as error:
-            if error.status in (400, 422) and _without_what_it_refuses(body, error.reason):
+            if error.status in (400, 422) and (key := _without_what_it_refuses(body, error.reason)):
+                refused += [] if key == "max_tokens" else [key]  # sent under its newer name
                 continue
             raise _understood(error, judge) from None
         except (NothingCame, BadReply) as error:
@@ -67,13 +72,13 @@ def _message(turn: Turn) -> dict[str, Any]:
     return {"role": turn.role, "content": [*images, {"type": "text", "text": turn.text}]}
 
 
-def _without_what_it_refuses(body: dict[str, Any], reason: str) -> bool:
-    """Take out of `body` what the server's reason is about; False where that is none of what may be missing."""
+def _without_what_it_refuses(body: dict[str, Any], reason: str) -> str:
+    """Take out of `body` what the server's reason is about, and name it; "" where that may not be missing."""
     if "max_tokens" in body and "max_completion_tokens" in reason:  # OpenAI's newer name
         body["max_completion_tokens"] = body.pop("max_tokens")
-        return True
+        return "max_tokens"
     key = next((name for name in ("temperature", "seed") if name in body and name in reason), "response_format")
-    return body.pop(key, None) is not None
+    return key if body.pop(key, None) is not None else ""
 
 
 def _read(answer: Any, judge: JudgeConfig) -> Reply:

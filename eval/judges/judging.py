@@ -111,6 +111,8 @@ def run(
         in_order = [scored[i] for i in range(len(samples)) if i in scored]
         record.write(judge, session, in_order, len(left), time.monotonic() - started, logs)
     _raise(session)
+    if session.refused:
+        progress.say(f"  {judge.name} refuses {', '.join(sorted(session.refused))}: it was asked without")
     if session.stopped:
         without = sum(one.failure == "judge_failed" for one in in_order)
         progress.say(
@@ -242,6 +244,7 @@ class _Record:
             "input_tokens": spent.input_tokens,
             "output_tokens": spent.output_tokens,
             "dollars": judge.dollars(spent.input_tokens, spent.output_tokens),
+            **({"refused": sorted(session.refused)} if session.refused else {}),
             "damaged_replies": session.store.damaged,
             "calibration": cited(self.store, judge, self.benchmark),
             "runs": runs,

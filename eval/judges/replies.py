@@ -39,13 +39,16 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back. stop: why it ended ("stop", "max_tokens", "content_filter"); tokens as the server counts them."""
+    """What came back. stop: why it ended ("stop", "max_tokens", "content_filter"); tokens as the server counts them.
+
+    refused: keys of the request that the server refused ("temperature"); it was asked again without them."""
 
     text: str
     stop: str = "stop"
     input_tokens: int = 0
     output_tokens: int = 0
     seconds: float = 0.0
+    refused: tuple[str, ...] = ()
 
 
 def reply_key(judge: str, turns: Sequence[Turn], schema: Mapping[str, Any] | None = None, draw: int = 0) -> str:
@@ -95,6 +98,8 @@ class ReplyStore:
         """Keep a reply. Raises UserError where the disk is full or the folder cannot be written."""
         self._replies[key] = reply
         record = {"key": key, **asdict(reply)}
+        if not reply.refused:  # of most servers: the line is as before there was the key
+            del record["refused"]
         line = json.dumps({**record, "check": _check(record)}, ensure_ascii=False) + "\n"
         try:
             if self._file is None:
@@ -137,7 +142,8 @@ class ReplyStore:
                     raise ValueError("altered")
                 # The first reply to a question stays the reply to it.
                 key, text = record.pop("key"), clean(record.pop("text"))
-                self._replies.setdefault(key, Reply(text, **record))
+                refused = tuple(map(str, record.pop("refused", ())))
+                self._replies.setdefault(key, Reply(text, **record, refused=refused))
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 self.damaged.append(f"{file.name}:{number}")
 

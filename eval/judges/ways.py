@@ -14,30 +14,14 @@ reply: other words are other questions, and a draw is part of a question's key.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
 
 from uni_train.data_gen.task import Check, Status, Verdict
 from uni_train.eval.benchmark import Benchmark, Case, Sample, Unparseable
 from uni_train.eval.images import bytes_of
+from uni_train.eval.judges.asking import Questioner
+from uni_train.eval.judges.wording import THOUGHT
 
-if TYPE_CHECKING:
-    from uni_train.eval.judges.asking import Questioner
-
-_ADDED = {
-    "binary": "\n\nGive the answer at once, in exactly the form asked for above, without any reasoning around it.",
-    "chain_of_thought": (
-        "\n\nFirst reason step by step between <think> and </think>. After that give the answer in exactly the form "
-        "asked for above."
-    ),
-    "confidence": (
-        "\n\nAfter the answer, in exactly the form asked for above, add one last line: Confidence: N. N is a whole "
-        "number from 0 (a guess) to 100 (certain)."
-    ),
-}
-_FREE = ("chain_of_thought", "confidence")  # a server that holds the reply to a schema would leave no room for them
-_THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL | re.IGNORECASE)
-_CONFIDENCE = re.compile(r"\n?[ \t*]*Confidence:[ *]*(\d{1,3})[ %.*]*\s*\Z", re.IGNORECASE)
 _WINNER = re.compile(r"<answer>\s*(A|B|Equal)\s*</answer>", re.IGNORECASE)
 _COMPARED = """Two candidates answer the same request. Which of them is right, or nearer to right?
 
@@ -48,33 +32,6 @@ Candidate B: {second}
 
 Go by what the request asks for and by what is known to be right. Which candidate comes first means nothing.
 Reply with <answer>A</answer>, <answer>B</answer>, or <answer>Equal</answer> where neither is better."""
-
-
-def worded(way: str, prompt: str) -> str:
-    """The prompt with what the way adds to it."""
-    return prompt + _ADDED.get(way, "")
-
-
-def schema_of(way: str, schema: Any) -> Any:
-    """The schema that a server may hold the reply to; None where the way wants words beside it."""
-    return None if way in _FREE else schema
-
-
-def split(way: str, text: str) -> tuple[str, float | None]:
-    """What the benchmark reads of a reply, and the confidence in [0, 1]. Raises ValueError: a confidence is missing."""
-    if way == "chain_of_thought":
-        return _THOUGHT.sub("", text).strip(), None
-    if way != "confidence":
-        return text, None
-    found = _CONFIDENCE.search(text)
-    if found is None or int(found[1]) > 100:
-        raise ValueError('its last line must be "Confidence: N" with N from 0 to 100')
-    return text[: found.start()], int(found[1]) / 100
-
-
-def least_confidence(replies: Sequence[str]) -> float:
-    """The lowest confidence, in [0, 1], that a judge's replies state; 0 where none does."""
-    return min((int(found[1]) / 100 for one in replies if (found := _CONFIDENCE.search(one))), default=0.0)
 
 
 async def judged(benchmark: Benchmark, sample: Sample, rivals: Sequence[Sample], ask: Questioner) -> Verdict:
@@ -199,17 +156,7 @@ def _known(case: Case) -> str:
 
 
 def _winner(text: str) -> str:
-    found = {one.lower() for one in _WINNER.findall(_THOUGHT.sub("", text))}
+    found = {one.lower() for one in _WINNER.findall(THOUGHT.sub("", text))}
     if len(found) != 1:
         raise ValueError("it must hold <answer>A</answer>, <answer>B</answer> or <answer>Equal</answer>, one of them")
     return found.pop()
-
-
-def reader(way: str, parse: Callable[[str], Any] | None) -> Callable[[str], tuple[Any, float | None]]:
-    """Reads a reply in a way: the benchmark's value, and the confidence. Raises ValueError where it does not answer."""
-
-    def read(text: str) -> tuple[Any, float | None]:
-        said, confidence = split(way, text)
-        return (said if parse is None else parse(said)), confidence
-
-    return read

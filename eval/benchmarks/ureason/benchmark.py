@@ -95,6 +95,7 @@ class UReason(Benchmark):
     """
 
     name = "ureason"
+    published: bool
     known_sets = tuple(TASKS)
     headline = HEADLINE
     options = (
@@ -378,12 +379,23 @@ class UReason(Benchmark):
         task -> subcategory -> Estimate. "extraction": how -> share of the thoughts. "outcomes": setting -> outcome ->
         share of the samples. "errors": type -> share of the wrong images of setting 2.
         """
-        return counting.scores(counting.Count(scored), self)
+        return counting.scores(self.count(scored))
 
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
         """The layouts of Tables 2 (or 7), 11, 3, 4 and 8, error types and Figure 3, then what the paper leaves out."""
-        count = counting.Count(scored)
-        return [table for table in counting.tables(count, self) if table.rows]
+        return [table for table in counting.tables(self.count(scored)) if table.rows]
+
+    def count(self, scored: Iterable[Scored]) -> counting.Count:
+        """The samples, with what their numbers depend on beside them."""
+        return counting.Count(
+            scored,
+            self.right,
+            published=self.published,
+            cases=len(self._cases),
+            compat=self.compat,
+            tokenizer=self.tokenizer,
+            writer=getattr(self.external, "name", "external model"),
+        )
 
 
 def _published(folder: Path, sets: Sequence[str] | None) -> list[Row]:

@@ -7,9 +7,9 @@ paper's own rows stand below ours: Table 2 for testmini, Table 7 for test.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uni_train.data_gen.ureason.taxonomy import SUBCATEGORIES, TASKS
 from uni_train.eval import paper
@@ -32,9 +32,6 @@ from uni_train.eval.benchmarks.ureason.settings import (
 from uni_train.eval.results import Cell, Results, plain, tabulate, unit_of
 from uni_train.eval.statistics import Estimate, PairedComparison
 
-if TYPE_CHECKING:
-    from uni_train.eval.benchmarks.ureason.benchmark import UReason
-
 PAPER = paper.printed(Path(__file__))  # table -> rows of paper.csv
 TESTMINI = 500  # cases; more are test (1,500) or both
 
@@ -50,9 +47,25 @@ Row = tuple[Cell, ...]
 
 
 class Count:
-    """Samples by setting, and what is computed of them."""
+    """Samples by setting, and what is computed of them.
 
-    def __init__(self, scored: Iterable[Scored]) -> None:
+    right: whether the thought behind a sample concludes rightly, as far as a program can tell. cases: of the benchmark.
+    writer: who writes external prompts. Others: as of `UReason`.
+    """
+
+    def __init__(
+        self,
+        scored: Iterable[Scored],
+        right: Callable[[Scored], bool | None],
+        *,
+        published: bool,
+        cases: int,
+        compat: str,
+        tokenizer: str,
+        writer: str,
+    ) -> None:
+        self.right, self.published, self.cases = right, published, cases
+        self.compat, self.tokenizer, self.writer = compat, tokenizer, writer
         every = Results(map(unit_of, scored))
         self.tasks = tuple(every.by("set", TASKS))
         self.by_setting = every.where(lambda unit: unit.set in TASKS).by("setting", SETTINGS)
@@ -60,8 +73,8 @@ class Count:
         self.drawn_by_thought: Mapping[str, Results] = {}
         if CHAIN in self.by_setting:
             drawn = {name: some for name, some in self.by_setting.items() if name in (GUIDED, *LENGTHS)}
-            right = {unit.place for unit in self.by_setting[CHAIN] if unit.right}
-            self.drawn_by_thought = {n: some.where(lambda unit: unit.place in right) for n, some in drawn.items()}
+            concluded = {unit.place for unit in self.by_setting[CHAIN] if unit.right}
+            self.drawn_by_thought = {n: some.where(lambda unit: unit.place in concluded) for n, some in drawn.items()}
 
     def accuracies(self, some: Results) -> dict[str, Estimate]:
         """task -> accuracy (equation 4); "overall" is the mean over tasks."""
@@ -80,10 +93,10 @@ class Count:
                     for unit in some if "extraction" in unit.samples[0].sample.facts}  # fmt: skip
         return _seen(EXTRACTIONS, Results(thoughts.values()), lambda one: one.sample.facts["extraction"])
 
-    def errors(self, benchmark: UReason, task: str | None = None) -> dict[str, Estimate]:
+    def errors(self, task: str | None = None) -> dict[str, Estimate]:
         """Type -> its share of the wrong images of setting 2, of one task or all."""
         some = self.by_setting.get(GUIDED, Results(())).where(lambda unit: task in (None, unit.set))
-        kinds = {id(one): errors.type_of(one, benchmark.right(one)) for one in some.scored}
+        kinds = {id(one): errors.type_of(one, self.right(one)) for one in some.scored}
         wrong = some.where(lambda unit: kinds[id(unit.samples[0])] is not None)
         named = (*errors.TYPES, *((errors.UNKNOWN,) if errors.UNKNOWN in kinds.values() else ()))
         return wrong.shares(named, lambda one: str(kinds[id(one)])) if wrong else {}
@@ -100,7 +113,7 @@ def _seen(names: Sequence[str], some: Results, of: Any) -> dict[str, Estimate]:
     return some.shares([name for name in names if name in seen], of)
 
 
-def scores(count: Count, benchmark: UReason) -> dict[str, Any]:
+def scores(count: Count) -> dict[str, Any]:
     """As `UReason.scores`."""
     by_setting = count.by_setting
     return {  # type: ignore[no-any-return]
@@ -109,7 +122,7 @@ def scores(count: Count, benchmark: UReason) -> dict[str, Any]:
         "of_right_thoughts": plain({s: count.accuracies(some) for s, some in count.drawn_by_thought.items()}),
         "subcategories": plain({setting: count.subcategories(setting) for setting in by_setting}),
         "extraction": plain(count.extraction()),
-        "errors": plain(count.errors(benchmark)),
+        "errors": plain(count.errors()),
         "outcomes": plain({s: _seen(OUTCOMES, some, lambda one: one.outcome) for s, some in by_setting.items()}),
     }
 
@@ -117,22 +130,22 @@ def scores(count: Count, benchmark: UReason) -> dict[str, Any]:
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def tables(count: Count, benchmark: UReason) -> Iterable[Table]:
+def tables(count: Count) -> Iterable[Table]:
     """In the order of the paper, then ours."""
-    yield _main(count, benchmark)
+    yield _main(count)
     if CHAIN in count.by_setting:
-        chains = [(f"{row['model']} in the paper", *_paper(row, count)) for row in _rows("Table 3", benchmark)]
+        chains = [(f"{row['model']} in the paper", *_paper(row, count)) for row in _rows("Table 3", count)]
         yield _by_task(count, "Quality of the reasoning chain (Table 3)",
                        {TITLES[CHAIN]: count.by_setting[CHAIN]}, chains)  # fmt: skip
     if count.drawn_by_thought:
         note = "Only cases whose reasoning chain is right: their wrong images are errors of drawing."
         lines = {TITLES[setting]: some for setting, some in count.drawn_by_thought.items()}
         yield _by_task(count, "Accuracy where the reasoning is right", lines, note=note)
-    yield from _lengths(count, benchmark)
-    yield _errors(count, benchmark)
-    yield _evaluators(count, benchmark)
+    yield from _lengths(count)
+    yield _errors(count)
+    yield _evaluators(count)
     if EXTERNAL in count.by_setting:
-        writers = {BARE: "the model itself", EXTERNAL: getattr(benchmark.external, "name", "external model")}
+        writers = {BARE: "the model itself", EXTERNAL: count.writer}
         lines = {name: count.by_setting[s] for s, name in writers.items() if s in count.by_setting}
         yield _by_task(count, "Who writes the refined prompt (Figure 3)", lines)
     by_sub = {setting: count.subcategories(setting) for setting in count.by_setting}
@@ -145,7 +158,7 @@ def tables(count: Count, benchmark: UReason) -> Iterable[Table]:
     )
     found = count.extraction()
     yield Table(
-        f"How the refined prompt was found (compat={benchmark.compat})",
+        f"How the refined prompt was found (compat={count.compat})",
         tuple(found),
         (tuple(found.values()),) if found else (),
         "Shares of the model's own thoughts. none: not_extracted in setting 3.",
@@ -184,11 +197,11 @@ def _accuracies(count: Count) -> list[Row]:
     return rows
 
 
-def _main(count: Count, benchmark: UReason) -> Table:
+def _main(count: Count) -> Table:
     """Table 2, or 7 of test."""
-    number, split = (7, "test") if len(benchmark.cases()) > TESTMINI else (2, None)
+    number, split = (7, "test") if count.cases > TESTMINI else (2, None)
     below = [(f"{row['model']} in the paper, {TITLES[row['setting']]}", *_with_gains(row, count))
-             for row in _rows(f"Table {number}", benchmark, count) if row.get("split") == split]  # fmt: skip
+             for row in _rows(f"Table {number}", count, asked=True) if row.get("split") == split]  # fmt: skip
     columns = ("Setting", *(cell for head in _heads(count) for cell in (head, "Δ")))
     return Table(
         f"Visual verification accuracy (Table {number})", columns, (*_accuracies(count), *below),
@@ -196,34 +209,34 @@ def _main(count: Count, benchmark: UReason) -> Table:
     )  # fmt: skip
 
 
-def _evaluators(count: Count, benchmark: UReason) -> Table:
+def _evaluators(count: Count) -> Table:
     """Table 11: who judged beside the settings; `eval --judges ONE,TWO` puts several below each other."""
     judges = Counter(one.by for setting in HEADLINE if setting in count.by_setting
                      for one in count.by_setting[setting].scored if one.by not in ("", "program"))  # fmt: skip
     mine = [(judge, *row) for judge, _ in judges.most_common(1) for row in _accuracies(count)]
     below = [(f"{row['model']} in the paper, UniCoT", TITLES[row["setting"]], *_with_gains(row, count))
-             for row in _rows("Table 11", benchmark, count) if mine]  # fmt: skip
+             for row in _rows("Table 11", count, asked=True) if mine]  # fmt: skip
     columns = ("Evaluator", "Setting", *(cell for head in _heads(count) for cell in (head, "Δ")))
     return Table("Evaluators (Table 11)", columns, (*mine, *below), "Δ as in Table 2.")
 
 
-def _lengths(count: Count, benchmark: UReason) -> Iterable[Table]:
+def _lengths(count: Count) -> Iterable[Table]:
     """Table 4, Table 8, and accuracy by the length of the context that an image was drawn in."""
     names = {s: f"{n} x refined prompt" for s, n in LENGTHS.items() if s in count.by_setting}
     if len(names) > 1:
         below = [(f"{row['model']} in the paper, {names[row['setting']]}", *_paper(row, count))
-                 for row in _rows("Table 4", benchmark, count)]  # fmt: skip
+                 for row in _rows("Table 4", count, asked=True)]  # fmt: skip
         lines = {name: count.by_setting[setting] for setting, name in names.items()}
         yield _by_task(count, "Length-controlled ablation (Table 4)", lines, below)
     everything = count.by_setting.get(GUIDED, Results(()))
     guided = everything.where(lambda unit: unit.samples[0].sample.thought is not None)
     if not guided:
         return
-    size, unit = lengths.measure(benchmark.tokenizer)
+    size, unit = lengths.measure(count.tokenizer)
     rows = [(TITLES[GUIDED], *lengths.told([size(one.sample) for one in guided.scored]))]
     rows += [(f"{row['model']} in the paper{name}", f"{float(row[of]):.1f} ({float(row[f'{of} std']):.1f})")
              for of, name in (("evaluation", ""), ("training", ", training data"))
-             for row in _rows("Table 8", benchmark)]  # fmt: skip
+             for row in _rows("Table 8", count)]  # fmt: skip
     yield Table(
         "Length of the context (Table 8)", ("", f"{unit}, mean (std.)"), tuple(rows),
         "Prompt and thought of setting 2. The paper counts with Qwen3-8B's tokenizer (options.ureason.tokenizer).",
@@ -239,13 +252,13 @@ def _lengths(count: Count, benchmark: UReason) -> Iterable[Table]:
     )  # fmt: skip
 
 
-def _errors(count: Count, benchmark: UReason) -> Table:
+def _errors(count: Count) -> Table:
     """The four error types of setting 2, by task."""
-    by_task = [count.errors(benchmark, task) for task in (*count.tasks, None)]
+    by_task = [count.errors(task) for task in (*count.tasks, None)]
     rows: list[Row] = [(kind.capitalize(), *(shares.get(kind) for shares in by_task)) for kind in by_task[-1]]
     blank = (None,) * len(count.tasks)
     rows += [(f"{row['type'].capitalize()} in the paper, Bagel", *blank, paper.per_cent(row["share"]))
-             for row in _rows("Section 5", benchmark) if rows]  # fmt: skip
+             for row in _rows("Section 5", count) if rows]  # fmt: skip
     return Table(
         "Error types of setting 2 (section 5)", ("", *_heads(count)), tuple(rows),
         "Shares of its wrong images. The paper's were sorted by people and are of all 500 images; "
@@ -253,10 +266,10 @@ def _errors(count: Count, benchmark: UReason) -> Table:
     )  # fmt: skip
 
 
-def _rows(table: str, benchmark: UReason, count: Count | None = None) -> list[paper.Row]:
-    """The paper's rows where its cases are asked; with `count`, those of the settings that were asked."""
-    rows = PAPER[table] if benchmark.published else ()
-    return [row for row in rows if count is None or row["setting"] in count.by_setting]
+def _rows(table: str, count: Count, asked: bool = False) -> list[paper.Row]:
+    """The paper's rows where its cases are asked; `asked`: those of the settings that were asked."""
+    rows = PAPER[table] if count.published else ()
+    return [row for row in rows if not asked or row["setting"] in count.by_setting]
 
 
 def _with_gains(row: paper.Row, count: Count) -> list[str | None]:

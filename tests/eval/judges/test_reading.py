@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.eval.judges.criteria import Criteria
 from tests.eval.judges.server import Asked, JudgeServer, Refused
 from uni_train.config.schema import JudgeConfig
+from uni_train.data_gen.reading_limits import read_json
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmark import JudgeAsk, Sample
 from uni_train.eval.judges import filled_in, run
@@ -67,8 +68,12 @@ def test_a_server_that_takes_no_schema_is_asked_in_words(tmp_path: Path) -> None
     with JudgeServer(
         lambda asked: Refused(400, "response_format") if "response_format" in asked.body else '{"count": 3}'
     ) as server:
-        (scored,) = run(Counted(1).samples(), Counted(1), JudgeConfig(model=f"{server.url}#judge"), tmp_path)
-    assert scored.passed and len(server.asked) == 2
+        judge = JudgeConfig(model=f"{server.url}#judge")
+        for _ in range(2):  # the second finds the reply in the store
+            (scored,) = run(Counted(1).samples(), Counted(1), judge, tmp_path)
+            (part,) = read_json(tmp_path / "judge" / "record.json")["parts"].values()
+            assert scored.passed and part["refused"] == ["response_format"]
+    assert len(server.asked) == 2
 
 
 def test_truncated_json_is_repaired_by_asking_again(tmp_path: Path) -> None:

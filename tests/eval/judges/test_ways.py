@@ -16,7 +16,8 @@ from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UsageError, UserError
 from uni_train.eval.benchmark import Ask, JudgeAsk, Sample, Scored
 from uni_train.eval.judges import filled_in, run
-from uni_train.eval.judges.ways import combined, least_confidence, split
+from uni_train.eval.judges.ways import combined
+from uni_train.eval.judges.wording import least_confidence, split
 
 YES, NO = "<answer>Yes</answer>", "<answer>No</answer>"
 

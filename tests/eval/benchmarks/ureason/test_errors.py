@@ -12,7 +12,7 @@ from uni_train.data_gen.ureason.outcomes import Sprites
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored
 from uni_train.eval.benchmarks.ureason import UReason, errors, lengths
-from uni_train.eval.benchmarks.ureason.counting import Count, tables
+from uni_train.eval.benchmarks.ureason.counting import tables
 from uni_train.eval.benchmarks.ureason.settings import BARE, GUIDED
 from uni_train.eval.prompts import ureason as prompts
 from uni_train.models.pictures import encode_png
@@ -42,12 +42,12 @@ def test_a_program_tells_them_apart_in_nano_s_world(nano: UReason) -> None:
     ]
     kinds = [errors.type_of(one, nano.right(one)) for one in found]
     assert kinds == [None, errors.TASK, errors.HALLUCINATION, errors.REASONING_ERROR, None]
-    shares = Count(found).errors(nano)
+    shares = nano.count(found).errors()
     assert {kind: one.value for kind, one in shares.items()} == {
         errors.REASONING_ERROR: pytest.approx(1 / 3), errors.MISREAD: 0.0, errors.HALLUCINATION: pytest.approx(1 / 3),
         errors.TASK: pytest.approx(1 / 3),
     }  # fmt: skip
-    assert any(table.title.startswith("Error types") for table in tables(Count(found), nano))
+    assert any(table.title.startswith("Error types") for table in tables(nano.count(found)))
 
 
 def test_a_judge_is_asked_of_a_wrong_image_whose_thought_is_right() -> None:
