@@ -20,7 +20,7 @@ from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.jsonl import read_objects
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Respondent
-from uni_train.eval.benchmarks.ueval.files import read_row
+from uni_train.eval.benchmarks.ueval.files import read_question
 from uni_train.eval.judges.reading import JsonReader
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ def drafted(items: Path, model: Respondent) -> Iterator[dict[str, Any]]:
         if row.get("image_rubrics") or row.get("text_rubrics"):
             yield row
             continue
-        case = read_row(place, {**row, "image_rubrics": ["to be drafted"], "text_rubrics": []})
+        case = read_question(place, {**row, "image_rubrics": ["to be drafted"], "text_rubrics": []})
         images = tuple(_image(place, items.parent, name) for name in row.get("image_ref") or ())
         words = {"question": case.prompt, "text": case.facts["text_ref"] or "(none)",
                  "images": f"{len(images)}, attached" if images else "(none)"}  # fmt: skip

@@ -6,14 +6,16 @@ older schema has "task_type" and "question_type", and rubrics that are objects w
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AliasChoices, BeforeValidator, Field
 
 from uni_train.data_gen.errors import DataError, nearest
 from uni_train.data_gen.jsonl import read_objects
 from uni_train.eval.benchmark import Case
+from uni_train.eval.published_rows import PublishedRow, Text, TextOrNumber, read_row
 
 CLOSED = ("space", "textbook", "diagram", "paper")
 OPEN = ("art", "life", "tech", "exercise")
@@ -54,7 +56,7 @@ def read_folder(folder: Path, sets: Sequence[str] | None = None) -> list[Case]:
     cases: list[Case] = []
     for path in files:
         for place, row in _rows(path):
-            case = read_row(place, row)
+            case = read_question(place, row)
             if case.id in seen:
                 raise DataError(f"{place}: the id {case.id} was used in {seen[case.id]}; ids must be unique")
             seen[case.id] = place
@@ -85,53 +87,42 @@ def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
         yield f"{path}, row {number}", row
 
 
-def read_row(place: str, row: Mapping[str, Any]) -> Case:
+def _rubric(value: Any) -> Any:
+    """The text of a rubric, which the older schema has in an object."""
+    if isinstance(value, Mapping):
+        named = [value[name] for name in _RUBRIC_KEYS if isinstance(value.get(name), str)]
+        value = named[0] if len(named) == 1 else None
+    if not isinstance(value, str) or not value.strip():
+        raise ValueError(f"expected a text, or an object with one of {', '.join(_RUBRIC_KEYS)}")
+    return value
+
+
+Rubric = Annotated[str, BeforeValidator(_rubric)]
+
+
+class Question(PublishedRow):
+    """A published row, of either schema."""
+
+    task: Text = Field(validation_alias=AliasChoices("task", "task_type"))
+    id: TextOrNumber
+    image_rubrics: list[Rubric]
+    text_rubrics: list[Rubric]
+    prompt: Text
+    text_ref: Any = None
+
+
+def read_question(place: str, row: Mapping[str, Any]) -> Case:
     """A question from one row; place: for errors, which are DataErrors."""
-    task = _text(place, row, "task", "task_type").strip().casefold()
+    question = read_row(Question, place, row, SHAPE)
+    task = question.task.strip().casefold()
     if task not in TASKS:
         raise DataError(f'{place}: there is no task "{task}"; {nearest(task, TASKS)}')
-    if isinstance(row.get("id"), bool) or not isinstance(row.get("id"), int | str) or row["id"] == "":
-        raise DataError(f'{place}: "id" is {_shown(row.get("id"))}; expected a number or a text, as in {SHAPE}')
-    facts: dict[str, Any] = {f"{part}_rubrics": _rubrics(place, row, f"{part}_rubrics") for part in ("image", "text")}
-    if not any(facts.values()):
+    if not question.image_rubrics and not question.text_rubrics:
         raise DataError(f"{place}: no rubrics at all; expected {SHAPE}")
-    reference = row.get("text_ref")
-    facts["text_ref"] = reference if isinstance(reference, str) else ""
+    facts = {
+        "image_rubrics": question.image_rubrics,
+        "text_rubrics": question.text_rubrics,
+        "text_ref": question.text_ref if isinstance(question.text_ref, str) else "",
+    }
     category = "closed-ended" if task in CLOSED else "open-ended"
-    return Case(str(row["id"]), task, _text(place, row, "prompt"), category=category, facts=facts)
-
-
-def _text(place: str, row: Mapping[str, Any], *keys: str) -> str:
-    """Of the first of the keys that is there."""
-    key = next((key for key in keys if key in row), None)
-    if key is None:
-        there = ", ".join(map(str, row)) or "none"
-        raise DataError(f'{place}: no "{keys[0]}"; its keys are {there}; expected {SHAPE}')
-    if not isinstance(row[key], str) or not row[key].strip():
-        raise DataError(f'{place}: "{key}" is {_shown(row[key])}; expected some text')
-    return str(row[key])
-
-
-def _rubrics(place: str, row: Mapping[str, Any], key: str) -> list[str]:
-    if key not in row:
-        raise DataError(f'{place}: no "{key}"; its keys are {", ".join(map(str, row))}; expected {SHAPE}')
-    given = row[key]
-    if not isinstance(given, list):
-        raise DataError(f'{place}: "{key}" is {_shown(given)}; expected a list of texts')
-    found = []
-    for number, one in enumerate(given, 1):
-        text = one
-        if isinstance(one, Mapping):
-            named = [one[name] for name in _RUBRIC_KEYS if isinstance(one.get(name), str)]
-            text = named[0] if len(named) == 1 else None
-        if not isinstance(text, str) or not text.strip():
-            raise DataError(
-                f'{place}: number {number} of "{key}" is {_shown(one)}; expected a text, or an object with one of '
-                f"{', '.join(_RUBRIC_KEYS)}"
-            )
-        found.append(text)
-    return found
-
-
-def _shown(value: Any) -> str:
-    return json.dumps(value, default=str)[:60]
+    return Case(question.id, task, question.prompt, category=category, facts=facts)

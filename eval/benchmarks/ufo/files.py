@@ -11,7 +11,6 @@ it is CC BY-NC 4.0.
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -24,9 +23,9 @@ from uni_train.data_gen.jsonl import read_objects
 from uni_train.errors import UserError
 from uni_train.eval.benchmarks.ufo.names import KINDS, PAPER_TASKS, REGIMES, TASKS
 from uni_train.eval.images import Image, StoredImage, digest_of, of_file
+from uni_train.eval.published_rows import PublishedRow, TextOrNumber, read_row, shown
 
 LETTERS = ("A", "B", "C", "D")
-NEEDED = ("id", "task", "question", "answer")
 SUFFIXES = (".jsonl", ".parquet")
 HOW_TO_GET = (
     "Get it with `hf download yzzyu/UFO --repo-type dataset --local-dir FOLDER` (CC BY-NC 4.0; `hf auth login` first "
@@ -64,6 +63,21 @@ class Row:
     solution: str = ""
     part: str = ""
     facts: Mapping[str, Any] = field(default_factory=dict)
+
+
+class Published(PublishedRow):
+    """A row as it is published. Choices and images are checked by themselves, for a choice may be an image."""
+
+    id: TextOrNumber
+    task: TextOrNumber
+    question: TextOrNumber
+    answer: TextOrNumber
+    category: Any = None
+    input_images: list[Any] | None = None
+    cue_image: Any = None
+    text_cue: str | None = None
+    solution: str | None = None
+    facts: dict[str, Any] | None = None
 
 
 def read_folder(folder: Path, kinds: tuple[str, ...] = KINDS) -> list[Row]:
@@ -159,36 +173,24 @@ def _of_parquet(path: Path, batch: tuple[int, int, int], key: str, at: int | Non
 
 def _row(place: _Place, raw: Mapping[str, Any], kind: str) -> Row:
     where = place.where
-    for key in NEEDED:
-        if key not in raw:
-            raise DataError(f'{where}: no "{key}"; its keys are {", ".join(raw)}')
-        if isinstance(raw[key], bool) or not isinstance(raw[key], str | int | float) or not str(raw[key]).strip():
-            raise DataError(f'{where}: "{key}" is {_shown(raw[key])}; expected some text')
-    task, part = _task(where, str(raw["task"]))
-    _check_regime(where, raw.get("category"), task)
-    images = raw.get("input_images")
-    if images is None:
-        images = []
-    if not isinstance(images, list):
-        raise DataError(f'{where}: "input_images" is {_shown(images)}; expected a list of images')
+    row = read_row(Published, where, raw)
+    task, part = _task(where, row.task)
+    _check_regime(where, row.category, task)
     choices = _choices(place, raw) if kind == "mcq" else {}
-    answer = str(raw["answer"]).strip()
-    facts = raw.get("facts") or {}
-    if not isinstance(facts, dict):
-        raise DataError(f'{where}: "facts" is {_shown(facts)}; expected an object')
+    answer = row.answer.strip()
     return Row(
-        id=str(raw["id"]).strip(),
+        id=row.id.strip(),
         kind=kind,
         task=task,
-        question=str(raw["question"]).strip(),
+        question=row.question.strip(),
         answer=_letter(where, answer, choices) if kind == "mcq" else answer,
-        images=tuple(_image(place, "input_images", one, at) for at, one in enumerate(images)),
+        images=tuple(_image(place, "input_images", one, at) for at, one in enumerate(row.input_images or ())),
         choices=choices,
-        text_cue=_text(where, raw, "text_cue"),
-        cue_image=None if raw.get("cue_image") is None else _image(place, "cue_image", raw["cue_image"]),
-        solution=_text(where, raw, "solution"),
+        text_cue=(row.text_cue or "").strip(),
+        cue_image=None if row.cue_image is None else _image(place, "cue_image", row.cue_image),
+        solution=(row.solution or "").strip(),
         part=part,
-        facts=facts,
+        facts=row.facts or {},
     )
 
 
@@ -220,7 +222,7 @@ def _choices(place: _Place, raw: Mapping[str, Any]) -> dict[str, str | Image]:
         if isinstance(value, dict | bytes) or (isinstance(value, str) and _IMAGE_NAME.fullmatch(value.strip())):
             found[letter] = _image(place, key, value)
         elif isinstance(value, bool) or not isinstance(value, str | int | float):
-            raise DataError(f'{where}: "{key}" is {_shown(value)}; expected a text or an image')
+            raise DataError(f'{where}: "{key}" is {shown(value)}; expected a text or an image')
         else:
             found[letter] = str(value).strip()
     if len(found) < 2:
@@ -253,7 +255,7 @@ def _image(place: _Place, key: str, value: Any, at: int | None = None) -> Image:
         except OSError as error:
             raise DataError(f"{where}: {path} cannot be read ({error.strerror or error})") from error
     if not isinstance(value, bytes) or not value:
-        raise DataError(f"{where} is {_shown(value)}; expected an image: a path, or bytes")
+        raise DataError(f"{where} is {shown(value)}; expected an image: a path, or bytes")
     try:
         with PIL.open(io.BytesIO(value)) as image:
             image.load()
@@ -265,16 +267,3 @@ def _image(place: _Place, key: str, value: Any, at: int | None = None) -> Image:
     # JSON holds no bytes: these are of Parquet.
     assert place.batch is not None
     return StoredImage(partial(_of_parquet, place.path, place.batch, key, at, digest), digest)
-
-
-def _text(where: str, raw: Mapping[str, Any], key: str) -> str:
-    value = raw.get(key)
-    if value is None:
-        return ""
-    if not isinstance(value, str):
-        raise DataError(f'{where}: "{key}" is {_shown(value)}; expected text or null')
-    return value.strip()
-
-
-def _shown(value: Any) -> str:
-    return json.dumps(value, default=lambda one: f"a {type(one).__name__}", ensure_ascii=False)[:60]
