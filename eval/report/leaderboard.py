@@ -1,6 +1,6 @@
 """The leaderboard as files: one page, a CSV file, and each paper's tables as CSV and LaTeX.
 
-DIR/leaderboard.html     sortable table, radar, scores by complexity, the papers' tables
+DIR/leaderboard.html     sortable table, scores by complexity, the papers' tables
 DIR/leaderboard.csv      one row a model and setting
 DIR/tables/*.csv, *.tex  the papers' tables with the rows of all models
 """
@@ -43,17 +43,11 @@ def context(board: Leaderboard) -> dict[str, Any]:
     """What the template shows."""
     names = list(board.evaluations)
     groups = groupby(column.benchmark for column in board.columns)
-    values = {
-        name: {str(column): cell.estimate for (whose, column), cell in board.cells.items() if whose == name}
-        for name in names
-    }
-    axes = [str(column) for column in board.columns]
     return {
         "groups": [(name, len(list(columns))) for name, columns in groups],
         "columns": board.columns,
         "rows": [(name, [board.cells.get((name, column)) for column in board.columns]) for name in names],
         "marks": _MARKS,
-        "radar": evaluation_charts.radar("All columns", axes, values) if len(axes) > 2 else None,
         "charts": [_chart(one) for one in board.by_complexity],
         "tables": {name: [shown_table(table) for table in tables] for name, tables in board.tables.items()},
         "notes": board.notes,
