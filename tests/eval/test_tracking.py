@@ -27,7 +27,7 @@ def test_the_same_numbers_reach_the_logger(run_dir: Path, tmp_path: Path, monkey
     ]  # fmt: skip
     assert logged["wall_seconds"] == found["wall_seconds"]
     rows = {key: one["nrows"] for key, one in logged.items() if key.startswith("tables/")}
-    assert list(rows.values()) == [7, 7, 3] and "tables/1_symbolic_mapping" in rows
+    assert sorted(rows.values()) == [3, 7, 7] and "tables/1_symbolic_mapping" in rows
     assert len(list(Path(tmp_path).glob("wandb/offline-run-*/files/media/images/gallery/*.png"))) >= 8
 
 

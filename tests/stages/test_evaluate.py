@@ -48,7 +48,7 @@ def test_sets_beside_the_six_have_their_own_scores_and_tables(tmp_path: Path) ->
     assert {item_of(case).split for case in cases if case.set == "math1_seen"} == {"seen"}
 
     shown = " ".join(result.output.split())
-    for title in ("new objects, seen expressions", "rules in chain order", "n / distinct", "best trivial strategy"):
+    for title in ("new objects, seen expressions", "rules in chain order", "distinct", "best trivial strategy"):
         assert title in shown
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert (
