@@ -25,11 +25,11 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.markdown import interval, row, table
-from bench.timing import machine, session_memory
+from bench.timing import family_memory, machine
 from uni_train.eval.statistics import Estimate
 
 ROOT = Path(__file__).resolve().parents[1]
-PAUSE = 0.1  # seconds between two looks at the memory
+PAUSE = 1.0  # seconds between two looks at the memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +52,7 @@ def run(checkout: Path, recipe: str, overrides: list[str]) -> Cost:
             command, cwd=checkout, env=environment, stdout=log, stderr=log, start_new_session=True
         )
         while process.poll() is None:
-            peak = max(peak, session_memory(process.pid))
+            peak = max(peak, family_memory(process.pid))
             time.sleep(PAUSE)
         wall, after = time.perf_counter() - began, resource.getrusage(resource.RUSAGE_CHILDREN)
         if process.returncode:

@@ -39,7 +39,7 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import bench.dev_extra  # noqa: E402, F401
-from bench.timing import session_memory  # noqa: E402
+from bench.timing import family_memory  # noqa: E402
 
 # isort: split
 import httpx  # noqa: E402
@@ -174,11 +174,11 @@ def _measure(asked: argparse.Namespace, port: int, log: Path) -> int:
             if server.poll() is not None:
                 raise SystemExit(f"bench/serve_hostile.py: the server did not start: {log.read_text()}")
             time.sleep(0.2)
-        idle, peaks, over = session_memory(server.pid), [0], threading.Event()
+        idle, peaks, over = family_memory(server.pid), [0], threading.Event()
 
         def watch() -> None:
             while not over.wait(0.5):
-                peaks.append(session_memory(server.pid))
+                peaks.append(family_memory(server.pid))
 
         threading.Thread(target=watch, daemon=True).start()
         shown(*[8000] * 40), shown(*[1] * 5000)  # made once

@@ -10,9 +10,12 @@ import platform
 import statistics
 import time
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import psutil
 
 MB = 2**20
 
@@ -79,16 +82,14 @@ def peak_memory(run: Callable[[], object]) -> float | None:
     return (resident("VmHWM") - before) / MB
 
 
-def session_memory(session: int) -> int:
-    """Bytes of all processes of a session, each shared page counted in parts (PSS)."""
+def family_memory(pid: int) -> int:
+    """Bytes of a process and all that it has started, each shared page counted in parts (PSS)."""
     total = 0
-    for folder in Path("/proc").glob("[0-9]*"):
-        try:
-            if int((folder / "stat").read_text().rpartition(")")[2].split()[3]) == session:
-                lines = (folder / "smaps_rollup").read_text().splitlines()
-                total += next(int(line.split()[1]) for line in lines if line.startswith("Pss:")) * 1024
-        except (OSError, IndexError, StopIteration, ValueError):
-            continue  # it has ended
+    with suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        for member in (process, *process.children(recursive=True)):
+            with suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                total += member.memory_full_info().pss
     return total
 
 
