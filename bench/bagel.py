@@ -179,7 +179,7 @@ class Cost:
 def measure(repeats: int, runs: Mapping[str, Callable[[], object]]) -> dict[str, Cost]:
     """Each once for its memory, then in turn so that a slow moment meets all alike."""
     memory = {name: peak_memory(run) for name, run in runs.items()}
-    medians = {name: Moment.median(moments) for name, moments in taken(repeats - 1, runs).items()}
+    medians = {name: Moment.median(moments) for name, moments in taken(repeats, runs).items()}
     return {name: Cost(one.wall, one.cpu, memory[name]) for name, one in medians.items()}
 
 

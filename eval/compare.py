@@ -182,7 +182,11 @@ def compare(first: Path, second: Path) -> Comparison:
                 before = Results(kind.units(kept[0], label))
             with counting(two.folder, name):
                 after = Results(kind.units(kept[1], label))
-            found = _compare_units(name, label, before, after)
+            try:
+                found = _compare_units(name, label, before, after)
+            except ValueError as error:
+                hint = "Evaluate both with the same data and options."
+                raise UserError(f"{one.folder} and {two.folder}: {name}: {error}", hint) from None
             rows += found[0]
             flips += found[1]
     return Comparison(one, two, tuple(rows), tuple(flips), tuple(notes))

@@ -77,7 +77,7 @@ def _cell(cell: str | Estimate | PairedComparison | None) -> dict[str, Any]:
         return {"kind": "estimate", "value": cell}
     if isinstance(cell, PairedComparison):
         return {"kind": "paired", "value": cell}
-    return {"kind": "text" if cell else "none", "value": cell}
+    return {"kind": "none" if cell is None else "text", "value": cell}
 
 
 # --- the console ----------------------------------------------------------------------------------------------------
@@ -94,18 +94,20 @@ def print_table(table: Table, progress: ConsoleProgress) -> None:
 def _console_cell(cell: Cell, digits: int) -> str:
     estimate = _estimate(cell)
     if estimate is None:
-        return cell if isinstance(cell, str) else "–"
+        return "–" if cell is None or isinstance(cell, Estimate | PairedComparison) else str(cell)
     low, high = estimate.low, estimate.high
     if _signed(cell):
         ends = f"{low:+.{digits}f} to {high:+.{digits}f}"
-        return f"{estimate.value:+.{digits}f}\n" + ends.replace("0.", ".")
+        return f"{estimate.value:+.{digits}f}\n" + re.sub(r"(?<!\d)0\.", ".", ends)
     return f"{estimate.value:.{digits}f}\n" + "–".join(_short(end, digits) for end in (low, high))
 
 
 def _short(share: float, digits: int) -> str:
     """.25 and 1.0, so that eight columns of intervals fit beside each other."""
     text = f"{share:.{digits}f}"
-    return text[1:] if text.startswith("0") else text[: digits + 1]
+    if 0 <= share <= 1:
+        return text[1:] if share < 1 and text[0] == "0" else text[: digits + 1]
+    return text
 
 
 def _width(lines: Sequence[Sequence[str]]) -> int:
