@@ -69,9 +69,9 @@ def _processes(config: RunConfig) -> int:
     from uni_train.plan.this_machine import memory
     from uni_train.stages.cpu import usable_cores
 
-    if strategy.accelerator != "cpu" and torch.cuda.is_available():
+    if strategy.accelerator != "cpu" and (torch.cuda.is_available() or torch.backends.mps.is_available()):
         return 1
-    most = min(usable_cores(), memory() // PROCESS, MOST_PROCESSES)
+    most = min(usable_cores(), memory() // PROCESS - 1, MOST_PROCESSES)  # the process that starts them counts too
     return next((count for count in range(most, 1, -1) if _shares(config, count)), 1)
 
 

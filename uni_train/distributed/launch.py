@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import logging
 import os
+import signal
 import sys
 import uuid
 from collections.abc import Sequence
@@ -47,11 +48,12 @@ def start(arguments: Sequence[str], processes: int) -> int:
         max_restarts=0,
         shutdown_timeout=int(TIMEOUT.total_seconds()),  # after Ctrl-C an epoch goes on and saves; a second ends at once
         logs_specs=DefaultLogsSpecs(),
+        signals_to_handle="SIGTERM,SIGINT,SIGHUP,SIGQUIT,SIGUSR1",
     )
     try:
         elastic_launch(config, sys.executable)("-m", "uni_train", *arguments)
     except SignalException as ended:
-        return 128 + ended.sigval
+        return EXIT_CODE if ended.sigval == signal.SIGUSR1 else 128 + ended.sigval
     except ChildFailedError as failed:
         return exit_code(failed)
     return 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Iterator
 from contextlib import closing
 from typing import Any
 
@@ -20,14 +21,29 @@ def run(code: str) -> list[tuple[Any, ...]]:
 
     Tables can be made, filled, changed and asked; files, pragmas and other databases cannot be reached.
     """
-    before, select, last = code.rpartition("SELECT ")
-    if not select:
+    if "\x00" in code:
+        raise ExecutionError("a zero byte in SQL")
+    statements = list(_statements(code))
+    if not statements or not statements[-1].lstrip().upper().startswith("SELECT"):
         raise ExecutionError("a snippet of SQL must end with a SELECT")
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
         connection.set_authorizer(lambda action, *_: sqlite3.SQLITE_OK if action in _ALLOWED else sqlite3.SQLITE_DENY)
         connection.set_progress_handler(lambda: 1, _STEPS)
         try:
-            connection.executescript(before)
-            return connection.execute(select + last).fetchall()
-        except (sqlite3.Error, sqlite3.Warning, ValueError) as error:
+            for statement in statements[:-1]:
+                connection.execute(statement)
+            return connection.execute(statements[-1]).fetchall()
+        except (sqlite3.Error, sqlite3.Warning) as error:
             raise ExecutionError(f"SQL fails: {error}") from error
+
+
+def _statements(code: str) -> Iterator[str]:
+    """Each ends at the end of a line; a semicolon within a text ends none."""
+    current = ""
+    for line in code.splitlines(keepends=True):
+        current += line
+        if sqlite3.complete_statement(current):
+            yield current
+            current = ""
+    if current.strip():
+        yield current

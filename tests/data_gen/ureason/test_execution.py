@@ -97,6 +97,7 @@ def test_programs_agree_with_the_real_thing(snippets, language, tool, suffix, tm
 def test_sql_is_sqlite_without_its_reach(tmp_path):
     made = "CREATE TABLE t (a TEXT, n INTEGER);\nINSERT INTO t VALUES\n  ('x; y', 2),\n  ('z', 1);\n"
     assert sql.run(made + "UPDATE t SET n = 5 WHERE a = 'z';\nSELECT a FROM t ORDER BY n DESC;") == [("z",), ("x; y",)]
+    assert len(sql.run(made + "select a FROM t WHERE n IN (SELECT max(n) FROM t);")) == 1
     for bad in (
         f"ATTACH '{tmp_path / 'x.db'}' AS y;\nSELECT 1;",
         "PRAGMA database_list;\nSELECT 1;",
