@@ -191,12 +191,12 @@ def filled_folder(out: Path) -> Iterator[Path]:
     try:
         folder.mkdir(parents=True)
         yield folder
-        if out.exists():
-            os.replace(out, old)
         try:
+            if out.exists():
+                os.replace(out, old)
             os.replace(folder, out)
-        except OSError:
-            if old.exists():
+        except BaseException:  # Ctrl-C, too
+            if old.exists() and not out.exists():
                 os.replace(old, out)
             raise
     except OSError as error:

@@ -60,7 +60,7 @@ def refused(cls: type, values: Any, errors: Sequence[ErrorDetails], where: Where
     of_key = [one for one in errors if _place(cls, one["loc"])[0] == key]
     limits = limits_of(kind)
     if limits is not None and any(one["type"] in _RANGE for one in of_key):
-        return wrong(f"{key} must be {_ranged(limits, value)}, not {_shown(value)}", key, where)
+        return wrong(f"{key} must be {_ranged(limits, value, _whole(kind))}, not {_shown(value)}", key, where)
     if typing.get_origin(kind) is Literal:
         options = typing.get_args(kind)
         close = nearest(value, options) if isinstance(value, str) else None
@@ -115,10 +115,15 @@ def limits_of(kind: Any) -> Interval | None:
     return None
 
 
-def _ranged(limits: Interval, value: float) -> str:
+def _whole(kind: Any) -> bool:
+    """Whether an annotation is of whole numbers. Its bounds do not tell: typing takes 0 to 1 and 0.0 to 1.0 for one."""
+    return any(member is int or typing.get_args(member)[:1] == (int,) for member in members(kind))
+
+
+def _ranged(limits: Interval, value: float, whole: bool) -> str:
     """The part of a range that a value is out of."""
     low, high, above, below = (cast(Any, one) for one in (limits.ge, limits.le, limits.gt, limits.lt))
-    if isinstance(low, int) and isinstance(high, int) and high - low < 10:
+    if whole and low is not None and high is not None and high - low < 10:
         return f"one of {', '.join(str(n) for n in range(low, high + 1))}"
     if low is not None and high is not None and (high <= 1 or math.isnan(value)):
         return f"between {low:g} and {high:g}"
