@@ -94,8 +94,8 @@ def test_arrows_between_packages_point_one_way() -> None:
     assert not wrong
 
 
-BESIDE = {"bench", "data", "multinode"}
-"""Folders of tests that mirror no package: of `bench/`, what tests read, and runs on several machines."""
+BESIDE = {"bench", "cuda", "data", "multinode"}
+"""Folders of tests that mirror no package: of `bench/`, what tests read, several machines, a pretended GPU."""
 
 
 def test_tests_mirror_the_tree() -> None:
