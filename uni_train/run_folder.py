@@ -38,7 +38,7 @@ FREE_KEYS = ("name", "out", "logger", "strategy")
 KEPT_KEYS = ("strategy.precision",)
 
 _CLOCK = ".clock.json"  # in a stage's folder until it has a manifest
-_VERSIONS_OF = ("uni-train", "torch", "lightning", "numpy", "safetensors", "pyarrow", "hydra-core", "wandb")
+_VERSIONS_OF = ("unified-train", "torch", "lightning", "numpy", "safetensors", "pyarrow", "hydra-core", "wandb")
 
 
 @dataclass(frozen=True, slots=True)

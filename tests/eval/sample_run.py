@@ -103,7 +103,7 @@ def make_run(run_dir: Path, n: int = 100, seed: int = 0) -> Path:
         "time": "2026-01-15T09:12:44+00:00",
         "command": ["python", "-m", "uni_train", "fit", "--recipe", "stars_curriculum"],
         "git": {"commit": "0123456789abcdef", "changed_files": 2},
-        "versions": {"uni-train": "0.1.0", "torch": "2.13.0", "lightning": "2.6.6", "python": "3.11.9"},
+        "versions": {"unified-train": "0.1.0", "torch": "2.13.0", "lightning": "2.6.6", "python": "3.11.9"},
     }
     about = {"recipe": "stars_curriculum", "name": "sample", "starts": [start]}
     (run_dir / "run.json").write_text(json.dumps(about), encoding="utf-8")

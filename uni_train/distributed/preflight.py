@@ -19,7 +19,7 @@ from uni_train.run_folder import flat, versions_of
 
 PACKAGES = ("uni_train", "uni_train.data_gen", "uni_train.eval")  # `rglob` follows no symbolic links
 VERSIONS_OF = (
-    *("uni-train", "torch", "lightning", "deepspeed", "transformers", "diffusers", "peft", "accelerate"),
+    *("unified-train", "torch", "lightning", "deepspeed", "transformers", "diffusers", "peft", "accelerate"),
     *("numpy", "scipy", "safetensors", "tokenizers", "pyarrow", "pillow", "opencv-python-headless"),
 )
 VISIBLE_WITHIN = 60.0  # seconds until a file that another node has written must be seen; NFS caches folders for a while
