@@ -126,6 +126,10 @@ class Source:
         return {name: getattr(self, name) for name in names}
 
 
+PUBLISHED = "published files"
+"""How `Benchmark.questions` begins where the questions are the paper's."""
+
+
 def generated_questions(world: str) -> str:
     """What is said of scores on questions that are not the paper's."""
     return f"generated questions of the {world} world, not the benchmark"
@@ -136,13 +140,15 @@ class Benchmark(ABC):
 
     known_sets: what `sets` may name. options: keys of `options.NAME`. open(source, **options): makes it from these;
     who is registered has these three. headline: the settings that a leaderboard shows; empty: all. published: whether
-    its questions are its paper's; None: it has no paper. world: of generated questions.
+    its questions are its paper's; None: it has no paper. world: of generated questions. hub: the published data set on
+    the Hub, "" where there is none.
     """
 
     name: str
     known_sets: ClassVar[tuple[str, ...]]
     options: ClassVar[tuple[Option, ...]] = ()
     headline: ClassVar[tuple[str, ...]] = ()
+    hub: ClassVar[str] = ""
     open: ClassVar[Callable[..., Benchmark]]
     revision: str
     settings: tuple[str, ...]
@@ -159,7 +165,7 @@ class Benchmark(ABC):
         if self.published is False:
             return generated_questions(self.world)
         whole = len(self.cases())
-        files = "published files" if self.published else f"questions of {self.name}"
+        files = PUBLISHED if self.published else f"questions of {self.name}"
         return f"{files}, revision {self.revision}, {whole if n is None else n:,} of {whole:,} cases"
 
     @abstractmethod

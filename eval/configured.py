@@ -12,12 +12,14 @@ from typing import Any
 from uni_train.config.build import build_section
 from uni_train.config.schema import EvalConfig, JudgeConfig, SamplingConfig
 from uni_train.errors import UsageError, did_you_mean
+from uni_train.eval.answers import holds_answers
 from uni_train.eval.benchmark import BENCHMARKS, Benchmark, Source
 from uni_train.eval.calls import CallStore, StoredModel
 from uni_train.eval.evaluation import EvaluationPlan
 from uni_train.eval.judges.revision import with_served_revision
 from uni_train.eval.last_seen import LastSeen
 from uni_train.eval.respondent import is_remote, open_model
+from uni_train.hub import local
 
 
 def plan_of(checkpoint: str, config: EvalConfig) -> EvaluationPlan:
@@ -79,7 +81,7 @@ def _open(name: str, kind: type[Benchmark], world: str, config: EvalConfig) -> B
     if config.sets and not sets:
         raise UsageError(f"sets names none of {name}", f"Its sets: {', '.join(kind.known_sets)}.")
     source = Source(
-        data=Path(config.data[name]) if name in config.data else None,
+        data=local(config.data[name], "dataset") if name in config.data else None,
         world=world,
         n=config.n,
         split=config.split,
@@ -105,7 +107,8 @@ def _options(kind: type[Benchmark], given: Mapping[str, Any]) -> dict[str, Any]:
 def world_of(checkpoint: str) -> str:
     """Which world's questions the model is asked, as its family says."""
     path = Path(checkpoint)
-    if is_remote(checkpoint) or (len(path.parts) > 1 and not path.exists()):  # --plan: weights that are not here yet
+    elsewhere = len(path.parts) > 1 and not path.exists()  # --plan: weights that are not here yet
+    if is_remote(checkpoint) or elsewhere or holds_answers(path):
         return "everyday"
     from uni_train.models.family import family_of
     from uni_train.models.load import model_config

@@ -29,6 +29,7 @@ from uni_train.config.schema import EvalConfig, JudgeConfig
 from uni_train.data_gen.reading_limits import read_json, reason
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.errors import UserError
+from uni_train.eval.answers import FolderAnswers, holds_answers
 from uni_train.eval.benchmark import OUTCOMES, Ask, Benchmark, Case, Sample, Scored, Table
 from uni_train.eval.calls import CallStore, Counts, Skill, StoredModel
 from uni_train.eval.generation import asks_of, cases_of, chunks, generate, settings_of
@@ -182,7 +183,11 @@ class Evaluation:
 
 
 def run(
-    plan: EvaluationPlan, progress: Progress | None = None, *, model: StoredModel | None = None, ranks: Ranks = ALONE
+    plan: EvaluationPlan,
+    progress: Progress | None = None,
+    *,
+    model: StoredModel | FolderAnswers | None = None,
+    ranks: Ranks = ALONE,
 ) -> Evaluation:
     """Do what is planned, or what is left of it; the same plan again continues.
 
@@ -199,15 +204,7 @@ def run(
     if not names or len(set(names)) < len(names):
         raise UserError("an evaluation needs benchmarks, each once", f"Given: {', '.join(names) or 'none'}.")
     jobs = [_Job.of(benchmark, plan) for benchmark in plan.benchmarks]
-    model = model or open_model(
-        plan.checkpoint,
-        CallStore(plan.store_folder),
-        sampling=plan.config.sampling,
-        remote=plan.config.remote,
-        batch=plan.config.batch,
-        retry_failed=plan.config.retry_failed,
-        say=progress.say,
-    )
+    model = model or _opened(plan, progress)
     asked = describe(plan, jobs, model)
     folder = _folder_of(plan, asked)
     with ExitStack() as held:
@@ -229,10 +226,24 @@ def run(
         return ranks.from_main(lambda: _conclude(plan, jobs, model, folder, asked, calls, seconds, progress))
 
 
+def _opened(plan: EvaluationPlan, progress: Progress) -> StoredModel | FolderAnswers:
+    if holds_answers(Path(plan.checkpoint)):
+        return FolderAnswers(Path(plan.checkpoint), plan.config.settings, progress.say)
+    return open_model(
+        plan.checkpoint,
+        CallStore(plan.store_folder),
+        sampling=plan.config.sampling,
+        remote=plan.config.remote,
+        batch=plan.config.batch,
+        retry_failed=plan.config.retry_failed,
+        say=progress.say,
+    )
+
+
 def _conclude(
     plan: EvaluationPlan,
     jobs: Sequence[_Job],
-    model: StoredModel,
+    model: StoredModel | FolderAnswers,
     folder: Path,
     asked: Mapping[str, Any],
     calls: Mapping[str, Mapping[str, int]],
@@ -325,7 +336,7 @@ class _Job:
         return cls(benchmark, settings, len(cases), asks)
 
 
-def describe(plan: EvaluationPlan, jobs: Sequence[_Job], model: StoredModel) -> dict[str, Any]:
+def describe(plan: EvaluationPlan, jobs: Sequence[_Job], model: StoredModel | FolderAnswers) -> dict[str, Any]:
     """evaluation.json."""
     judge = None if plan.judge is None else plan.judge.manner
     asked = {
@@ -440,7 +451,9 @@ def _claimed(folder: Path) -> Iterator[None]:
         lock.release()
 
 
-def _score(job: _Job, model: StoredModel, plan: EvaluationPlan, folder: Path, progress: Progress) -> Result:
+def _score(
+    job: _Job, model: StoredModel | FolderAnswers, plan: EvaluationPlan, folder: Path, progress: Progress
+) -> Result:
     """Check and judge all samples of a benchmark; write them, and count. Their images stay in the store."""
     store = ImageStore(plan.store_folder / IMAGES)
     parts = generate(job.benchmark, model, chunks(job.asks, _chunk(model)))
@@ -587,7 +600,7 @@ def _count(scored: Iterable[Scored], of: Callable[[Scored], str]) -> dict[str, d
     }
 
 
-def _chunk(model: StoredModel) -> int:
+def _chunk(model: StoredModel | FolderAnswers) -> int:
     """Whole batches of both kinds at once."""
     return max(model.think_batch, model.draw_batch)
 

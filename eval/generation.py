@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UsageError, UserError, did_you_mean
+from uni_train.eval.answers import FolderAnswers
 from uni_train.eval.benchmark import GENERATED, Ask, Benchmark, Case, Respondent, Sample
 
 if TYPE_CHECKING:
@@ -70,7 +71,10 @@ def chunks(asks: Sequence[Ask], size: int) -> Iterator[Sequence[Ask]]:
 
 
 def generate(
-    benchmark: Benchmark, model: Respondent, parts: Iterable[Sequence[Ask]], on_step: OnStep | None = None
+    benchmark: Benchmark,
+    model: Respondent | FolderAnswers,
+    parts: Iterable[Sequence[Ask]],
+    on_step: OnStep | None = None,
 ) -> Iterator[Sequence[Sample]]:
     """The samples of each part, in order, each as its benchmark makes it.
 
@@ -89,11 +93,13 @@ def generate(
 
 
 def _responses(
-    benchmark: Benchmark, model: Respondent, part: Sequence[Ask], on_step: OnStep | None
+    benchmark: Benchmark, model: Respondent | FolderAnswers, part: Sequence[Ask], on_step: OnStep | None
 ) -> Sequence[Sample]:
     """A part's samples. Where a skill is missing, halves are asked until the asks that need it are alone."""
     from uni_train.models.base import SkillMissing
 
+    if isinstance(model, FolderAnswers):
+        return model.respond(benchmark, part)
     try:
         return benchmark.respond(model, part, on_step)
     except SkillMissing as error:

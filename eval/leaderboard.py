@@ -101,10 +101,10 @@ def leaderboard(folders: Sequence[Path | str]) -> Leaderboard:
     complexity: dict[tuple[str, Column], dict[str, dict[float, Results]]] = {}
     for name, one in evaluations.items():
         for benchmark in one.results:
-            kind, scored = BENCHMARKS.get(benchmark), _counted(one, benchmark)
+            kind, scored = BENCHMARKS.get(benchmark), with_score(one, benchmark)
             with counting(one.folder, benchmark):
                 known = {s.sample.ask.case.id: kind.complexity(s.sample.ask.case) for s in scored}
-                counted = list(_results(kind, one, benchmark, scored))
+                counted = list(results_of(kind, one, benchmark, scored))
             for column, some in counted:
                 results[name, column] = some
                 complexity[name, column] = _by_complexity(some, known)
@@ -146,14 +146,16 @@ def _given(text: str) -> tuple[str, Path]:
     return ("", Path(text)) if not equals or Path(text).exists() else (name, Path(folder))
 
 
-def _counted(one: Evaluation, benchmark: str) -> list[Scored]:
+def with_score(one: Evaluation, benchmark: str) -> list[Scored]:
+    """The samples of a benchmark without those of sets that have no score."""
     without = one.results[benchmark].without_score
     return [s for s in one.scored(benchmark) if (s.sample.ask.setting, s.sample.ask.case.set) not in without]
 
 
-def _results(
+def results_of(
     kind: type[Benchmark], one: Evaluation, benchmark: str, scored: Sequence[Scored]
 ) -> Iterator[tuple[Column, Results]]:
+    """The columns of one benchmark, and what counts in each."""
     labels = kind.labels(one.results[benchmark].scores)
     for label in labels:
         for setting, some in Results(kind.units(scored, label)).by("setting").items():

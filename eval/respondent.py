@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uni_train.errors import UsageError, UserError, did_you_mean
+from uni_train.eval.answers import holds_answers
 from uni_train.eval.benchmark import Respondent
 from uni_train.eval.calls import CallStore, StoredModel
 from uni_train.eval.last_seen import LastSeen
+from uni_train.hub import local
 from uni_train.models.batches import ModelDown
 from uni_train.models.family import family_of
 from uni_train.models.identity import ModelIdentity, identify
@@ -21,6 +24,11 @@ if TYPE_CHECKING:
 def is_remote(checkpoint: str) -> bool:
     """Whether it is an endpoint, "http://HOST:PORT/v1#MODEL", and no path."""
     return checkpoint.startswith(("http://", "https://"))
+
+
+def fetched(checkpoint: str) -> str:
+    """The folder of a Hub id, downloaded; anything else as it is."""
+    return checkpoint if is_remote(checkpoint) else str(local(checkpoint))
 
 
 def open_model(
@@ -79,8 +87,8 @@ def open_model(
 
 
 def identity_of(checkpoint: str, sampling: Mapping[str, Any]) -> ModelIdentity | None:
-    """Which model `open_model` would open from a checkpoint here; None for an endpoint, and where there is none."""
-    if is_remote(checkpoint):
+    """Which model `open_model` would open from a checkpoint here; None where no weights are here."""
+    if is_remote(checkpoint) or holds_answers(Path(checkpoint)):
         return None
     from uni_train.models.load import model_config
 

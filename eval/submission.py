@@ -59,5 +59,6 @@ def samples_and_images(scored: Iterable[Scored]) -> Iterator[tuple[str, bytes]]:
         rows.append({
             "id": ask.case.id, "set": ask.case.set, "setting": ask.setting, "status": sample.status,
             "prompt": sample.prompt, "thought": sample.thought, "text": sample.text, "images": names,
+            "facts": dict(sample.facts),
         })  # fmt: skip
     yield "samples.jsonl", json_lines(rows)

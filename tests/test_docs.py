@@ -209,7 +209,7 @@ def test_a_table_of_options_is_that_of_the_command(page: str, command: str) -> N
     assert asked is not None
     options = {name: param for param in asked.params for name in param.opts}
     for cell, others in table_rows(page, 2, "option").items():
-        named = re.findall(r"--[a-z-]+", cell.replace("--sbatch=--qos=high", "--sbatch"))
+        named = re.findall(r"--[a-z_-]+", cell.replace("--sbatch=--qos=high", "--sbatch"))
         if not named:  # an empty line between groups
             continue
         assert set(named) <= options.keys(), cell

@@ -12,7 +12,14 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("uni_train", "eval", "data_gen")
 
 LAYERS = (
-    ("uni_train.data_gen", "uni_train.errors", "uni_train.files", "uni_train.addresses", "uni_train.__version__"),
+    (
+        "uni_train.data_gen",
+        "uni_train.errors",
+        "uni_train.files",
+        "uni_train.addresses",
+        "uni_train.hub",
+        "uni_train.__version__",
+    ),
     ("uni_train.config", "uni_train.run_folder", "uni_train.http_client", "uni_train.flow"),
     ("uni_train.models", "uni_train.distributed"),
     ("uni_train.eval",),

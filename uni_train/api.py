@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     import numpy as np
 
     from uni_train.config.schema import EvalConfig, LoggerConfig, ModelConfig
+    from uni_train.eval.calls import StoredModel
     from uni_train.eval.evaluation import Evaluation
     from uni_train.eval.progress import Progress
+    from uni_train.eval.sample import Respondent
     from uni_train.eval.watch import Checkpoint
     from uni_train.models.base import UnifiedModel
 
@@ -94,7 +96,8 @@ def load_model(name_or_folder: str | Path, **sampling: Any) -> UnifiedModel:
     """A model with its weights: on the GPU in bfloat16 where there is one, else on the CPU as stored.
 
     Args:
-        name_or_folder: "nano", another name of `uni_train models`, a checkpoint's folder, or a run's.
+        name_or_folder: "nano", another name of `uni_train models`, a checkpoint's folder, a run's, or a Hub id
+            ("hf://org/name@revision").
         sampling: replaces sampling settings of the model (`steps=10`, `temperature=0.0`, `cfg_text_scale=4.0`).
 
     Raises:
@@ -196,12 +199,21 @@ def fit(recipe: str | Path, overrides: Mapping[str, Any] | Sequence[str] = ()) -
 
 
 @_user_errors()
-def evaluate(checkpoint: str | Path, benchmark: str | Sequence[str] = "unisandbox", **keys: Any) -> Evaluation:
-    """Score a checkpoint by one or several benchmarks; the same call again continues, and asks nothing twice.
+def evaluate(
+    model: str | Path | Respondent | Callable[..., Any],
+    benchmark: str | Sequence[str] = "unisandbox",
+    *,
+    revision: str | None = None,
+    **keys: Any,
+) -> Evaluation:
+    """Score a model by one or several benchmarks; the same call again continues, and asks nothing twice.
 
     Args:
-        checkpoint: as `load_model` takes it, a step of a training, or an endpoint `URL#MODEL`.
+        model: a checkpoint as `load_model` takes it, a step of a training, an endpoint `URL#MODEL`, a folder of
+            answers, an object with `draw` (`uni_train.eval.sample.Respondent`), or a function `(prompt, images, seed)`
+            that returns an image (uint8 [H, W, 3] or PIL) or a text.
         benchmark: "unisandbox", "ureason", or several.
+        revision: of an object or a function, which weights answer: its calls are kept under it. None: asked anew.
         keys: those of `uni_train eval` (`uni_train.config.schema.EvalConfig`): `subset=60`, `settings=["normal"]`,
             `k=4`, `seed=1`, `judge={"model": "openai/gpt-4o"}`, `verifier="judge"`, `out="evals"`, `name=...`,
             `sampling={"steps": 4}`, `options={"unisandbox": {"labels": "official"}}`.
@@ -218,7 +230,14 @@ def evaluate(checkpoint: str | Path, benchmark: str | Sequence[str] = "unisandbo
     from uni_train.config.schema import EvalConfig
 
     names = [benchmark] if isinstance(benchmark, str) else list(benchmark)
-    return run_evaluation(str(checkpoint), build_section(EvalConfig, {"benchmarks": names, **keys}))
+    config = build_section(EvalConfig, {"benchmarks": names, **keys})
+    if isinstance(model, str | Path):
+        return run_evaluation(str(model), config)
+    from uni_train.eval.calls import CallStore
+    from uni_train.eval.python_model import python_model
+
+    opened = python_model(model, CallStore(Path(config.store_folder)), revision=revision, batch=config.batch)
+    return run_evaluation(opened.name, replace(config, world=config.world or "everyday"), model=opened)
 
 
 def run_evaluation(
@@ -226,11 +245,14 @@ def run_evaluation(
     config: EvalConfig,
     progress: Progress | None = None,
     show: Callable[[Evaluation, Path], None] | None = None,
+    *,
+    model: StoredModel | None = None,
 ) -> Evaluation:
     """Evaluate as `evaluate` does, by a checked configuration: run, write the report, log to W&B.
 
     Args:
         show: called with the evaluation and its report before a set without a score becomes an error.
+        model: who is asked, where it is open already.
 
     Raises:
         UserError: whatever a person can put right; last, where a set could not be scored.
@@ -239,13 +261,17 @@ def run_evaluation(
     from uni_train.eval import evaluation as engine
     from uni_train.eval.configured import plan_of
     from uni_train.eval.report.evaluation import not_scored, report_of
+    from uni_train.eval.respondent import fetched
     from uni_train.stages.cpu import prepare_cpu
     from uni_train.stages.snapshot import loadable
 
     progress = progress or ConsoleProgress()
-    with loadable(checkpoint, Path(config.out), progress.say) as (path, place):
+    with ExitStack() as held:
+        path, place = checkpoint, None
+        if model is None:
+            path, place = held.enter_context(loadable(fetched(checkpoint), Path(config.out), progress.say))
         prepare_cpu("auto")
-        done = engine.run(plan_of(path, config), progress)
+        done = engine.run(plan_of(path, config), progress, model=model)
         page = report_of(done)
         if show is not None:
             show(done, page)

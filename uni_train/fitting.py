@@ -10,12 +10,14 @@ from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 
+from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
 from uni_train.config.kinds import kind_of, stage_list
-from uni_train.config.paths import expect_paths
+from uni_train.config.paths import expect_paths, named_paths
 from uni_train.config.schema import RunConfig
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
+from uni_train.hub import local
 from uni_train.run_folder import RunFolder
 
 PROCESS = 2**30  # bytes of memory that a process of nano takes, rounded up
@@ -37,6 +39,7 @@ def run_recipe(
                 _print_plan(config)
             return config
         kind_of(config).check_ranks(config, ranks.world_size)
+        config = _with_hub_ids(config, recipe, overrides)
         run = Path(config.out) / config.recipe / config.run_name
         if fresh or not any(run.glob("stages/*/manifest.json")):  # else it may be done with them
             expect_paths(config)
@@ -57,6 +60,13 @@ def run_recipe(
     else:
         _run(config, ranks, fresh)
     return config
+
+
+def _with_hub_ids(config: RunConfig, recipe: str, overrides: Sequence[str]) -> RunConfig:
+    """Checkpoints that are Hub ids, downloaded: the run records their folders, which name the commit."""
+    folders = {key: local(value) for key, value, _ in named_paths(to_plain(config)) if key.endswith("checkpoint")}
+    fetched = [f"{key}='{folder}'" for key, folder in folders.items() if folder.parent.name == "snapshots"]
+    return compose(recipe, [*overrides, *fetched]) if fetched else config
 
 
 def _processes(config: RunConfig) -> int:
@@ -169,7 +179,6 @@ def _print_plan(config: RunConfig) -> None:
     """The configuration, its stages and its first update. Errors come before any output."""
     import yaml
 
-    from uni_train.config.build import to_plain
     from uni_train.console.progress import ConsoleProgress
     from uni_train.plan.this_machine import expect_memory
     from uni_train.stages.dry_run import describe

@@ -206,6 +206,13 @@ def test_a_prompt_model_is_known_by_what_it_is(model: Path, tmp_path: Path) -> N
     assert options(copy)["content"] != options(model)["content"]
 
 
+def test_options_of_lmms_eval_are_aliases(tmp_path: Path) -> None:
+    asked = ("eval", "shipped", *SMALL, "--settings", "normal", "sampling.steps=1")
+    done(*asked, "--limit", "2", "--log_samples", "--output_path", tmp_path / "evals")
+    (folder,) = [one.parent for one in tmp_path.glob("evals/*/evaluation.json")]
+    assert json.loads((folder / "evaluation.json").read_text())["subset"] == 2 and list(folder.glob("scored/*.parquet"))
+
+
 def test_words_and_options_are_the_same_keys() -> None:
     options = {"benchmarks": "unisandbox,ureason", "subset": "5", "out": "some where", "sets": None}
     words = ("data.ureason=b", "judge.model=http://h:1/v1#m", "judge.price=[1,2.5]", "sampling.steps=3", "logger=wandb",

@@ -41,11 +41,13 @@ def export(
       uni_train export checkpoints/Bagel-Zebra-CoT exports/zebra --dtype bfloat16 --shard-gb 5
       uni_train export runs/stars_curriculum/seed0 exports/mine --push-to-hub me/mine --private
     """
+    from uni_train.hub import local
     from uni_train.models.recognise import recognise
 
+    source = local(source)
     recognise(source)  # before torch is imported, which takes seconds
     if push_to_hub is not None:
-        from uni_train.cli.hub import check_repository
+        from uni_train.hub import check_repository
 
         check_repository(push_to_hub)
 
@@ -73,9 +75,9 @@ def export(
         )
     progress.say(f"{found.what}: {found.path} -> {out}")
     if push_to_hub is not None:
-        from uni_train.cli.hub import push
         from uni_train.eval.model_card import model_card
         from uni_train.files import atomic_path
+        from uni_train.hub import push
 
         run = found.path.parent.parent.parent
         known = run if (run / "config.yaml").is_file() else None

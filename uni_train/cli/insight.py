@@ -226,9 +226,11 @@ def _config(asked: dict[str, Any]) -> EvalConfig:
 def _cases(asked: dict[str, Any]) -> tuple[list[Case], ConsoleProgress]:
     """The items that are asked about, after the checkpoint was seen to be there."""
     _config(asked)
+    from uni_train.eval.respondent import fetched, is_remote
     from uni_train.models.recognise import expect_there
 
-    if "://" not in asked["checkpoint"]:
+    if not is_remote(asked["checkpoint"]):
+        asked["checkpoint"] = fetched(asked["checkpoint"])
         expect_there(asked["checkpoint"])  # before torch is imported, which takes seconds
     from uni_train.console.progress import ConsoleProgress
     from uni_train.eval.configured import world_of

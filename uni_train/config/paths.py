@@ -41,5 +41,5 @@ def _remedy(config: RunConfig, key: str, path: Path) -> str:
     if len(parts) > 1 and parts[0] == config.out and parts[1] in [one.name for one in recipes()]:
         return f"Train it first: uni_train fit {parts[1]}"
     if key == "model.checkpoint":
-        return "Put the weights there, or give another folder: model.checkpoint=FOLDER."
+        return "Put the weights there, or give another folder or a Hub id: model.checkpoint=hf://ORG/NAME."
     return f"Check the path; `uni_train recipes {config.recipe}` says what the recipe needs."

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
+from uni_train.hub import id_of
 from uni_train.models.family import family_of
 
 if TYPE_CHECKING:
@@ -183,8 +184,10 @@ def _counts(file: Path) -> bool:
 
 
 def _name(path: Path) -> str:
-    """What people call a checkpoint: of a run's stage its run and stage, else the folder's or file's name."""
+    """What people call a checkpoint: run and stage of a run's stage, a Hub id's name, else the folder's or file's."""
     parts: Sequence[str] = path.resolve().parts
     if len(parts) >= 4 and parts[-1] == "model" and parts[-3] == "stages":
         return f"{parts[-4]}-{parts[-2]}"
+    if (hub := id_of(path)) is not None:
+        return hub.partition("@")[0].rpartition("/")[2]
     return path.stem if path.is_file() else parts[-1]

@@ -13,22 +13,21 @@ from uni_train.config import places
 from uni_train.config.schema import ModelConfig
 from uni_train.data_gen import reading_limits
 from uni_train.errors import UsageError, UserError, did_you_mean
+from uni_train.hub import PICKLES, local
 from uni_train.models.family import FAMILIES, Found, Inspection, family_of
 from uni_train.run_folder import stage_folders
-
-PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
 
 
 def expect_model(name_or_path: str) -> None:
     """Raises what `recognise` does where there is neither a model of this name nor one at this path."""
     if name_or_path != "shipped" and name_or_path not in _names():
-        recognise(Path(name_or_path))
+        recognise(local(name_or_path))
 
 
 def expect_there(name_or_path: str) -> None:
     """Raises what `recognise` does where there is neither a model of this name nor anything at this path."""
     if name_or_path != "shipped" and name_or_path not in _names():
-        _expect_path(Path(name_or_path))
+        _expect_path(local(name_or_path))
 
 
 def _expect_path(path: Path) -> None:
@@ -93,8 +92,8 @@ def model_config(name_or_path: str) -> ModelConfig:
 
     "shipped" is nano with the weights inside the package.
     A path may be a BAGEL folder or one weight file in it, a Qwen-Image-Edit as diffusers stores it, a folder that a
-    stage has written, or a run's folder (then its last finished model is meant). Of a model that a run has trained, the
-    run's own settings are taken.
+    stage has written, a run's folder (then its last finished model is meant), or a Hub id (`uni_train.hub.local`). Of a
+    model that a run has trained, the run's own settings are taken.
 
     Raises:
         UserError: what lies there cannot be loaded. UsageError: no such name.
@@ -107,7 +106,7 @@ def model_config(name_or_path: str) -> ModelConfig:
     known = {option.name: option.path for option in places.options("model")}
     if name_or_path in known:
         return build_section(ModelConfig, reading_limits.read_yaml(known[name_or_path]))
-    found = recognise(Path(name_or_path))
+    found = recognise(local(name_or_path))
     if found.kind == "other":
         raise UserError(f"{name_or_path} is {found.what}, not a model that can be loaded", found.hint)
     run = found.path.parent.parent.parent
@@ -134,7 +133,7 @@ def inspect(name_or_path: str) -> Inspection:
         if config.checkpoint is None or not Path(config.checkpoint).exists():
             return _without_weights(config)
         name_or_path = config.checkpoint
-    found = recognise(Path(name_or_path))
+    found = recognise(local(name_or_path))
     if found.kind == "other":
         return Inspection("other", found.what, str(found.path), hint=found.hint)
     return family_of(found.kind).inspect(found, lambda: model_config(str(found.path)))

@@ -37,7 +37,7 @@ from uni_train.eval.benchmark import (
     note_of,
 )
 from uni_train.eval.benchmarks.ueval import counting, own
-from uni_train.eval.benchmarks.ueval.files import read_folder
+from uni_train.eval.benchmarks.ueval.files import HUB, read_folder
 from uni_train.eval.benchmarks.ueval.prompts import JUDGE, OFFICIAL_REPLY, REPLY, judge_prompt, met, read_official
 from uni_train.eval.images import StoredImage, encoded
 from uni_train.eval.results import unit_of
@@ -69,6 +69,7 @@ class UEval(Benchmark):
     """
 
     name = "ueval"
+    hub = HUB
     published: bool
     known_sets = counting.SETS
     options = (

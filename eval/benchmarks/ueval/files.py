@@ -26,10 +26,7 @@ SHAPE = (
     '"image_ref": [], "text_ref": "..."}'
 )
 _RUBRIC_KEYS = ("rubric", "criterion", "criteria", "description", "text", "content", "item")
-_GET = (
-    f"get the questions with `hf download {HUB} --repo-type dataset --local-dir ueval` where there is a network, "
-    "and name that folder: data.ueval=ueval"
-)
+_GET = f"data.ueval=hf://{HUB} downloads the questions; or name their folder: data.ueval=FOLDER"
 
 
 def read_folder(folder: Path, sets: Sequence[str] | None = None) -> list[Case]:

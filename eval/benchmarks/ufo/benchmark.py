@@ -45,7 +45,7 @@ from uni_train.eval.benchmark import (
     note_of,
 )
 from uni_train.eval.benchmarks.ufo import counting, own, prompts, replies, rubric
-from uni_train.eval.benchmarks.ufo.files import Row, read_folder
+from uni_train.eval.benchmarks.ufo.files import HUB, Row, read_folder
 from uni_train.eval.benchmarks.ufo.names import (
     ANSWERS,
     BLIND,
@@ -101,6 +101,7 @@ class Ufo(Benchmark):
     """
 
     name = "ufo"
+    hub = HUB
     published: bool
     known_sets = SETS
     headline = ANSWERS

@@ -27,10 +27,10 @@ from uni_train.eval.published_rows import PublishedRow, TextOrNumber, read_row, 
 
 LETTERS = ("A", "B", "C", "D")
 SUFFIXES = (".jsonl", ".parquet")
+HUB = "yzzyu/UFO"
 HOW_TO_GET = (
-    "Get it with `hf download yzzyu/UFO --repo-type dataset --local-dir FOLDER` (CC BY-NC 4.0; `hf auth login` first "
-    "where its page asks for consent) and name the folder: "
-    "data.ufo=FOLDER; it needs mcq*.jsonl or mcq*.parquet, open*.jsonl or open*.parquet"
+    f"data.ufo=hf://{HUB} downloads it (CC BY-NC 4.0); or name its folder: data.ufo=FOLDER; it needs mcq*.jsonl or "
+    "mcq*.parquet, open*.jsonl or open*.parquet"
 )
 _BATCH = 32  # rows of Parquet that are read together
 _IMAGE_NAME = re.compile(r"[^\n]{1,400}\.(?:png|jpe?g|webp|bmp|gif)", re.IGNORECASE)

@@ -39,7 +39,7 @@ from uni_train.eval.benchmark import (
     note_of,
 )
 from uni_train.eval.benchmarks.vigor import counting, planning, programs, truths
-from uni_train.eval.benchmarks.vigor.files import Record, digest, read_folder
+from uni_train.eval.benchmarks.vigor.files import HUB, Record, digest, read_folder
 from uni_train.eval.benchmarks.vigor.tasks import TASKS, family_of, title
 from uni_train.eval.benchmarks.vigor.templates import (
     BACKGROUND,
@@ -84,6 +84,7 @@ class Vigor(Benchmark):
     """
 
     name = "vigor"
+    hub = HUB
     published: bool
     known_sets = TASKS
     headline = (DIRECT, COT, PLANNED, INTERLEAVED)

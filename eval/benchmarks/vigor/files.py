@@ -110,9 +110,7 @@ def _folders(folder: Path) -> dict[str, Path]:
     """Task -> its folder, in the order of TASKS."""
     if not folder.is_dir():
         raise DataError(
-            f"{folder} is no folder. ViGoR-Bench is not shipped (CC BY-NC 4.0): "
-            f"huggingface-cli download --repo-type dataset {HUB} --local-dir {folder} "
-            "(after huggingface-cli login where its page asks for consent)"
+            f"{folder} is no folder. ViGoR-Bench is not shipped (CC BY-NC 4.0): data.vigor=hf://{HUB} downloads it"
         )
     found: dict[str, Path] = {}
     for records in sorted([*folder.glob(f"*/{RECORDS}"), *folder.glob(f"*/*/{RECORDS}")]):

@@ -81,6 +81,7 @@ def calibrate(
     from uni_train.eval.judges.calibrating import calibrate as measured
     from uni_train.eval.judges.calibration import comparable
     from uni_train.eval.judges.perturbation import CHANGES
+    from uni_train.eval.respondent import fetched
     from uni_train.stages.snapshot import loadable
 
     overrides, progress = overrides_of(words, options), ConsoleProgress()
@@ -97,6 +98,7 @@ def calibrate(
         raise UsageError("--labels are of one benchmark", "Name it with --benchmark.")
     done: Evaluation | None = None
     if checkpoint is not None:
+        checkpoint = fetched(checkpoint)
         with loadable(checkpoint, Path(config.out), progress.say) as (path, _):
             done = engine.run(plan_of(path, replace(config, judge=None, verifier="program")), progress)
     store = Path(config.store_folder)

@@ -40,7 +40,7 @@ class TakesKeys(click.Group):
 @click.group("eval", cls=TakesKeys, invoke_without_command=True)
 @click.option(
     "--checkpoint", "-c", metavar="PATH|NAME|URL#MODEL", shell_complete=complete_models,
-    help="The same as CHECKPOINT: a folder, a run, a step of it, shipped, or a remote model.",
+    help="The same as CHECKPOINT: a folder, a run, a step of it, shipped, a remote model, or a folder of answers.",
 )  # fmt: skip
 @evaluation_options
 @click.option("--name", metavar="NAME", help="The evaluation's folder.  [default: model, benchmarks, a hash]")
@@ -81,7 +81,7 @@ def evaluate(
     config = config_of(overrides)
     from uni_train.models.recognise import expect_there
 
-    if not plan_only and "://" not in checkpoint:
+    if not plan_only and not checkpoint.startswith(("http://", "https://")):
         expect_there(checkpoint)  # before torch is imported, which takes seconds
     from uni_train.console.progress import ConsoleProgress
 

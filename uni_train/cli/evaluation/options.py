@@ -82,11 +82,15 @@ def evaluation_options(command: F) -> F:
         ),
         click.option("--sets", metavar="NAME,...", help="Only these sets of them.  [default: all]"),
         click.option("--settings", metavar="NAME,...", help="Only these settings, such as normal,cot.  [default: all]"),
-        click.option("--subset", metavar="N", help="About N cases of each benchmark.  [default: all]"),
+        click.option("--subset", "--limit", metavar="N", help="About N cases of each benchmark.  [default: all]"),
         click.option("--n", metavar="N", help="Generated questions of each set.  [default: 100]"),
         click.option("--k", metavar="N", help="Draws of each case.  [default: 1]"),
         click.option("--seed", metavar="N", help="The seed of the draws and the subset.  [default: 0]"),
-        click.option("--out", metavar="DIR", help="The folder of evaluations.  [default: evals]"),
+        click.option("--out", "--output_path", metavar="DIR", help="The folder of evaluations.  [default: evals]"),
+        click.option(
+            "--log_samples", is_flag=True, expose_value=False,
+            help="As lmms-eval has it: samples are always stored, below OUT/NAME/scored.",
+        ),
         click.option(
             "--help-benchmark", metavar="NAME", is_eager=True, expose_value=False, callback=_describe,
             help="Print a benchmark's sets and options, and stop.",

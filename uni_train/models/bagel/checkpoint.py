@@ -28,6 +28,7 @@ from torch import Tensor
 from uni_train.config.schema import ModelConfig
 from uni_train.errors import UserError
 from uni_train.files import atomic_path
+from uni_train.hub import PICKLES
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import BagelConfig, SpecialTokens
 from uni_train.models.bagel.positions import sincos_table
@@ -37,7 +38,6 @@ from uni_train.models.bagel.tokenizer import has_tokenizer, read_tokenizer
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
 from uni_train.models.bagel.vae import AutoEncoder, VaeConfig
 from uni_train.models.meta import without_weights
-from uni_train.models.recognise import PICKLES
 from uni_train.models.shapes import Guess
 from uni_train.models.weights import (
     Start,

@@ -85,7 +85,7 @@ def test_a_bad_row_is_named_by_file_and_line(tmp_path: Path, bad: Any, message: 
 
 def test_absent_data_says_where_to_get_it_and_where_to_put_it(tmp_path: Path) -> None:
     for folder in (tmp_path / "nowhere", tmp_path):
-        with pytest.raises(DataError, match=r"hf download zlab-princeton/UEval .* data.ueval=ueval"):
+        with pytest.raises(DataError, match=r"data.ueval=hf://zlab-princeton/UEval"):
             UEval(folder)
     (tmp_path / "test.parquet").write_text("version https://git-lfs.github.com/spec/v1\n")
     with pytest.raises(DataError, match="pointer of Git LFS"):

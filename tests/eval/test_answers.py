@@ -1,0 +1,154 @@
+"""Answers that somebody has already, in every layout; and models that are Python functions."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from click.testing import CliRunner
+from PIL import Image
+
+import uni_train
+from uni_train.cli.main import uni_train as command_line
+from uni_train.config.schema import EvalConfig
+from uni_train.errors import UserError
+from uni_train.eval.answers import FolderAnswers, holds_answers
+from uni_train.eval.benchmark import Ask, Sample, Scored
+from uni_train.eval.benchmarks.ueval import UEval
+from uni_train.eval.benchmarks.ufo import Ufo
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.benchmarks.ureason import UReason
+from uni_train.eval.configured import benchmarks_of
+from uni_train.eval.submission import file_name, write_submission
+
+KEYS: dict[str, Any] = {"world": "nano", "n": 2}
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def opened(name: str) -> Any:
+    (found,) = benchmarks_of("", EvalConfig(benchmarks=(name,), **KEYS))
+    return found
+
+
+@pytest.fixture(scope="module")
+def ureason() -> UReason:
+    return opened("ureason")
+
+
+def right(benchmark: UReason) -> dict[str, bytes]:
+    """Id -> an image that is right."""
+    return {case.id: benchmark.reference(case) or b"" for case in benchmark.cases()}
+
+
+def jpeg(image: bytes) -> bytes:
+    file = io.BytesIO()
+    Image.open(io.BytesIO(image)).save(file, "JPEG", quality=98)
+    return file.getvalue()
+
+
+def write(folder: Path, files: dict[str, bytes]) -> Path:
+    write_submission(folder, files.items())
+    return folder
+
+
+def direct(folder: Path, tmp_path: Path, **keys: Any) -> Any:
+    return uni_train.evaluate(folder, "ureason", out=str(tmp_path / "evals"), **KEYS, **keys).results["ureason"]
+
+
+@pytest.mark.parametrize("layout", ["jsonl", "csv", "flat", "setting", "jpeg", "geneval", "below"])
+def test_right_images_pass_in_every_layout(ureason: UReason, layout: str, tmp_path: Path) -> None:
+    images = right(ureason)
+    names = {id_: f"{file_name(id_)}.png" for id_ in images}
+    rows = [{"id": id_, "setting": "direct", "image": f"pictures/{i}.png"} for i, id_ in enumerate(images)]
+    listed = {f"pictures/{i}.png": image for i, image in enumerate(images.values())}
+    table = io.StringIO()
+    writer = csv.DictWriter(table, ["id", "setting", "image"])
+    writer.writeheader()
+    writer.writerows(rows)
+    folder = write(tmp_path / "mine", {
+        "jsonl": {"manifest.jsonl": "".join(json.dumps(row) + "\n" for row in rows).encode(), **listed},
+        "csv": {"manifest.csv": table.getvalue().encode(), **listed},
+        "flat": {names[id_]: image for id_, image in images.items()},
+        "setting": {f"direct/{names[id_]}": image for id_, image in images.items()},
+        "jpeg": {names[id_].replace("png", "jpg"): jpeg(image) for id_, image in images.items()},
+        "geneval": {f"{i:05d}/samples/0000.png": image for i, image in enumerate(images.values())},
+        "below": {f"ureason/{names[id_]}": image for id_, image in images.items()},
+    }[layout])  # fmt: skip
+    assert holds_answers(folder)
+    result = direct(folder, tmp_path)
+    assert {setting for setting, _, _ in result.no_skill} == set(ureason.settings) - {"direct"}
+    if layout != "jpeg":  # whose colours differ from the sprites'
+        assert all(counts == {"pass": sum(counts.values())} for counts in result.outcomes["direct"].values())
+
+
+@pytest.mark.parametrize("name", ["ureason", "unisandbox", "ueval", "ufo"])
+def test_what_submissions_hold_is_read_back(name: str, tmp_path: Path) -> None:
+    benchmark: UReason | UniSandbox | UEval | Ufo = opened(name)
+    image = write(tmp_path / "one", {"a.png": right(opened("ureason")).popitem()[1]}) / "a.png"
+    asks = [Ask(case, setting, 0, 1) for setting in benchmark.settings[:2] for case in benchmark.cases()]
+    parts = ("1 fish", image.read_bytes()) if name in ("ueval", "ufo") else (image.read_bytes(),)
+    samples = [Sample(ask, prompt=ask.case.prompt, parts=parts) for ask in asks]
+    folder = tmp_path / "sent" / name
+    write_submission(folder, benchmark.submission(map(Scored, samples)))
+    read = FolderAnswers(tmp_path / "sent").respond(benchmark, asks)
+    assert [(one.ask, one.status, one.parts) for one in read] == [(one.ask, "ok", one.parts) for one in samples]
+
+
+def test_missing_and_damaged_answers_count_and_unknown_ones_are_named(ureason: UReason, tmp_path: Path) -> None:
+    images = right(ureason)
+    first, second, third = list(images)[:3]
+    files = {f"{file_name(id_)}.png": image for id_, image in images.items() if id_ != first}
+    folder = write(tmp_path / "mine", {**files, f"{file_name(second)}.png": b"no image", "sunset.png": images[third]})
+    said: list[str] = []
+    samples = FolderAnswers(folder, ["direct"], said.append).respond(
+        ureason, [Ask(case, "direct", 0, 1) for case in ureason.cases()]
+    )
+    failed = {one.ask.case.id: one.note for one in samples if one.status == "generation_failed"}
+    assert list(failed) == [first, second]
+    assert "no answer in mine" in failed[first] and file_name(second) in failed[second]
+    assert any("sunset.png" in line for line in said) and any(first in line for line in said)
+
+
+def test_two_answers_to_a_question_are_refused(ureason: UReason, tmp_path: Path) -> None:
+    id_, image = right(ureason).popitem()
+    row = json.dumps({"id": id_, "image": "a.png"}) + "\n"
+    for number, files in enumerate(({"manifest.jsonl": (row * 2).encode()}, {"a.png": image, "a.jpg": image})):
+        with pytest.raises(UserError, match=re.escape(id_) if number == 0 else r"a\.jpg and a\.png"):
+            FolderAnswers(write(tmp_path / str(number), files)).respond(ureason, [])
+
+
+def test_a_folder_without_any_answer_says_how_to_get_the_questions(ureason: UReason, tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="no answer to any") as error:
+        FolderAnswers(write(tmp_path, {"sunset.png": b""})).respond(ureason, [])
+    assert "eval questions -b ureason" in error.value.hint
+
+
+def test_questions_are_answered_by_a_manifest(ureason: UReason, tmp_path: Path) -> None:
+    out = tmp_path / "answers"
+    words = ["eval", "questions", "-b", "ureason,ufo", "world=nano", "--n", "2", "--out", str(out)]
+    assert CliRunner().invoke(command_line, words, catch_exceptions=False).exit_code == 0
+    rows = [json.loads(line) for line in (out / "ureason/questions.jsonl").read_text().splitlines()]
+    assert {(row["id"], row["setting"]) for row in rows} == {
+        (case.id, setting) for case in ureason.cases() for setting in ureason.settings
+    }
+    shown = [json.loads(line)["images"] for line in (out / "ufo/questions.jsonl").read_text().splitlines()]
+    assert any(shown) and all((out / "ufo" / name).is_file() for names in shown for name in names)
+
+
+def test_a_function_is_a_model_as_the_example_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "examples/my_model/README.md").read_text(), re.DOTALL)
+    exec(code.replace("n=4", "n=1"), {"__name__": "example"})
+
+    def says(prompt: str, images: list[np.ndarray], seed: int) -> str:
+        return "1 fish"
+
+    done = uni_train.evaluate(says, "ureason", settings=["direct"], **{**KEYS, "n": 1})
+    assert all("no image" in why for _, _, why in done.results["ureason"].no_skill)
+    assert not done.results["ureason"].scores.get("direct")
