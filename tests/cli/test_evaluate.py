@@ -12,7 +12,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import click
 import pytest
 import yaml
 from click.testing import CliRunner, Result
@@ -21,7 +20,6 @@ from safetensors.torch import load_file
 from tests.eval.judges.server import JudgeServer, Refused
 from tests.tiny import MODEL
 from uni_train.cli import watch
-from uni_train.cli.evaluation import evaluate
 from uni_train.cli.evaluation.options import config_of, is_key, overrides_of
 from uni_train.cli.main import uni_train
 from uni_train.config.build import build_section, to_plain
@@ -274,13 +272,6 @@ def test_every_checkpoint_of_a_run_is_evaluated_once(model: Path, tmp_path: Path
     assert not any((folder / "evals" / ".snapshots").iterdir())
     assert done(*command) == ""  # nothing new
     one_screen(run("watch", tmp_path), 1, "is no run folder")
-
-
-def test_the_table_of_options_is_that_of_the_command() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "eval_cli.md").read_text(encoding="utf-8")
-    shown = re.findall(r"^\| `(--[a-z-]+)` \|", page, re.MULTILINE)
-    known = [one for one in evaluate.params if isinstance(one, click.Option)]
-    assert set(shown) == {next(name for name in one.opts if name.startswith("--")) for one in known}
 
 
 def test_what_data_and_servers_say_steers_no_terminal(tmp_path: Path) -> None:
