@@ -1,8 +1,9 @@
 """Estimates with n and a 95 % interval, paired comparisons, and detectable differences.
 
-Every share and mean of shares has the same interval: mid-P at an effective sample size (Korn and Graubard 1998). So one
-value has one interval wherever it stands. No library here has it for clusters in cells, nor Newcombe's for pairs. Power
-and tests come from statsmodels and scipy, which are imported inside the functions because they load slowly.
+Every share and mean of shares has the same interval: mid-P at an effective sample size (Korn and Graubard 1998), put
+together by MOVER over cells of unequal size. So one value has one interval wherever it stands. No library here has it
+for clusters in cells, nor Newcombe's for pairs. Power and tests come from statsmodels and scipy, which are imported
+inside the functions because they load slowly.
 """
 
 from __future__ import annotations
@@ -121,8 +122,8 @@ def share(
 
     clusters: what dependent outcomes share, such as an item drawn several times or a pair (None: the unit). cells: the
     value is the unweighted mean of the cells' means, the papers' "average over sets". n is the number of different
-    units; `distinct` that of clusters, where there are fewer. The interval is `interval` at the sample size that
-    `Means` finds. Raises ValueError when the lengths differ or an outcome lies outside [0, 1].
+    units; `distinct` that of clusters, where there are fewer. The interval is that of `Means`. Raises
+    ValueError when the lengths differ or an outcome lies outside [0, 1].
     """
     clusters = units if clusters is None else clusters
     if len(outcomes) != len(units):
@@ -133,8 +134,7 @@ def share(
     means = Means.of(outcomes, clusters, cells)
     if not n:
         return Estimate(None, 0, 0.0, 1.0)
-    low, high = interval(means.values, means.sizes)
-    return Estimate(float(means.values), n, float(low), float(high), distinct if distinct < n else None)
+    return Estimate(float(means.values), n, float(means.low), float(means.high), distinct if distinct < n else None)
 
 
 def shares(names: Iterable[str], seen: Sequence[str], clusters: Sequence[Hashable]) -> dict[str, Estimate]:
@@ -164,7 +164,7 @@ def interval(mean: ArrayLike, size: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
             low, high = np.where(covered, low, p), np.where(covered, p, high)
         return low
 
-    return lower(mean), np.maximum(1 - lower(1 - mean), mean)
+    return np.round(lower(mean), 12), np.round(np.maximum(1 - lower(1 - mean), mean), 12)
 
 
 PRIOR = 2.0  # the clusters' worth of trust in that clusters agree and cells do not differ
@@ -172,14 +172,15 @@ PRIOR = 2.0  # the clusters' worth of trust in that clusters agree and cells do 
 
 @dataclass(frozen=True, slots=True)
 class Means:
-    """Means of cells' means of outcomes in [0, 1], and the sizes of independent samples that say as much.
+    """Means of cells' means of outcomes in [0, 1], with their intervals.
 
-    values [...]: the means. sizes [...]: the effective sample sizes. totals, influences [..., G]: what each cluster
-    adds to the mean, and to its error. agreeing: 1 over the number of clusters, weighted (Kish 1965).
+    values, low, high [...]: the means and their limits. totals, influences [..., G]: what each cluster adds to the
+    mean, and to its error. agreeing: 1 over the number of clusters, weighted (Kish 1965).
     """
 
     values: np.ndarray
-    sizes: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
     totals: np.ndarray
     influences: np.ndarray
     agreeing: float
@@ -188,10 +189,12 @@ class Means:
     def of(cls, outcomes: ArrayLike, clusters: Sequence[Hashable], cells: Sequence[Hashable] | None = None) -> Means:
         """Of outcomes [..., N]. Raises ValueError when the lengths differ.
 
-        With m the mean and V its cluster-robust variance (linearised, G / (G - 1) in each cell; a cell of one cluster
-        is compared with the whole), the size would be n = 1 + m (1 - m) / V (Korn and Graubard 1998). V says little
-        where few outcomes differ, and nothing where cells are constant. Hence 1 / n is shrunk to that of clusters that
-        agree, with weight PRIOR against 4 m (1 - m) times the clusters: all of it at 0 and 1.
+        The smallest cells decide the error of a mean over cells. So each part, cells of about as many clusters (1 to 2
+        times the fewest, 2 to 4 times, ...), has an interval: at the size `_sizes` gives, low_p to high_p about m_p.
+        MOVER (Zou and Donner 2008) puts the parts together: with their shares w_p of the cells and the correlations
+        r_pq of their errors (0 unless they share clusters), the distance of the lower limit, and so of the upper, is
+
+            sqrt(sum over p, q of r_pq w_p (m_p - low_p) w_q (m_q - low_q)).
         """
         import numpy as np
         from scipy.sparse import csr_array
@@ -202,26 +205,50 @@ class Means:
             raise ValueError("outcomes, clusters and cells must have the same length")
         if not len(clusters):
             empty = np.zeros(y.shape[:-1])
-            return cls(empty, empty, y, y, 0.0)
+            return cls(empty, empty, empty + 1, y, y, 0.0)
         cell, cluster = _codes(cells), _codes(clusters)
         rows, ones = range(len(cell)), np.ones(len(cell))
         in_cell, in_cluster = (csr_array((ones, (rows, codes))) for codes in (cell, cluster))
-        units = in_cell.sum(axis=0)
-        groups = np.bincount([one for one, _ in set(zip(cell, cluster, strict=True))])
-        weights = 1 / (len(units) * units[cell])
-        agreeing = float((weights @ in_cluster) @ (weights @ in_cluster))
+        counts = np.bincount([one for one, _ in set(zip(cell, cluster, strict=True))])
+        kinds = np.log2(counts / counts.min()).astype(int)
+        in_part = kinds[:, None] == np.unique(kinds)
+        units, many, shares = in_cell.sum(axis=0), in_part.sum(axis=0), in_part.mean(axis=0)
+        weights = (in_part / (units[:, None] * many))[cell]
         centres = y @ in_cell / units
-        values = centres.mean(axis=-1)
-        centres = np.where(groups > 1, centres, values[..., None])
-        groups = np.where(groups > 1, groups, in_cluster.shape[1])
-        errors = (y - centres[..., cell]) * (weights * np.sqrt(groups / np.maximum(groups - 1, 1))[cell])
-        influences = errors @ in_cluster
-        variance, spread = (influences**2).sum(axis=-1), values * (1 - values)
-        spread = np.where(spread > 1e-12, spread, 0.0)
-        trust = PRIOR / (PRIOR + 4 * spread / agreeing)
-        observed = np.divide(variance, spread + variance, out=np.zeros_like(values), where=spread > 0)
-        sizes = 1 / ((1 - trust) * observed + trust * agreeing)
-        return cls(values, sizes, (y * weights) @ in_cluster, influences, agreeing)
+        parts = centres @ in_part / many
+        adds = weights.T @ in_cluster
+        # A cell of one cluster says nothing about its spread: it is compared with its part.
+        centres = np.where(counts > 1, centres, parts @ in_part.T)
+        counts = np.where(counts > 1, counts, in_part @ np.count_nonzero(adds, axis=1))
+        errors = (y - centres[..., cell]) * np.sqrt(counts / np.maximum(counts - 1, 1))[cell]
+        influences = np.stack([(errors * some) @ in_cluster for some in weights.T], axis=-2)
+        variances = (influences**2).sum(axis=-1)
+        limits = np.stack(interval(parts, _sizes(parts, variances, (adds**2).sum(axis=-1))))
+        reach = shares * abs(limits - parts)
+        known = variances > 1e-24
+        vectors = influences / np.sqrt(np.where(known, variances, np.inf))[..., None]
+        squares = ((reach[..., None] * vectors).sum(axis=-2) ** 2).sum(axis=-1) + (reach**2 * ~known).sum(axis=-1)
+        values, adds = parts @ shares, shares @ adds
+        below, above = np.sqrt(squares)
+        low, high = (np.clip(np.round(end, 12), 0, 1) for end in (values - below, values + above))
+        return cls(values, low, high, (y * (weights @ shares)) @ in_cluster, shares @ influences, float(adds @ adds))
+
+
+def _sizes(means: np.ndarray, variances: np.ndarray, agreeing: np.ndarray) -> np.ndarray:
+    """The sizes [..., P] of independent samples that say as much as means [..., P] of these variances.
+
+    With m the mean and V its cluster-robust variance (linearised, G / (G - 1) in each cell), the size would be
+    n = 1 + m (1 - m) / V (Korn and Graubard 1998). V says little where few outcomes differ, and nothing where cells are
+    constant. Hence 1 / n is shrunk to that of clusters that agree, `agreeing` [P], with weight PRIOR against
+    4 m (1 - m) times the clusters: all of it at 0 and 1.
+    """
+    import numpy as np
+
+    spread = means * (1 - means)
+    spread = np.where(spread > 1e-12, spread, 0.0)
+    trust = PRIOR / (PRIOR + 4 * spread / agreeing)
+    observed = np.divide(variances, spread + variances, out=np.zeros_like(means), where=spread > 0)
+    return 1 / ((1 - trust) * observed + trust * agreeing)
 
 
 def paired(
@@ -251,8 +278,7 @@ def paired(
     lower, higher, full = (int(np.sum(some)) for some in (y[0] > y[1], y[0] < y[1], (y == 1).all(axis=0)))
     if not len(first):
         return PairedComparison(0, 0, 0, 0, Estimate(None, 0, -1.0, 1.0), 1.0)
-    low, high = interval(means.values, means.sizes)
-    (down1, down2), (up1, up2) = means.values - low, high - means.values
+    (down1, down2), (up1, up2) = means.values - means.low, means.high - means.values
     (s11, s12), (_, s22) = means.influences @ means.influences.T
     corrected = s12 if s12 < 0 else max(0.0, s12 - means.agreeing**2 / (2 * max(1 - means.agreeing, 1e-9)))
     r = corrected / math.sqrt(s11 * s22) if s11 * s22 > 0 else 0.0

@@ -85,6 +85,18 @@ def test_cells_count_equally_whatever_their_size() -> None:
     assert share(values, clusters, cells=cells).value == pytest.approx((1.0 + 0.25) / 2)
 
 
+def test_small_cells_decide_how_wide_an_average_is() -> None:
+    """By MOVER: half the distances of the cells' limits, squared and added. Clusters in several cells add up."""
+    found = share([False] * 5 + [True] * 40 + [False] * 160, range(205), cells=[0] * 5 + [1] * 200)
+    small, large = proportion(0, 5), proportion(40, 200)
+    assert found.value == 0.1 and found.low == pytest.approx(0.1 - (0.2 - large.low) / 2)
+    assert found.high == pytest.approx(0.1 + math.hypot(small.high, large.high - 0.2) / 2)
+    outcomes, cells = [True, False] * 2 + [True, False] * 8, [0] * 4 + [1] * 16
+    apart = share(outcomes, range(20), range(20), cells)
+    together = share(outcomes, range(20), [*range(4), *range(4), *range(4, 16)], cells)
+    assert together.low < apart.low and apart.high < together.high
+
+
 def test_mcnemar_exact() -> None:
     first = [True] * 3 + [True] * 1 + [False] * 6 + [False] * 2
     second = [True] * 3 + [False] * 1 + [True] * 6 + [False] * 2
