@@ -135,6 +135,11 @@ def generated_questions(world: str) -> str:
     return f"generated questions of the {world} world, not the benchmark"
 
 
+def worlds_of(cases: Iterable[Case]) -> str:
+    """ "maze+nano": the worlds of generated cases; a task that knows no worlds is one of its own."""
+    return "+".join(sorted({str(case.facts["world"] or case.facts["task"]) for case in cases}))
+
+
 class Benchmark(ABC):
     """One benchmark. `revision` is a content hash of its data and of what is asked, part of every result.
 

@@ -28,7 +28,7 @@ from uni_train.data_gen.audit.shortcuts import chances
 from uni_train.data_gen.reading_limits import read_json, reason
 from uni_train.data_gen.registry import TASKS
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Scored, generated_questions
+from uni_train.eval.benchmark import Scored, generated_questions, worlds_of
 from uni_train.eval.benchmarks import unisandbox
 from uni_train.eval.benchmarks.unisandbox import counting
 from uni_train.eval.benchmarks.unisandbox.sets import all_sets
@@ -153,7 +153,7 @@ def build(
     if "after" not in results:
         results["after"] = results[round_labels[-1]] if round_labels else []
 
-    asked = [one.sample.ask.case.facts for one in results["before"]]
+    asked = [one.sample.ask.case for one in results["before"]]
     units = {label: counting.units(found, "official") for label, found in results.items()}
     named = list(units["before"].by("set", all_sets()))
 
@@ -189,8 +189,8 @@ def build(
             name: [one.to_dict() for one in found]
             for name, found in counting.strategies(results["before"], "official", named).items()
         },
-        "questions": generated_questions("+".join(sorted({str(facts["world"]) for facts in asked}))),
-        "split": "+".join(sorted({str(facts["item"]["split"]) for facts in asked})),
+        "questions": generated_questions(worlds_of(asked)),
+        "split": "+".join(sorted({str(case.facts["item"]["split"]) for case in asked})),
     }
     return summary
 
@@ -309,7 +309,7 @@ def tables(summary: Mapping[str, Any], printed: bool = False) -> Iterator[Table]
         title = "Said: the right answer in words at once, nothing drawn"
         yield Table(title, ("When", *names), tuple(cells), "95 % intervals.", str(summary.get("questions", "")))
     if summary["rounds"]:
-        yield _round_table(summary["rounds"])
+        yield _round_table(summary["rounds"], str(summary.get("questions", "")))
 
 
 def _score_table(summary: Mapping[str, Any], task: str, variant: str, found: Sequence[Row], printed: bool) -> Table:
@@ -350,7 +350,7 @@ def _change(delta: float | None) -> str:
     return "" if delta is None else f"{round(delta, 2) + 0.0:+.2f}"
 
 
-def _round_table(rounds: Sequence[Mapping[str, Any]]) -> Table:
+def _round_table(rounds: Sequence[Mapping[str, Any]], questions: str) -> Table:
     columns = (
         "Round",
         "Task, level",
@@ -379,7 +379,7 @@ def _round_table(rounds: Sequence[Mapping[str, Any]]) -> Table:
         for number, entry in enumerate(rounds, 1)
     )
     note = "Precision: of the kept images, the share that is right. Recall: of the right ones, the share that was kept."
-    return Table("Rounds: what the filter kept, against the exact verifier", columns, body, note, digits=3)
+    return Table("Rounds: what the filter kept, against the exact verifier", columns, body, note, questions, digits=3)
 
 
 def _reliability(entry: Mapping[str, Any], name: str) -> Cell:

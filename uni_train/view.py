@@ -258,4 +258,4 @@ def _estimates(values: Mapping[str, Any], prefix: str = "") -> Iterator[tuple[st
 def _markdown(table: Table) -> str:
     rows = [table.columns, ["---"] * len(table.columns), *table.rows]
     lines = ["| " + " | ".join("" if cell is None else str(cell) for cell in row) + " |" for row in rows]
-    return "\n".join([*lines, "", table.note])
+    return "\n\n".join(filter(None, (table.questions, "\n".join(lines), table.note)))

@@ -269,7 +269,8 @@ def _outcomes(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
             if moments:
                 change = _dig(summary, "changes", setting, name)
                 plain = run_summary.trivial(summary, name)
-                rows.append({"set": name, "setting": setting, "moments": moments, "change": change, "trivial": plain})
+                row = {"set": name, "setting": setting, "moments": moments, "change": change, "trivial": plain}
+                rows.append(row | {"pairs": moments[0]["one_of_two"] is not None})
     return rows
 
 

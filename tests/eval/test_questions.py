@@ -14,9 +14,10 @@ from tests.eval.sample_evaluation import sample_evaluation
 from uni_train.cli.evaluation.running import show
 from uni_train.config.schema import EvalConfig
 from uni_train.console.progress import ConsoleProgress
+from uni_train.data_gen.registry import TASKS, get_task
 from uni_train.eval import evaluation as engine
 from uni_train.eval import summary, tracking
-from uni_train.eval.benchmark import generated_questions
+from uni_train.eval.benchmark import generated_questions, worlds_of
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.ureason import UReason
 from uni_train.eval.compare import compare
@@ -26,6 +27,7 @@ from uni_train.eval.report import write_report
 from uni_train.eval.report.comparison import write_comparison
 from uni_train.eval.report.evaluation import report_of
 from uni_train.eval.report.leaderboard import SCORES, write_leaderboard
+from uni_train.eval.sampler import item_case
 
 NANO = "generated questions of the nano world, not the benchmark"
 
@@ -37,6 +39,12 @@ def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
     return engine.run(
         EvaluationPlan(checkpoint="shipped", benchmarks=[benchmark], config=EvalConfig(out=str(out), name="one"))
     )
+
+
+def unnamed(page: str) -> list[str]:
+    """What stands right above the tables that do not say what was asked."""
+    above = [before[-200:] for before in page.split("<table")[:-1]]
+    return [text for text in above if f'<span class="questions">{NANO}</span></p>' not in text]
 
 
 def _printed(evaluation: Evaluation) -> str:
@@ -68,15 +76,18 @@ def test_generated_questions_are_named_on_every_table_and_page(evaluated: Evalua
     assert result.questions == NANO and {table.questions for table in result.tables} == {NANO}
     assert _printed(evaluated).count(NANO) == 2  # both tables that the terminal shows
     page = report_of(evaluated).read_text(encoding="utf-8")
-    assert page.count(NANO) >= len(result.tables)
+    assert page.count("<table") == len(result.tables) + 2 and unnamed(page) == []  # causes and outcomes too
     board = leaderboard([f"a={evaluated.folder}"])
     page = write_leaderboard(tmp_path / "board", board).read_text(encoding="utf-8")
-    assert page.count(NANO) >= len(result.tables) and f"unisandbox: {NANO}." in page
+    assert len(unnamed(page)) == 1 and f"unisandbox: {NANO}." in page  # that of all benchmarks
     assert NANO in (tmp_path / "board" / SCORES).read_text()
     files = list((tmp_path / "board" / "tables").iterdir())
     assert len(files) == 2 * len(result.tables) and all(NANO in file.read_text() for file in files)
     compared = compare(evaluated.folder, evaluated.folder)
-    assert NANO in write_comparison(tmp_path / "flips.html", compared).read_text()
+    assert unnamed(write_comparison(tmp_path / "flips.html", compared).read_text()) == []
+    view = pytest.importorskip("uni_train.view", exc_type=ImportError)
+    texts = view.read(evaluated.folder).texts["one"]
+    assert len(texts) == len(result.tables) and all(NANO in text for tag in texts.values() for _, text in tag.values())
     assert compared.to_dict()["questions"] == {"unisandbox": NANO}
 
 
@@ -93,9 +104,17 @@ def test_wandb_is_told(evaluated: Evaluation, monkeypatch: pytest.MonkeyPatch) -
 def test_a_run_says_it_too_and_the_papers_numbers_are_of_other_questions(run_dir: Path) -> None:
     assert summary.read(run_dir)["questions"] == NANO
     page = write_report(run_dir).read_text(encoding="utf-8")
-    assert page.count(NANO) >= 2 and NANO.capitalize() in page  # each table, and the head
+    assert page.count("<table") == 5 and unnamed(page) == [] and NANO.capitalize() in page  # each table, and the head
     assert "<p>BAGEL-7B, other questions <b>0.64</b></p>" in page and ">paper <b>" not in page
     assert "The paper&#39;s model is BAGEL-7B, on other questions" in page
+
+
+@pytest.mark.parametrize("name", [name for name in TASKS.names() if TASKS.get(name).sets])
+def test_questions_of_every_task_have_a_name(name: str) -> None:
+    kind = get_task(name)
+    cases = [item_case(item) for level in kind.sets for item in kind.generate(2, level, "test", 0)]
+    assert worlds_of(cases) in ("nano", name)
+    assert worlds_of([*cases, item_case(get_task("maths").generate(1, 1, "test", 0)[0])]) in ("nano", f"{name}+nano")
 
 
 def test_published_files_are_told_with_revision_and_share(tmp_path: Path) -> None:

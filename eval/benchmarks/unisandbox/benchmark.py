@@ -33,6 +33,7 @@ from uni_train.eval.benchmark import (
     Unit,
     benchmark,
     expect_known,
+    worlds_of,
 )
 from uni_train.eval.benchmarks.unisandbox import counting
 from uni_train.eval.benchmarks.unisandbox.cases import (
@@ -124,7 +125,7 @@ class UniSandbox(Benchmark):
         if labels == "corrected":
             self.label_names = ("corrected",)
         self.compat, self.verifier, self.published = compat, verifier, questions.published
-        self.world = str(questions.cases[0].facts["world"]) if questions.cases else world
+        self.world = worlds_of(questions.cases) or world
         self.excluded = questions.excluded if "corrected" in self.label_names else {}
         self._cases = tuple(case for case in questions.cases if set(self.label_names) & set(case.facts["labels"]))
         self.settings = tuple(setting for setting in (*SETTINGS, SAID) if setting in settings)
