@@ -31,9 +31,10 @@ $(VENV)/.installed-dev: pyproject.toml constraints-cpu.txt | $(BIN)/python
 
 demo: $(VENV)/.installed ## train nano with the STARS curriculum: three to four minutes on two cores, prints a table and a report's path
 	$(BIN)/python -m uni_train fit stars_curriculum
+	@echo "next: . $(VENV)/bin/activate, then python -m uni_train --help"
 
-test: $(VENV)/.installed-dev ## all tests, and the ten slowest
-	$(BIN)/python -m pytest $(WORKERS) --durations 10
+test: $(VENV)/.installed-dev ## all tests, those that failed once more, and the ten slowest
+	$(BIN)/python -m tests.suite $(WORKERS) --durations 10
 
 test-fast: $(VENV)/.installed-dev ## all tests but the slow ones
 	$(BIN)/python -m pytest $(WORKERS) -m "not slow"

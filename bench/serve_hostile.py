@@ -20,7 +20,6 @@ import json
 import os
 import random
 import signal
-import socket
 import statistics
 import subprocess
 import sys
@@ -44,6 +43,7 @@ from bench.timing import family_memory  # noqa: E402
 # isort: split
 import httpx  # noqa: E402
 
+from uni_train.addresses import held_port  # noqa: E402
 from uni_train.data_gen.registry import get_task  # noqa: E402
 
 PATIENCE = 600.0  # seconds for an honest request, with its waits
@@ -155,10 +155,7 @@ def main() -> int:
     parser.add_argument("--hostile", type=float, default=0.1, help="share of the connections")
     parser.add_argument("--requests", type=int, default=2, help="of each honest client")
     asked = parser.parse_args()
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
-    with tempfile.TemporaryDirectory() as folder:
+    with tempfile.TemporaryDirectory() as folder, held_port() as port:
         return _measure(asked, port, Path(folder) / "log")
 
 

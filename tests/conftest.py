@@ -1,9 +1,13 @@
-"""Settings of all tests: no time limits inside hypothesis, no debug mode, no logger online; one finished run."""
+"""Settings of all tests: no time limits inside hypothesis, no debug mode, no logger online; one finished run.
+
+They work in an empty folder: what lies about in the checkout (`runs/`, `evals/`, `data/`) is not seen.
+"""
 
 from __future__ import annotations
 
 import os
 import shutil
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +20,16 @@ os.environ.pop("UNI_TRAIN_DEBUG", None)
 os.environ.setdefault("WANDB_MODE", "offline")
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models are tiny, and a file of tests runs on each core
+
+
+@pytest.fixture(scope="session", autouse=True)
+def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The current folder of all tests; they write to `tmp_path`."""
+    folder, before = tmp_path_factory.mktemp("elsewhere"), Path.cwd()
+    os.chdir(folder)
+    yield
+    os.chdir(before)
+    assert not [*folder.iterdir()], "a test wrote to the current folder in place of tmp_path"
 
 
 @pytest.fixture(scope="session")

@@ -24,7 +24,7 @@ import sys, time
 from uni_train.run_folder import RunFolder
 with RunFolder(sys.argv[1], "stars", "seed0"):
     print("held", flush=True)
-    time.sleep(60)
+    time.sleep(9999)
 """
 
 
@@ -46,8 +46,8 @@ def test_a_second_process_is_told_who_has_the_folder_and_a_killed_one_leaves_no_
 
 
 def test_a_forked_worker_does_not_keep_the_lock_of_a_dead_run(tmp_path: Path) -> None:
-    child = "import os; p = os.fork()\n    if p == 0: time.sleep(30); os._exit(0)\n    print(p, flush=True)"
-    code = HOLD.replace('print("held", flush=True)', child).replace("time.sleep(60)", "os.kill(os.getpid(), 9)")
+    child = "import os; p = os.fork()\n    if p == 0: time.sleep(9999); os._exit(0)\n    print(p, flush=True)"
+    code = HOLD.replace('print("held", flush=True)', child).replace("time.sleep(9999)", "os.kill(os.getpid(), 9)")
     holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
     worker = int(holder.stdout.readline())

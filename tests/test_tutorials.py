@@ -9,7 +9,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
@@ -19,6 +19,7 @@ from click.testing import CliRunner
 
 import uni_train as uni_train_api
 from tests.tiny import MODEL, fit
+from uni_train.addresses import held_port
 from uni_train.cli.main import uni_train
 from uni_train.data_gen import registry
 
@@ -35,13 +36,14 @@ def test_the_tutorial_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.setenv(registry.ENVIRONMENT, "")
     monkeypatch.setattr(registry, "_named", set())
     names: dict[str, Any] = {"__name__": page.stem}
-    blocks = BLOCK.findall(page.read_text(encoding="utf-8"))
-    assert blocks
     with ExitStack() as stack:
+        port = str(stack.enter_context(held_port()))
+        blocks = BLOCK.findall(page.read_text(encoding="utf-8").replace("8123", port))
+        assert blocks
         stack.callback(forget, "my_task")
         for language, title, code in blocks:
             if title == "server":
-                stack.enter_context(serving(code))
+                stack.enter_context(serving(code, port))
             elif title:  # a file that the reader writes
                 Path(title).parent.mkdir(parents=True, exist_ok=True)
                 Path(title).write_text(code, encoding="utf-8")
@@ -100,19 +102,17 @@ def typed(command: str) -> None:
 
 
 @contextmanager
-def serving(command: str) -> Iterator[None]:
+def serving(command: str, port: str) -> Iterator[None]:
     """The server of a tutorial, until its end."""
     _, *arguments = shlex.split(command)
-    port = arguments[arguments.index("--port") + 1]
     server = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
-        for _ in range(240):
+        while True:
             assert server.poll() is None, (server.stderr.read() if server.stderr else b"").decode()
-            try:
-                urlopen(f"http://127.0.0.1:{port}/v1/models", timeout=1).close()
+            with suppress(OSError):
+                urlopen(f"http://127.0.0.1:{port}/v1/models").close()
                 break
-            except OSError:
-                time.sleep(0.5)
+            time.sleep(0.5)
         yield
     finally:
         server.terminate()

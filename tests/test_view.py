@@ -33,7 +33,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def ask(address: str, what: str, **query: str) -> object:
-    with urlopen(f"{address}data/plugin/{what}?{urlencode(query)}", timeout=30) as reply:
+    with urlopen(f"{address}data/plugin/{what}?{urlencode(query)}") as reply:
         return json.load(reply)
 
 

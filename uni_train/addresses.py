@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 from urllib.parse import urlsplit
 
 from uni_train.errors import UsageError, UserError
@@ -36,6 +39,15 @@ def key_for(url: str, key_env: str | None = None) -> str:
     if variable and not key:
         raise UserError(f"the environment variable {variable} is empty", f"Put the key of {url} there.")
     return key
+
+
+@contextmanager
+def held_port(host: str = "127.0.0.1") -> Iterator[int]:
+    """A port of this machine that nobody else is given meanwhile; a server that sets SO_REUSEADDR can listen there."""
+    with socket.socket() as holder:
+        holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        holder.bind((host, 0))
+        yield int(holder.getsockname()[1])
 
 
 def checked_address(url: str) -> str:

@@ -14,14 +14,9 @@ from __future__ import annotations
 import base64
 import random
 import re
-import socket
-import subprocess
-import sys
 import tempfile
-import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +25,7 @@ from bench.experiment import Lab
 from bench.markdown import interval, row, table
 from tests.eval.judges.criteria import Criteria
 from tests.eval.judges.server import Asked, JudgeServer
+from tests.served import served
 from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.eval.judges.anchors import Anchor, anchors_from_references
@@ -109,7 +105,11 @@ def by_nano(n: int, temperature: float) -> Iterator[tuple[str, str, dict[str, An
         right = chance("large", image) >= ERRORS["large"][1]
         return f"Caption: {shown[image.partition('base64,')[2]] if right else 'unclear'}"
 
-    with JudgeServer(reply) as server, served() as url, tempfile.TemporaryDirectory() as name:
+    with (
+        JudgeServer(reply) as server,
+        tempfile.TemporaryDirectory() as name,
+        served(Path(name) / "log") as (url, _),
+    ):
         asking = {"dialect": "nano", "temperature": temperature, "way": "majority", "draws": 3}
         small = JudgeConfig(model=f"{url}#nano", revision="shipped", **asking)  # type: ignore[arg-type]
         found = _cascade(anchors, benchmark, (small,), server.url, "nano", Path(name))
@@ -123,26 +123,6 @@ def _cascade(
     found = calibrate(anchors, benchmark, large, folder / small[0].model, store=folder / "store")
     assert found.cascade is not None
     return dict(found.cascade)
-
-
-@contextmanager
-def served() -> Iterator[str]:
-    """nano behind `uni_train serve`."""
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    with tempfile.NamedTemporaryFile() as log:
-        command = [sys.executable, "-m", "uni_train", "serve", "-m", "nano", "--port", str(port)]
-        server = subprocess.Popen(command, stdout=log, stderr=log)
-        try:
-            while b"ready" not in Path(log.name).read_bytes():
-                if server.poll() is not None:
-                    raise SystemExit(Path(log.name).read_text())
-                time.sleep(0.2)
-            yield f"http://127.0.0.1:{port}/v1"
-        finally:
-            server.terminate()
-            server.wait(30)
 
 
 def cascade(lab: Lab, n: int = 0, nano: bool = False, temperature: float = 0.7) -> Iterator[str]:

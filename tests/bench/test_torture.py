@@ -16,7 +16,6 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.slow
-@pytest.mark.timeout(900)
 def test_kills_change_no_number(tmp_path: Path) -> None:
     command = [
         sys.executable,

@@ -54,6 +54,14 @@ def test_usage_errors_exit_with_2(arguments: Sequence[str], parts: Sequence[str]
     assert_one_screen(run(*arguments), 2, *parts)
 
 
+def test_without_its_environment_one_sentence_says_so() -> None:
+    bare = subprocess.run(
+        [sys.executable, "-S", "-m", "uni_train", "recipes"], cwd=ROOT, capture_output=True, text=True
+    )
+    assert bare.returncode == 1 and bare.stderr.count("\n") == 1
+    assert "lacks click, hydra, lightning, torch" in bare.stderr and ". .venv/bin/activate" in bare.stderr
+
+
 def test_an_unwritable_run_folder_exits_with_1(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     result = run("fit", "--recipe", "stars_curriculum", f"out={tmp_path / 'file'}")

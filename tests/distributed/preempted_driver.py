@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sys
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from safetensors.torch import save_file
 
 from tests.training.keys import given
 from tests.training.toy_model import ToyModel, toy_examples
+from uni_train.addresses import held_port
 from uni_train.distributed.preemption import preemptible
 from uni_train.distributed.ranks import Ranks, joined
 from uni_train.training.curriculum import Constant
@@ -68,10 +68,15 @@ def train(ranks: Ranks, folder: Path, tell: list[Callback]) -> None:
 
 
 def run(folder: Path, ranks: int, tell: dict[int, Callback]) -> None:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port = probe.getsockname()[1]
     folder.mkdir(exist_ok=True)
+    with held_port() as port:
+        codes = _run(folder, ranks, tell, port)
+    saved = sorted(path.name for path in (folder / "checkpoints").glob("step=*"))
+    said = [(folder / f"said{rank}").read_text() for rank in range(ranks)]
+    print(json.dumps({"codes": codes, "saved": saved, "said": said}), flush=True)
+
+
+def _run(folder: Path, ranks: int, tell: dict[int, Callback], port: int) -> list[int]:
     children = []
     for rank in range(ranks):
         child = os.fork()
@@ -88,10 +93,7 @@ def run(folder: Path, ranks: int, tell: dict[int, Callback]) -> None:
                 os._exit(99)
             os._exit(0)
         children.append(child)
-    codes = [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
-    saved = sorted(path.name for path in (folder / "checkpoints").glob("step=*"))
-    said = [(folder / f"said{rank}").read_text() for rank in range(ranks)]
-    print(json.dumps({"codes": codes, "saved": saved, "said": said}), flush=True)
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
 
 
 def main() -> None:

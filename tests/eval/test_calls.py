@@ -115,7 +115,7 @@ def test_what_calls_have_taken_is_added_up_by_machine(tmp_path: Path) -> None:
     stored(tmp_path, Slow()).draw(requests(10))  # two of a batch and two more are new
     speed = store.speed_of(NANO, machine())
     assert set(speed) == {"draw"} and speed["draw"].calls == 6 + 4 and store.measured()
-    assert 4 * 0.05 <= speed["draw"].seconds < 1.0 and speed["draw"].each == speed["draw"].seconds / 10
+    assert speed["draw"].seconds >= 4 * 0.05 and speed["draw"].each == speed["draw"].seconds / 10
     assert store.speed_of(NANO, "elsewhere, CPU") == {} == store.speed_of(replace(NANO, content="x"), machine())
 
 

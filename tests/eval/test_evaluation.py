@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import socket
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +12,7 @@ from filelock import FileLock
 
 from tests.eval.judges.server import Asked, JudgeServer, Refused
 from tests.models.test_remote import Reply, drawn, endpoint, models, refused
+from uni_train.addresses import held_port
 from uni_train.config.schema import EvalConfig, JudgeConfig
 from uni_train.errors import UsageError, UserError
 from uni_train.eval.benchmark import Sample, Table
@@ -278,20 +278,22 @@ def test_an_evaluations_folder_is_the_same_whether_its_judge_is_up_or_down(tmp_p
         judge = with_served_revision(JudgeConfig(model=f"{url}#vlm", retries=0), seen)
         return run(plan(tmp_path, benchmarks=[Unreadable(n=2, sets=["math1"])], judge=judge))
 
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     about = [{"id": "vlm", "uni_train": {"content": checkpoint}}]
-    url = f"http://127.0.0.1:{port}/v1"
-    down = judged(url)  # before it was ever seen
-    with JudgeServer(reply, models=about, port=port):
-        up = judged(url)
-    gone = judged(url)
-    assert down.folder == up.folder == gone.folder
-    failed = [one.results["unisandbox"].outcomes["normal"]["math1"].get("judge_failed", 0) for one in (down, up, gone)]
-    assert failed == [2, 0, 0] and gone.results == up.results
-    about[0]["uni_train"] = {"content": "fedcba10"}
-    with JudgeServer(reply, models=about, port=port):
-        other = judged(url)
-    assert other.folder.name == f"{up.folder.name}-fedcba" and load(up.folder).asked["judge"]["revision"] == checkpoint
-    assert judged(url).folder == other.folder
+    with held_port() as port:
+        url = f"http://127.0.0.1:{port}/v1"
+        down = judged(url)  # before it was ever seen
+        with JudgeServer(reply, models=about, port=port):
+            up = judged(url)
+        gone = judged(url)
+        assert down.folder == up.folder == gone.folder
+        failed = [
+            one.results["unisandbox"].outcomes["normal"]["math1"].get("judge_failed", 0) for one in (down, up, gone)
+        ]
+        assert failed == [2, 0, 0] and gone.results == up.results
+        about[0]["uni_train"] = {"content": "fedcba10"}
+        with JudgeServer(reply, models=about, port=port):
+            other = judged(url)
+        assert (
+            other.folder.name == f"{up.folder.name}-fedcba" and load(up.folder).asked["judge"]["revision"] == checkpoint
+        )
+        assert judged(url).folder == other.folder

@@ -21,7 +21,6 @@ import logging
 import os
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -40,13 +39,14 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 import uni_train.recipes.flow_grpo.training
 import uni_train.stages.run
 from tests.multinode.network import ADDRESSES, CABLE, enter, plug
+from uni_train.addresses import held_port
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.console import ranks as console
 from uni_train.distributed.launch import exit_code
 from uni_train.errors import UserError
 
-LIMIT = 250.0  # seconds that a step may take
+LIMIT = 1200  # seconds that a step may take
 
 
 def rank_main(step: dict[str, Any], out: str) -> None:
@@ -105,7 +105,7 @@ def agent(step: dict[str, Any], out: str, node: int, port: int) -> int:
         run_id="test",
         rdzv_backend="static",
         rdzv_endpoint=f"{address}:{port}",
-        rdzv_configs={"rank": node, "timeout": 60},
+        rdzv_configs={"rank": node, "timeout": LIMIT},
         local_addr=ADDRESSES[node] if nodes else "localhost",
         max_restarts=0,
         start_method="fork",
@@ -127,12 +127,6 @@ def agent(step: dict[str, Any], out: str, node: int, port: int) -> int:
     return 0
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("", 0))
-        return int(probe.getsockname()[1])
-
-
 def mount(small: Path, size: str) -> None:
     small.mkdir(exist_ok=True)
     options = f"size={size}" if not small.is_mount() else f"remount,size={size}"
@@ -140,10 +134,15 @@ def mount(small: Path, size: str) -> None:
 
 
 def run(step: dict[str, Any], out: str, number: int) -> dict[str, Any]:
+    with held_port("") as port:
+        return _run(step, out, number, port)
+
+
+def _run(step: dict[str, Any], out: str, number: int, port: int) -> dict[str, Any]:
     plug(step.get("nodes", []))
     if "disk" in step:
         mount(Path(out) / "small", step["disk"])
-    port, began = free_port(), time.monotonic()
+    began = time.monotonic()
     nodes = range(len(step.get("nodes", [])) or 1)
     written = [[Path(out) / f".step{number}-{node}.{name}" for name in ("out", "err")] for node in nodes]
     children = []

@@ -17,7 +17,7 @@ from uni_train.eval.scored import read_scored
 from uni_train.training.metric_log import read_metrics
 
 # The runs of the fixture take half a minute on an idle machine.
-pytestmark = [pytest.mark.multinode, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.multinode, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 STARS = ("fit", "--recipe", "stars_curriculum", *QUICK, "rounds=[{task:mapping,level:1},{task:mapping,level:2}]")
 DISTIL = (

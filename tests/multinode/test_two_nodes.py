@@ -14,7 +14,7 @@ from tests.multinode.network import NoNetwork, two_networks
 from tests.multinode.test_recipes_on_ranks import GRPO, STARS, drive, same_losses, same_pictures, same_samples, shown
 from tests.once import once
 
-pytestmark = [pytest.mark.multinode, pytest.mark.slow, pytest.mark.timeout(900)]
+pytestmark = [pytest.mark.multinode, pytest.mark.slow]
 ZERO = importlib.util.find_spec("deepspeed") is not None
 
 

@@ -17,7 +17,6 @@ from tests.stages.test_run import numbers
 from tests.tiny import TINY, shards
 from uni_train.eval.scored import read_scored
 
-pytestmark = pytest.mark.timeout(900)  # a fixture has all runs of this file
 ROOT = Path(__file__).resolve().parents[2]
 
 

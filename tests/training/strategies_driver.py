@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 import resource
-import socket
 import subprocess
 import sys
 from contextlib import nullcontext
@@ -27,6 +26,7 @@ from tests.training.flow_grpo.test_ranks import GRPO, lit
 from tests.training.flow_grpo.toy import PROMPTS, SOLVED, ToyFlow
 from tests.training.keys import changed, given
 from tests.training.toy_model import WIDTH, ToyBatch, ToyModel, toy_examples
+from uni_train.addresses import held_port
 from uni_train.config.schema import LoraConfig
 from uni_train.distributed.ranks import Ranks, joined
 from uni_train.errors import UserError
@@ -138,32 +138,25 @@ def _value(text: str) -> Any:
     return text
 
 
-def start(ranks: int, out: Path, commands: list[str], timeout: float = 600) -> list[subprocess.CompletedProcess[str]]:
+def start(ranks: int, out: Path, commands: list[str]) -> list[subprocess.CompletedProcess[str]]:
     """Run the commands on so many ranks; how each ended."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port = one.getsockname()[1]
     running = []
-    for rank in range(ranks):
-        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks, "MASTER_PORT": port}
-        environment = os.environ | {key: str(value) for key, value in place.items()}
-        environment |= {"MASTER_ADDR": "127.0.0.1", "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-        command = [sys.executable, "-m", "tests.training.strategies_driver", str(out), *commands]
-        running.append(
-            subprocess.Popen(
-                command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    with held_port() as port:
+        for rank in range(ranks):
+            place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": ranks, "LOCAL_WORLD_SIZE": ranks}
+            environment = os.environ | {key: str(value) for key, value in place.items()}
+            environment |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
+            environment |= {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
+            command = [sys.executable, "-m", "tests.training.strategies_driver", str(out), *commands]
+            running.append(
+                subprocess.Popen(
+                    command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+                )
             )
-        )
-    ended = []
-    for process in running:
-        try:
-            said, _ = process.communicate(timeout=timeout)
-        except subprocess.TimeoutExpired:
-            for other in running:
-                other.kill()
-            said, _ = process.communicate()
-        ended.append(subprocess.CompletedProcess(process.args, process.returncode, said))
-    return ended
+        said = [process.communicate()[0] for process in running]
+    return [
+        subprocess.CompletedProcess(one.args, one.returncode, text) for one, text in zip(running, said, strict=True)
+    ]
 
 
 if __name__ == "__main__":

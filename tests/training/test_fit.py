@@ -42,9 +42,7 @@ def uninterrupted(tmp_path_factory):
 
 def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(torch.get_num_threads())}
-    return subprocess.run(
-        [sys.executable, "-m", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120
-    )
+    return subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
 def test_killed_again_and_again_ends_the_same(uninterrupted, tmp_path):

@@ -23,7 +23,6 @@ from uni_train.models.load import build_model
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 from uni_train.training.metric_log import read_metrics
 
-pytestmark = pytest.mark.timeout(900)  # a fixture has all runs of this file
 STRATEGIES = ("ddp", "deepspeed_zero1", "deepspeed_zero2", "deepspeed_zero3", "fsdp2")
 HALF = "precision=bf16-true"
 COMMANDS = [

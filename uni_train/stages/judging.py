@@ -12,7 +12,6 @@ import ctypes
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -23,6 +22,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from uni_train.addresses import held_port
 from uni_train.config.kinds import kind_of, reads_images
 from uni_train.config.schema import JudgeConfig, RunConfig
 from uni_train.data_gen.task import Check, Verdict
@@ -138,23 +138,20 @@ def _served(checkpoint: str, log: Path) -> str:
     Raises:
         UserError: it cannot be served.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    command = [sys.executable, "-m", "uni_train", "serve", "--model", checkpoint, "--port", str(port)]
     alone = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-    with open(log, "wb") as output:
+    with held_port() as port, open(log, "wb") as output:
+        command = [sys.executable, "-m", "uni_train", "serve", "--model", checkpoint, "--port", str(port)]
         server = subprocess.Popen(command, stdout=output, stderr=output, env=alone, preexec_fn=_end_with_parent())
-    atexit.register(_end, server)
-    address, until = f"http://127.0.0.1:{port}/v1", time.monotonic() + LOADING
-    while time.monotonic() < until and server.poll() is None:
-        try:
-            with urllib.request.urlopen(f"{address}/models", timeout=5) as reply:
-                return f"{address}#{json.load(reply)['data'][0]['id']}"
-        except urllib.error.HTTPError:
-            break
-        except OSError:
-            time.sleep(0.2)
+        atexit.register(_end, server)
+        address, until = f"http://127.0.0.1:{port}/v1", time.monotonic() + LOADING
+        while time.monotonic() < until and server.poll() is None:
+            try:
+                with urllib.request.urlopen(f"{address}/models", timeout=5) as reply:
+                    return f"{address}#{json.load(reply)['data'][0]['id']}"
+            except urllib.error.HTTPError:
+                break
+            except OSError:
+                time.sleep(0.2)
     _end(server)
     said = log.read_text(encoding="utf-8", errors="replace").splitlines()
     reason = next((line.removeprefix("error: ") for line in said if line.startswith("error: ")), "no reason given")

@@ -4,9 +4,9 @@ import base64
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
+import threading
 import time
 import zipfile
 from pathlib import Path
@@ -17,6 +17,7 @@ import pytest
 
 from tests.eval.judges.criteria import PNG, Criteria
 from tests.eval.judges.server import Asked, JudgeServer, Refused, Said
+from uni_train.addresses import held_port
 from uni_train.config.schema import JudgeConfig
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Scored
@@ -146,12 +147,10 @@ def test_a_judge_that_fails_for_half_has_not_failed(tmp_path: Path) -> None:
 
 
 def test_a_judge_that_is_down_fails_what_it_was_not_asked_and_is_asked_later(tmp_path: Path) -> None:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
     benchmark = Criteria(40)
-    config = JudgeConfig(model=f"http://127.0.0.1:{port}/v1#judge", retries=0, connections=2, revision="r")
-    scored = run(benchmark.samples(), benchmark, config, tmp_path)
+    with held_port() as port:  # and nobody listens
+        config = JudgeConfig(model=f"http://127.0.0.1:{port}/v1#judge", retries=0, connections=2, revision="r")
+        scored = run(benchmark.samples(), benchmark, config, tmp_path)
     assert {one.outcome for one in scored} == {"judge_failed"}
     why = [one.replies[0] for one in scored]
     assert sum("no connection" in one and "does not answer" not in one for one in why) >= DEAD_AFTER - 1
@@ -162,8 +161,10 @@ def test_a_judge_that_is_down_fails_what_it_was_not_asked_and_is_asked_later(tmp
 
 
 def test_a_slow_judge_runs_out_of_time(tmp_path: Path) -> None:
-    with JudgeServer(odd, delay=3.0) as server:
+    ended = threading.Event()
+    with JudgeServer(lambda asked: odd(asked) if ended.wait() else "") as server:
         (scored,) = judged(1, server, tmp_path, timeout=1, retries=0)
+        ended.set()
     assert scored.outcome == "judge_failed" and scored.replies == (
         f"[no reply: nothing came from {server.url}/chat/completions within 1 s]",
     )
@@ -260,6 +261,7 @@ CHILD = """
 import signal, sys
 from pathlib import Path
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
+from uni_train.addresses import held_port
 from uni_train.config.schema import JudgeConfig
 from uni_train.eval.judges import run
 from tests.eval.judges.criteria import Criteria
@@ -282,7 +284,7 @@ def test_a_killed_run_asks_for_nothing_that_was_answered(tmp_path: Path, how: si
         while len(server.asked) < 20 and child.poll() is None:
             time.sleep(0.02)
         child.send_signal(how)
-        assert child.wait(60) != 0
+        assert child.wait() != 0
         scored = judged(60, server, tmp_path)
         assert [one.passed for one in scored] == [False, True] * 30
         assert 60 <= len(server.asked) <= 64  # at most those under way were asked twice

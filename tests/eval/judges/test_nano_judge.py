@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import socket
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+from tests.served import served
 from uni_train.config.schema import JudgeConfig
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.judges import anchors as known
@@ -22,21 +19,8 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
-    log = tmp_path_factory.mktemp("serve") / "log"
-    command = [sys.executable, "-m", "uni_train", "serve", "-m", "nano", "--port", str(port)]
-    with open(log, "wb") as output:
-        server = subprocess.Popen(command, stdout=output, stderr=output)
-    try:
-        while b"ready" not in log.read_bytes():
-            assert server.poll() is None, log.read_text()
-            time.sleep(0.1)
-        yield f"http://127.0.0.1:{port}/v1"
-    finally:
-        server.terminate()
-        server.wait(30)
+    with served(tmp_path_factory.mktemp("serve") / "log") as (address, _):
+        yield address
 
 
 def test_nano_agrees_with_the_verifier_on_references(url: str, tmp_path: Path) -> None:

@@ -171,6 +171,6 @@ def _browse(page: Path, tmp_path: Path) -> tuple[str, str]:
     flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
     flags += " --disable-component-update --disable-sync --enable-logging=stderr --virtual-time-budget=3000 --dump-dom"
     command = [str(CHROMIUM), *flags.split(), f"--user-data-dir={tmp_path / 'profile'}", page.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout, done.stderr

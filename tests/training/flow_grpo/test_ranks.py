@@ -53,7 +53,7 @@ def on_two(out: Path, reward: str = "lit") -> subprocess.CompletedProcess[str]:
     """In a process of its own, because it forks."""
     environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
     command = [sys.executable, "-m", "tests.training.flow_grpo.test_ranks", str(out), reward]
-    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=200)
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
 def epochs(out: Path) -> list[dict[str, Any]]:
