@@ -57,6 +57,7 @@ class SpriteTask(Task):
         random = rng(self.name, self.world.name, level, split, seed)
         while True:
             problem = self.problem(random, level)
+            self._expect(isinstance(problem, Problem), "problem", problem, "a Problem")
             if split_of(self.name, problem.canonical or problem.prompt) == split:
                 return (self.item(problem, level, split),)
 

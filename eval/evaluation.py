@@ -27,6 +27,7 @@ from typing import Any
 
 from uni_train.config.schema import EvalConfig, JudgeConfig
 from uni_train.data_gen.reading_limits import read_json, reason
+from uni_train.data_gen.seeds import digest
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.errors import UserError
 from uni_train.eval.answers import FolderAnswers, holds_answers
@@ -178,6 +179,8 @@ class Evaluation:
                 if one.sample.identity in seen:
                     case, setting, k = one.sample.identity
                     raise DamagedShard(path, f"damaged shard (draw {k} of {case} in {setting} is there twice)")
+                if one.sample.ask.setting not in self.results[benchmark].settings:
+                    raise DamagedShard(path, f"damaged shard ({SCORES} has no setting {one.sample.ask.setting})")
                 seen.add(one.sample.identity)
                 yield one
 
@@ -385,7 +388,7 @@ def _folder_of(plan: EvaluationPlan, asked: Mapping[str, Any]) -> Path:
         return folder
     before = (_read(folder / ASKED).get("judge") or {}).get("revision", "")
     other = before not in ("", plan.judge.served)
-    return folder.with_name(f"{folder.name}-{plan.judge.served[:6]}") if other else folder
+    return folder.with_name(f"{folder.name}-{digest(plan.judge.served)[:6]}") if other else folder
 
 
 def _compared(asked: Mapping[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from typing import Any
 
 from uni_train.data_gen.audit.shortcuts import chances
 from uni_train.data_gen.reading_limits import read_json, reason
-from uni_train.data_gen.registry import TASKS
+from uni_train.data_gen.registry import ENVIRONMENT, TASKS
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Scored, generated_questions, worlds_of
 from uni_train.eval.benchmarks import unisandbox
@@ -243,8 +243,13 @@ def _is(value: Any, kind: Any) -> bool:
 
 
 def _parts(sets: Iterable[str]) -> list[tuple[str, str]]:
-    """(task, variant) of the tables: both tasks of the paper, then the other tasks and the variants among `sets`."""
-    known = unisandbox.sources()
+    """(task, variant) of the tables: both tasks of the paper, then others. UserError: a set that is unknown."""
+    known, sets = unisandbox.sources(), set(sets)
+    if away := sorted(sets - known.keys()):
+        raise UserError(
+            f"the set {away[0]} is of a plug-in that is not here",
+            f"Install the plug-in, or name its module in {ENVIRONMENT}.",
+        )
     asked = sorted({(known[name].variant, known[name].task) for name in sets})
     return list(dict.fromkeys([*((task, "") for task in _PAPER), *((task, variant) for variant, task in asked)]))
 

@@ -75,6 +75,12 @@ def test_what_a_task_returns_is_checked_before_it_is_used(method: str, function:
         broken(method, function)().generate(2, 1, "train", 0)
 
 
+def test_a_problem_that_is_none_is_told_by_its_line() -> None:
+    found = type("Apples", (SpriteTask,), {"name": "trees", "levels": (1,), "problem": lambda *_: None})
+    with pytest.raises(DataError, match=rf"problem returned NoneType, not a Problem \({HERE}, line \d+: .*\)"):
+        found().generate(2, 1, "train", 0)
+
+
 def test_the_verifier_must_accept_the_truth() -> None:
     Trees().validate(1)
     with pytest.raises(DataError, match="verify rejects the image that render draws of trees1/train/"):

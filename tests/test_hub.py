@@ -176,9 +176,10 @@ def test_a_refused_push_keeps_the_folder(hub: Hub, tmp_path: Path) -> None:
     assert (out / "ema.safetensors").is_file() and not hub.files
 
 
-def test_folders_in_use_and_sizes_that_are_none_are_refused(tmp_path: Path) -> None:
+def test_folders_in_use_and_sizes_that_are_none_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     bagel, out = published(FOLDER, tmp_path / "BAGEL"), tmp_path / "out"
     out.mkdir()
+    monkeypatch.chdir(out)
     (out / "config.yaml").write_text("kind: stars\n")
     for target in (out, bagel, ""):
         result = export(bagel, target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -124,6 +125,15 @@ def test_stars_trains_on_it_and_its_tables_are_shown(environment: dict[str, str]
     shown = " ".join(fit.stdout.split())
     assert "Sums of letters" in shown and "prompts; guessing the count gives 0.17" in shown
     assert "Sums of letters" in (folder / "report.html").read_text(encoding="utf-8")
+    again = run(os.environ | {"PYTHONPATH": str(ROOT)}, "report", str(folder))  # where the plug-in is not installed
+    assert again.returncode == 1 and "error: the set letters1 is of a plug-in that is not here" in again.stderr
+    named = (folder / "config.yaml").read_text().replace("plugins: []", "plugins: [letters]")
+    (folder / "config.yaml").write_text(named)  # as a recipe names it
+    (module,) = {path for path in environment["PYTHONPATH"].split(os.pathsep) if Path(path, "letters.py").is_file()}
+    shutil.copyfile(Path(module, "letters.py"), tmp_path / "letters.py")
+    here = os.environ | {"PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
+    again = run(here, "report", str(folder))
+    assert again.returncode == 0, again.stderr
 
 
 def test_its_names_are_known_where_they_are_typed(environment: dict[str, str]) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from pathlib import Path
+
+from uni_train.config.kinds import load_plugins_of
+from uni_train.data_gen.reading_limits import read_yaml
 
 __all__ = ["write_report"]
 
@@ -15,4 +19,7 @@ def write_report(run_dir: Path) -> Path:
     """
     from uni_train.eval.report import knowledge, page
 
+    with suppress(OSError, ValueError):  # pages say what of a damaged run is missing
+        config = read_yaml(Path(run_dir) / "config.yaml")
+        load_plugins_of(config if isinstance(config, dict) else {})
     return knowledge.write_report(run_dir) if knowledge.is_one(run_dir) else page.write_report(run_dir)

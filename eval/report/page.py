@@ -74,6 +74,7 @@ def write_report(run_dir: Path) -> Path:
     """
     run_dir = Path(run_dir)
     summary = run_summary.read(run_dir) if os.path.lexists(run_dir / "summary.json") else _unevaluated(run_dir)
+    tables = _tables(summary)
     shards = gallery.evaluations(run_dir)
     cards = gallery.build(shards) if shards else gallery.Gallery([], 0)
     context = {
@@ -81,7 +82,7 @@ def write_report(run_dir: Path) -> Path:
         "about": _about(run_dir),
         "config": _text(run_dir / "config.yaml"),
         "tiles": _tiles(summary),
-        "tables": _tables(summary),
+        "tables": tables,
         "outcomes": _outcomes(summary),
         "accuracy_charts": list(_accuracy_charts(summary)),
         "loss_charts": list(_loss_charts(_curves(run_dir))),

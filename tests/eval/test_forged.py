@@ -88,6 +88,14 @@ def test_a_row_may_not_be_there_twice(tmp_path: Path) -> None:
     assert found.what == "refused" and "is there twice" in found.said, found
 
 
+@pytest.mark.parametrize("command", [["report"], ["eval", "leaderboard"]])
+def test_a_setting_that_was_not_asked_is_named(command: list[str], tmp_path: Path) -> None:
+    forged(tmp_path / "one", setting="sketched")
+    out = [] if command == ["report"] else ["--out", str(tmp_path / "board")]
+    found = outcome(Case("", "", lambda _: run(*command, tmp_path / "one", *out)), tmp_path)
+    assert found.what == "refused" and "scores.json has no setting sketched" in found.said, found
+
+
 def test_no_path_from_data_leads_out_of_its_folder(tmp_path: Path) -> None:
     forged(tmp_path / "one", setting="../../../x")
     board = tmp_path / "a" / "b" / "board"

@@ -37,6 +37,7 @@ def test_a_run_and_the_evaluations_of_its_checkpoints_share_a_group(tmp_path):
         (None, {"WANDB_API_KEY": "key"}, "online"),
         (None, {"WANDB_API_KEY": "key", "WANDB_MODE": "offline"}, "offline"),
         (None, {"WANDB_MODE": "disabled"}, "disabled"),
+        (None, {"WANDB_MODE": "dryrun"}, "offline"),
         (False, {"WANDB_MODE": "offline"}, "online"),
     ],
 )
@@ -45,8 +46,20 @@ def test_the_recipe_decides_the_mode_then_the_environment_then_whether_there_is_
 
 
 def test_a_mode_that_wandb_lacks_is_named():
-    with pytest.raises(UserError, match="WANDB_MODE is dryrun"):
-        wandb_mode(None, {"WANDB_MODE": "dryrun"})
+    with pytest.raises(UserError, match="WANDB_MODE is nowhere"):
+        wandb_mode(None, {"WANDB_MODE": "nowhere"})
+
+
+@pytest.mark.parametrize(
+    ("about", "said"),
+    [({"project": "a/b"}, "Invalid project name 'a/b'"), ({"offline": False}, "WANDB_API_KEY invalid")],
+)
+def test_what_wandb_refuses_is_one_sentence(tmp_path, monkeypatch, about, said):
+    pytest.importorskip("wandb")
+    monkeypatch.setenv("WANDB_API_KEY", "short")
+    with pytest.raises(UserError, match=f"logger=wandb: {said}") as refused, open_run(tmp_path, **about):
+        pass
+    assert "logger.offline=true" in refused.value.hint
 
 
 @pytest.mark.slow

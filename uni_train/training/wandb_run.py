@@ -99,6 +99,7 @@ def wandb_mode(offline: bool | None, environment: Mapping[str, str] = os.environ
     asked = environment.get("WANDB_MODE")
     if not asked:
         return "online" if environment.get("WANDB_API_KEY") else "offline"
+    asked = {"dryrun": "offline", "run": "online"}.get(asked, asked)  # as it was spelled once
     if asked not in get_args(Mode):
         raise UserError(f"WANDB_MODE is {asked}", f"Known: {', '.join(get_args(Mode))}.")
     return cast(Mode, asked)
@@ -123,14 +124,18 @@ def _begin(
         if wandb.run.id == identity:
             return wandb.run
         wandb.run.finish()
-    return wandb.init(
-        id=identity,
-        resume="allow",
-        mode=wandb_mode(offline),
-        dir=str(directory),
-        config=dict(config or {}),
-        settings=wandb.Settings(silent=True, console="off"),
-        project=project,
-        name=name,
-        group=group,
-    )
+    try:
+        return wandb.init(
+            id=identity,
+            resume="allow",
+            mode=wandb_mode(offline),
+            dir=str(directory),
+            config=dict(config or {}),
+            settings=wandb.Settings(silent=True, console="off"),
+            project=project,
+            name=name,
+            group=group,
+        )
+    except wandb.errors.Error as error:
+        hint = "Mend it, or log without a network: logger=wandb logger.offline=true, and later `wandb sync`."
+        raise UserError(f"logger=wandb: {error}", hint) from error

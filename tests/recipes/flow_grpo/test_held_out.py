@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,17 @@ def test_a_file_of_one_prompt_is_refused_before_anything_runs(tmp_path: Path) ->
     command = ["fit", "--recipe", "flow_grpo_math", f"held_out.path={tmp_path / 'one.jsonl'}", "--dry-run"]
     refused = CliRunner().invoke(uni_train, command)
     assert refused.exit_code == 1 and "one.jsonl: 1 prompts" in refused.output
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "said"),
+    [*((name, 1, f"has the column {name}") for name in ("item", "prompts", "completions", "place")), ("facts", {}, "")],
+)
+def test_columns_that_rewards_are_given_otherwise_are_named(tmp_path: Path, column: str, value: Any, said: str) -> None:
+    file = tmp_path / "prompts.jsonl"
+    file.write_text("".join(json.dumps({"prompt": f"Draw {n} apples .", column: value}) + "\n" for n in (1, 2)))
+    ended = CliRunner().invoke(uni_train, ["fit", "flow_grpo_math", f"held_out.path={file}", "--dry-run"])
+    assert (ended.exit_code, said in ended.output) == (1 if said else 0, True), ended.output
 
 
 def test_adapters_may_be_rewarded_by_the_models_own_check(tmp_path: Path) -> None:

@@ -276,7 +276,9 @@ def _prompt(row: Row, index: int) -> Prompt:
         raise BadRow("images is no list")
     pictures = tuple(image_of(image, row.folder, f"image {i}") for i, image in enumerate(shown, start=1))
     columns = {key: value for key, value in values.items() if key not in ("id", "prompt", "images", "input_image")}
-    if isinstance(values.get("facts"), dict):
+    if taken := columns.keys() & {"prompts", "completions", "place", "item"}:
+        raise BadRow(f"has the column {min(taken)}, which rewards are given otherwise: rename it")
+    if isinstance(values.get("facts"), dict) and "task" in values:
         try:
             columns["item"] = Item.from_dict(values)
         except (KeyError, TypeError, ValueError) as error:
