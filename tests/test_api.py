@@ -54,6 +54,7 @@ def test_answers_about_an_image(nano: UnifiedModel) -> None:
     assert said == nano.answer([Request("prompt", "Caption :", (image,))])[0] and said
 
 
+@pytest.mark.slow
 def test_fits_and_continues(tmp_path: Path) -> None:
     overrides = [f"out={tmp_path}", *QUICK]
     run = uni_train.fit("stars_curriculum", overrides)

@@ -97,6 +97,7 @@ def test_links_and_paths_lead_somewhere(page: Path) -> None:
     assert [path for path in paths if not (ROOT / path).exists()] == []
 
 
+@pytest.mark.slow
 def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     pytest.importorskip("mkdocs", reason="pip install -e '.[docs]'")
     site = tmp_path / "site"

@@ -39,6 +39,7 @@ def nano() -> UnifiedModel:
     return build_model(model_config("nano")).eval()
 
 
+@pytest.mark.slow
 def test_the_reward_rises(loop: ModuleType, nano: UnifiedModel) -> None:
     settings = loop.Settings(epochs=5, prompts=3, group=6, steps=4)
     lines = list(loop.train(nano, loop.ink, settings))

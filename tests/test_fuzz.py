@@ -80,6 +80,7 @@ def test_a_recipe_with_any_value_anywhere(data: st.DataObject, recipe: dict[str,
         numbers(to_plain(config))
 
 
+@pytest.mark.slow
 @FEW
 @given(st.text(max_size=60).filter(lambda text: "\n" not in text))
 def test_any_override(text: str) -> None:

@@ -26,6 +26,7 @@ def test_a_wait_that_is_asked_for() -> None:
     assert found == [None, 2.5, 0.0, float("inf"), None, None]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("behave", "kind", "message"),
     [

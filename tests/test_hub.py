@@ -204,6 +204,7 @@ def nano(hub: Hub) -> Hub:
     return hub
 
 
+@pytest.mark.slow
 def test_a_hub_id_is_evaluated_from_its_cache(nano: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     asked = {"n": 1, "subset": 1, "settings": ["normal"], "sampling": {"steps": 1}, "out": "evals"}

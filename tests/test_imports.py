@@ -11,6 +11,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import cache
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 PACKAGES = ("data_gen", "eval", "uni_train")
 
@@ -84,6 +86,7 @@ def circles(edges: Mapping[str, Iterable[str]]) -> list[frozenset[str]]:
     return found
 
 
+@pytest.mark.slow
 def test_modules_do_not_import_in_circles() -> None:
     assert circles(graph()) == [], "these modules import each other when they run"
     left = circles(graph(types=True))
@@ -97,6 +100,7 @@ def test_a_circle_is_found() -> None:
     assert circles({"a": ["b"], "b": ["c"], "c": ["b"], "d": ["a"]}) == [frozenset("bc")]
 
 
+@pytest.mark.slow
 def test_data_gen_imports_nothing_of_the_others() -> None:
     ours = "uni_train.data_gen"
     against = {module: sorted(o for o in others if not o.startswith(ours)) for module, others in graph().items()}

@@ -53,6 +53,7 @@ def environment(folder: Path, plugins: str = "") -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": path, "UNI_TRAIN_PLUGINS": plugins, "OMP_NUM_THREADS": "1", "COLUMNS": "200"}
 
 
+@pytest.mark.slow
 def test_it_is_trained_with_and_evaluated(installed: dict[str, str], tmp_path: Path) -> None:
     command = [sys.executable, "-c", USE, str(EXAMPLE / "shades.yaml")]
     done = subprocess.run(command, env=installed, cwd=tmp_path, capture_output=True, text=True)

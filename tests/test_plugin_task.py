@@ -88,6 +88,7 @@ def run(environment: dict[str, str], *words: str) -> subprocess.CompletedProcess
     return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_it_is_made_and_audited(environment: dict[str, str], tmp_path: Path) -> None:
     folder = tmp_path / "letters2"
     made = run(environment, "data", "make", "--task", "letters", "--level", "2", "--n", "12", "--out", str(folder))
@@ -136,6 +137,7 @@ def test_stars_trains_on_it_and_its_tables_are_shown(environment: dict[str, str]
     assert again.returncode == 0, again.stderr
 
 
+@pytest.mark.slow
 def test_its_names_are_known_where_they_are_typed(environment: dict[str, str]) -> None:
     wrong = run(environment, "fit", "--recipe", "stars_curriculum", "--dry-run",
                 "rounds=[{task:leters,level:1,prompts:8,updates:2}]")  # fmt: skip

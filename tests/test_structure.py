@@ -90,6 +90,7 @@ def imports(tree: ast.Module) -> Iterator[tuple[str, int]]:
         yield from ((name, node.lineno) for name in found if name.split(".")[0] == "uni_train")
 
 
+@pytest.mark.slow
 def test_arrows_between_packages_point_one_way() -> None:
     layer = {package: number for number, layer in enumerate(LAYERS) for package in layer}
     wrong = []
@@ -140,6 +141,7 @@ def functions(text: str) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
             yield node
 
 
+@pytest.mark.slow
 def test_functions_are_short_and_flat_or_say_why_not() -> None:
     large = {
         f"{file.relative_to(ROOT)} {one.name}": (length(one), depth(one))

@@ -11,6 +11,7 @@ from tests.suite import run
 FAILS = "from pathlib import Path\n\nimport pytest\n\n\n@pytest.mark.parametrize('i', range({n}))\ndef test_one(i):\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("n", "body", "code", "said"),
     [

@@ -37,6 +37,7 @@ def ask(address: str, what: str, **query: str) -> object:
         return json.load(reply)
 
 
+@pytest.mark.slow
 def test_curves_scores_and_tables_are_served(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(view, "FRESH", 0.0)
     address = view.serve(folder, 0)

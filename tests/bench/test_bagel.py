@@ -29,6 +29,7 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(bagel, name, value)
 
 
+@pytest.mark.slow
 def test_no_condition_is_read_twice(tiny: bagel.Subject) -> None:
     lines = [cells(line) for line in bagel.read(tiny) if line.startswith("|")][2:]
     counts = {title: list(map(int, numbers)) for title, *numbers in lines}
@@ -48,6 +49,7 @@ def test_the_larger_model_has_a_hundred_million_parameters() -> None:
     assert 95e6 < count < 105e6
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="only Linux tells")
 def test_memory_is_that_of_the_work_alone() -> None:
     bagel.peak_memory(lambda: torch.ones(50 << 18))
@@ -55,6 +57,7 @@ def test_memory_is_that_of_the_work_alone() -> None:
     assert small == pytest.approx(20, abs=8) and large == pytest.approx(100, abs=8)
 
 
+@pytest.mark.slow
 def test_every_table_is_whole(tiny: bagel.Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bagel, "peak_rate", lambda dtype: 1e9)
     for table in (bagel.draw([tiny], bagel.SIDES[:1]), bagel.write([tiny]), bagel.train([tiny])):

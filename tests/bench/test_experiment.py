@@ -135,6 +135,7 @@ def test_counts_of_a_file_get_intervals_over_seeds_and_questions() -> None:
 # --- what is asked --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_every_run_composes_and_slips_show_before_anything_runs(tmp_path: Path) -> None:
     names = [name for name, module in experiment.EXPERIMENTS.items() if module == "unisandbox" and name != "seeds"]
     assert len(experiment.pages(chosen(*names, "--seeds", "0"), refuse)) == 8

@@ -16,6 +16,7 @@ def figures(out: Path) -> dict[str, list[dict[str, object]]]:
     return found
 
 
+@pytest.mark.slow
 def test_every_part_measures_a_tiny_bagel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torchao")
     monkeypatch.setattr(gpu, "TRAININGS", (("lora", "nf4", "full"),))

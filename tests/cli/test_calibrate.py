@@ -37,6 +37,7 @@ def labelled(folder: Path) -> tuple[Path, dict[str, str]]:
     return path, captions
 
 
+@pytest.mark.slow
 def test_judges_and_ways_are_compared_on_labels(tmp_path: Path) -> None:
     import base64
 
@@ -82,6 +83,7 @@ def test_what_cannot_be_meant_is_said_at_once(
     assert len(result.output.splitlines()) <= 6
 
 
+@pytest.mark.slow
 def test_an_evaluation_by_a_cascade_says_who_judged_and_how_well_they_are_known(tmp_path: Path) -> None:
     path, _ = labelled(tmp_path)
     # Two that see nothing clearly but differ on the first image; a third that is asked about that one.

@@ -90,6 +90,7 @@ def test_usage_errors_exit_with_2(arguments: list[str], parts: list[str], tmp_pa
     assert not [path for path in tmp_path.iterdir() if path.name != "store"]
 
 
+@pytest.mark.slow
 def test_a_checkpoint_is_scored_and_the_same_command_continues(model: Path, tmp_path: Path) -> None:
     command = ("eval", model, *SMALL, "-b", "unisandbox", "--out", tmp_path, "--name", "first")
     output = done(*command)
@@ -107,6 +108,7 @@ def test_a_checkpoint_is_scored_and_the_same_command_continues(model: Path, tmp_
     one_screen(run(*command, "k=2"), 1, "holds another evaluation: k was 1, now 2")
 
 
+@pytest.mark.slow
 def test_a_judge_that_is_broken_ends_eval_and_watch_with_1_and_without_a_score(model: Path, tmp_path: Path) -> None:
     broken = "not scored: judge failed 2 of 2 (HTTP 400): math1 (normal)"
     with JudgeServer(lambda asked: Refused(400, "no")) as server:
@@ -124,6 +126,7 @@ def test_a_judge_that_is_broken_ends_eval_and_watch_with_1_and_without_a_score(m
         assert not list(tmp_path.rglob("calibrations/*.json"))
 
 
+@pytest.mark.slow
 def test_two_evaluations_are_compared(model: Path, tmp_path: Path) -> None:
     for name, sampling in (("a", "sampling.temperature=0"), ("b", "sampling.steps=1")):
         done("eval", "-c", model, *SMALL, sampling, "--out", tmp_path, "--name", name)
@@ -241,6 +244,7 @@ def test_the_shell_completes_keys_models_and_benchmarks(words: list[str], found:
     assert found in [item.value for item in shell.get_completions(words[:-1], words[-1])]
 
 
+@pytest.mark.slow
 def test_a_watch_waits_for_an_evaluation_that_outlived_a_killed_one(tmp_path: Path) -> None:
     with open(tmp_path / ".evaluating", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
@@ -274,6 +278,7 @@ def test_every_checkpoint_of_a_run_is_evaluated_once(model: Path, tmp_path: Path
     one_screen(run("watch", tmp_path), 1, "is no run folder")
 
 
+@pytest.mark.slow
 def test_what_data_and_servers_say_steers_no_terminal(tmp_path: Path) -> None:
     """Results on a terminal without dashes, with an escape sequence in the name of a model."""
     named = Path(shutil.copytree(shipped(), tmp_path / "a\x1b[2Jb"))

@@ -56,6 +56,7 @@ def test_several_pictures_are_those_of_their_seeds(tmp_path: Path) -> None:
     assert np.abs(pixels(tmp_path / "six.png").astype(int) - six).max() <= 1
 
 
+@pytest.mark.slow
 def test_a_published_bagel_edits_and_answers(tmp_path: Path) -> None:
     folder = published(GOLDEN, tmp_path / "BAGEL")
     Image.fromarray(np.random.default_rng(0).integers(0, 256, (30, 60, 3), np.uint8)).save(tmp_path / "in.png")

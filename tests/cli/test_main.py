@@ -208,6 +208,7 @@ def test_answers_at_once_because_nothing_heavy_is_imported() -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_dry_runs_and_plans_of_our_own_models_import_no_trainer_and_no_library_of_models() -> None:
     code = (
         "import sys\nfrom uni_train.cli.main import uni_train\n"

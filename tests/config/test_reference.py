@@ -15,6 +15,7 @@ jsonschema = pytest.importorskip("jsonschema")
 ROOT = Path(__file__).resolve().parents[2]
 
 
+@pytest.mark.slow
 def test_the_page_is_up_to_date() -> None:
     assert (ROOT / "docs/reference/keys.md").read_text(encoding="utf-8") == page(), (
         "python -m uni_train recipes --keys > docs/reference/keys.md"

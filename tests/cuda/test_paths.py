@@ -80,6 +80,7 @@ def measured(library: Path, name: str) -> dict[str, Any]:
     return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", MOST)
 def test_a_path_runs_on_the_device_as_on_the_cpu(name: str, library: Path) -> None:
     found = measured(library, name)

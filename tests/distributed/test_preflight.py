@@ -30,6 +30,7 @@ def test_another_number_of_processes_than_the_recipe_asks_for_is_refused(
     expect_layout(Ranks(0, 4, 0, 2), compose("sft_maze", ["strategy.nodes=2", "strategy.devices=2"]))
 
 
+@pytest.mark.slow
 def test_ranks_that_do_not_meet_say_where_and_how_many(monkeypatch: pytest.MonkeyPatch) -> None:
     for name, value in {"RANK": "0", "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0"}.items():
         monkeypatch.setenv(name, value)

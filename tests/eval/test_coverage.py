@@ -85,6 +85,7 @@ def _once(mean: np.ndarray, size: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return low[places].reshape(mean.shape), high[places].reshape(mean.shape)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", DESIGNS)
 def test_intervals_hold_the_truth_as_often_as_they_promise(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(statistics, "interval", _once)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 import yaml
 
 from tests.eval.sample_run import make_run
@@ -13,6 +14,7 @@ from uni_train.config.compose import compose
 from uni_train.eval.model_card import model_card
 
 
+@pytest.mark.slow
 def test_a_card_tells_the_recipe_and_every_figure(tmp_path: Path) -> None:
     run = make_run(tmp_path / "run", n=4)
     config = to_plain(compose("stars_curriculum", ["seed=3"]))

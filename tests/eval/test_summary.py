@@ -44,6 +44,7 @@ def test_scores_are_those_of_the_shards(finished_run: Path) -> None:
     assert summary.read(finished_run)["scores"]["before"]["cot"]["mapping2"] == counting.accuracy(cell).to_dict()
 
 
+@pytest.mark.slow
 def test_the_last_round_is_after_unless_there_is_an_after(finished_run: Path) -> None:
     stages = finished_run / "stages"
     before = list(read_folder(stages / "01-evaluate-before" / "scored", images=False))

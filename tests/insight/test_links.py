@@ -107,6 +107,7 @@ def test_the_command_writes_its_page_and_asks_nothing_twice(tmp_path: Path) -> N
     assert {skill: calls["made"] for skill, calls in load(folder).calls.items()} == {"think": 0, "draw": 0, "answer": 0}
 
 
+@pytest.mark.slow
 def test_an_endpoint_is_asked_for_what_it_can(tmp_path: Path) -> None:
     """One that draws and has no chat, then one that also writes; the key comes from the environment."""
     chats = False

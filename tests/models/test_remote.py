@@ -197,6 +197,7 @@ def test_pictures_that_are_none_are_named() -> None:
     assert ["no image that can" in found[0], "base64" in found[1], "without an image" in found[2]] == [True] * 3
 
 
+@pytest.mark.slow
 def test_passing_failures_are_tried_again() -> None:
     left = iter([refused(429, "slow down"), refused(503, "busy"), says("at last")])
     with serving(lambda: next(left)) as one:
@@ -307,6 +308,7 @@ def test_what_decides_answers_is_in_the_identity() -> None:
         assert len({plain, *(open_model(one, **changes).identity.key for changes in others)}) == 5
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("behave", "message"),
     [

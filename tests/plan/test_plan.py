@@ -104,11 +104,13 @@ def test_adapters_need_less_than_the_weights_they_are_on(sft):
     assert few.wire["all-reduce of gradients"] < all_.wire["all-reduce of gradients"] / 10
 
 
+@pytest.mark.slow
 def test_float32_training_keeps_two_moments_a_weight():
     plan = planning.plan(compose("stars_math", []), H100, 1, 1, 0.4)
     assert plan.rows[0].share.parts["optimizer"] == pytest.approx(8 * plan.trained, rel=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["guard", "diffusion_nft"])
 def test_reinforcement_counts_drawing_references_and_rollouts(variant):
     rollout = [

@@ -74,6 +74,7 @@ def test_a_sample_tells_what_the_whole_update_takes() -> None:
     assert told == pytest.approx(whole.traced(False).timeline.peak(), rel=0.1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("dry", [["--dry-run"], []], ids=["dry-run", "fit"])
 def test_the_command_refuses_and_leaves_nothing(tmp_path: Path, dry: list[str]) -> None:
     out = tmp_path / "runs"

@@ -159,6 +159,7 @@ json_values = st.recursive(
 names = st.sampled_from(["messages", "n", "seed", "temperature", "max_tokens", "skill", "thinking", "prompt", "size"])
 
 
+@pytest.mark.slow
 @settings(max_examples=40)
 @given(
     st.dictionaries(names, json_values),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
+
 from tests.tiny import MODEL, TINY, fit
 from uni_train.config.schema import SIX_SETS, EvalConfig
 from uni_train.eval.benchmarks import unisandbox
@@ -25,6 +27,7 @@ def test_every_name_that_may_be_typed_has_a_source() -> None:
         assert unisandbox.set_name(source.task, source.level, source.variant) == name
 
 
+@pytest.mark.slow
 def test_sets_beside_the_six_have_their_own_scores_and_tables(tmp_path: Path) -> None:
     sets = ("math1", "mapping2", *EXTRA)
     overrides = (*TINY, f"evaluation.sets=[{','.join(sets)}]", "evaluation.modes=[normal]", "evaluation.n=3")

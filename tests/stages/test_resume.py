@@ -67,6 +67,7 @@ def runs(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path
     return out / "stars_curriculum", named
 
 
+@pytest.mark.slow
 def test_kill_9_at_any_moment_costs_no_finished_sample_and_no_number(runs, finished: Path) -> None:
     folder, reports = runs
     mine = [report for report in reports if report["name"] == "killed"]

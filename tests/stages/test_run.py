@@ -151,6 +151,7 @@ def test_the_same_command_again_does_nothing(copy: Path, tmp_path: Path) -> None
     assert len(json.loads((copy / "run.json").read_text(encoding="utf-8"))["starts"]) == 2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["summary.json", "report.html"])
 def test_a_lost_conclusion_is_drawn_again_from_what_is_stored(copy: Path, tmp_path: Path, name: str) -> None:
     expected, before = summary(copy), state(copy)
@@ -164,6 +165,7 @@ def test_a_lost_conclusion_is_drawn_again_from_what_is_stored(copy: Path, tmp_pa
         assert stamp == before.get(path) or path in ("summary.json", "report.html")
 
 
+@pytest.mark.slow
 def test_an_unfinished_stage_is_taken_up_where_it_stopped(copy: Path, finished: Path, tmp_path: Path) -> None:
     """Without the last manifest and one of its shards: only that batch is made again, and the conclusions."""
     stage = copy / "stages/07-sample-mapping3"
@@ -231,6 +233,7 @@ def test_a_damaged_output_of_a_finished_stage_is_named(copy: Path, tmp_path: Pat
     assert state(copy) == before
 
 
+@pytest.mark.slow
 def test_a_damaged_shard_of_an_unfinished_stage_is_named_and_only_that_one_is_made_again(
     copy: Path, finished: Path, tmp_path: Path
 ) -> None:
@@ -267,6 +270,7 @@ def unfinished_training(run: Path) -> Path:
     return stage
 
 
+@pytest.mark.slow
 def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(copy: Path, finished: Path, tmp_path: Path) -> None:
     stage = unfinished_training(copy)
     flip(stage / "checkpoints/step=00000003/state.safetensors")

@@ -45,6 +45,7 @@ def run(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True)
 
 
+@pytest.mark.slow
 def test_killed_again_and_again_ends_the_same(uninterrupted, tmp_path):
     """kill -9 at random moments, in other processes, with dropout, EMA, schedule and a threshold curriculum."""
     directory, model, _ = uninterrupted

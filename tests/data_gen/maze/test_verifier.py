@@ -19,6 +19,7 @@ from uni_train.data_gen.maze.verifier import CHECKS, judge
 from uni_train.data_gen.seeds import rng
 
 
+@pytest.mark.slow
 def test_a_slice_of_the_suite_is_judged_without_a_mistake() -> None:
     seen = set()
     for case in suite(seed=11, mazes=4):

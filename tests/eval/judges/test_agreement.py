@@ -62,6 +62,7 @@ def test_bins_are_those_of_vigor() -> None:
         assert agreement([Rating("a", truth, "pass", value)]).bins.value == float(same), (truth, value)
 
 
+@pytest.mark.slow
 def test_intervals_know_that_ratings_of_an_item_repeat_each_other() -> None:
     """Nominal 95 % intervals of accuracy, over many sets of 30 items with five equal ratings each."""
     draw, covered, naive = np.random.default_rng(1), 0, 0

@@ -20,6 +20,7 @@ from uni_train.eval.judges.labels import Label
 from uni_train.eval.statistics import Estimate, proportion
 
 
+@pytest.mark.slow
 def test_a_judge_is_measured_and_evaluations_cite_it(tmp_path: Path) -> None:
     def lenient(asked: Asked) -> str:
         """Right but for one reference that it cannot read, and one wrong picture that it lets pass."""

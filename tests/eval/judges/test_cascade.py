@@ -36,6 +36,7 @@ def models(server: JudgeServer) -> Counter[str]:
     return Counter(one.body["model"] for one in server.asked)
 
 
+@pytest.mark.slow
 def test_the_large_judge_is_asked_where_small_ones_disagree(tmp_path: Path) -> None:
     with JudgeServer(reply) as server:
         small = tuple(JudgeConfig(model=f"{server.url}#{name}") for name in ("a", "b"))
@@ -51,6 +52,7 @@ def test_the_large_judge_is_asked_where_small_ones_disagree(tmp_path: Path) -> N
     assert len(scored[0].replies) == 2 and len(scored[5].replies) == 1
 
 
+@pytest.mark.slow
 def test_draws_that_differ_and_words_of_doubt_go_to_the_large_judge(tmp_path: Path) -> None:
     seen = Counter[int]()
 
@@ -79,6 +81,7 @@ def test_draws_that_differ_and_words_of_doubt_go_to_the_large_judge(tmp_path: Pa
         assert {one.by for one in run(BENCHMARK.samples(), BENCHMARK, brave, tmp_path / "brave")} == {"a"}
 
 
+@pytest.mark.slow
 def test_its_saving_and_bias_are_measured_on_known_samples(tmp_path: Path) -> None:
     anchors = [known.Anchor(one, i % 2 == 1, "program") for i, one in enumerate(BENCHMARK.samples())]
     with JudgeServer(reply) as server:

@@ -40,6 +40,7 @@ def test_a_key_follows_no_redirect(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     assert other.asked == []
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("behave", "why"),
     [
@@ -93,6 +94,7 @@ def test_a_count_of_tokens_that_cannot_be_is_not_believed(tmp_path: Path) -> Non
         assert {one.outcome for one in judged(server, tmp_path)} == {"pass"}
 
 
+@pytest.mark.slow
 def test_somebody_who_waits_is_seen_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("uni_train.eval.judges.judging.HEARTBEAT", 0.05)
     beats: list[int] = []

@@ -107,6 +107,7 @@ def test_the_judge_is_asked_again_with_the_reason(tmp_path: Path) -> None:
     assert "Yes, it does." in server.asked[1].words and "<answer>Yes</answer> or" in server.asked[1].last
 
 
+@pytest.mark.slow
 def test_a_busy_judge_is_waited_for(tmp_path: Path) -> None:
     troubles = [Refused(429, "slow down", retry_after="2"), Refused(503), Said("<answer>Yes</answer>")]
     came: list[float] = []
@@ -146,6 +147,7 @@ def test_a_judge_that_fails_for_half_has_not_failed(tmp_path: Path) -> None:
             assert mostly_failed(judged(4, server, tmp_path / str(len(refused)))) == why
 
 
+@pytest.mark.slow
 def test_a_judge_that_is_down_fails_what_it_was_not_asked_and_is_asked_later(tmp_path: Path) -> None:
     benchmark = Criteria(40)
     with held_port() as port:  # and nobody listens
@@ -160,6 +162,7 @@ def test_a_judge_that_is_down_fails_what_it_was_not_asked_and_is_asked_later(tmp
         assert sum(one.passed for one in run(benchmark.samples(), benchmark, config, tmp_path)) == 20
 
 
+@pytest.mark.slow
 def test_a_slow_judge_runs_out_of_time(tmp_path: Path) -> None:
     ended = threading.Event()
     with JudgeServer(lambda asked: odd(asked) if ended.wait() else "") as server:

@@ -30,6 +30,7 @@ def test_the_formula_of_rogan_and_gladen() -> None:
         corrected(proportion(5, 10), proportion(5, 10), proportion(5, 10))
 
 
+@pytest.mark.slow
 def test_its_interval_holds_the_truth_as_often_as_it_says() -> None:
     draw, true, sens, spec, covered = np.random.default_rng(0), 0.4, 0.85, 0.75, 0
     for _ in range(300):
@@ -51,6 +52,7 @@ def judged(folder: Path, url: str, reply_to: int = 40, **settings: Any) -> tuple
     return judge, run(benchmark.samples(), benchmark, judge, folder, store=folder / "store")
 
 
+@pytest.mark.slow
 def test_scores_of_a_judge_stand_beside_corrected_ones(tmp_path: Path) -> None:
     with JudgeServer(reply) as server:
         judge, scored = judged(tmp_path, server.url)
@@ -71,6 +73,7 @@ def test_scores_of_a_judge_stand_beside_corrected_ones(tmp_path: Path) -> None:
     assert "single checks" in of_checks["refused"] and of_checks["scores"][0]["corrected"] is None
 
 
+@pytest.mark.slow
 def test_a_judge_that_is_hardly_better_than_chance_corrects_nothing(tmp_path: Path) -> None:
     benchmark = Criteria(40)
     anchors = [known.Anchor(one, i % 4 < 2, "program") for i, one in enumerate(benchmark.samples())]

@@ -298,6 +298,7 @@ def test_a_run_folder_exports_its_last_finished_model(original: Path, tmp_path: 
     assert float(load_file(tmp_path / "out" / EMA)["llm2vae.bias"][0]) == 1
 
 
+@pytest.mark.slow
 def test_reading_holds_one_copy(original: Path, tmp_path: Path) -> None:
     """A model of about 100 MB in float32 is read as bfloat16: the peak stays near the half that is kept."""
     folder = Path(shutil.copytree(original, tmp_path / "large"))

@@ -68,6 +68,7 @@ def test_the_loss_is_that_of_the_clean_picture_and_attention_begins_nearby() -> 
     assert float(match[far == 1].min()) > float(match[far >= 4].max())
 
 
+@pytest.mark.slow
 def test_the_maze_recipes_follow_each_other(tmp_path: Path) -> None:
     mazes, runs = tmp_path / "maze4", tmp_path / "runs"
     make = ["--task", "maze", "--style", "nano", "--size", "4", "--n", "12", "--split", "train", "--out", str(mazes)]

@@ -43,6 +43,7 @@ def velocity(model: PublishedEditor) -> torch.Tensor:
         return model.velocity(model.noise([REQUEST]), 0.7, model.encode([REQUEST]))
 
 
+@pytest.mark.slow
 def test_what_is_written_is_read_by_diffusers_and_by_us(
     build: Callable[..., PublishedEditor], folder: Path, tmp_path: Path
 ) -> None:

@@ -120,6 +120,7 @@ def test_adapters_are_stored_for_diffusers_and_merged(folder: Path, rows: Path, 
     assert all("lora_" in name for name in load_file(checkpoint / "state.safetensors") if "state_dict/model." in name)
 
 
+@pytest.mark.slow
 def test_rows_that_are_no_edits_and_dry_runs(folder: Path, rows: Path, tmp_path: Path) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_text(json.dumps({"prompt": "draw a cat", "image": str(rows / "out0.png")}))

@@ -55,6 +55,7 @@ def summary(run: Path) -> dict[str, Any]:
 # --- what is learned ------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("overrides", "calls"),
     [
@@ -98,6 +99,7 @@ def test_a_given_state_is_learned_as_a_noised_image_is() -> None:
     assert int(one.mse_tokens) == int(other.mse_tokens) == 18
 
 
+@pytest.mark.slow
 def test_lessons_are_ordered_by_how_far_the_student_is(quick: tuple[str, ...], tmp_path: Path) -> None:
     overrides = ("schedule.kind=gap", "schedule.check_every=2", "states=student")
     run = finish(tmp_path, *quick, *overrides, recipe=RECIPE)
@@ -161,6 +163,7 @@ def test_filters_keep_what_they_say(filter_: str, kept: list[int]) -> None:
         assert not any(verdict.passed for verdict in verdicts) and verdicts[0].reason == "concludes nothing"
 
 
+@pytest.mark.slow
 def test_thoughts_that_all_agree_are_kept_until_there_are_enough(tmp_path: Path) -> None:
     talker = save_talker(tmp_path / "talker", "So draw 3 apples .")
     overrides = ("filter=agreement", "candidates=4", "temperature=0.01", f"model.checkpoint={talker}")
@@ -170,6 +173,7 @@ def test_thoughts_that_all_agree_are_kept_until_there_are_enough(tmp_path: Path)
     assert (entry["sampled"], entry["kept"], entry["updates"]) == (8, 8, 2) and entry["calls"]["images"] == 6
 
 
+@pytest.mark.slow
 def test_thoughts_that_are_all_filtered_out_are_an_error_that_says_why(quick: tuple[str, ...], tmp_path: Path) -> None:
     said = "keeps none of the 8 thoughts about mapping1"
     result = fit(tmp_path, *quick, "filter=verifier", recipe=RECIPE)
@@ -183,6 +187,7 @@ def test_thoughts_that_are_all_filtered_out_are_an_error_that_says_why(quick: tu
 # --- killed starts --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
     [("states=student", "teacher=ema"), ("states=teacher",), ("schedule.kind=gap", "schedule.check_every=2")],
@@ -257,6 +262,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, ...]:
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("states", ["teacher", "noised", "student"])
 def test_an_editor_learns_to_draw_what_it_was_told_in_steps(
     told: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, states: str

@@ -80,6 +80,7 @@ def test_columns_that_rewards_are_given_otherwise_are_named(tmp_path: Path, colu
     assert (ended.exit_code, said in ended.output) == (1 if said else 0, True), ended.output
 
 
+@pytest.mark.slow
 def test_adapters_may_be_rewarded_by_the_models_own_check(tmp_path: Path) -> None:
     (tmp_path / "asked.jsonl").write_text('{"prompt": "Draw 2 apples ."}\n{"prompt": "Draw 3 apples ."}\n')
     given = ["trained=lora", "rewards.right={function: self_check}", f"held_out.path={tmp_path / 'asked.jsonl'}"]

@@ -184,6 +184,7 @@ def test_a_bagel_is_trained_whole_on_pictures_of_mixed_sizes(
     assert "Rewards of held-out prompts" in page and "Held-out bright" in page
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("precision", ["bf16-mixed", "bf16-true"])
 @pytest.mark.parametrize("model", ["qwen", "bagel", "nano"])
 def test_half_precision_draws_and_trains_alike_and_keeps_its_reference(
@@ -202,12 +203,14 @@ def test_half_precision_draws_and_trains_alike_and_keeps_its_reference(
     assert second["log_ratio_max"] > 0 and second["kl"] > 0, "gradients came through the casts of the reference"
 
 
+@pytest.mark.slow
 def test_a_prompt_that_an_editor_cannot_be_asked_is_named(place: Path, tmp_path: Path) -> None:
     result = fit(place, tmp_path, "qwen", prompts="bare")
     message = "request bare shows no image, but qwen_image_edit_2511 draws by editing one"
     assert result.exit_code == 1 and message in " ".join(result.output.split()), result.output
 
 
+@pytest.mark.slow
 def test_training_may_draw_smaller_and_unguided_while_validation_draws_as_the_model_does(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -237,6 +240,7 @@ def test_training_may_draw_smaller_and_unguided_while_validation_draws_as_the_mo
     assert all(one == {(2, 2)} for one in sizes)
 
 
+@pytest.mark.slow
 def test_a_bagels_adapters_are_reinforced_on_quantised_weights(place: Path, tmp_path: Path) -> None:
     """What is left is a plain checkpoint: the 4-bit weights, not the original ones, and on them the adapters."""
     pytest.importorskip("torchao")

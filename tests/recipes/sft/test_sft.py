@@ -85,6 +85,7 @@ def finished(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return finish(place, tmp_path_factory.mktemp("runs"))
 
 
+@pytest.mark.slow
 def test_all_forms_train_and_the_model_is_whole(place: Path, finished: Path) -> None:
     before, after = load_file(place / "BAGEL" / "ema.safetensors"), load_file(finished / "model" / "ema.safetensors")
     assert before.keys() == after.keys()
@@ -101,6 +102,7 @@ def untouched_positions(names: set[str]) -> set[str]:
     return {name for name in names if name.endswith("k_proj.bias") and name.startswith("vit_model")}
 
 
+@pytest.mark.slow
 def test_a_killed_run_ends_in_the_same_numbers_and_its_time_adds_up(
     place: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -128,6 +130,7 @@ def test_a_killed_run_ends_in_the_same_numbers_and_its_time_adds_up(
     assert all(torch.equal(ours[name], value) for name, value in theirs.items())
 
 
+@pytest.mark.slow
 def test_adapters_are_stored_and_merged(place: Path, tmp_path: Path) -> None:
     with keeping_steps():
         stage = finish(place, tmp_path, "trained=lora", "lora.rank=2", "lora.targets=generation", "ema=null")
@@ -140,6 +143,7 @@ def test_adapters_are_stored_and_merged(place: Path, tmp_path: Path) -> None:
     assert all("lora_" in name for name in load_file(checkpoint / "state.safetensors") if "state_dict/model." in name)
 
 
+@pytest.mark.slow
 def test_adapters_on_quantised_weights_resume_and_leave_a_plain_model(
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +183,7 @@ def test_frozen_parts_stay_as_they_were(place: Path, tmp_path: Path) -> None:
     )
 
 
+@pytest.mark.slow
 def test_bad_rows_stop_the_run_or_are_counted(place: Path, tmp_path: Path) -> None:
     broken = Path(shutil.copytree(place, tmp_path / "place"))
     with open(broken / "items.jsonl", "a") as file:
@@ -192,6 +197,7 @@ def test_bad_rows_stop_the_run_or_are_counted(place: Path, tmp_path: Path) -> No
     assert any("line 5: " in text and "gone.png: no such file" in text for text in result["first_bad_rows"])
 
 
+@pytest.mark.slow
 def test_data_that_has_changed_under_a_run_is_refused(place: Path, tmp_path: Path) -> None:
     moved = Path(shutil.copytree(place, tmp_path / "place"))
     stage = finish(moved, tmp_path, "updates=2")

@@ -103,6 +103,7 @@ def test_a_threshold_waits_for_each_rounds_own_accuracy() -> None:
 # --- schedules end to end -------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("recipe", ["stars_mixed", "ramp", "threshold=0.0", "threshold=1.0"])
 def test_schedules_over_all_levels_train_once(tmp_path: Path, recipe: str) -> None:
     kind, _, threshold = recipe.partition("=")
@@ -128,6 +129,7 @@ def test_schedules_over_all_levels_train_once(tmp_path: Path, recipe: str) -> No
 # --- who samples ----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_current_teacher_draws_otherwise_than_the_base_once_it_has_learnt(finished: Path, tmp_path: Path) -> None:
     run = finish(tmp_path, *QUICK, "teacher=current", "optimizer.lr=0.03")
     assert samples(run, "01-sample-mapping1") == samples(finished, "01-sample-mapping1")
@@ -136,6 +138,7 @@ def test_the_current_teacher_draws_otherwise_than_the_base_once_it_has_learnt(fi
     assert np.abs(pixels(changed) - pixels(base)).max() > 3
 
 
+@pytest.mark.slow
 def test_an_evaluation_between_the_rounds_changes_no_weight(finished: Path, tmp_path: Path) -> None:
     run = finish(tmp_path, *QUICK, "evaluation.every_round=true")
     weights = [
@@ -146,6 +149,7 @@ def test_an_evaluation_between_the_rounds_changes_no_weight(finished: Path, tmp_
     assert all(torch.equal(weights[0][name], weights[1][name]) for name in weights[0])
 
 
+@pytest.mark.slow
 def test_candidates_are_different_thoughts_and_pictures_of_one_prompt(tmp_path: Path) -> None:
     run = finish(tmp_path, *QUICK, "candidates=2", "temperature=1.0", "level=1", recipe="stars_mapping")
     found = samples(run, "01-sample-mapping1")
@@ -159,6 +163,7 @@ def test_candidates_are_different_thoughts_and_pictures_of_one_prompt(tmp_path: 
     assert rounds_of(run)[0]["sampled"] == 16
 
 
+@pytest.mark.slow
 def test_prompts_and_noise_of_a_run_depend_on_its_seed_and_those_of_the_evaluation_do_not(
     finished: Path, tmp_path: Path
 ) -> None:
@@ -173,6 +178,7 @@ def test_prompts_and_noise_of_a_run_depend_on_its_seed_and_those_of_the_evaluati
 # --- filters --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("who", ["self", "judge"])
 def test_what_a_model_approves_of_is_kept(tmp_path: Path, who: str) -> None:
     folder = save_talker(tmp_path / "yes", "Final Answer: YES")
@@ -196,6 +202,7 @@ def test_what_a_model_approves_of_is_kept(tmp_path: Path, who: str) -> None:
     assert (entry["kept"], entry["precision"], entry["recall"], entry["filter"]) == (8, 0.0, None, who)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("reply", "status"), [("Final Answer: NO", "fail"), ("Draw 1 apple", "unreadable"), (None, None)]
 )
@@ -282,6 +289,7 @@ def test_what_is_learned_is_prompt_to_image_without_the_thought(finished: Path) 
 # --- pretraining, and the shipped checkpoint ------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_pretraining_makes_a_checkpoint_that_stars_can_start_from(tmp_path: Path) -> None:
     rows = {name: part.mixture.rows for name, part in compose("nano_pretrain").parts.items()}  # type: ignore[attr-defined]
     small = [f"parts.{part}.mixture.{kind}=2" for part, kinds in rows.items() for kind in kinds]

@@ -252,6 +252,7 @@ def test_the_stages_of_bagel_say_the_most_that_may_happen() -> None:
     assert trained.summary.startswith("at most 1173 updates (6 epochs)")  # 235 + 2 x 469
 
 
+@pytest.mark.slow
 def test_adapters_learn_samples_that_quantised_weights_drew(bagel: Path, server: JudgeServer, tmp_path: Path) -> None:
     """The second round samples with the first one's model, quantised again; what is left has plain weights."""
     pytest.importorskip("torchao")

@@ -97,6 +97,7 @@ def fit(out: Path, *overrides: str) -> Path:
     return out / "unigrpo_math" / "seed0" / "stages" / "00-grpo"
 
 
+@pytest.mark.slow
 def test_both_are_learned_in_one_update_and_a_killed_run_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -277,6 +277,7 @@ def judge(asked: Asked) -> str:
     return "It fits. <answer>Yes</answer>"
 
 
+@pytest.mark.slow
 def test_nano_is_asked_in_all_settings_and_a_restart_changes_nothing(tmp_path: Path) -> None:
     benchmark = Ufo(n=2, extra=("blind", "dimensions", "swap"))
     with JudgeServer(judge) as server:

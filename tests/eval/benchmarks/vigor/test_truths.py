@@ -163,6 +163,7 @@ def test_a_plot_is_right_where_its_curve_lies_on_the_true_one(tmp_path: Path) ->
         assert statuses(truth.verdict(image)) == said
 
 
+@pytest.mark.slow
 def test_what_a_program_might_be_wrong_about_is_the_judge_s(tmp_path: Path) -> None:
     solved = scenery()
     wrong = SQUARE.copy()
