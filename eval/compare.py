@@ -83,8 +83,8 @@ class Comparison:
             labelled = len({row.label for row in rows}) > 1
             built.append(
                 Table(
-                    f"{benchmark}: {two} against {one}",
-                    ("Setting", "Set", one, two, "Difference", "won", "lost", "p", "detectable", "n"),
+                    f"{benchmark}: {two} (second) against {one} (first)",
+                    ("Setting", "Set", "First", "Second", "Difference", "won", "lost", "p", "detectable", "n"),
                     tuple(
                         (
                             row.setting + (f", {row.label} labels" if labelled else ""),
@@ -209,7 +209,7 @@ def side_by_side(comparison: Comparison, *, flips_only: bool = True, images: boo
 
 def names(first: Evaluation, second: Evaluation) -> tuple[str, str]:
     """What to call the two: their models, or where these are equal their folders."""
-    models = (str(first.asked["model"]["name"]), str(second.asked["model"]["name"]))
+    models = (first.model, second.model)
     if models[0] != models[1]:
         return models
     folders = (first.folder.name, second.folder.name)

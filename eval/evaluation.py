@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from uni_train.config.schema import EvalConfig, JudgeConfig
-from uni_train.data_gen.reading_limits import read_json, reason
+from uni_train.data_gen.reading_limits import read_json, read_yaml, reason
 from uni_train.data_gen.seeds import digest
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.errors import UserError
@@ -40,6 +40,7 @@ from uni_train.eval.respondent import open_model
 from uni_train.eval.scored import read_scored, stored, write_by_content
 from uni_train.eval.shards import DamagedShard, disk_errors
 from uni_train.files import atomic_write_json, below, remove_partials
+from uni_train.models.identity import ModelIdentity
 from uni_train.run_folder import flat, git_state, versions
 
 ASKED = "evaluation.json"
@@ -158,6 +159,11 @@ class Evaluation:
     results: Mapping[str, Result]
     calls: Mapping[str, Mapping[str, int]]
     seconds: Mapping[str, float]
+
+    @property
+    def model(self) -> str:
+        """What pages and tables call its model."""
+        return str(self.asked["model"].get("called", self.asked["model"]["name"]))
 
     def scored(self, benchmark: str, images: bool = False) -> Iterator[Scored]:
         """Every sample of a benchmark, in the order of asking; images are read when they are asked for.
@@ -344,7 +350,7 @@ def describe(plan: EvaluationPlan, jobs: Sequence[_Job], model: StoredModel | Fo
     judge = None if plan.judge is None else plan.judge.manner
     asked = {
         "format": FORMAT,
-        "model": model.identity.to_dict(),
+        "model": {**model.identity.to_dict(), "called": called(model.identity)},
         "checkpoint": plan.checkpoint,
         "benchmarks": {
             job.name: {"revision": job.benchmark.revision, "settings": list(job.settings), "cases": job.cases}
@@ -363,6 +369,16 @@ def describe(plan: EvaluationPlan, jobs: Sequence[_Job], model: StoredModel | Fo
         "started": time.strftime("%Y-%m-%dT%H:%M:%S%z"),
     }
     return json.loads(json.dumps(asked))  # type: ignore[no-any-return]  # as it will be read back: tuples are lists
+
+
+def called(model: ModelIdentity) -> str:
+    """Recipe and stage of a run's checkpoint ("stars_curriculum, after mapping3"), else the model's name."""
+    stage = Path(model.source).resolve().parent
+    try:
+        recipe = read_yaml(stage.parent.parent / "config.yaml")["recipe"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return model.name
+    return f"{recipe}, after {stage.name.partition('-')[2].removeprefix('finetune-')}"
 
 
 def default_name(asked: Mapping[str, Any], judge: JudgeConfig | None = None) -> str:

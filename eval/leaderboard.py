@@ -20,7 +20,7 @@ from typing import Any, Literal
 
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import BENCHMARKS, Benchmark, Scored, Table
-from uni_train.eval.evaluation import Evaluation, counting, load
+from uni_train.eval.evaluation import ASKED, Evaluation, counting, load
 from uni_train.eval.results import PAPER, Results
 from uni_train.eval.statistics import Estimate, PairedComparison
 
@@ -125,13 +125,15 @@ def leaderboard(folders: Sequence[Path | str]) -> Leaderboard:
 
 
 def _named(folders: Sequence[Path | str]) -> dict[str, Evaluation]:
-    """By the given names (NAME=FOLDER), else by the model's name, or where these are equal the folder's."""
+    """By the given names (NAME=FOLDER), else by the model's, or where these are equal the folder's; evals/*/ names the
+    store too, which is passed over."""
     given = [_given(str(one)) for one in folders]
+    given = [one for one in given if one[1].name != "store" or (one[1] / ASKED).exists()] or given
     found = [load(folder) for _, folder in given]
     twice = [folder for folder, n in Counter(one.folder.resolve() for one in found).items() if n > 1]
     if twice:
         raise UserError(f"{twice[0]} is given twice", "Give each evaluation once.")
-    models = [str(one.asked["model"]["name"]) for one in found]
+    models = [one.model for one in found]
     names = [name or (model if models.count(model) == 1 else one.folder.name)
              for (name, _), model, one in zip(given, models, found, strict=True)]  # fmt: skip
     if len(set(names)) < len(names):

@@ -10,6 +10,8 @@ import csv
 from functools import cache
 from pathlib import Path
 
+from uni_train.eval.statistics import signed
+
 Row = dict[str, str]
 """Column -> cell, as printed."""
 
@@ -24,6 +26,8 @@ def printed(file: Path) -> dict[str, tuple[Row, ...]]:
     return found
 
 
-def per_cent(cell: str, form: str = ".3f") -> str | None:
-    """A printed per cent as a share; None where nothing is printed."""
-    return f"{float(cell) / 100:{form}}" if cell else None
+def per_cent(cell: str, digits: int = 3, gain: bool = False) -> str | None:
+    """A printed per cent as a share, with its sign where it is a gain; None where nothing is printed."""
+    if not cell:
+        return None
+    return signed(float(cell) / 100, digits) if gain else f"{float(cell) / 100:.{digits}f}"

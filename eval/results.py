@@ -219,7 +219,7 @@ def tabulate(
     lines: Mapping[str, Results],
     below: Iterable[Sequence[Cell]] = (),
     note: str = "",
-    first: str = "",
+    first: str = "Setting",
 ) -> Table:
     """A declared table: a row for each line, whose cells are `columns` (head, score) of its units.
 

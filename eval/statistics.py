@@ -78,6 +78,12 @@ class PairedComparison:
         return counts | {"neither": self.neither, "difference": self.difference.to_dict(), "p_value": self.p_value}
 
 
+def signed(value: float, digits: int = 2) -> str:
+    """+0.25, −0.25, and 0.00 of what rounds to nothing, whatever its sign."""
+    rounded = round(value, digits)
+    return f"{rounded:+.{digits}f}".replace("-", "−") if rounded else f"{0:.{digits}f}"
+
+
 def proportion(successes: int, n: int) -> Estimate:
     """`successes` of `n` independent units, with the interval of `share`.
 

@@ -34,7 +34,7 @@ from uni_train.eval.benchmarks.unisandbox import counting
 from uni_train.eval.benchmarks.unisandbox.sets import all_sets
 from uni_train.eval.results import Cell, Results, Table, changes, plain
 from uni_train.eval.shortcuts import Trivial, best, counted
-from uni_train.eval.statistics import Estimate, proportion, share
+from uni_train.eval.statistics import Estimate, proportion, share, signed
 from uni_train.files import atomic_write_json
 
 _ROUND_LABEL = re.compile(r"round([1-9]\d*)")
@@ -352,7 +352,7 @@ def _paper_rows(printed: Sequence[Mapping[str, str]]) -> Iterator[tuple[Cell, ..
 
 
 def _change(delta: float | None) -> str:
-    return "" if delta is None else f"{round(delta, 2) + 0.0:+.2f}"
+    return "" if delta is None else signed(delta)
 
 
 def _round_table(rounds: Sequence[Mapping[str, Any]], questions: str) -> Table:

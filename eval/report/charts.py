@@ -13,6 +13,7 @@ from dataclasses import dataclass
 WIDTH, HEIGHT = 520, 250
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 18, 38
 _MAX_POINTS = 400
+_LETTER = 6.5  # of a tick's label
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +67,7 @@ class Chart:
     x_label: str
     dividers: Sequence[tuple[float, str]]
     reference: tuple[float, str] | None
+    numbers: str = ""  # what the numbers of the dividers stand for
 
     @property
     def legend(self) -> list[Line]:
@@ -83,8 +85,8 @@ def chart(
 ) -> Chart:
     """Place `series` in the viewBox.
 
-    description: what a reader who cannot see the chart is told. dividers: vertical lines at x values; reference: one
-    dashed horizontal line at a y value, with its name.
+    description: what a reader who cannot see the chart is told. dividers: vertical lines at x values, whose names are
+    numbers below the title where one does not fit; reference: one dashed horizontal line at a y value, with its name.
     """
 
     def at_x(value: float) -> float:
@@ -102,6 +104,10 @@ def chart(
             (at_x(a), at_y(low), at_y(high)) for (a, _), (low, high) in zip(points, one.intervals, strict=False)
         ]
         lines.append(Line(one.name, path, one.colour, one.faint, dots, whiskers))
+    places = [at_x(value) for value, _ in dividers]
+    room = [end - place for place, end in zip(places, [*places[1:], WIDTH], strict=False)]
+    names = [name for _, name in dividers]
+    numbered = any(_LETTER * len(name) > width for name, width in zip(names, room, strict=True))
     return Chart(
         title,
         description,
@@ -109,8 +115,9 @@ def chart(
         [(at_x(value), label) for value, label in x.ticks],
         [(at_y(value), label) for value, label in y.ticks],
         x.label,
-        [(at_x(value), label) for value, label in dividers],
+        list(zip(places, map(str, range(1, len(names) + 1)) if numbered else names, strict=True)),
         None if reference is None else (at_y(reference[0]), reference[1]),
+        ", ".join(f"{number} {name}" for number, name in enumerate(names, 1)) if numbered else "",
     )
 
 

@@ -111,7 +111,7 @@ def header_of(evaluation: Evaluation) -> Header:
     asked = evaluation.asked
     model, judge = asked["model"], asked.get("judge")
     samples = sum(result.n for result in evaluation.results.values())
-    facts = [("Model", str(model["name"])), ("Content", str(model["content"])[:16]), ("Samples", f"{samples:,}")]
+    facts = [("Model", evaluation.model), ("Content", str(model["content"])[:16]), ("Samples", f"{samples:,}")]
     facts += [("Draws of each", str(asked["k"]))] if asked["k"] > 1 else []
     facts += [("Subset", f"about {asked['subset']} cases")] if asked["subset"] else []
     facts += [("Seed", str(asked["seed"])), ("Judge", str(judge["model"]) if judge else "none: programs alone")]
@@ -127,7 +127,7 @@ def header_of(evaluation: Evaluation) -> Header:
         notes += [f"{name}: {one}" for one in not_scored(result)]
     notes += judge_notes(evaluation)
     return Header(
-        f"{', '.join(evaluation.results)} · {model['name']}",
+        f"{', '.join(evaluation.results)} · {evaluation.model}",
         facts,
         notes,
         shlex.join(asked.get("command") or []),

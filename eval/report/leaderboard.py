@@ -77,7 +77,7 @@ def _chart(one: Complexity) -> charts.Chart:
             )
         )  # fmt: skip
     told = "; ".join(f"{s.name} from {s.points[0][1]:.2f} to {s.points[-1][1]:.2f}" for s in series if s.points)
-    return charts.chart(f"{one.column}", told, series, x, y)
+    return charts.chart(f"{one.column}, by {one.title}", told, series, x, y)
 
 
 def _slug(text: str) -> str:

@@ -23,7 +23,7 @@ from uni_train.eval import summary as run_summary
 from uni_train.eval.benchmarks import unisandbox
 from uni_train.eval.report import charts, flow_grpo, gallery
 from uni_train.eval.report.tables import shown_table
-from uni_train.eval.statistics import Estimate
+from uni_train.eval.statistics import Estimate, signed
 from uni_train.files import atomic_write_text
 from uni_train.run_folder import stage_folders
 
@@ -132,7 +132,7 @@ def environment() -> Environment:
         "interval": _interval,
         "duration": _duration,
         "p_value": _p_value,
-        "signed": _signed,
+        "signed": signed,
         "sentence": lambda text: f"{text[:1].upper()}{text[1:]}.",
     }
     return environment
@@ -365,13 +365,8 @@ def _interval(raw: Any, digits: int = 2) -> str:
     if not isinstance(estimate, Estimate) or estimate.value is None:
         return ""
     if estimate.low < 0:
-        return f"{_signed(estimate.low, digits)} to {_signed(estimate.high, digits)}"
+        return f"{signed(estimate.low, digits)} to {signed(estimate.high, digits)}"
     return f"{estimate.low:.{digits}f}–{estimate.high:.{digits}f}"
-
-
-def _signed(value: float, digits: int = 2) -> str:
-    rounded = round(value, digits)
-    return f"{rounded:+.{digits}f}".replace("-", "−") if rounded else f"{0:.{digits}f}"
 
 
 def _p_value(value: float) -> str:

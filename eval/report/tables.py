@@ -13,7 +13,7 @@ from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from uni_train.eval.results import PAPER, Cell, Table
-from uni_train.eval.statistics import Estimate, PairedComparison
+from uni_train.eval.statistics import Estimate, PairedComparison, signed
 
 if TYPE_CHECKING:
     from uni_train.console.progress import ConsoleProgress
@@ -97,8 +97,8 @@ def _console_cell(cell: Cell, digits: int) -> str:
         return "–" if cell is None or isinstance(cell, Estimate | PairedComparison) else str(cell)
     low, high = estimate.low, estimate.high
     if _signed(cell):
-        ends = f"{low:+.{digits}f} to {high:+.{digits}f}"
-        return f"{estimate.value:+.{digits}f}\n" + re.sub(r"(?<!\d)0\.", ".", ends)
+        ends = f"{signed(low, digits)} to {signed(high, digits)}"
+        return f"{signed(estimate.value, digits)}\n" + re.sub(r"(?<!\d)0\.", ".", ends)
     return f"{estimate.value:.{digits}f}\n" + "–".join(_short(end, digits) for end in (low, high))
 
 
@@ -184,16 +184,15 @@ def _best(table: Table) -> set[tuple[int, int]]:
 
 
 def _latex_cell(cell: Any, best: bool) -> str:
-    paired = isinstance(cell, PairedComparison)
     one = cell.difference if isinstance(cell, PairedComparison) else cell
     if one is None or (isinstance(one, Estimate) and one.value is None):
         return "--"
     if not isinstance(one, Estimate):
         return _tex(str(one))
-    sign = "+" if paired or one.low < 0 else ""
-    value = f"${one.value:{sign}.2f}$"
-    bold = rf"\textbf{{{value}}}" if best else value
-    return bold + rf" {{\scriptsize [{one.low:{sign}.2f}, {one.high:{sign}.2f}]}}"
+    value, low, high = (signed(x).replace("−", "-") if _signed(cell) else f"{x:.2f}"
+                        for x in (one.value, one.low, one.high))  # fmt: skip
+    bold = rf"\textbf{{${value}$}}" if best else f"${value}$"
+    return bold + rf" {{\scriptsize [{low}, {high}]}}"
 
 
 def _tex(text: str) -> str:

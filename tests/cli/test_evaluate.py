@@ -96,7 +96,7 @@ def test_a_checkpoint_is_scored_and_the_same_command_continues(model: Path, tmp_
     output = done(*command)
     assert "Reasoning generation" in output and "12 samples" in output  # 2 prompts and 2 pairs, in two settings
     report = tmp_path / "first" / "report.html"
-    assert str(report) in output and "unisandbox · tiny-00-made" in report.read_text(encoding="utf-8")
+    assert str(report) in output and ", after made" in report.read_text(encoding="utf-8")
     scores = (tmp_path / "first" / "scores.json").read_bytes()
     assert json.loads(scores)["calls"]["draw"]["made"] == 12
     done(*command)
@@ -132,7 +132,7 @@ def test_two_evaluations_are_compared(model: Path, tmp_path: Path) -> None:
         done("eval", "-c", model, *SMALL, sampling, "--out", tmp_path, "--name", name)
     page, plain = tmp_path / "flips.html", tmp_path / "flips.json"
     output = done("eval", "compare", tmp_path / "a", tmp_path / "b", "--html", page, "--json", plain)
-    assert "unisandbox: b against a" in output and "different sampling settings" in output
+    assert "unisandbox: b (second) against a (first)" in output and "different sampling settings" in output
     assert [row["n"] for row in json.loads(plain.read_text())["rows"]] == [2, 2, 2, 2]
     assert page.read_text(encoding="utf-8").count('"before":') == 12
     done("eval", "-c", model, *SMALL, "--seed", "1", "--out", tmp_path, "--name", "c")

@@ -93,7 +93,7 @@ def test_pairs_are_compared_as_pairs_and_flips_are_named(tmp_path: Path) -> None
     assert [flip.unit for flip in won] == pairs[:3] and all(len(flip.ids) == 2 for flip in won)
     assert found.notes == ()
     table = found.tables()[0]
-    assert table.columns[2:4] == ("before", "after") and table.rows[0][2:4] == ("0.12", "0.88")
+    assert table.columns[2:4] == ("First", "Second") and table.rows[0][2:4] == ("0.12", "0.88")
     plain = found.first.results["unisandbox"].scores["strategies"]["math1"][0]
     assert f"Best trivial strategy (chance): math1 {plain['value']:.2f} (0.17), mapping1" in table.note
     assert json.loads(json.dumps(found.to_dict()))["rows"][0]["only_second"] == 7

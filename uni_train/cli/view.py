@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import click
@@ -39,5 +40,7 @@ def view(folder: Path, port: int) -> None:
     if not found.scalars and not found.texts:
         echo(f"nothing to show below {folder} yet: runs and evaluations appear when they have written something")
     echo(f"{serve(folder, port)} shows {folder.resolve()}; Ctrl-C ends it")
-    while True:
-        time.sleep(3600)
+    with suppress(KeyboardInterrupt):
+        while True:
+            time.sleep(3600)
+    echo("ended")

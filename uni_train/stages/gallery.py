@@ -78,17 +78,17 @@ def write_sheet(groups: Sequence[Group], file: Path) -> None:
 
 
 def log_groups(logger: Any, key: str, groups: Sequence[Group], step: int) -> None:
-    """The images with their verdicts and rewards to W&B (`logger`: Lightning's, or None)."""
+    """The images with prompts, verdicts and rewards to W&B (`logger`: Lightning's, or None)."""
     if logger is None:
         return
     images, captions = [], []
     for group in groups:
         for image in group.inputs:
             images.append(decode_png(image))
-            captions.append(f"{group.id}: {group.prompt}")
+            captions.append(group.prompt)
         for member in group.members:
             images.append(decode_png(member.image))
-            captions.append("\n".join([group.id, *caption(member)]))
+            captions.append("\n".join([group.prompt, *caption(member)]))
     # W&B shows all images of a key at one size, and small ones as small as they are.
     height, width = (max(image.shape[side] for image in images) for side in (0, 1))
     framed = [_enlarged(_framed(image, (255, 255, 255), height, width, 0)) for image in images]

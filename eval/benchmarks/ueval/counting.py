@@ -131,12 +131,14 @@ def tables(count: Count, published: bool) -> list[Table]:
     if gains := count.trace_gains():
         changed = tuple((name.capitalize(), *cells) for name, cells in gains.items())
         note = "On the same questions, asked alike. The paper shows one question (Figure 5) and prints no scores."
-        made.append(Table("Effect of another model's trace", ("", "Without", "With", "Difference"), changed, note))
+        made.append(
+            Table("Effect of another model's trace", ("Measure", "Without", "With", "Difference"), changed, note)
+        )
     if count.official:
         rows = tuple((TITLES[s], *map(count.over_questions(s).get, PARTS)) for s in count.by_setting)
         note = "The judge was asked as by the released code; rows of the paper are of Figure 9."
         made.append(
-            Table("Over questions, as the released code averages", ("", *map(str.capitalize, PARTS)), rows, note)
+            Table("Over questions, as the released code averages", ("Setting", *map(str.capitalize, PARTS)), rows, note)
         )
     made.append(_rubrics({setting: _counted(some.scored) for setting, some in count.by_setting.items()}))
     return made
@@ -161,7 +163,7 @@ def _means(
     for row in PAPER[number] if published else ():
         cells = [_printed(row, name, measure) if name in asked or whole else None for _, name, measure in columns]
         rows.append((f"{row['model']} in the paper", *cells))
-    return Table(title, ("", *(head.replace("_", " ").capitalize() for head, *_ in columns)), tuple(rows), note)
+    return Table(title, ("Setting", *(head.replace("_", " ").capitalize() for head, *_ in columns)), tuple(rows), note)
 
 
 def _printed(row: paper.Row, name: str, measure: str) -> str | None:
@@ -185,12 +187,12 @@ def _judges(count: Count, asked: Sequence[str], published: bool) -> list[Table]:
     below = [(f"{row['model']} in the paper, GPT-5-Thinking", *(paper.per_cent(row[task]) for task in asked))
              for row in PAPER["Table 2"] if published]  # fmt: skip
     note = "`eval --judges ONE,TWO` has the same answers judged by several, and a leaderboard of them."
-    return [tabulate("Judges (Table 2)", columns, lines, below, note)]
+    return [tabulate("Judges (Table 2)", columns, lines, below, note, "Judge")]
 
 
 def _rubrics(counted: Mapping[str, Mapping[str, int]]) -> Table:
     columns = ("rubrics", "satisfied", "by_program", "unreadable", "not_judged")
-    heads = ("", *(name.replace("_", " ").capitalize() for name in columns))
+    heads = ("Setting", *(name.replace("_", " ").capitalize() for name in columns))
     rows = tuple((TITLES[s], *(f"{one[name]:,}" for name in columns)) for s, one in counted.items())
     note = (
         "Unreadable: an image that no program can read, or a judge's reply. Not judged: of samples without a verdict."

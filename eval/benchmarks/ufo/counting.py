@@ -248,7 +248,7 @@ def _dimensions(count: Count, published: bool) -> Table:
         rows.append(("visual cues", *(f"{MOST * (found[name].value or 0):.2f}" for name in names)))
         for row in PAPER["Table 8"] if published else ():
             rows.append((f"{row['model']} in the paper", *(row[name] and f"{float(row[name]):.2f}" for name in names)))
-    head = ("", *(name.replace("_", " ").capitalize() for name in names))
+    head = ("Cues", *(name.replace("_", " ").capitalize() for name in names))
     note = "0 to 5, after the rubric's two caps; a cue that was not drawn has 0. Intervals are in scores.json."
     return Table("Visual cues by the five dimensions (Table 8)", head, tuple(rows), note)
 

@@ -159,8 +159,8 @@ def tables(count: Count) -> Iterable[Table]:
     found = count.extraction()
     yield Table(
         f"How the refined prompt was found (compat={count.compat})",
-        tuple(found),
-        (tuple(found.values()),) if found else (),
+        ("Thoughts", *found),
+        (("the model's own", *found.values()),) if found else (),
         "Shares of the model's own thoughts. none: not_extracted in setting 3.",
     )
     ends = {s: _seen(OUTCOMES, some, lambda one: one.outcome) for s, some in count.by_setting.items()}
@@ -238,7 +238,7 @@ def _lengths(count: Count) -> Iterable[Table]:
              for of, name in (("evaluation", ""), ("training", ", training data"))
              for row in _rows("Table 8", count)]  # fmt: skip
     yield Table(
-        "Length of the context (Table 8)", ("", f"{unit}, mean (std.)"), tuple(rows),
+        "Length of the context (Table 8)", ("Setting", f"{unit}, mean (std.)"), tuple(rows),
         "Prompt and thought of setting 2. The paper counts with Qwen3-8B's tokenizer (options.ureason.tokenizer).",
     )  # fmt: skip
     thirds = {name: {(one.sample.ask.case.set, one.sample.ask.case.id, one.sample.ask.k) for one in some}
@@ -246,7 +246,7 @@ def _lengths(count: Count) -> Iterable[Table]:
     parts = {s: [count.by_setting[s].where(lambda u, third=third: u.place in third) for third in thirds.values()]  # type: ignore[misc]
              for s in (GUIDED, BARE) if s in count.by_setting and thirds}  # fmt: skip
     yield Table(
-        "Accuracy by length of the context", ("", *(f"{name} {unit}" for name in thirds)),
+        "Accuracy by length of the context", ("Setting", *(f"{name} {unit}" for name in thirds)),
         tuple((TITLES[s], *(part.mean("set") for part in some)) for s, some in parts.items() if all(some)),
         "Thirds of the cases by prompt and thought in setting 2; the overall accuracy of the same cases (ours).",
     )  # fmt: skip
@@ -260,7 +260,7 @@ def _errors(count: Count) -> Table:
     rows += [(f"{row['type'].capitalize()} in the paper, Bagel", *blank, paper.per_cent(row["share"]))
              for row in _rows("Section 5", count) if rows]  # fmt: skip
     return Table(
-        "Error types of setting 2 (section 5)", ("", *_heads(count)), tuple(rows),
+        "Error types of setting 2 (section 5)", ("Error", *_heads(count)), tuple(rows),
         "Shares of its wrong images. The paper's were sorted by people and are of all 500 images; "
         "options.ureason.errors=judge asks the judge.",
     )  # fmt: skip
@@ -281,7 +281,6 @@ def _paper(row: paper.Row, count: Count, column: str = "") -> list[str | None]:
 
     column: " gain" for the gain over the setting above.
     """
-    sign = "+" if column else ""
-    shown = [paper.per_cent(row[f"{task}{column}"], f"{sign}.2f") for task in count.tasks]
-    whole = paper.per_cent(row[f"overall{column}"], f"{sign}.3f")
+    shown = [paper.per_cent(row[f"{task}{column}"], 2, bool(column)) for task in count.tasks]
+    whole = paper.per_cent(row[f"overall{column}"], 3, bool(column))
     return [*shown, whole if len(shown) == len(TASKS) or whole is None else "–"]

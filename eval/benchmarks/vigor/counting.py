@@ -146,7 +146,7 @@ def tables(scored: Iterable[Scored], *, published: bool, copied: Sequence[Verdic
         below = [(_named(row), *_printed(row, STEPS, "process "))
                  for row in PAPER["Table 3"] if published and row["process mean"]]  # fmt: skip
         note = "Marks from 0 to 1 (the paper: 0 to 100). RA is what the templates call Beneficial Action."
-        found.append(tabulate("Process metrics (Table 3)", STEPS, lines, below, note))
+        found.append(tabulate("Process metrics (Table 3)", STEPS, lines, below, note, "Task"))
     found.append(_size_table(results))
     mazes = {setting: part for setting, some in results.items() if (part := some.where(lambda unit: unit.set == MAZE))}
     if mazes and published:
@@ -208,7 +208,7 @@ def _by_task(results: Mapping[str, Results]) -> Table:
             some = found.get(name, Results(()))
             cells += [*(estimate(some, measure) for measure in (reasoning, all_four, mean)), str(len(some))]
         rows.append((title(name), *cells))
-    return Table("Tasks and domains", ("", *heads), tuple(rows))
+    return Table("Tasks and domains", ("Task", *heads), tuple(rows))
 
 
 def _size_table(results: Mapping[str, Results]) -> Table:

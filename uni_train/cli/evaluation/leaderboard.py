@@ -38,7 +38,7 @@ def leaderboard(folders: tuple[str, ...], out: Path, submissions: bool) -> None:
         [str(column), *(_shown(board.cells.get((name, column))) for name in board.evaluations)]
         for column in board.columns
     ]
-    progress.table("Leaderboard: * best of its row, = not to be told from it", ["", *board.evaluations], rows)
+    progress.table("Leaderboard: * best of its row, ≈ not to be told from it", ["Score", *board.evaluations], rows)
     for note in board.notes:
         progress.note(f"note: {note}")
     progress.say(f"page: {write_leaderboard(out, board)}")
@@ -51,7 +51,7 @@ def leaderboard(folders: tuple[str, ...], out: Path, submissions: bool) -> None:
 def _shown(cell: Cell | None) -> str:
     if cell is None or cell.estimate.value is None:
         return "–"
-    mark = {"best": " *", "equal": " ="}.get(cell.mark, "")
+    mark = {"best": " *", "equal": " ≈"}.get(cell.mark, "")
     return f"{cell.estimate.value:.2f} ({cell.estimate.low:.2f}–{cell.estimate.high:.2f}){mark}"
 
 

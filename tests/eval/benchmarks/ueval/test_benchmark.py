@@ -270,9 +270,9 @@ def test_the_paper_s_rows_stand_below_ours_for_the_tasks_that_were_asked(publish
     verdict, _ = judged(published, {CROWN: met(True), STAIRS: met(True), YEAR: met(True)})
     scored = [Scored(answered(published, Author(), TWO_PASSES)[0], verdict, "judge")]
     first, third, judges, rubrics = published.tables(scored)
-    assert judges.rows[0][0] == "judge, two passes" and judges.columns == ("", "Space")
+    assert judges.rows[0][0] == "judge, two passes" and judges.columns == ("Judge", "Space")
     assert ("GPT-5 in the paper, GPT-5-Thinking", "0.800") in judges.rows
-    assert first.columns == ("", "Space", "Closed-ended", "Overall", "All rubrics")
+    assert first.columns == ("Setting", "Space", "Closed-ended", "Overall", "All rubrics")
     assert ("BAGEL in the paper", "0.298", None, None, None) in first.rows
     assert ("BAGEL in the paper", "0.276", "0.319", None, None) in third.rows
     assert third.rows[1][0] == "Reference in the paper" and rubrics.rows[0][1:] == ("3", "3", "0", "0", "0")

@@ -77,7 +77,7 @@ def test_the_code_s_averages_are_over_questions(released: UEval) -> None:
     found = released.scores(scored)["over_questions"][TWO_PASSES]
     assert (found["image"]["value"], found["text"]["value"], found["text"]["n"]) == (1.0, 0.75, 2)
     table = next(one for one in released.tables(scored) if one.title.startswith("Over questions"))
-    assert table.columns == ("", "Image", "Text") and table.rows[0][0] == "Two passes"
+    assert table.columns == ("Setting", "Image", "Text") and table.rows[0][0] == "Two passes"
 
 
 def test_the_released_code_is_asked_for_and_checked(tmp_path: Path, released: UEval) -> None:

@@ -174,6 +174,7 @@ def test_gains_are_paired_and_causes_tell_reasoning_from_drawing(nano):
     assert titles[:2] == ["Visual verification accuracy (Table 2)", "Quality of the reasoning chain (Table 3)"]
     for table in nano.tables(scored):
         assert Table.from_dict(table.to_dict()) == table and {len(row) for row in table.rows} == {len(table.columns)}
+        assert all(table.columns), table.title
 
 
 def test_a_thought_or_picture_that_fails_alone_is_a_status(nano):

@@ -91,6 +91,7 @@ def test_a_plan_is_drawn_step_by_step_and_its_frames_are_scored_apart() -> None:
     assert benchmark.units(scored, "")[-1].value == 0.75 and not benchmark.units(scored, "")[-1].right
     assert set(scores["sizes"]["direct"]) == {"maze_navigation"}
     tables = {table.title: table for table in benchmark.tables(scored)}
+    assert all(all(table.columns) for table in tables.values())
     copied = tables["Result metrics (Table 3)"].rows[-1]
     assert copied[0].startswith("a copy of the input (3 mazes") and copied[1:] == (  # type: ignore[union-attr]
         "0.000", "0.000", "0.500", "1.000", "0.000", "1.000",
