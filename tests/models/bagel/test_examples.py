@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.models.bagel.test_unified import Numbers, picture, unified, vae  # noqa: F401  (vae is a fixture)
+from uni_train.models.bagel.config import GENERATION_NAMES
 from uni_train.models.bagel.examples import Dropout, ExamplePacker
 from uni_train.models.bagel.packing import encode, pack
 from uni_train.models.base import Example, ImageSizes, Turn
@@ -137,6 +138,29 @@ def test_dropped_texts_leave_nothing_and_dropped_images_their_position(packer):
     for kept in (ASKED, WORDS):
         assert packer.shapes([kept])[0].tokens == packer.length(kept), "nothing to draw, nothing dropped"
     assert packer.shapes([DRAWN])[0].tokens == 3 * (9 + 2), "a plain example loses all its texts at once"
+
+
+@pytest.mark.parametrize("dropout", [Dropout(text=1.0), Dropout(1.0, 1.0, 1.0)])
+@pytest.mark.parametrize("examples", [[DRAWN], [THOUGHT], [EDIT], [DRAWN, DRAWN], KINDS])
+def test_frozen_text_that_is_dropped_leaves_the_loss_and_gradients_of_all_trained(
+    packer, bagel, dropout, examples
+):
+    packer.dropout = dropout
+    batches = packer.pack(examples)
+    assert any(int(batch.und_id.unique().numel()) <= 2 for batch in batches), "one of markers alone"
+    every = [parameter.requires_grad for parameter in bagel.parameters()]
+    found = []
+    for frozen in (False, True):
+        for (name, parameter), before in zip(bagel.named_parameters(), every, strict=True):
+            parameter.requires_grad_(before and (not frozen or any(part in name for part in GENERATION_NAMES)))
+        generation = [p for n, p in bagel.named_parameters() if any(part in n for part in GENERATION_NAMES)]
+        loss = bagel.supervised_loss(batches)
+        (loss.ce_sum + loss.mse_sum).backward()
+        found.append([loss.mse_sum.item(), *(p.grad.norm().item() for p in generation if p.grad is not None)])
+        bagel.zero_grad()
+    for parameter, before in zip(bagel.parameters(), every, strict=True):
+        parameter.requires_grad_(before)
+    assert found[1] == pytest.approx(found[0], rel=1e-3)
 
 
 def test_each_condition_is_dropped_as_often_as_asked(packer):

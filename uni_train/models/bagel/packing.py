@@ -247,7 +247,8 @@ class PackedBatch:
         und_valid, gen_valid: bool, False in padding.
         sample_lengths: per row the lengths of its samples.
         apart: columns of und_id, int64 [B, .]: those that no latent token reaches (text, ViT images, padding), and the
-            markers of noised images. None: there are clean latents, or rows with unequal numbers of markers.
+            markers of noised images. None: there are clean latents, rows with unequal numbers of markers, or markers
+            alone (all texts were dropped).
     """
 
     und_id: Tensor
@@ -417,10 +418,10 @@ def pack(
 def _apart(marker_BU: np.ndarray) -> tuple[Tensor, Tensor] | None:
     """See `PackedBatch.apart`; marker_BU: whether a token is the marker of a noised image."""
     markers = marker_BU.sum(1)
-    if (markers != markers[0]).any():
+    rest = marker_BU.shape[1] - int(markers[0])
+    if (markers != markers[0]).any() or not rest:
         return None
     columns = torch.from_numpy(np.argsort(marker_BU, axis=1, kind="stable"))
-    rest = marker_BU.shape[1] - int(markers[0])
     return columns[:, :rest], columns[:, rest:]
 
 
