@@ -6,6 +6,7 @@ import os
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -162,6 +163,19 @@ def test_moe_gen_trains_only_generation_weights(tmp_path):
     assert all(parameter.requires_grad for parameter in model.parameters()), "as it was before"
     with pytest.raises(UsageError, match="no parameter of ToyModel"):
         select_parameters(ToyModel(), "lora")
+
+
+def test_an_update_that_reaches_nothing_that_is_trained_is_skipped_and_counted(tmp_path):
+    """Neither momentum nor decay moves a weight."""
+    model, rows = ToyModel(), toy_examples(40, 0)
+    before = {name: value.clone() for name, value in model.state_dict().items()}
+    text = [replace(row, image=False) for row in rows]
+    for done, source, idle in ((1, rows, 0), (4, text, 3)):
+        asked = given(progress=False, trained="moe_gen", weight_decay=0.5, **(SMALL | {"updates": done}))
+        result = fit_supervised(model, {"a": source}, Constant({"a": 1}), directory=tmp_path, **asked)
+        moved = {name for name, value in model.state_dict().items() if not torch.equal(value, before[name])}
+        assert moved == ({"out_moe_gen.weight", "out_moe_gen.bias"} if done == 1 else set()) and result.idle == idle
+        before = {name: value.clone() for name, value in model.state_dict().items()}
 
 
 def test_norms_and_biases_do_not_decay():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections.abc import Collection
 from dataclasses import dataclass, field, replace
 from typing import Annotated, Any, Literal
 
@@ -160,6 +161,13 @@ class LoraConfig:
     alpha: Positive = 32.0
     dropout: Share = 0.0
     targets: str = "both"  # understanding, generation, both, or re:PATTERN of whole names of linear layers
+
+
+    def only_generation(self, trained: str, frozen: Collection[str] = ()) -> bool:
+        """Whether `trained` leaves all weights that text and images to look at pass as they are."""
+        if trained == "lora":
+            return self.targets == "generation"
+        return trained == "moe_gen" or {"vit", "connector", "understanding"} <= {*frozen}
 
 
 @dataclass(frozen=True, kw_only=True)

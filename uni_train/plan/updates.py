@@ -114,7 +114,8 @@ def updates(
             if number == 0:
                 optimizer.zero_grad()
             trace.start(BACKWARD)
-            value.backward()
+            if value.requires_grad:  # text has no gradient where generation alone is trained
+                value.backward()
             del value
 
     def step() -> None:

@@ -49,7 +49,7 @@ def fit(
 
     stage, (which, frozen) = stage or folder.name, trained or kind_of(work.config).trained(work.config)
     with adapters(work, model, stage, folder) if which == "lora" else nullcontext():
-        return fit_supervised(
+        result = fit_supervised(
             model,
             sources,
             schedule,
@@ -63,6 +63,9 @@ def fit(
             description="  updates",
             **options,
         )
+    if result.idle:
+        work.progress.say(f"  {result.idle} of {result.updates} updates had no row that reaches what is trained")
+    return result
 
 
 def skipped_rows(work: Work[Any], sources: Iterable[Rows]) -> dict[str, Any]:

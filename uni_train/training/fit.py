@@ -62,11 +62,14 @@ class FitResult:
     losses: list[float]
     resumed_from: int
     """The update that this call began at: 0 for a fresh fit, `updates` when there was nothing left to do."""
+    idle: int
+    """Updates without a gradient, whose rows reach no weight that is trained, such as text where generation alone is."""
 
     def facts(self) -> dict[str, Any]:
         """For a manifest; the loss is the mean of the last 20 updates."""
         last = self.losses[-20:]
-        return {"updates": self.updates, "seconds": self.seconds, "final_loss": sum(last) / max(len(last), 1)}
+        found = {"updates": self.updates, "seconds": self.seconds, "final_loss": sum(last) / max(len(last), 1)}
+        return found | ({"updates_without_gradient": self.idle} if self.idle else {})
 
 
 def fit_supervised(
@@ -242,7 +245,7 @@ def run(
         for part, mode in modes.items():
             part.training = mode
     seconds = made.log.seconds or time.perf_counter() - began
-    return FitResult(updates.total, seconds, _losses(metrics), done)
+    return FitResult(updates.total, seconds, *_learned(metrics, done))
 
 
 class StepData(pl.LightningDataModule):
@@ -290,11 +293,13 @@ def _finished(model: nn.Module, schedule: Curriculum | None, checkpoint: Path, m
     if schedule is not None and CurriculumCallback.__qualname__ in callbacks:
         schedule.load_state_dict(callbacks[CurriculumCallback.__qualname__])
     done = checkpoint_step(checkpoint)
-    return FitResult(done, float(callbacks[MetricLog.__qualname__]["seconds"]), _losses(metrics), done)
+    return FitResult(done, float(callbacks[MetricLog.__qualname__]["seconds"]), *_learned(metrics, done))
 
 
-def _losses(metrics: Path) -> list[float]:
-    return [line["loss"] for line in read_metrics(metrics) if "loss" in line]
+def _learned(metrics: Path, resumed_from: int) -> tuple[list[float], int, int]:
+    """The last three parts of a FitResult."""
+    lines = [line for line in read_metrics(metrics) if "loss" in line]
+    return [line["loss"] for line in lines], resumed_from, sum(line.get("grad_norm") == 0 for line in lines)
 
 
 _NOISE = (

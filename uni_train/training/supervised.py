@@ -36,7 +36,8 @@ class SupervisedModule(pl.LightningModule):
     """Lightning's view of a model in supervised training; automatic optimization does the rest.
 
     After the last micro-batch of an update `metrics` holds detached scalars of it, on the model's device: loss, ce,
-    mse, grad_norm (before clipping), tokens; `used_lr` is its learning rate. Nothing is read from the device here.
+    mse, grad_norm (before clipping), tokens; `used_lr` is its learning rate. Nothing is read from the device here, but
+    for the norm where a part of the weights is trained: an update that reaches none of them is skipped (`skips`).
     """
 
     def __init__(
@@ -52,6 +53,7 @@ class SupervisedModule(pl.LightningModule):
         super().__init__()
         self.model, self.config, self.updates, self.stage = model, config, updates, stage
         self.trained_names = train_only(model, trained, frozen)
+        self.skips = trained != "all" or bool(frozen)
         self.metrics: dict[str, Tensor] = {}
         self.used_lr = 0.0
         self._sums: Tensor | None = None
@@ -106,7 +108,11 @@ class SupervisedModule(pl.LightningModule):
             self.metrics["ce"], self.metrics["mse"] = self._sums
             self.metrics["tokens"] = counts.sum()
         # DDP averages gradients over ranks and Lightning over micro-batches, but these are parts of one sum.
-        return (ranks * batch.grad_accumulation_steps) * (scale[0] * loss.ce_sum + scale[1] * loss.mse_sum)
+        total = (ranks * batch.grad_accumulation_steps) * (scale[0] * loss.ce_sum + scale[1] * loss.mse_sum)
+        if not total.requires_grad:  # such as text where adapters of generation are trained
+            # DDP waits for each rank to reach a weight.
+            total = total + 0 * _whole(next(p for p in self.model.parameters() if p.requires_grad).sum())
+        return total
 
     def _loss(self, batch: StepBatch) -> SupervisedLoss:
         """The model's; where ranks hold parts of one another's weights or gradients they compute in step.
@@ -137,7 +143,9 @@ class SupervisedModule(pl.LightningModule):
         # Lightning's own clipping throws the norm away.
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         norm = nn.utils.clip_grad_norm_(parameters, gradient_clip_val or math.inf, foreach=True)
-        self.metrics["grad_norm"] = norm.full_tensor() if isinstance(norm, DTensor) else norm
+        self.metrics["grad_norm"] = norm = _whole(norm)
+        if self.skips and not norm:
+            optimizer.zero_grad()  # gradients of zero would move weights by AdamW's momentum
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
         asked = self.config.optimizer
@@ -154,3 +162,8 @@ class SupervisedModule(pl.LightningModule):
         content = batch.content
         moved = content.to(device) if hasattr(content, "to") else move_data_to_device(content, device)
         return StepBatch(batch.step, batch.micro, batch.grad_accumulation_steps, moved, batch.tokens)
+
+
+def _whole(value: Tensor) -> Tensor:
+    """A number that devices may hold parts of."""
+    return value.full_tensor() if isinstance(value, DTensor) else value

@@ -183,6 +183,41 @@ def test_frozen_parts_stay_as_they_were(place: Path, tmp_path: Path) -> None:
     )
 
 
+TEXT = ("sources.t2i=null", "sources.editing=null", "sources.items=null")
+READS_NOTHING = [
+    ("trained=moe_gen",),
+    ("trained=lora", "lora.targets=generation"),
+    ("frozen=[vit,connector,understanding]",),
+]
+
+
+@pytest.mark.parametrize("trained", READS_NOTHING)
+@pytest.mark.parametrize("accumulate", [1, 2])
+def test_text_is_skipped_and_counted_where_it_reaches_nothing_that_is_trained(
+    place: Path, tmp_path: Path, trained: tuple[str, ...], accumulate: int
+) -> None:
+    """Updates of images (whose texts are dropped) between updates of text alone."""
+    some = ("sources.t2i.weight=0.3", "sources.editing=null", "sources.items=null", "text_dropout=1")
+    rows = ("batch.tokens=null", f"batch.rows={accumulate}", f"batch.accumulate={accumulate}", "ema=null", "updates=6")
+    stage = finish(place, tmp_path, *some, *rows, *trained)
+    lines = read_metrics(stage / "metrics.jsonl")
+    drawn = [line["mse"] > 0 for line in lines]
+    assert any(drawn) and not all(drawn)
+    assert [line["grad_norm"] > 0 for line in lines] == drawn
+    result = json.loads((stage / "manifest.json").read_text())["result"]
+    assert result["updates_without_gradient"] == drawn.count(False)
+
+
+@pytest.mark.parametrize(
+    "trained", [*READS_NOTHING, ("ce_weight=0",), ("mse_weight=0", "trained=moe_gen"), ("ce_weight=0", "trained=lora")]
+)
+def test_what_can_teach_nothing_is_refused_beforehand(place: Path, tmp_path: Path, trained: tuple[str, ...]) -> None:
+    for dry in ((), ("--dry-run",)):
+        refused = fit(place, tmp_path, *TEXT, *trained, *dry)
+        assert refused.exit_code == 2 and "nothing would be learned" in refused.output, refused.output
+    assert not any(tmp_path.iterdir())
+
+
 @pytest.mark.slow
 def test_bad_rows_stop_the_run_or_are_counted(place: Path, tmp_path: Path) -> None:
     broken = Path(shutil.copytree(place, tmp_path / "place"))

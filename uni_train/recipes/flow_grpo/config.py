@@ -168,7 +168,7 @@ def _check_thoughts(config: FlowGrpoConfig, where: Where) -> None:
     if config.thoughts is None:
         return
     check_thinks(config.model, "thoughts", "model", where)
-    if config.trained == "moe_gen" or config.forward:
-        moe_gen = config.trained == "moe_gen"
-        why = "trained=moe_gen leaves what thinks as it is" if moe_gen else f"{config.variant} has none"
+    frozen = config.lora.only_generation(config.trained)
+    if frozen or config.forward:
+        why = f"trained={config.trained} leaves what thinks as it is" if frozen else f"{config.variant} has none"
         raise wrong(f"thoughts cannot be learned: {why}", "thoughts", where, "thoughts=null, or trained=all.")

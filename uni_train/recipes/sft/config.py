@@ -30,6 +30,11 @@ class SourceConfig:
     # most of a row's images together, for the ViT
     vit_pixels: Annotated[int, Interval(ge=1, le=100_000_000)] | None = None
 
+    @property
+    def learned(self) -> tuple[str, ...]:
+        """What of a row is learned: "image", "thought", "answer"."""
+        return ("answer",) if self.form == "conversations" else self.learn
+
 
 @dataclass(frozen=True, kw_only=True)
 class SftBatchConfig:
@@ -93,6 +98,16 @@ def check(config: SftConfig, where: Where) -> None:
             f"batch.accumulate {config.batch.accumulate} is more than batch.rows {config.batch.rows}",
             "batch.accumulate",
             where,
+        )
+    learned = {part for source in config.used_sources.values() for part in source.learned}
+    deaf = config.lora.only_generation(config.trained, config.frozen)
+    if not (config.mse_weight and "image" in learned) and (deaf or not (config.ce_weight and learned - {"image"})):
+        raise wrong(
+            "nothing would be learned: no source draws images or mse_weight is 0, and of text "
+            + ("no trained weight has a gradient" if deaf else "there is none to learn or ce_weight is 0"),
+            "sources",
+            where,
+            "Add a source with images to draw, or train weights that text passes: trained=all, lora.targets=both.",
         )
     for name, source in config.used_sources.items():
         if not source.path:

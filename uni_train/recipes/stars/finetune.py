@@ -82,7 +82,7 @@ def replayed(config: RoundsConfig, model: UnifiedModel, names: Collection[str]) 
                 f"{model.name} has no pretraining rows to replay",
                 "Set pretrain_replay=0, or replay sets of earlier rounds alone.",
             )
-        sources[PRETRAIN] = any_of(rows, images=config.trained == "moe_gen")
+        sources[PRETRAIN] = any_of(rows, images=config.lora.only_generation(config.trained))
     if SOLVED in names:
         assert isinstance(config, StarsConfig) and config.solved is not None, "config.py has checked it"
         draws, bad = config.batch.noise_draws, config.data.bad_rows

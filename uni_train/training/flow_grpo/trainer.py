@@ -161,6 +161,7 @@ class FlowGrpoModule(SupervisedModule):
         sft_rows: Source | None = None,
     ) -> None:
         super().__init__(model, config, updates, stage=stage, trained=trained)
+        self.skips = False  # groups of equal rewards have no gradient either, and their update counts
         self.prompts, self.rewards, self.draw_rows = prompts, rewards, draw_rows
         self.on_images, self.sft_rows = on_images, sft_rows
         # Made before Lightning restores a checkpoint, with the starting weights.
