@@ -24,7 +24,7 @@ import warnings
 import zlib
 from collections import Counter
 from collections.abc import Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
@@ -32,6 +32,7 @@ from typing import IO, TYPE_CHECKING, Any
 from uni_train.data_gen.errors import DataError
 
 if TYPE_CHECKING:
+    import numpy as np
     import yaml
     from PIL import Image
 
@@ -229,6 +230,9 @@ FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
 """Of images that are decoded; some of Pillow's others start programs."""
 
 
+_TURNS = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # EXIF's orientation to Image.Transpose
+
+
 @contextmanager
 def open_image(source: Path | bytes, where: object) -> Iterator[Image.Image]:
     """An image that can be decoded within the `with`. OSError as `open` raises it; Unreadable, naming `where`."""
@@ -252,3 +256,28 @@ def open_image(source: Path | bytes, where: object) -> Iterator[Image.Image]:
         raise
     except (OSError, ValueError, SyntaxError, EOFError, IndexError, struct.error, zlib.error) as error:
         raise Unreadable(where, f"it cannot be read as an image ({error})") from None
+
+
+def rgb(image: Image.Image) -> np.ndarray:
+    """uint8 [H, W, 3] as a viewer shows it: turned as its EXIF says, 16 bits scaled to 8, transparent parts on white.
+
+    Raises:
+        ValueError: 32 bits or floats, which say nothing of what is white.
+    """
+    import numpy as np
+    from PIL import Image
+
+    image.load()  # of TIFF, Pillow turns it here
+    if image.mode == "F" or (image.mode == "I" and image.format not in ("PNG", "PPM")):
+        raise ValueError(f"32 bits a channel, mode {image.mode}: what is white is unknown; save it with 8 or 16 bits")
+    turn = None
+    with suppress(SyntaxError, ValueError, LookupError, OSError, struct.error):  # broken EXIF says nothing
+        turn = _TURNS.get(image.getexif().get(0x0112))
+    if image.mode.startswith("I"):
+        image = Image.fromarray((np.asarray(image) >> 8).astype(np.uint8))
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        seen = image.convert("RGBA")
+        image = Image.new("RGB", seen.size, (255, 255, 255))
+        image.paste(seen, mask=seen.getchannel("A"))
+    image = image.convert("RGB")
+    return np.asarray(image if turn is None else image.transpose(Image.Transpose(turn)))

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uni_train.data_gen.errors import DataError, nearest
-from uni_train.data_gen.reading_limits import open_image
+from uni_train.data_gen.reading_limits import open_image, rgb
 from uni_train.data_gen.registry import task_of
 from uni_train.data_gen.task import Check, Item, Verdict
 
@@ -93,13 +93,8 @@ def find_item(items: Iterable[Item], item_id: str) -> Item:
 
 def read_image(file: Path) -> np.ndarray:
     """uint8 [H, W, 3]; what is transparent is white. DataError if it cannot be decoded or is far too large."""
-    import numpy as np
-    from PIL import Image
-
     try:
         with open_image(file, file) as opened:
-            picture = opened.convert("RGBA")
+            return rgb(opened)
     except OSError as error:
         raise DataError(f"{file} cannot be read as an image: {error.strerror or error}") from error
-    white = Image.new("RGBA", picture.size, (255, 255, 255, 255))
-    return np.array(Image.alpha_composite(white, picture).convert("RGB"))

@@ -22,13 +22,15 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
 from uni_train.data_gen.reading_limits import parse_json, read_json, read_lines, read_text
 from uni_train.errors import UserError
 from uni_train.eval.sample import GENERATED, Ask, Case, Sample, Scored
 from uni_train.eval.submission import file_name
 from uni_train.files import below
 from uni_train.models.identity import ModelIdentity, hash_file
-from uni_train.models.pictures import decode_picture, encode_png
+from uni_train.models.pictures import decode_picture, decode_png, encode_png
 
 if TYPE_CHECKING:
     from uni_train.eval.benchmark import Benchmark
@@ -259,7 +261,8 @@ def _sample(ask: Ask, row: Row, root: Path) -> Sample:
 def _png(path: Path, name: str) -> bytes:
     data = path.read_bytes()
     image = decode_picture(data, name)
-    return data if data.startswith(b"\x89PNG") else encode_png(image)
+    same = data.startswith(b"\x89PNG") and np.array_equal(decode_png(data), image)
+    return data if same else encode_png(image)
 
 
 def _named(ids: Sequence[str]) -> str:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from uni_train.data_gen.reading_limits import rgb
 from uni_train.eval.calls import CallStore, StoredModel
 from uni_train.models.base import SkillMissing
 from uni_train.models.identity import ModelIdentity
@@ -75,7 +76,10 @@ class FunctionModel:
             what = "text" if kind is str else "image"
             hint = "A str is a text; uint8 [H, W, 3] or a PIL image is an image."
             raise SkillMissing(f"{self.name} returned {type(reply).__name__}, no {what}", hint)
-        image = np.asarray(reply.convert("RGB") if hasattr(reply, "convert") else reply)
+        try:
+            image = rgb(reply) if hasattr(reply, "convert") else np.asarray(reply)
+        except ValueError as error:
+            return error
         if image.dtype != np.uint8 or image.ndim != 3 or image.shape[2] != 3:
             return ValueError(f"{self.name} returned {image.dtype} {image.shape}, not uint8 [H, W, 3]")
         return image

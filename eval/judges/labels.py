@@ -34,6 +34,7 @@ from uni_train.data_gen.reading_limits import (
     read_lines,
     read_text,
     reason,
+    rgb,
 )
 from uni_train.errors import UserError, did_you_mean, nearest
 from uni_train.eval.benchmark import Ask, Benchmark, Case, Sample
@@ -193,7 +194,7 @@ def _parts(folder: Path, row: Mapping[str, str], where: str) -> tuple[str | byte
         try:
             image = read_bytes(path, IMAGE_BYTES)
             with open_image(image, path) as opened:
-                opened.load()
+                rgb(opened)
         except (OSError, DataError) as error:
             hint = "Give an image; paths start at the folder of the labels."
             raise UserError(f"{where}: {path}: {reason(error)}", hint) from error

@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from dataclasses import replace
 
-from uni_train.data_gen.reading_limits import open_image
+from uni_train.data_gen.reading_limits import open_image, rgb
 from uni_train.eval.benchmark import Sample
 from uni_train.eval.images import bytes_of
 
@@ -25,7 +25,7 @@ def _changed(image: bytes, change: str) -> bytes:
 
     buffer = io.BytesIO()
     with open_image(image, "an image that is judged") as opened:
-        pixels = opened.convert("RGB")
+        pixels = Image.fromarray(rgb(opened))
     if change == "jpeg":
         pixels.save(buffer, format="JPEG", quality=QUALITY)
         return buffer.getvalue()

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uni_train.data_gen.reading_limits import open_image, read_json
+from uni_train.data_gen.reading_limits import open_image, read_json, rgb
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Scored
@@ -160,10 +160,12 @@ def data_url(image: bytes) -> str:
 
 def thumbnail(image: bytes) -> tuple[str, bytes]:
     """Kind and bytes of what a page shows: small images as they are, large ones reduced."""
+    from PIL import Image
+
     with open_image(image, "the image of a sample") as opened:
         if max(opened.size) <= _LARGEST_EDGE:
             return (opened.format or "png").lower(), image
-        small = opened.convert("RGB")
+        small = Image.fromarray(rgb(opened))
         small.thumbnail((_LARGEST_EDGE, _LARGEST_EDGE))
         buffer = io.BytesIO()
         small.save(buffer, format="WEBP", quality=80)

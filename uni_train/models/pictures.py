@@ -7,15 +7,11 @@ import binascii
 import io
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uni_train.data_gen.reading_limits import PIXELS, Unreadable, open_image, reason
+from uni_train.data_gen.reading_limits import PIXELS, Unreadable, open_image, reason, rgb
 from uni_train.errors import UserError
-
-if TYPE_CHECKING:
-    from PIL import Image
 
 MOST_PIXELS = PIXELS
 """Larger images (more than 8192 x 8192) are refused: they would be shrunk to a megapixel anyway."""
@@ -93,18 +89,6 @@ def read_image(path: Path) -> np.ndarray:
         raise UserError(str(error), "Give a PNG, JPEG or WebP file.") from None
     except OSError as error:
         raise UserError(f"{path} cannot be read ({reason(error)})", "Copy the file again.") from None
-
-
-def rgb(image: Image.Image) -> np.ndarray:
-    """A PIL image as uint8 [H, W, 3], transparent parts on white."""
-    from PIL import Image
-
-    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
-        seen = image.convert("RGBA")
-        white = Image.new("RGB", seen.size, (255, 255, 255))
-        white.paste(seen, mask=seen.getchannel("A"))
-        image = white
-    return np.asarray(image.convert("RGB"))
 
 
 def check_image(image: np.ndarray, where: str) -> None:

@@ -15,7 +15,6 @@ code: it is answered directly, and counted as visual.
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -464,13 +463,7 @@ def _decoded(image: Image) -> np.ndarray:
 
 def _blank(like: Image | None) -> np.ndarray:
     """White, of the size of the true cue, or 512 x 512."""
-    from PIL import Image as PIL
-
-    width, height = 512, 512
-    if like is not None:
-        with PIL.open(io.BytesIO(bytes_of(like))) as image:
-            width, height = image.size
-    return np.full((height, width, 3), 255, dtype=np.uint8)
+    return np.full((512, 512, 3) if like is None else _decoded(like).shape, 255, dtype=np.uint8)
 
 
 def _drawn(case: Case, image: Image) -> Verdict:

@@ -10,7 +10,6 @@ it is CC BY-NC 4.0.
 
 from __future__ import annotations
 
-import io
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -20,6 +19,7 @@ from typing import Any
 
 from uni_train.data_gen.errors import DataError, nearest
 from uni_train.data_gen.jsonl import read_objects
+from uni_train.data_gen.reading_limits import Unreadable, open_image, rgb
 from uni_train.errors import UserError
 from uni_train.eval.benchmarks.ufo.names import KINDS, PAPER_TASKS, REGIMES, TASKS
 from uni_train.eval.images import Image, StoredImage, digest_of, of_file
@@ -242,8 +242,6 @@ def _image(place: _Place, key: str, value: Any, at: int | None = None) -> Image:
 
     Raises DataError: no such file, or nothing that can be decoded.
     """
-    from PIL import Image as PIL
-
     where = f'{place.where}: "{key}"' + ("" if at is None else f" {at + 1}")
     path = None
     if isinstance(value, dict):
@@ -257,10 +255,10 @@ def _image(place: _Place, key: str, value: Any, at: int | None = None) -> Image:
     if not isinstance(value, bytes) or not value:
         raise DataError(f"{where} is {shown(value)}; expected an image: a path, or bytes")
     try:
-        with PIL.open(io.BytesIO(value)) as image:
-            image.load()
-    except (OSError, ValueError, SyntaxError, PIL.DecompressionBombError) as error:
-        raise DataError(f"{where} is no image that can be read") from error
+        with open_image(value, where) as image:
+            rgb(image)
+    except Unreadable as error:
+        raise DataError(f"{where} is no image that can be read: {error.reason}") from error
     digest = digest_of(value)
     if path is not None:
         return of_file(path, digest)

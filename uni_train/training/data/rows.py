@@ -18,10 +18,10 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from uni_train.data_gen.reading_limits import LINE_BYTES, Unreadable, open_file, open_image, parse_json, reason
+from uni_train.data_gen.reading_limits import LINE_BYTES, Unreadable, open_file, open_image, parse_json, reason, rgb
 from uni_train.errors import UserError
 from uni_train.models.base import Example, SkillMissing
-from uni_train.models.pictures import read_image, rgb
+from uni_train.models.pictures import read_image
 
 KEPT_BYTES = 2**30  # of Parquet row groups, uncompressed, in each process
 
