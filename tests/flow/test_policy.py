@@ -50,14 +50,26 @@ def test_advantages_forget_scale_and_offset_and_the_order_of_samples(seed, scale
 
 
 @settings(max_examples=25)
-@given(seeds, st.sampled_from([0.1, 0.7, 1.0, 1e6]))
-def test_a_group_with_equal_rewards_teaches_nothing(seed, reward):
-    values, groups = rewards(seed)
-    values[groups == 2] = reward
+@given(seeds, st.sampled_from([0.0, 0.1, 0.7, -1.0, 1e6]), st.sampled_from([0.0, 1e-17, 1e-7]))
+def test_a_group_with_equal_rewards_teaches_nothing(seed, reward, rounding):
+    values, groups = (x.double() if x.is_floating_point() else x for x in rewards(seed))
     flat = groups == 2
+    noise = rounding * max(1, abs(reward)) * torch.rand(len(values), dtype=torch.double)
+    values[flat] = reward + noise[flat]
     assert torch.equal(informative(values, groups), ~flat)
-    for options in ({}, {"scale_rewards": "batch"}, {"eps": 0.0, "floor": 1e-6}):
-        assert group_advantages(values, groups, **options)[flat].abs().max() < 1e-3
+    for options in ({}, {"scale_rewards": "batch"}, {"scale_rewards": "none"}, {"eps": 0.0, "floor": 1e-6}):
+        assert not group_advantages(values, groups, **options)[flat].any()
+    assert not batch_advantages(reward + noise).any()
+    two = torch.stack([values, reward + noise], 1)
+    assert not gdpo_advantages(two[:, 1:], torch.ones(1), groups).any(), "each reward by itself"
+    torch.testing.assert_close(
+        gdpo_advantages(two, torch.ones(2), groups), gdpo_advantages(two[:, :1], torch.ones(1), groups)
+    )
+
+
+def test_small_rewards_that_differ_are_told_apart():
+    values = torch.tensor([0.0, 1e-5, 0.5, 0.5 + 1e-5], dtype=torch.double)
+    assert informative(values, torch.tensor([0, 0, 1, 1])).all()
 
 
 def test_without_division_advantages_are_differences() -> None:

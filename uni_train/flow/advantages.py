@@ -23,6 +23,8 @@ ScaleRewards = Literal["group", "batch", "none"]
 
 FLOW_GRPO_EPS = 1e-4
 FLOW_FACTORY_FLOOR = 1e-6
+ROUNDING = 1e-6
+"""Rewards that differ by less are equal: of their size, if it is above 1. Eight times the rounding of float32."""
 
 
 def group_index(keys: Sequence[Hashable]) -> Tensor:
@@ -46,7 +48,7 @@ def group_advantages(
     """
     statistics = group_statistics(rewards, groups)
     values = rewards.double()
-    difference = values - statistics.mean[statistics.member]
+    difference = (values - statistics.mean[statistics.member]).masked_fill(statistics.zero_std[statistics.member], 0)
     if scale_rewards == "none":
         return difference.float()
     std = statistics.std[statistics.member] if scale_rewards == "group" else values.std(0, correction=0)
@@ -64,7 +66,7 @@ def batch_advantages(
     if scale_rewards == "group":
         raise ValueError("the batch's mean with the deviation of groups, which may be 0")
     values = rewards.double()
-    difference = values - values.mean()
+    difference = (values - values.mean()).masked_fill(equal(values.amax(), values.amin()), 0)
     return (difference if scale_rewards == "none" else _over(difference, values.std(correction=0), eps, floor)).float()
 
 
@@ -87,7 +89,7 @@ class GroupStatistics:
     Attributes:
         mean, std: float64 [G] or [G, R].
         size: int64 [G].
-        zero_std: bool, like `std`: all rewards of the group are equal, exactly.
+        zero_std: bool, like `std`: all rewards of the group are `equal`.
         member: int64 [N], the row of `mean` that a sample belongs to.
     """
 
@@ -110,8 +112,13 @@ def group_statistics(rewards: Tensor, groups: Tensor) -> GroupStatistics:
 
     mean = reduce(values, "mean")
     std = reduce((values - mean[member]).square(), "mean").sqrt()
-    zero_std = reduce(values, "amax") == reduce(values, "amin")
+    zero_std = equal(reduce(values, "amax"), reduce(values, "amin"))
     return GroupStatistics(mean, std, torch.bincount(member), zero_std, member)
+
+
+def equal(high: Tensor, low: Tensor) -> Tensor:
+    """bool: the largest and the smallest of some rewards differ by no more than rounding."""
+    return high - low <= ROUNDING * torch.maximum(high.abs(), low.abs()).clamp_min(1)
 
 
 def informative(rewards: Tensor, groups: Tensor) -> Tensor:

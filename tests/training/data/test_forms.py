@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import json
 import random
@@ -113,6 +114,7 @@ def test_items_learn_what_is_asked_of_them(tmp_path):
     assert items.parser(["answer", "thought"])(one, random.Random(0)).answer == "3 cats"
 
 
+CHAIN = {"image_list": [png(0)] * 2, "instruction_list": ["a"]}
 BAD = [
     (text_to_image.parse, {"image": png(0)}, "has no captions"),
     (text_to_image.parse, {"image": png(0), "captions": "{a cat"}, "captions is not JSON"),
@@ -124,6 +126,13 @@ BAD = [
     (edit.parse, {"image_list": [png(0)], "instruction_list": [["a"]]}, "there is no edit"),
     (edit.parse, {"image_list": [png(0)] * 3, "instruction_list": [["a"]]}, "instructions for 1 steps"),
     (edit.parse, {"image_list": [png(0)] * 2, "instruction_list": [[]]}, "instruction 1 of instruction_list has no"),
+    (edit.parse, {"image_list": [png(0)] * 2, "instruction_list": ["a", "b"]}, "has 2 images, but instructions for 2"),
+    (edit.parse, {**CHAIN, "output_text_list": "a text"}, "output_text_list must be a list"),
+    (edit.parse, {**CHAIN, "output_text_list": 5}, "output_text_list must be a list"),
+    (edit.parse, {**CHAIN, "output_text_list": []}, "has 2 images and 1 instructions; with 0 texts"),
+    (edit.parse, {**CHAIN, "image_list": [png(0)], "output_text_list": []}, "output_text_list is empty"),
+    (edit.parse, {**CHAIN, "image_list": [png(0)] * 3, "output_text_list": ["a"]}, "may be 2 images"),
+    (edit.parse, {**CHAIN, "instruction_list": ["a", "b"], "output_text_list": ["a"]}, "and 1 instruction"),
     (edit.parse, {"image_list": [], "instruction_list": []}, "lists that are not empty"),
     (conversations.parse, {"video": "a.mp4", "conversations": []}, "is about a video"),
     (conversations.parse, {"conversations": [{"from": "human", "value": "hm"}]}, "nothing to learn"),
@@ -139,6 +148,47 @@ BAD = [
 def test_a_bad_row_says_what_is_wrong_with_it(parse, values, reason):
     with pytest.raises(BadRow, match=reason):
         parse(row(**values), random.Random(0))
+
+
+@pytest.mark.parametrize(
+    ("parse", "values"),
+    [
+        (conversations.parse, {"conversations": [{"from": "gpt", "value": "a"}]}),
+        (edit.parse, CHAIN),
+        (items.parser(["answer"]), {"prompt": "a", "answer": "b"}),
+        (text_to_image.parse, {"image": png(0), "captions": {"a": "b"}}),
+    ],
+)
+def test_columns_of_other_rows_that_are_null_are_none(parse, values):
+    nothing = dict.fromkeys(("video", "image", "images", "input_image", "output_text_list", "thought", "other"))
+    assert said_or_asked(parse(row(**nothing | values), random.Random(0))) == said_or_asked(
+        parse(row(**values), random.Random(0))
+    )
+
+
+def said_or_asked(example: Example) -> tuple:
+    return said(example), example.prompt, example.thought, example.answer, len(example.images)
+
+
+@pytest.mark.parametrize(
+    ("parse", "key", "values"),
+    [
+        (conversations.parse, "image", {"conversations": []}),
+        (edit.parse, "image_list", {"instruction_list": ["a"]}),
+        (items.parser(["answer"]), "input_image", {"prompt": "a", "answer": "b"}),
+        (items.parser(["answer"]), "images", {"prompt": "a", "answer": "b"}),
+        (text_to_image.parse, "image", {"captions": {"a": "b"}}),
+    ],
+)
+@pytest.mark.parametrize("as_dict", [False, True])
+@pytest.mark.parametrize("before", ["", "data:image/png;base64,"])
+def test_base64_in_place_of_a_path_is_not_printed(tmp_path, parse, key, values, as_dict, before):
+    text = before + base64.b64encode(png(0)).decode()
+    given = {"bytes": None, "path": text} if as_dict else text
+    values = values | {key: [given] * 2 if key in ("images", "image_list") else given}
+    with pytest.raises(BadRow, match=r"no such file") as error:
+        parse(row(tmp_path, **values), random.Random(0))
+    assert text[40:80] not in str(error.value) and f"{len(text):,} characters" in str(error.value)
 
 
 def test_a_picture_of_400_million_pixels_is_a_bad_row(tmp_path):

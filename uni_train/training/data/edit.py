@@ -36,6 +36,13 @@ def parse(row: Row, random_: random.Random) -> Example:
 
     texts = row.values.get("output_text_list")
     if texts is not None:
+        if not isinstance(texts, list):
+            raise BadRow("output_text_list must be a list")
+        if len(images) > len(texts) + 1 or len(instructions) > 1:
+            raise BadRow(
+                f"has {len(images)} images and {len(instructions)} instructions; with {len(texts)} texts there may be "
+                f"{len(texts) + 1} images and 1 instruction"
+            )
         turns = [Turn(image=image(0)), Turn(instruction(0))]
         for i, text in enumerate(texts, start=1):
             turns.append(Turn(text_of(text, f"text {i} of output_text_list"), learn=True))
@@ -47,7 +54,7 @@ def parse(row: Row, random_: random.Random) -> Example:
 
     if len(images) < 2:
         raise BadRow("image_list has one image: there is no edit")
-    if len(instructions) < len(images) - 1:
+    if len(instructions) != len(images) - 1:
         raise BadRow(f"has {len(images)} images, but instructions for {len(instructions)} steps")
     start = random_.randrange(len(images) - 1)
     end = random_.randrange(start + 1, min(start + 3, len(images)))

@@ -6,6 +6,7 @@ the last groups are kept, so small groups (100 rows) suit random access best.
 
 from __future__ import annotations
 
+import os
 import random
 from array import array
 from bisect import bisect_right
@@ -68,6 +69,9 @@ def image_of(value: Any, folder: Path, key: str) -> np.ndarray:
         value = value["bytes"] if value.get("bytes") is not None else value.get("path")
     try:
         if isinstance(value, str):
+            if not os.path.isfile(folder / value):
+                name = value if len(value) <= 80 else f"{value[:30]}...{value[-30:]} ({len(value):,} characters)"
+                raise BadRow(f"{key}: {folder / name}: no such file")  # base64 is not printed whole
             return read_image(folder / value)
         if not isinstance(value, bytes):
             raise BadRow(f"{key} is neither the bytes of an image nor a path")

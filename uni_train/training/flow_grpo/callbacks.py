@@ -12,6 +12,7 @@ from torch import Tensor
 
 from uni_train.config.schema import GrpoConfig
 from uni_train.errors import UserError
+from uni_train.flow.advantages import ROUNDING
 from uni_train.training.after_update import AfterUpdate
 from uni_train.training.callbacks import Validation, save
 from uni_train.training.checkpoint_io import checkpoint_name
@@ -108,7 +109,8 @@ class Alarms(AfterUpdate):
             before = self.first[name]
             if most is not None and abs(statistics[name] - before) > most * before:
                 return f"the {name} of images is {statistics[name]:.3g}, {before:.3g} in the first epoch", hint
-        equal = statistics["reward_std"] == 0 if self.by_batch else statistics["frac_reward_zero_std"] >= 1
+        flat = statistics["reward_std"] <= ROUNDING * max(1, abs(statistics["reward"]))
+        equal = flat if self.by_batch else statistics["frac_reward_zero_std"] >= 1
         self.zero_std = self.zero_std + 1 if equal else 0
         if self.alarms.zero_std_epochs is not None and self.zero_std >= self.alarms.zero_std_epochs:
             unit = "two images" if self.by_batch else "group"
