@@ -162,7 +162,6 @@ class LoraConfig:
     dropout: Share = 0.0
     targets: str = "both"  # understanding, generation, both, or re:PATTERN of whole names of linear layers
 
-
     def only_generation(self, trained: str, frozen: Collection[str] = ()) -> bool:
         """Whether `trained` leaves all weights that text and images to look at pass as they are."""
         if trained == "lora":

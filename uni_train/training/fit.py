@@ -63,7 +63,7 @@ class FitResult:
     resumed_from: int
     """The update that this call began at: 0 for a fresh fit, `updates` when there was nothing left to do."""
     idle: int
-    """Updates without a gradient, whose rows reach no weight that is trained, such as text where generation alone is."""
+    """Updates without a gradient: their rows reach no weight that is trained, as text where generation alone is."""
 
     def facts(self) -> dict[str, Any]:
         """For a manifest; the loss is the mean of the last 20 updates."""

@@ -142,9 +142,7 @@ def test_dropped_texts_leave_nothing_and_dropped_images_their_position(packer):
 
 @pytest.mark.parametrize("dropout", [Dropout(text=1.0), Dropout(1.0, 1.0, 1.0)])
 @pytest.mark.parametrize("examples", [[DRAWN], [THOUGHT], [EDIT], [DRAWN, DRAWN], KINDS])
-def test_frozen_text_that_is_dropped_leaves_the_loss_and_gradients_of_all_trained(
-    packer, bagel, dropout, examples
-):
+def test_frozen_text_that_is_dropped_leaves_the_loss_and_gradients_of_all_trained(packer, bagel, dropout, examples):
     packer.dropout = dropout
     batches = packer.pack(examples)
     assert any(int(batch.und_id.unique().numel()) <= 2 for batch in batches), "one of markers alone"
