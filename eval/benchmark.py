@@ -27,6 +27,7 @@ from uni_train.errors import UsageError, did_you_mean
 from uni_train.eval.results import Table, Unit, unit_of
 from uni_train.eval.sample import (  # noqa: F401  # a plug-in's benchmark imports them from here
     GENERATED,
+    NO_ANSWER,
     OUTCOMES,
     Ask,
     Case,
@@ -74,7 +75,16 @@ class JudgeAsk(Protocol):
 
 
 class Unparseable(Exception):
-    """The judge replied, but never with an answer; the last reply is the argument."""
+    """The judge replied, but never with an answer.
+
+    Attributes:
+        outcome: of `sample.NO_ANSWER`: "judge_blank", "judge_refused" (by the model), "judge_filtered" (by its server),
+            "unparseable" (other words).
+    """
+
+    def __init__(self, reply: str, outcome: str = "unparseable") -> None:
+        super().__init__(reply)
+        self.outcome = outcome
 
 
 @dataclass(frozen=True, slots=True)

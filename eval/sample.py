@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 GENERATED = ("ok", "generation_failed", "no_skill", "not_extracted", "cue_missing")
 # What became of a sample after scoring, in the order in which it is shown. Only "unjudged" (no program can tell, and no
 # judge was asked) is no result: a set that holds such samples has no score.
-OUTCOMES = ("pass", "fail", "unreadable", *GENERATED[1:], "judge_failed", "unparseable", "missing", "unjudged")
+NO_ANSWER = ("judge_blank", "judge_refused", "judge_filtered", "unparseable")  # of a judge that replied
+OUTCOMES = ("pass", "fail", "unreadable", *GENERATED[1:], "judge_failed", *NO_ANSWER, "missing", "unjudged")
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +135,7 @@ class Scored:
     """A sample and what it is worth.
 
     verdict: of the program or the judge; None where there is none, and then `failure` says why: "judge_failed" (no
-    reply came), "unparseable" (a reply that does not answer), "unjudged" (nobody was asked), or "" (the sample's own
+    reply came), one of NO_ANSWER (none that answers), "unjudged" (nobody was asked), or "" (the sample's own
     status says it).
     by: "program" or the judge's name. replies: the judge's words, in order. cause: the benchmark's attribution of a
     sample that is not right ("reasoning wrong", "not extracted", "drawn wrong", ...).

@@ -279,7 +279,10 @@ def run_evaluation(
             _track(done, config.logger, place, progress)
     broken = [f"{name}: {cell}" for name, result in done.results.items() for cell in not_scored(result)]
     if broken:
-        hint = "Put it right and run the same command again (calls of the model: retry_failed=true)."
+        hint = (
+            "Put it right and run the same command again (calls of the model: retry_failed=true). A judge's refusals "
+            "and other words are kept: to ask it again give judge.revision=NAME."
+        )
         raise UserError("; ".join(broken), hint)
     return done
 

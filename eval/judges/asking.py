@@ -27,6 +27,7 @@ Raises NoReply; UserError where no question helps."""
 DEAD_AFTER = 8
 """So many questions in a row that found no server, each after all its retries, end the asking of this run."""
 REMARK = "Your reply could not be read: {problem}. Answer the same question again, in exactly the format asked for."
+_OUTCOMES = {"content_filter": "judge_filtered", "refusal": "judge_refused"}  # by why a reply ended
 _WORDS_OF_IMAGE = 1000  # tokens that an image is reckoned at before the server has counted one
 
 
@@ -113,7 +114,7 @@ class Session:
         self._count(key, reply)
 
     def _count(self, key: str, reply: Reply) -> None:
-        if key not in self._counted:
+        if reply.blank or key not in self._counted:  # each blank one is paid for
             self._counted.add(key)
             self.spent.questions += 1
             self.refused.update(reply.refused)
@@ -207,7 +208,8 @@ class Questioner:
     ) -> Any:
         """As `JudgeAsk`; the configuration's `attempts` bounds those of the caller.
 
-        nano is asked once: it has no words for a remark, and says the same again. So is a judge that refused.
+        nano is asked once: it has no words for a remark, and says the same again. So is a judge that refused. After a
+        blank reply the same words are sent again.
         """
         way = self.session.config.way
         turns = [Turn("user", worded(way, prompt), tuple(images))]
@@ -227,10 +229,13 @@ class Questioner:
             else:
                 self.confidences += [] if confidence is None else [confidence]
                 return value
-            if reply.stop == "content_filter":
+            if reply.stop in _OUTCOMES:
                 break
+            if reply.blank:
+                continue
             if reply.stop == "max_tokens":
                 problem = f"it was cut off after {reply.output_tokens} tokens; {problem}"
             turns += [Turn("assistant", reply.text or "..."), Turn("user", REMARK.format(problem=problem))]
-        self.raised = Unparseable(reply.text)
+        outcome = _OUTCOMES.get(reply.stop, "judge_blank" if reply.blank else "unparseable")
+        self.raised = Unparseable(reply.text, outcome)
         raise self.raised

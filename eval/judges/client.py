@@ -15,7 +15,7 @@ from uni_train.http_client import LETTERS_A_TOKEN, REDIRECTS, BadReply, Client, 
 from uni_train.http_client import NoReply as NothingCame
 from uni_train.models.pictures import data_url
 
-_STOPS = {"length": "max_tokens", "content_filter": "content_filter"}
+_STOPS = {"length": "max_tokens", "content_filter": "content_filter", "refusal": "refusal"}
 _MOST_TOKENS = 10_000_000  # of a reply that a server is believed
 _LONGEST = 300  # letters of a reason
 
@@ -89,7 +89,7 @@ def _read(answer: Any, judge: JudgeConfig) -> Reply:
         refusal, text = message.get("refusal"), message.get("content") or ""
         if not isinstance(refusal or text, str):
             raise TypeError
-        stop = "content_filter" if refusal else _STOPS.get(choice.get("finish_reason") or "", "stop")
+        stop = "refusal" if refusal else _STOPS.get(choice.get("finish_reason") or "", "stop")
         read, written = (_tokens(usage.get(name)) for name in ("prompt_tokens", "completion_tokens"))
     except (KeyError, TypeError, IndexError, AttributeError):
         raise NoReply(f"no chat completion{judge.where} but {str(answer)[:200]!r}", gone=True) from None

@@ -6,7 +6,9 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from uni_train.eval.benchmark import Scored
+from uni_train.eval.benchmark import NO_ANSWER, Scored
+
+_SAID = dict(zip(NO_ANSWER, ("blank replies", "it refuses", "its server filters", "no reply answers"), strict=True))
 
 
 def mostly_failed(scored: Sequence[Scored]) -> str:
@@ -15,7 +17,7 @@ def mostly_failed(scored: Sequence[Scored]) -> str:
     "" where at least half have one: then those without stay in the denominator, and their rate is shown.
     """
     judged = [one for one in scored if one.by not in ("", "program")]
-    failed = [one for one in judged if one.failure in ("judge_failed", "unparseable")]
+    failed = [one for one in judged if one.failure in ("judge_failed", *NO_ANSWER)]
     if 2 * len(failed) <= len(judged):
         return ""
     ((why, _),) = Counter(_why(one) for one in failed).most_common(1)
@@ -28,8 +30,8 @@ def no_reply(why: str) -> str:
 
 
 def _why(scored: Scored) -> str:
-    if scored.failure == "unparseable":
-        return "no reply answers"
+    if scored.failure in NO_ANSWER:
+        return _SAID[scored.failure]
     found = re.fullmatch(r"\[no reply: ((\d{3}): .*|.*)\]", scored.replies[-1] if scored.replies else "", re.DOTALL)
     if found is None:
         return "no reply"

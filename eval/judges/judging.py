@@ -4,8 +4,8 @@
 
 `folder`/judge then holds logs/*.eval, one a run, and record.json (what was asked, what it cost), and
 replies/ unless those lie in a `store` of several evaluations. Run again, it asks for nothing that was answered. A
-sample without a reply is "judge_failed" and is asked again by the next run; one whose replies never answer is
-"unparseable"; neither is dropped.
+sample without a reply is "judge_failed", one of blank replies "judge_blank": the next run asks both again. Replies
+that never answer are "judge_refused", "judge_filtered" or "unparseable", and are kept. No sample is dropped.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ async def _judge(
     if isinstance(problem, NotStored):
         return None
     if isinstance(problem, Unparseable):
-        return Scored(sample, None, name, "unparseable", tuple(ask.replies))
+        return Scored(sample, None, name, problem.outcome, tuple(ask.replies))
     if not isinstance(problem, NoReply):  # a mistake of ours or of the configuration: every sample would meet it
         session.stop(str(problem), problem)
     return Scored(sample, None, name, "judge_failed", (*ask.replies, no_reply(str(problem))))

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import Any
 
-_FENCED = re.compile(r"```(?:json)?[ \t]*\n(.*?)```", re.DOTALL | re.IGNORECASE)
-_REASONED_ALOUD = re.compile(r"<think>.*?</think>", re.DOTALL)
+from uni_train.eval.judges.wording import without_thought
+
+_FENCE = re.compile(r"(`{3,}|~{3,})[ \t]*(?:json\w*)?\s*", re.IGNORECASE)
+_BACKSLASH = re.compile(r'\\(["\\/]|u[0-9a-fA-F]{4}|[bfnrt](?![A-Za-z]))?')
 
 
 class JsonReader:
@@ -26,12 +29,9 @@ class JsonReader:
         self._validator = validator(schema)
 
     def __call__(self, text: str) -> Any:
-        said = _REASONED_ALOUD.sub("", text).strip()
-        fenced = _FENCED.findall(said)
-        if len(fenced) > 1:
-            raise ValueError(f"it holds {len(fenced)} code blocks where one is wanted")
+        said = without_thought(text)
         try:
-            value = json.loads(fenced[0] if fenced else said, object_pairs_hook=_once, parse_constant=_no_constant)
+            value = _value(said)
         except json.JSONDecodeError as error:
             raise ValueError(f"it is not JSON ({error.msg} at line {error.lineno}, column {error.colno})") from error
         except RecursionError as error:
@@ -41,6 +41,33 @@ class JsonReader:
             place = "/".join(map(str, problems[0].absolute_path)) or "the top"
             raise ValueError(f"its JSON does not fit: at {place}, {problems[0].message}")
         return value
+
+
+def _value(said: str) -> Any:
+    try:
+        return _decoded(said)
+    except json.JSONDecodeError as error:
+        with suppress(json.JSONDecodeError):  # LaTeX: a backslash that escapes nothing stands for itself
+            return _decoded(_BACKSLASH.sub(lambda found: found[0] if found[1] else r"\\", said))
+        raise error
+
+
+def _decoded(said: str) -> Any:
+    """JSON alone or in a fence, whose end is looked for behind the JSON: backticks may be in its texts."""
+    decoder = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant)
+    try:
+        return decoder.decode(said)
+    except json.JSONDecodeError:
+        opening = _FENCE.search(said)
+        if opening is None or said.startswith("{"):
+            raise
+    value, end = decoder.raw_decode(said, opening.end())
+    rest = said[end:].lstrip()
+    if not rest.startswith(opening[1]):
+        raise json.JSONDecodeError("the code block does not end after its JSON", said, end)
+    if _FENCE.search(rest.removeprefix(opening[1])):
+        raise ValueError("it holds several code blocks where one is wanted")
+    return value
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -39,7 +39,8 @@ class Turn:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came back. stop: why it ended ("stop", "max_tokens", "content_filter"); tokens as the server counts them.
+    """What came back. stop: why it ended ("stop", "max_tokens", "content_filter", "refusal"); tokens as the server
+    counts them.
 
     refused: keys of the request that the server refused ("temperature"); it was asked again without them."""
 
@@ -49,6 +50,11 @@ class Reply:
     output_tokens: int = 0
     seconds: float = 0.0
     refused: tuple[str, ...] = ()
+
+    @property
+    def blank(self) -> bool:
+        """Nothing came, without a reason: asked again, it may be another."""
+        return self.stop == "stop" and not self.text.strip()
 
 
 def reply_key(judge: str, turns: Sequence[Turn], schema: Mapping[str, Any] | None = None, draw: int = 0) -> str:
@@ -66,6 +72,7 @@ def reply_key(judge: str, turns: Sequence[Turn], schema: Mapping[str, Any] | Non
 class ReplyStore:
     """Replies by key; a context manager. Any number of processes may use one folder at once.
 
+    Blank replies are not kept; those that earlier versions kept are passed over.
     damaged: lines that could not be read back, as "file:line".
     """
 
@@ -95,7 +102,9 @@ class ReplyStore:
         return self._replies.get(key)
 
     def put(self, key: str, reply: Reply) -> None:
-        """Keep a reply. Raises UserError where the disk is full or the folder cannot be written."""
+        """Keep a reply that is not blank. Raises UserError where the disk is full or the folder cannot be written."""
+        if reply.blank:
+            return
         self._replies[key] = reply
         record = {"key": key, **asdict(reply)}
         if not reply.refused:  # of most servers: the line is as before there was the key
@@ -143,7 +152,9 @@ class ReplyStore:
                 # The first reply to a question stays the reply to it.
                 key, text = record.pop("key"), clean(record.pop("text"))
                 refused = tuple(map(str, record.pop("refused", ())))
-                self._replies.setdefault(key, Reply(text, **record, refused=refused))
+                reply = Reply(text, **record, refused=refused)
+                if not reply.blank:
+                    self._replies.setdefault(key, reply)
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 self.damaged.append(f"{file.name}:{number}")
 

@@ -20,7 +20,6 @@ from uni_train.data_gen.task import Check, Status, Verdict
 from uni_train.eval.benchmark import Benchmark, Case, Sample, Unparseable
 from uni_train.eval.images import bytes_of
 from uni_train.eval.judges.asking import Questioner
-from uni_train.eval.judges.wording import THOUGHT
 
 _WINNER = re.compile(r"<answer>\s*(A|B|Equal)\s*</answer>", re.IGNORECASE)
 _COMPARED = """Two candidates answer the same request. Which of them is right, or nearer to right?
@@ -45,19 +44,22 @@ async def judged(benchmark: Benchmark, sample: Sample, rivals: Sequence[Sample],
     if config.votes == 1:
         return await benchmark.judge(sample, ask)
     verdicts: list[Verdict] = []
+    silent = Unparseable("")
     weights: list[float] = []
     for draw in range(config.first_draw, config.first_draw + config.votes):
         ask.draw, ask.raised, said = draw, None, len(ask.confidences)
         try:
             verdicts.append(await benchmark.judge(sample, ask))
         except (Unparseable, ExceptionGroup) as error:  # this draw abstains
-            if not isinstance(ask.raised or error, Unparseable):
+            problem = ask.raised or error
+            if not isinstance(problem, Unparseable):
                 raise
+            silent = problem
             continue
         sure = ask.confidences[said:]
         weights.append(sum(sure) / len(sure) if sure else 1.0)
     if not verdicts:
-        raise Unparseable(ask.replies[-1])
+        raise silent
     return combined(verdicts, weights)
 
 
@@ -156,7 +158,7 @@ def _known(case: Case) -> str:
 
 
 def _winner(text: str) -> str:
-    found = {one.lower() for one in _WINNER.findall(THOUGHT.sub("", text))}
+    found = {one.lower() for one in _WINNER.findall(text)}
     if len(found) != 1:
         raise ValueError("it must hold <answer>A</answer>, <answer>B</answer> or <answer>Equal</answer>, one of them")
     return found.pop()

@@ -18,13 +18,18 @@ _ADDED = {
     ),
 }
 _FREE = ("chain_of_thought", "confidence")  # a server that holds the reply to a schema would leave no room for them
-THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL | re.IGNORECASE)
+_THOUGHT = re.compile(r"<think>.*?</think>|\A\s*(?![{\[])(?:(?!<think>).)*</think>", re.DOTALL | re.IGNORECASE)
 _CONFIDENCE = re.compile(r"\n?[ \t*]*Confidence:[ *]*(\d{1,3})[ %.*]*\s*\Z", re.IGNORECASE)
 
 
 def worded(way: str, prompt: str) -> str:
     """The prompt with what the way adds to it."""
     return prompt + _ADDED.get(way, "")
+
+
+def without_thought(text: str) -> str:
+    """A reply without what is between <think> and </think>; many servers keep the opening mark to themselves."""
+    return _THOUGHT.sub("", text).strip()
 
 
 def schema_of(way: str, schema: Any) -> Any:
@@ -34,8 +39,6 @@ def schema_of(way: str, schema: Any) -> Any:
 
 def split(way: str, text: str) -> tuple[str, float | None]:
     """What the benchmark reads of a reply, and the confidence in [0, 1]. Raises ValueError: a confidence is missing."""
-    if way == "chain_of_thought":
-        return THOUGHT.sub("", text).strip(), None
     if way != "confidence":
         return text, None
     found = _CONFIDENCE.search(text)
@@ -53,7 +56,7 @@ def reader(way: str, parse: Callable[[str], Any] | None) -> Callable[[str], tupl
     """Reads a reply in a way: the benchmark's value, and the confidence. Raises ValueError where it does not answer."""
 
     def read(text: str) -> tuple[Any, float | None]:
-        said, confidence = split(way, text)
+        said, confidence = split(way, without_thought(text))
         return (said if parse is None else parse(said)), confidence
 
     return read

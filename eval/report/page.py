@@ -36,6 +36,9 @@ _STATUS_NAMES = {
     "fail": "wrong",
     "unreadable": "unreadable",
     "generation_failed": "no image",
+    "judge_blank": "judge blank",
+    "judge_refused": "judge refused",
+    "judge_filtered": "judge filtered",
     "unparseable": "judge unreadable",
     "missing": "no record",
 }

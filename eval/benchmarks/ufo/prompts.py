@@ -182,7 +182,6 @@ Reply with <answer>Yes</answer> or <answer>No</answer> alone."""
 
 _FIELD = re.compile(r"\{(\w+)\}")
 _TAG = re.compile(r"<answer>\s*(yes|no)\s*</answer>", re.IGNORECASE)
-_THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 
 
 def filled(template: str, values: Mapping[str, str]) -> str:
@@ -197,7 +196,7 @@ def dimensions_prompt(question: str, answer: str) -> str:
 
 def read_yes_no(text: str) -> bool:
     """The judge's answer. Raises ValueError: no tag, or tags that contradict each other."""
-    found = {one.lower() for one in _TAG.findall(_THOUGHT.sub("", text))}
+    found = {one.lower() for one in _TAG.findall(text)}
     if len(found) != 1:
         raise ValueError("it must hold <answer>Yes</answer> or <answer>No</answer>, one of them")
     return found == {"yes"}

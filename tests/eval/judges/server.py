@@ -44,6 +44,7 @@ class Said:
 
     text: str
     stop: str = "stop"
+    refusal: bool = False  # the text is in the key that a model refuses in
 
 
 class JudgeServer:
@@ -122,7 +123,9 @@ def _written(said: str | Said | Refused, asked: Asked) -> tuple[int, dict[str, A
     if isinstance(said, Refused):
         return said.status, {"error": {"message": said.message, "type": "error", "code": None}}
     found = Said(said) if isinstance(said, str) else said
-    message = {"role": "assistant", "content": found.text}
+    message = {"role": "assistant", "content": None, "refusal": found.text}
+    if not found.refusal:
+        message = {"role": "assistant", "content": found.text}
     usage = {"prompt_tokens": 100, "completion_tokens": 10, "total_tokens": 110}
     choices = [{"index": 0, "message": message, "finish_reason": found.stop}]
     return 200, {

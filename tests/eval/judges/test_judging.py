@@ -77,24 +77,43 @@ def test_a_session_keeps_no_image(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("reply", "asks"),
+    ("reply", "asks", "outcome", "why"),
     [
-        ("The eyes of the picture say yes.", 3),
-        ("<answer>Yes</answer> if it matches, <answer>No</answer> if not", 3),
-        ("<answer>是</answer>", 3),
-        (Said("I think about the picture and", stop="length"), 3),
-        (Said("I cannot help with that.", stop="content_filter"), 1),
-        ("", 3),
+        ("The eyes of the picture say yes.", 3, "unparseable", "no reply answers"),
+        ("<answer>Yes</answer> if it matches, <answer>No</answer> if not", 3, "unparseable", "no reply answers"),
+        ("<answer>是</answer>", 3, "unparseable", "no reply answers"),
+        (Said("I think about the picture and", stop="length"), 3, "unparseable", "no reply answers"),
+        (Said("I cannot", stop="content_filter"), 1, "judge_filtered", "its server filters"),
+        (Said("", stop="content_filter"), 1, "judge_filtered", "its server filters"),
+        (Said("I cannot", refusal=True), 1, "judge_refused", "it refuses"),
+        (Said("I cannot", stop="refusal"), 1, "judge_refused", "it refuses"),
+        (Said("", stop="length"), 3, "unparseable", "no reply answers"),
+        ("", 3, "judge_blank", "blank replies"),
+        (" \n", 3, "judge_blank", "blank replies"),
     ],
-    ids=["prose", "both", "another language", "cut off", "refusal", "nothing"],
 )
-def test_what_does_not_answer_is_unparseable(tmp_path: Path, reply: str | Said, asks: int) -> None:
+@pytest.mark.parametrize("way", ["published", "majority"])
+def test_what_does_not_answer_says_how(
+    tmp_path: Path, reply: str | Said, asks: int, outcome: str, why: str, way: Any
+) -> None:
+    asks *= 1 if way == "published" else 5
     with JudgeServer(lambda asked: reply) as server:
-        (scored,) = judged(1, server, tmp_path)
-        assert scored.outcome == "unparseable" and scored.verdict is None
+        (scored,) = judged(1, server, tmp_path, way=way)
+        assert scored.outcome == outcome and scored.verdict is None
+        assert mostly_failed([scored]) == f"judge failed 1 of 1 ({why})"
         said = reply if isinstance(reply, str) else reply.text
         assert scored.replies == (said,) * asks and len(server.asked) == asks
-        assert judged(1, server, tmp_path) == [scored] and len(server.asked) == asks
+        again = asks if outcome == "judge_blank" else 0  # a blank reply is no answer to keep
+        assert judged(1, server, tmp_path, way=way) == [scored] and len(server.asked) == asks + again
+
+
+@pytest.mark.parametrize("blanks", [1, 2, 3])
+def test_after_a_blank_reply_the_same_words_are_asked(tmp_path: Path, blanks: int) -> None:
+    said = [""] * blanks + ["<answer>Yes</answer>"]
+    with JudgeServer(lambda asked: said.pop(0)) as server:
+        runs = [judged(1, server, tmp_path)[0].outcome for _ in range(3)]
+    assert runs == (["pass"] * 3 if blanks < 3 else ["judge_blank", "pass", "pass"])
+    assert len(server.asked) == blanks + 1 and len({one.words for one in server.asked}) == 1
 
 
 def test_the_judge_is_asked_again_with_the_reason(tmp_path: Path) -> None:

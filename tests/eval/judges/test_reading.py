@@ -16,6 +16,7 @@ from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmark import JudgeAsk, Sample
 from uni_train.eval.judges import filled_in, run
 from uni_train.eval.judges.reading import JsonReader
+from uni_train.eval.judges.wording import reader
 
 SCHEMA = {
     "type": "object",
@@ -35,7 +36,10 @@ SCHEMA = {
         ('{"kinds": []}', "'count' is a required property"),
         ('{"count": 3, "count": 4}', "'count' appears twice"),
         ('{"count": NaN}', "NaN is not JSON"),
-        ('```json\n{"count": 3}\n```\n```json\n{"count": 4}\n```', "2 code blocks"),
+        ('```json\n{"count": 3}\n```\n```json\n{"count": 4}\n```', "several code blocks"),
+        ('```json\n{"count": 3}', "not JSON"),
+        ('{"kinds": "```1```", "count": 3', "not JSON"),
+        ('{"count": 3, "why": "\\frac", "count": 4}', "'count' appears twice"),
         ("[" * 100_000, "not JSON|nested too deeply"),
         ("", "not JSON"),
     ],
@@ -45,10 +49,41 @@ def test_what_is_not_the_json_asked_for_says_why(text: str, problem: str) -> Non
         JsonReader(SCHEMA)(text)
 
 
-def test_json_alone_fenced_or_after_thinking() -> None:
-    read = JsonReader(SCHEMA)
-    for text in ('{"count": 3}', 'So:\n```json\n{"count": 3}\n```\nDone.', '<think>{"count": 9}</think>\n{"count": 3}'):
-        assert read(text) == {"count": 3}
+@pytest.mark.parametrize(
+    "fenced",
+    [
+        "{}",
+        "So:\n```json\n{}\n```\nDone.",
+        "```json\r\n{}\r\n```\r\n",
+        "```json {} ```",
+        "```{}```",
+        "So: ```JSON {} ``` Done.",
+        "````json\n{}\n````",
+        "~~~json\n{}\n~~~",
+        "   ```\n\n  {}\n  ```",
+    ],
+)
+@pytest.mark.parametrize(
+    ("why", "is_"),
+    [
+        ('"three"', "three"),
+        (r'"it says ```json {1}``` and\n``` here"', "it says ```json {1}``` and\n``` here"),
+        (r'"\(x\) is \frac12, \underline{\nu} \\ \"a\" \u00e9"', r'\(x\) is \frac12, \underline{\nu} \ "a" é'),
+        ('"no </ think>"', "no </ think>"),
+    ],
+)
+def test_json_alone_fenced_or_after_thinking(fenced: str, why: str, is_: str) -> None:
+    for way in ("published", "chain_of_thought"):
+        read = reader(way, JsonReader(SCHEMA | {"additionalProperties": True}))
+        for before in ("", "<think>{1} ```json\n2\n```</think>\n", "So I count {1} </think>", "<THINK></THINK>"):
+            text = before + fenced.replace("{}", f'{{"count": 3, "why": {why}}}')
+            assert read(text) == ({"count": 3, "why": is_}, None)
+
+
+def test_a_mark_in_the_json_is_no_thought() -> None:
+    for why in ("<think>", "</think>"):
+        text = json.dumps({"count": 3, "why": f"it wrote {why}"})
+        assert json.dumps(JsonReader({})(text)) == text
 
 
 class Counted(Criteria):
