@@ -102,7 +102,8 @@ class Session:
                     self._keep(key, found)
             finally:
                 self._asked.pop(key).set()
-        self._count(key, found)
+        else:
+            self._count(key, found)
         return found
 
     def _keep(self, key: str, reply: Reply) -> None:
@@ -114,8 +115,8 @@ class Session:
         self._count(key, reply)
 
     def _count(self, key: str, reply: Reply) -> None:
-        if reply.blank or key not in self._counted:  # each blank one is paid for
-            self._counted.add(key)
+        if key not in self._counted:
+            self._counted.update([] if reply.blank else [key])  # each blank one is paid for
             self.spent.questions += 1
             self.refused.update(reply.refused)
             self.spent.input_tokens += reply.input_tokens

@@ -19,6 +19,7 @@ from tests.eval.judges.criteria import PNG, Criteria
 from tests.eval.judges.server import Asked, JudgeServer, Refused, Said
 from uni_train.addresses import held_port
 from uni_train.config.schema import JudgeConfig
+from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Scored
 from uni_train.eval.judges import run
@@ -111,7 +112,10 @@ def test_what_does_not_answer_says_how(
 def test_after_a_blank_reply_the_same_words_are_asked(tmp_path: Path, blanks: int) -> None:
     said = [""] * blanks + ["<answer>Yes</answer>"]
     with JudgeServer(lambda asked: said.pop(0)) as server:
-        runs = [judged(1, server, tmp_path)[0].outcome for _ in range(3)]
+        runs = [judged(1, server, tmp_path)[0].outcome]
+        (part,) = read_json(tmp_path / "judge" / "record.json")["parts"].values()
+        assert part["questions"] == min(blanks + 1, 3), "each is paid for"
+        runs += [judged(1, server, tmp_path)[0].outcome for _ in range(2)]
     assert runs == (["pass"] * 3 if blanks < 3 else ["judge_blank", "pass", "pass"])
     assert len(server.asked) == blanks + 1 and len({one.words for one in server.asked}) == 1
 
