@@ -98,7 +98,7 @@ def _dtypes(found: Inspection) -> Finding:
     kinds = sorted({dtype for dtypes in found.weights.values() for dtype in dtypes})
     said = "; ".join(f"{name}: {', '.join(dtypes)}" for name, dtypes in found.weights.items()) or "nothing is stored"
     if any("16" in kind and "b" not in kind.lower() for kind in kinds):
-        return Finding("dtypes", "note", f"{said}; float16 overflows where bfloat16 does not")
+        return Finding("dtypes", "note", f"{said}; float16 is read as float32: it would overflow")
     return Finding("dtypes", "ok", said)
 
 

@@ -23,7 +23,7 @@ def build_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype | None = 
     quantised as its `weights` says.
 
     Args:
-        dtype: of the weights; None: as stored (BAGEL, Qwen-Image-Edit), float32 (nano).
+        dtype: of the weights; None: float32 (nano), or one that is near the stored ones (`Weights.compute_dtype`).
 
     Raises:
         UserError: weights that are missing, damaged or of another shape; a folder that is something else. UsageError:
@@ -40,6 +40,14 @@ def build_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype | None = 
         stride = 3 * side // 4  # tiles overlap by a quarter of their side
         model.vae.enable_tiling(side, side, stride, stride)  # type: ignore[union-attr, operator]
     return model
+
+
+def dtype_for(precision: str) -> torch.dtype | None:
+    """What `build_model` takes for weights to be trained: float32, also where `bf16-mixed` computes in bfloat16.
+    None for `bf16-true`, which casts them itself (uni_train/training/precision.py)."""
+    import torch
+
+    return None if precision == "bf16-true" else torch.float32
 
 
 def expect_tiles(config: ModelConfig) -> None:

@@ -98,6 +98,11 @@ class Weights(Mapping[str, Stored]):
         return tuple(sorted(count, key=count.__getitem__, reverse=True))
 
     @property
+    def compute_dtype(self) -> torch.dtype:
+        """The one that a model of them has: bfloat16 where most of them are, else float32, which holds them all."""
+        return torch.bfloat16 if self.dtypes[0] == torch.bfloat16 else torch.float32
+
+    @property
     def dtype_names(self) -> tuple[str, ...]:
         """The same as "bfloat16"."""
         return tuple(str(dtype).removeprefix("torch.") for dtype in self.dtypes)

@@ -151,7 +151,7 @@ def plan(
         on_step()
     traced = traces[activation_checkpointing]
     half = cast is not None
-    rate = (gpu.half if half else gpu.single) * utilisation
+    rate = (gpu.single if config.strategy.precision == "32-true" else gpu.half) * utilisation
     compute = traced.flops * work.micros / work.traced_micros / rate
     draw = traced.draw_flops * work.draw_batches / rate / (work.updates_per_epoch or 1)
     wanted = Choice.of(config.strategy)
@@ -239,7 +239,7 @@ def ready(config: RunConfig, gpus: int, most: int | None = None) -> _Ready:
     shapes = family.shapes(model)
     kind, _ = recipe.trained(config)
     rollouts = recipe.rollouts(config)
-    cast: Cast | None = half_weights if family.bfloat16 or config.strategy.precision == "bf16-true" else None
+    cast: Cast | None = half_weights if config.strategy.precision == "bf16-true" else None
     notes = [f"no tokenizer in {config.model.checkpoint}: {CHARACTERS} characters count as a token"] if guessed else []
     total = sum(p.numel() for p in model.parameters())
     if kind == "lora":

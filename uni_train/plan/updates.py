@@ -176,7 +176,7 @@ def nbytes(tensor: Tensor) -> int:
 
 
 def _autocast(precision: str, device: StandIn) -> AbstractContextManager[Any]:
-    """bf16-mixed on a CPU. The meta device has no autocast; the large models have half weights anyway."""
+    """bf16-mixed on a CPU. The meta device has no autocast: activations there count as float32."""
     mixed = precision == "bf16-mixed" and device == "cpu"
     return torch.autocast("cpu", torch.bfloat16) if mixed else nullcontext()
 

@@ -24,7 +24,7 @@ from uni_train.eval.respondent import is_remote
 from uni_train.eval.watch import Checkpoint, place_of
 from uni_train.files import remove_partials
 from uni_train.models.base import UnifiedModel
-from uni_train.models.load import build_model, load_weights, save_model
+from uni_train.models.load import build_model, dtype_for, load_weights, save_model
 from uni_train.models.quantised import quantise
 from uni_train.run_folder import stage_folders
 from uni_train.stages.work import MODEL
@@ -82,7 +82,7 @@ def write_snapshot(checkpoint: Path, root: Path) -> Path:
     except (OSError, ValueError) as error:
         raise UserError(f"{run / 'config.yaml'} cannot be read ({reason(error)})", "Restore it.") from error
     config = build(plain)
-    model = build_model(config.model, config.seed)
+    model = build_model(config.model, config.seed, dtype_for(config.strategy.precision))
     before = _model_before(stage, config)
     if before is not None:
         load_weights(model, before)

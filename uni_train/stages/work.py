@@ -25,7 +25,7 @@ from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Task
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
-from uni_train.models.load import build_model, load_weights, save_model
+from uni_train.models.load import build_model, dtype_for, load_weights, save_model
 from uni_train.models.quantised import quantise
 from uni_train.run_folder import Manifest, RunFolder, decisive, stage_key
 
@@ -75,11 +75,14 @@ class Work(Generic[C]):
         """The model with the weights of a stage (None: those that the recipe starts from), loaded once, on the device
         that trains."""
         if self._loaded is None:
-            self._loaded = (None, build_model(self.config.model, self.config.seed))
+            self._loaded = (
+                None,
+                build_model(self.config.model, self.config.seed, dtype_for(self.config.strategy.precision)),
+            )
         at, model = self._loaded
         if at != weights:
             if weights is None:
-                model = build_model(self.config.model, self.config.seed)
+                model = build_model(self.config.model, self.config.seed, dtype_for(self.config.strategy.precision))
             else:
                 load_weights(model, weights)
         self._loaded = (weights, self.placed(model))

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
@@ -20,7 +21,7 @@ from uni_train.config.schema import ModelConfig
 from uni_train.errors import UserError
 from uni_train.models.bagel.checkpoint import PublishedBagel, on_meta
 from uni_train.models.bagel.positions import patchify
-from uni_train.models.base import Request
+from uni_train.models.base import Example, Request
 from uni_train.models.export import export_model
 from uni_train.models.family import family_of
 from uni_train.models.load import build_model, load_weights, model_config, save_model
@@ -134,6 +135,28 @@ def test_weights_under_other_names_in_shards_or_chosen_by_file(folder: Path) -> 
     assert build(folder / "model_bf16.safetensors").bagel.llm2vae.bias.eq(9).all()
     (folder / "model-1.safetensors").unlink()
     assert "model-1.safetensors is missing" in refused(folder)
+
+
+@pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("others", [torch.float16, torch.bfloat16, torch.float32])
+def test_a_model_has_one_dtype_whatever_is_stored(folder: Path, stored: torch.dtype, others: torch.dtype) -> None:
+    """Norms, heads and what draws in another dtype than the rest; the autoencoder too."""
+
+    def change(state: dict[str, torch.Tensor]) -> None:
+        other = ("norm", "lm_head", "vae2llm", "conv_in", "connector")
+        state.update({n: v.to(others if any(part in n for part in other) else stored) for n, v in state.items()})
+
+    for file in (EMA, "ae.safetensors"):
+        rewrite(folder / file, change)
+    model = build(folder)
+    expected = torch.bfloat16 if stored == torch.bfloat16 else torch.float32
+    assert {value.dtype for value in model.bagel.state_dict().values()} == {expected}
+    image = np.zeros((32, 48, 3), np.uint8)
+    model.sampling = replace(model.sampling, steps=2, max_think_tokens=3)
+    model.think_and_draw([Request("a", "12", images=(image,), seed=1)])
+    loss = model.supervised_loss(model.collate([Example("1 2", target=image, answer="5", seed=0)], 0))
+    (loss.ce_sum + loss.mse_sum).backward()
+    assert torch.isfinite(loss.mse_sum)
 
 
 def test_tables_that_training_left_out_are_computed(folder: Path, original: Path) -> None:

@@ -13,7 +13,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 from PIL import Image
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from tests.models.qwen_image_edit import tiny
 from tests.models.qwen_image_edit.conftest import config_of, picture
@@ -128,6 +128,19 @@ def test_sizes_without_weights(name: str) -> None:
     found = inspect(name)
     assert found.parameters == {"transformer": 20_430_401_088, "text encoder": 8_292_166_656, "VAE": 126_892_531}
     assert not found.loads and f"checkpoints/{'Qwen-Image-Edit' + name[15:].replace('_', '-')}" in found.problems[0]
+
+
+@pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16])
+def test_each_part_has_one_dtype_whatever_is_stored(build: Callable, folder: Path, tmp_path: Path, stored) -> None:
+    half = Path(shutil.copytree(folder, tmp_path / "half"))
+    for part in ("transformer", "text_encoder", "vae"):
+        for file in (half / part).glob("*.safetensors"):
+            state = load_file(file).items()
+            save_file({n: v if "norm" in n or "bias" in n else v.to(stored) for n, v in state}, file, {"format": "pt"})
+    model = build(half)
+    expected = torch.bfloat16 if stored == torch.bfloat16 else torch.float32
+    assert {weight.dtype for weight in model.parameters()} == {expected}
+    assert torch.isfinite(velocity(model)).all()
 
 
 def test_a_folder_tells_what_it_is(folder: Path, tmp_path: Path) -> None:

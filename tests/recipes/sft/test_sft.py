@@ -14,7 +14,7 @@ import pytest
 import torch
 from click.testing import CliRunner, Result
 from PIL import Image
-from safetensors.torch import load_file
+from safetensors.torch import load_file, save_file
 
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
@@ -172,6 +172,21 @@ def test_adapters_on_quantised_weights_resume_and_leave_a_plain_model(
     assert all(torch.equal(ours[name], value) for name, value in theirs.items())
     before = load_file(place / "BAGEL" / "ema.safetensors")
     assert {name: value.shape for name, value in before.items()} == {name: v.shape for name, v in ours.items()}
+
+
+@pytest.mark.parametrize(
+    ("precision", "trained"), [("32-true", "float32"), ("bf16-mixed", "float32"), ("bf16-true", "bfloat16")]
+)
+@pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16])
+def test_weights_are_trained_in_the_dtype_of_the_precision_whatever_is_stored(
+    place: Path, tmp_path: Path, stored: torch.dtype, precision: str, trained: str
+) -> None:
+    half = Path(shutil.copytree(place, tmp_path / "place"))
+    file = half / "BAGEL" / "ema.safetensors"
+    save_file({name: value if "norm" in name else value.to(stored) for name, value in load_file(file).items()}, file)
+    stage = finish(half, tmp_path, f"strategy.precision={precision}", "updates=2", "ema=null")
+    after = load_file(stage / "model" / "ema.safetensors").values()
+    assert {str(value.dtype) for value in after} == {f"torch.{trained}"}
 
 
 def test_frozen_parts_stay_as_they_were(place: Path, tmp_path: Path) -> None:

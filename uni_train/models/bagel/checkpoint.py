@@ -224,7 +224,7 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.d
     """The model of the folder `config.checkpoint`, with its weights.
 
     Args:
-        dtype: of the model's weights; None keeps the stored one. The autoencoder keeps its own (float32).
+        dtype: of the model's weights; None: `Weights.compute_dtype`, as the autoencoder always has its own (float32).
     """
     model = build_on_meta(config)
     load(model, model.source, dtype, device)
@@ -268,16 +268,17 @@ def load(
 ) -> None:
     """Read the weights of a folder into a model of the same sizes.
 
-    Meta parameters are replaced by what is read, in `dtype` (None: as stored) on `device`; others are overwritten in
-    place, in theirs. Nothing is loaded if anything does not fit.
+    Meta parameters are replaced by what is read, in `dtype` (None: `Weights.compute_dtype`) on `device`; others are
+    overwritten in place, in theirs. Nothing is loaded if anything does not fit.
 
     Raises:
         UserError: names and shapes that do not fit (at most ten), files that are missing or damaged.
     """
     opened = open_folder(path)
     reader = _checked(opened, model.bagel, model.vae)
-    fill(model.bagel, reader.read, dtype, device)
-    fill(model.vae, opened.autoencoder().read, None, device)
+    vae = opened.autoencoder()
+    fill(model.bagel, reader.read, dtype or opened.weights.compute_dtype, device)
+    fill(model.vae, vae.read, vae.compute_dtype, device)
     model.source = path
 
 

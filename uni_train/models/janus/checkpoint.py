@@ -28,7 +28,7 @@ _HEAD = "lm_head.weight"
 
 
 def build(config: ModelConfig, dtype: torch.dtype | None = None) -> Janus:
-    """The model of the folder `config.checkpoint`; `dtype`: of all weights, None keeps the stored one.
+    """The model of the folder `config.checkpoint`; `dtype`: of all weights, None: `Weights.compute_dtype`.
 
     Raises:
         UserError: there is no such folder, it holds something else, or its weights do not fit.
@@ -41,7 +41,7 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None) -> Janus:
         from transformers.models.janus.image_processing_pil_janus import JanusImageProcessorPil
 
         janus = JanusForConditionalGeneration.from_pretrained(
-            folder, dtype=dtype or weights.dtypes[0], use_safetensors=True, local_files_only=True
+            folder, dtype=dtype or weights.compute_dtype, use_safetensors=True, local_files_only=True
         )
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
         processor = JanusImageProcessorPil.from_pretrained(folder)

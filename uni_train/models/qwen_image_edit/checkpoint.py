@@ -200,7 +200,7 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.d
     """The model of the folder `config.checkpoint`, with its weights.
 
     Args:
-        dtype: of all weights; None keeps the stored ones.
+        dtype: of all weights; None: each part's `Weights.compute_dtype`.
 
     Raises:
         UserError: there is no such folder, it holds something else, or its weights do not fit.
@@ -229,7 +229,7 @@ def _build(
     processor = read_processor(config)
     if processor is None:
         raise UserError(f"{opened.path} holds no tokenizer", _HINT)
-    stored = opened.weights["text_encoder"].dtypes[0]
+    stored = opened.weights["text_encoder"].compute_dtype
     shown = logging.is_progress_bar_enabled()
     logging.disable_progress_bar()
     text_encoder: Any
@@ -274,7 +274,7 @@ def read_processor(config: ModelConfig) -> Processor | None:
 def _fill(module: nn.Module, weights: Weights, dtype: torch.dtype | None, device: torch.device | str) -> None:
     """Give a module its weights. Raises UserError for names and shapes that do not fit."""
     check(weights.shapes, shapes_of(module), weights.files[0].parent, _HINT)
-    fill(module, weights.read, dtype, device)
+    fill(module, weights.read, dtype or weights.compute_dtype, device)
 
 
 def load(model: PublishedEditor, path: Path) -> None:
