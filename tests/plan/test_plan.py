@@ -29,7 +29,13 @@ SMALL = (
     "model.architecture.intermediate_size=512",
     "model.architecture.image_size=256",
 )
-BAGEL = ("model=bagel_7b", *SMALL, "model.architecture.kv_heads=2", "model.architecture.vit_layers=1")
+BAGEL = (
+    "strategy.precision=bf16-true",
+    "model=bagel_7b",
+    *SMALL,
+    "model.architecture.kv_heads=2",
+    "model.architecture.vit_layers=1",
+)
 
 
 @pytest.fixture(scope="module")
