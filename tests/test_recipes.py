@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import yaml
@@ -105,7 +106,8 @@ def test_every_option_of_every_group_composes(group: str, option: str) -> None:
             with pytest.raises(UsageError, match=f"model={option} is asked, and not trained here"):
                 compose(recipe, [f"model={option}"])
     else:
-        compose({"model": "sft", "large": "sft_maze"}.get(group, "stars_curriculum"), [f"{group}={option}"])
+        recipe = {"model": "sft", "large": "sft_maze", "small": "sft"}.get(group, "stars_curriculum")
+        compose(recipe, [f"{group}={option}", *([f"model={option}"] if group == "large" else [])])
     if group == "model" and option not in ("nano", "bagel_7b"):
         with pytest.raises(UsageError, match=f"stars_curriculum takes no model={option}") as error:
             compose("stars_curriculum", [f"model={option}"])
@@ -143,26 +145,45 @@ def test_level_picks_the_one_round(recipe: str, level: int) -> None:
     assert config.run_name == f"level{level}-seed0"
 
 
-@pytest.mark.parametrize(
-    "recipe", ["flow_grpo_math", "flow_grpo_maze", "nft_maze", "stars_maze", "unigrpo_math", "distil_maze"]
-)
-def test_recipes_by_rewards_compose_for_large_models(recipe: str) -> None:
-    for model in ("bagel_7b", *(["qwen_image_edit_2511"] if recipe.endswith("maze") else [])):
-        given = [f"model={model}", "data.world=everyday", *(["evaluate=false"] if "grpo" in recipe else [])]
-        config = compose(recipe, given)
-        assert (config.model.name, config.data.world) == (model, "everyday")
+MODELS = {
+    one.name: compose("sft", [f"model={one.name}"]).model for one in places.options("model") if "janus" not in one.name
+}
 
 
-@pytest.mark.parametrize("recipe", ["sft_maze", "sft_maze_told", "stars_maze", "distil_maze"])
-def test_recipes_of_nano_edit_train_a_large_model_as_one(recipe: str) -> None:
-    config = compose(recipe, ["model=qwen_image_edit_2511"])
-    assert kind_of(config).trained(config)[0] == "lora"
-    assert (config.optimizer.lr, config.strategy.precision, config.data.world) == (1e-4, "bf16-true", "everyday")
-    assert config.activation_checkpointing and kind_of(config).updates(config).accumulate == 16
-    bagel = compose(recipe, ["model=bagel_7b"])
-    assert (bagel.optimizer.lr, bagel.strategy.precision) == (2e-5, "bf16-true")
-    assert compose(recipe, ["model=qwen_image_edit_2511", "optimizer.lr=3e-4"]).optimizer.lr == 3e-4
-    assert compose(recipe).strategy.precision == "32-true"
+@pytest.mark.parametrize("model", MODELS)
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_every_recipe_composes_what_suits_the_model_or_refuses_it(recipe: str, model: str) -> None:
+    own = compose(recipe)
+    try:
+        config = compose(recipe, [f"model={model}"])
+    except UsageError as error:
+        assert model in str(error) or (recipe, model) in (("knowledge_form", "bagel_7b"), ("sft_nano", "bagel_7b"))
+        assert model != own.model.name
+        return
+    if config.model.family == "nano":
+        assert (config.strategy.precision, config.data.world) == ("32-true", "nano")
+        return
+    trained, _ = kind_of(config).trained(config)
+    assert (config.strategy.precision, config.data.world) == ("bf16-true", "everyday")
+    assert config.activation_checkpointing and config.optimizer.lr <= (1e-4 if trained == "lora" else 4e-5)
+    assert trained == "lora" or recipe == "sft" or model == "bagel_7b"
+    rollouts = kind_of(config).rollouts(config)
+    assert rollouts is None or (trained, rollouts.config.rows, rollouts.config.objective.on_policy) == (
+        "lora",
+        2,
+        "recompute",
+    )
+    assert config.model.checkpoint == MODELS[model].checkpoint
+    assert compose(recipe, [f"model={model}", "optimizer.lr=3e-4"]).optimizer.lr == 3e-4
+
+
+def test_a_dry_run_names_the_files_that_are_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+    for recipe, missing in (("sft_maze", ["data/maze4/items.jsonl"]), ("stars_maze", ["runs/sft_maze", "data/maze4"])):
+        printed = CliRunner().invoke(uni_train, ["fit", recipe, "--dry-run"], catch_exceptions=False).output
+        assert all(re.search(f"missing: .* there is nothing at {path}", printed) for path in missing)
+    asked = ["fit", "sft_nano", "model.checkpoint=hf://org/name", "--dry-run"]
+    assert "nothing at hf:" not in CliRunner().invoke(uni_train, asked).output
 
 
 def test_a_size_that_the_model_cannot_draw_is_refused_by_the_dry_run_too() -> None:

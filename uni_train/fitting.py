@@ -13,7 +13,7 @@ from pathlib import Path
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
 from uni_train.config.kinds import kind_of, stage_list
-from uni_train.config.paths import expect_paths, named_paths
+from uni_train.config.paths import expect_paths, missing_paths, named_paths
 from uni_train.config.schema import RunConfig
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
@@ -191,5 +191,5 @@ def _print_plan(config: RunConfig) -> None:
     print(f"\n# run folder: {config.out}/{config.recipe}/{config.run_name}\n# stages:")
     for stage in stage_list(config):
         print(f"#   {stage.index:02d}-{stage.name:<20} {stage.summary}")
-    for remark in remarks:
+    for remark in [*(f"missing: {error.message}. {error.hint}" for error in missing_paths(config)), *remarks]:
         print(f"# {remark}")

@@ -42,10 +42,14 @@ def local(path_or_id: str | Path, kind: Kind = "model") -> Path:
     Raises:
         UserError: gated, missing or without network, no such revision, a download that broke off, pickles alone.
     """
+    found = hub_id(path_or_id)
+    return Path(path_or_id) if found is None else _download(str(path_or_id), found["name"], found["revision"], kind)
+
+
+def hub_id(path_or_id: str | Path) -> re.Match[str] | None:
+    """The parts of a Hub id; None for a path."""
     found = _ID.fullmatch(str(path_or_id))
-    if found is None or (not found["hub"] and _is_path(path_or_id, found["name"])):
-        return Path(path_or_id)
-    return _download(str(path_or_id), found["name"], found["revision"], kind)
+    return None if found is None or (not found["hub"] and _is_path(path_or_id, found["name"])) else found
 
 
 @cache  # what a process has looked up stays the same commit

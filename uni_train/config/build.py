@@ -18,7 +18,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from uni_train.config.kinds import KINDS, kind_named, kind_of, load_plugins_of, reads_images
-from uni_train.config.messages import Where, check_known, members, refused, wrong
+from uni_train.config.messages import Where, check_draws, check_known, members, refused, wrong
 from uni_train.config.schema import JudgeConfig, RunConfig
 from uni_train.data_gen.registry import sources
 from uni_train.errors import UsageError
@@ -42,6 +42,7 @@ def build(values: Mapping[str, Any], where: Where = lambda key: "") -> RunConfig
     config: RunConfig = build_section(kind.config, values, where)
     _check_common(config, where)
     kind.check(config, where)
+    _check_evaluation(config, where)
     kind.check_ranks(config, config.strategy.devices * config.strategy.nodes)
     return config
 
@@ -145,7 +146,7 @@ def _check_common(config: RunConfig, where: Where) -> None:
             "model.architecture.image_size",
             where,
         )
-    if config.model.editing is not None and not config.model.edits:
+    if config.model.editing is not None and config.model.family != "qwen_image_edit":
         raise wrong(f"model.editing has no meaning for a {config.model.family}", "model.editing", where)
     for key in ("sets", "modes"):
         if not getattr(config.evaluation, key):
@@ -177,6 +178,11 @@ def _check_common(config: RunConfig, where: Where) -> None:
     _check_one_card(config, where)
     if config.ema is not None and config.ema >= 1:
         raise wrong("ema must be below 1: at 1 the average never moves", "ema", where)
+
+
+def _check_evaluation(config: RunConfig, where: Where) -> None:
+    if kind_of(config).evaluates(config):
+        check_draws(config.model, [sources()[name].task for name in config.evaluation.sets], where)
     if config.judge is not None:
         _check_judge(config.judge, where)
     elif reads_images(config) and kind_of(config).evaluates(config):

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast
 
 from annotated_types import Interval
 
+from uni_train.data_gen.registry import TASKS
 from uni_train.errors import UsageError, did_you_mean, nearest
 
 if TYPE_CHECKING:
@@ -41,6 +42,14 @@ def check_thinks(model: ModelConfig, asked: str, key: str, where: Where) -> None
     """Raises UsageError for a model that draws by no thoughts, where `asked` needs them."""
     if not model.thinks:
         raise wrong(f"{asked} needs thoughts, and model={model.name} cannot think", key, where, "Choose another model.")
+
+
+def check_draws(model: ModelConfig, tasks: Iterable[str], where: Where) -> None:
+    """Raises UsageError where an editor is to draw prompts of tasks that show no image."""
+    for name in tasks:
+        if model.edits and not TASKS.get(name).edits:
+            message = f"model={model.name} edits images, and the prompts of {name} have none"
+            raise wrong(message, "model", where, "Choose model=nano or model=bagel_7b.")
 
 
 def refused(cls: type, values: Any, errors: Sequence[ErrorDetails], where: Where) -> UsageError:

@@ -10,9 +10,10 @@ from uni_train.config.build import to_plain
 from uni_train.config.places import recipes
 from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
+from uni_train.hub import hub_id
 from uni_train.run_folder import flat
 
-PATH_KEYS = ("checkpoint", "path", "images", "judge", "function")
+PATH_KEYS = ("checkpoint", "path", "images", "judge", "function", "solved")
 """Last parts of the keys that may name files; a reward's function is FILE.py:NAME or no file at all."""
 
 
@@ -24,16 +25,20 @@ def named_paths(plain: Mapping[str, Any]) -> Iterator[tuple[str, str, Path]]:
             yield key, value, Path(value.rpartition(":")[0] if name == "function" else value)
 
 
-def expect_paths(config: RunConfig) -> None:
-    """Look for all of them before anything heavy is imported.
-
-    Raises:
-        UserError: the first key whose file or folder is not there.
-    """
+def missing_paths(config: RunConfig) -> Iterator[UserError]:
+    """An error for each key whose file or folder is not there. Nothing heavy is imported."""
     for key, value, path in named_paths(to_plain(config)):
         is_path = path.suffix == ".py" if key.endswith("function") else value != "shipped"
+        if key.endswith("checkpoint") and hub_id(value) is not None:
+            continue  # `fit` downloads it first
         if is_path and not path.exists():
-            raise UserError(f"{key}: there is nothing at {path}", _remedy(config, key, path))
+            yield UserError(f"{key}: there is nothing at {path}", _remedy(config, key, path))
+
+
+def expect_paths(config: RunConfig) -> None:
+    """Raises UserError: the first key whose file or folder is not there."""
+    for error in missing_paths(config):
+        raise error
 
 
 def _remedy(config: RunConfig, key: str, path: Path) -> str:

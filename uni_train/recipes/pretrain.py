@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Literal
 from annotated_types import Interval
 
 from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, evaluation, recipe_kind
+from uni_train.config.messages import Where, wrong
 from uni_train.config.schema import LEVELS, Count, Draws, Level, Positive, RunConfig, VaeConfig
 
 if TYPE_CHECKING:
@@ -77,6 +78,10 @@ class Pretrain(RecipeKind[PretrainConfig]):
 
     config = PretrainConfig
     less_memory = "Lower the rows in parts.*.mixture."
+
+    def check(self, config: PretrainConfig, where: Where) -> None:
+        if config.model.family != "nano" or config.model.edits:
+            raise wrong(f"the mixture is nano's own: model={config.model.name} cannot learn it", "model", where)
 
     def stages(self, config: PretrainConfig) -> Iterator[PlannedStage]:
         yield PlannedStage("vae", "vae", f"{config.vae.updates} updates of the VAE")

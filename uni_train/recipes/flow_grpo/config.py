@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
-from uni_train.config.messages import Where, check_known, check_thinks, wrong
+from uni_train.config.messages import Where, check_draws, check_known, check_thinks, wrong
 from uni_train.config.schema import (
     Count,
     GrpoConfig,
@@ -65,6 +65,9 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
         raise wrong(
             "prompts needs one of task and path", "prompts", where, "prompts.task=maze, or prompts.path=items.jsonl."
         )
+    if config.prompts.task is not None:
+        check_draws(config.model, [config.prompts.task], where)
+        _check_world(config, config.prompts.task, where)
     _check_rewards(config, where)
     for key, levels in (("prompts.levels", config.prompts.levels), ("held_out.levels", config.held_out.levels)):
         if levels is not None and not levels:
@@ -133,6 +136,16 @@ def _check_baseline(config: FlowGrpoConfig, where: Where) -> None:
             where,
             "rollout.complete=all.",
         )
+
+
+def _check_world(config: FlowGrpoConfig, task: str, where: Where) -> None:
+    if config.data.world == "nano" or TASKS.get(task).readable:
+        return
+    asked = {f"rewards.{name}": one.function.startswith("verifier") for name, one in config.used_rewards.items()}
+    asked["held_out.n"] = bool(config.held_out.n) and config.held_out.path is None
+    for key in (key for key, program in asked.items() if program):
+        other = "held_out.n=0." if key == "held_out.n" else f"{key}.function=self_check, or a judge."
+        raise wrong(f"{key}: no program can read images of the everyday world", key, where, other)
 
 
 def _check_rewards(config: FlowGrpoConfig, where: Where) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from annotated_types import Interval
 
 from uni_train.config.kinds import reads_images
-from uni_train.config.messages import Where, check_known, check_thinks, wrong
+from uni_train.config.messages import Where, check_draws, check_known, check_thinks, wrong
 from uni_train.config.schema import (
     Count,
     Draws,
@@ -173,13 +173,7 @@ def check_rounds(config: RoundsConfig, where: Where) -> None:
     replayed = (*sets, *NOT_SETS)
     for i, round_ in enumerate(config.rounds):
         check_known(round_.task, tasks, "task", f"rounds.{i}.task", where)
-        if config.model.edits and not TASKS.get(round_.task).edits:
-            raise wrong(
-                f"model={config.model.name} edits images, and the prompts of {round_.task} have none",
-                "model",
-                where,
-                "Choose model=nano or model=bagel_7b.",
-            )
+        check_draws(config.model, [round_.task], where)
         levels = TASKS.get(round_.task).sets
         if round_.level not in levels:
             key, known = f"rounds.{i}.level", ", ".join(map(str, levels))
