@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.registry import Registry, task_of
@@ -150,11 +150,20 @@ def worlds_of(cases: Iterable[Case]) -> str:
     return "+".join(sorted({str(case.facts["world"] or case.facts["task"]) for case in cases}))
 
 
+class Headline(NamedTuple):
+    """A number that a paper's own table ends with. sets: of which; empty: all. over: the mean over "set", each alike;
+    None: over units."""
+
+    sets: Sequence[str] = ()
+    over: str | None = "set"
+
+
 class Benchmark(ABC):
     """One benchmark. `revision` is a content hash of its data and of what is asked, part of every result.
 
     known_sets: what `sets` may name. options: keys of `options.NAME`. open(source, **options): makes it from these;
-    who is registered has these three. headline: the settings that a leaderboard shows; empty: all. published: whether
+    who is registered has these three. headline: the settings that a leaderboard shows; empty: all. headlines: the
+    scores of each, by name, "" for the only or first one. published: whether
     its questions are its paper's; None: it has no paper. world: of generated questions. hub: the published data set on
     the Hub, "" where there is none.
     """
@@ -163,6 +172,7 @@ class Benchmark(ABC):
     known_sets: ClassVar[tuple[str, ...]]
     options: ClassVar[tuple[Option, ...]] = ()
     headline: ClassVar[tuple[str, ...]] = ()
+    headlines: ClassVar[Mapping[str, Headline]] = {"": Headline()}
     hub: ClassVar[str] = ""
     open: ClassVar[Callable[..., Benchmark]]
     revision: str

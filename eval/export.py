@@ -31,7 +31,7 @@ from uni_train.eval.submission import file_name
 from uni_train.files import atomic_path, atomic_write_text
 from uni_train.hub import id_of
 
-ALL = "_average"  # in the place of a set: the mean over the sets, as lighteval names it
+ALL = "_average"  # in the place of a set: what a leaderboard shows, as lighteval names it
 _Z = 1.959964  # half a 95 % interval in standard errors
 _INTERVAL = {"confidence_level": CONFIDENCE, "method": "mid-P at the effective sample size (Korn and Graubard 1998)"}
 
@@ -52,10 +52,10 @@ def export(done: Evaluation, form: str, out: Path, organization: str = "unknown"
 
 
 def scores_of(done: Evaluation, benchmark: str) -> Iterator[tuple[Column, str, Estimate]]:
-    """The columns of a leaderboard: the mean over the sets (`ALL`), and each set; what has no score is left out."""
+    """The columns of a leaderboard: the score (`ALL`), and that of each set; what has no score is left out."""
     with counting(done.folder, benchmark):
         for column, some in results_of(BENCHMARKS.get(benchmark), done, benchmark, with_score(done, benchmark)):
-            yield column, ALL, some.mean("set")
+            yield column, ALL, some.mean(column.over)
             yield from ((column, name, part.mean()) for name, part in some.by("set").items())
 
 
@@ -81,7 +81,7 @@ def _lighteval(done: Evaluation, out: Path, began: datetime) -> Iterator[Path]:
     results: dict[str, dict[str, float | None]] = defaultdict(dict)
     for name in done.results:
         for column, part, estimate in scores_of(done, name):
-            metric = ":".join(filter(None, ("score", column.label)))
+            metric = ":".join(filter(None, ("score", column.label, part == ALL and column.part)))
             # The format knows symmetric errors: half the interval's width in standard errors.
             numbers = {"": estimate.value, "_stderr": (estimate.high - estimate.low) / (2 * _Z), "_n": estimate.n}
             numbers |= {"_low": estimate.low, "_high": estimate.high}
@@ -158,7 +158,7 @@ def _model_card(done: Evaluation, out: Path, began: datetime) -> Iterator[Path]:
         for column, part, estimate in scores_of(done, name):
             if part != ALL:
                 continue
-            result, way = done.results[name], [*filter(None, (column.setting, column.label))]
+            result, way = done.results[name], [*filter(None, (column.setting, column.label, column.part))]
             judge = "programs" if result.judge is None else result.judge["name"]
             entry = {
                 "dataset": {"id": _repo(done, name), "task_id": "default"},
@@ -208,13 +208,13 @@ def _every_eval_ever(done: Evaluation, name: str, out: Path, began: datetime, or
 def _result(done: Evaluation, column: Column, part: str, estimate: Estimate) -> dict[str, Any]:
     """One score as Every Eval Ever has it."""
     name = column.benchmark
-    result, repo = done.results[name], _repo(done, name)
+    result, repo, which = done.results[name], _repo(done, name), column.part if part == ALL else part
     metric: dict[str, Any] = {"lower_is_better": False, "score_type": "continuous", "min_score": 0, "max_score": 1}
     judged = () if result.judge is None else result.judge["scores"]["scores"]
     if any(cell["setting"] == column.setting and part in (ALL, cell["set"]) for cell in judged):
         metric["llm_scoring"] = _judge(done, name)
     return {
-        "evaluation_name": ".".join(filter(None, (name, column.setting, part.removeprefix(ALL), column.label))),
+        "evaluation_name": ".".join(filter(None, (name, column.setting, which, column.label))),
         "source_data": {
             "dataset_name": name,
             **({"source_type": "hf_dataset", "hf_repo": repo} if repo else {"source_type": "other"}),

@@ -5,9 +5,9 @@
     board.by_complexity  scores by level, by size of a grid
     board.tables         the papers' tables with the rows of all models
 
-A score is the mean over the sets of its benchmark of what `Benchmark.units` counts. A model is marked as equal to the
-best where the 95 % interval of their paired difference holds zero. Each is compared with the best alone, and the
-intervals are not widened for the number of comparisons.
+A score is the headline of a paper's own table (`Benchmark.headlines`), counted from `Benchmark.units`. A model is
+marked as equal to the best where the 95 % interval of their paired difference holds zero. Each is compared with the best
+alone, and the intervals are not widened for the number of comparisons.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from typing import Any, Literal
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import BENCHMARKS, Benchmark, Scored, Table
 from uni_train.eval.evaluation import ASKED, Evaluation, counting, load
-from uni_train.eval.results import PAPER, Results
+from uni_train.eval.results import PAPER, Results, printed
 from uni_train.eval.statistics import Estimate, PairedComparison
 
 Mark = Literal["best", "equal", "below", ""]
@@ -30,14 +30,22 @@ Mark = Literal["best", "equal", "below", ""]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A setting of a benchmark. label: under which labels it is counted, "" where there is one kind."""
+    """A setting of a benchmark. label: under which labels it is counted; part: which of `Benchmark.headlines`; each ""
+    where there is one kind."""
 
     benchmark: str
     setting: str
     label: str = ""
+    part: str = ""
 
     def __str__(self) -> str:
-        return f"{self.benchmark}, {self.setting}" + (f", {self.label} labels" if self.label else "")
+        named = (self.benchmark, self.setting, self.label and f"{self.label} labels", self.part)
+        return ", ".join(filter(None, named))
+
+    @property
+    def over(self) -> str | None:
+        """What the score is the mean over."""
+        return BENCHMARKS.get(self.benchmark).headlines[self.part].over
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,7 @@ class Leaderboard:
             one = cell.estimate
             row: dict[str, Any] = {
                 "model": name, "benchmark": column.benchmark, "setting": column.setting, "labels": column.label,
+                "part": column.part,
                 "score": one.value, "low": one.low, "high": one.high, "n": one.n, "against_best": cell.mark,
             }  # fmt: skip
             gap = None if cell.best is None else cell.best.difference
@@ -162,26 +171,30 @@ def results_of(
     for label in labels:
         for setting, some in Results(kind.units(scored, label)).by("setting").items():
             if not kind.headline or setting in kind.headline:
-                yield Column(benchmark, setting, label if len(labels) > 1 else ""), some
+                for part, (sets, _) in kind.headlines.items():
+                    if found := some.where(lambda unit, sets=sets: not sets or unit.set in sets):  # type: ignore[misc]
+                        yield Column(benchmark, setting, label if len(labels) > 1 else "", part), found
 
 
 def _place(column: Column, evaluations: Mapping[str, Evaluation]) -> tuple[Any, ...]:
     """Benchmarks in the order of their registry, settings in that of the first evaluation that has them."""
     results = [one.results[column.benchmark] for one in evaluations.values() if column.benchmark in one.results]
     order = next(result.settings for result in results if column.setting in result.settings)
-    return BENCHMARKS.names().index(column.benchmark), column.label, order.index(column.setting)
+    parts = list(BENCHMARKS.get(column.benchmark).headlines)
+    place = column.label, parts.index(column.part), order.index(column.setting)
+    return BENCHMARKS.names().index(column.benchmark), *place
 
 
 def _column(
     found: Mapping[str, Results], column: Column, evaluations: Mapping[str, Evaluation]
 ) -> dict[tuple[str, Column], Cell]:
-    means = {name: some.mean("set") for name, some in found.items()}
+    means = {name: some.mean(column.over) for name, some in found.items()}
     best = max(means, key=lambda name: means[name].value or 0.0)
     cells: dict[tuple[str, Column], Cell] = {}
     for name, mean in means.items():
         comparison = None
         if name != best and _asked(evaluations[name], column) == _asked(evaluations[best], column):
-            comparison = found[name].minus(found[best], "set")
+            comparison = found[name].minus(found[best], column.over)
         mark: Mark = "best" if name == best and len(means) > 1 else ""
         if comparison is not None:
             gap = comparison.difference
@@ -213,9 +226,7 @@ def _charts(
         titles = dict.fromkeys(title for name in names for title in complexity.get((name, column), ()))
         for title in titles:
             lines = {
-                name: {
-                    x: complexity[name, column][title][x].mean("set") for x in sorted(complexity[name, column][title])
-                }
+                name: {x: some.mean(column.over) for x, some in sorted(complexity[name, column][title].items())}
                 for name in names
                 if complexity.get((name, column), {}).get(title)
             }
@@ -243,8 +254,8 @@ def _merged(benchmark: str, evaluations: Mapping[str, Evaluation]) -> Iterator[T
                        for row in table.rows]
                 for name, table in by_model.items()
             }  # fmt: skip
-        ours = [(name, *row) for name, rows in placed.items() for row in rows if not _printed(row)]
-        theirs = dict.fromkeys((PAPER, *row) for rows in placed.values() for row in rows if _printed(row))
+        ours = [(name, *row) for name, rows in placed.items() for row in rows if not printed(row)]
+        theirs = dict.fromkeys((PAPER, *row) for rows in placed.values() for row in rows if printed(row))
         questions = questions_of({name: table.questions for name, table in by_model.items()})
         yield Table(title, ("Model", *columns), (*ours, *theirs), next(iter(by_model.values())).note, questions)
 
@@ -254,12 +265,6 @@ def questions_of(by_model: Mapping[str, str]) -> str:
     texts = dict.fromkeys(by_model.values())
     named = (f"{name}: {text}" for name, text in by_model.items())
     return "; ".join(texts if len(texts) == 1 else named)
-
-
-def _printed(row: Sequence[Any]) -> bool:
-    """Whether the row is a paper's."""
-    return isinstance(row[0], str) and "in the paper" in row[0] and all(cell is None or isinstance(cell, str)
-                                                                        for cell in row)  # fmt: skip
 
 
 def _notes(evaluations: Mapping[str, Evaluation]) -> Iterator[str]:

@@ -60,7 +60,12 @@ Key = str | Callable[[Unit], Any]
 """A column of the table: an attribute of a unit, or a function of it."""
 Cell = str | Estimate | PairedComparison | None
 PAPER = "the paper"
-"""Whose the rows are that a paper prints."""
+"""Whose the rows are that a paper prints, where tables of several models are put together."""
+
+
+def printed(row: Sequence[Any]) -> bool:
+    """Whether a row is a paper's: it is called "MODEL in the paper", with what else is to know behind it."""
+    return row[0] == PAPER or (isinstance(row[0], str) and "in the paper" in row[0])
 
 
 def unit_of(scored: Scored, value: float | None = None) -> Unit:

@@ -348,7 +348,7 @@ def _paper_rows(printed: Sequence[Mapping[str, str]]) -> Iterator[tuple[Cell, ..
         average = float(row["average"])
         change = None if row is printed[0] else average - float(printed[0]["average"])
         cells = (proportion(round(score * 100), 100) for score in scores)
-        yield (f"paper: {row['model']}", *cells, f"{average:.2f}", _change(change))
+        yield (f"{row['model']} in the paper", *cells, f"{average:.2f}", _change(change))
 
 
 def _change(delta: float | None) -> str:

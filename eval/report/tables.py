@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from uni_train.eval.results import PAPER, Cell, Table
+from uni_train.eval.results import PAPER, Cell, Table, printed
 from uni_train.eval.statistics import Estimate, PairedComparison, signed
 
 if TYPE_CHECKING:
@@ -58,12 +58,12 @@ def shown_table(table: Table, id: str = "") -> dict[str, Any]:
         "groups": groups if grouped else [],
         "columns": list(zip(columns, words, strict=True)),
         "rows": rows,
-        "printed": [str(row[0]).startswith(("paper:", "The paper:")) for row in table.rows],
+        "printed": [printed(row) for row in table.rows],
     }
 
 
 def _first_word(column: str) -> str:
-    """Of "Normal M1" the setting; a name of one word, and "paper: ...", stand alone."""
+    """Of "Normal M1" the setting; other names stand alone."""
     word, space, _ = column.partition(" ")
     return word if space and word in ("Normal", "CoT") else column
 

@@ -22,9 +22,14 @@ Right = Callable[[Ask], bool]
 
 
 def evaluation(
-    folder: Path, benchmarks: Sequence[Benchmark], right: Right, settings: Sequence[str] | None = None, **asked: Any
+    folder: Path,
+    benchmarks: Sequence[Benchmark],
+    right: Right,
+    settings: Sequence[str] | None = None,
+    check: str = "object",
+    **asked: Any,
 ) -> Path:
-    """A finished evaluation whose model is right where `right` says so."""
+    """A finished evaluation whose model is right where `right` says so; check: what is looked at."""
     results = []
     for benchmark in benchmarks:
         chosen = tuple(settings or benchmark.settings)
@@ -32,7 +37,7 @@ def evaluation(
         scored = [
             Scored(
                 Sample(ask, parts=(f"{folder.name} {ask.case.id}".encode(),)),
-                Verdict((Check("object", "pass" if right(ask) else "fail"),)),
+                Verdict((Check(check, "pass" if right(ask) else "fail"),)),
             )
             for ask in asks
         ]

@@ -2,16 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from tests.eval.sample_evaluation import SKILL, sample_evaluation
 from tests.eval.test_compare import evaluation
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Benchmark, Source
+from uni_train.eval.benchmarks.ueval import UEval
+from uni_train.eval.benchmarks.ufo import Ufo
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.benchmarks.ureason import UReason
+from uni_train.eval.benchmarks.vigor import Vigor, programs
+from uni_train.eval.benchmarks.vigor.files import write_folder
+from uni_train.eval.benchmarks.vigor.templates import REASONING
 from uni_train.eval.compare import compare
 from uni_train.eval.leaderboard import Column, leaderboard
+from uni_train.eval.results import PAPER
 from uni_train.eval.statistics import Estimate
 
 
@@ -74,3 +84,61 @@ def test_what_cannot_be_told_apart_is_refused(tmp_path: Path) -> None:
     ):
         with pytest.raises(UserError, match=said):
             leaderboard(folders)  # type: ignore[arg-type]
+
+
+def vigor(folder: Path) -> Vigor:
+    """Sets of different sizes: three mazes and an equation."""
+    records = [*programs.own_records("everyday", 3, "test", 0, ("maze_navigation",))]
+    records += programs.own_records("nano", 1, "test", 0, ("algebraic_calculation",))
+    write_folder(folder, [(record, None) for record in records])
+    return Vigor(Source(data=folder))
+
+
+def everything(folder: Path) -> list[tuple[Benchmark, str]]:
+    """All five, each with a check that makes a sample right."""
+    return [
+        (UniSandbox(n=2, characters=2, sets=("math1", "mapping1", "forward", "inverse")), "object"),
+        (UReason(n=2), "object"), (UEval(n=2), "image 1"), (Ufo(n=3), "answer"), (vigor(folder), REASONING),
+    ]  # fmt: skip
+
+
+Headline = Callable[[dict[str, Any]], Any]
+
+
+@pytest.mark.parametrize(
+    ("name", "setting", "part", "headline"),
+    [
+        ("unisandbox", "cot", "", lambda scores: scores["average"]["official"]["cot"]),
+        ("unisandbox", "cot", "knowledge", lambda scores: scores["knowledge"]["official"]["cot"]),
+        ("ureason", "direct", "", lambda scores: scores["direct"]["overall"]),
+        ("ueval", "two_passes", "", lambda scores: scores["two_passes"]["overall"]),
+        ("ufo", "visual", "multiple choice", lambda scores: scores["averages"]["mcq"]["visual"]["per question"]),
+        ("ufo", "visual", "open questions", lambda scores: scores["averages"]["open"]["visual"]["per question"]),
+        ("vigor", "direct", "", lambda scores: scores["direct"]["overall"]),
+    ],
+)
+def test_a_column_is_the_headline_of_its_papers_table(
+    tmp_path: Path, name: str, setting: str, part: str, headline: Headline
+) -> None:
+    ((benchmark, check),) = [pair for pair in everything(tmp_path / "vigor") if pair[0].name == name]
+    asked = sorted({case.set.removesuffix("_open") for case in benchmark.cases()})
+    right = lambda ask: ask.case.set.removesuffix("_open") in asked[::2]  # noqa: E731
+    folder = evaluation(tmp_path / "one", [benchmark], right, check=check, started="")
+    board = leaderboard([folder])
+    scores = board.evaluations["one"].results[name].scores
+    found = board.cells["one", Column(name, setting, part=part)].estimate
+    assert 0 < (found.value or 0) < 1
+    assert (found.value, found.low) == tuple(pytest.approx(headline(scores)[key]) for key in ("value", "low"))
+    assert {column.part for column in board.columns} == set(type(benchmark).headlines)
+
+
+@pytest.mark.parametrize("at", range(5))
+def test_what_a_paper_prints_is_never_a_models(tmp_path: Path, at: int) -> None:
+    benchmark, check = everything(tmp_path / "vigor")[at]
+    benchmark.published = True
+    folder = evaluation(tmp_path / "mine", [benchmark], lambda ask: True, check=check, started="")
+    tables = leaderboard([folder]).tables[benchmark.name]
+    theirs = [row for table in tables for row in table.rows if "in the paper" in str(row[1])]
+    assert theirs and {row[0] for row in theirs} == {PAPER}
+    mine = [row for table in tables for row in table.rows if row[0] == "mine"]
+    assert mine and not any("paper" in str(row[1]) for row in mine)

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
@@ -32,6 +32,7 @@ from uni_train.eval.benchmark import (
     Ask,
     Benchmark,
     Case,
+    Headline,
     JudgeAsk,
     Option,
     Respondent,
@@ -104,6 +105,7 @@ class Ufo(Benchmark):
     published: bool
     known_sets = SETS
     headline = ANSWERS
+    headlines: ClassVar = {counting.HEADS[one]: Headline(counting.of_kind(one), None) for one in KINDS}  # Tables 3, 4
     options = (Option("extra", (), "also ask some of blind, dimensions, swap"),)
 
     @classmethod

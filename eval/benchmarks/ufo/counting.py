@@ -49,8 +49,13 @@ RECONSTRUCTION_QUESTIONS = {"mcq": (170, 326, 310, 30), "open": (170, 362, 310, 
 INPAINTING = ("inpainting a", "inpainting b", "inpainting")  # its columns in Tables B; the last: of an unknown half
 AVERAGES = ("mean of regimes", "mean of tasks", "per question")
 _CUES = {TEXT_CUE: "textual", IMAGE_CUE: "visual"}
-_HEADS = {"mcq": "multiple choice", "open": "open questions"}
+HEADS = {"mcq": "multiple choice", "open": "open questions"}
 _Row = tuple[Cell, ...]
+
+
+def of_kind(kind: str) -> list[str]:
+    """The sets of a kind of question."""
+    return [name for name in SETS if kind_of_set(name) == kind]
 
 
 def units(scored: Iterable[Scored]) -> Results:
@@ -181,7 +186,7 @@ def _by_regime(count: Count, kind: str, published: bool) -> Table:
         else "Per question: every question counts alike; a regime is the mean of its questions."
     )
     head = ("Schedule", *(f"State {one}" for one in REGIMES), *(one.capitalize() for one in AVERAGES))
-    return Table(f"Accuracy, {_HEADS[kind]} (Table {number})", head, tuple(rows), note)
+    return Table(f"Accuracy, {HEADS[kind]} (Table {number})", head, tuple(rows), note)
 
 
 def _by_task(count: Count, kind: str, published: bool) -> Table:
@@ -198,7 +203,7 @@ def _by_task(count: Count, kind: str, published: bool) -> Table:
         for row in _tasks(kind, setting)
     ]
     note = "The paper prints halves A and B of inpainting." if published else ""
-    title = f"Accuracy by task, {_HEADS[kind]} (Tables B.{1 + 4 * KINDS.index(kind)} to B.{4 + 4 * KINDS.index(kind)})"
+    title = f"Accuracy by task, {HEADS[kind]} (Tables B.{1 + 4 * KINDS.index(kind)} to B.{4 + 4 * KINDS.index(kind)})"
     heads = (f"{task.replace('_', ' ')} {part.upper()}".strip() for task, part in there)
     return Table(title, ("Schedule", *heads), tuple(rows), note)
 
@@ -208,7 +213,7 @@ def _gains(count: Count, kind: str) -> Table:
     rows = tuple((s, *(gains.get(name) for name in (*REGIMES, "all"))) for s, gains in found.items() if gains)
     head = ("Schedule", *(f"State {one}" for one in REGIMES), "All")
     note = "Accuracy minus that of direct, on the same questions."
-    return Table(f"Gain of cues over direct, {_HEADS[kind]}", head, rows, note)
+    return Table(f"Gain of cues over direct, {HEADS[kind]}", head, rows, note)
 
 
 def _necessity(count: Count, kind: str) -> Table:
@@ -225,7 +230,7 @@ def _necessity(count: Count, kind: str) -> Table:
         "that other models solve without cues (cue necessity) or without images (contamination)."
     )
     head = ("Schedule", "Not solved directly", "Not solved without images")
-    return Table(f"Accuracy on questions that need cues, {_HEADS[kind]}", head, tuple(rows), note)
+    return Table(f"Accuracy on questions that need cues, {HEADS[kind]}", head, tuple(rows), note)
 
 
 def _cue_accuracy(count: Count, published: bool) -> Table:

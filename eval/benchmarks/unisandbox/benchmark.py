@@ -14,7 +14,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from uni_train.data_gen.sprites import verify_sprites
 from uni_train.data_gen.task import Check, Verdict
@@ -23,6 +23,7 @@ from uni_train.eval.benchmark import (
     Ask,
     Benchmark,
     Case,
+    Headline,
     JudgeAsk,
     Option,
     Respondent,
@@ -82,6 +83,7 @@ class UniSandbox(Benchmark):
     published: bool
     known_sets = ALL_SETS
     headline = SETTINGS
+    headlines: ClassVar = {"": Headline(REASONING_SETS), "knowledge": Headline(KNOWLEDGE_SETS, None)}  # Tables 1 and 4
     options = (
         Option("labels", "both", "answers as published, or recomputed", LABEL_CHOICES),
         Option("characters", (), "whose knowledge to ask for; all of them where none is named"),

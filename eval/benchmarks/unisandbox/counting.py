@@ -335,7 +335,7 @@ def _reasoning_table(
     names = [*sets, "average"] if len(sets) == len(REASONING_SETS) else sets
     for row in PAPER["Table 1"] if published else ():
         cells_of = [f"{float(row[name]):.2f}" if name in names else None for name in (*sets, "average")]
-        rows.append((f"paper: {row['model']}", *cells_of))
+        rows.append((f"{row['model']} in the paper", *cells_of))
     note = (
         "Maths counts prompts, mapping counts pairs of which both are right. Guessing gives "
         f"{chances_of['maths']:.2f} and {chances_of['mapping']:.2f}."
@@ -363,7 +363,7 @@ def _knowledge_table(some: Results, settings: Sequence[str], sets: Sequence[str]
         title = "Overall" if name == "overall" else _named(name)
         rows.append((title, *ours, gains.get(name), *(f"{float(row[name]):.2f}" for row in theirs)))
     columns = ("Task", *(SETTING_NAMES[setting] for setting in settings), "CoT - Normal")
-    columns += tuple(f"paper: {row['model']}" for row in theirs)
+    columns += tuple(f"{row['model']} in the paper" for row in theirs)
     return Table("Knowledge transfer (paper, Table 4)", columns, tuple(rows))
 
 

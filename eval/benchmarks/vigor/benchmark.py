@@ -18,7 +18,7 @@ import io
 import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from uni_train.data_gen.task import Check, Item, Verdict
 from uni_train.errors import UsageError
@@ -26,6 +26,7 @@ from uni_train.eval.benchmark import (
     Ask,
     Benchmark,
     Case,
+    Headline,
     JudgeAsk,
     Option,
     Respondent,
@@ -88,6 +89,7 @@ class Vigor(Benchmark):
     published: bool
     known_sets = TASKS
     headline = (DIRECT, COT, PLANNED, INTERLEAVED)
+    headlines: ClassVar = {"": Headline(over=None)}  # Table 3
     options = (
         Option("ground_truth", "shown", "whether the judge sees the answer", ("shown", "hidden")),
         Option("visual_quality", "program", "who judges it where a program decides the rest", ("program", "judge")),

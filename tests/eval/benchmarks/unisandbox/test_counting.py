@@ -44,7 +44,7 @@ def test_official_and_corrected_stand_side_by_side(repository: Path) -> None:
     tables = benchmark.tables(scored)
     assert cell(tables, "Reasoning", "Normal, corrected labels", "Math1").n == 3
     assert "Math1 3, Mapping2 2" in tables[0].note
-    assert cell(tables, "Reasoning", "paper: BAGEL + CoT", "Mapping2") == "0.60"
+    assert cell(tables, "Reasoning", "BAGEL + CoT in the paper", "Mapping2") == "0.60"
     assert set(scores["excluded"]["math1"]) == {"math1/3", "math1/4", "math1/6"}
 
 
@@ -121,7 +121,7 @@ def test_table_4_pools_its_questions(repository: Path) -> None:
     assert isinstance(overall, Estimate) and (overall.value, overall.n) == (0.25, 2)  # models
     assert cell(tables, "Knowledge transfer", "Forward Retrieval", "CoT").n == 1
     assert cell(tables, "Knowledge transfer", "Overall", "CoT - Normal").difference.n == 2
-    assert cell(tables, "Knowledge transfer", "Inverse Search", "paper: BAGEL + CoT") == "0.15"
+    assert cell(tables, "Knowledge transfer", "Inverse Search", "BAGEL + CoT in the paper") == "0.15"
     assert not any(table.title.startswith("Reasoning generation") for table in tables)
     assert all(Table.from_dict(table.to_dict()) == table for table in tables)
 
