@@ -1,6 +1,6 @@
 """Bad inputs of all kinds, asked in processes with limits: how many are refused, and what is said of the others.
 
-    python bench/bad_inputs.py                     # all of them (tests/bad_inputs.py), twenty minutes on a busy core
+    python bench/bad_inputs.py                     # all (bad_inputs_corpus.py), twenty minutes on a busy core
     python bench/bad_inputs.py --only YAML --only images
     python bench/bad_inputs.py --each-key 300      # so many of the overrides of each key, drawn at random
 
@@ -37,8 +37,8 @@ import lightning.pytorch  # noqa: F401  # before the forks
 import torch  # noqa: F401
 
 import uni_train.stages.run  # noqa: F401
-from tests import bad_inputs
-from tests.bad_inputs import Case, Outcome
+from bench import bad_inputs_corpus as bad_inputs
+from bench.bad_inputs_corpus import Case, Outcome
 from uni_train.config.compose import compose
 
 CPU_SECONDS, CLOCK_SECONDS = 10, 60

@@ -6,8 +6,8 @@
     board.tables         the papers' tables with the rows of all models
 
 A score is the headline of a paper's own table (`Benchmark.headlines`), counted from `Benchmark.units`. A model is
-marked as equal to the best where the 95 % interval of their paired difference holds zero. Each is compared with the best
-alone, and the intervals are not widened for the number of comparisons.
+marked as equal to the best where the 95 % interval of their paired difference holds zero. Each is compared with the
+best alone, and the intervals are not widened for the number of comparisons.
 """
 
 from __future__ import annotations

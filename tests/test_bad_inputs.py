@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bad_inputs import Case, cases, outcome
+from bench.bad_inputs_corpus import Case, cases, outcome
 
 ROOT = Path(__file__).parents[1]
 AROUND = re.compile(r"json\.load\(|json\.loads\([^)]*read_|yaml\.(safe_)?load|Image\.open\((?!io\.BytesIO)")

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.bad_inputs import images, png
+from bench.bad_inputs_corpus import images, png
 from uni_train.config.build import build, to_plain
 from uni_train.config.compose import compose
 from uni_train.console.terminal import plain
@@ -188,7 +188,7 @@ def test_an_image_that_is_none_names_itself(name: str) -> None:
 @FEW
 @given(VALUES, st.binary(max_size=32))
 def test_any_header_of_weights(tmp_path: Path, header: Any, rest: bytes) -> None:
-    from tests.bad_inputs import safetensors
+    from bench.bad_inputs_corpus import safetensors
 
     file = tmp_path / "model.safetensors"
     for content in (safetensors(header, rest), rest, safetensors({"a": header}, rest)):

@@ -1,38 +1,8 @@
-"""Kills over STARS and `eval`, beside full disks and second processes: no number may change.
-
-`python bench/torture.py --kills 100` is the nightly form, over every kind of recipe.
-"""
+"""How `bench/torture.py` compares. Its kills are for the night; `tests/stages/test_resume.py` has some."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-from pathlib import Path
-
 import numpy as np
-import pytest
-
-ROOT = Path(__file__).parents[2]
-
-
-@pytest.mark.slow
-def test_kills_change_no_number(tmp_path: Path) -> None:
-    command = [
-        sys.executable,
-        str(ROOT / "bench" / "torture.py"),
-        "--kills",
-        "3",
-        "--only",
-        "stars,eval",
-        "--ranks",
-        "1",
-    ]
-    done = subprocess.run([*command, "--work", str(tmp_path / "work")], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stdout + done.stderr
-    total = next(line for line in done.stdout.splitlines() if line.startswith("| **all**"))
-    killed, *_, differing, samples, lost, repeated, again, bad = (int(cell) for cell in total.split("|")[2:-1])
-    assert killed == 3 and samples > 50
-    assert (differing, lost, repeated, again, bad) == (0, 0, 0, 0, 0)
 
 
 def test_what_differs_is_named() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.bad_inputs import Case, outcome, run
+from bench.bad_inputs_corpus import Case, outcome, run
 from tests.eval.test_compare import evaluation
 from uni_train.errors import UserError
 from uni_train.eval import scored as scored_files

@@ -66,14 +66,14 @@ def test_bins_are_those_of_vigor() -> None:
 def test_intervals_know_that_ratings_of_an_item_repeat_each_other() -> None:
     """Nominal 95 % intervals of accuracy, over many sets of 30 items with five equal ratings each."""
     draw, covered, naive = np.random.default_rng(1), 0, 0
-    for _ in range(100):
+    for _ in range(40):
         hits = draw.uniform(size=30) < 0.8
         ratings = [Rating(f"i{i}", 1.0, "pass" if hit else "fail", float(hit)) for i, hit in enumerate(hits)] * 5
         found = agreement([*ratings, Rating("wrong", 0.0, "fail", 0.0)]).sensitivity
         alone = proportion(5 * int(hits.sum()), 150)
         covered += found.low <= 0.8 <= found.high
         naive += alone.low <= 0.8 <= alone.high
-    assert covered >= 85 > naive
+    assert covered >= 34 > naive
 
 
 def test_independent_ratings_keep_closed_intervals_and_nothing_constant_correlates() -> None:

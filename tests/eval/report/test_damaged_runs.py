@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.bad_inputs import Case, outcome, run
+from bench.bad_inputs_corpus import Case, outcome, run
 from tests.eval.test_compare import evaluation
 from uni_train.cli.main import uni_train as command
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
