@@ -37,6 +37,7 @@ from uni_train.eval.sample import (  # noqa: F401  # a plug-in's benchmark impor
     think_and_draw,
     think_then_draw,
 )
+from uni_train.hub import id_of
 
 if TYPE_CHECKING:
     from uni_train.eval.calls import StoredModel
@@ -164,7 +165,8 @@ class Benchmark(ABC):
     known_sets: what `sets` may name. options: keys of `options.NAME`. open(source, **options): makes it from these;
     who is registered has these three. headline: the settings that a leaderboard shows; empty: all. headlines: the
     scores of each, by name, "" for the only or first one. published: whether
-    its questions are its paper's; None: it has no paper. world: of generated questions. hub: the published data set on
+    its questions are its paper's; None: it has no paper. yours: they are somebody's files in its schema. world: of
+    generated questions. whole: how many cases the whole benchmark has; None: not known. hub: the published data set on
     the Hub, "" where there is none.
     """
 
@@ -179,19 +181,38 @@ class Benchmark(ABC):
     settings: tuple[str, ...]
     sets: tuple[str, ...]
     published: bool | None = None
+    yours: bool = False
     world: str = ""
+    whole: int | None = None
 
     @abstractmethod
     def cases(self) -> Sequence[Case]:
         """All cases, in a fixed order."""
 
-    def questions(self, n: int | None = None) -> str:
-        """What is asked, for every table and page; n: how many of the cases, None: all."""
+    def whose(self, data: Path | str | None, published: bool = False) -> None:
+        """Set `published` and `yours` by what `data` is: generated (None), somebody's files, or those of the Hub.
+
+        published: whether number and ids alone show that they are the paper's.
+        """
+        of_hub = bool(self.hub) and data is not None and (id_of(Path(data)) or "").partition("@")[0] == self.hub
+        self.published = data is not None and (published or of_hub)
+        self.yours = data is not None and not self.published
+
+    def questions(self, asked: Iterable[Case] | None = None) -> str:
+        """What is asked, for every table and page; asked: some of the cases, None: all. Sets of which nothing is asked
+        are named; two labels of one drawing are one case."""
+        every = list(self.cases() if asked is None else asked)
+        n, there = len({case.facts.get("drawn_as", case.id) for case in every}), {case.set for case in every}
+        left = [name for name in self.sets if name not in there]
+        without = f"; none of {', '.join(left)}" if left else ""
+        if self.yours:
+            return f"files of yours, {n:,} cases{without}"
         if self.published is False:
-            return generated_questions(self.world)
-        whole = len(self.cases())
+            return generated_questions(self.world) + without
         files = PUBLISHED if self.published else f"questions of {self.name}"
-        return f"{files}, revision {self.revision}, {whole if n is None else n:,} of {whole:,} cases"
+        whole = len(self.cases()) if self.published is None else self.whole
+        share = f"{n:,} cases of {', '.join(self.sets)}" if whole is None else f"{n:,} of {whole:,} cases"
+        return f"{files}, revision {self.revision}, {share}{without}"
 
     @abstractmethod
     def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:

@@ -490,7 +490,7 @@ def _score(
     broken = {cell: why for cell, why in _not_scored(scored).items() if cell not in lacking}
     counted = [one for one in scored if not {_cell(one)} & {*unjudged, *broken, *lacking}]
     judge, judged_tables = _about_judge(job.benchmark, plan, scored)
-    questions = job.benchmark.questions(job.cases)
+    questions = job.benchmark.questions(ask.case for ask in job.asks)
     return Result(
         name=job.name,
         revision=job.benchmark.revision,

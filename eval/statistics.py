@@ -380,8 +380,8 @@ def draw_subset(units: Sequence[U], n: int, seed: int) -> list[U]:
     """At most `n` of `units`, in their order: every set in proportion, whole clusters, the same for equal arguments.
 
     A larger subset of the same seed contains every smaller one, so that growing one asks nothing twice. Sets come in
-    turn (the first cluster of each before any second), hence even a small subset has all of them. A cluster that does
-    not fit ends the draw; the first one is always there. Raises ValueError unless n > 0.
+    turn (the first cluster of each before any second). A cluster that does not fit ends the draw, so a subset smaller
+    than the first ones of all sets leaves sets out; the first one is always there. Raises ValueError unless n > 0.
     """
     if n <= 0:
         raise ValueError(f"a subset needs at least one unit, got {n}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,23 @@ from uni_train.console.progress import ConsoleProgress
 from uni_train.data_gen.registry import TASKS, get_task
 from uni_train.eval import evaluation as engine
 from uni_train.eval import summary, tracking
-from uni_train.eval.benchmark import generated_questions, worlds_of
+from uni_train.eval.benchmark import Ask, Benchmark, Sample, Scored, Source, generated_questions, worlds_of
+from uni_train.eval.benchmarks.ueval import UEval
+from uni_train.eval.benchmarks.ufo import Ufo
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.ureason import UReason
+from uni_train.eval.benchmarks.vigor import Vigor
+from uni_train.eval.benchmarks.vigor.files import write_folder
+from uni_train.eval.benchmarks.vigor.programs import own_records
 from uni_train.eval.compare import compare
 from uni_train.eval.evaluation import Evaluation, EvaluationPlan
+from uni_train.eval.generation import cases_of
 from uni_train.eval.leaderboard import leaderboard
 from uni_train.eval.report import write_report
 from uni_train.eval.report.comparison import write_comparison
 from uni_train.eval.report.evaluation import report_of
 from uni_train.eval.report.leaderboard import SCORES, write_leaderboard
+from uni_train.eval.results import printed
 from uni_train.eval.sampler import item_case
 
 NANO = "generated questions of the nano world, not the benchmark"
@@ -117,12 +125,82 @@ def test_questions_of_every_task_have_a_name(name: str) -> None:
     assert worlds_of([*cases, item_case(get_task("maths").generate(1, 1, "test", 0)[0])]) in ("nano", f"{name}+nano")
 
 
-def test_published_files_are_told_with_revision_and_share(tmp_path: Path) -> None:
+def lines(file: Path, rows: Iterable[dict[str, Any]]) -> None:
+    file.parent.mkdir(parents=True, exist_ok=True)
+    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def unisandbox(folder: Path, n: int, first: int = 1) -> UniSandbox:
+    rows = [{"Question": "Draw as many cups as 2 + 2.", "Answer": "3 cups", "id": str(first + i)} for i in range(n)]
+    lines(folder / "math_1.jsonl", rows)
+    return UniSandbox(folder, labels="both")
+
+
+def people(folder: Path, name: str, n: int = 3) -> UniSandbox:
+    rows = [{"ID": i, "Question": f"Draw {name}'s favorite fruit.", "Answer": "apples"} for i in range(n)]
+    lines(folder / "test_knowledge" / f"{name}.jsonl", rows)
+    return UniSandbox(folder)
+
+
+def ureason(folder: Path, n: int) -> UReason:
     for prefix in ("", "direct_"):
-        rows = [{"id": i, "prompt": f"{prefix}Task {i}", "expect_en": f"A {i}.", "category": "code"} for i in range(4)]
-        (tmp_path / f"{prefix}code.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
-    benchmark = UReason(tmp_path)
-    assert benchmark.questions(3) == f"published files, revision {benchmark.revision}, 3 of 4 cases"
-    assert UReason(n=3, world="everyday").questions(3) == generated_questions("everyday")
+        rows = ({"id": i, "prompt": f"{prefix}Task {i}", "expect_en": f"A {i}.", "category": "code"} for i in range(n))
+        lines(folder / f"{prefix}code.jsonl", rows)
+    return UReason(folder)
+
+
+def ueval(folder: Path, n: int, sets: tuple[str, ...] | None = None) -> UEval:
+    lines(folder / "test.jsonl", ({"id": i, "task": ("art", "life")[i % 2], "prompt": "Draw.", "image_rubrics": ["x"],
+                                   "text_rubrics": []} for i in range(n)))  # fmt: skip
+    return UEval(folder, sets=sets)
+
+
+def ufo(folder: Path) -> Ufo:
+    lines(folder / "open.jsonl", ({"id": i, "task": "Physics", "question": "?", "answer": "x"} for i in range(3)))
+    return Ufo(folder)
+
+
+def vigor(folder: Path, sets: tuple[str, ...] | None = None) -> Vigor:
+    write_folder(folder, [(one, None) for one in own_records("everyday", 3, "test", 0, ("maze_navigation",))])
+    return Vigor(Source(data=folder, sets=sets))
+
+
+@pytest.mark.parametrize(
+    ("opened", "share"),
+    [
+        (lambda at: unisandbox(at, 100), "100 of 950 cases"), (lambda at: unisandbox(at, 99), ""),
+        (lambda at: unisandbox(at, 100, first=40), ""), (lambda at: people(at, "Lysendria"), "3 of 950 cases"),
+        (lambda at: people(at, "Nobody"), ""), (lambda at: people(at, "Lysendria", 2), ""),
+        (lambda at: ureason(at, 100), "100 of 500 cases"), (lambda at: ureason(at, 4), ""),
+        (lambda at: ueval(at, 1000), "1,000 of 1,000 cases"), (lambda at: ueval(at, 4), ""),
+        (lambda at: ueval(at, 1000, ("art",)), "500 of 1,000 cases"),
+        (lambda at: ueval(at / "datasets--zlab-princeton--UEval/snapshots/0abc", 4), "4 of 4 cases"),
+        (ufo, ""), (lambda at: ufo(at / "datasets--other--UFO/snapshots/0abc"), ""),
+        (lambda at: ufo(at / "datasets--yzzyu--UFO/snapshots/0abc"), "3 of 3 cases"), (vigor, ""),
+        (lambda at: vigor(at / "datasets--VincentHancoder--ViGoR-Bench/snapshots/0abc"), "3 of 3 cases"),
+        (lambda at: vigor(at / "datasets--VincentHancoder--ViGoR-Bench/snapshots/0abc", ("maze_navigation",)),
+         "3 cases of maze_navigation"),
+    ],
+)  # fmt: skip
+def test_published_is_what_has_the_published_number_and_ids_or_is_of_the_hub(
+    tmp_path: Path, opened: Callable[[Path], Benchmark], share: str
+) -> None:
+    """Everybody else's files are called so, and no paper's rows stand below their scores."""
+    benchmark = opened(tmp_path)
+    n = len({case.facts.get("drawn_as", case.id) for case in benchmark.cases()})
+    published = f"published files, revision {benchmark.revision}, {share}"
+    assert benchmark.questions() == (published if share else f"files of yours, {n} cases")
+    scored = [Scored(Sample(Ask(case, benchmark.settings[0], 0, 0))) for case in benchmark.cases()[:2]]
+    tables = benchmark.tables(scored)
+    theirs = [row for table in tables for row in [*table.rows, *zip(table.columns, strict=True)] if printed(row)]
+    assert bool(theirs) == bool(share)
+
+
+def test_sets_that_a_subset_leaves_out_are_named(tmp_path: Path) -> None:
+    benchmark: Benchmark = UReason(n=3, world="everyday")
+    asked = cases_of(benchmark, subset=4)
+    (left,) = {*benchmark.sets} - {case.set for case in asked}
+    assert benchmark.questions(asked) == f"{generated_questions('everyday')}; none of {left}"
+    assert benchmark.questions() == generated_questions("everyday")
     own = sample_evaluation(tmp_path / "sums", 2)  # a benchmark without a paper
     assert own.results["sums"].questions == ""  # of an earlier version: nothing is claimed

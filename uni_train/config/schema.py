@@ -391,7 +391,7 @@ class EvalConfig:
     split: Literal["test", "validation", "train"] = "test"  # of generated questions
     sets: tuple[str, ...] = ()  # such as [math1,spatial]; [] = all
     settings: tuple[str, ...] = ()  # such as [normal,cot]; [] = all
-    subset: Count | None = None  # about so many cases of each benchmark; null = all
+    subset: Count | None = None  # about so many cases of each benchmark, over all its sets; null = all
     k: Few = 1  # draws of each case
     seed: Seed = 0  # of the draws and the subset
     # benchmark -> its own options, which `eval --help-benchmark NAME` lists

@@ -37,7 +37,7 @@ from uni_train.eval.benchmark import (
     note_of,
 )
 from uni_train.eval.benchmarks.ueval import counting, own
-from uni_train.eval.benchmarks.ueval.files import HUB, read_folder
+from uni_train.eval.benchmarks.ueval.files import HUB, QUESTIONS, read_folder
 from uni_train.eval.benchmarks.ueval.prompts import JUDGE, OFFICIAL_REPLY, REPLY, judge_prompt, met, read_official
 from uni_train.eval.images import StoredImage, encoded
 from uni_train.eval.results import unit_of
@@ -110,7 +110,9 @@ class UEval(Benchmark):
             )
         made = own.generated(world, n, split, seed, sets or own.SETS) if data is None else read_folder(Path(data), sets)
         self._cases = tuple(made)
-        self.published, self.world = data is not None, world
+        self.whole = len(made) if data is None or sets is None else len(read_folder(Path(data)))
+        self.whose(data, published=self.whole == QUESTIONS)
+        self.world = world
         self.official = read_official(code) if compat == "official" and code is not None else None
         self.verifier = verifier
         self.tracer, self._traced_at_once = tracer, passes == "one"

@@ -21,6 +21,7 @@ CLOSED = ("space", "textbook", "diagram", "paper")
 OPEN = ("art", "life", "tech", "exercise")
 TASKS = (*CLOSED, *OPEN)  # in the order of the paper
 HUB = "zlab-princeton/UEval"
+QUESTIONS = 1000  # in the paper and on the Hub
 SHAPE = (
     '{"id": 1, "task": "space", "prompt": "...", "image_rubrics": ["..."], "text_rubrics": ["..."], '
     '"image_ref": [], "text_ref": "..."}'

@@ -141,9 +141,11 @@ class Ufo(Benchmark):
             rows = own.rows_of(world, n, split, wanted, kinds)
         else:
             rows = read_folder(Path(data))
+        self.whole = len(rows)
         rows = [row for row in rows if sets is None or set_of(row.task, row.kind) in sets]
         self.compat, self.verifier = compat, verifier
-        self.published, self.world = data is not None, world
+        self.whose(data)
+        self.world = world
         self._cases = tuple(_case(row) for row in rows)
         self._cues = {case.id: case.references[0] for case in self._cases if case.references}
         self._by_id = {case.id: case for case in self._cases}

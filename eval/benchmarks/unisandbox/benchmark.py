@@ -40,6 +40,7 @@ from uni_train.eval.benchmarks.unisandbox import counting
 from uni_train.eval.benchmarks.unisandbox.cases import (
     ALL_SETS,
     KNOWLEDGE_SETS,
+    PUBLISHED_CASES,
     REASONING_SETS,
     Questions,
     generated,
@@ -126,7 +127,10 @@ class UniSandbox(Benchmark):
         self.label_names = LABELS if labels == "both" and questions.relabelled else ("official",)
         if labels == "corrected":
             self.label_names = ("corrected",)
-        self.compat, self.verifier, self.published = compat, verifier, questions.published
+        self.compat, self.verifier = compat, verifier
+        self.published = questions.files and questions.as_published
+        self.yours = questions.files and not self.published
+        self.whole = PUBLISHED_CASES
         self.world = worlds_of(questions.cases) or world
         self.excluded = questions.excluded if "corrected" in self.label_names else {}
         self._cases = tuple(case for case in questions.cases if set(self.label_names) & set(case.facts["labels"]))

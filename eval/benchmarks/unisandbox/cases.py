@@ -27,7 +27,7 @@ from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.jsonl import MappingRow, MathsRow, read_items, read_published
 from uni_train.data_gen.knowledge.injection import subjects
 from uni_train.data_gen.knowledge.nano import counted
-from uni_train.data_gen.knowledge.people import KnowledgeQuestion, read_test
+from uni_train.data_gen.knowledge.people import PAPER_CHARACTERS, KnowledgeQuestion, read_test
 from uni_train.data_gen.objects import NANO, singular_of
 from uni_train.data_gen.registry import get_task, set_name, sources
 from uni_train.data_gen.seeds import derive_seed
@@ -40,6 +40,7 @@ from uni_train.eval.sampler import LABELS, count_of_objects, item_case, item_of
 REASONING_SETS = SETS
 KNOWLEDGE_SETS = ("forward", "inverse")
 ALL_SETS = REASONING_SETS + KNOWLEDGE_SETS
+PUBLISHED_CASES = 3 * 100 + 3 * 200 + 10 * 3 + 5 * 4  # prompts, questions of pairs, of characters and of their pairs
 
 _REASONING_FOLDERS = ("", "test_reasoning", "benchmark/test_reasoning", "reasoning")
 _KNOWLEDGE_FOLDERS = ("test_knowledge", "benchmark/test_knowledge")
@@ -51,16 +52,35 @@ _FILES = {
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """Cases in a fixed order; excluded: set -> id -> why the question has no corrected label. published: not ours."""
+    """Cases in a fixed order; excluded: set -> id -> why the question has no corrected label. files: they are
+    somebody's, not ours."""
 
     cases: tuple[Case, ...]
     excluded: Mapping[str, Mapping[str, str]]
-    published: bool = False
+    files: bool = False
 
     @property
     def relabelled(self) -> bool:
         """Whether the two labels differ anywhere."""
         return bool(self.excluded) or any(len(case.facts["labels"]) == 1 for case in self.cases)
+
+    @property
+    def as_published(self) -> bool:
+        """Whether each reasoning set has 100 rows or pairs, numbered up to 100, and knowledge is of Table 12's
+        characters alone, three questions of each and four of a pair."""
+        units: dict[str, set[str]] = defaultdict(set)
+        for case in self.cases:
+            name, _, number = str(case.facts["drawn_as"]).partition("/")
+            units[", ".join(case.facts.get("characters", ())) or name].add(number.removesuffix("/A").removesuffix("/B"))
+        known = {character.name for character in PAPER_CHARACTERS}
+        for name, numbers in units.items():
+            if name not in REASONING_SETS:
+                right = known.issuperset(name.split(", ")) and len(numbers) == (4 if "," in name else 3)
+            else:
+                right = len(numbers) == 100 and all(one.isdecimal() and int(one) <= 100 for one in numbers)
+            if not right:
+                return False
+        return True
 
 
 def generated(
@@ -124,7 +144,7 @@ def published(folder: Path, sets: Sequence[str] | None = None, characters: Seque
         )
     if not cases:
         raise UserError(f"{folder} holds no question of the sets and characters asked for", "Ask for others.")
-    return Questions(tuple(cases), excluded, published=not (folder / "characters.jsonl").is_file())
+    return Questions(tuple(cases), excluded, files=not (folder / "characters.jsonl").is_file())
 
 
 def _own_folder(folder: Path, sets: Sequence[str] | None) -> Questions:

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -76,6 +77,7 @@ VERIFIERS = ("program", "judge")
 PROMPTS = ("tagged", "published")
 PROTOCOL = "ureason/1"  # what is asked; a change makes another revision
 LEVELS = (1, 2, 3)
+SIZES = ((100,), (300,))  # instances of each task in testmini and in test
 _CAUSES = {"unreadable": "image unreadable", "unparseable": "judge unreadable"}
 
 
@@ -148,7 +150,10 @@ class UReason(Benchmark):
         self.compat, self.verifier, self.external = compat, verifier, external
         self.prompt, self.errors_by, self.tokenizer = prompt, errors_by, tokenizer
         self._cases = tuple(_case(row) for row in rows)
-        self.published = all("outcome" not in case.facts for case in self._cases)
+        sizes = set(Counter(case.set for case in self._cases).values())
+        own = any("outcome" in case.facts for case in self._cases)
+        self.whose(None if own else data, published=sizes in map(set, SIZES))
+        self.whole = len(TASKS) * max(sizes, default=0)
         self.world = str(self._cases[0].facts.get("world", world)) if self._cases else world
         self.sets = tuple(task for task in TASKS if any(case.set == task for case in self._cases))
         self.settings = tuple(name for name in known if settings is None or name in settings)
@@ -391,7 +396,7 @@ class UReason(Benchmark):
             scored,
             self.right,
             published=self.published,
-            cases=len(self._cases),
+            cases=self.whole or 0,
             compat=self.compat,
             tokenizer=self.tokenizer,
             writer=getattr(self.external, "name", "external model"),

@@ -135,13 +135,15 @@ class Vigor(Benchmark):
                 "vigor.planner and vigor.interleaved both give the frames of `process`",
                 "Leave one of them out, and evaluate again with the other.",
             )
-        self.published, self.world = source.data is not None, source.world
+        self.whose(source.data)
+        self.world = source.world
         self.fields: Mapping[str, Mapping[str, tuple[str, ...]]] = {}
         if source.data is not None:
             found = read_folder(source.data, source.sets, fields)
             records, self.fields = found.records, found.fields
         else:
             records = tuple(programs.own_records(source.world, source.n, source.split, seed, source.sets))
+        self.whole = len(records) if source.sets is None else None
         self._records = {record.id: record for record in records}
         self._items = _items(records) if source.verifier == "program" else {}
         self._truths = _truths(records) if source.verifier == "program" else {}

@@ -154,8 +154,8 @@ def benchmark(config: KnowledgeConfig, subjects_: Iterable[Subject]) -> UniSandb
     """UniSandbox over the images of some subjects."""
     cases = tuple(knowledge_case(one, config.data.world) for subject in subjects_ for one in subject.pictures)
     path = config.characters.path
-    published = path is not None and not (Path(path) / "characters.jsonl").is_file()
-    return UniSandbox(questions=Questions(cases, {}, published), settings=config.modes)
+    files = path is not None and not (Path(path) / "characters.jsonl").is_file()
+    return UniSandbox(questions=Questions(cases, {}, files), settings=config.modes)
 
 
 def _pictures(

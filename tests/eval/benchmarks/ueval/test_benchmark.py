@@ -268,6 +268,7 @@ def test_scores_are_means_of_image_and_text_over_questions_then_tasks(published:
 
 def test_the_paper_s_rows_stand_below_ours_for_the_tasks_that_were_asked(published: UEval) -> None:
     verdict, _ = judged(published, {CROWN: met(True), STAIRS: met(True), YEAR: met(True)})
+    published.published = True
     scored = [Scored(answered(published, Author(), TWO_PASSES)[0], verdict, "judge")]
     first, third, judges, rubrics = published.tables(scored)
     assert judges.rows[0][0] == "judge, two passes" and judges.columns == ("Judge", "Space")

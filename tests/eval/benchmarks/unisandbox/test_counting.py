@@ -33,6 +33,7 @@ def cell(tables: list[Table], title: str, row: str, column: str) -> Any:
 def test_official_and_corrected_stand_side_by_side(repository: Path) -> None:
     """A model that is right by the true answer, and draws two chairs where the file wrongly says four."""
     benchmark = UniSandbox(repository, labels="both", sets=("math1", "mapping2"), settings=("normal",))
+    benchmark.published = True
     right = {"math1/1", "math1/2/corrected", "math1/5/corrected"}
     scored = [one(case, case.set == "mapping2" or case.id in right) for case in benchmark.cases()]
     scores = benchmark.scores(scored)
@@ -113,6 +114,7 @@ def test_thoughts_and_causes_are_counted() -> None:
 
 def test_table_4_pools_its_questions(repository: Path) -> None:
     benchmark = UniSandbox(repository, sets=("forward", "inverse"))
+    benchmark.published = True
     scored = [
         one(case, case.category == "fruit", setting) for case in benchmark.cases() for setting in ("normal", "cot")
     ]

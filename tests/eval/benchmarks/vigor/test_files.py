@@ -49,7 +49,7 @@ def test_fields_are_probed_and_reported(tmp_path: Path) -> None:
         "image": ("Input-Image",), "instruction": ("prompt",), "answer_image": ("GT_image",), "size": ("grid_size",),
     }  # fmt: skip
     benchmark = Vigor(Source(data=tmp_path))
-    assert benchmark.sets == ("sorting_and_categorization", "sudoku") and benchmark.published
+    assert benchmark.sets == ("sorting_and_categorization", "sudoku") and benchmark.yours
     assert benchmark.tables([])[-1].rows[0][0] == "Sorting and categorization"
     assert benchmark.revision != Vigor(Source(data=tmp_path, sets=("sudoku",))).revision
 
