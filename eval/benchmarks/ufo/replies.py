@@ -6,8 +6,11 @@ import re
 import unicodedata
 from collections.abc import Mapping
 
-_MARKED = re.compile(r"\b(?:final\s+)?answer\b\W*(?:is\b)?\s*[:\s]\W*", re.IGNORECASE)
-_LETTER = re.compile(r"[\W_]*(?:option\s+|choice\s+)?([A-D])(?:[\W_]*|[).:,]\s.*)", re.IGNORECASE | re.DOTALL)
+_MARKED = re.compile(r"\bfinal\s+answer\b\W+(?:is\b\W*)?|\banswer\b[^\w\n]*(?:is\b|:|\n)\W*", re.IGNORECASE)
+_END = r"\W*$|[^\w\s]+(?:\s|$)|\s*\n|\s+(?:[-–—:=(]|(?:because|since|as|or|and)\b)"  # no word, such as in "A cup"
+_NAME = rf"(?:option\s+|choice\s+)?([A-D])(?=_*(?:{_END}))"
+_LETTER = re.compile(rf"[\W_]*{_NAME}", re.IGNORECASE)
+_ANOTHER = re.compile(rf"[\W_]*?(?:\b(?:or|and)\b|[,/&+])[\W_]*{_NAME}", re.IGNORECASE)
 _THOUGHT = re.compile(r"<think>.*?</think>", re.DOTALL)
 _CAPTION = re.compile(r"caption\s*:\s*", re.IGNORECASE)
 
@@ -15,16 +18,24 @@ _CAPTION = re.compile(r"caption\s*:\s*", re.IGNORECASE)
 def choice(reply: str, choices: Mapping[str, str | None]) -> str | None:
     """The letter that a reply chooses; None where it chooses none, or leaves open which.
 
-    Read is what follows the last "Answer:", else the whole reply: a letter, alone or before its text ("(B)", "B: a
-    cup"), or the very words of exactly one choice. choices: letter -> its text, None where it is an image.
+    Read is what follows the last "Answer:" or "answer is" that chooses, else the whole reply: a letter, alone or before
+    its text or a reason ("(B)", "B: a cup", "B because ..."), or the very words of exactly one choice, alone or on the
+    first line. choices: letter -> its text, None where it is an image.
     """
-    said = _said(reply)
-    found = _LETTER.fullmatch(said)
-    if found is not None and found[1].upper() in choices:
-        return found[1].upper()
-    plain = normalised(said)
-    same = [letter for letter, text in choices.items() if text is not None and normalised(text) == plain]
-    return same[0] if len(same) == 1 and plain else None
+    text = _THOUGHT.sub("", reply).strip()
+    for start in [*reversed([marked.end() for marked in _MARKED.finditer(text)]), 0]:
+        said = _uncaptioned(text[start:])
+        found = _LETTER.match(said)
+        if found is not None and (letter := found[1].upper()) in choices:
+            rest = said[found.end(1) :]
+            own = re.match(rf"[\W_]*{re.escape(choices[letter] or '')}", rest, re.IGNORECASE)
+            others = [one[1].upper() for at in (rest, rest[own.end() :] if own else "") if (one := _ANOTHER.match(at))]
+            return None if {*others} - {letter} else letter
+        plain = {normalised(said), normalised(said.partition("\n")[0])} - {""}
+        same = [letter for letter, words in choices.items() if words is not None and normalised(words) in plain]
+        if len(same) == 1:
+            return same[0]
+    return None
 
 
 def open_answer(reply: str) -> str:
@@ -48,5 +59,8 @@ def normalised(text: str) -> str:
 def _said(reply: str) -> str:
     text = _THOUGHT.sub("", reply).strip()
     marked = list(_MARKED.finditer(text))
-    rest = text[marked[-1].end() :].strip() if marked else ""
-    return _CAPTION.sub("", rest or text, count=1).strip() if _CAPTION.match(rest or text) else rest or text
+    return _uncaptioned((text[marked[-1].end() :].strip() if marked else "") or text)
+
+
+def _uncaptioned(text: str) -> str:
+    return _CAPTION.sub("", text, count=1).strip() if _CAPTION.match(text) else text

@@ -82,7 +82,7 @@ def evaluation_options(command: F) -> F:
         ),
         click.option("--sets", metavar="NAME,...", help="Only these sets of them.  [default: all]"),
         click.option("--settings", metavar="NAME,...", help="Only these settings, such as normal,cot.  [default: all]"),
-        click.option("--subset", "--limit", metavar="N", help="About N cases of each benchmark in all.  [default: all]"),
+        click.option("--subset", "--limit", metavar="N", help="About N cases of a benchmark in all.  [default: all]"),
         click.option("--n", metavar="N", help="Generated questions of each set.  [default: 100]"),
         click.option("--k", metavar="N", help="Draws of each case.  [default: 1]"),
         click.option("--seed", metavar="N", help="The seed of the draws and the subset.  [default: 0]"),

@@ -120,7 +120,20 @@ def test_where_the_data_are_missing_it_says_how_to_get_them(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("reply", "letter"),
     [("B", "B"), ("(b) a cup", "B"), ("I think so. Answer: A", "A"), ("Caption: 2 cups", "A"), ("3 cups.", "B"),
-     ("A or B", None), ("a dog", None), ("", None), ("D", None)],
+     ("a dog", None), ("", None), ("D", None),
+     # before an explanation
+     *[(f"{mark}B{why}", "B")
+       for mark in ("", "Answer: ", "**Answer:** ", "The answer is ", "The correct answer is option ", "Final answer ",
+                    "A cup, I first thought. Answer: (")
+       for why in ("", ".", ")", " because it fits.", ", because not A or C.", "\n\nExplanation: A is too small.",
+                   " - it fits", ". The answer follows from the rule.", ") 3 cups", "\nSo A and C are no answer.",
+                   " and A is too small.")],
+     ("Answer: 3 cups\n\nThe answer is clear.", "B"), ("First A. No: the answer is B.", "B"),
+     ("Answer: A because of this. But then the final answer is B.", "B"),
+     # leaves open which
+     *[(f"{mark}{reply}", None) for mark in ("", "Answer: ", "The answer is ")
+       for reply in ("A or B", "A. or B.", "(A) or (B)", "A, B", "A/B", "A and B", "A or option B.",
+                     "A) 2 cups or B) 3 cups", "a cup", "A cup is there", "an apple", "A-frame")]],
 )  # fmt: skip
 def test_a_choice_is_a_letter_or_the_words_of_one(reply: str, letter: str | None) -> None:
     assert replies.choice(reply, {"A": "2 cups", "B": "3 cups", "C": None}) == letter
