@@ -181,7 +181,7 @@ def _sudoku(image: np.ndarray | None, shown: np.ndarray, solved: np.ndarray, n: 
     found = np.array(read).reshape(n, n)
     fixed = np.array([glyph is not None for glyph in given]).reshape(n, n)
     kept = bool((found == answer)[fixed].all()) and _lines_kept(image, shown, box, n)
-    return _verdict(**{BACKGROUND: kept, RULE: _valid(found), REASONING: bool((found == answer).all())})
+    return _verdict(**{BACKGROUND: kept, RULE: _valid(found, answer), REASONING: bool((found == answer).all())})
 
 
 def _grid_box(image: np.ndarray) -> tuple[int, int, int, int]:
@@ -249,12 +249,18 @@ def _latin(grid: np.ndarray) -> bool:
     return all(len(set(line)) == n for line in (*grid, *grid.T))
 
 
-def _valid(grid: np.ndarray) -> bool:
-    """Boxes are checked where they are square: 4 x 4 and 9 x 9."""
-    n, side = len(grid), round(len(grid) ** 0.5)
+def _valid(grid: np.ndarray, answer: np.ndarray) -> bool:
+    """Boxes are checked in the shape that those of the ground truth have: a 6 x 6 has them of 2 x 3 or of 3 x 2."""
     if (grid == 0).any() or not _latin(grid):
         return False
-    boxes = grid.reshape(side, side, side, side).swapaxes(1, 2).reshape(n, n) if side * side == n else grid
+    shapes = [rows for rows in range(2, len(grid)) if len(grid) % rows == 0 and _boxed(answer, rows)]
+    return not shapes or any(_boxed(grid, rows) for rows in shapes)
+
+
+def _boxed(grid: np.ndarray, rows: int) -> bool:
+    """Whether boxes of `rows` rows have each digit once."""
+    n = len(grid)
+    boxes = grid.reshape(n // rows, rows, rows, n // rows).swapaxes(1, 2).reshape(n, n)
     return all(len(set(box)) == n for box in boxes)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from PIL import Image, ImageDraw, ImageFont
 
 from uni_train.data_gen.task import Verdict
 from uni_train.eval.benchmark import Ask, Sample, Source
-from uni_train.eval.benchmarks.vigor import Vigor
+from uni_train.eval.benchmarks.vigor import Vigor, truths
 from uni_train.eval.benchmarks.vigor.files import read_folder
 from uni_train.eval.benchmarks.vigor.truths import Truth, read_truth
 from uni_train.models.pictures import encode_png
@@ -127,6 +127,32 @@ def test_sudokus_are_read_whatever_the_colour_of_their_digits(tmp_path: Path) ->
         (scenery(side=256), []),
     ):
         assert statuses(truth.verdict(image)) == said
+
+
+def cyclic(steps: Sequence[int]) -> np.ndarray:
+    """A Latin square whose rows are shifted by `steps`."""
+    n = len(steps)
+    return np.array([[(column + step) % n + 1 for column in range(n)] for step in steps])
+
+
+@pytest.mark.parametrize(
+    ("solved", "boxes_broken"),
+    [
+        (SQUARE, cyclic((0, 1, 2, 3))), (cyclic((0, 3, 1, 4, 2, 5)), cyclic((0, 1, 2, 3, 4, 5))),  # 2 x 2, 2 x 3
+        (cyclic((0, 2, 4, 1, 3, 5)), cyclic((0, 1, 2, 3, 4, 5))),
+        (cyclic((0, 3, 6, 1, 4, 7, 2, 5, 8)), cyclic(range(9))),
+    ],
+    ids=["4", "6, two rows", "6, three rows", "9"],
+)  # fmt: skip
+def test_boxes_of_every_size_keep_the_rule(tmp_path: Path, solved: np.ndarray, boxes_broken: np.ndarray) -> None:
+    """A Latin square with broken boxes keeps no rule of sudoku; a size without boxes has rows and columns alone."""
+    given = np.zeros(solved.shape, bool)
+    truth = truth_of(tmp_path, "Sudoku", sudoku(np.where(given, solved, 0), given), sudoku(solved, given))
+    assert truth is not None and truth.n == len(solved)
+    assert statuses(truth.verdict(sudoku(solved, given))) == ["pass"] * 3
+    assert statuses(truth.verdict(sudoku(boxes_broken, given)))[1:] == ["fail", "fail"]
+    seven, other = cyclic(range(7)), cyclic([*range(1, 7), 0])
+    assert truths._valid(other, seven)
 
 
 def test_a_jigsaw_is_right_when_every_piece_is_at_its_place(tmp_path: Path) -> None:
