@@ -127,7 +127,7 @@ def test_reinforcement_counts_drawing_references_and_rollouts(variant):
         "rows=8",
     ]
     rollout += ["rollout.window=null", "rollout.last_step=3", "updates_per_epoch=1"]
-    asked = [*BAGEL, *rollout, f"variant={variant}", "objective.kl=0.1", "data.world=everyday"]
+    asked = [*BAGEL, *rollout, f"variant={variant}", "objective.kl=0.1", "trained=all"]
     found = planning.plan(compose("flow_grpo_maze", asked), H100, 4, 8, 0.4)
     assert any("planned with 64 prompts" in one for one in found.assumptions)
     assert found.units == 8 and found.unit == "random steps of images"

@@ -59,7 +59,7 @@ EDITOR = (
     "lora.rank=2",
     "lora.targets=generation",
 )
-BAGEL = ("model=bagel_7b", "ema=0.5")
+BAGEL = ("model=bagel_7b", "ema=0.5", "trained=all")
 
 
 class Killed(BaseException):
