@@ -103,6 +103,15 @@ def test_what_cannot_be_shown_is_said(arguments: list[str], said: str) -> None:
     assert result.exit_code != 0 and said in result.output
 
 
+def test_ctrl_c_ends_it_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def pressed(_: float) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("uni_train.cli.view.time.sleep", pressed)
+    result = CliRunner().invoke(command, ["view", str(tmp_path), "--port", "0"])
+    assert result.exit_code == 0 and result.output.splitlines()[-1] == "ended"
+
+
 def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
     port = int(view.serve(tmp_path, 0).rsplit(":", 1)[1].strip("/"))
     result = CliRunner().invoke(command, ["view", str(tmp_path), "--port", str(port)])

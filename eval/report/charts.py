@@ -12,13 +12,15 @@ from dataclasses import dataclass
 
 WIDTH, HEIGHT = 520, 250
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 18, 38
+COLOURS = 6  # of style.css
 _MAX_POINTS = 400
 _LETTER = 6.5  # of a tick's label
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One line. colour: 1 to 6, a CSS class; faint: raw data behind a smoothed line; intervals: (low, high) a point."""
+    """One line. colour: 1, 2, ..., CSS classes, after COLOURS from the first again; faint: raw data behind a smoothed
+    line; intervals: (low, high) a point."""
 
     name: str
     points: Sequence[tuple[float, float]]
@@ -103,11 +105,12 @@ def chart(
         whiskers = [
             (at_x(a), at_y(low), at_y(high)) for (a, _), (low, high) in zip(points, one.intervals, strict=False)
         ]
-        lines.append(Line(one.name, path, one.colour, one.faint, dots, whiskers))
-    places = [at_x(value) for value, _ in dividers]
-    room = [end - place for place, end in zip(places, [*places[1:], WIDTH], strict=False)]
-    names = [name for _, name in dividers]
-    numbered = any(_LETTER * len(name) > width for name, width in zip(names, room, strict=True))
+        lines.append(Line(one.name, path, (one.colour - 1) % COLOURS + 1, one.faint, dots, whiskers))
+    places, names = [at_x(value) for value, _ in dividers], [name for _, name in dividers]
+    room = [(end - place) / _LETTER for place, end in zip(places, [*places[1:], WIDTH], strict=False)]
+    shown = names
+    if numbered := any(len(name) > letters for name, letters in zip(names, room, strict=True)):
+        shown = [str(i) if len(str(i)) <= letters else "" for i, letters in enumerate(room, 1)]
     return Chart(
         title,
         description,
@@ -115,7 +118,7 @@ def chart(
         [(at_x(value), label) for value, label in x.ticks],
         [(at_y(value), label) for value, label in y.ticks],
         x.label,
-        list(zip(places, map(str, range(1, len(names) + 1)) if numbered else names, strict=True)),
+        list(zip(places, shown, strict=True)),
         None if reference is None else (at_y(reference[0]), reference[1]),
         ", ".join(f"{number} {name}" for number, name in enumerate(names, 1)) if numbered else "",
     )

@@ -22,6 +22,7 @@ from uni_train.data_gen.seeds import derive_seed
 from uni_train.eval.benchmark import OUTCOMES, Scored, Table
 from uni_train.eval.images import Image, bytes_of, digest_of
 from uni_train.eval.report import evaluation_charts, page
+from uni_train.eval.report.charts import COLOURS
 from uni_train.eval.report.gallery import data_url, thumbnail
 from uni_train.eval.report.tables import shown_table
 from uni_train.eval.results import Results, unit_of
@@ -258,7 +259,7 @@ def _outcomes(part: Part, settings: Sequence[str]) -> list[dict[str, Any]]:
 def charts(part: Part) -> list[evaluation_charts.Dots]:
     """Accuracy by set, and by category within each set that has several."""
     asked = {one.sample.ask.setting for one in part.scored}
-    colours = {name: i % 6 + 1 for i, name in enumerate(name for name in part.settings if name in asked)}
+    colours = {name: i % COLOURS + 1 for i, name in enumerate(name for name in part.settings if name in asked)}
     every = Results(map(unit_of, part.scored))
     sets = every.where(lambda unit: (unit.setting, unit.set) not in part.without_score).by("set", part.sets)
     by_set = {

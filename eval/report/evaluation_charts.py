@@ -7,7 +7,6 @@ from dataclasses import dataclass
 
 from uni_train.eval.statistics import Estimate
 
-COLOURS = 6  # of style.css
 WIDTH, LEFT, RIGHT, TOP, BOTTOM = 520, 128, 14, 8, 24
 _ROW, _SPREAD = 13, 11  # height of a row without its dots; of each dot
 

@@ -184,7 +184,7 @@ def _success_chart(seen: Sequence[Line]) -> charts.Chart:
             charts.Series(
                 f"level {level}",
                 points,
-                place % 6 + 1,
+                place + 1,
                 markers=len(points) <= 40,
                 intervals=[(cell.low, cell.high) for cell in cells],
             )

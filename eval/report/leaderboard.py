@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from uni_train.eval.leaderboard import Complexity, Leaderboard
-from uni_train.eval.report import charts, evaluation, evaluation_charts, page
+from uni_train.eval.report import charts, evaluation, page
 from uni_train.eval.report.tables import csv_text, shown_table, table_csv, table_latex
 from uni_train.eval.shards import disk_errors
 from uni_train.files import atomic_write_text, below
@@ -72,7 +72,7 @@ def _chart(one: Complexity) -> charts.Chart:
         series.append(
             charts.Series(
                 name, [(place + shift, found.value or 0.0) for place, found in shown],
-                index % evaluation_charts.COLOURS + 1, markers=True,
+                index + 1, markers=True,
                 intervals=[(found.low, found.high) for _, found in shown],
             )
         )  # fmt: skip

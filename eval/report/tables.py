@@ -98,7 +98,7 @@ def _console_cell(cell: Cell, digits: int) -> str:
     low, high = estimate.low, estimate.high
     if _signed(cell):
         ends = f"{signed(low, digits)} to {signed(high, digits)}"
-        return f"{signed(estimate.value, digits)}\n" + re.sub(r"(?<!\d)0\.", ".", ends)
+        return f"{signed(estimate.value or 0.0, digits)}\n" + re.sub(r"(?<!\d)0\.", ".", ends)
     return f"{estimate.value:.{digits}f}\n" + "–".join(_short(end, digits) for end in (low, high))
 
 
@@ -189,7 +189,7 @@ def _latex_cell(cell: Any, best: bool) -> str:
         return "--"
     if not isinstance(one, Estimate):
         return _tex(str(one))
-    value, low, high = (signed(x).replace("−", "-") if _signed(cell) else f"{x:.2f}"
+    value, low, high = (signed(x or 0.0).replace("−", "-") if _signed(cell) else f"{x:.2f}"
                         for x in (one.value, one.low, one.high))  # fmt: skip
     bold = rf"\textbf{{${value}$}}" if best else f"${value}$"
     return bold + rf" {{\scriptsize [{low}, {high}]}}"

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
+from uni_train.console.progress import ConsoleProgress
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Benchmark, Sample, Scored
@@ -15,6 +18,7 @@ from uni_train.eval.benchmarks.ureason import UReason
 from uni_train.eval.compare import compare, side_by_side
 from uni_train.eval.evaluation import ASKED, FORMAT, SCORED, SCORES, Result
 from uni_train.eval.generation import asks_of
+from uni_train.eval.report.tables import print_table
 from uni_train.eval.results import Results, Unit
 from uni_train.eval.scored import write_scored
 
@@ -98,6 +102,7 @@ def test_pairs_are_compared_as_pairs_and_flips_are_named(tmp_path: Path) -> None
     assert [flip.unit for flip in won] == pairs[:3] and all(len(flip.ids) == 2 for flip in won)
     assert found.notes == ()
     table = found.tables()[0]
+    assert table.title == "unisandbox: after (second) against before (first)"
     assert table.columns[2:4] == ("First", "Second") and table.rows[0][2:4] == ("0.12", "0.88")
     plain = found.first.results["unisandbox"].scores["strategies"]["math1"][0]
     assert f"Best trivial strategy (chance): math1 {plain['value']:.2f} (0.17), mapping1" in table.note
@@ -144,7 +149,11 @@ def test_both_labels_are_compared(tmp_path: Path) -> None:
     assert {row.label: (row.n, row.comparison.only_second) for row in found.rows} == {
         "official": (2, 1), "corrected": (2, 2),
     }  # fmt: skip
-    assert [row[0] for row in found.tables()[0].rows] == ["normal, official labels", "normal, corrected labels"]
+    (table,) = found.tables()
+    assert [row[0] for row in table.rows] == ["normal, official labels", "normal, corrected labels"]
+    progress = ConsoleProgress(Console(file=io.StringIO(), width=100))
+    print_table(table, progress)
+    assert progress.console.file.getvalue().count("Setting") == 1, "a table of 100 letters is not folded"  # type: ignore[attr-defined]
 
 
 def test_another_benchmark_counts_its_cases(tmp_path: Path) -> None:

@@ -17,11 +17,12 @@ from uni_train.config.schema import EvalConfig, JudgeConfig
 from uni_train.errors import UsageError, UserError
 from uni_train.eval.benchmark import Sample, Table
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
-from uni_train.eval.evaluation import ASKED, SCORED, SCORES, Evaluation, EvaluationPlan, load, run
+from uni_train.eval.evaluation import ASKED, SCORED, SCORES, Evaluation, EvaluationPlan, called, load, run
 from uni_train.eval.judges.revision import with_served_revision
 from uni_train.eval.last_seen import LastSeen
 from uni_train.eval.report.evaluation import report_of
 from uni_train.eval.statistics import Estimate, PairedComparison
+from uni_train.models.identity import ModelIdentity
 from uni_train.models.nano.nano import shipped
 from uni_train.models.pictures import decode_png
 
@@ -228,6 +229,17 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_asked(tmp_path: Path
         with pytest.raises(UserError, match=message):
             run(plan(tmp_path, **changes))
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("config", "source", "name"),
+    [("recipe: stars_curriculum", "stages/12-finetune-mapping3/model", "stars_curriculum, after mapping3"),
+     ("recipe: nft", "stages/03-train/model", "nft, after train"),
+     ("", "stages/12-finetune-mapping3/model", "m"), ("recipe: nft", "checkpoints/m", "m"), (": {", "a/b/c", "m")],
+)  # fmt: skip
+def test_a_model_is_called_by_its_recipe_and_stage(config: str, source: str, name: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text(config)
+    assert called(ModelIdentity("m", str(tmp_path / source), "")) == name
 
 
 def test_tables_survive_their_file() -> None:

@@ -21,6 +21,7 @@ from uni_train.eval.benchmarks.vigor.files import write_folder
 from uni_train.eval.benchmarks.vigor.templates import REASONING
 from uni_train.eval.compare import compare
 from uni_train.eval.leaderboard import Column, leaderboard
+from uni_train.eval.report.leaderboard import context
 from uni_train.eval.results import PAPER
 from uni_train.eval.statistics import Estimate
 
@@ -38,8 +39,8 @@ def test_scores_are_paired_with_the_best_of_their_column(tmp_path: Path) -> None
         sum(r.comparison.difference.value for r in rows) / 2
     )
     assert gap.only_second == sum(row.comparison.only_second for row in rows) and gap.difference.high < 0
-    # With a thought both are the same model: the same score, and no difference to be seen.
-    assert [board.cells[name, cot].mark for name in board.evaluations] == ["best", "equal"]
+    # With a thought both are the same model: the same score, and neither is better.
+    assert [board.cells[name, cot].mark for name in board.evaluations] == ["best", "best"]
     by_set = board.evaluations["weak"].results["sums"].scores["normal"].values()
     assert board.cells["weak", normal].estimate.value == pytest.approx(sum(one["value"] for one in by_set) / 2)
     assert {(row["model"], row["setting"], row["against_best"]) for row in board.rows()} >= {
@@ -59,7 +60,10 @@ def test_the_papers_tables_hold_all_models_and_the_paper_once(tmp_path: Path) ->
 def test_levels_are_charted_by_pairs(tmp_path: Path) -> None:
     benchmark = UniSandbox(n=4, sets=("math1", "math2", "mapping1"))
     folder = evaluation(tmp_path / "one", [benchmark], lambda ask: ask.case.set == "math1", started="")
-    (chart, _) = leaderboard([folder]).by_complexity
+    board = leaderboard([folder])
+    titles = [one.title for one in context(board)["charts"]]
+    assert titles == [f"unisandbox, {setting}, by level of maths" for setting in ("normal", "cot")]
+    (chart, _) = board.by_complexity
     assert chart.title == "level of maths" and list(chart.lines) == ["one"]
     points = {x: (one.value, one.n) for x, one in chart.lines["one"].items()}
     assert points == {1.0: (1.0, 4), 2.0: (0.0, 4)}
@@ -72,6 +76,16 @@ def test_other_questions_are_shown_and_not_paired(tmp_path: Path) -> None:
     assert {cell.mark for cell in board.cells.values()} == {"best", ""}
     assert any("not all were asked the same" in note for note in board.notes)
     assert all(isinstance(cell.estimate, Estimate) and cell.best is None for cell in board.cells.values())
+
+
+def test_the_store_beside_evaluations_is_none(tmp_path: Path) -> None:
+    """A shell's evals/*/ names all three."""
+    for name in ("one", "two"):
+        sample_evaluation(tmp_path / name, 3)
+    (tmp_path / "store").mkdir()
+    assert list(leaderboard(sorted(tmp_path.iterdir())).evaluations) == ["one", "two"]
+    with pytest.raises(UserError, match="store is no evaluation"):
+        leaderboard([tmp_path / "store"])
 
 
 def test_what_cannot_be_told_apart_is_refused(tmp_path: Path) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 import torch
@@ -124,3 +127,10 @@ def test_without_torchao_the_extra_is_named(monkeypatch, model):
     with pytest.raises(UserError, match="needs torchao") as caught:
         quantise(model, "nf4")
     assert ".[quantized]" in caught.value.hint
+
+
+@pytest.mark.slow
+def test_what_imports_torchao_says_nothing():
+    code = "import uni_train.models, torchao, diffusers.quantizers.torchao, peft"
+    done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    assert done.stderr == ""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -48,6 +50,14 @@ def test_a_sheet_has_a_row_a_group_and_borders_by_reward(drawn: ScoredImages, tm
     assert sheet.shape[:2] == (side * len(groups) * zoom, side * 3 * zoom)
     corners = [tuple(sheet[0, column * side * zoom].tolist()) for column in range(3)]
     assert corners == [(128, 128, 128), (0, 180, 40), (220, 0, 40)]
+
+
+def test_captions_in_wandb_say_what_was_asked(drawn: ScoredImages) -> None:
+    logged: dict[str, Any] = {}
+    groups = groups_of(drawn, 2)
+    log_groups(SimpleNamespace(log_image=lambda **what: logged.update(what)), "gallery", groups, step=3)
+    asked = [group.prompt for group in groups for _ in (*group.inputs, *group.members)]
+    assert [caption.split("\n")[0] for caption in logged["caption"]] == asked
 
 
 @pytest.mark.slow

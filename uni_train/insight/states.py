@@ -273,7 +273,7 @@ def _chart(result: Mapping[str, Any], reader: str, target: str, what: str) -> Ch
     for colour, (position, by_target) in enumerate(result[reader].items(), start=1):
         if target in by_target:
             means = np.array(by_target[target][what], dtype=float).mean(1)
-            lines.append(Series(position, list(enumerate(means.tolist(), start=1)), 1 + (colour - 1) % 6, markers=True))
+            lines.append(Series(position, list(enumerate(means.tolist(), start=1)), colour, markers=True))
     layers = max((len(line.points) for line in lines), default=2)
     meaning = {"holds": "holds the answer", "probability": "probability of its words"}[what]
     title = f"The {target}: {meaning}, by layer" if reader == "lens" else f"The {target}: probed right, by layer"

@@ -131,9 +131,8 @@ def tables(count: Count, published: bool) -> list[Table]:
     if gains := count.trace_gains():
         changed = tuple((name.capitalize(), *cells) for name, cells in gains.items())
         note = "On the same questions, asked alike. The paper shows one question (Figure 5) and prints no scores."
-        made.append(
-            Table("Effect of another model's trace", ("Measure", "Without", "With", "Difference"), changed, note)
-        )
+        head = ("Measure", "Without", "With", "Difference")
+        made.append(Table("Effect of another model's trace", head, changed, note))
     if count.official:
         rows = tuple((TITLES[s], *map(count.over_questions(s).get, PARTS)) for s in count.by_setting)
         note = "The judge was asked as by the released code; rows of the paper are of Figure 9."

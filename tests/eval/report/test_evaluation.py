@@ -17,7 +17,7 @@ from PIL import Image
 from bench import report
 from tests.eval.sample_evaluation import sample_part
 from uni_train.eval.benchmark import Scored, Table
-from uni_train.eval.report import evaluation
+from uni_train.eval.report import evaluation, write_report
 from uni_train.eval.report.evaluation import Header, Part, write_evaluation_report
 
 HOSTILE = "</script><script>document.title='gone'</script><img src=x onerror=alert(1)> {{ 7*7 }}"
@@ -207,3 +207,21 @@ class _Links(HTMLParser):
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         names = ("src", "href", "srcset", "action", "poster", "data", "xlink:href")
         self.found += [value or "" for name, value in attrs if name in names]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("width", (1280, 420))
+def test_a_runs_tables_fit_and_legends_keep_their_colours(width: int, run_dir: Path, tab: Any) -> None:
+    """1280 pixels hold every table, also where questions repeat; on a phone tables scroll, and the page does not."""
+    summary = json.loads((run_dir / "summary.json").read_text())
+    for one in summary["rounds"]:
+        one |= {name: one[name] | {"distinct": 1024} for name in one if name.endswith("_estimate") and one[name]}
+    (run_dir / "summary.json").write_text(json.dumps(summary))
+    tab.set_viewport_size({"width": width, "height": 900})
+    tab.goto(write_report(run_dir).as_uri())
+    assert "(1024 distinct)" in tab.locator("#scores").inner_text()
+    sizes = "all => all.map(one => [one.scrollWidth, one.clientWidth])"
+    for where in ("html", *((".scroll",) if width > 1000 else ())):
+        assert all(needed <= there for needed, there in tab.locator(where).evaluate_all(sizes))
+    pieces = tab.locator(".key").evaluate_all("all => all.map(one => one.getClientRects().length)")
+    assert pieces and set(pieces) == {1}

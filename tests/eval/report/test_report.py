@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Scored
-from uni_train.eval.report import charts, gallery, write_report
+from uni_train.eval.benchmark import OUTCOMES, Scored
+from uni_train.eval.report import charts, evaluation, gallery, page, write_report
 from uni_train.eval.scored import read_folder, read_scored, shard_path, write_scored
 from uni_train.eval.shards import DamagedShard
 from uni_train.models.pictures import encode_png
@@ -135,6 +135,28 @@ def test_log_axes_hold_their_data(low: float, high: float) -> None:
     axis = charts.log_axis(low, high)
     assert axis.low <= low and axis.high >= high and axis.low < axis.high
     assert all(0 <= axis.share(value) <= 1 for value in (low, high))
+
+
+@pytest.mark.parametrize("ends", [(0, 100), (0, 100, 101, 102), (0, 1, 2, 100)])
+def test_names_over_a_chart_have_their_place_or_are_numbers(ends: tuple[int, ...]) -> None:
+    axis = charts.linear_axis(0, 120)
+    dividers = [(end, f"mapping{i}") for i, end in enumerate(ends, 1)]
+    drawn = charts.chart("Loss", "", [charts.Series("", [(0, 0), (120, 1)])], axis, axis, dividers)
+    places = [*(place for place, _ in drawn.dividers), charts.WIDTH]
+    assert all(place + 6 * len(name) <= after
+               for (place, name), after in zip(drawn.dividers, places[1:], strict=True))  # fmt: skip
+    named = drawn.numbers or " ".join(name for _, name in drawn.dividers)
+    assert all(name in named for _, name in dividers)
+
+
+def test_whatever_a_legend_names_has_a_colour() -> None:
+    style = (Path(charts.__file__).parent / "style.css").read_text(encoding="utf-8")
+    for name in {*OUTCOMES, *evaluation.OUTCOME_NAMES, *page._STATUS_NAMES}:
+        assert re.search(rf"\.{name}\b[^{{]*{{ --v:", style), name
+    axis = charts.linear_axis(0, 1)
+    many = [charts.Series(f"reward {i}", [(0, 0), (1, 1)], i) for i in range(1, 15)]
+    for line in charts.chart("Rewards", "", many, axis, axis).legend:
+        assert f".s{line.colour} {{ --s:" in style
 
 
 class _Links(HTMLParser):
