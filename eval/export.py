@@ -81,7 +81,7 @@ def _lighteval(done: Evaluation, out: Path, began: datetime) -> Iterator[Path]:
     results: dict[str, dict[str, float | None]] = defaultdict(dict)
     for name in done.results:
         for column, part, estimate in scores_of(done, name):
-            metric = ":".join(filter(None, ("score", column.label, part == ALL and column.part)))
+            metric = ":".join(filter(None, ("score", column.label, column.part if part == ALL else "")))
             # The format knows symmetric errors: half the interval's width in standard errors.
             numbers = {"": estimate.value, "_stderr": (estimate.high - estimate.low) / (2 * _Z), "_n": estimate.n}
             numbers |= {"_low": estimate.low, "_high": estimate.high}
