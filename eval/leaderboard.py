@@ -171,9 +171,9 @@ def results_of(
     for label in labels:
         for setting, some in Results(kind.units(scored, label)).by("setting").items():
             if not kind.headline or setting in kind.headline:
-                for part, (sets, _) in kind.headlines.items():
-                    if found := some.where(lambda unit, sets=sets: not sets or unit.set in sets):  # type: ignore[misc]
-                        yield Column(benchmark, setting, label if len(labels) > 1 else "", part), found
+                parts = {part: of.sets or some.by("set") for part, of in kind.headlines.items()}
+                for part, found in some.groups(parts).items():
+                    yield Column(benchmark, setting, label if len(labels) > 1 else "", part), found
 
 
 def _place(column: Column, evaluations: Mapping[str, Evaluation]) -> tuple[Any, ...]:
