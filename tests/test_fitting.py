@@ -1,14 +1,18 @@
-"""How many processes of this machine a recipe takes."""
+"""What `fit` does before its first stage: processes, the run folder, servers."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from uni_train import fitting
+from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
+from uni_train.errors import UserError
 from uni_train.plan import this_machine
+from uni_train.run_folder import RunFolder
 from uni_train.stages import cpu
 
 
@@ -51,3 +55,43 @@ def test_a_recipe_of_nano_takes_a_process_for_each_core_that_it_may_use(
 def test_a_large_model_takes_one_process() -> None:
     config = compose("stars_curriculum", ["model=bagel_7b", "strategy.accelerator=cpu"])
     assert fitting._processes(config) == 1
+
+
+@pytest.mark.parametrize("recipe", ["stars_curriculum", "stars_math", "knowledge", "flow_grpo_math"])
+def test_runs_of_two_models_lie_side_by_side_and_an_old_one_is_told_by_its_model(tmp_path: Path, recipe: str) -> None:
+    own, other = compose(recipe), compose(recipe, ["model=bagel_7b"])
+    assert other.run_name == f"bagel_7b-{own.run_name}" and compose(recipe, ["model=nano"]) == own
+    assert compose(recipe, ["model=bagel_7b", "name=mine"]).run_name == "mine"
+    with RunFolder(tmp_path, recipe, "mine") as run:
+        run.begin(own)
+        run.write_manifest(0, "evaluate", key="", seconds=0.0)
+        with pytest.raises(UserError, match=r"configuration: model.name was nano, now bagel_7b\n"):
+            run.begin(other)
+
+
+@pytest.mark.parametrize(
+    ("recipe", "given", "server"),
+    [
+        ("stars_curriculum", ["model=bagel_7b"], "judge: http://127.0.0.1:8000/v1#Qwen/Qwen2.5-VL-7B-Instruct"),
+        (
+            "unigrpo_math",
+            ["rewards.a={function:judge,judge:{model:'http://127.0.0.1:1/v1#j'}}"],
+            "rewards.a: http://127.0.0.1:1/v1#j",
+        ),
+        (
+            "flow_grpo_math",
+            ["rewards.a={function:http,http:{address:'http://127.0.0.1:1/s'}}"],
+            "rewards.a: http://127.0.0.1:1/s",
+        ),
+    ],
+)
+def test_servers_that_a_run_asks_are_named_by_its_dry_run_and_asked_before_the_first_stage(
+    recipe: str, given: list[str], server: str, tmp_path: Path
+) -> None:
+    printed = CliRunner().invoke(uni_train, ["fit", recipe, *given, "--dry-run"], catch_exceptions=False)
+    assert f"must answer before the first stage: {server}" in printed.output
+    if recipe != "stars_curriculum":
+        quick = [f"out={tmp_path}", *(["rewards.a.judge.retries=0"] if "#" in server else [])]
+        ended = CliRunner().invoke(uni_train, ["fit", recipe, *given, *quick], catch_exceptions=False)
+        assert ended.exit_code == 1 and "127.0.0.1:1" in ended.output
+        assert not list(tmp_path.rglob("*.parquet"))

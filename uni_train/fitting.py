@@ -182,11 +182,16 @@ def _print_plan(config: RunConfig) -> None:
     from uni_train.console.progress import ConsoleProgress
     from uni_train.plan.this_machine import expect_memory
     from uni_train.stages.dry_run import describe
+    from uni_train.stages.judging import judge_of
     from uni_train.stages.run import expect
 
     expect(config, ConsoleProgress())
     too_large = expect_memory(config, config.strategy.devices * config.strategy.nodes, planned=True)
-    remarks = [*([too_large] if too_large is not None else []), *describe(config)]
+    judge = judge_of(config)
+    servers = [f"judge: {judge.checkpoint or judge.address}"] if judge is not None else []
+    servers += kind_of(config).servers(config)
+    remarks = [f"must answer before the first stage: {server}" for server in servers]
+    remarks += [*([too_large] if too_large is not None else []), *describe(config)]
     print(yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True, width=100), end="")
     print(f"\n# run folder: {config.out}/{config.recipe}/{config.run_name}\n# stages:")
     for stage in stage_list(config):

@@ -189,6 +189,8 @@ class RunFolder:
             for key in dict.fromkeys([*now, *before])
             if not _free(key) and before.get(key, absent) != now.get(key, absent)
         ]
+        if "model.name" in changed:  # it explains the others
+            changed = ["model.name"]
         if changed:
             pairs = [(key, before.get(key, absent), now.get(key, absent)) for key in changed[:3]]
             shown = "; ".join(f"{key} was {was}, now {value}" for key, was, value in pairs)

@@ -40,6 +40,9 @@ def compose(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
     plain["recipe"] = path.stem
     sources = _Sources(files, chosen, {v.key: v.typed for v in (*choices, *values)})
     load_plugins_of(plain)
+    if chosen.get("model") != _own_model(files) and "name" not in {v.key for v in values}:  # runs lie side by side
+        named = plain.get("name") or f"seed{plain.get('seed', 0)}"
+        plain["name"] = f"{chosen['model']}-{named}"
     if plain.get("kind") in KINDS.names():  # else that is the error to report, and build() does
         kind_named(plain["kind"]).complete(plain)
     return build(plain, sources)
@@ -223,6 +226,12 @@ def _with_bases(path: Path, before: tuple[Path, ...] = ()) -> dict[Path, dict[st
 
 def _defaults(recipe_values: Mapping[str, Any]) -> list[Any]:
     return recipe_values.get("defaults") or []
+
+
+def _own_model(files: Mapping[Path, Mapping[str, Any]]) -> Any:
+    """The model that a recipe names itself."""
+    entries = [entry for values in files.values() for entry in _defaults(values) if isinstance(entry, Mapping)]
+    return next((entry[key] for entry in entries for key in ("model", "override model") if key in entry), None)
 
 
 def _default_groups(recipe_values: Mapping[str, Any]) -> list[str]:

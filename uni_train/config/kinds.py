@@ -135,6 +135,10 @@ class RecipeKind(ABC, Generic[C]):
         """Whether the run's judge is asked where a program could read the images."""
         return False
 
+    def servers(self, config: C) -> Mapping[str, Callable[[], object]]:
+        """"key: address" of what is asked beside the run's judge -> what raises UserError where it does not answer."""
+        return {}
+
     def trained(self, config: C) -> tuple[str, tuple[str, ...]]:
         """Which weights are trained (all, moe_gen or lora), and which parts are not all the same."""
         return "all", ()

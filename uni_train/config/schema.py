@@ -463,7 +463,7 @@ class RunConfig(TrainingConfig):
 
     recipe: str
     kind: str
-    name: str | None = None  # of the run folder; null = seed<seed>
+    name: str | None = None  # of the run folder; null = seed<seed>, behind the model where it is not the recipe's own
     out: str = "runs"
     plugins: tuple[str, ...] = ()  # modules that add tasks, models, rewards, filters or kinds of recipes
     model: ModelConfig

@@ -49,14 +49,23 @@ class Filter(UniSandbox):
         return await prompt_accepted(ask, sample.image, str(sample.ask.case.facts["task"]), sample.prompt)
 
 
+def judge_of(config: RunConfig) -> JudgeConfig | None:
+    """The run's judge where it is asked."""
+    return config.judge if kind_of(config).asks_judge(config) or reads_images(config) else None
+
+
 def ready(work: Work[Any]) -> None:
-    """Where this run asks its judge, make sure that it answers; a checkpoint is served from now on. All ranks call it.
+    """Make sure that all servers of this run answer; a judge's checkpoint is served from now on. All ranks call it.
 
     Raises:
-        UserError: it does not answer, refuses the key, or its weights cannot be served.
+        UserError: one does not answer, refuses the key, or its weights cannot be served.
     """
-    config, judge = work.config, work.config.judge
-    if work.judge is None and judge is not None and (kind_of(config).asks_judge(config) or reads_images(config)):
+    if work.answered:
+        return
+    judge, servers = judge_of(work.config), kind_of(work.config).servers(work.config)
+    work.ranks.from_main(lambda: [ask() is None for ask in servers.values()])
+    work.answered = True
+    if judge is not None:
         work.judge = work.ranks.from_main(lambda: _answering(judge, work.folder.path / LOG))
 
 

@@ -53,6 +53,7 @@ class Work(Generic[C]):
             model folder.
         ranks: the processes that run these stages; this one.
         judge: who is asked about images, known to answer (uni_train.stages.judging); None until it is needed.
+        answered: whether all servers that the run needs have answered.
     """
 
     config: C
@@ -61,6 +62,7 @@ class Work(Generic[C]):
     weights: Path | None = None
     ranks: Ranks = ALONE
     judge: JudgeConfig | None = None
+    answered: bool = False
     _key: str = ""
     _loaded: tuple[Path | None, UnifiedModel] | None = field(default=None, repr=False)
 

@@ -79,7 +79,7 @@ def test_an_editor_learns_from_itself_told_the_steps(folder: Path, tmp_path: Pat
     ]
     result = CliRunner().invoke(uni_train, ["fit", "--recipe", "distil_maze", f"out={tmp_path}", *given])
     assert result.exit_code == 0, result.output
-    run = tmp_path / "distil_maze" / "seed0"
+    run = tmp_path / "distil_maze" / "qwen_image_edit_2511-seed0"
     (entry,) = json.loads((run / "summary.json").read_text())["rounds"]
     learned = 2 * 4 * 2  # drawn with guidance, or at other levels than those learned: asked again
     assert entry["calls"]["velocities"] == 4 * 3 + learned

@@ -60,7 +60,7 @@ def fit(folder: Path, rows: Path, out: Path, *overrides: str) -> Result:
 def finish(folder: Path, rows: Path, out: Path, *overrides: str) -> Path:
     result = fit(folder, rows, out, *overrides)
     assert result.exit_code == 0, result.output
-    return out / "sft" / "seed0" / "stages" / "00-sft"
+    return out / "sft" / "qwen_image_edit_2511-seed0" / "stages" / "00-sft"
 
 
 @pytest.mark.slow
@@ -97,7 +97,7 @@ def test_it_trains_ends_in_the_same_numbers_when_killed_and_draws(
     ours = load_file(again / WEIGHTS)
     assert all(torch.equal(ours[name], value) for name, value in after.items())
 
-    run, out = tmp_path / "whole" / "sft" / "seed0", tmp_path / "it.png"
+    run, out = tmp_path / "whole" / "sft" / "qwen_image_edit_2511-seed0", tmp_path / "it.png"
     asked = ["generate", "-m", str(run), "-p", "make it red", "--image", str(rows / "in0.png"), "--out", str(out)]
     drawn = CliRunner().invoke(uni_train, [*asked, "--steps", "2"])
     assert drawn.exit_code == 0, drawn.output

@@ -98,6 +98,7 @@ def fit(place: Path, out: Path, model: str, *overrides: str, prompts: str = "ali
         f"sft.path={place / 'solved.jsonl'}",
         f"rewards.bright.function={place / 'mine.py'}:bright",
         f"out={out}",
+        "name=seed0",
     ]
     arguments = ["fit", "--recipe", "flow_grpo_maze", *given, *files, *overrides]
     return CliRunner().invoke(uni_train, arguments, terminal_width=100)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -31,6 +31,16 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
 
     def evaluates(self, config: FlowGrpoConfig) -> bool:
         return config.evaluate
+
+    def servers(self, config: FlowGrpoConfig) -> Mapping[str, Callable[[], object]]:
+        from uni_train.rewards.registry import find_reward
+
+        found: dict[str, Callable[[], object]] = {}
+        for name, reward in config.used_rewards.items():
+            address = reward.judge.address if reward.judge else reward.http.address if reward.http else None
+            if address is not None:
+                found[f"rewards.{name}: {address}"] = partial(find_reward(reward.function), reward)
+        return found
 
     def trained(self, config: FlowGrpoConfig) -> tuple[str, tuple[str, ...]]:
         return config.trained, ()
