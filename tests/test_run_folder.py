@@ -60,15 +60,22 @@ def test_a_forked_worker_does_not_keep_the_lock_of_a_dead_run(tmp_path: Path) ->
         os.kill(worker, signal.SIGKILL)
 
 
-def test_the_same_configuration_continues_and_another_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("finished", [True, False], ids=["a stage", "a training checkpoint"])
+def test_the_same_configuration_continues_and_another_is_refused(tmp_path: Path, finished: bool) -> None:
     config = compose("stars_curriculum")
     assert isinstance(config, StarsConfig)
     with folder(tmp_path) as run:
         assert run.begin(config, ["uni_train", "fit"]) is False
         written = (run.path / "config.yaml").read_bytes()
-        (run.stage_dir(0, "evaluate") / "shard").write_bytes(b"work")
+        if finished:
+            run.write_manifest(0, "evaluate", key="", seconds=0.0)
+        else:
+            kept = run.stage_dir(0, "pretrain") / "checkpoints" / "step=00000100"
+            kept.mkdir(parents=True)
+            (kept / "state.json").write_text("{}")
     with folder(tmp_path) as run:
-        assert run.begin(compose("stars_curriculum", ["logger=wandb"])) is True, "who watches changes no number"
+        for free in ("logger=wandb", "data.bad_rows=skip"):
+            assert run.begin(compose("stars_curriculum", [free])) is True, "they change no number that is there"
         with pytest.raises(UserError) as caught:
             run.begin(compose("stars_curriculum", ["optimizer.lr=0.5", "rounds.1.updates=7"]))
         assert f"optimizer.lr was {config.optimizer.lr}, now 0.5" in caught.value.message
@@ -76,8 +83,18 @@ def test_the_same_configuration_continues_and_another_is_refused(tmp_path: Path)
         assert "--fresh" in (caught.value.hint or "") and "name=" in (caught.value.hint or "")
         assert (run.path / "config.yaml").read_bytes() == written
         starts = json.loads((run.path / "run.json").read_text())["starts"]
-    assert [start["command"] for start in starts] == [["uni_train", "fit"], []]
+    assert [start["command"] for start in starts] == [["uni_train", "fit"], [], []]
     assert starts[0]["versions"]["python"] == sys.version.split()[0]
+
+
+def test_a_run_without_a_finished_stage_is_replaced(tmp_path: Path) -> None:
+    with folder(tmp_path) as run:
+        run.begin(compose("stars_curriculum"))
+        (run.stage_dir(0, "evaluate") / "shard").write_bytes(b"work")
+        assert run.begin(compose("stars_curriculum")) is True
+        other = compose("stars_curriculum", ["optimizer.lr=0.5"])
+        assert run.begin(other) is False and not list(run.path.rglob("shard"))
+        assert "lr: 0.5" in (run.path / "config.yaml").read_text()
 
 
 def test_a_run_that_wrote_nothing_may_be_asked_otherwise(tmp_path: Path) -> None:

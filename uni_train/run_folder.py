@@ -15,6 +15,7 @@ import hashlib
 import json
 import os
 import platform
+import shutil
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 # Where a run is written, its name, who watches it, and who shares the work: they change no number (but by rounding), so
 # they may differ between starts.
-FREE_KEYS = ("name", "out", "logger", "strategy")
+FREE_KEYS = ("name", "out", "logger", "strategy", "data.bad_rows")  # the last: an error's hint, followed on resume
 KEPT_KEYS = ("strategy.precision",)
 
 _CLOCK = ".clock.json"  # in a stage's folder until it has a manifest
@@ -68,7 +69,7 @@ def decisive(plain: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _free(key: str) -> bool:
-    return key.split(".")[0] in FREE_KEYS and key not in KEPT_KEYS
+    return (key in FREE_KEYS or key.split(".")[0] in FREE_KEYS) and key not in KEPT_KEYS
 
 
 def stage_key(**inputs: Any) -> str:
@@ -157,17 +158,15 @@ class RunFolder:
     def begin(self, config: RunConfig, argv: Sequence[str] = ()) -> bool:
         """Write config.yaml, or compare with the one there; note this start in run.json. True if the run continues.
 
-        A run that stopped before its first stage wrote anything (its checkpoint was not found) may be asked otherwise.
+        A run that has neither finished a stage nor saved a training checkpoint is replaced by one asked otherwise.
         Raises UserError if the folder holds a run with another configuration, or a damaged one.
         """
         import yaml
 
         plain = to_plain(config)
         file = self.path / "config.yaml"
-        continues = file.exists() and self._has_written()
-        if continues:
-            self._compare(file, plain)
-        else:
+        continues = file.exists() and self._has_written() and self._compare(file, plain)
+        if not continues:
             atomic_write_text(file, yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100))
         self._note_start(argv)
         return continues
@@ -176,7 +175,8 @@ class RunFolder:
         stages = self.path / "stages"
         return any(entry.is_file() and entry.name != _CLOCK for entry in stages.rglob("*"))
 
-    def _compare(self, file: Path, plain: Mapping[str, Any]) -> None:
+    def _compare(self, file: Path, plain: Mapping[str, Any]) -> bool:
+        """True: the same. False: another, and what little there is of the old run is removed. Else UserError."""
         try:
             stored = read_yaml(file)
         except ValueError:
@@ -189,6 +189,10 @@ class RunFolder:
             for key in dict.fromkeys([*now, *before])
             if not _free(key) and before.get(key, absent) != now.get(key, absent)
         ]
+        stages = self.path / "stages"
+        if changed and not any([*stages.glob("*/manifest.json"), *stages.rglob("step=*/state.json")]):
+            shutil.rmtree(stages)
+            return False
         if "model.name" in changed:  # it explains the others
             changed = ["model.name"]
         if changed:
@@ -199,6 +203,7 @@ class RunFolder:
                 f"run folder {self.path} holds a run with another configuration: {shown}{more}",
                 "Give the same overrides to continue it; name=... or --fresh to start another run beside it.",
             )
+        return True
 
     def _note_start(self, argv: Sequence[str]) -> None:
         file = self.path / "run.json"

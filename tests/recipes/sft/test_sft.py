@@ -241,7 +241,8 @@ def test_bad_rows_stop_the_run_or_are_counted(place: Path, tmp_path: Path) -> No
     only = ("sources.t2i=null", "sources.editing=null", "sources.vlm=null", "updates=2")
     stopped = fit(broken, tmp_path / "a", *only)
     assert stopped.exit_code == 1 and "items.jsonl, line " in stopped.output and "bad_rows=skip" in stopped.output
-    stage = finish(broken, tmp_path / "b", *only, "data.bad_rows=skip")
+    assert not list((tmp_path / "a").rglob("metrics.jsonl")), "before the first update"
+    stage = finish(broken, tmp_path / "a", *only, "data.bad_rows=skip")
     result = json.loads((stage / "manifest.json").read_text())["result"]
     assert result["bad_rows"] == len(result["first_bad_rows"]) == 2
     assert any("line 5: " in text and "gone.png: no such file" in text for text in result["first_bad_rows"])

@@ -47,6 +47,8 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     model = work.learner(work.weights, config.sft.timestep_shift if config.sft is not None else 1.0)
     sampling = model.sampling
     solved = work.ranks.on_all(lambda: solved_rows(config, model.example_tokens))
+    if solved is not None:
+        work.ranks.from_main(solved.check)
     logger = run_logger(work, stage.path.name)
 
     def measure(step: int) -> Mapping[str, float]:

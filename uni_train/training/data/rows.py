@@ -271,6 +271,8 @@ _groups = _Groups()
 
 # --- examples ---------------------------------------------------------------------------------------------------------
 
+CHECKED = 10_000
+"""Rows of a source that are read before the first update; a bad one behind them is met when it is drawn."""
 Parse = Callable[[Row, random.Random], Example]
 """A row as an example; which caption or step of it is taken comes from the generator. Raises BadRow."""
 
@@ -319,6 +321,11 @@ class Rows:
                 self.skipped[where] = str(error)
         where, reason = next(iter(self.skipped.items()))
         raise UserError(f"all {len(self)} rows are bad; {where}: {reason}", "Check the form and the path of the data.")
+
+    def check(self) -> None:
+        """Raises UserError before anything is trained: one of the first `CHECKED` rows is bad."""
+        for index in range(min(len(self), CHECKED) if self.bad == "error" else 0):
+            self.draw(index, random.Random(index))
 
     def _example(self, index: int, random_: random.Random) -> Example:
         example = self.parse(self.rows[index], random_)
