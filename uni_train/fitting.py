@@ -14,6 +14,7 @@ from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
 from uni_train.config.kinds import kind_of, stage_list
 from uni_train.config.paths import expect_paths, missing_paths, named_paths
+from uni_train.config.places import recipes
 from uni_train.config.schema import RunConfig
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
@@ -25,10 +26,11 @@ MOST_PROCESSES = 8  # an update of 40 rows gains nothing from more
 
 
 def run_recipe(
-    recipe: str, overrides: Sequence[str], *, fresh: bool, dry_run: bool, all_cores: bool = False
+    recipe: str, overrides: Sequence[str], *, fresh: bool, dry_run: bool, whole: bool = False, all_cores: bool = False
 ) -> RunConfig:
     """The composed recipe, which has run. Raises UserError for everything that a person can put right.
 
+    whole: a dry run prints the configuration, too.
     all_cores: obey `strategy.all_cores`. Other processes know nothing that the caller has registered in Python.
     """
     ranks = Ranks.from_environment()
@@ -36,7 +38,7 @@ def run_recipe(
         config = compose(recipe, overrides)
         if dry_run:
             if ranks.is_main:
-                _print_plan(config)
+                _print_plan(config, whole)
             return config
         kind_of(config).check_ranks(config, ranks.world_size)
         config = _with_hub_ids(config, recipe, overrides)
@@ -175,8 +177,8 @@ def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
                 progress.say(f"W&B, offline: {folder}; `wandb sync` uploads it")
 
 
-def _print_plan(config: RunConfig) -> None:
-    """The configuration, its stages and its first update. Errors come before any output."""
+def _print_plan(config: RunConfig, whole: bool) -> None:
+    """Stages, costs, needs, the first update, and of the `whole` the configuration. Errors come before any output."""
     import yaml
 
     from uni_train.console.progress import ConsoleProgress
@@ -190,11 +192,18 @@ def _print_plan(config: RunConfig) -> None:
     judge = judge_of(config)
     servers = [f"judge: {judge.checkpoint or judge.address}"] if judge is not None else []
     servers += kind_of(config).servers(config)
-    remarks = [f"must answer before the first stage: {server}" for server in servers]
-    remarks += [*([too_large] if too_large is not None else []), *describe(config)]
-    print(yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True, width=100), end="")
-    print(f"\n# run folder: {config.out}/{config.recipe}/{config.run_name}\n# stages:")
+    needs = [f"missing: {error.message}. {error.hint}" for error in missing_paths(config)]
+    needs += [f"must answer before the first stage: {server}" for server in servers]
+    needs += [too_large] if too_large is not None else []
+    remarks = describe(config)
+    costs = next((recipe.costs for recipe in recipes() if recipe.name == config.recipe), "")
+    print(f"# run folder: {config.out}/{config.recipe}/{config.run_name}\n# stages:")
     for stage in stage_list(config):
         print(f"#   {stage.index:02d}-{stage.name:<20} {stage.summary}")
-    for remark in [*(f"missing: {error.message}. {error.hint}" for error in missing_paths(config)), *remarks]:
-        print(f"# {remark}")
+    for line in [*([f"costs: {costs}"] if costs else []), *needs, *remarks]:
+        print(f"# {line}")
+    if whole:
+        print()
+        print(yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True, width=100), end="")
+    else:
+        print("# --config prints all keys and their values")

@@ -158,9 +158,12 @@ def test_each_command_has_help_with_an_example(command: list[str]) -> None:
 
 
 def test_dry_run_shows_configuration_and_stages_and_writes_nothing(tmp_path: Path) -> None:
-    result = run("fit", "--recipe", "stars_curriculum", "seed=7", f"out={tmp_path}", "--dry-run")
-    assert result.exit_code == 0
-    assert "seed: 7" in result.output and "09-finetune-mapping3" in result.output
+    asked = ["fit", "--recipe", "stars_curriculum", "seed=7", f"out={tmp_path}"]
+    short, whole = run(*asked, "--dry-run"), run(*asked, "--config")
+    assert short.exit_code == whole.exit_code == 0
+    stages, costs = (short.output.index(part) for part in ("09-finetune-mapping3", "costs: nano: about 200 seconds"))
+    assert stages < costs and "seed: 7" not in short.output
+    assert "09-finetune-mapping3" in whole.output.split("seed: 7")[0], "the configuration comes last"
     assert list(tmp_path.iterdir()) == []
 
 

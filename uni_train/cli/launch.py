@@ -148,7 +148,7 @@ def _checked(command: tuple[str, ...], nodes: int, each: int, *, requeued: bool)
     assert isinstance(every, click.Group), "launch is a command beside fit"
     with every.commands["fit"].make_context("fit", list(command[1:])) as context:
         asked = dict(context.params)
-    if asked["dry_run"]:
+    if asked["dry_run"] or asked["config"]:
         raise UsageError("--dry-run needs no nodes", "Leave `launch ... --` out.")
     if asked["fresh"] and requeued:
         raise UsageError(

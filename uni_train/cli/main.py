@@ -81,11 +81,12 @@ for command in (data, doctor, evaluate, export, generate, insight, launch, model
 @uni_train.command(cls=TakesRecipe)
 @recipe_options
 @click.option("--fresh", is_flag=True, help="Start over in a new folder beside the old one.")
-@click.option("--dry-run", is_flag=True, help="Print the configuration and the stages, and stop.")
-def fit(recipe: str, fresh: bool, dry_run: bool, overrides: tuple[str, ...]) -> None:
+@click.option("--dry-run", is_flag=True, help="Print stages, costs and needs, and stop.")
+@click.option("--config", is_flag=True, help="Print the configuration as well, and stop.")
+def fit(recipe: str, fresh: bool, dry_run: bool, config: bool, overrides: tuple[str, ...]) -> None:
     """Run a recipe; the same command again continues it.
 
-    RECIPE is a recipe's name, or the path of a YAML file. KEY=VALUE replaces a value of it; --dry-run shows all keys.
+    RECIPE is a recipe's name, or the path of a YAML file. KEY=VALUE replaces a value of it; --config shows all keys.
 
     \b
     Examples:
@@ -95,7 +96,7 @@ def fit(recipe: str, fresh: bool, dry_run: bool, overrides: tuple[str, ...]) -> 
     """
     from uni_train.fitting import run_recipe
 
-    run_recipe(recipe, overrides, fresh=fresh, dry_run=dry_run, all_cores=True)
+    run_recipe(recipe, overrides, fresh=fresh, dry_run=dry_run or config, whole=config, all_cores=True)
 
 
 @uni_train.command()

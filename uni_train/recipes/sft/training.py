@@ -34,7 +34,8 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
     model = work.learner(work.weights, config.timestep_shift, **dropouts)
     found = sources(config, model.example_tokens)
     if not (stage.path / DATA).exists():
-        work.ranks.from_main(lambda: [rows.check() for rows in found.values()])
+        for rows in found.values():
+            work.ranks.from_main(rows.check)
     work.ranks.from_main(lambda: _expect_same_data(config, found, stage.path / DATA))
     for name, rows in found.items():
         work.progress.say(f"  {name}: {len(rows)} rows")
