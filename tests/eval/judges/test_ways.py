@@ -140,7 +140,8 @@ def test_a_tournament_compares_pairs_in_both_orders(tmp_path: Path) -> None:
             False,
         ]
         assert len(server.asked) == 12 and all(len(one.images) == 2 for one in server.asked)
-        assert "It shows 0." in server.asked[0].words and "1 of candidate A; 1 of candidate B" in server.asked[0].words
+        facts = ("It shows 0.", "1 of candidate A; 1 of candidate B")
+        assert any(all(fact in one.words for fact in facts) for one in server.asked)
         with pytest.raises(UserError, match="several samples of a case"):
             run(benchmark.samples(), benchmark, judge, tmp_path)
         lonely = run([*samples, replace(samples[0], ask=Ask(cases[0], "other", 0, 0))], benchmark, judge, tmp_path)
