@@ -162,6 +162,27 @@ def test_the_readme_is_short() -> None:
     assert len((ROOT / "README.md").read_text(encoding="utf-8").split()) <= 700
 
 
+def test_the_readme_and_the_results_have_the_same_numbers_of_the_demo() -> None:
+    """`make demo` makes both: one table of one setting, and one time."""
+    texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in (
+        "README.md", "docs/results/nano_curriculum.md", "docs/results/README.md", "docs/index.md", "CONTRIBUTING.md",
+        "Makefile")}  # fmt: skip
+    page = texts["docs/results/nano_curriculum.md"].partition("\n## ")[0]
+    told = {cells[1].strip("*"): [one.strip("*") for one in cells[2:5]] for line in texts["README.md"].splitlines()
+            if len(cells := line.split("|")) == 6}  # fmt: skip
+    before, after = ([cell.split()[0] for cell in line.split("|")[2:8]] for line in page.splitlines()
+                     if line.startswith(("| before", "| after")))  # fmt: skip
+    assert (told["Normal (draw at once), before"], told["Normal, after STARS"]) == (before[:3], after[:3])
+    assert told["CoT (think, then draw), after"] == after[3:]
+    for row, words in (("answered in words", "Answered in words: "), ("best trivial strategy", "strategy: ")):
+        assert words + " / ".join(told[row]) in page
+    headline = f"Normal {' / '.join(after[:3])}"
+    assert headline in texts["docs/results/README.md"] and headline.replace("Normal ", "to ") in page
+    times = {name: re.findall(r"(\w+) minutes", line) for name, text in texts.items() for line in text.splitlines()
+             if "make demo" in line or line.startswith(("demo:", "STARS raises"))}  # fmt: skip
+    assert {one for found in times.values() for one in found} == {"four"}
+
+
 def test_the_first_examples_come_right() -> None:
     """nano draws what README and the API's docstring ask for."""
     nano = uni_train.load_model("nano")
