@@ -198,8 +198,7 @@ def _column(
         mark: Mark = "best" if name == best and len(means) > 1 else ""
         if comparison is not None:
             gap = comparison.difference
-            tie = mean.value == means[best].value
-            mark = "best" if tie else "equal" if gap.low <= 0 <= gap.high else "below"
+            mark = "equal" if gap.low <= 0 <= gap.high else "below"
         cells[name, column] = Cell(mean, mark, comparison)
     return cells
 

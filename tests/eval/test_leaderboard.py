@@ -39,8 +39,8 @@ def test_scores_are_paired_with_the_best_of_their_column(tmp_path: Path) -> None
         sum(r.comparison.difference.value for r in rows) / 2
     )
     assert gap.only_second == sum(row.comparison.only_second for row in rows) and gap.difference.high < 0
-    # With a thought both are the same model: the same score, and neither is better.
-    assert [board.cells[name, cot].mark for name in board.evaluations] == ["best", "best"]
+    # With a thought both are the same model: the same score, and no difference to be seen.
+    assert [board.cells[name, cot].mark for name in board.evaluations] == ["best", "equal"]
     by_set = board.evaluations["weak"].results["sums"].scores["normal"].values()
     assert board.cells["weak", normal].estimate.value == pytest.approx(sum(one["value"] for one in by_set) / 2)
     assert {(row["model"], row["setting"], row["against_best"]) for row in board.rows()} >= {

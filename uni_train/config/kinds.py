@@ -136,7 +136,7 @@ class RecipeKind(ABC, Generic[C]):
         return False
 
     def servers(self, config: C) -> Mapping[str, Callable[[], object]]:
-        """"key: address" of what is asked beside the run's judge -> what raises UserError where it does not answer."""
+        """ "key: address" of what is asked beside the run's judge -> what raises UserError where it does not answer."""
         return {}
 
     def trained(self, config: C) -> tuple[str, tuple[str, ...]]:

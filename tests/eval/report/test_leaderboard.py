@@ -26,7 +26,7 @@ HOSTILE = "</script><script>alert(1)</script>"
 def board(tmp_path_factory: pytest.TempPathFactory) -> Leaderboard:
     folder = tmp_path_factory.mktemp("evals")
     sample_evaluation(folder / "weak", 12)
-    sample_evaluation(folder / "strong", 12, SKILL | {"normal": 1.0, "cot": 0.75})
+    sample_evaluation(folder / "strong", 12, SKILL | {"normal": 1.0})
     sample_evaluation(folder / "hostile", 12, SKILL | {"cot": 0.0})
     return leaderboard([f"weak={folder / 'weak'}", f"strong={folder / 'strong'}", f"{HOSTILE}={folder / 'hostile'}"])
 
