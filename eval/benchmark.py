@@ -164,10 +164,9 @@ class Benchmark(ABC):
 
     known_sets: what `sets` may name. options: keys of `options.NAME`. open(source, **options): makes it from these;
     who is registered has these three. headline: the settings that a leaderboard shows; empty: all. headlines: the
-    scores of each, by name, "" for the only or first one. published: whether
-    its questions are its paper's; None: it has no paper. yours: they are somebody's files in its schema. world: of
-    generated questions. whole: how many cases the whole benchmark has; None: not known. hub: the published data set on
-    the Hub, "" where there is none.
+    scores of each, by name, "" for the only or first one. published: whether its questions are its paper's; None: it
+    has no paper. yours: they are somebody's files in its schema. world: of generated questions. whole: how many cases
+    the whole benchmark has; None: not known. hub: the published data set on the Hub, "" where there is none.
     """
 
     name: str

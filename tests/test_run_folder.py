@@ -46,7 +46,7 @@ def test_a_second_process_is_told_who_has_the_folder_and_a_killed_one_leaves_no_
 
 
 def test_a_forked_worker_does_not_keep_the_lock_of_a_dead_run(tmp_path: Path) -> None:
-    child = "import os; p = os.fork()\n    if p == 0: time.sleep(9999); os._exit(0)\n    print(p, flush=True)"
+    child = "import os; p = os.fork()\n    if p == 0: time.sleep(3600); os._exit(0)\n    print(p, flush=True)"
     code = HOLD.replace('print("held", flush=True)', child).replace("time.sleep(9999)", "os.kill(os.getpid(), 9)")
     holder = subprocess.Popen([sys.executable, "-c", code, str(tmp_path)], stdout=subprocess.PIPE, text=True)
     assert holder.stdout is not None
@@ -60,19 +60,16 @@ def test_a_forked_worker_does_not_keep_the_lock_of_a_dead_run(tmp_path: Path) ->
         os.kill(worker, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("finished", [True, False], ids=["a stage", "a training checkpoint"])
-def test_the_same_configuration_continues_and_another_is_refused(tmp_path: Path, finished: bool) -> None:
+@pytest.mark.parametrize("kept", ["manifest.json", "checkpoints/step=00000100/state.json", "scored/0.parquet"])
+def test_the_same_configuration_continues_and_another_is_refused(tmp_path: Path, kept: str) -> None:
     config = compose("stars_curriculum")
     assert isinstance(config, StarsConfig)
     with folder(tmp_path) as run:
         assert run.begin(config, ["uni_train", "fit"]) is False
         written = (run.path / "config.yaml").read_bytes()
-        if finished:
-            run.write_manifest(0, "evaluate", key="", seconds=0.0)
-        else:
-            kept = run.stage_dir(0, "pretrain") / "checkpoints" / "step=00000100"
-            kept.mkdir(parents=True)
-            (kept / "state.json").write_text("{}")
+        file = run.stage_dir(0, "evaluate") / kept
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text("{}")
     with folder(tmp_path) as run:
         for free in ("logger=wandb", "data.bad_rows=skip"):
             assert run.begin(compose("stars_curriculum", [free])) is True, "they change no number that is there"
@@ -87,7 +84,7 @@ def test_the_same_configuration_continues_and_another_is_refused(tmp_path: Path,
     assert starts[0]["versions"]["python"] == sys.version.split()[0]
 
 
-def test_a_run_without_a_finished_stage_is_replaced(tmp_path: Path) -> None:
+def test_a_run_without_work_to_lose_is_replaced(tmp_path: Path) -> None:
     with folder(tmp_path) as run:
         run.begin(compose("stars_curriculum"))
         (run.stage_dir(0, "evaluate") / "shard").write_bytes(b"work")

@@ -158,7 +158,7 @@ class RunFolder:
     def begin(self, config: RunConfig, argv: Sequence[str] = ()) -> bool:
         """Write config.yaml, or compare with the one there; note this start in run.json. True if the run continues.
 
-        A run that has neither finished a stage nor saved a training checkpoint is replaced by one asked otherwise.
+        A run that has no finished stage, checkpoint or samples is replaced by one asked otherwise.
         Raises UserError if the folder holds a run with another configuration, or a damaged one.
         """
         import yaml
@@ -190,7 +190,8 @@ class RunFolder:
             if not _free(key) and before.get(key, absent) != now.get(key, absent)
         ]
         stages = self.path / "stages"
-        if changed and not any([*stages.glob("*/manifest.json"), *stages.rglob("step=*/state.json")]):
+        work = ("*/manifest.json", "**/step=*/state.json", "**/*.parquet")
+        if changed and not any(file for pattern in work for file in stages.glob(pattern)):
             shutil.rmtree(stages)
             return False
         if "model.name" in changed:  # it explains the others

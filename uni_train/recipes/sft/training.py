@@ -33,12 +33,11 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
     dropouts = {"vit_dropout": config.vit_dropout, "vae_dropout": config.vae_dropout}
     model = work.learner(work.weights, config.timestep_shift, **dropouts)
     found = sources(config, model.example_tokens)
-    if not (stage.path / DATA).exists():
-        for rows in found.values():
-            work.ranks.from_main(rows.check)
-    work.ranks.from_main(lambda: _expect_same_data(config, found, stage.path / DATA))
     for name, rows in found.items():
         work.progress.say(f"  {name}: {len(rows)} rows")
+        if not (stage.path / DATA).exists():
+            work.ranks.from_main(rows.check)
+    work.ranks.from_main(lambda: _expect_same_data(config, found, stage.path / DATA))
     watched = held_out(work)
     logger = run_logger(work, stage.path.name)
     callbacks: list[Callback] = []
