@@ -16,6 +16,7 @@ from uni_train.config.build import build, to_plain
 from uni_train.config.compose import compose
 from uni_train.config.kinds import kind_of, stage_list
 from uni_train.errors import UsageError
+from uni_train.models.load import expect_keys
 from uni_train.recipes.stars.config import StarsConfig
 
 RECIPES = [recipe.name for recipe in places.recipes()]
@@ -156,6 +157,7 @@ def test_every_recipe_composes_what_suits_the_model_or_refuses_it(recipe: str, m
     own = compose(recipe)
     try:
         config = compose(recipe, [f"model={model}"])
+        expect_keys(config.model)
     except UsageError as error:
         assert model in str(error) or (recipe, model) in (("knowledge_form", "bagel_7b"), ("sft_nano", "bagel_7b"))
         assert model != own.model.name

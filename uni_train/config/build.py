@@ -146,8 +146,6 @@ def _check_common(config: RunConfig, where: Where) -> None:
             "model.architecture.image_size",
             where,
         )
-    if config.model.editing is not None and config.model.family != "qwen_image_edit":
-        raise wrong(f"model.editing has no meaning for a {config.model.family}", "model.editing", where)
     for key in ("sets", "modes"):
         if not getattr(config.evaluation, key):
             raise wrong(f"evaluation.{key} is empty: nothing would be measured", f"evaluation.{key}", where)

@@ -90,7 +90,7 @@ class Family(ABC):
         parts: of its models, in the order in which they are listed.
         world: of the questions that its models are asked: "nano" or "everyday".
         bfloat16: whether GPUs take its weights in bfloat16.
-        tiles: whether its VAE can take images in tiles (`model.vae_tile`).
+        tiles: whether its VAE can take images in tiles (`model.vae_tile`). editing: whether it takes `model.editing`.
         shipped: the folder of the checkpoint inside the package (`checkpoint: shipped`).
     """
 
@@ -100,6 +100,7 @@ class Family(ABC):
     world: ClassVar[str] = "everyday"
     bfloat16: ClassVar[bool] = True
     tiles: ClassVar[bool] = False
+    editing: ClassVar[bool] = False
     shipped: ClassVar[Path | None] = None
 
     @abstractmethod

@@ -29,7 +29,7 @@ def build_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype | None = 
         UserError: weights that are missing, damaged or of another shape; a folder that is something else. UsageError:
             `vae_tile` of a model without tiles.
     """
-    expect_tiles(config)
+    expect_keys(config)
     model = family_of(config.family).build(config, seed, dtype).eval()
     if config.weights is not None:
         from uni_train.models.quantised import quantise
@@ -50,13 +50,12 @@ def dtype_for(precision: str) -> torch.dtype | None:
     return None if precision == "bf16-true" else torch.float32
 
 
-def expect_tiles(config: ModelConfig) -> None:
-    """Raises UsageError where `vae_tile` is given to a model whose VAE takes images whole."""
-    if config.vae_tile is not None and not family_of(config.family).tiles:
-        raise UsageError(
-            f"model.vae_tile={config.vae_tile} has no meaning for {config.name}",
-            "Its VAE takes images whole: leave it out.",
-        )
+def expect_keys(config: ModelConfig) -> None:
+    """Raises UsageError where a key is given that the model's family does not take."""
+    family = family_of(config.family)
+    for key, takes in (("vae_tile", family.tiles), ("editing", family.editing)):
+        if getattr(config, key) is not None and not takes:
+            raise UsageError(f"model.{key} has no meaning for model={config.name}", f"Leave model.{key} out.")
 
 
 def expect_precision(config: ModelConfig, precision: str) -> None:

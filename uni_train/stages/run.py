@@ -13,7 +13,7 @@ from uni_train.eval.evaluation import SCORED
 from uni_train.eval.report import write_report
 from uni_train.eval.report.tables import print_table
 from uni_train.eval.scored import read_folder
-from uni_train.models.load import expect_precision, expect_tiles
+from uni_train.models.load import expect_keys, expect_precision
 from uni_train.run_folder import RunFolder
 from uni_train.stages import evaluate, judging
 from uni_train.stages.cpu import prepare_cpu
@@ -29,7 +29,7 @@ def expect(config: RunConfig, progress: ConsoleProgress) -> None:
     Raises:
         UserError: the first such thing.
     """
-    expect_tiles(config.model)
+    expect_keys(config.model)
     expect_precision(config.model, config.strategy.precision)
     kind_of(config).prepare(expect_items(config, progress))
 

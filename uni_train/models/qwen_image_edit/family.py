@@ -20,7 +20,7 @@ _PIPELINE, _PLUS = "QwenImageEditPipeline", "QwenImageEditPlusPipeline"
 @FAMILIES.register("qwen_image_edit")
 class QwenImageEditFamily(PublishedFamily):
     title = "Qwen-Image-Edit"
-    tiles = True
+    tiles = editing = True
     parts = ("transformer", "text encoder", "VAE")
 
     def recognise(self, path: Path) -> Found | None:
