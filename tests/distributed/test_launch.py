@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shlex
 import signal
 import stat
@@ -175,3 +176,16 @@ def test_processes_get_the_time_of_an_epoch_after_ctrl_c(monkeypatch: pytest.Mon
     monkeypatch.setattr(api, "elastic_launch", lambda config, python: configs.append(config) or (lambda *command: None))
     assert start(["fit"], 2) == 0
     assert configs[0].shutdown_timeout is not None and configs[0].shutdown_timeout >= 3600
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("strategy", "said"), [("deepspeed_zero3", "which fits"), ("deepspeed_zero2", "does not fit")])
+def test_a_large_model_s_figure_of_plan_is_told(strategy: str, said: str) -> None:
+    """docs/scale.md trains BAGEL on eight GPUs with ZeRO-3; with ZeRO-2 its averages would not fit."""
+    page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
+    (shown,) = re.findall(r"fit sft model\.checkpoint=\S+ (strategy=deepspeed_\w+) strategy\.devices=8", page)
+    assert shown == "strategy=deepspeed_zero3"
+    told = run("--gpus", "8", "--slurm", "--", "fit", "-r", "sft", f"strategy={strategy}")
+    assert re.search(
+        rf"# an update takes \d+\.\d GiB of 76 on each of 8 h100-80gb with {strategy}, .*{said}", told.stderr
+    )

@@ -113,6 +113,10 @@ def launch(
         )
     each = processes or gpus
     config = _checked(command, nodes, each, requeued=slurm)
+    if gpus and config.model.checkpoint not in (None, "shipped"):
+        from uni_train.plan.this_machine import on_gpus
+
+        echo(f"# {on_gpus(config, nodes, gpus)}", err=True)
     start = Start(
         arguments=command,
         nodes=nodes,

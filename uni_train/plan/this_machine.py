@@ -15,8 +15,8 @@ import torch
 from uni_train.config.kinds import kind_of
 from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
-from uni_train.plan.hardware import GIB
-from uni_train.plan.plan import ready, scaled
+from uni_train.plan.hardware import GIB, GPUS
+from uni_train.plan.plan import plan, ready, scaled
 from uni_train.plan.strategies import Choice, share
 
 SAMPLE = 64
@@ -73,10 +73,22 @@ def expect_memory(config: RunConfig, ranks: int = 1, *, planned: bool = False) -
     if rest > here:
         said = f"training {model.name} takes at least {rest / GIB:,.0f} GiB of memory, and {has}"
         if planned and model.checkpoint is not None:
-            return f"{said}; `uni_train plan` says what GPUs it takes"
+            return f"{said}; on GPUs {on_gpus(config, config.strategy.nodes, config.strategy.devices)}"
         raise UserError(said, "Lower model.architecture, or see `uni_train plan` for the GPUs that it takes.")
     micro = f"a micro-batch has {work.units:,} {work.unit}"
     raise UserError(
         f"an update of {config.recipe} takes about {needed / GIB:,.0f} GiB of memory, and {has}: {micro}",
         kind_of(config).less_memory,
+    )
+
+
+def on_gpus(config: RunConfig, nodes: int, gpus_a_node: int) -> str:
+    """The figure of `uni_train plan` for H100s of 80 GB, under the recipe's strategy or the quickest that fits."""
+    gpu = GPUS["h100-80gb"]
+    made = plan(config, gpu, nodes, gpus_a_node, utilisation=0.4)
+    row = made.rows[made.chosen] if made.chosen is not None else min(made.rows, key=lambda one: one.share.peak)
+    fits = "fits" if row.fits else "does not fit: `uni_train plan` compares strategies and GPUs"
+    return (
+        f"an update takes {row.share.peak / GIB:.1f} GiB of {gpu.usable / GIB:.0f} on each of {made.gpus} {gpu.name} "
+        f"with {row.choice.name}, which {fits}"
     )
