@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import pytest
@@ -151,16 +152,26 @@ MODELS = {
 }
 
 
+@cache
+def own_model(recipe: str) -> str:
+    return compose(recipe).model.name
+
+
+def test_what_is_typed_goes_before_what_suits_the_model() -> None:
+    for recipe in ("sft_maze", "nft_maze", "flow_grpo_math", "knowledge"):
+        assert compose(recipe, ["model=bagel_7b", "optimizer.lr=3e-4"]).optimizer.lr == 3e-4
+
+
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_composes_what_suits_the_model_or_refuses_it(recipe: str, model: str) -> None:
-    own = compose(recipe)
+    own = own_model(recipe)
     try:
         config = compose(recipe, [f"model={model}"])
         expect_keys(config.model)
     except UsageError as error:
         assert model in str(error) or (recipe, model) in (("knowledge_form", "bagel_7b"), ("sft_nano", "bagel_7b"))
-        assert model != own.model.name
+        assert model != own
         return
     if config.model.family == "nano":
         assert (config.strategy.precision, config.data.world) == ("32-true", "nano")
@@ -176,7 +187,6 @@ def test_every_recipe_composes_what_suits_the_model_or_refuses_it(recipe: str, m
         "recompute",
     )
     assert config.model.checkpoint == MODELS[model].checkpoint
-    assert compose(recipe, [f"model={model}", "optimizer.lr=3e-4"]).optimizer.lr == 3e-4
 
 
 def test_a_dry_run_names_the_files_that_are_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
