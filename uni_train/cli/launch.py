@@ -116,7 +116,7 @@ def launch(
     if gpus and config.model.checkpoint not in (None, "shipped"):
         from uni_train.plan.this_machine import on_gpus
 
-        echo(f"# {on_gpus(config, nodes, gpus)}", err=True)
+        echo(f"# {on_gpus(config, nodes * gpus)}", err=True)
     start = Start(
         arguments=command,
         nodes=nodes,

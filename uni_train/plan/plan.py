@@ -206,7 +206,7 @@ def plan(
 
 
 @dataclass(slots=True)
-class _Ready:
+class Ready:
     """A recipe's update on one of so many GPUs, ready to be followed."""
 
     config: RunConfig
@@ -226,7 +226,7 @@ class _Ready:
         return lighter(self.work.trace(), self.model, self.config.model.weights, self.config.optimizer.state)
 
 
-def ready(config: RunConfig, gpus: int, most: int | None = None) -> _Ready:
+def ready(config: RunConfig, gpus: int, most: int | None = None) -> Ready:
     """`most`: examples that stand for a micro-batch, which may be too large to make. Raises UserError as `plan`."""
     recipe = kind_of(config)
     if config.model.edits and not recipe.trains_editors:
@@ -250,7 +250,7 @@ def ready(config: RunConfig, gpus: int, most: int | None = None) -> _Ready:
     else:
         work = _reinforced(config, rollouts, model, shapes, cast, gpus, most)
     notes += work.notes
-    return _Ready(config, model, work, cast, rollouts, kind, notes, total)
+    return Ready(config, model, work, cast, rollouts, kind, notes, total)
 
 
 def _row(

@@ -16,8 +16,8 @@ from uni_train.config.kinds import kind_of
 from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
 from uni_train.plan.hardware import GIB, GPUS
-from uni_train.plan.plan import plan, ready, scaled
-from uni_train.plan.strategies import Choice, share
+from uni_train.plan.plan import Ready, ready, scaled
+from uni_train.plan.strategies import CHOICES, Choice, share
 
 SAMPLE = 64
 """Examples that are followed in place of a micro-batch; activations grow with their number."""
@@ -73,7 +73,7 @@ def expect_memory(config: RunConfig, ranks: int = 1, *, planned: bool = False) -
     if rest > here:
         said = f"training {model.name} takes at least {rest / GIB:,.0f} GiB of memory, and {has}"
         if planned and model.checkpoint is not None:
-            return f"{said}; on GPUs {on_gpus(config, config.strategy.nodes, config.strategy.devices)}"
+            return f"{said}; on GPUs {on_gpus(config, ranks, made)}"
         raise UserError(said, "Lower model.architecture, or see `uni_train plan` for the GPUs that it takes.")
     micro = f"a micro-batch has {work.units:,} {work.unit}"
     raise UserError(
@@ -82,13 +82,15 @@ def expect_memory(config: RunConfig, ranks: int = 1, *, planned: bool = False) -
     )
 
 
-def on_gpus(config: RunConfig, nodes: int, gpus_a_node: int) -> str:
-    """The figure of `uni_train plan` for H100s of 80 GB, under the recipe's strategy or the quickest that fits."""
-    gpu = GPUS["h100-80gb"]
-    made = plan(config, gpu, nodes, gpus_a_node, utilisation=0.4)
-    row = made.rows[made.chosen] if made.chosen is not None else min(made.rows, key=lambda one: one.share.peak)
-    fits = "fits" if row.fits else "does not fit: `uni_train plan` compares strategies and GPUs"
-    return (
-        f"an update takes {row.share.peak / GIB:.1f} GiB of {gpu.usable / GIB:.0f} on each of {made.gpus} {gpu.name} "
-        f"with {row.choice.name}, which {fits}"
-    )
+def on_gpus(config: RunConfig, gpus: int, made: Ready | None = None) -> str:
+    """What an update takes on H100s of 80 GB, as `uni_train plan` counts, under the recipe's strategy or the first that
+    fits."""
+    gpu, made = GPUS["h100-80gb"], made or ready(config, gpus, SAMPLE)
+    traced, wanted = scaled(made.traced(config.activation_checkpointing), made.work.times), Choice.of(config.strategy)
+    choices = [one for one in CHOICES if gpus > 1 or one.offload_optimizer or one.offload_weights]
+    choices = [wanted] if wanted.kind != "single" else choices if gpus > 1 else [wanted, *choices]
+    peaks = {one.name: share(one, traced, gpus, made.work.micros, made.cast is not None).peak for one in choices}
+    name = next((name for name, peak in peaks.items() if peak <= gpu.usable), min(peaks, key=peaks.__getitem__))
+    fits = "fits" if peaks[name] <= gpu.usable else "does not fit: `uni_train plan` compares strategies and GPUs"
+    cards = f"{f'each of {gpus}' if gpus > 1 else 'one'} {gpu.name}"
+    return f"an update takes {peaks[name] / GIB:.1f} GiB of {gpu.usable / GIB:.0f} on {cards} with {name}, which {fits}"

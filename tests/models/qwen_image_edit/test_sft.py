@@ -132,7 +132,13 @@ def test_rows_that_are_no_edits_and_dry_runs(folder: Path, rows: Path, tmp_path:
         ["fit", "--recipe", "sft", *QUICK, f"sources.items={{form:items,path:{rows / 'items.jsonl'}}}", "--dry-run"],
     )
     assert plan.exit_code == 0, plan.output
-    for line in ("20,430,401,088", "20,345,448,000 parameters, 70.5 %", "one update: 4 edits", "2 micro-batches"):
+    for line in (
+        "20,430,401,088",
+        "20,345,448,000 parameters, 70.5 %",
+        "one update: 4 edits",
+        "2 micro-batches",
+        "on one h100-80gb with ",
+    ):
         assert line in plan.output
     nonsense = fit(folder, rows, tmp_path, "trained=moe_gen", f"name=x{0}")
     assert nonsense.exit_code == 2 and "no parameter of QwenImageEdit is left to train" in nonsense.output
