@@ -189,3 +189,9 @@ def test_a_large_model_s_figure_of_plan_is_told(strategy: str, said: str) -> Non
     assert re.search(
         rf"# an update takes \d+\.\d GiB of 76 on each of 8 h100-80gb with {strategy}, .*{said}", told.stderr
     )
+
+
+def test_a_model_that_cannot_be_planned_is_launched_all_the_same(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text('{"model_type": "gpt2"}')
+    told = run("--gpus", "8", "--slurm", "--", "fit", "-r", "sft", f"model.checkpoint={tmp_path}")
+    assert told.exit_code == 0 and "GiB" not in told.stderr and "#SBATCH" in told.stdout, told.output

@@ -6,6 +6,7 @@ import re
 import shlex
 import subprocess
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -116,7 +117,8 @@ def launch(
     if gpus and config.model.checkpoint not in (None, "shipped"):
         from uni_train.plan.this_machine import on_gpus
 
-        echo(f"# {on_gpus(config, nodes * gpus)}", err=True)
+        with suppress(UserError):  # a model of which `plan` can say nothing; whoever uses it says why
+            echo(f"# {on_gpus(config, nodes * gpus)}", err=True)
     start = Start(
         arguments=command,
         nodes=nodes,
@@ -153,7 +155,7 @@ def _checked(command: tuple[str, ...], nodes: int, each: int, *, requeued: bool)
     with every.commands["fit"].make_context("fit", list(command[1:])) as context:
         asked = dict(context.params)
     if asked["dry_run"] or asked["config"]:
-        raise UsageError("--dry-run needs no nodes", "Leave `launch ... --` out.")
+        raise UsageError("--dry-run and --config need no nodes", "Leave `launch ... --` out.")
     if asked["fresh"] and requeued:
         raise UsageError(
             "--fresh would start over each time that the job comes back from the queue",
