@@ -20,6 +20,7 @@ import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import cache
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
@@ -346,6 +347,7 @@ def _now() -> str:
     return datetime.datetime.now().astimezone().isoformat(timespec="seconds")
 
 
+@cache
 def git_state() -> dict[str, Any] | None:
     """Commit and number of changed files of the checkout that this code runs from; None outside of one."""
     here = Path(__file__).resolve().parent
