@@ -21,8 +21,8 @@ from uni_train.plan.strategies import CHOICES, Choice, share
 
 SAMPLE = 64
 """Examples that are followed in place of a micro-batch; activations grow with their number."""
-_KEPT = 64
-"""Numbers that each channel of a layer may keep of a token. What needs less even so (nano: 8) is not followed."""
+_KEPT = 8
+"""Numbers that each row of a matrix may keep of a token (measured: at most 1.2). What needs less is not followed."""
 _CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
@@ -55,10 +55,10 @@ def expect_memory(config: RunConfig, ranks: int = 1, *, planned: bool = False) -
         made = ready(config, ranks, SAMPLE)
     except UserError:  # a model or rows of which nothing can be said; whoever uses them says why
         return None
-    work, sizes, model = made.work, config.model.architecture, config.model
+    work, model = made.work, config.model
     weights = made.parameters * (2 if made.cast is not None else 4)
-    channels = sizes.layers * (sizes.hidden_size + sizes.intermediate_size)
-    if 4 * _KEPT * channels * work.tokens + 10 * weights < here:
+    rows = sum(weight.shape[0] for weight in made.model.parameters() if weight.ndim > 1)
+    if 4 * _KEPT * rows * work.tokens + 10 * weights < here:
         return None
     if weights > here:
         needed, rest = weights, weights
