@@ -62,7 +62,7 @@ class Endpoint:
 @contextmanager
 def endpoint(reply: Callable[[str, bytes], Reply]) -> Iterator[Endpoint]:
     one = Endpoint(reply)
-    threading.Thread(target=one.server.serve_forever, daemon=True).start()
+    threading.Thread(target=one.server.serve_forever, args=(0.01,), daemon=True).start()
     try:
         yield one
     finally:
