@@ -122,7 +122,8 @@ def nano_sft(device: str, out: Path) -> Results:
     rows = solved(out)
     learned = [f"sources.{name}.path={rows}" for name in ("thoughts", "images")]
     work = ("updates=3", "batch.accumulate=2", "evaluate=false", "optimizer.warmup_updates=0", "checkpoint_every=2")
-    return fitted(device, out, "sft_nano", *MODEL, *work, *learned)
+    averages = ("ema=0.5", "strategy.offload_averages=true")
+    return fitted(device, out, "sft_nano", *MODEL, *work, *averages, *learned)
 
 
 BRIGHT = "def bright(prompts, completions, **columns):\n    return [float(i.mean()) / 255 for i in completions]\n"

@@ -15,9 +15,10 @@ from uni_train.plan.updates import BACKWARD, DRAW, STEP, Traced
 PSI = 7_500_000_000  # the ZeRO paper's example, figure 1
 
 
-def traced(activations: int = 0, parameters: int = PSI, optimizer: int = 12) -> Traced:
+def traced(activations: int = 0, parameters: int = PSI, optimizer: int = 12, averages: int = 0) -> Traced:
     """An update in mixed precision: 2 bytes a weight, 2 a gradient, 12 of optimizer's state."""
     values = {"weights": 2 * parameters, "gradients": 2 * parameters, "optimizer": optimizer * parameters}
+    values["averages"] = averages * parameters
     moment = [values.get(kind, activations if kind == "activations" else 0) for kind in KINDS]
     return Traced(
         timeline=Timeline((BACKWARD,), np.array([moment], np.int64)),
@@ -28,6 +29,7 @@ def traced(activations: int = 0, parameters: int = PSI, optimizer: int = 12) -> 
         weights=2 * parameters,
         gradients=2 * parameters,
         optimizer=optimizer * parameters,
+        averages=averages * parameters,
         layer=parameters // 10,
         beside=parameters // 100,
     )
@@ -63,6 +65,10 @@ def test_what_is_offloaded_is_in_the_node_s_memory():
     assert away.host == (2 + 2 + 12) * PSI // 8
     assert plain.peak - away.peak == away.host
     assert plain.bus == 0 < away.bus
+    there, here = (
+        share(Choice("ddp", offload_averages=away), traced(averages=4), 8, 1, True) for away in (True, False)
+    )
+    assert (there.host, here.peak - there.peak, there.bus) == (4 * PSI, 4 * PSI, 2 * PSI)
 
 
 def test_masters_are_counted_where_deepspeed_keeps_them_alone():
@@ -74,7 +80,7 @@ def test_masters_are_counted_where_deepspeed_keeps_them_alone():
 
 def test_pictures_are_drawn_with_whole_weights():
     bytes_ = np.array([[2 * PSI if kind == "weights" else 0 for kind in KINDS]] * 2, np.int64)
-    one = Traced(Timeline((DRAW, STEP), bytes_), 0.0, 0.0, PSI, 2 * PSI, 2 * PSI, 2 * PSI, 0, 0, 0)
+    one = Traced(Timeline((DRAW, STEP), bytes_), 0.0, 0.0, PSI, 2 * PSI, 2 * PSI, 2 * PSI, 0, 0, 0, 0)
     found = share(Choice("fsdp2"), one, 8, 1, half=True)
     assert (found.phase, found.parts["weights"]) == (DRAW, 2 * PSI * 9 // 8)
 

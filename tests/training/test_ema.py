@@ -10,11 +10,12 @@ from uni_train.training.averages import put
 from uni_train.training.ema import Ema
 
 
+@pytest.mark.parametrize("offload", [False, True])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_the_average_is_that_of_the_definition(dtype):
+def test_the_average_is_that_of_the_definition(dtype, offload):
     model = nn.Linear(3, 2).to(dtype)
     model.bias.requires_grad_(False)
-    ema, expected = Ema(0.999), None
+    ema, expected = Ema(0.999, offload=offload), None
     for step in range(50):
         with torch.no_grad():
             model.weight.copy_(torch.randn(2, 3, generator=torch.Generator().manual_seed(step)))

@@ -21,7 +21,7 @@ from uni_train.models.shapes import CHARACTERS, Shapes
 from uni_train.plan import drawing
 from uni_train.plan.hardware import GIB, GPUS, RESERVED, Gpu
 from uni_train.plan.one_card import lighter
-from uni_train.plan.strategies import CHOICES, Choice, Share, share, wire_seconds
+from uni_train.plan.strategies import Choice, Share, choices_for, share, wire_seconds
 from uni_train.plan.trace import KINDS
 from uni_train.plan.updates import AVERAGE, STEP, Cast, Traced, half_weights, supervised
 from uni_train.training.data.rows import KEPT_BYTES
@@ -155,13 +155,11 @@ def plan(
     compute = traced.flops * work.micros / work.traced_micros / rate
     draw = traced.draw_flops * work.draw_batches / rate / (work.updates_per_epoch or 1)
     wanted = Choice.of(config.strategy)
-    choices: tuple[Choice, ...] = CHOICES if wanted in CHOICES or wanted.kind == "single" else (*CHOICES, wanted)
+    choices = choices_for(config.strategy, gpus)
     refused = _refused(rollouts, model) if gpus > 1 and rollouts is not None else None
     if refused is not None:
         choices = tuple(one for one in choices if one.kind not in SHARDED)
         notes.append(f"{' and '.join(SHARDED)} are left out, because they cannot do {refused}")
-    if gpus == 1:
-        choices = (Choice("single"), *(one for one in choices if one.offload_optimizer or one.offload_weights))
     rows = tuple(_row(one, traced, work, gpu, gpus, gpus_a_node, half, compute) for one in choices)
     chosen: int | None
     if wanted.kind != "single" and wanted in choices:
@@ -453,7 +451,8 @@ def _advice(made: Plan, key: str, averages: bool, kind: str, checkpointed: int) 
         found.append("trained=lora needs no gradients, optimizer's state or averages of the weights themselves.")
     if averages and kind != "lora":
         found.append(
-            f"ema=null leaves out {4 * made.trained / GIB:.0f} GiB of averages (sharded: of all GPUs together)."
+            f"ema=null leaves out {4 * made.trained / GIB:.0f} GiB of averages (sharded: of all GPUs together); "
+            "strategy.offload_averages=true keeps them in the machine's memory."
         )
     return found
 

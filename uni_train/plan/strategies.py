@@ -25,7 +25,7 @@ ring takes (N - 1) / N of each, and twice that for an all-reduce):
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -48,17 +48,18 @@ class Choice:
     kind: str
     offload_optimizer: bool = False
     offload_weights: bool = False
+    offload_averages: bool = False
 
     @property
     def name(self) -> str:
         """As overrides of a recipe."""
-        extra = [key for key in ("offload_optimizer", "offload_weights") if getattr(self, key)]
+        extra = [key for key in ("offload_optimizer", "offload_weights", "offload_averages") if getattr(self, key)]
         return " + ".join([self.kind, *extra])
 
     @classmethod
     def of(cls, config: StrategyConfig) -> Choice:
         """That of a recipe."""
-        return cls(config.kind, config.offload_optimizer, config.offload_weights)
+        return cls(config.kind, config.offload_optimizer, config.offload_weights, config.offload_averages)
 
 
 CHOICES = (
@@ -72,6 +73,16 @@ CHOICES = (
     Choice("fsdp2"),
     Choice("fsdp2", offload_weights=True),
 )
+
+
+def choices_for(config: StrategyConfig, gpus: int) -> tuple[Choice, ...]:
+    """Those to compare for a recipe, its own among them; its averages are where it has them. One GPU shards nothing."""
+    wanted = Choice.of(config)
+    known = (replace(one, offload_averages=wanted.offload_averages) for one in (Choice("single"), *CHOICES))
+    found = dict.fromkeys((*known, wanted))
+    if gpus > 1:
+        return tuple(one for one in found if one.kind != "single")
+    return tuple(one for one in found if one.kind == "single" or one.offload_optimizer or one.offload_weights)
 
 
 @dataclass(frozen=True, slots=True)
@@ -116,6 +127,9 @@ def share(choice: Choice, traced: Traced, gpus: int, micros: int, half: bool) ->
     if choice.offload_weights:
         host += factor["weights"] * traced.weights
         factor["weights"] = 0.0
+    if choice.offload_averages:
+        host += factor["averages"] * traced.averages
+        factor["averages"] = 0.0
     factors = np.tile([factor[kind] for kind in KINDS], (len(traced.timeline.phases), 1))
     phases = np.array(traced.timeline.phases)
     # What the optimizer needs for a moment is of the size of what it updates.
@@ -170,12 +184,15 @@ def _wire(kind: str, traced: Traced, n: int, micros: int) -> dict[str, int]:
 
 
 def _bus(choice: Choice, traced: Traced, factor: Mapping[Kind, float], n: int, micros: int) -> int:
-    """Gradients to the host and updated weights back; with offloaded weights these for each pass."""
+    """Gradients to the host and updated weights back; with offloaded weights these for each pass; for averages there
+    the weights."""
     moved = 0.0
     if choice.offload_optimizer or choice.offload_weights:
         moved += (traced.gradients + traced.trained) / n
     if choice.offload_weights:
         moved += 2 * micros * traced.weights / n
+    if choice.offload_averages:
+        moved += factor["weights"] * traced.trained if traced.averages else 0
     return int(moved)
 
 

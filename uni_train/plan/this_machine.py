@@ -17,7 +17,7 @@ from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
 from uni_train.plan.hardware import GIB, GPUS
 from uni_train.plan.plan import Ready, ready, scaled
-from uni_train.plan.strategies import CHOICES, Choice, share
+from uni_train.plan.strategies import Choice, choices_for, share
 
 SAMPLE = 64
 """Examples that are followed in place of a micro-batch; activations grow with their number."""
@@ -87,8 +87,7 @@ def on_gpus(config: RunConfig, gpus: int, made: Ready | None = None) -> str:
     fits."""
     gpu, made = GPUS["h100-80gb"], made or ready(config, gpus, SAMPLE)
     traced, wanted = scaled(made.traced(config.activation_checkpointing), made.work.times), Choice.of(config.strategy)
-    choices = [one for one in CHOICES if gpus > 1 or one.offload_optimizer or one.offload_weights]
-    choices = [wanted] if wanted.kind != "single" else choices if gpus > 1 else [wanted, *choices]
+    choices = (wanted,) if wanted.kind != "single" else choices_for(config.strategy, gpus)
     peaks = {one.name: share(one, traced, gpus, made.work.micros, made.cast is not None).peak for one in choices}
     name = next((name for name, peak in peaks.items() if peak <= gpu.usable), min(peaks, key=peaks.__getitem__))
     fits = "fits" if peaks[name] <= gpu.usable else "does not fit: `uni_train plan` compares strategies and GPUs"

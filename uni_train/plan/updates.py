@@ -38,7 +38,8 @@ class Traced:
         timeline: of the update; sharding scales its columns.
         flops: of an update, all its micro-batches together. draw_flops: of one step of drawing (flow_grpo).
         parameters: how many numbers are trained. trained, weights: their weights, and all weights.
-        gradients, optimizer: held after an update. layer: the weights of the largest layer. beside: those in no layer.
+        gradients, optimizer, averages: held after an update. layer: the weights of the largest layer. beside: those in
+        no layer.
     """
 
     timeline: Timeline
@@ -49,6 +50,7 @@ class Traced:
     weights: int
     gradients: int
     optimizer: int
+    averages: int
     layer: int
     beside: int
 
@@ -165,6 +167,7 @@ def _traced(
         weights=sum(map(nbytes, model.parameters())),
         gradients=sum(nbytes(p.grad) for p in trained if p.grad is not None),
         optimizer=trace.live["optimizer"],
+        averages=trace.live["averages"],
         layer=max(sizes, default=0),
         beside=_size(model) - sum(sizes),
     )

@@ -20,8 +20,8 @@ class Ema(Averages, AfterUpdate):
     what it holds; checkpoints have the whole.
     """
 
-    def __init__(self, decay: float) -> None:
-        super().__init__(decay)
+    def __init__(self, decay: float, *, offload: bool = False) -> None:
+        super().__init__(decay, offload=offload)
         self._sharded: dict[str, nn.Parameter] = {}
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:

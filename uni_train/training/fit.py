@@ -201,7 +201,8 @@ def run(
     modes = {module: module.training for module in model.modules()}
     half = strategy.precision == "bf16-true"
     engine = strategy.kind.startswith("deepspeed_")
-    made = Run(done, MetricLog(log_every), Ema(config.ema) if config.ema is not None else None)
+    ema = Ema(config.ema, offload=strategy.offload_averages) if config.ema is not None else None
+    made = Run(done, MetricLog(log_every), ema)
     began = time.perf_counter()
     try:
         with quiet_lightning(), group_for(strategy):
