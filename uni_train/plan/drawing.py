@@ -29,8 +29,7 @@ def reinforced(
     cast: Cast | None,
     pictures: int,
 ) -> Traced:
-    """An epoch's drawing and an update on `rows` random steps a micro-batch, of which there are two where the epoch
-    has more than one.
+    """An epoch's drawing and an update on its last micro-batch of `rows` random steps.
 
     Args:
         pictures: of this GPU, in an epoch.
@@ -55,7 +54,7 @@ def reinforced(
             return losses.step_loss(_rows(one, rows, config, _picked(under, rows)))[0]
 
         more = pictures * config.rows_an_image // config.updates_per_pass > rows
-        return updates(trace, model, config, [loss] * (1 + more), "meta", draw)
+        return updates(trace, model, config, [loss], "meta", draw, later=more)
 
 
 def _picked(under: Any, rows: int) -> Any:

@@ -98,7 +98,7 @@ class _Work:
     Attributes:
         unit, units: what a micro-batch consists of, and how many it has; `key` is the recipe's key for that number.
         micros: micro-batches of an update. updates: of the training.
-        trace: traces an update of `traced_micros` micro-batches.
+        trace: traces the last micro-batch of an update, and the update.
         draw_batches: model calls for an epoch's images (Flow-GRPO); updates_per_epoch: the updates that share them.
         times: units of a micro-batch / units traced. tokens: of a micro-batch, about.
     """
@@ -108,7 +108,6 @@ class _Work:
     micros: int
     updates: int
     trace: Callable[[], Traced]
-    traced_micros: int
     key: str
     draw_batches: int = 0
     updates_per_epoch: int | None = None
@@ -152,7 +151,7 @@ def plan(
     traced = traces[activation_checkpointing]
     half = cast is not None
     rate = (gpu.single if config.strategy.precision == "32-true" else gpu.half) * utilisation
-    compute = traced.flops * work.micros / work.traced_micros / rate
+    compute = traced.flops * work.micros / rate
     draw = traced.draw_flops * work.draw_batches / rate / (work.updates_per_epoch or 1)
     wanted = Choice.of(config.strategy)
     choices = choices_for(config.strategy, gpus)
@@ -183,7 +182,7 @@ def plan(
         unit=work.unit,
         units=work.units,
         micros=work.micros,
-        flops=traced.flops * work.micros / work.traced_micros,
+        flops=traced.flops * work.micros,
         compute_seconds=compute,
         draw_seconds=draw,
         held_rows=KEPT_BYTES if recipe.keeps_rows else 0,
@@ -320,14 +319,13 @@ def _supervised(
         here = everything[: -(-len(everything) // (gpus * micros))]
     notes += length.notes
     trained, frozen = recipe.trained(config)
-    traced_micros = min(micros, 2)
 
     def trace() -> Traced:
         loss = shapes.loss(here, config.ce_weight, config.mse_weight)
-        return supervised(model, [loss] * traced_micros, config, "meta", cast, trained, frozen)
+        return supervised(model, [loss], config, "meta", cast, trained, frozen, later=micros > 1)
 
     key = "batch.accumulate" if length.tokens is None else "batch.tokens"
-    work = _Work("examples", len(here), micros, length.total, trace, traced_micros, key, notes=notes)
+    work = _Work("examples", len(here), micros, length.total, trace, key, notes=notes)
     if most is not None:
         tokens = sum(model.example_tokens(example) for example in here)
         whole = (
@@ -386,7 +384,6 @@ def _reinforced(
         lambda: drawing.reinforced(
             model, shapes, one, followed, asked, trained, min(draw_rows, most or draw_rows), cast, pictures
         ),
-        1 + (micros > 1),
         "rows",
         draw_batches=-(-pictures // min(draw_rows, pictures)) * asked.rollout.steps,
         updates_per_epoch=asked.updates_per_epoch,

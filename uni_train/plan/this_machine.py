@@ -18,6 +18,7 @@ from uni_train.errors import UserError
 from uni_train.plan.hardware import GIB, GPUS
 from uni_train.plan.plan import Ready, ready, scaled
 from uni_train.plan.strategies import Choice, choices_for, share
+from uni_train.training.trained import train_only
 
 SAMPLE = 64
 """Examples that are followed in place of a micro-batch; activations grow with their number."""
@@ -45,6 +46,7 @@ def expect_memory(config: RunConfig, ranks: int = 1, *, planned: bool = False) -
         What to say of a model that is too large for this machine.
 
     Raises:
+        UsageError: no parameter is left to train.
         UserError: with the keys and the estimate. Too low rather than too high: without what allocators add, nor
             with what a CPU's kernels keep beyond those of a GPU.
     """
@@ -55,6 +57,7 @@ def expect_memory(config: RunConfig, ranks: int = 1, *, planned: bool = False) -
         made = ready(config, ranks, SAMPLE)
     except UserError:  # a model or rows of which nothing can be said; whoever uses them says why
         return None
+    train_only(made.model, *kind_of(config).trained(config))
     work, model = made.work, config.model
     weights = made.parameters * (2 if made.cast is not None else 4)
     rows = sum(weight.shape[0] for weight in made.model.parameters() if weight.ndim > 1)

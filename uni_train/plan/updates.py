@@ -68,11 +68,14 @@ def supervised(
     cast: Cast | None = None,
     trained: str = "all",
     frozen: Sequence[str] = (),
+    *,
+    later: bool = False,
 ) -> Traced:
     """Two supervised updates on micro-batches with these losses (`Shapes.loss`). `model` has no weights then.
 
     Args:
         cast: the dtypes of weights; None: half ones for bf16-true, else as `model` has them.
+        later: as in `updates`.
 
     Raises:
         UsageError: no parameter is left to train.
@@ -80,7 +83,7 @@ def supervised(
     with following(device) as trace:
         place(model, device, cast or (half_weights if config.strategy.precision == "bf16-true" else None))
         train_only(model, trained, frozen)
-        return updates(trace, model, config, losses, device)
+        return updates(trace, model, config, losses, device, later=later)
 
 
 def updates(
@@ -90,6 +93,8 @@ def updates(
     losses: Sequence[Loss],
     device: StandIn,
     draw: Callable[[], Any] | None = None,
+    *,
+    later: bool = False,
 ) -> Traced:
     """An update of what `model` has to train on these micro-batches inside `following`, after one on the same.
 
@@ -98,6 +103,7 @@ def updates(
 
     Args:
         draw: what comes between the two (flow_grpo).
+        later: others of the update came before these micro-batches, whose gradients are there.
     """
     named = {name: p for name, p in model.named_parameters() if p.requires_grad}
     trained = list(named.values())
@@ -113,7 +119,7 @@ def updates(
             trace.start(FORWARD)
             with _autocast(config.strategy.precision, device):
                 value = loss()
-            if number == 0:
+            if number == 0 and not later:
                 optimizer.zero_grad()
             trace.start(BACKWARD)
             if value.requires_grad:  # text has no gradient where generation alone is trained
