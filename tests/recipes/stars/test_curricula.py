@@ -5,8 +5,6 @@ from __future__ import annotations
 import json
 import random
 import re
-import subprocess
-import sys
 import urllib.request
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +16,7 @@ import torch
 from safetensors.torch import load_file
 
 from tests.eval.judges.server import JudgeServer
+from tests.processes import python
 from tests.tiny import MODEL, QUICK, WORK, finish, fit, keeping_steps, save_talker
 from uni_train.config.compose import compose
 from uni_train.eval.benchmark import Scored
@@ -232,8 +231,7 @@ def test_a_checkpoint_that_judges_is_served_by_the_run_and_ends_with_it(tmp_path
     small = ["evaluation.n=1", "evaluation.sets=[mapping1]", "evaluation.modes=[normal]", "model.threads=1"]
     budget = "budget={mapping1:{prompts:32,updates:1}}"
     asked = [*small, budget, "filter=judge", "judge={checkpoint:shipped,dialect:nano}", "level=1", f"out={tmp_path}"]
-    command = [sys.executable, "-m", "uni_train", "fit", "--recipe", "stars_mapping", *asked]
-    done = subprocess.run(command, capture_output=True, text=True)
+    done = python("-m", "uni_train", "fit", "--recipe", "stars_mapping", *asked)
     assert done.returncode == 0, done.stdout + done.stderr
     run = tmp_path / "stars_mapping/level1-seed0"
     statuses = [
