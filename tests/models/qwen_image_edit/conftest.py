@@ -23,6 +23,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tiny.published(tmp_path_factory.mktemp("editor") / "Qwen-Image-Edit-2511", zero_cond_t=True)
 
 
+@pytest.fixture(scope="session")
+def two_others(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """Qwen-Image-Edit-2509, and the first one, which takes one image."""
+    place = tmp_path_factory.mktemp("editors")
+    return tiny.published(place / "2509"), tiny.published(place / "first", plus=False)
+
+
 def config_of(folder: Path, name: str = "qwen_image_edit_2511", **editing: object) -> ModelConfig:
     """Tiny pictures, three steps, few tokens."""
     full = compose("sft", [f"model={name}"]).model

@@ -9,11 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 
 from tests.models.qwen_image_edit import tiny
 from tests.models.qwen_image_edit.conftest import picture
-from uni_train.cli.main import uni_train
+from tests.tiny import finish
 from uni_train.models.base import Example, Request, States
 from uni_train.models.qwen_image_edit.checkpoint import PublishedEditor
 from uni_train.training.distillation import velocities_at, ways
@@ -24,15 +23,14 @@ def test_a_given_state_is_learned_as_a_noised_image_is(build: Callable[..., Publ
     model = build()
     model.prepare_training(timestep_shift=2.0, text_dropout=0.0)
     shown, target = picture(0), picture(1)
-    noised = model.collate([Example("turn it", (shown,), target=target, noise_draws=2, seed=3)], 0)
+    drawn = Example("turn it", (shown,), target=target, noise_draws=2, seed=3)
+    noised = model.collate([drawn], 0)
     (clean,) = model.latents.encode(noised.targets[:1])
     both = clean.expand(2, -1, -1).numpy()
     size = model.picture_size(Request("x", "turn it", (target,)))
     states = States(noised.levels.double().numpy(), both, torch.stack(noised.noise).numpy(), size)
     given = Example("turn it", (shown,), states=states)
-    assert model.example_tokens(given) == model.example_tokens(
-        Example("turn it", (shown,), target=target, noise_draws=2)
-    )
+    assert model.example_tokens(given) == model.example_tokens(drawn)
     one, other = (model.supervised_loss(batch) for batch in (noised, model.collate([given], 0)))
     torch.testing.assert_close(one.mse_sum, other.mse_sum)
     assert int(one.mse_tokens) == int(other.mse_tokens) > 0
@@ -53,16 +51,15 @@ def test_images_of_two_sizes_are_drawn_and_asked_about_at_their_own_levels(model
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("overrides", [("thoughts=reference",), ("thoughts=model", "states=noised", "guidance=1")])
-def test_an_editor_learns_from_itself_told_the_steps(folder: Path, tmp_path: Path, overrides: tuple[str, ...]) -> None:
-    sizes = ("architecture.image_size", "editing.latent_size", "editing.look_size")
+def test_an_editor_learns_from_itself_told_the_steps(folder: Path, tmp_path: Path) -> None:
+    """As test_a_tiny_bagel_distils_edits in tests/recipes/distil, with states that have levels of their own."""
     given = [
         "model=qwen_image_edit_2511",
         "model.threads=1",
-        *(f"model.{key}={tiny.SIDE}" for key in sizes),
+        *tiny.SIZES,
         "model.sampling.steps=3",
         "model.sampling.max_think_tokens=3",
-        "model.sampling.edit_text_scale=1" if "guidance=1" in overrides else "model.sampling.edit_text_scale=2",
+        "model.sampling.edit_text_scale=1",
         f"model.checkpoint={folder}",
         "model.draw_batch=4",
         "data.world=everyday",
@@ -75,15 +72,13 @@ def test_an_editor_learns_from_itself_told_the_steps(folder: Path, tmp_path: Pat
         "evaluation.sets=[maze3]",
         "evaluation.n=1",
         "strategy.precision=32-true",
-        *overrides,
+        "thoughts=model",
+        "states=noised",
+        "guidance=1",
     ]
-    result = CliRunner().invoke(uni_train, ["fit", "--recipe", "distil_maze", f"out={tmp_path}", *given])
-    assert result.exit_code == 0, result.output
-    run = tmp_path / "distil_maze" / "qwen_image_edit_2511-seed0"
+    run = finish(tmp_path, *given, recipe="distil_maze")
     (entry,) = json.loads((run / "summary.json").read_text())["rounds"]
-    learned = 2 * 4 * 2  # drawn with guidance, or at other levels than those learned: asked again
-    assert entry["calls"]["velocities"] == 4 * 3 + learned
-    assert entry["calls"]["thoughts"] == (4 if "thoughts=model" in overrides else 0)
+    assert entry["calls"] == entry["calls"] | {"velocities": 4 * 3 + 2 * 4 * 2, "thoughts": 4}, "asked again"
     (stage,) = run.glob("stages/*-distil-maze3")
     assert all(np.isfinite(line["mse"]) and line["mse"] > 0 for line in read_metrics(stage / "metrics.jsonl"))
     assert (run / "stages" / "02-draw-maze3" / "shards" / "00000.safetensors").is_file()

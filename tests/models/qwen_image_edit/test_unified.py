@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -53,17 +54,10 @@ def small(monkeypatch: pytest.MonkeyPatch) -> None:
     ],
 )
 def test_a_picture_equals_that_of_the_diffusers_pipeline(
-    name: str,
-    positions: str,
-    scale: float,
-    images: int,
-    build: Callable[..., PublishedEditor],
-    small: None,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    name, positions, scale, images, build, folder, two_others, small, monkeypatch
 ) -> None:
     plus, late = name != "qwen_image_edit", name.endswith("2511")
-    model = build(tiny.published(tmp_path / "it", plus, zero_cond_t=late), name, positions=positions)
+    model = build(folder if late else two_others[0 if plus else 1], name, positions=positions)
     model.sampling = replace(model.sampling, scale=scale)
     pipeline = tiny.pipeline(plus, zero_cond_t=late)
     if positions == "spatial":  # what the pipelines do not tell: which tokens are images
@@ -113,25 +107,17 @@ def test_results_do_not_depend_on_the_batch(model: PublishedEditor) -> None:
 
 
 def test_a_group_is_read_once_and_its_velocity_is_that_of_single_requests(model: PublishedEditor) -> None:
-    calls = {"text_encoder.model.language_model": 0, "text_encoder.model.visual": 0, "vae.encoder": 0}
-
-    def count(name: str) -> Callable[..., None]:
-        def add(*_: object) -> None:
-            calls[name] += 1
-
-        return add
-
-    handles = [model.get_submodule(name).register_forward_hook(count(name)) for name in calls]
-    try:
-        condition = model.encode(REQUESTS[:2]).repeat(4)
-        x = model.noise([request for request in REQUESTS[:2] for _ in range(4)])
-        velocity = model.velocity(x, torch.linspace(0.9, 0.2, 8), condition)
-    finally:
-        for handle in handles:
-            handle.remove()
-    assert calls == {"text_encoder.model.language_model": 2, "text_encoder.model.visual": 2, "vae.encoder": 3}, (
-        "sizes of images"
-    )
+    calls: Counter[str] = Counter()
+    names = ("text_encoder.model.language_model", "text_encoder.model.visual", "vae.encoder")
+    handles = [
+        model.get_submodule(name).register_forward_hook(lambda *_, name=name: calls.update([name])) for name in names
+    ]
+    condition = model.encode(REQUESTS[:2]).repeat(4)
+    x = model.noise([request for request in REQUESTS[:2] for _ in range(4)])
+    velocity = model.velocity(x, torch.linspace(0.9, 0.2, 8), condition)
+    for handle in handles:
+        handle.remove()
+    assert [calls[name] for name in names] == [2, 2, 3], "sizes of images"
     assert len(condition) == 8 and len(condition.text) == 2
     part = model.velocity(x[5:6], torch.linspace(0.9, 0.2, 8)[5:6], condition.select([5]))
     assert torch.allclose(velocity[5:6], part, atol=1e-5)
@@ -204,8 +190,8 @@ def test_recomputed_activations_give_the_same_gradients(build: Callable[..., Pub
     model = build()
     model.train()
     gradients = []
-    for activation_checkpointing in (False, True):
-        model.prepare_training(timestep_shift=1.0, text_dropout=0.0, activation_checkpointing=activation_checkpointing)
+    for recomputed in (False, True):
+        model.prepare_training(timestep_shift=1.0, text_dropout=0.0, activation_checkpointing=recomputed)
         model.zero_grad()
         model.supervised_loss(model.collate(EDITS, 0)).mse_sum.backward()
         gradients.append([p.grad.clone() for p in model.parameters() if p.grad is not None])
@@ -229,29 +215,21 @@ def test_requests_that_cannot_be_meant_are_named(request_: Request, message: str
         assert caught.value.hint
 
 
-@pytest.mark.parametrize(
-    ("example", "message"),
-    [
-        (Example("x", target=picture(0)), "there is no input image"),
-        (Example("x", (picture(0),), answer="y"), "there is no image to learn"),
-        (Example("x", (picture(0),), target=picture(0), thought="y"), "its thought is to be learned"),
-        (Example(turns=(Turn(image=picture(0)), Turn(image=picture(1), learn=True))), "there is no instruction"),
-        (Example(turns=(Turn(image=picture(0)), Turn("t", learn=True))), "texts to be learned"),
-    ],
-)
-def test_examples_that_are_no_edits_are_refused(example: Example, message: str, model: PublishedEditor) -> None:
-    with pytest.raises(UserError, match=message):
-        model.example_tokens(example)
-
-
-def test_skills_and_images_that_a_form_lacks(
-    model: PublishedEditor, build: Callable[..., PublishedEditor], tmp_path: Path
-) -> None:
+def test_examples_skills_and_images_that_a_form_lacks(model: PublishedEditor, build, two_others) -> None:
+    shown = (picture(0),)
+    for example, message in (
+        (Example("x", target=shown[0]), "there is no input image"),
+        (Example("x", shown, answer="y"), "there is no image to learn"),
+        (Example("x", shown, target=shown[0], thought="y"), "its thought is to be learned"),
+        (Example(turns=(Turn(image=shown[0]), Turn(image=shown[0], learn=True))), "there is no instruction"),
+        (Example(turns=(Turn(image=shown[0]), Turn("t", learn=True))), "texts to be learned"),
+    ):
+        with pytest.raises(UserError, match=message):
+            model.example_tokens(example)
     with pytest.raises(SkillMissing, match="think before it answers"):
         model.answer(REQUESTS, think=True)
-    single = build(tiny.published(tmp_path / "it", plus=False), "qwen_image_edit")
     with pytest.raises(UserError, match="request two shows 2 images, but qwen_image_edit takes one"):
-        single.draw(REQUESTS)
+        build(two_others[1], "qwen_image_edit").draw(REQUESTS)
 
 
 @torch.no_grad()

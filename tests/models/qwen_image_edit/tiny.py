@@ -11,6 +11,7 @@ from tokenizers import pre_tokenizers
 
 SIDE = 64
 """Pictures have the area of a square of so many pixels; as latents and as the Qwen2.5-VL sees them, too."""
+SIZES = [f"model.{key}={SIDE}" for key in ("architecture.image_size", "editing.latent_size", "editing.look_size")]
 MARKERS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
 SCHEDULER = {
     "base_image_seq_len": 256,
