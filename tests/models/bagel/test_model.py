@@ -13,8 +13,6 @@ from uni_train.models.bagel import generation
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import GENERATION_NAMES, BagelConfig, LlmConfig, SpecialTokens, VitConfig
 from uni_train.models.bagel.generation import (
-    Contexts,
-    generate_text,
     guidance_contexts,
     prefill,
     read_contexts,
@@ -51,60 +49,6 @@ def picture(kind, seed, **about):
     return VaeImage((3, 3), draw.standard_normal((9, 16), np.float32), **about)
 
 
-def test_rows_and_packed_samples_give_the_same_losses():
-    """One sample a row, padded, equals all samples in one row."""
-    model = fresh()
-    samples = [
-        [Text([5, 6, 7]), Text([8, 9], loss=True), picture(VaeImage, 0, noised=True, logit=0.3)],
-        [picture(VitImage, 1), Text([4]), Text([10, 11, 12, 13], loss=True)],
-        [picture(VaeImage, 2), picture(VitImage, 3), Text([20] * 9), picture(VaeImage, 4, noised=True, logit=-1.0)],
-    ]
-    encoded = [encode(sample, model.config) for sample in samples]
-    rows = pack([[sample] for sample in encoded], model.config, noise_seed=3)
-    packed = pack([encoded], model.config)
-    noise = rows.noise_BGC[rows.gen_valid][None]
-    apart, together = model(rows), model(packed, noise)
-    torch.testing.assert_close(apart.ce, together.ce, rtol=1e-5, atol=1e-5)
-    torch.testing.assert_close(apart.squared_error, together.squared_error, rtol=1e-5, atol=1e-5)
-
-
-def test_noised_copies_do_not_see_each_other():
-    """K noised images after one text cost one text, and give the losses of K separate samples."""
-    model = fresh()
-    text = Text([5, 6, 7])
-    targets = [picture(VaeImage, i, noised=True, logit=i / 2) for i in range(3)]
-    one = pack([[encode([text, *targets], model.config)]], model.config, noise_seed=0)
-    many = pack([[encode([text, target], model.config)] for target in targets], model.config)
-    torch.testing.assert_close(model(one).mse, model(many, one.noise_BGC.view(3, 9, 16)).mse, rtol=1e-5, atol=1e-6)
-
-
-@pytest.mark.parametrize("attention", ("eager", "sdpa"))
-def test_a_row_does_not_depend_on_its_batch(attention):
-    model = fresh(attention=attention).eval()
-    contexts = [[Text([5, 6, 7])], [picture(VitImage, 1), Text([4] * 8)], []]
-
-    def run(rows):
-        cache = prefill(model, [contexts[i] for i in rows])
-        generators = [torch.Generator().manual_seed(i) for i in rows]
-        ids, cache = generate_text(model, cache, 6, temperature=1.0, generators=generators)
-        noise = torch.stack([torch.randn(9, 16, generator=generator) for generator in generators])
-        empty = prefill(model, [[] for _ in rows])
-        guidance = Guidance(text_scale=3.0, interval=(0.4, 1.0))
-        return ids, sample_latents(
-            model,
-            Contexts(cache, empty, None, ((3, 3),) * len(rows), guidance),
-            noise,
-            num_timesteps=5,
-            timestep_shift=2.0,
-        )
-
-    ids, latents = run([0, 1, 2])
-    for row in range(3):
-        alone_ids, alone = run([row])
-        assert alone_ids[0] == ids[row]
-        torch.testing.assert_close(alone[0], latents[row], rtol=1e-4, atol=1e-5)
-
-
 @pytest.mark.parametrize("attention", ("eager", "sdpa"))
 @pytest.mark.parametrize("img_scale", (1.0, 2.0))
 def test_one_pass_of_guidance_equals_separate_ones(monkeypatch, attention, img_scale):
@@ -129,83 +73,34 @@ def test_one_pass_of_guidance_equals_separate_ones(monkeypatch, attention, img_s
     torch.testing.assert_close(drawn["one"], drawn["separate"], rtol=1e-5, atol=1e-5)
 
 
-def test_a_closed_text_equals_its_prefill():
-    """Drawing after a generated thought needs no second reading of it."""
-    model = fresh().eval()
-    contexts = [[Text([5, 6, 7])], [Text([8] * 6)], [picture(VitImage, 0)]]
-    before = prefill(model, contexts)
-    generators = [torch.Generator().manual_seed(i) for i in range(3)]
-    ids, written = generate_text(model, before, 7, temperature=2.0, generators=generators)
-    read = prefill(model, [[*context, Text(row)] for context, row in zip(contexts, ids, strict=True)])
-    assert written.next_rope.tolist() == read.next_rope.tolist()
-    assert written.lengths.tolist() == read.lengths.tolist()
-    for row in range(3):
-        ours = written.keys[1][row, :, : written.length][:, written.valid[row]]
-        theirs = read.keys[1][row, :, : read.length][:, read.valid[row]]
-        torch.testing.assert_close(ours, theirs, rtol=1e-5, atol=1e-5)
-    assert before.length == prefill(model, contexts).length  # the argument is still usable
-
-
-def test_a_context_refuses_noised_images():
-    model = fresh()
-    with pytest.raises(ValueError, match="noised"):
-        prefill(model, [[picture(VaeImage, 0, noised=True)]])
-
-
 def test_fused_norms_match_plain_autograd():
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(3, 5, 2, 8, generator=generator, dtype=torch.double, requires_grad=True)
     rope = RopeTables(torch.arange(15).view(3, 5), 8, 100.0, torch.double)
-    norm = HeadNormRope(8, 1e-6).double()
-    torch.nn.init.normal_(norm.weight, generator=generator)
+    norm, rms = HeadNormRope(8, 1e-6).double(), RMSNorm(8, 1e-6).double()
+    for each in (norm, rms):
+        torch.nn.init.normal_(each.weight, generator=generator)
 
-    def plain(x):
-        y = (x * torch.rsqrt(x.square().mean(-1, keepdim=True) + 1e-6) * norm.weight).transpose(1, 2)
+    def turned(x, weight):
+        y = torch.nn.functional.rms_norm(x, (8,), weight, 1e-6).transpose(1, 2)
         a, b = y.chunk(2, -1)
         c, s = rope.cos[:, None], rope.sin[:, None]
         return torch.cat([a * c - b * s, b * c + a * s], -1)
 
-    target = torch.randn(3, 2, 5, 8, generator=generator, dtype=torch.double)
-    for ours, theirs in zip(
-        torch.autograd.grad((norm(x, rope) * target).sum(), [x, norm.weight]),
-        torch.autograd.grad((plain(x) * target).sum(), [x, norm.weight]),
-        strict=True,
-    ):
-        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
-    rms = RMSNorm(8, 1e-6).double()
-    torch.nn.init.normal_(rms.weight, generator=generator)
     flat = x.transpose(1, 2) * 3
-    for ours, theirs in zip(
-        torch.autograd.grad((rms(flat) * target).sum(), [flat, rms.weight], retain_graph=True),
-        torch.autograd.grad(
-            (torch.nn.functional.rms_norm(flat, (8,), rms.weight, 1e-6) * target).sum(), [flat, rms.weight]
-        ),
-        strict=True,
+    target = torch.randn(3, 2, 5, 8, generator=generator, dtype=torch.double)
+    for fused, plain, inputs in (
+        (norm(x, rope), turned(x, norm.weight), [x, norm.weight]),
+        (rms(flat), torch.nn.functional.rms_norm(flat, (8,), rms.weight, 1e-6), [x, rms.weight]),
     ):
-        torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
-
-
-def test_checkpointed_layers_give_the_same_gradients():
-    model = fresh()
-    sample = [Text([5, 6, 7], loss=True), picture(VaeImage, 0, noised=True)]
-    batch = pack([[encode(sample, model.config)]], model.config, noise_seed=0)
-
-    def gradient():
-        model.zero_grad()
-        out = model(batch)
-        (out.ce.mean() + out.mse.mean()).backward()
-        return [p.grad.clone() for p in model.language_model.parameters()]
-
-    plain = gradient()
-    model.language_model.model.checkpoint_layers = True
-    for ours, theirs in zip(gradient(), plain, strict=True):
-        assert torch.equal(ours, theirs)
+        gradients = (torch.autograd.grad((y * target).sum(), inputs, retain_graph=True) for y in (fused, plain))
+        for ours, theirs in zip(*gradients, strict=True):
+            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ("text", "image"))
 def test_weights_without_tokens_cost_nothing_and_the_others_all_learn(kind):
-    """A batch of text alone skips the generation weights (data-parallel wrappers look for unused parameters);
-    an image has markers, which are understanding tokens, so it needs both kinds."""
+    """Text alone skips the generation weights; an image has markers, which are understanding tokens."""
     model = fresh()
     sample = [Text([5, 6], loss=True)] if kind == "text" else [picture(VaeImage, 0, noised=True)]
     out = model(pack([[encode(sample, model.config)]], model.config, noise_seed=0))
@@ -227,23 +122,6 @@ def test_built_on_the_meta_device():
     assert torch.equal(model.latent_pos_embed.pos_embed, sincos_table(32, 3))
 
 
-@pytest.mark.golden
-def test_bagel_7b_has_the_official_parameters(golden_folder):
-    """Names, shapes and number of parameters of the full-size model, on the meta device."""
-    about = json.loads((golden_folder / "full_state_dict.json").read_text())
-    llm, vit, bagel = (dict(about["config"][part]) for part in ("llm", "vit", "bagel"))
-    vit["num_hidden_layers"] = vit["num_hidden_layers_in_file"]
-    bagel.pop("connector_act")
-    tokens = {"bos_token_id": 0, "eos_token_id": 1, "start_of_image": 2, "end_of_image": 3}
-    with torch.device("meta"):
-        model = Bagel(BagelConfig.from_official(llm, vit, tokens, **bagel))
-    state = {name: list(tensor.shape) for name, tensor in model.state_dict().items()}
-    assert len(state) == about["num_keys"]
-    assert {name: state[name] for name in about["shapes"]} == about["shapes"]
-    assert sum(p.numel() for p in model.parameters()) == about["total_params"]
-    assert sorted(n for n, p in model.named_parameters() if not p.requires_grad) == about["frozen_params"]
-
-
 def test_config_round_trip_and_unknown_key():
     config = toy(timestep_shift=3.0)
     assert BagelConfig.from_dict(json.loads(json.dumps(config.to_dict()))) == config
@@ -251,16 +129,13 @@ def test_config_round_trip_and_unknown_key():
         BagelConfig.from_dict(config.to_dict() | {"layers": 3})
 
 
-@pytest.mark.parametrize(
-    ("segment", "message"),
-    (
-        (VaeImage((4, 3)), "does not fit the position table"),
-        (VaeImage((2, 3), np.zeros((5, 16), np.float32)), "grid asks for"),
-    ),
-)
-def test_images_that_do_not_fit_are_refused(segment, message):
-    with pytest.raises(ValueError, match=message):
-        encode([segment], toy())
+def test_images_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="does not fit the position table"):
+        encode([VaeImage((4, 3))], toy())
+    with pytest.raises(ValueError, match="grid asks for"):
+        encode([VaeImage((2, 3), np.zeros((5, 16), np.float32))], toy())
+    with pytest.raises(ValueError, match="noised"):
+        prefill(fresh(), [[picture(VaeImage, 0, noised=True)]])
 
 
 @pytest.mark.parametrize("recompute", [False, True])
