@@ -74,12 +74,12 @@ def models(path: str, body: bytes) -> Reply:
     return 200, {"object": "list", "data": [{"id": "painter", "object": "model", "created": 0, "owned_by": "x"}]}
 
 
-def serving(reply: Callable[[], Reply]) -> AbstractContextManager[Endpoint]:
-    """An endpoint that lists its model, and gives this reply to all else."""
-    return endpoint(lambda path, body: models(path, body) if path.endswith("/models") else reply())
+def serving(reply: Callable[[str, bytes], Reply]) -> AbstractContextManager[Endpoint]:
+    """An endpoint that lists its model, and replies like this to all else."""
+    return endpoint(lambda path, body: models(path, body) if path.endswith("/models") else reply(path, body))
 
 
-def says(text: str | None, **more: Any) -> Reply:
+def says(text: str | list[Any] | None, **more: Any) -> Reply:
     message = {"role": "assistant", "content": text, **more}
     return 200, {
         "id": "1", "object": "chat.completion", "created": 0, "model": "painter",
@@ -99,16 +99,11 @@ def open_model(one: Endpoint, **settings: Any) -> RemoteModel:
     return RemoteModel.open(f"{one.url}#painter", RemoteConfig(**{"retries": 0, **settings}))
 
 
-def test_texts_and_pictures_go_both_ways() -> None:
-    def reply(path: str, body: bytes) -> Reply:
-        if path.endswith("/models"):
-            return models(path, body)
-        if "images" in path:
-            return drawn()
-        return says(json.loads(body)["messages"][-1]["content"][-1]["text"])
-
+def test_texts_and_pictures_go_both_ways(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", KEY)
     request = Request("a", "what is it", (PICTURE,), seed=7)
-    with endpoint(reply) as one:
+    echo = lambda body: says(json.loads(body)["messages"][-1]["content"][-1]["text"])  # noqa: E731
+    with serving(lambda path, body: drawn() if "images" in path else echo(body)) as one:
         model = open_model(one, temperature=0.5)
         assert model.answer([request]) == ["what is it"]
         (picture,) = model.draw([Request("b", "a boat", thought="it is red", seed=8, size=(32, 64))])
@@ -123,44 +118,27 @@ def test_texts_and_pictures_go_both_ways() -> None:
     assert said["prompt"] == "a boat\n\nit is red" and said["size"] == "64x32" and said["seed"] == 8
     assert encode_png(PICTURE) in editing and b"what is it" in editing
     assert "planning process" in json.loads(thinking)["messages"][0]["content"]
-    assert {key for *_, key in one.asked} == {""}  # no key goes where none was named
+    assert {key for *_, key in one.asked} == {""}  # no key goes where none was named, OpenAI's neither
 
 
-def test_pictures_in_chat() -> None:
-    def reply(path: str, body: bytes) -> Reply:
-        if path.endswith("/models"):
-            return models(path, body)
-        if "prose" in body.decode():
-            return says("I would rather not draw that.")
-        return says("here", images=[{"type": "image_url", "image_url": {"url": data_url(encode_png(PICTURE))}}])
-
-    with endpoint(reply) as one:
-        picture, prose = open_model(one, drawing="chat").draw([Request("a", "a boat"), Request("b", "prose")])
-    assert np.array_equal(picture, PICTURE)
-    assert isinstance(prose, UserError) and "rather not" in str(prose)
-
-
-def test_text_and_images_in_one_answer() -> None:
+def test_pictures_and_texts_in_one_answer() -> None:
     shown = {"type": "image_url", "image_url": {"url": data_url(encode_png(PICTURE))}}
-
-    def reply(path: str, body: bytes) -> Reply:
-        if path.endswith("/models"):
-            return models(path, body)
-        asked = body.decode()
-        if "beside" in asked:
-            return says("here", images=[shown])
-        if "nothing" in asked:
-            return says("")
-        return says([{"type": "text", "text": "first"}, shown, {"type": "text", "text": "then"}, shown])  # type: ignore[arg-type]
-
-    with endpoint(reply) as one:
-        prompts = ("in order", "beside", "nothing")
-        ordered, beside, empty = open_model(one).compose([Request(prompt, prompt, seed=3) for prompt in prompts])
+    replies = {
+        "in order": says([{"type": "text", "text": "first"}, shown, {"type": "text", "text": "then"}, shown]),
+        "beside": says("here", images=[shown]),
+        "nothing": says(""),
+        "prose": says("I would rather not draw that."),
+    }
+    with serving(lambda path, body: next(reply for key, reply in replies.items() if key in body.decode())) as one:
+        prompts = [Request(prompt, prompt, seed=3) for prompt in replies]
+        ordered, beside, empty = open_model(one).compose(prompts[:3])
         asked = json.loads(next(body for path, body, _ in one.asked if "chat" in path))
+        picture, prose = open_model(one, drawing="chat").draw([prompts[1], prompts[3]])
     assert asked["modalities"] == ["image", "text"] and asked["seed"] == 3
     assert [type(part) for part in ordered] == [str, np.ndarray, str, np.ndarray] and ordered[2] == "then"
-    assert beside[0] == "here" and np.array_equal(beside[1], PICTURE)
+    assert beside[0] == "here" and np.array_equal(beside[1], PICTURE) and np.array_equal(picture, PICTURE)
     assert isinstance(empty, UserError) and "an empty reply" in str(empty)
+    assert isinstance(prose, UserError) and "rather not" in str(prose)
 
 
 @pytest.mark.parametrize(
@@ -168,53 +146,47 @@ def test_text_and_images_in_one_answer() -> None:
     [
         (says(""), "an empty reply"),
         (says(None, refusal="not that"), "refused: not that"),
-        (
-            (200, {"id": "1", "object": "chat.completion", "created": 0, "model": "p", "choices": []}),
-            "without any choice",
-        ),
+        ((200, says("")[1] | {"choices": []}), "without any choice"),
         (refused(400, "too long\nby far"), "too long by far"),
         (refused(422, "odd"), "odd"),
     ],
 )
 def test_a_request_that_fails_alone_is_an_exception_in_its_place(reply: Reply, message: str) -> None:
-    def answer(path: str, body: bytes) -> Reply:
-        if path.endswith("/models"):
-            return models(path, body)
-        return says("fine") if b"good" in body else reply
-
-    with endpoint(answer) as one:
+    with serving(lambda path, body: says("fine") if b"good" in body else reply) as one:
         answers = open_model(one).answer([Request("a", "good"), Request("b", "bad"), Request("c", "good too")])
     assert (answers[0], answers[2]) == ("fine", "fine")
     assert isinstance(answers[1], UserError) and message in str(answers[1])
 
 
 def test_pictures_that_are_none_are_named() -> None:
-    answers = iter([(200, {"created": 0, "data": [{"b64_json": "bm8gcGljdHVyZQ=="}]}),
-                    (200, {"created": 0, "data": [{"b64_json": "???"}]}),
-                    (200, {"created": 0, "data": [{"url": "https://elsewhere/x.png"}]})])  # fmt: skip
-    with serving(lambda: next(answers)) as one:
-        found = [str(open_model(one).draw([Request("a", "x")])[0]) for _ in range(3)]
-    assert ["no image that can" in found[0], "base64" in found[1], "without an image" in found[2]] == [True] * 3
+    for picture, message in (
+        ({"b64_json": "bm8gcGljdHVyZQ=="}, "no image that can"),
+        ({"b64_json": "???"}, "base64"),
+        ({"url": "https://elsewhere/x.png"}, "without an image"),
+    ):
+        with serving(lambda *_, picture=picture: (200, {"created": 0, "data": [picture]})) as one:
+            assert message in str(open_model(one).draw([Request("a", "x")])[0])
 
 
 @pytest.mark.slow
 def test_passing_failures_are_tried_again() -> None:
     left = iter([refused(429, "slow down"), refused(503, "busy"), says("at last")])
-    with serving(lambda: next(left)) as one:
+    with serving(lambda *_: next(left)) as one:
         assert open_model(one, retries=2).answer([Request("a", "x")]) == ["at last"]
 
 
 @pytest.mark.parametrize(
-    ("reply", "message"),
+    ("reply", "error", "message"),
     [
-        (refused(503, "down for the day"), "answers none of 2 requests: down for the day"),
-        (refused(429, "pay", "insufficient_quota"), "quota is used up"),
+        (refused(503, "down for the day"), ModelDown, "answers none of 2 requests: down for the day"),
+        (refused(429, "pay", "insufficient_quota"), ModelDown, "quota is used up"),
+        (refused(400, "painter cannot look\nask another", "skill_missing"), SkillMissing, "painter cannot look"),
     ],
 )
-def test_what_concerns_every_request_stops_all_of_them(reply: Reply, message: str) -> None:
-    with serving(lambda: reply) as one:
+def test_what_concerns_every_request_stops_all_of_them(reply: Reply, error: type[Exception], message: str) -> None:
+    with serving(lambda *_: reply) as one:
         model = open_model(one)
-        with pytest.raises(ModelDown, match=message):
+        with pytest.raises(error, match=message):
             model.answer([Request("a", "x"), Request("b", "y")])
 
 
@@ -239,25 +211,10 @@ def test_an_address_that_is_not_there_is_a_missing_skill_of_a_model_that_is_list
         assert np.array_equal(model.draw([Request("a", "a boat")])[0], PICTURE)
 
 
-def test_a_missing_skill_is_one() -> None:
-    reply = refused(400, "painter cannot look at images\nchoose another model", "skill_missing")
-    with serving(lambda: reply) as one:
-        model = open_model(one)
-        with pytest.raises(SkillMissing, match="painter cannot look at images"):
-            model.answer([Request("a", "x")])
-
-
 def test_a_wrong_key_is_said_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAINTER_KEY", KEY)
-
-    def reply(path: str, body: bytes) -> Reply:
-        if path.endswith("/models"):
-            return models(path, body)
-        if b"good" in body:
-            return refused(400, f"your key {KEY} is fine, your words are not")
-        return refused(401, f"Incorrect API key provided: {KEY}")
-
-    with endpoint(reply) as one:
+    fine, wrong = f"your key {KEY} is fine, your words are not", f"Incorrect API key provided: {KEY}"
+    with serving(lambda path, body: refused(400, fine) if b"good" in body else refused(401, wrong)) as one:
         model = open_model(one, key_env="PAINTER_KEY")
         (failed,) = model.answer([Request("a", "good")])
         with pytest.raises(ModelDown, match="refuses the key in PAINTER_KEY") as caught:
@@ -269,13 +226,6 @@ def test_a_wrong_key_is_said_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("PAINTER_KEY")
     with pytest.raises(UserError, match="PAINTER_KEY is empty"):
         open_model(one, key_env="PAINTER_KEY")
-
-
-def test_openais_key_goes_to_openai_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("OPENAI_API_KEY", KEY)
-    with serving(lambda: says("x")) as one:
-        open_model(one).answer([Request("a", "x")])
-    assert {key for *_, key in one.asked} == {""}
 
 
 def test_addresses(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -340,33 +290,23 @@ def test_an_endpoint_that_misbehaves_is_one_that_is_down(
         assert seen[0] == 0  # somebody saw that it is waited for
 
 
-@pytest.mark.parametrize("behave", ["null", "a list", "null within"])
-def test_replies_of_another_form_fail_alone(behave: str) -> None:
-    with Hostile(behave) as server:
+def test_replies_of_another_form_fail_alone_and_texts_that_no_file_can_hold_are_made_such() -> None:
+    for behave in ("null", "a list", "null within"):
+        with Hostile(behave) as server:
+            model = RemoteModel.open(f"{server.url}#judge", RemoteConfig(retries=0))
+            for found in (*model.answer([Request("a", "x")]), *model.draw([Request("b", "y")])):
+                assert isinstance(found, UserError) and "a reply without" in str(found)
+        with Hostile(behave, models=True) as server, pytest.raises(UsageError, match="which model is meant"):
+            RemoteModel.open(server.url, RemoteConfig(retries=0))
+    with Hostile("surrogate") as server:
         model = RemoteModel.open(f"{server.url}#judge", RemoteConfig(retries=0))
-        for found in (*model.answer([Request("a", "x")]), *model.draw([Request("b", "y")])):
-            assert isinstance(found, UserError) and "a reply without" in str(found)
-    with Hostile(behave, models=True) as server, pytest.raises(UsageError, match="which model is meant"):
-        RemoteModel.open(server.url, RemoteConfig(retries=0))
+        assert model.answer([Request("a", "x")]) == ["\ufffd broken <answer>Yes</answer>"]
 
 
 def test_one_stuck_call_does_not_hold_the_others() -> None:
-    def reply(path: str, body: bytes) -> Reply:
-        if path.endswith("/models"):
-            return models(path, body)
-        if b"stuck" in body and not others.wait(300):
-            return says("nobody passed")
-        return says("fine")
-
     others = threading.Event()
-    with endpoint(reply) as one:
+    with serving(lambda path, body: says("fine" if b"stuck" not in body or others.wait(300) else "alone")) as one:
         asked = [Request("s", "stuck"), *(Request(f"r{i}", "go") for i in range(8))]
         model = open_model(one, connections=2, timeout=600, patience=600)
         answers = model.answer(asked, on_step=lambda done, total: others.set() if done == 8 else None)
     assert answers == ["fine"] * 9
-
-
-def test_texts_that_no_file_can_hold_are_made_such() -> None:
-    with Hostile("surrogate") as server:
-        model = RemoteModel.open(f"{server.url}#judge", RemoteConfig(retries=0))
-        assert model.answer([Request("a", "x")]) == ["\ufffd broken <answer>Yes</answer>"]
