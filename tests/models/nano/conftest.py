@@ -7,6 +7,9 @@ import torch
 
 from uni_train.config.compose import compose
 from uni_train.config.schema import ModelConfig
+from uni_train.models.bagel.attention import prepare_bool
+from uni_train.models.bagel.generation import prefill
+from uni_train.models.bagel.packing import Segment
 from uni_train.models.load import build_model
 from uni_train.models.nano.nano import Nano
 
@@ -41,3 +44,16 @@ def nano(small_config: ModelConfig) -> Nano:
         model.bagel.language_model.lm_head.weight *= 8
         model.vae.decoder[-1].weight *= 8  # vivid pictures: small changes of latents show
     return model
+
+
+def last_state(nano: Nano, context: list[Segment], ids: list[int]) -> torch.Tensor:
+    """The final hidden state of the understanding stream after a context and an unfinished text."""
+    model = nano.bagel
+    cache = prefill(model, [context]).grown(len(ids))
+    x = model.language_model.model.embed_tokens(torch.tensor([ids]))
+    rope = cache.next_rope[:, None] + torch.arange(len(ids))
+    allowed = torch.cat([cache.valid[:, None].expand(1, len(ids), -1), torch.ones(1, len(ids), len(ids)).tril() > 0], 2)
+    attend = prepare_bool(allowed[:, None], model.config.attention, x.dtype)
+    with torch.no_grad():
+        hidden, _ = model.language_model.model(x, x[:, :0], rope, rope[:, :0], attend, cache)
+    return hidden[0, -1]

@@ -22,6 +22,7 @@ from uni_train.config.compose import compose
 from uni_train.config.schema import LoraConfig
 from uni_train.errors import UserError
 from uni_train.models.base import Request
+from uni_train.models.family import family_of
 from uni_train.models.load import build_model, load_weights, model_config, save_model
 from uni_train.models.qwen_image_edit.checkpoint import PublishedEditor
 from uni_train.models.recognise import inspect
@@ -116,6 +117,7 @@ def test_targets_name_a_stream(model: PublishedEditor, targets: str, stream: str
 def test_sizes_without_weights() -> None:
     found = inspect("qwen_image_edit_2511")
     assert found.parameters == {"transformer": 20_430_401_088, "text encoder": 8_292_166_656, "VAE": 126_892_531}
+    assert found.kind == "qwen_image_edit" and tuple(found.parameters) == family_of(found.kind).parts
     assert not found.loads and "checkpoints/Qwen-Image-Edit-2511" in found.problems[0]
     forms = [compose("sft", [f"model=qwen_image_edit{form}"]).model for form in ("_2511", "_2509", "")]
     assert all(form.architecture == forms[0].architecture for form in forms)
