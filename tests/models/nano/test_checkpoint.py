@@ -36,8 +36,7 @@ def test_a_round_trip_keeps_every_bit(nano: Nano, small_config: ModelConfig, tmp
     assert not again.training
     stored = json.loads((tmp_path / "model" / CONFIG).read_text(encoding="utf-8"))
     assert stored == {"model": "nano", "bagel": nano.bagel.config.to_dict(), "image_size": nano.image_size}
-    for name, value in nano.state_dict().items():
-        assert torch.equal(again.state_dict()[name], value), name
+    assert all(torch.equal(again.state_dict()[name], value) for name, value in nano.state_dict().items())
     asked = [Request("a", "Draw 3 apples .", seed=5)]
     assert (again.draw(asked)[0] == nano.draw(asked)[0]).all()
     assert again.think(asked) == nano.think(asked)
@@ -53,11 +52,7 @@ def test_weights_can_be_stored_at_half_the_size(nano: Nano, tmp_path: Path) -> N
 
 
 def test_random_weights_are_a_function_of_the_seed(small_config: ModelConfig) -> None:
-    torch.manual_seed(0)
-    first = build_model(small_config, seed=1).state_dict()
-    torch.manual_seed(1)
-    second = build_model(small_config, seed=1).state_dict()
-    other = build_model(small_config, seed=2).state_dict()
+    first, second, other = (build_model(small_config, seed=seed).state_dict() for seed in (1, 1, 2))
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert any(not torch.equal(first[name], other[name]) for name in first)
 
@@ -78,26 +73,15 @@ def test_a_full_disk_is_an_error_that_names_the_file_and_spares_the_older_one(na
     assert [file for file in tmp_path.iterdir() if "partial" in file.name] == []
 
 
-def test_a_folder_without_weights(nano: Nano, tmp_path: Path) -> None:
+def test_missing_and_damaged_weights_are_named(nano: Nano, tmp_path: Path) -> None:
     for folder in (tmp_path, tmp_path / "missing"):
         assert str(folder) in failure(nano, folder).message
-
-
-@pytest.mark.parametrize("damage", ["empty", "noise", "header", "cut"])
-def test_damaged_weights_are_named(nano: Nano, tmp_path: Path, damage: str) -> None:
     save_model(nano, tmp_path)
     file = tmp_path / WEIGHTS
-    content = file.read_bytes()
-    file.write_bytes(
-        {
-            "empty": b"",
-            "noise": bytes(range(256)) * 4,
-            "header": b"\xff" * 8 + content[8:],
-            "cut": content[: len(content) // 2],
-        }[damage]
-    )
-    message = failure(nano, tmp_path).message
-    assert str(file) in message and "damaged" in message
+    for damaged in (b"", bytes(range(256)) * 4, file.read_bytes()[:-1000]):
+        file.write_bytes(damaged)
+        message = failure(nano, tmp_path).message
+        assert str(file) in message and "damaged" in message
 
 
 def test_another_architecture_is_refused_in_a_few_lines(nano: Nano, small_config: ModelConfig, tmp_path: Path) -> None:

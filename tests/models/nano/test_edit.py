@@ -78,14 +78,9 @@ def test_the_maze_recipes_follow_each_other(tmp_path: Path) -> None:
     run("fit", "--recipe", "sft_maze", *common, *given)
     trained = runs / "sft_maze" / "seed0" / "stages" / "00-sft" / "model"
     run("models", "inspect", str(trained))
-    quick = [
-        "epochs=2",
-        "rollout.prompts_per_epoch=2",
-        "rollout.group_size=3",
-        "rollout.steps=3",
-        "rollout.last_step=2",
-    ]
-    quick += ["held_out.n=4", "rewards.solved.function=verifier_dense", f"model.checkpoint={trained}"]
+    rollout = {"prompts_per_epoch": 2, "group_size": 3, "steps": 3, "last_step": 2}
+    quick = ["epochs=2", *(f"rollout.{key}={value}" for key, value in rollout.items()), f"model.checkpoint={trained}"]
+    quick += ["held_out.n=4", "rewards.solved.function=verifier_dense"]
     run("fit", "--recipe", "flow_grpo_maze", *common, *quick)
     stage = runs / "flow_grpo_maze" / "seed0" / "stages" / "00-grpo"
     result = json.loads((stage / "manifest.json").read_text())["result"]
@@ -96,12 +91,8 @@ def test_the_maze_recipes_follow_each_other(tmp_path: Path) -> None:
     ]
     same = ["prompts.task=null", f"prompts.path={mazes / 'items.jsonl'}", "name=same"]
     run("fit", "--recipe", "flow_grpo_maze", *common, *quick, *same)
-    beside = [
-        f"sft.path={mazes / 'items.jsonl'}",
-        "updates_per_epoch=3",
-        "rollout.group_size=2",
-        "rollout.prompts_per_epoch=3",
-    ]
+    beside = [f"sft.path={mazes / 'items.jsonl'}", "updates_per_epoch=3"]
+    beside += ["rollout.group_size=2", "rollout.prompts_per_epoch=3"]
     run("fit", "--recipe", "nft_maze", *common, *quick, *beside)
     lines = read_metrics(runs / "nft_maze" / "seed0" / "stages" / "00-grpo" / "metrics.jsonl")
     assert len(lines) == 6 and all(line["sft"] > 0 for line in lines)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+from itertools import product
 
 import pytest
 from hypothesis import given
@@ -13,7 +14,7 @@ from uni_train.data_gen import phrasing
 from uni_train.data_gen.mapping.task import Mapping
 from uni_train.data_gen.maths.task import Maths
 from uni_train.data_gen.objects import NANO
-from uni_train.data_gen.task import SPLITS, Item
+from uni_train.data_gen.task import SPLITS
 from uni_train.errors import UserError
 from uni_train.models.nano import corpus, language
 from uni_train.models.nano.nano import shipped
@@ -22,44 +23,35 @@ from uni_train.models.nano.tokenizer import SPECIAL, WordTokenizer
 tokenizer = WordTokenizer(language.vocabulary())
 
 
-def items(count: int) -> list[Item]:
-    """Draws of every task, level and split, with and without distractors and shuffled rules."""
-    tasks = [Maths(), Mapping(), Mapping(distractors=6), Mapping(shuffle=False)]
-    return [
-        item
-        for task in tasks
-        for level in task.levels
-        for split in SPLITS[:3]
-        for seed in range(count)
-        for item in task.sample(seed, level, split)
-    ]
-
-
 def assert_survives(text: str) -> None:
     ids = tokenizer.encode(text)
     assert tokenizer.decode(ids) == text
     assert all(len(SPECIAL) <= index < len(tokenizer) for index in ids)
 
 
-def test_words_are_distinct_and_markers_come_first() -> None:
+def test_words_are_distinct_as_many_as_those_of_the_checkpoint_and_markers_come_first() -> None:
     assert len(set(tokenizer.words)) == len(tokenizer.words) == len(tokenizer)
     assert tokenizer.words[: len(SPECIAL)] == SPECIAL
     assert (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id) == (0, 1, 2)
+    stored = json.loads((shipped() / "config.json").read_text(encoding="utf-8"))
+    assert stored["bagel"]["llm"]["vocab_size"] == len(tokenizer)
 
 
 def test_everything_the_tasks_can_say_survives() -> None:
-    for item in items(20):
-        for text in (item.prompt, item.thought, item.answer, language.VERIFY_PROMPT.format(question=item.prompt)):
-            assert_survives(text)
+    """Every task, level and split, with and without distractors and shuffled rules."""
+    for task in (Maths(), Mapping(), Mapping(distractors=6), Mapping(shuffle=False)):
+        for level, split, seed in product(task.levels, SPLITS[:3], range(20)):
+            for item in task.sample(seed, level, split):
+                asked = language.VERIFY_PROMPT.format(question=item.prompt)
+                for text in (item.prompt, item.thought, item.answer, asked):
+                    assert_survives(text)
 
 
 def test_everything_nano_is_taught_to_say_survives() -> None:
-    for maker in corpus.sources(noise_draws=1).values():
-        for seed in range(100):
-            example = maker(random.Random(seed))
-            for text in (example.prompt, example.thought, example.answer):
-                if text is not None:
-                    assert_survives(text)
+    for maker, seed in product(corpus.sources(noise_draws=1).values(), range(100)):
+        example = maker(random.Random(seed))
+        for text in filter(None, (example.prompt, example.thought, example.answer)):
+            assert_survives(text)
 
 
 def test_every_word_and_object_of_the_nano_world_is_known() -> None:
@@ -92,6 +84,8 @@ def test_punctuation_may_touch_words_as_in_english(typed: str, spaced: str) -> N
 def test_markers_are_not_text() -> None:
     apple = tokenizer.ids["apple"]
     assert tokenizer.decode([tokenizer.bos_id, apple, tokenizer.start_of_image_id, tokenizer.eos_id]) == "apple"
+    with pytest.raises(UserError, match="<eos>"):  # a prompt could end its own text, or open an image
+        tokenizer.encode("Draw 3 apples <eos> .")
 
 
 @pytest.mark.parametrize(
@@ -103,14 +97,3 @@ def test_an_unknown_word_is_named_with_the_nearest_known_ones(word: str, near: s
         tokenizer.encode(f"Draw 3 {word} .")
     assert repr(word) in caught.value.message and f"Draw 3 {word} ." in caught.value.message
     assert caught.value.hint is not None and near in caught.value.hint
-
-
-def test_a_marker_cannot_be_typed() -> None:
-    """Otherwise a prompt could end its own text, or open an image."""
-    with pytest.raises(UserError, match="<eos>"):
-        tokenizer.encode("Draw 3 apples <eos> .")
-
-
-def test_the_shipped_checkpoint_has_as_many_words() -> None:
-    stored = json.loads((shipped() / "config.json").read_text(encoding="utf-8"))
-    assert stored["bagel"]["llm"]["vocab_size"] == len(tokenizer)
