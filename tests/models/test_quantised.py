@@ -9,9 +9,9 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.models.bagel.conftest import golden_folder, tiny_config, tiny_model  # noqa: F401  (fixtures)
+from tests.models.bagel.conftest import tiny_config, tiny_model, vae  # noqa: F401  (fixtures)
 from tests.models.bagel.test_examples import KINDS, sums
-from tests.models.bagel.test_unified import unified, vae  # noqa: F401
+from tests.models.bagel.test_unified import unified
 from tests.models.qwen_image_edit.conftest import build, folder, picture  # noqa: F401
 from uni_train.config.schema import LoraConfig
 from uni_train.errors import UserError

@@ -21,6 +21,7 @@ from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import BagelConfig
 from uni_train.models.bagel.packing import Segment, Text, VaeImage, VitImage
 from uni_train.models.bagel.positions import patchify
+from uni_train.models.bagel.vae import AutoEncoder, VaeConfig
 
 FOLDER = Path(os.environ.get("UNI_TRAIN_GOLDEN", Path(__file__).parents[2] / "data" / "golden")) / "bagel"
 
@@ -94,22 +95,20 @@ def segments_of(
                 if not (item["enable_cfg"] and text_drop):
                     sample.append(Text(item["text_ids"], loss=bool(item["loss"]), end_label=end_label))
                 continue
-            image = tensors[f"in.image.{item['image']}"]
-            if item["type"] == "vit_image":
+            height, width = tensors[f"in.image.{item['image']}"].shape[1:]
+            vit = item["type"] == "vit_image"
+            dropped = bool(item["enable_cfg"] and (vit_drop if vit else vae_drop))
+            more: dict[str, Any] = {"dropped": dropped, "end_label": end_label}
+            if vit:
                 p = config.vit.patch_size
-                grid = (image.shape[1] // p, image.shape[2] // p)
-                dropped = bool(item["enable_cfg"] and vit_drop)
-                sample.append(VitImage(grid, patchify(image, p).numpy(), dropped=dropped, end_label=end_label))
-            else:
-                grid = (image.shape[1] // stride, image.shape[2] // stride)
-                dropped = bool(item["enable_cfg"] and vae_drop)
-                latent = None
-                if latents is not None and not dropped:
-                    p = config.latent_patch_size
-                    latent = patchify(latents[next(images)][:, : grid[0] * p, : grid[1] * p], p).numpy()
-                noised = bool(item["loss"])
-                logit = next(draws) if noised else 0.0
-                sample.append(VaeImage(grid, latent, noised=noised, logit=logit, dropped=dropped, end_label=end_label))
+                patches = patchify(tensors[f"in.image.{item['image']}"], p).numpy()
+                sample.append(VitImage((height // p, width // p), patches, **more))
+                continue
+            grid, p, latent = (height // stride, width // stride), config.latent_patch_size, None
+            if latents is not None and not dropped:
+                latent = patchify(latents[next(images)][:, : grid[0] * p, : grid[1] * p], p).numpy()
+            noised = bool(item["loss"])
+            sample.append(VaeImage(grid, latent, noised=noised, logit=next(draws) if noised else 0.0, **more))
         samples.append(sample)
     return samples
 
@@ -119,22 +118,25 @@ def plan() -> Callable[..., list[list[Segment]]]:
     return segments_of
 
 
-def relative(ours: Tensor, theirs: Tensor) -> float:
-    """max |a - b| / max |b|."""
-    assert ours.shape == theirs.shape, (ours.shape, theirs.shape)
-    if not theirs.numel():
-        return 0.0
-    ours = ours.detach()
-    return float((ours.double() - theirs.double()).abs().max() / theirs.double().abs().max().clamp_min(1e-30))
+@pytest.fixture(scope="session")
+def vae() -> AutoEncoder:
+    """The tiny autoencoder with its stored weights."""
+    state = load_file(FOLDER / "ae.safetensors")
+    model = AutoEncoder(VaeConfig.from_shapes({name: list(tensor.shape) for name, tensor in state.items()}))
+    model.load_state_dict(state, strict=True)
+    return model.eval()
 
 
 @pytest.fixture(scope="session")
 def close() -> Callable[..., None]:
-    """Fails unless two tensors agree to a tolerance relative to the largest magnitude."""
+    """Fails unless max |a - b| is within a tolerance of max |b|."""
 
     def check(ours: Tensor, theirs: Tensor, tolerance: float = 1e-5, what: str = "") -> None:
-        error = relative(ours, theirs)
-        assert error <= tolerance, f"{what}: relative error {error:.2e}, allowed {tolerance:.0e}"
+        assert ours.shape == theirs.shape, (what, ours.shape, theirs.shape)
+        if theirs.numel():
+            most = (ours.detach().double() - theirs.double()).abs().max()
+            error = float(most / theirs.double().abs().max().clamp_min(1e-30))
+            assert error <= tolerance, f"{what}: relative error {error:.2e}, allowed {tolerance:.0e}"
 
     return check
 

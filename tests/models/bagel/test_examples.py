@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.models.bagel.test_unified import Numbers, picture, unified, vae  # noqa: F401  (vae is a fixture)
+from tests.models.bagel.test_unified import picture, unified
 from uni_train.models.bagel.config import GENERATION_NAMES
 from uni_train.models.bagel.examples import Dropout, ExamplePacker
 from uni_train.models.bagel.packing import encode, pack
@@ -36,7 +36,7 @@ KINDS = [EDIT, CHAIN, ASKED, DRAWN, THOUGHT, WORDS]
 
 
 @pytest.fixture(scope="module")
-def bagel(tiny_model, vae):  # noqa: F811
+def bagel(tiny_model, vae):
     return unified(tiny_model(), vae)
 
 
@@ -68,7 +68,7 @@ class Sizes:
 def test_bagel_examples_are_laid_out_as_the_released_code_does(name, golden, tiny_config, plan, packer, monkeypatch):
     case, config = golden("packing"), tiny_config()
     about = case.settings["cases"][name]
-    shape = {key.split(".")[-1]: tuple(value) for key, value in shapes_of(case).items()}
+    shape = {key.split(".")[-1]: value.shape for key, value in case.tensors.items() if key.startswith("in.image.")}
     vae_sizes, vit_sizes, examples = {}, {}, []
     for sample in about["samples"]:
         turns, height = [], 1000 + len(examples)
@@ -92,10 +92,6 @@ def test_bagel_examples_are_laid_out_as_the_released_code_does(name, golden, tin
         assert torch.equal(getattr(ours, field), getattr(theirs, field)), field
     assert torch.equal(ours.mask.allowed(), theirs.mask.allowed())
     assert ours.latent_grids == theirs.latent_grids and ours.vit_lengths == theirs.vit_lengths
-
-
-def shapes_of(case):
-    return {key: tensor.shape for key, tensor in case.tensors.items() if key.startswith("in.image.")}
 
 
 def test_the_tokens_of_an_example_are_known_before_it_is_made(packer):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.packed import packed_order
 from uni_train.flow.guidance import Guidance
 from uni_train.flow.schedule import inference_timesteps
@@ -24,25 +25,18 @@ from uni_train.models.bagel.generation import (
 )
 from uni_train.models.bagel.packing import Text, VaeImage, VitImage, encode, pack
 from uni_train.models.bagel.positions import patchify, unpatchify
-from uni_train.models.bagel.vae import AutoEncoder, VaeConfig
 
 BRANCHES = ("cond", "cfg_text", "cfg_img")
+TEXTS, CALLS = (
+    list(json.loads((FOLDER / f"{case}.json").read_text())["settings"]["cases"]) for case in ("gen_text", "inferencer")
+)
+    list(json.loads((FOLDER / f"{name}.json").read_text())["settings"]["cases"]) for name in ("gen_text", "inferencer")
+)
 
 
 def vit_segment(image, config):
     p = config.vit.patch_size
     return VitImage((image.shape[1] // p, image.shape[2] // p), patchify(image, p).numpy())
-
-
-@pytest.fixture(scope="module")
-def vae(golden_folder):
-    """The tiny autoencoder with its stored weights."""
-    state = load_file(golden_folder / "ae.safetensors")
-    tiny = json.loads((golden_folder / "tiny_config.json").read_text())["vae"]
-    sizes = VaeConfig.from_shapes({name: list(tensor.shape) for name, tensor in state.items()})
-    model = AutoEncoder(replace(sizes, scale=tiny["scale_factor"], shift=tiny["shift_factor"]))
-    model.load_state_dict(state)
-    return model.eval()
 
 
 @torch.no_grad()
@@ -66,14 +60,9 @@ def same_pixels(ours, theirs):
 
 
 def guidance_of(values, norm_scope="batch"):
-    return Guidance(
-        text_scale=values["cfg_text_scale"],
-        img_scale=values["cfg_img_scale"],
-        interval=tuple(values["cfg_interval"]),
-        renorm=values["cfg_renorm_type"],
-        renorm_min=values["cfg_renorm_min"],
-        norm_scope=norm_scope,
-    )
+    names = ("cfg_text_scale", "cfg_img_scale", "cfg_interval", "cfg_renorm_type", "cfg_renorm_min")
+    text, image, interval, renorm, least = (values[name] for name in names)
+    return Guidance(text, image, tuple(interval), renorm, least, norm_scope)
 
 
 EVERYTHING = Guidance(text_scale=2.0, img_scale=2.0)  # asks for all three contexts
@@ -85,11 +74,8 @@ def padded_rows(packed, counts):
 
 
 def cached(cache, layer, row=0):
-    keep = cache.valid[row]
-    n = cache.length
-    return cache.keys[layer][row, :, :n][:, keep].transpose(0, 1), cache.values[layer][row, :, :n][:, keep].transpose(
-        0, 1
-    )
+    keep, n = cache.valid[row], cache.length
+    return [all_[layer][row, :, :n][:, keep].transpose(0, 1) for all_ in (cache.keys, cache.values)]
 
 
 @pytest.mark.golden
@@ -142,13 +128,10 @@ def test_bagel_prefill(attention, golden, tiny_model, close):
 
 
 @pytest.mark.golden
-def test_bagel_greedy_text(golden, tiny_model, vae, close):
+@pytest.mark.parametrize("name", TEXTS)
+def test_bagel_greedy_text(name, golden, tiny_model, vae, close):
     case, model = golden("gen_text"), tiny_model()
-    for name, values in case.settings["cases"].items():
-        check_text(name, values["contexts"], case, model, vae, close)
-
-
-def check_text(name, plans, case, model, vae, close):
+    plans = case.settings["cases"][name]["contexts"]
     image = {"vit": vit_segment(case["in.image_vit"], model.config)}
     image["vae"] = vae_segment(case["in.image_vae"], case["in.vae_noise"], vae, model.config)
     contexts = [
@@ -249,15 +232,11 @@ def compare_cache(cache, layer, case, branch, close):
 
 
 @pytest.mark.golden
-def test_bagel_inferencer(golden, tiny_model, vae, close):
-    case, model = golden("inferencer"), tiny_model()
-    for name, values in case.settings["cases"].items():
-        check_inferencer(name, values, case, model, vae, close)
-
-
-def check_inferencer(name, values, case, model, vae, close):
+@pytest.mark.parametrize("name", CALLS)
+def test_bagel_inferencer(name, golden, tiny_model, vae, close):
     """A whole call, from segments to pixels; nothing that was read is read again."""
-    config = model.config
+    case, model = golden("inferencer"), tiny_model()
+    values, config = case.settings["cases"][name], model.config
     image = case["in.image_uint8"]
     pixels = image.permute(2, 0, 1).float() / 127.5 - 1
     seen = [vit_segment(case["in.image_vit"], config)]

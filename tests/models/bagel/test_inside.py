@@ -18,21 +18,14 @@ from tests.models.bagel.published import published
 from uni_train.models.bagel.generation import Branch, generate_text
 from uni_train.models.bagel.inside import (
     GROUPS,
-    Column,
-    _AttentionWatch,
-    _noise_levels,
-    _on_layers,
     columns_of,
     draw_with_attention,
     expect_inside,
     states_of,
 )
-from uni_train.models.bagel.shapes import BagelShapes
 from uni_train.models.bagel.unified import BagelUnified
 from uni_train.models.base import Request, SkillMissing
-from uni_train.models.family import family_of
 from uni_train.models.load import build_model, model_config
-from uni_train.plan.trace import following, place
 
 THOUGHTS = ("A is cup . So draw 1 cup .", "So draw 2 trees .", "A means B . B is fish . So draw 1 fish .")
 
@@ -187,21 +180,3 @@ def test_a_model_of_another_kind_lacks_the_skill() -> None:
 
     with pytest.raises(SkillMissing, match="qwen cannot show its attention"):
         expect_inside(Other())  # type: ignore[arg-type]
-
-
-def test_the_full_size_is_watched_with_shapes_alone() -> None:
-    """One step of BAGEL-7B at 1024 x 1024, under guidance, as on a GPU but without numbers."""
-    with following("meta"):
-        model, _ = family_of("bagel").skeleton(model_config("bagel_7b"))
-        assert isinstance(model, BagelUnified)
-        place(model, "meta", lambda name, dtype: torch.bfloat16)
-        request = Request("0", "Draw 3 cups .")
-        shapes = BagelShapes(model)
-        contexts = shapes.condition(shapes.image_request(request), 1, "meta")
-        watch = _AttentionWatch(model, [[Column(2)] * contexts.full.length], contexts.grids, maps=False)
-        with _on_layers(model, watch.before, None), _noise_levels(model, watch.at):
-            x = torch.empty(1, 4096, model.bagel.config.latent_dim, device="meta")
-            assert model.velocity(x, torch.ones(1, device="meta"), contexts).shape == x.shape
-    layers = model.bagel.config.llm.num_hidden_layers
-    assert layers == 28 and [len(step) for step in watch.shares] == [layers]
-    assert {one.shape for one in watch.shares[0]} == {(1, len(GROUPS))}

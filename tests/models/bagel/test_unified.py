@@ -9,8 +9,8 @@ from itertools import pairwise
 import numpy as np
 import pytest
 import torch
-from safetensors.torch import load_file
 
+from tests.models.bagel.conftest import vae  # noqa: F401  (others import it from here)
 from uni_train.config.compose import compose
 from uni_train.errors import UserError
 from uni_train.flow.euler import euler_step
@@ -18,7 +18,6 @@ from uni_train.flow.guidance import Guidance
 from uni_train.flow.schedule import inference_timesteps
 from uni_train.models.bagel.generation import KVCache
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
-from uni_train.models.bagel.vae import AutoEncoder, VaeConfig
 from uni_train.models.base import Request, SkillMissing
 
 SYSTEM = "201 202 203"
@@ -37,28 +36,14 @@ class Numbers:
 
 
 @pytest.fixture(scope="module")
-def vae(golden_folder):
-    state = load_file(golden_folder / "ae.safetensors")
-    model = AutoEncoder(VaeConfig.from_shapes({name: list(tensor.shape) for name, tensor in state.items()}))
-    model.load_state_dict(state)
-    return model.eval()
-
-
-@pytest.fixture(scope="module")
-def bagel(tiny_model, vae) -> BagelUnified:
+def bagel(tiny_model, vae) -> BagelUnified:  # noqa: F811
     return unified(tiny_model(), vae)
 
 
-def unified(model, vae, tokenizer=None) -> BagelUnified:
-    return BagelUnified(
-        "tiny",
-        model,
-        vae,
-        tokenizer or Numbers(),
-        Speech(SYSTEM, answer_system="204 205"),
-        Sampling(4, 3.0, GUIDED, max_think_tokens=9, temperature=0.0, editing=EDITING),
-        image_size=48,
-    ).eval()
+def unified(model, vae, tokenizer=None) -> BagelUnified:  # noqa: F811
+    speech = Speech(SYSTEM, answer_system="204 205")
+    sampling = Sampling(4, 3.0, GUIDED, max_think_tokens=9, temperature=0.0, editing=EDITING)
+    return BagelUnified("tiny", model, vae, tokenizer or Numbers(), speech, sampling, image_size=48).eval()
 
 
 def picture(seed: int, height: int, width: int) -> np.ndarray:
@@ -80,9 +65,6 @@ def mixed() -> list[Request]:
 def apart(ours: np.ndarray, theirs: np.ndarray) -> int:
     assert ours.shape == theirs.shape
     return int(np.abs(ours.astype(int) - theirs).max())
-
-
-# --- batches --------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("temperature", [0.0, 1.0])
@@ -123,9 +105,6 @@ def test_a_picture_depends_on_all_of_its_request_and_on_nothing_else(bagel):
         replace(one, seed=4),
     ):
         assert apart(bagel.draw([changed])[0], first) > 1
-
-
-# --- one reading ----------------------------------------------------------------------------------------------------
 
 
 def test_thinking_then_drawing_is_the_same_in_one_go_and_reads_nothing_twice(bagel):
@@ -173,15 +152,12 @@ class Lossy(Numbers):
         return " ".join(str(i) for i in ids if i % 2)
 
 
-def test_a_thought_that_reads_differently_from_how_it_was_written_is_read_again(tiny_model, vae):
+def test_a_thought_that_reads_differently_from_how_it_was_written_is_read_again(tiny_model, vae):  # noqa: F811
     bagel = unified(tiny_model(), vae, Lossy())
     asked = mixed()
     thoughts, images = bagel.think_and_draw(asked)
     drawn = bagel.draw([replace(one, thought=text) for one, text in zip(asked, thoughts, strict=True)])
     assert max(apart(a, b) for a, b in zip(images, drawn, strict=True)) <= 1
-
-
-# --- hooks ----------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rows", [(0, 1, 4), (2, 3, 5)])
@@ -211,7 +187,7 @@ def test_a_group_shares_its_reading_and_every_row_has_its_own_noise_level(bagel)
             torch.testing.assert_close(alone, together[row : row + 1, : alone.shape[1]], rtol=1e-4, atol=1e-4)
 
 
-def test_gradients_reach_the_drawing_weights_and_the_latents_and_agree_with_rounding_free_differences(tiny_model, vae):
+def test_gradients_reach_the_drawing_weights_and_the_latents_and_agree_with_rounding_free_differences(tiny_model, vae):  # noqa: F811
     bagel = unified(tiny_model(), vae)
     asked = mixed()[2:3]
     condition = bagel.encode(asked)
@@ -232,10 +208,7 @@ def test_requests_for_editing_and_for_drawing_are_not_encoded_together(bagel):
         bagel.encode(mixed()[1:3])
 
 
-# --- what the released code does --------------------------------------------------------------------------------------
-
-
-def test_image_guidance_does_nothing_without_text_guidance(bagel, tiny_model, vae):
+def test_image_guidance_does_nothing_without_text_guidance(bagel, tiny_model, vae):  # noqa: F811
     one = mixed()[2]
     plain, odd = unified(tiny_model(), vae), unified(tiny_model(), vae)
     plain.sampling = replace(plain.sampling, editing=Guidance())
@@ -261,9 +234,6 @@ def test_input_images_are_read_by_vae_and_vit_to_draw_and_by_the_vit_alone_to_an
     assert bagel.answer([one], think=True) != bagel.answer([one])
 
 
-# --- what cannot be meant -------------------------------------------------------------------------------------------
-
-
 @pytest.mark.parametrize(
     ("changes", "says"),
     [
@@ -283,11 +253,6 @@ def test_requests_that_cannot_be_meant_are_named(bagel, changes, says):
         assert says in str(error.value) and "request x" in str(error.value)
 
 
-def test_an_image_of_one_pixel_is_enlarged(bagel):
-    image = bagel.draw([Request("dot", "5", (picture(0, 1, 1),))])[0]
-    assert image.shape == (48, 48, 3)
-
-
 def test_texts_stop_where_the_context_ends(bagel):
     most = bagel.bagel.config.llm.max_position_embeddings
     long = Request("long", " ".join(["5"] * (most - 8)))
@@ -295,7 +260,7 @@ def test_texts_stop_where_the_context_ends(bagel):
     assert bagel.answer([long, mixed()[0]])[1] == bagel.answer(mixed()[:1])[0]
 
 
-def test_a_model_without_a_prompt_for_it_does_not_think_before_it_answers(bagel, tiny_model, vae):
+def test_a_model_without_a_prompt_for_it_does_not_think_before_it_answers(bagel, tiny_model, vae):  # noqa: F811
     silent = unified(tiny_model(), vae)
     silent.speech = replace(silent.speech, answer_system=None)
     with pytest.raises(SkillMissing, match="think before it answers"):

@@ -3,12 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
 from uni_train.models.bagel.vae import AutoEncoder, Tiles, VaeConfig, _blended
 from uni_train.models.meta import without_weights
@@ -17,10 +14,10 @@ from uni_train.plan.trace import following
 pytestmark = pytest.mark.golden
 
 
-@pytest.fixture(scope="module")
-def vae(golden_folder: Path) -> AutoEncoder:
+@torch.no_grad()
+def test_bagel_vae_encodes_and_decodes_as_the_released_one(vae, golden, golden_folder, close) -> None:
     tiny = json.loads((golden_folder / "tiny_config.json").read_text())["vae"]
-    config = VaeConfig(
+    sizes = VaeConfig(
         width=tiny["ch"],
         multipliers=tuple(tiny["ch_mult"]),
         blocks=tiny["num_res_blocks"],
@@ -28,39 +25,25 @@ def vae(golden_folder: Path) -> AutoEncoder:
         scale=tiny["scale_factor"],
         shift=tiny["shift_factor"],
     )
-    weights = load_file(golden_folder / "ae.safetensors")
-    assert VaeConfig.from_shapes({name: value.shape for name, value in weights.items()}) == config
-    model = AutoEncoder(config)
-    model.load_state_dict(weights, strict=True)
-    assert model.downsample == tiny["downsample"]
-    return model
-
-
-@torch.no_grad()
-def test_bagel_vae_encodes_and_decodes_as_the_released_one(
-    vae: AutoEncoder, golden: Callable, close: Callable[..., None]
-) -> None:
+    assert vae.config == sizes and vae.downsample == tiny["downsample"]
     case = golden("vae")
-    image = case["in.image"]
-    close(vae.encoder(image), case["out.moments"], what="moments")
-    mean, logvar = vae.moments(image)
-    close(mean, case["out.mean"], what="mean")
-    close(logvar, case["out.logvar"], what="logvar")
-    close(vae.encode(image), case["out.latent_mode"], what="latent of the mean")
-    sampled = vae.encode(image, case["in.noise"])
-    close(sampled, case["out.latent_sampled"], what="sampled latent")
-    close(vae.decode(sampled), case["out.decode_of_sampled"], what="decoded sample")
-    close(vae.decode(case["in.z"]), case["out.decode_of_z"], what="decoded latent")
-    close(vae.decoder(case["in.z"]), case["out.decode_of_z_nopost"], what="decoder alone")
-
-
-@torch.no_grad()
-def test_bagel_vae_sees_the_padding_of_a_pack(vae: AutoEncoder, golden: Callable, close: Callable[..., None]) -> None:
-    case = golden("vae")
-    padded = case["in.image"].clone()
+    image, padded = case["in.image"], case["in.image"].clone()
     padded[1, :, 32:] = 0
     padded[1, :, :, -16:] = 0
-    close(vae.encode(padded), case["out.latent_mode_padded"], what="latents of a padded pack")
+    mean, logvar = vae.moments(image)
+    sampled = vae.encode(image, case["in.noise"])
+    for name, ours in {
+        "moments": vae.encoder(image),
+        "mean": mean,
+        "logvar": logvar,
+        "latent_mode": vae.encode(image),
+        "latent_sampled": sampled,
+        "decode_of_sampled": vae.decode(sampled),
+        "decode_of_z": vae.decode(case["in.z"]),
+        "decode_of_z_nopost": vae.decoder(case["in.z"]),
+        "latent_mode_padded": vae.encode(padded),
+    }.items():
+        close(ours, case[f"out.{name}"], what=name)
 
 
 def test_tiles_of_what_sees_each_place_alone_are_the_whole() -> None:
