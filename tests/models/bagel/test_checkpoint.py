@@ -76,9 +76,6 @@ def same(model: PublishedBagel, file: Path) -> bool:
     return state.keys() == stored.keys() and all(torch.equal(state[name], stored[name]) for name in stored)
 
 
-# --- names and sizes ------------------------------------------------------------------------------------------------
-
-
 @pytest.mark.golden
 def test_bagel_at_full_size_has_the_released_names_shapes_and_counts(golden_folder: Path, config: ModelConfig) -> None:
     full = json.loads((golden_folder / "full_state_dict.json").read_text())
@@ -116,9 +113,6 @@ def test_bagel_is_read_from_its_folder_alone(original: Path, golden_folder: Path
     asked = [Request("a", "a cat", seed=3)]
     assert model.draw(asked)[0].shape == (model.image_size, model.image_size, 3)
     assert isinstance(model.answer(asked)[0], str)
-
-
-# --- what descendants publish -----------------------------------------------------------------------------------------
 
 
 def test_weights_under_other_names_in_shards_or_chosen_by_file(folder: Path) -> None:
@@ -186,9 +180,6 @@ def test_a_patch_embedding_that_is_still_a_convolution(folder: Path, original: P
     linear = build(folder).bagel.vit_model.vision_model.embeddings.patch_embedding.weight
     ours = patchify(pixels, patch)[0, 0] @ linear.T
     assert torch.allclose(ours, torch.nn.functional.conv2d(pixels, kernel)[0, :, 0, 0], atol=1e-4)
-
-
-# --- what is refused --------------------------------------------------------------------------------------------------
 
 
 def test_missing_extra_and_misshapen_tensors_are_listed_ten_at_most_and_nothing_is_loaded(
@@ -264,9 +255,6 @@ def test_what_is_not_bagel_is_told_by_its_name(files: dict | None, told: str, co
     with pytest.raises(UserError) as caught:
         build_model(replace(config, checkpoint=str(place)))
     assert told in caught.value.message and str(place) in caught.value.message and caught.value.hint
-
-
-# --- writing ----------------------------------------------------------------------------------------------------------
 
 
 def test_a_trained_model_is_saved_complete_and_loads_back_bit_for_bit(original: Path, tmp_path: Path) -> None:

@@ -16,7 +16,6 @@ from uni_train.flow.schedule import inference_timesteps
 from uni_train.models.bagel.generation import (
     Branch,
     Denoiser,
-    KVCache,
     generate_text,
     guidance_contexts,
     prefill,
@@ -29,8 +28,6 @@ from uni_train.models.bagel.positions import patchify, unpatchify
 BRANCHES = ("cond", "cfg_text", "cfg_img")
 TEXTS, CALLS = (
     list(json.loads((FOLDER / f"{case}.json").read_text())["settings"]["cases"]) for case in ("gen_text", "inferencer")
-)
-    list(json.loads((FOLDER / f"{name}.json").read_text())["settings"]["cases"]) for name in ("gen_text", "inferencer")
 )
 
 
@@ -293,9 +290,3 @@ def test_flow_grpo_velocities_of_bagel(golden_folder, tiny_model, close):
     velocity = Denoiser(model, contexts.repeat(len(stored)))(stored, case["out.rollout.timesteps"])
     close(velocity, case["out.update.velocity"])
     assert velocity.requires_grad
-
-
-def test_an_empty_context_has_no_tokens(tiny_model):
-    model = tiny_model()
-    cache = prefill(model, [[], []])
-    assert isinstance(cache, KVCache) and cache.length == 0 and cache.next_rope.tolist() == [0, 0]

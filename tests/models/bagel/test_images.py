@@ -11,7 +11,7 @@ from PIL import Image
 
 from uni_train.errors import UserError
 from uni_train.models.bagel.images import VAE_TRANSFORM, VIT_TRANSFORM, ImageTransform
-from uni_train.models.pictures import check_image, read_image
+from uni_train.models.pictures import read_image
 
 
 @pytest.mark.golden
@@ -65,12 +65,3 @@ def test_reading_pictures(tmp_path: Path) -> None:
         with pytest.raises(UserError, match=says) as error:
             read_image(tmp_path / name)
         assert str(tmp_path / name) in error.value.message and error.value.hint
-
-
-@pytest.mark.parametrize(
-    "image",
-    [np.zeros((4, 4), np.uint8), np.zeros((4, 4, 4), np.uint8), np.zeros((4, 4, 3)), np.zeros((0, 4, 3), np.uint8)],
-)
-def test_arrays_that_are_no_pictures_are_named(image: np.ndarray) -> None:
-    with pytest.raises(UserError, match=r"request 7: .*uint8 \[height, width, 3\]"):
-        check_image(image, "request 7")

@@ -118,19 +118,13 @@ def pipeline(plus: bool = True, seed: int = 0, zero_cond_t: bool = False) -> Any
 def published(folder: Path, plus: bool = True, seed: int = 0, zero_cond_t: bool = False) -> Path:
     """The tiny pipeline as a folder such as people download."""
     made = pipeline(plus, seed, zero_cond_t)
-    for part in ("transformer", "vae", "text_encoder", "tokenizer", "scheduler"):
+    index: dict[str, Any] = {"_class_name": type(made).__name__, "_diffusers_version": "0.42.0"}
+    for part in ("scheduler", "text_encoder", "tokenizer", "transformer", "vae"):
+        kind = type(getattr(made, part))
+        index[part] = [kind.__module__.split(".")[0], kind.__name__]
         getattr(made, part).save_pretrained(folder / part)
-    made.processor.image_processor.save_pretrained(folder / "processor")
-    made.tokenizer.save_pretrained(folder / "processor")
-    index = {
-        "_class_name": type(made).__name__,
-        "_diffusers_version": "0.42.0",
-        "processor": ["transformers", "Qwen2VLProcessor"],
-        "scheduler": ["diffusers", "FlowMatchEulerDiscreteScheduler"],
-        "text_encoder": ["transformers", "Qwen2_5_VLForConditionalGeneration"],
-        "tokenizer": ["transformers", "Qwen2Tokenizer"],
-        "transformer": ["diffusers", "QwenImageTransformer2DModel"],
-        "vae": ["diffusers", "AutoencoderKLQwenImage"],
-    }
+    for part in (made.processor.image_processor, made.tokenizer):
+        part.save_pretrained(folder / "processor")
+    index["processor"] = ["transformers", "Qwen2VLProcessor"]
     (folder / "model_index.json").write_text(json.dumps(index))
     return folder
