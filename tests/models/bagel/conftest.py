@@ -19,7 +19,7 @@ from torch import Tensor
 
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import BagelConfig
-from uni_train.models.bagel.packing import Segment, Text, VaeImage, VitImage
+from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage, VitImage
 from uni_train.models.bagel.positions import patchify
 from uni_train.models.bagel.vae import AutoEncoder, VaeConfig
 
@@ -116,6 +116,14 @@ def segments_of(
 @pytest.fixture(scope="session")
 def plan() -> Callable[..., list[list[Segment]]]:
     return segments_of
+
+
+def packed_order(batch: PackedBatch, x_BUD: Tensor, x_BGD: Tensor, row: int = 0) -> Tensor:
+    """[tokens, D] of one row in the order in which published code packs it, without padding."""
+    und, gen = batch.und_valid[row], batch.gen_valid[row]
+    x = torch.cat([x_BUD[row][und], x_BGD[row][gen]])
+    order = torch.cat([batch.und_mask.order[row][und], batch.gen_mask.order[row][gen]])
+    return x[order.argsort()]
 
 
 @pytest.fixture(scope="session")

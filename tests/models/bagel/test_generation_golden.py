@@ -9,8 +9,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from tests.models.bagel.conftest import FOLDER
-from tests.models.bagel.packed import packed_order
+from tests.models.bagel.conftest import FOLDER, packed_order
 from uni_train.flow.guidance import Guidance
 from uni_train.flow.schedule import inference_timesteps
 from uni_train.models.bagel.generation import (

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from tests.models.bagel.packed import packed_order
+from tests.models.bagel.conftest import packed_order
 from uni_train.models.bagel.packing import encode, pack
 
 CASES = ("train_packed", "train_packed_shift1", "train_interleaved")
