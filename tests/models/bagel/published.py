@@ -20,11 +20,7 @@ def published(golden_folder: Path, folder: Path) -> Path:
         shutil.copyfile(golden_folder / name, folder / name)
     ids = json.loads((golden_folder / "tiny_config.json").read_text())["new_token_ids"]
     places = dict(
-        zip(
-            MARKERS,
-            (ids[n] for n in ("bos_token_id", "eos_token_id", "start_of_image", "end_of_image")),
-            strict=True,
-        )
+        zip(MARKERS, (ids[n] for n in ("bos_token_id", "eos_token_id", "start_of_image", "end_of_image")), strict=True)
     )
     byte_level(places).save(str(folder / "tokenizer.json"))
     return folder

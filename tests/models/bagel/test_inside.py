@@ -16,13 +16,7 @@ from torch import Tensor
 
 from tests.models.bagel.published import published
 from uni_train.models.bagel.generation import Branch, generate_text
-from uni_train.models.bagel.inside import (
-    GROUPS,
-    columns_of,
-    draw_with_attention,
-    expect_inside,
-    states_of,
-)
+from uni_train.models.bagel.inside import GROUPS, columns_of, draw_with_attention, expect_inside, states_of
 from uni_train.models.bagel.unified import BagelUnified
 from uni_train.models.base import Request, SkillMissing
 from uni_train.models.load import build_model, model_config

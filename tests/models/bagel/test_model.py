@@ -12,13 +12,7 @@ from uni_train.flow.guidance import Guidance
 from uni_train.models.bagel import generation
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import GENERATION_NAMES, BagelConfig, LlmConfig, SpecialTokens, VitConfig
-from uni_train.models.bagel.generation import (
-    guidance_contexts,
-    prefill,
-    read_contexts,
-    sample_latents,
-)
-from uni_train.models.bagel.norm import HeadNormRope, RMSNorm, RopeTables
+from uni_train.models.bagel.generation import guidance_contexts, prefill, read_contexts, sample_latents
 from uni_train.models.bagel.packing import Text, VaeImage, VitImage, encode, pack
 from uni_train.models.bagel.positions import sincos_table
 
@@ -71,31 +65,6 @@ def test_one_pass_of_guidance_equals_separate_ones(monkeypatch, attention, img_s
         passes[name] = len(calls)
     assert passes == {"one": 4, "separate": 4 + 3 * (1 if img_scale == 1 else 2)}
     torch.testing.assert_close(drawn["one"], drawn["separate"], rtol=1e-5, atol=1e-5)
-
-
-def test_fused_norms_match_plain_autograd():
-    generator = torch.Generator().manual_seed(0)
-    x = torch.randn(3, 5, 2, 8, generator=generator, dtype=torch.double, requires_grad=True)
-    rope = RopeTables(torch.arange(15).view(3, 5), 8, 100.0, torch.double)
-    norm, rms = HeadNormRope(8, 1e-6).double(), RMSNorm(8, 1e-6).double()
-    for each in (norm, rms):
-        torch.nn.init.normal_(each.weight, generator=generator)
-
-    def turned(x, weight):
-        y = torch.nn.functional.rms_norm(x, (8,), weight, 1e-6).transpose(1, 2)
-        a, b = y.chunk(2, -1)
-        c, s = rope.cos[:, None], rope.sin[:, None]
-        return torch.cat([a * c - b * s, b * c + a * s], -1)
-
-    flat = x.transpose(1, 2) * 3
-    target = torch.randn(3, 2, 5, 8, generator=generator, dtype=torch.double)
-    for fused, plain, inputs in (
-        (norm(x, rope), turned(x, norm.weight), [x, norm.weight]),
-        (rms(flat), torch.nn.functional.rms_norm(flat, (8,), rms.weight, 1e-6), [x, rms.weight]),
-    ):
-        gradients = (torch.autograd.grad((y * target).sum(), inputs, retain_graph=True) for y in (fused, plain))
-        for ours, theirs in zip(*gradients, strict=True):
-            torch.testing.assert_close(ours, theirs, rtol=1e-9, atol=1e-9)
 
 
 @pytest.mark.parametrize("kind", ("text", "image"))

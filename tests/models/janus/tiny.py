@@ -35,36 +35,16 @@ def published(folder: Path, seed: int = 0) -> Path:
 
     words = tokenizer()
     torch.manual_seed(seed)
+    sizes = {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    ids = {f"{name}_token_id": getattr(words, f"{name}_token_id") for name in ("bos", "eos", "pad")}
+    text = {"model_type": "llama", "intermediate_size": 64, "num_key_value_heads": 2, "vocab_size": len(words)}
+    vision = {"patch_size": 8, "image_size": SIDE, "num_image_tokens": (SIDE // 8) ** 2, "projection_dim": 32}
     config = JanusConfig(
-        text_config={
-            "model_type": "llama",
-            "hidden_size": 32,
-            "intermediate_size": 64,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "num_key_value_heads": 2,
-            "vocab_size": len(words),
-            "bos_token_id": words.bos_token_id,
-            "eos_token_id": words.eos_token_id,
-            "pad_token_id": words.pad_token_id,
-        },
-        vision_config={
-            "hidden_size": 32,
-            "num_hidden_layers": 2,
-            "num_attention_heads": 2,
-            "patch_size": 8,
-            "image_size": SIDE,
-            "num_image_tokens": (SIDE // 8) ** 2,
-            "projection_dim": 32,
-        },
+        text_config=sizes | text | ids,
+        vision_config=sizes | vision,
         vq_config={
-            "embed_dim": 8,
-            "num_embeddings": 64,
-            "latent_channels": 32,
-            "base_channels": 32,
-            "channel_multiplier": [1, 1, 1, 1],
-            "num_res_blocks": 1,
-            "projection_dim": 32,
+            **{"embed_dim": 8, "num_embeddings": 64, "latent_channels": 32, "base_channels": 32},
+            **{"channel_multiplier": [1, 1, 1, 1], "num_res_blocks": 1, "projection_dim": 32},
             "image_token_embed_dim": 32,
         },
         image_token_id=words.convert_tokens_to_ids(IMAGE),

@@ -54,9 +54,7 @@ def test_images_of_two_sizes_are_drawn_and_asked_about_at_their_own_levels(model
 def test_an_editor_learns_from_itself_told_the_steps(folder: Path, tmp_path: Path) -> None:
     """As test_a_tiny_bagel_distils_edits in tests/recipes/distil, with states that have levels of their own."""
     given = [
-        "model=qwen_image_edit_2511",
-        "model.threads=1",
-        *tiny.SIZES,
+        *tiny.KEYS,
         "model.sampling.steps=3",
         "model.sampling.max_think_tokens=3",
         "model.sampling.edit_text_scale=1",
@@ -71,7 +69,6 @@ def test_an_editor_learns_from_itself_told_the_steps(folder: Path, tmp_path: Pat
         "optimizer.warmup_updates=0",
         "evaluation.sets=[maze3]",
         "evaluation.n=1",
-        "strategy.precision=32-true",
         "thoughts=model",
         "states=noised",
         "guidance=1",

@@ -20,12 +20,8 @@ from uni_train.training import callbacks
 from uni_train.training.metric_log import read_metrics
 
 QUICK = (
-    "model=qwen_image_edit_2511",
-    "model.threads=1",
-    *tiny.SIZES,
-    "sources.t2i=null",
-    "sources.editing=null",
-    "sources.vlm=null",
+    *tiny.KEYS,
+    *(f"sources.{name}=null" for name in ("t2i", "editing", "vlm")),
     "updates=4",
     "checkpoint_every=2",
     "batch.tokens=null",
@@ -33,7 +29,6 @@ QUICK = (
     "batch.accumulate=2",
     "optimizer.warmup_updates=0",
     "optimizer.lr=1e-3",
-    "strategy.precision=32-true",
 )
 ENDS = ("attn.to_add_out", "txt_mlp.net.0.proj", "txt_mlp.net.2")
 WEIGHTS = Path("model") / "transformer" / "diffusion_pytorch_model.safetensors"

@@ -12,15 +12,12 @@ from tokenizers import pre_tokenizers
 SIDE = 64
 """Pictures have the area of a square of so many pixels; as latents and as the Qwen2.5-VL sees them, too."""
 SIZES = [f"model.{key}={SIDE}" for key in ("architecture.image_size", "editing.latent_size", "editing.look_size")]
+KEYS = ["model=qwen_image_edit_2511", "model.threads=1", *SIZES, "strategy.precision=32-true"]
+"""A recipe's keys for the tiny model; its folder is to be added."""
 MARKERS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|vision_start|>", "<|vision_end|>", "<|image_pad|>")
 SCHEDULER = {
-    "base_image_seq_len": 256,
-    "base_shift": 0.5,
-    "max_image_seq_len": 8192,
-    "max_shift": 0.9,
-    "shift_terminal": 0.02,
-    "time_shift_type": "exponential",
-    "use_dynamic_shifting": True,
+    **{"base_image_seq_len": 256, "max_image_seq_len": 8192, "base_shift": 0.5, "max_shift": 0.9},
+    **{"shift_terminal": 0.02, "time_shift_type": "exponential", "use_dynamic_shifting": True},
 }
 
 
@@ -54,48 +51,23 @@ def pipeline(plus: bool = True, seed: int = 0, zero_cond_t: bool = False) -> Any
     words = tokenizer()
     torch.manual_seed(seed)
     transformer = QwenImageTransformer2DModel(
-        patch_size=2,
-        in_channels=16,
-        out_channels=4,
-        num_layers=2,
-        attention_head_dim=16,
-        num_attention_heads=2,
-        joint_attention_dim=16,
-        axes_dims_rope=(8, 4, 4),
-        zero_cond_t=zero_cond_t,
-    )
+        patch_size=2, in_channels=16, out_channels=4, num_layers=2, attention_head_dim=16, num_attention_heads=2,
+        joint_attention_dim=16, axes_dims_rope=(8, 4, 4), zero_cond_t=zero_cond_t,
+    )  # fmt: skip
     vae = AutoencoderKLQwenImage(
-        base_dim=8,
-        z_dim=4,
-        dim_mult=[1, 1, 1, 1],
-        num_res_blocks=1,
-        temperal_downsample=[False, True, True],
-        latents_mean=[0.1, -0.2, 0.0, 0.3],
-        latents_std=[0.9, 1.1, 1.0, 0.8],
-    )
+        base_dim=8, z_dim=4, dim_mult=[1, 1, 1, 1], num_res_blocks=1, temperal_downsample=[False, True, True],
+        latents_mean=[0.1, -0.2, 0.0, 0.3], latents_std=[0.9, 1.1, 1.0, 0.8],
+    )  # fmt: skip
     markers = dict(zip(MARKERS, words.convert_tokens_to_ids(list(MARKERS)), strict=True))
+    sizes = {"hidden_size": 16, "intermediate_size": 32}
+    text = sizes | {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+    rope = {"mrope_section": [1, 1, 2], "rope_type": "default", "rope_theta": 1_000_000.0}
+    end, start = markers["<|im_end|>"], markers["<|endoftext|>"]
+    ids = {"vocab_size": len(words), "eos_token_id": end, "pad_token_id": start, "bos_token_id": start}
     text_encoder = Qwen2_5_VLForConditionalGeneration(
         Qwen2_5_VLConfig(
-            text_config={
-                "hidden_size": 16,
-                "intermediate_size": 32,
-                "num_hidden_layers": 2,
-                "num_attention_heads": 2,
-                "num_key_value_heads": 1,
-                "rope_parameters": {"mrope_section": [1, 1, 2], "rope_type": "default", "rope_theta": 1_000_000.0},
-                "vocab_size": len(words),
-                "eos_token_id": markers["<|im_end|>"],
-                "pad_token_id": markers["<|endoftext|>"],
-                "bos_token_id": markers["<|endoftext|>"],
-            },
-            vision_config={
-                "depth": 2,
-                "hidden_size": 16,
-                "intermediate_size": 32,
-                "num_heads": 2,
-                "out_hidden_size": 16,
-                "fullatt_block_indexes": [1],
-            },
+            text_config=text | ids | {"rope_parameters": rope},
+            vision_config=sizes | {"depth": 2, "num_heads": 2, "out_hidden_size": 16, "fullatt_block_indexes": [1]},
             image_token_id=markers["<|image_pad|>"],
             vision_start_token_id=markers["<|vision_start|>"],
             vision_end_token_id=markers["<|vision_end|>"],
