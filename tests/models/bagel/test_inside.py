@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from dataclasses import replace
 from functools import partial
 from itertools import pairwise
@@ -85,9 +84,7 @@ def whole_maps(model: BagelUnified, requests: list[Request]) -> list[list[Tensor
 
 
 @pytest.mark.parametrize("which", ["nano", "tiny"])
-def test_shares_and_maps_are_those_of_whole_attention_maps(
-    which: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_shares_and_maps_are_those_of_whole_attention_maps(which: str, request: pytest.FixtureRequest) -> None:
     model: BagelUnified = request.getfixturevalue(which)
     small = (model.stride, 2 * model.stride)
     asked = requests_of(model, (None, small, None))
@@ -115,18 +112,14 @@ def test_shares_and_maps_are_those_of_whole_attention_maps(
     assert [image.shape for image in images][1] == (*small, 3)
 
 
-@pytest.mark.parametrize("which", ["nano", "tiny"])
-def test_watching_changes_no_image_and_leaves_nothing_behind(which: str, request: pytest.FixtureRequest) -> None:
-    model: BagelUnified = request.getfixturevalue(which)
-    asked = requests_of(model)
-    before = model.draw(asked)
-    images, seen = draw_with_attention(model, asked, starts(asked))
+def test_watching_changes_no_image_and_leaves_nothing_behind(tiny: BagelUnified) -> None:
+    asked = requests_of(tiny)
+    before = tiny.draw(asked)
+    images, seen = draw_with_attention(tiny, asked, starts(asked))
     assert max(int(np.abs(a.astype(int) - b).max()) for a, b in zip(before, images, strict=True)) <= 1
-    assert seen.maps is None and len(seen.t) == model.sampling.steps and seen.shares.shape[2] == 3
-    for module in model.bagel.modules():
-        assert not module._forward_pre_hooks and not module._forward_hooks
-    gc.collect()
-    assert all(np.array_equal(a, b) for a, b in zip(before, model.draw(asked), strict=True))
+    assert seen.maps is None and len(seen.t) == tiny.sampling.steps and seen.shares.shape[2] == 3
+    assert not any(module._forward_pre_hooks or module._forward_hooks for module in tiny.bagel.modules())
+    assert all(np.array_equal(a, b) for a, b in zip(before, tiny.draw(asked), strict=True))
 
 
 def test_every_word_has_its_group(nano: BagelUnified) -> None:

@@ -65,22 +65,13 @@ def compare(case, prefix, batch):
 
 
 @pytest.mark.golden
-@pytest.mark.parametrize("name", PACKED)
+@pytest.mark.parametrize("name", (*PACKED, "train_packed", "train_interleaved"))
 def test_bagel_packing(name, golden, tiny_config, plan):
-    case, config = golden("packing"), tiny_config()
-    samples = plan(case.settings["cases"][name], case.tensors, config)
-    batch = pack([[encode(sample, config) for sample in samples]], config)
-    compare(case, f"{name}.", batch)
-    assert torch.equal(packed_mask(batch), block_diagonal(case, f"{name}."))
-
-
-@pytest.mark.golden
-@pytest.mark.parametrize("name", ("train_packed", "train_interleaved"))
-def test_bagel_packing_of_training_cases(name, golden, tiny_config, plan):
-    case, config = golden(name), tiny_config()
-    batch = pack([[encode(sample, config) for sample in plan(case.settings, case.tensors, config)]], config)
-    compare(case, "pack.", batch)
-    assert torch.equal(packed_mask(batch), block_diagonal(case, "pack."))
+    case, config = golden("packing" if name in PACKED else name), tiny_config()
+    about, prefix = (case.settings["cases"][name], f"{name}.") if name in PACKED else (case.settings, "pack.")
+    batch = pack([[encode(sample, config) for sample in plan(about, case.tensors, config)]], config)
+    compare(case, prefix, batch)
+    assert torch.equal(packed_mask(batch), block_diagonal(case, prefix))
 
 
 @pytest.mark.golden

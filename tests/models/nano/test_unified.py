@@ -135,19 +135,6 @@ def test_a_thought_can_be_shown_without_being_learned(nano: Nano) -> None:
     assert shown[2:] == pytest.approx(learned[2:], rel=1e-5)
 
 
-def test_noise_draws_share_the_text_and_have_levels_of_their_own(nano: Nano) -> None:
-    example = replace(corpus.sources(noise_draws=5)["cot_image"](random.Random(0)), seed=1)
-    (batch,) = nano.collate([example], seed=0)
-    side = nano.image_size // nano.vae.downsample
-    assert len(batch.mse_index) == 5 * side * side and batch.rows == 1
-    assert len(set(batch.logit.tolist())) == 5
-    assert batch.noise_BGC is not None
-    assert len(torch.unique(batch.noise_BGC[0], dim=0)) == 5 * side * side
-    assert len(torch.unique(batch.clean_BGC[0], dim=0)) <= side * side
-    once = numbers(nano, [replace(example, noise_draws=1)])
-    assert numbers(nano, [example])[:2] == pytest.approx(once[:2], rel=1e-5)
-
-
 def test_text_dropout_takes_the_text_of_pictures_and_of_nothing_else(nano: Nano) -> None:
     batch = examples(28)
     never, always = 1e-12, 1.0

@@ -79,3 +79,4 @@ def test_an_editor_learns_from_itself_told_the_steps(folder: Path, tmp_path: Pat
     (stage,) = run.glob("stages/*-distil-maze3")
     assert all(np.isfinite(line["mse"]) and line["mse"] > 0 for line in read_metrics(stage / "metrics.jsonl"))
     assert (run / "stages" / "02-draw-maze3" / "shards" / "00000.safetensors").is_file()
+    assert {path.name for path in (stage / "adapter").iterdir()} == {"pytorch_lora_weights.safetensors"}

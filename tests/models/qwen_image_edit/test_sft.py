@@ -1,4 +1,4 @@
-"""Recipe sft with an editor: all weights or adapters, killed and continued, used from the command line."""
+"""Recipe sft with an editor: killed and continued, used from the command line, told beforehand."""
 
 from __future__ import annotations
 
@@ -13,7 +13,6 @@ from safetensors.torch import load_file
 
 from tests.models.qwen_image_edit import tiny
 from tests.models.qwen_image_edit.conftest import picture
-from tests.tiny import keeping_steps
 from uni_train.cli.main import uni_train
 from uni_train.plan import this_machine
 from uni_train.training import callbacks
@@ -99,20 +98,6 @@ def test_it_trains_ends_in_the_same_numbers_when_killed_and_draws(
     assert Image.open(out).size == (96, 64)
     refused = CliRunner().invoke(uni_train, ["generate", "-m", str(run), "-p", "a cat"])
     assert refused.exit_code == 1 and "shows no image" in refused.output
-
-
-@pytest.mark.slow
-def test_adapters_are_stored_for_diffusers_and_merged(folder: Path, rows: Path, tmp_path: Path) -> None:
-    with keeping_steps():
-        stage = finish(folder, rows, tmp_path, "trained=lora", "lora.rank=2", "lora.targets=generation", "ema=null")
-    before = load_file(folder / "transformer" / "diffusion_pytorch_model.safetensors")
-    after = load_file(stage / WEIGHTS)
-    changed = {name for name, value in before.items() if not torch.equal(after[name], value)}
-    adapters = load_file(stage / "adapter" / "pytorch_lora_weights.safetensors")
-    assert len(changed) == 2 * 6 and len(adapters) == 3 * len(changed)
-    assert {key.split(".lora_")[0].removesuffix(".alpha") for key in adapters} == {name[:-7] for name in changed}
-    checkpoint = max((stage / "checkpoints").iterdir())
-    assert all("lora_" in name for name in load_file(checkpoint / "state.safetensors") if "state_dict/model." in name)
 
 
 def test_rows_that_are_no_edits_and_dry_runs(
