@@ -80,7 +80,8 @@ def test_rows_fit_the_model_and_what_it_may_write_and_vary(kind: str) -> None:
     side = model.architecture.image_size
     for row in rows(kind):
         for text in filter(None, (row.prompt, row.thought, row.answer, *(turn.text for turn in row.turns))):
-            assert 0 < len(tokenizer.encode(text)) <= model.architecture.max_text_tokens
+            ids = tokenizer.encode(text)
+            assert 0 < len(ids) <= model.architecture.max_text_tokens and tokenizer.decode(ids) == text
         for text in (row.thought, row.answer):
             # The closing marker counts as well: a text that does not fit could never be finished.
             assert text is None or len(tokenizer.encode(text)) < model.sampling.max_think_tokens

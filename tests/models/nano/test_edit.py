@@ -10,6 +10,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
+from tests.tiny import finish
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.data_gen.registry import get_task
@@ -20,11 +21,6 @@ from uni_train.models.load import build_model
 from uni_train.training.metric_log import read_metrics
 
 SMALL = ("model.architecture.layers=1", "model.architecture.hidden_size=32", "model.architecture.intermediate_size=32")
-
-
-def run(*arguments: str) -> None:
-    result = CliRunner().invoke(uni_train, list(arguments), terminal_width=120)
-    assert result.exit_code == 0, result.output
 
 
 def test_pictures_of_every_size_are_edited_at_their_size_and_latents_are_pixels() -> None:
@@ -72,40 +68,34 @@ def test_the_loss_is_that_of_the_clean_picture_and_attention_begins_nearby() -> 
 def test_the_maze_recipes_follow_each_other(tmp_path: Path) -> None:
     mazes, runs = tmp_path / "maze4", tmp_path / "runs"
     make = ["--task", "maze", "--style", "nano", "--size", "4", "--n", "12", "--split", "train", "--out", str(mazes)]
-    run("data", "make", *make)
-    common = [f"out={runs}", "model.threads=1", *SMALL]
-    given = [f"sources.mazes.path={mazes / 'items.jsonl'}", "updates=3", "batch.rows=4", "held_out.n=4"]
-    run("fit", "--recipe", "sft_maze", *common, *given)
-    trained = runs / "sft_maze" / "seed0" / "stages" / "00-sft" / "model"
-    run("models", "inspect", str(trained))
+    assert CliRunner().invoke(uni_train, ["data", "make", *make]).exit_code == 0
+    items = mazes / "items.jsonl"
+    common = ["model.threads=1", *SMALL]
+    given = [f"sources.mazes.path={items}", "updates=3", "batch.rows=4", "held_out.n=4"]
+    common.append(f"model.checkpoint={finish(runs, *common, *given, recipe='sft_maze') / 'stages/00-sft/model'}")
     rollout = {"prompts_per_epoch": 2, "group_size": 3, "steps": 3, "last_step": 2}
-    quick = ["epochs=2", *(f"rollout.{key}={value}" for key, value in rollout.items()), f"model.checkpoint={trained}"]
+    quick = ["epochs=2", *(f"rollout.{key}={value}" for key, value in rollout.items())]
     quick += ["held_out.n=4", "rewards.solved.function=verifier_dense"]
-    run("fit", "--recipe", "flow_grpo_maze", *common, *quick)
-    stage = runs / "flow_grpo_maze" / "seed0" / "stages" / "00-grpo"
+    stage = finish(runs, *common, *quick, recipe="flow_grpo_maze") / "stages" / "00-grpo"
     result = json.loads((stage / "manifest.json").read_text())["result"]
     assert result["held_out"]["after"]["level 4"]["n"] == 4 and set(result["split"]) == {"rollout", "reward", "update"}
     assert len(read_metrics(stage / "metrics.jsonl")) == 2
-    assert [path.name for path in sorted((stage / "gallery").iterdir())] == [
+    assert sorted(path.name for path in (stage / "gallery").iterdir()) == [
         f"epoch-0000{epoch}{end}" for epoch in (0, 1) for end in ("", ".png")
     ]
-    same = ["prompts.task=null", f"prompts.path={mazes / 'items.jsonl'}", "name=same"]
-    run("fit", "--recipe", "flow_grpo_maze", *common, *quick, *same)
-    beside = [f"sft.path={mazes / 'items.jsonl'}", "updates_per_epoch=3"]
-    beside += ["rollout.group_size=2", "rollout.prompts_per_epoch=3"]
-    run("fit", "--recipe", "nft_maze", *common, *quick, *beside)
-    lines = read_metrics(runs / "nft_maze" / "seed0" / "stages" / "00-grpo" / "metrics.jsonl")
+    beside = [f"sft.path={items}", "updates_per_epoch=3", "rollout.group_size=2", "rollout.prompts_per_epoch=3"]
+    run = finish(runs, *common, *quick, *beside, recipe="nft_maze")
+    lines = read_metrics(run / "stages" / "00-grpo" / "metrics.jsonl")
     assert len(lines) == 6 and all(line["sft"] > 0 for line in lines)
 
     rounds = "rounds=[{task: maze, level: 4, prompts: 6, updates: 2, replay: {solved: 0.5}}]"
-    quick = [rounds, "batch.prompts=4", "filter=none", "evaluation.n=4", f"model.checkpoint={trained}"]
-    run("fit", "--recipe", "stars_maze", *common, *quick, f"solved={mazes / 'items.jsonl'}")
-    folder = runs / "stars_maze" / "seed0"
-    (shard,) = (folder / "stages" / "02-filter-maze4" / "shards").glob("*.parquet")
+    quick = [rounds, "batch.prompts=4", "filter=none", "evaluation.n=4", f"solved={items}"]
+    run = finish(runs, *common, *quick, recipe="stars_maze")
+    (shard,) = (run / "stages" / "02-filter-maze4" / "shards").glob("*.parquet")
     samples = read_scored(shard)
     assert len(samples) == 12 and all(one.verdict is not None and len(one.verdict.checks) == 4 for one in samples)
     assert len({one.sample.ask.case.images[0] for one in samples}) == 6, "each is shown its own maze"
-    result = json.loads((folder / "stages" / "03-finetune-maze4" / "manifest.json").read_text())["result"]
+    result = json.loads((run / "stages" / "03-finetune-maze4" / "manifest.json").read_text())["result"]
     assert result["examples"] == {"maze4": 12, "solved": 12}
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = json.loads((run / "summary.json").read_text())
     assert summary["scores"]["after"]["normal"]["maze4"]["n"] == 4

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from itertools import product
 
 import pytest
@@ -45,13 +44,6 @@ def test_everything_the_tasks_can_say_survives() -> None:
                 asked = language.VERIFY_PROMPT.format(question=item.prompt)
                 for text in (item.prompt, item.thought, item.answer, asked):
                     assert_survives(text)
-
-
-def test_everything_nano_is_taught_to_say_survives() -> None:
-    for maker, seed in product(corpus.sources(noise_draws=1).values(), range(100)):
-        example = maker(random.Random(seed))
-        for text in filter(None, (example.prompt, example.thought, example.answer)):
-            assert_survives(text)
 
 
 def test_every_word_and_object_of_the_nano_world_is_known() -> None:

@@ -82,10 +82,9 @@ def test_it_trains_ends_in_the_same_numbers_when_killed_and_draws(
         if trainer.global_step == 3:
             raise Killed
 
-    monkeypatch.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", die)
-    with pytest.raises(Killed):
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", die)
         fit(folder, rows, tmp_path / "killed")
-    monkeypatch.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", saved)
     again = finish(folder, rows, tmp_path / "killed")
     assert (again / "metrics.jsonl").read_bytes() == (stage / "metrics.jsonl").read_bytes()
     ours = load_file(again / WEIGHTS)
