@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 import torch
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 from PIL import Image
 from safetensors.torch import load_file
 
 from tests.models.qwen_image_edit import tiny
 from tests.models.qwen_image_edit.conftest import picture
+from tests.tiny import finish, fit
 from uni_train.cli.main import uni_train
 from uni_train.plan import this_machine
 from uni_train.training import callbacks
@@ -45,23 +46,18 @@ def rows(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def fit(folder: Path, rows: Path, out: Path, *overrides: str) -> Result:
+@pytest.fixture
+def given(folder: Path, rows: Path) -> list[str]:
     source = f"sources.items={{form:items,path:{rows / 'items.jsonl'},learn:[image]}}"
-    arguments = [*QUICK, f"model.checkpoint={folder}", f"out={out}", source, *overrides]
-    return CliRunner().invoke(uni_train, ["fit", "--recipe", "sft", *arguments], terminal_width=100)
-
-
-def finish(folder: Path, rows: Path, out: Path, *overrides: str) -> Path:
-    result = fit(folder, rows, out, *overrides)
-    assert result.exit_code == 0, result.output
-    return out / "sft" / "qwen_image_edit_2511-seed0" / "stages" / "00-sft"
+    return [*QUICK, f"model.checkpoint={folder}", source]
 
 
 @pytest.mark.slow
 def test_it_trains_ends_in_the_same_numbers_when_killed_and_draws(
-    folder: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, rows: Path, given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = finish(folder, rows, tmp_path / "whole")
+    run = finish(tmp_path / "whole", *given, recipe="sft")
+    stage = run / "stages" / "00-sft"
     before = load_file(folder / "transformer" / "diffusion_pytorch_model.safetensors")
     after = load_file(stage / WEIGHTS)
     still = {name for name, value in before.items() if torch.equal(after[name], value)}
@@ -84,13 +80,13 @@ def test_it_trains_ends_in_the_same_numbers_when_killed_and_draws(
 
     with monkeypatch.context() as patched, pytest.raises(Killed):
         patched.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", die)
-        fit(folder, rows, tmp_path / "killed")
-    again = finish(folder, rows, tmp_path / "killed")
+        fit(tmp_path / "killed", *given, recipe="sft")
+    again = finish(tmp_path / "killed", *given, recipe="sft") / "stages" / "00-sft"
     assert (again / "metrics.jsonl").read_bytes() == (stage / "metrics.jsonl").read_bytes()
     ours = load_file(again / WEIGHTS)
     assert all(torch.equal(ours[name], value) for name, value in after.items())
 
-    run, out = tmp_path / "whole" / "sft" / "qwen_image_edit_2511-seed0", tmp_path / "it.png"
+    out = tmp_path / "it.png"
     asked = ["generate", "-m", str(run), "-p", "make it red", "--image", str(rows / "in0.png"), "--out", str(out)]
     drawn = CliRunner().invoke(uni_train, [*asked, "--steps", "2"])
     assert drawn.exit_code == 0, drawn.output
@@ -100,14 +96,14 @@ def test_it_trains_ends_in_the_same_numbers_when_killed_and_draws(
 
 
 def test_rows_that_are_no_edits_and_dry_runs(
-    folder: Path, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rows: Path, given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = tmp_path / "bad.jsonl"
     bad.write_text(json.dumps({"prompt": "draw a cat", "image": str(rows / "out0.png")}))
-    result = fit(folder, rows, tmp_path, f"sources.bad={{form:items,path:{bad},learn:[image]}}")
+    result = fit(tmp_path, *given, f"sources.bad={{form:items,path:{bad},learn:[image]}}", recipe="sft")
     assert result.exit_code == 1 and "bad.jsonl, line 1: there is no input image" in " ".join(result.output.split())
     monkeypatch.setattr(this_machine, "memory", lambda: 100_000)
-    plan = fit(folder, rows, tmp_path, "strategy.accelerator=cpu", "--dry-run")
+    plan = fit(tmp_path, *given, "strategy.accelerator=cpu", "--dry-run", recipe="sft")
     assert plan.exit_code == 0, plan.output
     for line in (
         "88,800",
