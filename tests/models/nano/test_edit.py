@@ -84,7 +84,8 @@ def test_the_maze_recipes_follow_each_other(tmp_path: Path) -> None:
         f"epoch-0000{epoch}{end}" for epoch in (0, 1) for end in ("", ".png")
     ]
     beside = [f"sft.path={items}", "updates_per_epoch=3", "rollout.group_size=2", "rollout.prompts_per_epoch=3"]
-    run = finish(runs, *common, *quick, *beside, recipe="nft_maze")
+    listed = ["prompts.task=null", f"prompts.path={items}"]
+    run = finish(runs, *common, *quick, *beside, *listed, recipe="nft_maze")
     lines = read_metrics(run / "stages" / "00-grpo" / "metrics.jsonl")
     assert len(lines) == 6 and all(line["sft"] > 0 for line in lines)
 
