@@ -1,7 +1,9 @@
-"""Two ranks that differ, and two of which one hangs, is killed or fails: `python ranks_driver.py FOLDER`.
+"""Two ranks that differ, and two of which one hangs, is killed or fails.
+
+    python -m tests.distributed.ranks_driver FOLDER
 
 Ranks are forks of this process after its slow imports. Each then imports the program from FOLDER/code<rank>, so nothing
-of it may be imported before. Prints a JSON line a run: exit codes, pids, what was said.
+of it may be imported before. Prints a JSON line a run: what `tests.ranks.on_ranks` reports.
 """
 
 from __future__ import annotations
@@ -9,7 +11,6 @@ from __future__ import annotations
 import json
 import os
 import signal
-import socket
 import sys
 import time
 from collections.abc import Callable
@@ -19,6 +20,8 @@ from typing import TYPE_CHECKING
 
 import hydra  # noqa: F401
 from torch.distributed.distributed_c10d import _set_pg_timeout
+
+from tests.ranks import on_ranks
 
 if TYPE_CHECKING:
     from uni_train.distributed.ranks import Ranks
@@ -113,33 +116,15 @@ def refuses(ranks: Ranks, folder: Path) -> None:
 
 
 def run(folder: Path, body: Callable[[Ranks, Path], None]) -> None:
-    holder = socket.socket()  # as addresses.held_port, of which nothing may be imported here
-    holder.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    holder.bind(("127.0.0.1", 0))
-    port = holder.getsockname()[1]
-    pids = []
-    for rank in range(2):
-        child = os.fork()
-        if child == 0:
-            os.environ |= {"RANK": str(rank), "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
-            os.dup2(os.open(folder / f"said{rank}", os.O_CREAT | os.O_WRONLY | os.O_TRUNC), 2)
-            sys.path.insert(0, str(folder / f"code{rank}"))
-            try:
-                from uni_train.distributed.ranks import Ranks, joined
+    def start(rank: int) -> None:
+        sys.path.insert(0, str(folder / f"code{rank}"))
+        from uni_train.distributed.ranks import Ranks, joined
 
-                ranks = Ranks.from_environment()
-                with joined(ranks, timeout=timedelta(minutes=20)):
-                    body(ranks, folder)
-            except BaseException:
-                sys.excepthook(*sys.exc_info())
-                os._exit(99)
-            os._exit(0)
-        pids.append(child)
-    codes = [os.waitstatus_to_exitcode(os.waitpid(pids[0], 0)[1])]
-    codes.append(os.waitstatus_to_exitcode(os.waitpid(pids[1], 0)[1]))
-    said = [(folder / f"said{rank}").read_text() for rank in range(2)]
-    print(json.dumps({"codes": codes, "pids": pids, "said": said}), flush=True)
+        ranks = Ranks.from_environment()
+        with joined(ranks, timeout=timedelta(minutes=20)):
+            body(ranks, folder)
+
+    print(json.dumps(on_ranks(folder, 2, start, nodes=2)), flush=True)
 
 
 if __name__ == "__main__":

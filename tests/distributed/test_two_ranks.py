@@ -23,7 +23,8 @@ def test_ranks_that_differ_hang_or_die_are_named(tmp_path: Path) -> None:
         shutil.copytree(ROOT / name, tmp_path / "code0" / name, ignore=without)
     shutil.copytree(tmp_path / "code0", tmp_path / "code1")
     ended = subprocess.run(
-        [sys.executable, str(Path(__file__).with_name("ranks_driver.py")), str(tmp_path)],
+        [sys.executable, "-m", "tests.distributed.ranks_driver", str(tmp_path)],
+        cwd=ROOT,
         env=os.environ | {"OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

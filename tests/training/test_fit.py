@@ -1,19 +1,15 @@
-"""The whole fit: resumed runs equal uninterrupted ones bit for bit, and ranks and micro-batches change nothing."""
+"""The whole fit: resumed runs equal uninterrupted ones bit for bit, and micro-batches change nothing."""
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
-import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
-from tests.training import crash_driver
+from tests.training.driver import CRASHING, train_crashing
 from tests.training.keys import given
 from tests.training.toy_model import ToyModel, toy_examples
 from uni_train.config.schema import OptimizerConfig
@@ -27,8 +23,6 @@ from uni_train.training.steps import StepDataset
 from uni_train.training.supervised import SupervisedModule
 from uni_train.training.trained import select_parameters
 
-ROOT = Path(__file__).parents[2]
-
 
 def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
@@ -37,25 +31,8 @@ def equal(a: dict[str, torch.Tensor], b: dict[str, torch.Tensor]) -> bool:
 @pytest.fixture(scope="module")
 def uninterrupted(tmp_path_factory):
     directory = tmp_path_factory.mktemp("uninterrupted")
-    model, result = crash_driver.train(directory)
+    model, result = train_crashing(directory)
     return directory, model, result
-
-
-def run(*arguments: str) -> subprocess.CompletedProcess[str]:
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": str(torch.get_num_threads())}
-    return subprocess.run([sys.executable, "-m", *arguments], cwd=ROOT, env=environment, capture_output=True, text=True)
-
-
-@pytest.mark.slow
-def test_killed_again_and_again_ends_the_same(uninterrupted, tmp_path):
-    """kill -9 at random moments, in other processes, with dropout, EMA, schedule and a threshold curriculum."""
-    directory, model, _ = uninterrupted
-    ended = run("tests.training.crash_driver", str(tmp_path), "8")
-    assert ended.returncode == 0, ended.stderr
-    assert ended.stdout.count("-9") >= 3, ended.stdout
-    assert equal(load_file(tmp_path / "final.safetensors"), model.state_dict())
-    assert (tmp_path / "metrics.jsonl").read_bytes() == (directory / "metrics.jsonl").read_bytes()
-    assert not [path for path in (tmp_path / "checkpoints").iterdir() if path.name.startswith(".")]
 
 
 def test_result_log_and_checkpoints(uninterrupted):
@@ -67,7 +44,7 @@ def test_result_log_and_checkpoints(uninterrupted):
     assert sum(result.losses[-10:]) < 0.9 * sum(result.losses[:10])
     for line in updates:
         assert line["loss"] == pytest.approx(line["ce"] + line["mse"], rel=1e-6)
-        optimizer = crash_driver.GIVEN["config"].optimizer
+        optimizer = CRASHING["config"].optimizer
         assert line["lr"] == optimizer.lr * learning_rate_factor(line["step"] - 1, optimizer, 60)
     checks = [line for line in lines if "accuracy" in line]
     assert [line["step"] for line in checks] == list(range(5, 61, 5))
@@ -78,7 +55,7 @@ def test_result_log_and_checkpoints(uninterrupted):
 def test_nothing_left_to_do_gives_the_same_averaged_weights(uninterrupted, tmp_path):
     directory, model, result = uninterrupted
     shutil.copytree(directory, tmp_path / "run")
-    again, second = crash_driver.train(tmp_path / "run")
+    again, second = train_crashing(tmp_path / "run")
     assert equal(again.state_dict(), model.state_dict())
     assert second.losses == result.losses and second.resumed_from == second.updates == 60
     state = load_folder(tmp_path / "run/checkpoints/step=00000060")
@@ -92,7 +69,7 @@ def test_damaged_newest_checkpoint(uninterrupted, tmp_path):
     path = tmp_path / "run/checkpoints/step=00000060" / TENSORS
     path.write_bytes(path.read_bytes()[:100])
     with pytest.warns(UserWarning, match=r"step=00000060 is damaged: state.safetensors: it has 100 bytes"):
-        again, result = crash_driver.train(tmp_path / "run")
+        again, result = train_crashing(tmp_path / "run")
     assert result.resumed_from == 56 and equal(again.state_dict(), model.state_dict())
     assert (tmp_path / "run/metrics.jsonl").read_bytes() == (directory / "metrics.jsonl").read_bytes()
     assert load_folder(path.parent)["global_step"] == 60, "the damaged one is replaced"
@@ -143,16 +120,6 @@ def test_resume_between_micro_batches(tmp_path):
     resumed, _ = train(tmp_path / "parts", **keys)
     assert equal(whole.state_dict(), resumed.state_dict())
     assert (tmp_path / "whole/metrics.jsonl").read_bytes() == (tmp_path / "parts/metrics.jsonl").read_bytes()
-
-
-@pytest.mark.slow
-def test_two_ranks_equal_one(tmp_path):
-    """DDP over gloo, two processes; the ranks' shares of text and image tokens differ."""
-    whole, _ = train(tmp_path / "1")
-    ended = run("tests.training.test_fit", str(tmp_path / "2"))
-    assert ended.returncode == 0, ended.stderr
-    both = load_file(tmp_path / "2/final.safetensors")
-    assert_same_training(tmp_path / "1", whole.state_dict(), tmp_path / "2", both)
 
 
 def test_moe_gen_trains_only_generation_weights(tmp_path):
@@ -219,8 +186,3 @@ def test_a_damaged_metric_log_names_its_line(tmp_path):
     (tmp_path / "metrics.jsonl").write_text('{"step": 1}\n{"step"\n{"step": 3}\n{"st')
     with pytest.raises(UserError, match=r"metrics\.jsonl:2: not JSON"):
         read_metrics(tmp_path / "metrics.jsonl")
-
-
-if __name__ == "__main__":
-    trained, _ = train(Path(sys.argv[1]), devices=2, accelerator="cpu", kind="ddp_fork")
-    save_file(trained.state_dict(), Path(sys.argv[1]) / "final.safetensors")

@@ -1,8 +1,16 @@
-"""BAGEL on two ranks and on one: the same loss and gradients, though the ranks have unlike numbers of tokens."""
+"""Trainings on two ranks and in processes that are killed end as those of one process that nobody disturbs.
+
+Every strategy, going on under another one, half precision, offloading, a full disk, reinforcement, BAGEL, signals.
+All trainings are forks of one process (driver.py), which takes longer to start than they run.
+"""
 
 from __future__ import annotations
 
+import importlib.util
+import json
 import os
+import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -10,87 +18,222 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
+from safetensors.torch import load_file
 
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
-from tests.models.bagel.test_examples import ASKED, CHAIN, DRAWN, EDIT
-from tests.training.keys import given
+from tests.once import once
+from tests.training.driver import BAGEL_ROWS, Stack, bagel, fit, grpo, train_crashing
+from tests.training.flow_grpo.toy import ToyFlow
 from uni_train.config.compose import compose
 from uni_train.models.load import build_model
-from uni_train.training.curriculum import Constant
-from uni_train.training.fit import fit_supervised
 from uni_train.training.metric_log import read_metrics
 from uni_train.training.steps import StepDataset
 
-ROWS = [EDIT, CHAIN, ASKED, DRAWN]
+pytestmark = [pytest.mark.multinode, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
+DEEPSPEED = importlib.util.find_spec("deepspeed") is not None
+ZEROS = ("deepspeed_zero1", "deepspeed_zero2", "deepspeed_zero3") if DEEPSPEED else ()
+ZERO2, ZERO3 = ZEROS[1:] or ("fsdp2", "fsdp2")
+STRATEGIES = ("ddp", "fsdp2", *ZEROS)
+HALF = {"precision": "bf16-true"}
+TOLD = {"kind": "ddp", "rows": 8, "accumulate": 1, "updates": 12, "ema": 0.9}
+AFTER = "; the same command continues from there\n"
+Ran = tuple[Path, dict[str, list[dict[str, Any]]]]
 
 
-def train(place: Path, out: Path, ranks: int) -> dict[str, torch.Tensor]:
-    """One update; with Adam's epsilon far above the gradients it is a step along them."""
-    model = build_model(compose("sft", [f"model.checkpoint={place}"]).model)
-    model.prepare_training(timestep_shift=4.0, text_dropout=0.0)
-    asked = given(
-        updates=1,
-        tokens=150,
-        rows=1,
-        lr=1.0,
-        eps=1e3,
-        clip=0.0,
-        ce_weight=0.25,
-        accumulate=2 // ranks,
-        devices=ranks,
-        accelerator="cpu",
-        kind="ddp_fork" if ranks > 1 else "single",
-        seed=2,
-    )
-    fit_supervised(model, {"rows": ROWS}, Constant({"rows": 1.0}), directory=out, progress=False, **asked)
-    return {name: value.clone() for name, value in model.state_dict().items()}
+def step(name: str, does: str = "fit", ranks: int = 2, more: dict[str, Any] | None = None, **keys: Any) -> Any:
+    return {"name": name, "does": does, "ranks": ranks, "keys": keys, **(more or {})}
 
 
-def shares(model: Any) -> list[tuple[int, int]]:
-    """Supervised text and latent tokens of the two places of that update."""
-    places = StepDataset(
-        model.collate,
-        {"rows": ROWS},
-        lambda step: {"rows": 1.0},
-        rows=1,
-        updates=1,
-        seed=2,
-        stage="finetune",
-        grad_accumulation_steps=2,
-        token_counts=model.token_counts,
-        tokens=150,
-        example_tokens=model.example_tokens,
-    )
-    return [model.token_counts(place.content) for place in places[0]]
+def told(name: str, ranks: int, *tell: int, **more: Any) -> Any:
+    return step(name, "fit", ranks, more | {"tell": tell}, **TOLD)
 
 
-@pytest.mark.slow
-def test_bagel_on_two_ranks_equals_one(tmp_path: Path) -> None:
-    place = published(FOLDER, tmp_path / "BAGEL")
-    model = build_model(compose("sft", [f"model.checkpoint={place}"]).model)
-    start = model.state_dict()
-    (text, latent), (other_text, other_latent) = shares(model)
+def start(out: Path) -> dict[str, list[dict[str, Any]]]:
+    """All trainings of this file in one folder, and what became of every start of each."""
+    place = published(FOLDER, out / "BAGEL")
+    steps = [
+        *(step(name, kind=name, ema=0.9) for name in STRATEGIES),
+        *(step("chain", kind=kind, updates=n, ema=0.9) for kind, n in ((ZERO3, 2), ("fsdp2", 4), (ZERO2, 5))),
+        *(step("half", kind=kind, updates=n, **HALF) for kind, n in ((ZERO2, 2), (ZERO3, 4), ("fsdp2", 6))),
+        step("mixed", kind=ZERO3, updates=2, precision="bf16-mixed"),
+        step("full", more={"bytes": 2048}, kind=ZERO2),
+        step("grpo", "grpo", kind="ddp"),
+        step("stopped", "grpo", kind="ddp", epochs=1),
+        step("stopped", "grpo", kind="ddp"),
+        step("shared", "grpo", kind=ZERO3, epochs=1, kl=0.0),
+        step("adapters", "grpo", kind="fsdp2", epochs=1, trained="lora"),
+        step("bagel", "bagel", checkpoint=str(place), kind="ddp", accelerator="cpu"),
+        step("unbroken", **TOLD),
+        told("told", 2, 1, 6, signal.SIGUSR1),
+        step("told", **TOLD),
+        told("alone", 1, 0, 3, signal.SIGTERM),
+        told("alone", 1, 0, 9, signal.SIGUSR1),  # an update that is saved anyway
+        step("alone", "fit", 1, {"after": signal.SIGTERM}, **TOLD),
+        told("interrupted", 2, 1, 3, signal.SIGINT),
+        {"name": "crashed", "does": "crash", "kills": 8},
+    ]
+    if DEEPSPEED:
+        steps.append(step("offloaded", kind=ZERO3, updates=2, offload_optimizer=True, offload_weights=True))
+    command = [sys.executable, "-m", "tests.training.driver", str(out), json.dumps(steps)]
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
+    assert done.returncode == 0, done.stderr
+    reports: dict[str, list[dict[str, Any]]] = {}
+    for report in json.loads((out / "reports.json").read_text()):
+        reports.setdefault(report["name"], []).append(report)
+    return reports
+
+
+@pytest.fixture(scope="module")
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Ran:
+    return once(tmp_path_factory, "trainings", start)
+
+
+def finished(ran: Ran, name: str) -> Path:
+    """The folder of a training whose last start has succeeded."""
+    report = ran[1][name][-1]
+    assert not any(report["codes"]), report["said"]
+    return ran[0] / name
+
+
+def lines(out: Path, file: str = "metrics") -> list[dict[str, Any]]:
+    found = read_metrics(out / f"{file}.jsonl")
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in found]
+
+
+def close(out: Path, other: Path, rel: float, file: str = "metrics") -> None:
+    assert len(lines(out, file)) == len(lines(other, file)) > 0
+    for one, two in zip(lines(out, file), lines(other, file), strict=True):
+        assert one.keys() == two.keys()
+        for name, value in two.items():
+            assert one[name] == pytest.approx(value, rel=rel, abs=1e-6), (out, name)
+
+
+def same(out: Path, model: torch.nn.Module, most: float) -> None:
+    """The weights of all ranks are whole and those of `model`."""
+    for rank in (0, 1):
+        found = load_file(out / f"final-{rank}.safetensors")
+        for name, value in model.state_dict().items():
+            assert found[name].shape == value.shape and found[name].dtype == value.dtype
+            assert float((found[name].float() - value.float()).abs().max()) <= most, (out, name)
+
+
+def test_two_ranks_train_as_one_device_does_and_continue_under_any_strategy(ran: Ran, tmp_path: Path) -> None:
+    alone = fit(tmp_path / "alone", ema=0.9)
+    assert float((alone.head.weight.detach() - Stack().head.weight).abs().max()) > 1e-3
+    for name in STRATEGIES:
+        close(finished(ran, name), tmp_path / "alone", 1e-5)
+        same(ran[0] / name, alone, 1e-6)
+    chain = shutil.copytree(finished(ran, "chain"), tmp_path / "chain")
+    last = fit(chain, ema=0.9).state_dict()  # the last update on one device
+    close(chain, tmp_path / "alone", 1e-5)
+    for name, value in alone.state_dict().items():
+        assert float((last[name] - value).abs().max()) <= 1e-6, name
+
+
+def test_half_precision_and_offloading_under_sharing_strategies(ran: Ran, tmp_path: Path) -> None:
+    half = fit(tmp_path / "half", precision="bf16-true")
+    close(finished(ran, "half"), tmp_path / "half", 0.02)
+    same(ran[0] / "half", half, 0.02)
+    assert half.head.weight.dtype == torch.bfloat16 and half.vae.weight.dtype == torch.float32
+    fit(tmp_path / "mixed", updates=2, precision="bf16-mixed")
+    close(finished(ran, "mixed"), tmp_path / "mixed", 0.02)
+    if DEEPSPEED:
+        whole = fit(tmp_path / "offloaded", updates=2)
+        close(finished(ran, "offloaded"), tmp_path / "offloaded", 1e-5)
+        same(ran[0] / "offloaded", whole, 1e-6)
+
+
+def test_a_checkpoint_that_cannot_be_written_ends_all_ranks_and_leaves_none(ran: Ran) -> None:
+    (report,) = ran[1]["full"]
+    assert report["codes"] == [99, 99] and report["saved"] == []
+    assert "disk is full" in report["said"][1] or "File too large" in report["said"][1], report["said"]
+
+
+def test_reinforcement_draws_and_learns_what_one_device_does_and_goes_on_where_it_stopped(
+    ran: Ran, tmp_path: Path
+) -> None:
+    """Groups that teach nothing give ranks unlike numbers of pictures; beside them are solved rows and a reference."""
+    whole = grpo(tmp_path / "whole")
+    one, two, stopped = tmp_path / "whole", finished(ran, "grpo"), finished(ran, "stopped")
+    assert any(line["frac_reward_zero_std"] > 0 for line in lines(one, "rollouts"))
+    assert any(line["kl"] > 0 for line in lines(one))
+    for file in ("rollouts", "metrics"):
+        close(two, one, 1e-3, file)
+    begun = ToyFlow().state_dict()
+    both = load_file(two / "final-0.safetensors")
+    for name, value in whole.state_dict().items():
+        assert float((both[name] - value).abs().max()) <= 1e-3 * float((value - begun[name]).abs().max()) + 1e-9, name
+    for file in ("metrics.jsonl", "held_out.jsonl", "final-0.safetensors", "final-1.safetensors"):
+        assert (stopped / file).read_bytes() == (two / file).read_bytes(), file
+
+
+def test_reinforcement_with_weights_shared_out_and_with_adapters(ran: Ran, tmp_path: Path) -> None:
+    alone = grpo(tmp_path / "alone", epochs=1, kl=0.0)
+    # The same pictures, bit for bit, before weights have moved; means over ranks are summed in another order.
+    close(finished(ran, "shared"), tmp_path / "alone", 1e-12, "rollouts")
+    same(ran[0] / "shared", alone, 1e-6)
+    adapters = grpo(tmp_path / "adapters", epochs=1, trained="lora")
+    close(finished(ran, "adapters"), tmp_path / "adapters", 1e-5, "rollouts")
+    same(ran[0] / "adapters", adapters, 1e-6)
+    # Begun with weights shared out, it continues on one device.
+    again = grpo(shutil.copytree(ran[0] / "shared", tmp_path / "again"), epochs=2, kl=0.0).state_dict()
+    for name, value in grpo(tmp_path / "two", epochs=2, kl=0.0).state_dict().items():
+        assert float((again[name] - value).abs().max()) <= 1e-6, name
+
+
+def test_bagel_on_two_ranks_equals_one(ran: Ran, tmp_path: Path) -> None:
+    """Though the ranks have unlike numbers of tokens."""
+    place = str(ran[0] / "BAGEL")
+    model: Any = build_model(compose("sft", [f"model.checkpoint={place}"]).model)
+    begun = model.state_dict()
+    drawn = StepDataset(
+        model.collate, {"rows": BAGEL_ROWS}, lambda step: {"rows": 1.0}, rows=1, updates=1, seed=2, stage="finetune",
+        grad_accumulation_steps=2, token_counts=model.token_counts, tokens=150, example_tokens=model.example_tokens,
+    )[0]  # fmt: skip
+    (text, latent), (other_text, other_latent) = (model.token_counts(part.content) for part in drawn)
     assert text * other_latent != other_text * latent and (text, latent) != (other_text, other_latent)
-    whole = train(place, tmp_path / "1", 1)
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.training.test_ranks", str(place), str(tmp_path / "2")]
-    ended = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
-    assert ended.returncode == 0, ended.stderr
-    both = load_file(tmp_path / "2" / "final.safetensors")
-    lines = [read_metrics(tmp_path / ranks / "metrics.jsonl") for ranks in "12"]
-    assert lines[1][0] == pytest.approx(lines[0][0], rel=1e-5)
-    moved = 0
+    whole = bagel(tmp_path, place, accumulate=2, accelerator="cpu").state_dict()
+    close(finished(ran, "bagel"), tmp_path, 1e-5)
+    both, moved = load_file(ran[0] / "bagel" / "final-0.safetensors"), 0
     for name, value in whole.items():
-        step, other = value - start[name], both[name] - start[name]
-        rounding = 2**-23 * float(start[name].abs().max())  # of the weights that the step was added to
-        assert float((step - other).abs().max()) <= 1e-4 * float(step.abs().max()) + rounding, name
-        moved += bool(step.any())
+        change, other = value - begun[name], both[name] - begun[name]
+        rounding = 2**-23 * float(begun[name].abs().max())  # of the weights that the change was added to
+        assert float((change - other).abs().max()) <= 1e-4 * float(change.abs().max()) + rounding, name
+        moved += bool(change.any())
     assert moved > 100
 
 
-if __name__ == "__main__":
-    final = train(Path(sys.argv[1]), Path(sys.argv[2]), 2)
-    save_file(final, Path(sys.argv[2]) / "final.safetensors")
+def test_told_ranks_save_at_the_next_update_and_continue_as_if_nothing_had_been(ran: Ran) -> None:
+    out, reports = ran
+    first, continued = reports["told"]
+    assert first["codes"] == [75, 75] and first["saved"] == ["step=00000005", "step=00000007"]
+    assert first["said"][0].endswith(f"another rank was told to end: update 7 is saved{AFTER}")
+    assert first["said"][1].endswith(f"SIGUSR1: update 7 is saved{AFTER}")
+    assert continued["codes"] == [0, 0]
+    for name in ("final-0.safetensors", "metrics.jsonl"):
+        assert (out / "told" / name).read_bytes() == (finished(ran, "unbroken") / name).read_bytes(), name
+
+    alone, again, last = reports["alone"]
+    assert alone["codes"] == again["codes"] == [75]
+    assert (alone["saved"][-1], again["saved"][-1]) == ("step=00000004", "step=00000010")
+    # Finished, and then told outside of a fit.
+    assert last["codes"] == [75] and last["said"][0].endswith(f"SIGTERM: what is finished is kept{AFTER}")
+    assert len(lines(out / "alone")) == 12
+    (interrupted,) = reports["interrupted"]
+    assert interrupted["codes"] == [130, 130] and interrupted["saved"] == ["step=00000004"]
+    for said in interrupted["said"]:
+        assert said.endswith("interrupted: update 4 is saved; run the same command again to continue\n")
+
+
+def test_killed_again_and_again_ends_the_same(ran: Ran, tmp_path: Path) -> None:
+    """kill -9 at random moments with dropout, averages, schedule and a threshold curriculum."""
+    (report,) = ran[1]["crashed"]
+    assert report["codes"].count(-9) >= 3 and report["codes"][-1] == 0, report
+    model, _ = train_crashing(tmp_path)
+    found = load_file(ran[0] / "crashed" / "final-0.safetensors")
+    assert all(torch.equal(found[name], value) for name, value in model.state_dict().items())
+    assert (ran[0] / "crashed/metrics.jsonl").read_bytes() == (tmp_path / "metrics.jsonl").read_bytes()
+    assert not [name for name in report["saved"] if name.startswith(".")]

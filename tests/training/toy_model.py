@@ -64,10 +64,13 @@ class ToyModel(nn.Module):
     def token_counts(self, batch: ToyBatch) -> tuple[int, int]:
         return int(batch.text.sum()), int(batch.image.sum()) * WIDTH
 
+    def hidden(self, batch: ToyBatch) -> Tensor:
+        return self.dropout(self.norm(torch.relu(self.body(batch.x + 0.1 * batch.noise))))
+
     def supervised_loss(self, batch: ToyBatch) -> SimpleNamespace:
-        hidden = self.dropout(self.norm(torch.relu(self.body(batch.x + 0.1 * batch.noise))))
-        ce = nn.functional.cross_entropy(self.head(hidden), batch.labels, reduction="none")
-        mse = (self.out_moe_gen(hidden) - batch.noise).square()
+        hidden = self.hidden(batch)
+        ce = nn.functional.cross_entropy(self.head(hidden).float(), batch.labels, reduction="none")
+        mse = (self.out_moe_gen(hidden).float() - batch.noise).square()
         return SimpleNamespace(
             ce_sum=(ce * batch.text).sum(),
             ce_tokens=batch.text.sum(),

@@ -15,7 +15,7 @@ from tests.training.flow_grpo.toy import PROMPTS, SOLVED, ToyFlow, bright
 from tests.training.keys import changed
 from uni_train.config.schema import AlarmsConfig, GrpoConfig, GrpoVariant, LoraConfig, SolvedRowsConfig
 from uni_train.distributed import preemption
-from uni_train.errors import UserError
+from uni_train.errors import UsageError, UserError
 from uni_train.flow.window import epoch_window
 from uni_train.rewards.contract import Reward
 from uni_train.training import callbacks
@@ -163,6 +163,22 @@ def test_conditions_are_read_once_a_group_and_update(tmp_path: Path, monkeypatch
     monkeypatch.setattr(ToyFlow, "encoder_trained", False)
     model, _ = fit(tmp_path / "frozen", GRPO)
     assert model.read_times == 3
+
+
+@pytest.mark.parametrize(
+    ("prompts", "ranks", "says", "hint"),
+    [
+        (5, 2, "prompts_per_epoch=5 cannot be divided among 2 devices", "prompts_per_epoch=4 or 6"),
+        (3, 4, "prompts_per_epoch=3 cannot be divided among 4 devices", "prompts_per_epoch=4."),
+        (8, 8, r"sft\.rows=4 are fewer than the 8 devices", ""),
+    ],
+)
+def test_groups_that_ranks_cannot_share_are_refused_with_the_nearest_that_they_can(
+    prompts: int, ranks: int, says: str, hint: str
+) -> None:
+    with pytest.raises(UsageError, match=says) as error:
+        changed(GRPO, prompts_per_epoch=prompts, sft=SFT).check_ranks(ranks)
+    assert hint in (error.value.hint or "")
 
 
 def test_windows_follow_from_seed_and_epoch() -> None:
