@@ -57,9 +57,8 @@ def main() -> None:
             for kind, more in kinds.items()
         ]
         command = [sys.executable, "-m", "tests.multinode.driver", out, json.dumps(steps)]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
-        for line in done.stdout.splitlines():
-            report = json.loads(line)
+        subprocess.run(command, capture_output=True, text=True, cwd=ROOT, check=True)
+        for report in json.loads((Path(out) / "reports.json").read_text(encoding="utf-8")):
             assert not any(report["exits"]), report["err"]
         found = {kind: sorted(seconds(Path(out) / RECIPE / f"{kind}-{run}") for run in range(wanted)) for kind in kinds}
     middle = {kind: times[len(times) // 2] for kind, times in found.items()}

@@ -3,27 +3,37 @@
     python -m tests.multinode.driver OUT '[{"arguments": ["fit", "--recipe", "stars_curriculum", ...]}, ...]'
 
 Every rank is a fork of this process after its imports, under torchrun's own agent, so that a run costs little more than
-its work. Steps: "nodes": n network namespaces of that name joined by a cable, an agent in each (default: one node, this
-machine's network); "each": ranks a node (default 2); "environment": variables; "fault": what happens to
-`rank` when for the `write`-th time it creates, renames or opens for writing a file below OUT whose path contains
-`path`: {"does": "kill"} kills it by SIGKILL, "kill node" its agent as well, "interrupt" sends SIGINT to the agent,
-"unplug" takes the cable away. "disk": OUT/small becomes a disk of that size, which the process mounts (so it wants a
-mount namespace of its own); when all is done its content is copied to OUT/kept. "deepspeed": import it before forking;
-"alone": one rank is left that can speak, so that it need not wait long for what others say.
+its work. Steps:
 
-Prints one JSON line a step: "exits" of the agents (0 or not), "out" and "err" of each node, "seconds".
+    nodes       network namespaces of these names joined by a cable, an agent in each; else one node, this machine
+    each        ranks a node, 2 unless given; 0: one process without torchrun
+    fault       {"rank": r, "path": part, "write": n, "does": what}: happens to the rank when for the n-th time it
+                creates, renames or opens for writing a file below OUT whose path has this part: "kill" (SIGKILL),
+                "kill node" (its agent as well), "interrupt" (SIGINT to the agent), "unplug" (the cable)
+    disk        OUT/small becomes a disk of that size, which the process mounts (so it wants a mount namespace of its
+                own); when all is done its content is copied to OUT/kept
+    seconds     all are killed after so long
+    bytes       no file may grow longer
+    deepspeed   import it before forking
+    alone       one rank is left that can speak, so that it need not wait long for what others say
+
+OUT/reports.json tells of each step: "exits" of the agents (0 or not), "out" and "err" of each node, and inode and time
+of every shard of samples that is there.
 """
 
 from __future__ import annotations
 
+import gc
 import json
 import logging
 import os
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -56,7 +66,9 @@ def rank_main(step: dict[str, Any], out: str) -> None:
     if step.get("alone"):
         console.GRACE, console.ANSWER = 0.2, 8.0
     fault = step.get("fault", {})
-    if fault.get("rank") == int(os.environ["RANK"]):
+    if "bytes" in step:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (step["bytes"],) * 2)
+    if fault.get("rank") == int(os.environ.get("RANK", "0")):
         left = fault["write"]
 
         def count(event: str, arguments: tuple[Any, ...]) -> None:
@@ -97,7 +109,9 @@ def agent(step: dict[str, Any], out: str, node: int, port: int) -> int:
     if nodes:
         enter(nodes[node])
         os.environ["GLOO_SOCKET_IFNAME"] = CABLE
-    os.environ |= step.get("environment", {})
+    if step.get("each") == 0:
+        rank_main(step, out)
+        return 0
     config = launcher.LaunchConfig(
         min_nodes=len(nodes) or 1,
         max_nodes=len(nodes) or 1,
@@ -133,6 +147,11 @@ def mount(small: Path, size: str) -> None:
     subprocess.run(["mount", "-t", "tmpfs", "-o", options, "tmpfs", str(small)], check=True)
 
 
+def shards(out: Path) -> Iterator[Path]:
+    for run in out.glob("**/run.json"):
+        yield from run.parent.glob("stages/*/shards/[0-9]*.parquet")
+
+
 def run(step: dict[str, Any], out: str, number: int) -> dict[str, Any]:
     with held_port("") as port:
         return _run(step, out, number, port)
@@ -161,7 +180,7 @@ def _run(step: dict[str, Any], out: str, number: int, port: int) -> dict[str, An
             done, found = os.waitpid(child, os.WNOHANG)
             if done:
                 status = os.waitstatus_to_exitcode(found)
-            elif time.monotonic() - began > LIMIT:
+            elif time.monotonic() - began > step.get("seconds", LIMIT):
                 os.killpg(child, signal.SIGKILL)
                 began = time.monotonic()
             else:
@@ -172,18 +191,39 @@ def _run(step: dict[str, Any], out: str, number: int, port: int) -> dict[str, An
         "exits": exits,
         "out": [said for said, _ in texts],
         "err": [said for _, said in texts],
-        "seconds": time.monotonic() - began,
+        "shards": {str(file): [file.stat().st_ino, file.stat().st_mtime_ns] for file in shards(Path(out))},
     }
 
 
 def main(out: str, steps: list[dict[str, Any]]) -> None:
     compose("stars_curriculum")  # imports hydra, too
     if any(step.get("deepspeed") for step in steps):
-        import uni_train.training.strategies.deepspeed  # noqa: F401
-    for number, step in enumerate(steps):
-        print(json.dumps(run(step, out, number)), flush=True)
+        import deepspeed.runtime.zero.muon.muon_optimizer  # noqa: F401
+    gc.freeze()  # else each fork's collector walks, and copies, what this process has imported
+    reports = [run(step, out, number) for number, step in enumerate(steps)]
+    (Path(out) / "reports.json").write_text(json.dumps(reports), encoding="utf-8")
     if (small := Path(out) / "small").is_mount():
         shutil.copytree(small, Path(out) / "kept")
+
+
+Start = tuple[str, tuple[str, ...], dict[str, Any]]
+"""The name of a run, its command, and further keys of a step."""
+
+
+def drive(out: Path, starts: Sequence[Start], *prefix: str) -> dict[str, list[dict[str, Any]]]:
+    """Recipe and name of each run -> what became of its starts. Runs are in `out` unless they say where."""
+    steps = []
+    for name, arguments, more in starts:
+        place = [] if any(key.startswith("out=") for key in arguments) else [f"out={out}"]
+        steps.append({"arguments": [*arguments, *place, f"name={name}"], **more})
+    command = [*prefix, sys.executable, "-m", "tests.multinode.driver", str(out), json.dumps(steps)]
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    assert done.returncode == 0, done.stderr
+    reports: dict[str, list[dict[str, Any]]] = {}
+    found = json.loads((out / "reports.json").read_text(encoding="utf-8"))
+    for (name, arguments, _), report in zip(starts, found, strict=True):
+        reports.setdefault(f"{arguments[2]}/{name}", []).append(report)
+    return reports
 
 
 if __name__ == "__main__":

@@ -1,9 +1,12 @@
 """Recipes on one, two and four ranks: the same samples and pictures, the same losses but for rounding; what ends one
-rank ends all with one message; what was begun on some ranks is finished on others."""
+rank ends all with one message; what was begun on some ranks is finished on others.
+
+Two nodes are network namespaces joined by a cable, an agent of torchrun in each: one is killed, the cable pulled, the
+disk full."""
 
 from __future__ import annotations
 
-import json
+import importlib.util
 import subprocess
 import sys
 from pathlib import Path
@@ -11,14 +14,17 @@ from typing import Any
 
 import pytest
 
+from tests.multinode.driver import Start, drive
+from tests.multinode.network import NoNetwork, two_networks
 from tests.once import once
-from tests.tiny import MODEL, QUICK, save_drawer, shards
+from tests.tiny import MODEL, QUICK, fit, save_drawer, shards
 from uni_train.eval.scored import read_scored
 from uni_train.training.metric_log import read_metrics
 
 # The runs of the fixture take half a minute on an idle machine.
 pytestmark = [pytest.mark.multinode, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
+ZERO = importlib.util.find_spec("deepspeed") is not None
 STARS = ("fit", "--recipe", "stars_curriculum", *QUICK, "rounds=[{task:mapping,level:1},{task:mapping,level:2}]")
 DISTIL = (
     "fit",
@@ -52,33 +58,14 @@ GRPO = (
 )
 
 
-Start = tuple[str, tuple[str, ...], dict[str, Any]]
-"""The name of a run, its command, and further keys of the driver's step."""
-
-
-def drive(out: Path, starts: list[Start], *prefix: str) -> dict[str, list[dict[str, Any]]]:
-    """Recipe and name of each run -> what the driver reports of its starts. Runs are in `out` unless they say where."""
-    steps = []
-    for name, arguments, more in starts:
-        place = [] if any(key.startswith("out=") for key in arguments) else [f"out={out}"]
-        steps.append({"arguments": [*arguments, *place, f"name={name}"], **more})
-    command = [*prefix, sys.executable, "-m", "tests.multinode.driver", str(out), json.dumps(steps)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 0, done.stderr
-    reports: dict[str, list[dict[str, Any]]] = {}
-    for (name, arguments, _), line in zip(starts, done.stdout.splitlines(), strict=True):
-        reports.setdefault(f"{arguments[2]}/{name}", []).append(json.loads(line))
-    return reports
-
-
 def killed(rank: int, path: str) -> dict[str, Any]:
     return {"fault": {"rank": rank, "path": path, "write": 1, "does": "kill"}}
 
 
 def start(out: Path) -> dict[str, list[dict[str, Any]]]:
-    """All runs of this file, in one folder, and what became of every start of each."""
+    """All runs of this file, in one folder, and what became of every start of each; of two nodes where they can be."""
     distil = (*DISTIL, f"model.checkpoint={save_drawer(out / 'drawer')}")
-    return drive(out, [
+    starts: list[Start] = [
         ("one", STARS, {"each": 1}),
         ("two", STARS, {}),
         ("changed", STARS, killed(1, "04-sample")),
@@ -94,12 +81,44 @@ def start(out: Path) -> dict[str, list[dict[str, Any]]]:
         ("changed", GRPO, killed(0, "step=00000004")),
         ("changed", GRPO, {"each": 1}),
         ("broken", (*GRPO, "rewards.lit.function=tests/multinode/rewards.py:broken"), {}),
-    ])  # fmt: skip
+    ]  # fmt: skip
+    lost = {"rank": 1, "path": "04-sample", "write": 1, "does": "kill node"}
+    unplugged = {"rank": 0, "path": "step=00000002", "write": 1, "does": "unplug"}
+    kind = [f"strategy.kind={f'deepspeed_zero{n}' if ZERO else 'ddp'}" for n in (2, 3)]
+    small = (*STARS, f"out={out / 'small'}")
+    try:
+        with two_networks() as nodes:
+            two = {"nodes": nodes, "each": 1}
+            more: list[Start] = [
+                ("lost", STARS, two | {"fault": lost, "alone": True}),
+                ("lost", STARS, two),
+                ("full", small, two | {"disk": "1200k"}),
+                ("full", small, two | {"disk": "64m"}),
+                (
+                    "unplugged",
+                    (*GRPO, kind[0], "strategy.timeout=12"),
+                    two | {"fault": unplugged, "deepspeed": ZERO, "alone": True},
+                ),
+                ("unplugged", (*GRPO, kind[1]), two),
+            ]  # fmt: skip
+            return drive(out, starts + more, "unshare", "--mount")
+    except NoNetwork as error:
+        return drive(out, starts) | {"no nodes": [{"why": str(error)}]}
+
+
+Runs = tuple[Path, dict[str, list[dict[str, Any]]]]
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[dict[str, Any]]]]:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Runs:
     return once(tmp_path_factory, "ranks", start)
+
+
+@pytest.fixture
+def nodes(runs: Runs) -> Runs:
+    if "no nodes" in runs[1]:
+        pytest.skip(f"no network namespaces here: {runs[1]['no nodes'][0]['why']}")
+    return runs
 
 
 def shown(report: dict[str, Any]) -> str:
@@ -135,7 +154,7 @@ def same_pictures(run: Path, expected: Path) -> None:
         assert (run / file.relative_to(expected)).read_bytes() == file.read_bytes(), file
 
 
-def test_two_ranks_sample_filter_and_ask_what_one_does(runs: Any) -> None:
+def test_two_ranks_sample_filter_and_ask_what_one_does(runs: Runs) -> None:
     out, reports = runs
     one, two = out / "stars_curriculum/one", out / "stars_curriculum/two"
     assert [reports[f"stars_curriculum/{name}"][0]["exits"] for name in ("one", "two")] == [[0], [0]]
@@ -146,7 +165,7 @@ def test_two_ranks_sample_filter_and_ask_what_one_does(runs: Any) -> None:
     assert "rank 1 of 2: 4/4" in said[1] and not (one / "logs").exists()
 
 
-def test_a_run_begun_on_two_ranks_goes_on_on_one(runs: Any) -> None:
+def test_a_run_begun_on_two_ranks_goes_on_on_one(runs: Runs) -> None:
     out, reports = runs
     first, second, last = reports["stars_curriculum/changed"]
     assert shown(first).startswith("error: rank 1 was ended by SIGKILL")
@@ -155,7 +174,7 @@ def test_a_run_begun_on_two_ranks_goes_on_on_one(runs: Any) -> None:
     same_losses(out / "stars_curriculum/changed", out / "stars_curriculum/one", 1e-5)
 
 
-def test_distillation_begun_on_two_ranks_goes_on_on_one(runs: Any) -> None:
+def test_distillation_begun_on_two_ranks_goes_on_on_one(runs: Runs) -> None:
     """The first round is thought and trained by two ranks, the second one by two until its last checkpoint."""
     out, reports = runs
     one, run = out / "distil_curriculum/one", out / "distil_curriculum/changed"
@@ -166,7 +185,7 @@ def test_distillation_begun_on_two_ranks_goes_on_on_one(runs: Any) -> None:
     same_losses(run, one, 1e-4)  # the student's own states carry rounding on, as images do in reinforcement
 
 
-def test_what_ends_one_rank_is_said_once(runs: Any) -> None:
+def test_what_ends_one_rank_is_said_once(runs: Runs) -> None:
     _, reports = runs
     assert shown(reports["stars_curriculum/interrupted"][0]).startswith(
         "error: interrupted: run the same command again"
@@ -176,14 +195,14 @@ def test_what_ends_one_rank_is_said_once(runs: Any) -> None:
     assert "rank 1" in message and "the reward lit of the image of maths1/train/" in message and "is nan" in message
 
 
-def test_four_ranks_draw_and_reward_what_one_does(runs: Any) -> None:
+def test_four_ranks_draw_and_reward_what_one_does(runs: Runs) -> None:
     out, reports = runs
     assert reports["flow_grpo_math/four"][0]["exits"] == [0], reports["flow_grpo_math/four"][0]["err"]
     same_pictures(out / "flow_grpo_math/four", out / "flow_grpo_math/one")
     same_losses(out / "flow_grpo_math/four", out / "flow_grpo_math/one", 1e-4)
 
 
-def test_reinforcement_stopped_inside_the_second_epoch_on_two_ranks_goes_on_on_one(runs: Any) -> None:
+def test_reinforcement_stopped_inside_the_second_epoch_on_two_ranks_goes_on_on_one(runs: Runs) -> None:
     out, reports = runs
     first, last = reports["flow_grpo_math/changed"]
     assert first["exits"] != [0] and last["exits"] == [0], last["err"]
@@ -193,12 +212,43 @@ def test_reinforcement_stopped_inside_the_second_epoch_on_two_ranks_goes_on_on_o
     same_losses(out / "flow_grpo_math/changed", out / "flow_grpo_math/one", 1e-4)
 
 
-def test_one_command_starts_the_processes_itself(runs: Any) -> None:
+def test_one_command_starts_the_processes_itself(runs: Runs) -> None:
     """strategy.devices=2 on a run that is finished: nothing is left to do but to start, compare and agree."""
     out, _ = runs
     command = [sys.executable, "-m", "uni_train", *STARS, f"out={out}", "name=two", "strategy.devices=2"]
     done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("(already done)") == 8 and "2 processes; their logs are in" in done.stdout
-    done = subprocess.run([*command, "seed=-1"], capture_output=True, text=True, cwd=ROOT)
-    assert done.returncode == 2 and done.stderr.count("error:") == 1 and "seed must be at least 0" in done.stderr
+    refused = fit(out, "strategy.devices=2", "seed=-1")
+    assert (
+        refused.exit_code == 2 and refused.output.count("error:") == 1 and "seed must be at least 0" in refused.output
+    )
+
+
+def test_stars_on_two_nodes_after_one_was_killed(nodes: Runs) -> None:
+    out, reports = nodes
+    first, second = reports["stars_curriculum/lost"]
+    assert "rank 1 on" in shown(first) and "did not answer" in shown(first)
+    assert second["exits"] == [0, 0], second["err"]
+    same_samples(out / "stars_curriculum/lost", out / "stars_curriculum/one")
+    same_losses(out / "stars_curriculum/lost", out / "stars_curriculum/one", 1e-5)
+
+
+def test_stars_on_two_nodes_after_the_disk_was_full(nodes: Runs) -> None:
+    out, reports = nodes
+    first, second = reports["stars_curriculum/full"]
+    assert "no space left" in shown(first).lower()
+    assert second["exits"] == [0, 0], second["err"]
+    same_samples(out / "kept/stars_curriculum/full", out / "stars_curriculum/one")
+    same_losses(out / "kept/stars_curriculum/full", out / "stars_curriculum/one", 1e-5)
+
+
+def test_reinforcement_on_two_nodes_after_the_cable_was_pulled(nodes: Runs) -> None:
+    """With DeepSpeed where it is installed: ZeRO-2 until then, ZeRO-3 afterwards."""
+    out, reports = nodes
+    first, second = reports["flow_grpo_math/unplugged"]
+    assert all(status > 0 for status in first["exits"]), first  # by themselves: the driver would have killed them
+    assert "rank 1 on" in shown(first) and "did not answer" in shown(first)
+    assert second["exits"] == [0, 0], second["err"]
+    same_pictures(out / "flow_grpo_math/unplugged", out / "flow_grpo_math/one")
+    same_losses(out / "flow_grpo_math/unplugged", out / "flow_grpo_math/one", 1e-4)
