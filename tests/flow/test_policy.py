@@ -1,4 +1,4 @@
-"""Advantages and objectives: identities."""
+"""Advantages and objectives: identities that the golden tests do not imply."""
 
 from __future__ import annotations
 
@@ -12,10 +12,9 @@ from uni_train.flow.advantages import (
     gdpo_advantages,
     group_advantages,
     group_index,
-    group_statistics,
     informative,
 )
-from uni_train.flow.grpo import awm_loss, dppo_loss, grpo_loss, guard_loss
+from uni_train.flow.grpo import awm_loss, dppo_loss, guard_loss
 from uni_train.flow.nft import anchor, nft_loss, optimality
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import bagel_schedule
@@ -37,19 +36,6 @@ def rewards(seed, groups=5, size=4):
 
 
 @settings(max_examples=25)
-@given(seeds, st.floats(0.1, 100), st.floats(-5, 5))
-def test_advantages_forget_scale_and_offset_and_the_order_of_samples(seed, scale, offset):
-    values, groups = rewards(seed)
-    ours = group_advantages(values, groups, eps=0.0)
-    torch.testing.assert_close(group_advantages(values * scale + offset, groups, eps=0.0), ours, rtol=1e-3, atol=1e-3)
-    order = torch.randperm(len(values), generator=torch.Generator().manual_seed(seed + 1))
-    torch.testing.assert_close(group_advantages(values[order], groups[order], eps=0.0), ours[order])
-    sums = torch.zeros(5).index_add(0, groups, ours)
-    torch.testing.assert_close(sums, torch.zeros(5), rtol=0, atol=1e-5)
-    assert group_statistics(ours, groups).std.allclose(torch.ones(5, dtype=torch.double), atol=1e-5)
-
-
-@settings(max_examples=25)
 @given(seeds, st.sampled_from([0.0, 0.1, 0.7, -1.0, 1e6]), st.sampled_from([0.0, 1e-17, 1e-7]))
 def test_a_group_with_equal_rewards_teaches_nothing(seed, reward, rounding):
     values, groups = (x.double() if x.is_floating_point() else x for x in rewards(seed))
@@ -57,6 +43,7 @@ def test_a_group_with_equal_rewards_teaches_nothing(seed, reward, rounding):
     noise = rounding * max(1, abs(reward)) * torch.rand(len(values), dtype=torch.double)
     values[flat] = reward + noise[flat]
     assert torch.equal(informative(values, groups), ~flat)
+    assert informative(torch.tensor([0.5, 0.5 + 1e-5], dtype=torch.double), torch.zeros(2, dtype=torch.long)).all()
     for options in ({}, {"scale_rewards": "batch"}, {"scale_rewards": "none"}, {"eps": 0.0, "floor": 1e-6}):
         assert not group_advantages(values, groups, **options)[flat].any()
     assert not batch_advantages(reward + noise).any()
@@ -65,11 +52,6 @@ def test_a_group_with_equal_rewards_teaches_nothing(seed, reward, rounding):
     torch.testing.assert_close(
         gdpo_advantages(two, torch.ones(2), groups), gdpo_advantages(two[:, :1], torch.ones(1), groups)
     )
-
-
-def test_small_rewards_that_differ_are_told_apart():
-    values = torch.tensor([0.0, 1e-5, 0.5, 0.5 + 1e-5], dtype=torch.double)
-    assert informative(values, torch.tensor([0, 0, 1, 1])).all()
 
 
 def test_without_division_advantages_are_differences() -> None:
@@ -85,47 +67,10 @@ def test_long_prompts_with_one_beginning_are_two_groups():
     assert group_index(["a" * 300 + "b", "a" * 300 + "c", "a" * 300 + "b"]).tolist() == [0, 1, 0]
 
 
-@settings(max_examples=25)
-@given(seeds)
-def test_gdpo_does_not_let_one_reward_drown_another(seed):
-    values, groups = rewards(seed)
-    other, _ = rewards(seed + 7)
-    weights = torch.ones(2)
-    even = gdpo_advantages(torch.stack([values, other], 1), weights, groups)
-    scaled = gdpo_advantages(torch.stack([values * 1000, other], 1), weights, groups)
-    torch.testing.assert_close(even, scaled, rtol=1e-4, atol=1e-4)
-    assert abs(float(even.mean())) < 1e-5 and abs(float(batch_advantages(even).std(correction=0)) - 1) < 1e-3
-
-
-# --- clipped objective ----------------------------------------------------------------------------------------------
-
-
-@settings(max_examples=25)
-@given(seeds)
-def test_unchanged_weights_give_the_plain_policy_gradient(seed):
-    generator = torch.Generator().manual_seed(seed)
-    old, advantage = torch.randn(2, 6, generator=generator, dtype=torch.double)
-    new = old.clone().requires_grad_()
-    policy = grpo_loss(new, old, advantage, **CLIP)
-    policy.loss.backward()
-    assert torch.equal(policy.ratio, torch.ones(6, dtype=torch.double))
-    torch.testing.assert_close(policy.loss.detach(), -advantage.mean())
-    torch.testing.assert_close(new.grad, -advantage / 6)
-    assert float(policy.clipped_high) == float(policy.clipped_low) == float(policy.approx_kl) == 0
-
-
-def test_what_was_gained_beyond_the_clip_range_has_no_gradient_and_what_was_lost_has():
-    old, advantage = torch.zeros(4), torch.tensor([1.0, -1.0, 1.0, -1.0])
-    new = torch.tensor([0.5, -0.5, -0.5, 0.5], requires_grad=True)  # twice the right way, twice the wrong way
-    grpo_loss(new, old, advantage, **CLIP).loss.backward()
-    assert (new.grad[:2] == 0).all() and (new.grad[2:].sign() == torch.tensor([-1.0, 1.0])).all()
-
-
 # --- Guard ----------------------------------------------------------------------------------------------------------
 
 
 def guarded(seed, change, rows=6, scope="row", elements=20, steps=None):
-    """An old and a new policy that differ by `change`, at one level unless `steps` says otherwise."""
     generator = torch.Generator().manual_seed(seed)
     x, v, moved, noise = torch.randn(4, rows, elements, 3, generator=generator, dtype=torch.double)
     advantage = torch.randn(rows, generator=generator, dtype=torch.double)
@@ -143,23 +88,6 @@ def test_guards_ratio_is_the_noise_along_the_change_of_the_mean(seed, change):
     steps = torch.tensor([0, 1, 2, 3, 4, 5])
     policy, _, old, new, noise, _ = guarded(seed, change, steps=steps)
     torch.testing.assert_close(policy.ratio.log(), (noise * (new.mean - old.mean)).mean((1, 2)), rtol=1e-6, atol=1e-8)
-
-
-def test_guard_centres_the_ratio():
-    """The published finding: the plain log ratio is below 0 on average."""
-    policy, plain, *_ = guarded(0, 0.5, rows=20_000, elements=2)
-    log_ratio = policy.ratio.log()
-    assert plain.mean() < -10 * plain.std() / 20_000**0.5
-    assert abs(log_ratio.mean()) < 4 * log_ratio.std() / 20_000**0.5
-
-
-@settings(max_examples=25)
-@given(seeds)
-def test_guard_with_unchanged_weights_is_grpo_with_steps_weighted_by_their_length(seed):
-    policy, _, old, _, _, advantage = guarded(seed, 0.0)
-    dt = (old.std / old.diffusion).square().mean()
-    torch.testing.assert_close(policy.loss, -advantage.mean() / dt)
-    assert torch.equal(policy.ratio, torch.ones(6, dtype=torch.double))
 
 
 @settings(max_examples=25)

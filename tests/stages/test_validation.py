@@ -8,12 +8,12 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.models.nano.test_edit import SMALL
+from tests.training.keys import killed_after
 from uni_train.cli.main import uni_train
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.eval.groups import read_facts, read_groups
 from uni_train.models.pictures import decode_png
-from uni_train.training import callbacks
 from uni_train.training.metric_log import read_metrics
 
 
@@ -26,7 +26,7 @@ def fit(mazes: Path, out: Path, *overrides: str) -> Result:
 
 @pytest.mark.slow
 def test_a_run_watches_held_out_mazes_and_ends_in_the_same_numbers_when_killed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
 ) -> None:
     mazes = tmp_path / "maze4"
     make = ["--task", "maze", "--style", "nano", "--size", "4", "--n", "8", "--split", "train", "--out", str(mazes)]
@@ -52,20 +52,8 @@ def test_a_run_watches_held_out_mazes_and_ends_in_the_same_numbers_when_killed(
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "Success on held-out prompts" in page and "Training curves" in page and 'id="groups' not in page
 
-    class Killed(BaseException):
-        """What nothing catches."""
-
-    saved = callbacks.PeriodicCheckpoint.on_train_batch_end
-
-    def die(self, trainer, *rest) -> None:
-        saved(self, trainer, *rest)
-        if trainer.global_step == 3:
-            raise Killed
-
-    monkeypatch.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", die)
-    with pytest.raises(Killed):
+    with killed_after(3):
         fit(mazes, tmp_path / "cut")
-    monkeypatch.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", saved)
     assert fit(mazes, tmp_path / "cut").exit_code == 0
     again = tmp_path / "cut" / "sft_maze" / "seed0" / "stages" / "00-sft"
     for name in ("held_out.jsonl", "metrics.jsonl", "held_out/step=00000004/groups.json"):

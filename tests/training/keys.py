@@ -1,12 +1,17 @@
-"""Keys of trainings without their sections, so that a test names what it is about and nothing else."""
+"""Keys of trainings without their sections, so that a test names what it is about and nothing else; killed ones."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, TypeVar
 
+import pytest
+
 from uni_train.config.kinds import Updates
 from uni_train.config.schema import OptimizerConfig, TrainingConfig
+from uni_train.training.callbacks import PeriodicCheckpoint
 
 C = TypeVar("C", bound=TrainingConfig)
 _UPDATES = {"updates": "total", "accumulate": "accumulate", "rows": "rows", "tokens": "tokens"}
@@ -32,3 +37,22 @@ def given(**keys: Any) -> dict[str, Any]:
     length = {_UPDATES[key]: keys.pop(key) for key in list(keys) if key in _UPDATES}
     own = {key: keys.pop(key) for key in list(keys) if key in known}
     return {"config": changed(config, **own), "updates": Updates(**length), **keys}
+
+
+class Killed(BaseException):
+    """What nothing catches."""
+
+
+@contextmanager
+def killed_after(update: int) -> Iterator[None]:
+    """The training within is killed after this update and, if there is one, its checkpoint."""
+    saved = PeriodicCheckpoint.on_train_batch_end
+
+    def die(self: Any, trainer: Any, *rest: Any) -> None:
+        saved(self, trainer, *rest)
+        if trainer.global_step == update:
+            raise Killed
+
+    with pytest.MonkeyPatch.context() as patch, pytest.raises(Killed):
+        patch.setattr(PeriodicCheckpoint, "on_train_batch_end", die)
+        yield

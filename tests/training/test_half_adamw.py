@@ -7,14 +7,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.training.keys import given as keys
+from tests.training.keys import killed_after
 from tests.training.toy_model import ToyBatch, ToyModel, toy_examples
-from uni_train.training import callbacks
 from uni_train.training.curriculum import Constant
 from uni_train.training.fit import fit_supervised
 from uni_train.training.half_adamw import HalfAdamW
@@ -91,7 +90,7 @@ class HalfToy(ToyModel):
         return super().supervised_loss(replace(batch, x=batch.x.to(dtype), noise=batch.noise.to(dtype)))
 
 
-def test_a_fit_in_bfloat16_learns_at_small_rates_and_resumes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fit_in_bfloat16_learns_at_small_rates_and_resumes(tmp_path: Path) -> None:
     def fit(name: str, precision: str = "bf16-true") -> ToyModel:
         asked = keys(
             updates=40, rows=12, lr=1e-4, seed=5, precision=precision, checkpoint_every=10, accelerator="cpu",
@@ -110,20 +109,8 @@ def test_a_fit_in_bfloat16_learns_at_small_rates_and_resumes(tmp_path: Path, mon
     reference = moved(fit("float32", "32-true"))
     assert 0.5 * reference < moved(whole) < 2 * reference
 
-    class Killed(BaseException):
-        """What nothing catches."""
-
-    saved = callbacks.PeriodicCheckpoint.on_train_batch_end
-
-    def die(self, trainer, *rest):  # type: ignore[no-untyped-def]
-        saved(self, trainer, *rest)
-        if trainer.global_step == 20:
-            raise Killed
-
-    monkeypatch.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", die)
-    with pytest.raises(Killed):
+    with killed_after(20):
         fit("cut")
-    monkeypatch.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", saved)
     resumed = fit("cut")
     for name, value in whole.state_dict().items():
         assert torch.equal(value, resumed.state_dict()[name]), name

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-import pytest
 import torch
 
-from tests.training.keys import given
+from tests.training.keys import given, killed_after
 from tests.training.toy_model import ToyExample, ToyModel
 from uni_train.training import callbacks
 from uni_train.training.curriculum import Constant
@@ -40,20 +39,9 @@ def test_it_looks_and_ends(tmp_path: Path) -> None:
     assert (later.ended, looks) == (6, [6])
 
 
-def test_killed_at_its_last_update_it_goes_no_further(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_killed_at_its_last_update_it_goes_no_further(tmp_path: Path) -> None:
     unbroken, _, _ = fitted(tmp_path / "unbroken")
-    saved = callbacks.PeriodicCheckpoint.on_train_batch_end
-
-    class Killed(BaseException):
-        """What nothing catches."""
-
-    def die(self, trainer, *rest) -> None:
-        saved(self, trainer, *rest)
-        if trainer.global_step == 4:
-            raise Killed
-
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", die)
+    with killed_after(4):
         fitted(tmp_path / "killed")
     model, until, looks = fitted(tmp_path / "killed")
     assert (until.ended, looks) == (4, [])

@@ -14,6 +14,7 @@ import torch
 from click.testing import CliRunner
 
 from tests.training.flow_grpo.toy import GRPO, PROMPTS, ToyFlow
+from tests.training.keys import killed_after
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.config.kinds import Updates
@@ -25,7 +26,6 @@ from uni_train.flow.schedule import bagel_schedule
 from uni_train.models.bagel.generation import _feed, prefill
 from uni_train.models.base import Request
 from uni_train.models.load import build_model
-from uni_train.training import callbacks
 from uni_train.training.flow_grpo.losses import Losses
 from uni_train.training.flow_grpo.micro_batches import MicroBatch, ThoughtBatch
 from uni_train.training.flow_grpo.rollout import token_table
@@ -98,10 +98,9 @@ def fit(out: Path, *overrides: str) -> Path:
 
 
 @pytest.mark.slow
-def test_both_are_learned_in_one_update_and_a_killed_run_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stage = fit(tmp_path / "whole", "optimizer.lr=1e-3", "objective.image_weight=0.5", "thoughts.weight=2")
+def test_both_are_learned_in_one_update_and_a_killed_run_goes_on(tmp_path: Path) -> None:
+    more = ("optimizer.lr=1e-3", "objective.image_weight=0.5", "thoughts.weight=2")
+    stage = fit(tmp_path / "whole", *more)
     lines = read_metrics(stage / "metrics.jsonl")
     assert [line["thoughts/ratio_off"] == 0 for line in lines] == [True, False, True, False]
     assert lines[0]["kl"] == lines[0]["thoughts/kl"] == 0 and lines[3]["kl"] > 0 and lines[3]["thoughts/kl"] > 0
@@ -111,19 +110,7 @@ def test_both_are_learned_in_one_update_and_a_killed_run_goes_on(
         assert line["loss"] == pytest.approx(expected, rel=1e-4, abs=1e-6)
     assert json.loads((stage / "manifest.json").read_text())["result"]["held_out"]
 
-    class Killed(BaseException):
-        """What nothing catches."""
-
-    saved = callbacks.PeriodicCheckpoint.on_train_batch_end
-
-    def die(self: Any, trainer: Any, *rest: Any) -> None:
-        saved(self, trainer, *rest)
-        if trainer.global_step == 3:
-            raise Killed
-
-    more = ("optimizer.lr=1e-3", "objective.image_weight=0.5", "thoughts.weight=2")
-    with monkeypatch.context() as during, pytest.raises(Killed):
-        during.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", die)
+    with killed_after(3):
         fit(tmp_path / "cut", *more)
     again = fit(tmp_path / "cut", *more)
     assert (again / "metrics.jsonl").read_text() == (stage / "metrics.jsonl").read_text()
