@@ -71,9 +71,9 @@ class Known(UnifiedModel):
         return sum(each[1:], each[0])
 
 
-def learned_at(states: str, level: float) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Of lessons at this noise level: their states, the teacher's velocities, the velocity of all images, and the mean
-    of both thoughts' velocities as if each state said nothing of the thought."""
+def learned(states: str) -> tuple[Tensor, ...]:
+    """Of lessons: their levels, states, the teacher's velocities, the velocity of all images, and the mean of both
+    thoughts' velocities as if each state said nothing of the thought."""
     model, n = Known(), 3000
     chance = np.random.default_rng(0).random(n)
     told = [
@@ -89,41 +89,35 @@ def learned_at(states: str, level: float) -> tuple[Tensor, Tensor, Tensor, Tenso
     found = Distiller(model, model, settings).states(lessons)
     t = torch.from_numpy(np.concatenate([one.t for one in found])).float()
     clean, noise = (torch.from_numpy(np.concatenate([getattr(one, k) for one in found])) for k in ("clean", "noise"))
-    near = (t - level).abs() < 0.1
-    t, clean, noise = t[near], clean[near], noise[near]
     x_t, target = interpolate(clean, noise, t[:, None, None]), velocity_target(clean, noise)
     marginal, prior = model.all_images(x_t, t), model.blend(x_t, t)
-    return x_t.flatten(), target.flatten(), marginal.flatten(), prior.flatten()
+    return tuple(one.flatten() for one in (t, x_t, target, marginal, prior))
 
 
 @pytest.mark.parametrize("states", ["noised", "teacher", "student"])
-@pytest.mark.parametrize("level", [0.35, 0.6])
-def test_states_that_follow_the_thought_teach_the_velocity_of_all_images(states: str, level: float) -> None:
-    x_t, target, marginal, prior = learned_at(states, level)
-    ends = torch.quantile(x_t, torch.linspace(0, 1, 9)).tolist()
-    off_marginal, off_prior = [], []
-    for low, high in pairwise(ends):
-        here = (x_t >= low) & (x_t < high)
-        spread = float(target[here].std()) / int(here.sum()) ** 0.5 + 0.02  # of the mean; and the schedule's error
-        off_marginal.append(float((target - marginal)[here].mean().abs()) / spread)
-        off_prior.append(float((target - prior)[here].mean().abs()) / spread)
-    expected, other = (off_prior, off_marginal) if states == "student" else (off_marginal, off_prior)
-    assert max(expected) < 4.5, (off_marginal, off_prior)
-    assert max(other) > 20, "the two are told apart"
+def test_states_that_follow_the_thought_teach_the_velocity_of_all_images(states: str) -> None:
+    every = learned(states)
+    for level in (0.35, 0.6):
+        x_t, target, marginal, prior = (one[(every[0] - level).abs() < 0.1] for one in every[1:])
+        off_marginal, off_prior = [], []
+        for low, high in pairwise(torch.quantile(x_t, torch.linspace(0, 1, 9)).tolist()):
+            here = (x_t >= low) & (x_t < high)
+            spread = float(target[here].std()) / int(here.sum()) ** 0.5 + 0.02  # of the mean; and the schedule's error
+            off_marginal.append(float((target - marginal)[here].mean().abs()) / spread)
+            off_prior.append(float((target - prior)[here].mean().abs()) / spread)
+        expected, other = (off_prior, off_marginal) if states == "student" else (off_marginal, off_prior)
+        assert max(expected) < 4.5, (level, off_marginal, off_prior)
+        assert max(other) > 20, "the two are told apart"
 
 
 def test_the_mean_over_thoughts_draws_a_blend_and_the_velocity_of_all_images_does_not() -> None:
     model, n = Known(), 2000
     noise = model.noise([Request(str(i), "?", seed=i) for i in range(n)])
-    fields = {
-        "marginal": model.all_images,
-        "prior": model.blend,
-    }
+    fields = {"marginal": model.all_images, "prior": model.blend}
     ends = {name: trajectory(field, noise, model.schedule(None))[:, -1].flatten() for name, field in fields.items()}
     in_between = {name: float((end.abs() < 1.2).float().mean()) for name, end in ends.items()}
-    assert in_between["marginal"] < 0.02 and float((ends["marginal"] < 0).float().mean()) == pytest.approx(
-        0.7, abs=0.04
-    )
+    assert in_between["marginal"] < 0.02
+    assert float((ends["marginal"] < 0).float().mean()) == pytest.approx(0.7, abs=0.04)
     assert in_between["prior"] > 0.85 and float(ends["prior"].mean()) == pytest.approx(-0.8, abs=0.05)
 
 
@@ -154,9 +148,8 @@ def test_steps_are_chosen_as_often_as_training_levels_land_in_them() -> None:
     share = -np.diff(ends / (4 - 3 * ends))
     assert np.bincount(drawn, minlength=10) / 4000 == pytest.approx(share, abs=0.03)
     several = chosen_steps(schedule, 4.0, 4, np.random.default_rng(0))
-    assert len(set(several.tolist())) == 4 and list(chosen_steps(schedule, 4.0, 99, np.random.default_rng(0))) == list(
-        range(10)
-    )
+    assert len(set(several.tolist())) == 4
+    assert chosen_steps(schedule, 4.0, 99, np.random.default_rng(0)).tolist() == list(range(10))
 
 
 def test_a_teacher_that_follows_is_an_average_of_its_student() -> None:

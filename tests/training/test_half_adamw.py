@@ -22,11 +22,8 @@ from uni_train.training.half_adamw import HalfAdamW
 def test_updates_below_the_resolution_add_up() -> None:
     """A thousand steps of 1e-4 from 1: bfloat16 has 0.996 and nothing between."""
     ends = {}
-    for name, kind, dtype in (
-        ("plain", torch.optim.AdamW, torch.bfloat16),
-        ("ours", HalfAdamW, torch.bfloat16),
-        ("float32", torch.optim.AdamW, torch.float32),
-    ):
+    plain, half, whole = torch.optim.AdamW, torch.bfloat16, torch.float32
+    for name, kind, dtype in (("plain", plain, half), ("ours", HalfAdamW, half), ("float32", plain, whole)):
         weight = torch.nn.Parameter(torch.ones(3, dtype=dtype))
         optimizer = kind([weight], lr=1e-4, weight_decay=0.0)
         for _ in range(1000):

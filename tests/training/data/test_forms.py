@@ -64,18 +64,10 @@ def test_an_edit_is_one_or_two_steps_of_the_chain():
 
 
 def test_an_edit_row_with_texts_is_an_interleaved_chain_of_thought():
-    one = row(
-        image_list=[png(0), png(1)],
-        instruction_list=["Where does the path end?"],
-        output_text_list=["I draw the path.", "It ends at B."],
-    )
-    assert said(edit.parse(one, random.Random(0))) == [
-        ("picture 0", False),
-        ("Where does the path end?", False),
-        ("I draw the path.", True),
-        ("picture 1", True),
-        ("It ends at B.", True),
-    ]
+    texts = ["I draw the path.", "It ends at B."]
+    one = row(image_list=[png(0), png(1)], instruction_list=["Where does the path end?"], output_text_list=texts)
+    asked, learned = ["picture 0", "Where does the path end?"], ["I draw the path.", "picture 1", "It ends at B."]
+    assert said(edit.parse(one, random.Random(0))) == [(t, False) for t in asked] + [(t, True) for t in learned]
 
 
 def test_conversations_show_images_where_the_marks_are(tmp_path):
@@ -89,16 +81,8 @@ def test_conversations_show_images_where_the_marks_are(tmp_path):
         {"from": "gpt", "value": "Yes."},
     ]
     example = conversations.parse(row(tmp_path, image=["0.png", "1.png"], conversations=spoken), random.Random(0))
-    assert said(example) == [
-        ("Be brief.", False),
-        ("picture 0", False),
-        ("and", False),
-        ("picture 1", False),
-        ("differ how?", False),
-        ("In colour.", True),
-        ("Sure?", False),
-        ("Yes.", True),
-    ]
+    asked = [(text, False) for text in ("Be brief.", "picture 0", "and", "picture 1", "differ how?")]
+    assert said(example) == [*asked, ("In colour.", True), ("Sure?", False), ("Yes.", True)]
     words = conversations.parse(row(conversations=spoken[3:]), random.Random(0))
     assert said(words) == [("Sure?", False), ("Yes.", True)]
 
@@ -115,24 +99,22 @@ def test_items_learn_what_is_asked_of_them(tmp_path):
 
 
 CHAIN = {"image_list": [png(0)] * 2, "instruction_list": ["a"]}
+DRAWN = {"image": png(0), "captions": '{"a": "b"}'}
 BAD = [
     (text_to_image.parse, {"image": png(0)}, "has no captions"),
-    (text_to_image.parse, {"image": png(0), "captions": "{a cat"}, "captions is not JSON"),
-    (text_to_image.parse, {"image": png(0), "captions": '{"a": " "}'}, "caption a is empty"),
-    (text_to_image.parse, {"image": png(0), "captions": "{}"}, "has no captions"),
-    (text_to_image.parse, {"image": png(0)[:60], "captions": '{"a": "b"}'}, "image: it cannot be read as an image"),
-    (text_to_image.parse, {"image": b"GIF89a", "captions": '{"a": "b"}'}, "image: no image that can be read"),
-    (text_to_image.parse, {"image": 5, "captions": '{"a": "b"}'}, "image is neither the bytes of an image nor a path"),
-    (edit.parse, {"image_list": [png(0)], "instruction_list": [["a"]]}, "there is no edit"),
-    (edit.parse, {"image_list": [png(0)] * 3, "instruction_list": [["a"]]}, "instructions for 1 steps"),
-    (edit.parse, {"image_list": [png(0)] * 2, "instruction_list": [[]]}, "instruction 1 of instruction_list has no"),
-    (edit.parse, {"image_list": [png(0)] * 2, "instruction_list": ["a", "b"]}, "has 2 images, but instructions for 2"),
-    (edit.parse, {**CHAIN, "output_text_list": "a text"}, "output_text_list must be a list"),
-    (edit.parse, {**CHAIN, "output_text_list": 5}, "output_text_list must be a list"),
-    (edit.parse, {**CHAIN, "output_text_list": []}, "has 2 images and 1 instructions; with 0 texts"),
-    (edit.parse, {**CHAIN, "image_list": [png(0)], "output_text_list": []}, "output_text_list is empty"),
-    (edit.parse, {**CHAIN, "image_list": [png(0)] * 3, "output_text_list": ["a"]}, "may be 2 images"),
-    (edit.parse, {**CHAIN, "instruction_list": ["a", "b"], "output_text_list": ["a"]}, "and 1 instruction"),
+    (text_to_image.parse, DRAWN | {"captions": "{a cat"}, "captions is not JSON"),
+    (text_to_image.parse, DRAWN | {"captions": '{"a": " "}'}, "caption a is empty"),
+    (text_to_image.parse, DRAWN | {"image": png(0)[:60]}, "image: it cannot be read as an image"),
+    (text_to_image.parse, DRAWN | {"image": b"GIF89a"}, "image: no image that can be read"),
+    (text_to_image.parse, DRAWN | {"image": 5}, "image is neither the bytes of an image nor a path"),
+    (edit.parse, CHAIN | {"image_list": [png(0)]}, "there is no edit"),
+    (edit.parse, CHAIN | {"instruction_list": [[]]}, "instruction 1 of instruction_list has no"),
+    (edit.parse, CHAIN | {"instruction_list": ["a", "b"]}, "has 2 images, but instructions for 2"),
+    (edit.parse, CHAIN | {"output_text_list": 5}, "output_text_list must be a list"),
+    (edit.parse, CHAIN | {"output_text_list": []}, "has 2 images and 1 instructions; with 0 texts"),
+    (edit.parse, CHAIN | {"image_list": [png(0)], "output_text_list": []}, "output_text_list is empty"),
+    (edit.parse, CHAIN | {"image_list": [png(0)] * 3, "output_text_list": ["a"]}, "may be 2 images"),
+    (edit.parse, CHAIN | {"instruction_list": ["a", "b"], "output_text_list": ["a"]}, "and 1 instruction"),
     (edit.parse, {"image_list": [], "instruction_list": []}, "lists that are not empty"),
     (conversations.parse, {"video": "a.mp4", "conversations": []}, "is about a video"),
     (conversations.parse, {"conversations": [{"from": "human", "value": "hm"}]}, "nothing to learn"),
@@ -156,18 +138,16 @@ def test_a_bad_row_says_what_is_wrong_with_it(parse, values, reason):
         (conversations.parse, {"conversations": [{"from": "gpt", "value": "a"}]}),
         (edit.parse, CHAIN),
         (items.parser(["answer"]), {"prompt": "a", "answer": "b"}),
-        (text_to_image.parse, {"image": png(0), "captions": {"a": "b"}}),
+        (text_to_image.parse, DRAWN),
     ],
 )
 def test_columns_of_other_rows_that_are_null_are_none(parse, values):
+    def parsed(**columns) -> tuple:
+        example = parse(row(**columns), random.Random(0))
+        return said(example), example.prompt, example.thought, example.answer, len(example.images)
+
     nothing = dict.fromkeys(("video", "image", "images", "input_image", "output_text_list", "thought", "other"))
-    assert said_or_asked(parse(row(**nothing | values), random.Random(0))) == said_or_asked(
-        parse(row(**values), random.Random(0))
-    )
-
-
-def said_or_asked(example: Example) -> tuple:
-    return said(example), example.prompt, example.thought, example.answer, len(example.images)
+    assert parsed(**nothing | values) == parsed(**values)
 
 
 @pytest.mark.parametrize(
@@ -180,15 +160,13 @@ def said_or_asked(example: Example) -> tuple:
         (text_to_image.parse, "image", {"captions": {"a": "b"}}),
     ],
 )
-@pytest.mark.parametrize("as_dict", [False, True])
-@pytest.mark.parametrize("before", ["", "data:image/png;base64,"])
-def test_base64_in_place_of_a_path_is_not_printed(tmp_path, parse, key, values, as_dict, before):
-    text = before + base64.b64encode(png(0)).decode()
-    given = {"bytes": None, "path": text} if as_dict else text
-    values = values | {key: [given] * 2 if key in ("images", "image_list") else given}
-    with pytest.raises(BadRow, match=r"no such file") as error:
-        parse(row(tmp_path, **values), random.Random(0))
-    assert text[40:80] not in str(error.value) and f"{len(text):,} characters" in str(error.value)
+def test_base64_in_place_of_a_path_is_not_printed(tmp_path, parse, key, values):
+    text = base64.b64encode(png(0)).decode()
+    for given in (text, f"data:image/png;base64,{text}", {"bytes": None, "path": text}):
+        values = values | {key: [given] * 2 if key in ("images", "image_list") else given}
+        with pytest.raises(BadRow, match=r"\(\d+ characters\): no such file") as error:
+            parse(row(tmp_path, **values), random.Random(0))
+        assert text[40:80] not in str(error.value)
 
 
 def test_a_picture_of_400_million_pixels_is_a_bad_row(tmp_path):
@@ -212,12 +190,8 @@ def test_files_and_folders_are_one_list_of_rows(tmp_path):
     (tmp_path / "more.jsonl").write_text('{"prompt": "6"}\n\n  \n{"prompt": "7"}')
     rows = open_rows([str(tmp_path / "shards"), str(tmp_path / "more.jsonl")])
     assert prompts(rows) == list("01234567")
-    assert [rows.where(i).removeprefix(f"{tmp_path}/") for i in (0, 5, 6, 7)] == [
-        "shards/1.parquet, row 1",
-        "shards/b/0.parquet, row 3",
-        "more.jsonl, line 1",
-        "more.jsonl, line 4",
-    ]
+    places = [rows.where(i).removeprefix(f"{tmp_path}/") for i in (0, 5, 7)]
+    assert places == ["shards/1.parquet, row 1", "shards/b/0.parquet, row 3", "more.jsonl, line 4"]
 
 
 @pytest.mark.parametrize(
