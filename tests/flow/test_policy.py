@@ -32,9 +32,6 @@ def rewards(seed, groups=5, size=4):
     return torch.rand(groups * size, generator=generator), torch.arange(groups).repeat_interleave(size)[order]
 
 
-# --- advantages -----------------------------------------------------------------------------------------------------
-
-
 @settings(max_examples=25)
 @given(seeds, st.sampled_from([0.0, 0.1, 0.7, -1.0, 1e6]), st.sampled_from([0.0, 1e-17, 1e-7]))
 def test_a_group_with_equal_rewards_teaches_nothing(seed, reward, rounding):
@@ -65,9 +62,6 @@ def test_without_division_advantages_are_differences() -> None:
 
 def test_long_prompts_with_one_beginning_are_two_groups():
     assert group_index(["a" * 300 + "b", "a" * 300 + "c", "a" * 300 + "b"]).tolist() == [0, 1, 0]
-
-
-# --- Guard ----------------------------------------------------------------------------------------------------------
 
 
 def guarded(seed, change, rows=6, scope="row", elements=20, steps=None):
@@ -103,9 +97,6 @@ def test_guard_refuses_what_is_no_density():
     moved = FlowCPS(0.7).transition(x, x, SCHEDULE, 0)
     with pytest.raises(ValueError, match="CPS has none"):
         guard_loss(moved, x, torch.zeros(1), x, torch.zeros(1), **CLIP)
-
-
-# --- DiffusionNFT ---------------------------------------------------------------------------------------------------
 
 
 def noised(seed, rows=4):

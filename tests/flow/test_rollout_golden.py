@@ -109,18 +109,11 @@ def test_flow_grpo_update_of_bagel(golden, close, tiny):
     close(new.diffusion, case["out.update.std_dev_t"])
 
     # The released code goes backward step by step: every row by itself, gradients of each apart.
-    policies, kls = [], []
+    policies, kls, advantage = [], [], torch.tensor(settings["advantages"])
+    limits = {"clip_low": settings["clip_range_lt"], "clip_high": settings["clip_range_gt"]}
+    limits["advantage_clip"] = settings["adv_clip_max"]
     for row in range(len(steps)):
-        policies.append(
-            grpo_loss(
-                new.log_prob(value)[row : row + 1],
-                old[row : row + 1],
-                torch.tensor(settings["advantages"]),
-                clip_low=settings["clip_range_lt"],
-                clip_high=settings["clip_range_gt"],
-                advantage_clip=settings["adv_clip_max"],
-            )
-        )
+        policies.append(grpo_loss(new.log_prob(value)[[row]], old[[row]], advantage, **limits))
         kls.append(new.kl(reference_mean)[row])
         loss = policies[-1].loss + settings["beta"] * kls[-1]
         found = torch.autograd.grad(loss, trained.values(), retain_graph=True, allow_unused=True)

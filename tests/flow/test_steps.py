@@ -97,9 +97,6 @@ def test_the_first_step_has_no_pole_whatever_the_shift_rounds_to(family):
         assert FlowSDE(1.0).transition(x, x, schedule, 0).diffusion ** 2 < 1.001 / (1 - schedule.ceiling)
 
 
-# --- trajectories ---------------------------------------------------------------------------------------------------
-
-
 def linear(x, t):
     return 0.3 * x + t
 

@@ -14,26 +14,14 @@ from uni_train.flow.schedule import DynamicShift, Schedule, bagel_schedule, shif
 from uni_train.flow.steps import DanceSDE, FlowCPS, FlowSDE, step_rule
 from uni_train.flow.window import draw_window
 
-KINDS = {
-    "sde": FlowSDE,
-    "Flow-SDE": FlowSDE,
-    "ODE": FlowSDE,
-    "cps": FlowCPS,
-    "CPS": FlowCPS,
-    "Dance-SDE": DanceSDE,
-    "DanceGRPO": DanceSDE,
-}
+KINDS = dict.fromkeys(("sde", "Flow-SDE", "ODE"), FlowSDE) | dict.fromkeys(("cps", "CPS"), FlowCPS)
+KINDS |= dict.fromkeys(("Dance-SDE", "DanceGRPO"), DanceSDE)
 
 
 def dynamic_shift(config):
     assert config["use_dynamic_shifting"] and config["time_shift_type"] == "exponential"
-    return DynamicShift(
-        config["base_image_seq_len"],
-        config["max_image_seq_len"],
-        config["base_shift"],
-        config["max_shift"],
-        config["shift_terminal"],
-    )
+    names = ("base_image_seq_len", "max_image_seq_len", "base_shift", "max_shift", "shift_terminal")
+    return DynamicShift(*(config[name] for name in names))
 
 
 def schedule_of(case):
@@ -123,10 +111,8 @@ def test_flow_grpo_window_of_a_process(golden):
     """The published rule: each process seeds Python's generator with its number."""
     case = golden("sde_window")
     for number, about in enumerate(case.settings["cases"]):
-        windows = [
-            draw_window(about["size"], tuple(about["range"]), random.Random(index))
-            for index in case.settings["process_indices"]
-        ]
+        drawn = [random.Random(index) for index in case.settings["process_indices"]]
+        windows = [draw_window(about["size"], tuple(about["range"]), one) for one in drawn]
         assert [window.start for window in windows] == case[f"out.start.{number}"].tolist()
 
 

@@ -54,9 +54,7 @@ def test_sets_beside_the_six_have_their_own_scores_and_tables(tmp_path: Path) ->
     for title in ("new objects, seen expressions", "rules in chain order", "distinct", "best trivial strategy"):
         assert title in shown
     page = (folder / "report.html").read_text(encoding="utf-8")
-    assert (
-        "new objects, seen expressions" in page and "rules in chain order" in page and "mapping2_chain, Normal" in page
-    )
+    assert all(part in page for part in ("new objects, seen expressions", "mapping2_chain, Normal"))
 
 
 def test_a_set_without_trivial_strategies_has_its_row() -> None:
@@ -80,15 +78,12 @@ def test_eval_draws_the_images_that_the_run_has_drawn(finished: Path, tmp_path: 
     assert {(row.setting, row.n) for row in comparison.rows} == {("normal", 2), ("cot", 2), ("said", 2)}
 
 
-def test_a_set_that_is_too_small_is_said_before_anything_is_done(tmp_path: Path) -> None:
+def test_sets_that_are_too_small_or_unknown_are_said_before_anything_is_done(tmp_path: Path) -> None:
+    unknown = fit(tmp_path, *TINY, "evaluation.sets=[mapping1_chains]")
+    assert unknown.exit_code == 2 and "mapping1_chain" in unknown.output
     for recipe, extra in (("stars_curriculum", TINY), ("nano_pretrain", MODEL[1:])):
         result = fit(tmp_path / recipe, *extra, "evaluation.n=3000", "evaluation.sets=[math1]", recipe=recipe)
         assert result.exit_code == 1 and "Traceback" not in result.output
         message = " ".join(result.output.split())
         assert "evaluation.n 3000 is too many for math1: found only" in message and "Lower evaluation.n" in message
         assert not list((tmp_path / recipe).rglob("stages/*"))
-
-
-def test_an_unknown_set_is_named(tmp_path: Path) -> None:
-    result = fit(tmp_path, *TINY, "evaluation.sets=[mapping1_chains]")
-    assert result.exit_code == 2 and "mapping1_chain" in result.output

@@ -55,9 +55,6 @@ def assert_clear(result, *parts: str) -> None:
         assert part in message
 
 
-# --- what is there at the end ---------------------------------------------------------------------------------------
-
-
 def test_the_summary_keeps_its_contract(finished: Path) -> None:
     found = summary(finished)
     contract = ["recipe", "model", "seed", "wall_seconds", "peak_rss_bytes", "scores", "rounds"]
@@ -129,9 +126,6 @@ def test_finished_stages_keep_no_optimizer_states(copy: Path, finished: Path, tm
     assert [one.path.name for one in checkpoints(copy)] == ["model"] * 3  # for `watch`
 
 
-# --- starting again -------------------------------------------------------------------------------------------------
-
-
 def test_the_same_command_again_does_nothing(copy: Path, tmp_path: Path) -> None:
     before = state(copy)
     result = fit(tmp_path, *TINY)
@@ -178,9 +172,6 @@ def test_a_second_process_is_kept_out(copy: Path, tmp_path: Path) -> None:
         other.wait()
     assert state(copy) == before
     assert fit(tmp_path, *TINY).exit_code == 0
-
-
-# --- damage ---------------------------------------------------------------------------------------------------------
 
 
 def cut(file: Path) -> Path:

@@ -55,7 +55,7 @@ tensors = st.builds(
 plain = [st.none(), st.booleans(), st.integers(), st.text(max_size=8)]
 keys = st.one_of(*plain, st.tuples(st.integers(), st.text(max_size=2)))
 arrays = st.sampled_from([np.arange(6, dtype=np.uint32).reshape(2, 3).T, np.array(1.5, np.float32)])
-leaves = st.one_of(*plain, st.floats(), tensors, arrays)
+leaves = st.one_of(*plain, st.floats(), st.just(math.nan), tensors, arrays)
 trees = st.recursive(
     leaves,
     lambda inner: st.one_of(

@@ -91,9 +91,6 @@ def test_errors_name_what_is_wrong():
         StepDataset(ToyModel().collate, {"empty": []}, lambda step: {}, rows=1, updates=1, seed=0)
 
 
-# --- batches by tokens ------------------------------------------------------------------------------------------------
-
-
 POOL = toy_examples(40, 0)
 
 

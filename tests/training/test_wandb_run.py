@@ -7,15 +7,7 @@ import time
 import pytest
 
 from uni_train.errors import UserError
-from uni_train.training.wandb_run import (
-    RUN_FILE,
-    group_of,
-    offline_folders,
-    open_run,
-    run_id,
-    wandb_logger,
-    wandb_mode,
-)
+from uni_train.training.wandb_run import RUN_FILE, group_of, offline_folders, open_run, run_id, wandb_logger, wandb_mode
 
 
 def test_the_id_stays_and_damage_is_reported(tmp_path):
@@ -30,22 +22,16 @@ def test_a_run_and_the_evaluations_of_its_checkpoints_share_a_group(tmp_path):
     assert group_of("ablation", tmp_path / "stars_curriculum" / "seed0") == "ablation"
 
 
-@pytest.mark.parametrize(
-    ("offline", "environment", "mode"),
-    [
+def test_the_recipe_decides_the_mode_then_the_environment_then_whether_there_is_a_key():
+    for offline, environment, mode in (
         (None, {}, "offline"),
         (None, {"WANDB_API_KEY": "key"}, "online"),
         (None, {"WANDB_API_KEY": "key", "WANDB_MODE": "offline"}, "offline"),
         (None, {"WANDB_MODE": "disabled"}, "disabled"),
         (None, {"WANDB_MODE": "dryrun"}, "offline"),
         (False, {"WANDB_MODE": "offline"}, "online"),
-    ],
-)
-def test_the_recipe_decides_the_mode_then_the_environment_then_whether_there_is_a_key(offline, environment, mode):
-    assert wandb_mode(offline, environment) == mode
-
-
-def test_a_mode_that_wandb_lacks_is_named():
+    ):
+        assert wandb_mode(offline, environment) == mode
     with pytest.raises(UserError, match="WANDB_MODE is nowhere"):
         wandb_mode(None, {"WANDB_MODE": "nowhere"})
 

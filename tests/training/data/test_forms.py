@@ -40,9 +40,6 @@ def said(example: Example) -> list[tuple[str, bool]]:
     return [(turn.text if turn.image is None else known[turn.image.tobytes()], turn.learn) for turn in example.turns]
 
 
-# --- forms ------------------------------------------------------------------------------------------------------------
-
-
 def test_text_to_image_draws_one_of_the_captions():
     one = row(image=png(1), captions=json.dumps({"short": "a cat", "long": "a cat on a mat", "none": None}))
     examples = [text_to_image.parse(one, random.Random(seed)) for seed in range(20)]
@@ -104,6 +101,7 @@ BAD = [
     (text_to_image.parse, {"image": png(0)}, "has no captions"),
     (text_to_image.parse, DRAWN | {"captions": "{a cat"}, "captions is not JSON"),
     (text_to_image.parse, DRAWN | {"captions": '{"a": " "}'}, "caption a is empty"),
+    (text_to_image.parse, DRAWN | {"captions": "{}"}, "has no captions"),
     (text_to_image.parse, DRAWN | {"image": png(0)[:60]}, "image: it cannot be read as an image"),
     (text_to_image.parse, DRAWN | {"image": b"GIF89a"}, "image: no image that can be read"),
     (text_to_image.parse, DRAWN | {"image": 5}, "image is neither the bytes of an image nor a path"),
@@ -175,9 +173,6 @@ def test_a_picture_of_400_million_pixels_is_a_bad_row(tmp_path):
         text_to_image.parse(row(image=(tmp_path / "huge.png").read_bytes(), captions='{"a": "b"}'), random.Random(0))
 
 
-# --- files ------------------------------------------------------------------------------------------------------------
-
-
 def prompts(rows) -> list[str]:
     return [rows[i].values["prompt"] for i in range(len(rows))]
 
@@ -222,9 +217,6 @@ def test_a_damaged_row_group_is_named(tmp_path):
     file.write_bytes(data)
     with pytest.raises(UserError, match=r"rows\.parquet: row group 1 is damaged"):
         open_rows(str(file))[0]
-
-
-# --- bad rows ---------------------------------------------------------------------------------------------------------
 
 
 def some_bad(tmp_path: Path, bad: str) -> Rows:

@@ -87,10 +87,8 @@ class ToyFlow(UnifiedModel):
         return ToyCondition(self.read(given / 5))
 
     def noise(self, requests: Sequence[Request]) -> Tensor:
-        made = [
-            torch.randn(TOKENS, NUMBERS, generator=torch.Generator().manual_seed(derive_seed(r.seed))) for r in requests
-        ]
-        return torch.stack(made)
+        made = [torch.Generator().manual_seed(derive_seed(r.seed)) for r in requests]
+        return torch.stack([torch.randn(TOKENS, NUMBERS, generator=one) for one in made])
 
     def schedule(self, condition: Any = None, row: int = 0, steps: int | None = None) -> Schedule:
         return bagel_schedule((steps or 6) + 1, 1.0)
@@ -104,14 +102,10 @@ class ToyFlow(UnifiedModel):
         pixels = (latents * 40 + 128).clamp(0, 255).to(torch.uint8)
         return list(pixels.reshape(-1, 2, 2, NUMBERS).numpy())
 
-    def think(self, *args: Any, **kwargs: Any) -> list[str]:
+    def think(self, *args: Any, **kwargs: Any) -> Any:
         raise NotImplementedError
 
-    def draw(self, *args: Any, **kwargs: Any) -> list[np.ndarray]:
-        raise NotImplementedError
-
-    def answer(self, *args: Any, **kwargs: Any) -> list[str]:
-        raise NotImplementedError
+    draw = answer = think
 
     def collate(self, examples: Sequence[Solved], seed: int) -> ToyBatch:
         noise = self.noise([Request("", "", seed=one.seed) for one in examples])
