@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import hydra  # noqa: F401
 from torch.distributed.distributed_c10d import _set_pg_timeout
@@ -70,9 +70,8 @@ def oversleep(folder: Path) -> None:
     from uni_train.distributed.watchdog import note
 
     note()
-    while (
-        "error:" not in (folder / "said0").read_text() or "in oversleep" not in (folder / "logs/rank1.log").read_text()
-    ):
+    said, log = folder / "said0", folder / "logs/rank1.log"
+    while "error:" not in said.read_text() or "in oversleep" not in log.read_text():
         time.sleep(0.1)
 
 
@@ -94,25 +93,23 @@ def work(ranks: Ranks, folder: Path, fails: Callable[[], None], who: int, hangs:
         ranks.barrier()
 
 
-def sleeps(ranks: Ranks, folder: Path) -> None:
-    work(ranks, folder, lambda: oversleep(folder), who=1, hangs=True)
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
 
 
-def killed(ranks: Ranks, folder: Path) -> None:
-    work(ranks, folder, lambda: os.kill(os.getpid(), signal.SIGKILL), who=1)
-
-
-def first_killed(ranks: Ranks, folder: Path) -> None:
-    work(ranks, folder, lambda: os.kill(os.getpid(), signal.SIGKILL), who=0)
-
-
-def refuses(ranks: Ranks, folder: Path) -> None:
+def refuse() -> None:
     from uni_train.errors import UserError
 
-    def refuse() -> None:
-        raise UserError("rows.jsonl, line 3: no text", "Mend it.")
+    raise UserError("rows.jsonl, line 3: no text", "Mend it.")
 
-    work(ranks, folder, refuse, who=1)
+
+BODIES: tuple[Callable[[Any, Path], None], ...] = (
+    compare,
+    lambda ranks, folder: work(ranks, folder, lambda: oversleep(folder), who=1, hangs=True),
+    lambda ranks, folder: work(ranks, folder, die, who=1),
+    lambda ranks, folder: work(ranks, folder, die, who=0),
+    lambda ranks, folder: work(ranks, folder, refuse, who=1),
+)
 
 
 def run(folder: Path, body: Callable[[Ranks, Path], None]) -> None:
@@ -128,5 +125,5 @@ def run(folder: Path, body: Callable[[Ranks, Path], None]) -> None:
 
 
 if __name__ == "__main__":
-    for body in (compare, sleeps, killed, first_killed, refuses):
+    for body in BODIES:
         run(Path(sys.argv[1]), body)

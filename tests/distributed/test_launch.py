@@ -71,14 +71,8 @@ def test_a_batch_script_places_its_processes_and_requeues_what_was_preempted(
         'echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT $PWD" >> placed.$RANK\n'
         f'printf "%s\\n" "$@" >> placed.$RANK\nexit $(( RANK ? {exit_code} : 0 ))\n',
     )
-    start = Start(
-        arguments=["fit", "--recipe", "sft", "name=it's one", "seed=1"],
-        nodes=1,
-        processes=2,
-        gpus=0,
-        folder=tmp_path,
-        python=str(tmp_path / "python"),
-    )
+    given = ["fit", "--recipe", "sft", "name=it's one", "seed=1"]
+    start = Start(arguments=given, nodes=1, processes=2, gpus=0, folder=tmp_path, python=str(tmp_path / "python"))
     script = tmp_path / "job"
     script.write_text(sbatch_script(start, Slurm(name="sft"), made_by="a test"))
     job = {"SLURM_JOB_ID": "41", "SLURM_JOB_NODELIST": "node[7-8]", "SLURM_NTASKS": "2"}
@@ -89,7 +83,7 @@ def test_a_batch_script_places_its_processes_and_requeues_what_was_preempted(
     for rank in range(2):
         place, *arguments = (tmp_path / f"placed.{rank}").read_text().splitlines()
         assert place == f"{rank}/2 {rank}/2 node7:20287 {tmp_path}"
-        assert arguments == ["-m", "uni_train", "fit", "--recipe", "sft", "name=it's one", "seed=1"]
+        assert arguments == ["-m", "uni_train", *given]
     assert (tmp_path / "requeued").exists() == requeued
 
 
