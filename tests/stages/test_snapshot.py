@@ -52,8 +52,6 @@ def test_adapters_are_merged(tmp_path: Path) -> None:
     with keeping_steps():
         run = finish(tmp_path, *QUICK, "trained=lora", recipe="stars_mapping")
     (step,) = last_steps(run)
-    mine, theirs = (
-        load_file(one / "model.safetensors")
-        for one in (write_snapshot(step, tmp_path / "copies"), step.parent.parent / "model")
-    )
+    folders = (write_snapshot(step, tmp_path / "copies"), step.parent.parent / "model")
+    mine, theirs = (load_file(folder / "model.safetensors") for folder in folders)
     assert mine.keys() == theirs.keys() and all(mine[name].equal(theirs[name]) for name in mine)

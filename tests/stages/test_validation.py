@@ -45,9 +45,8 @@ def test_a_run_watches_held_out_mazes_and_ends_in_the_same_numbers_when_killed(
     assert set(facts["levels"]["4"]["checks"]) >= {"rule_obey", "reasoning_success"}
     assert [group.level for group in groups] == [3] * 6 + [4] * 6
     task, (member,) = get_task("maze", "nano"), groups[0].members
-    item = next(
-        i for i in task.generate(8, 3, "validation", derive_seed("grpo", "validation", 0)) if i.id == groups[0].id
-    )
+    items = task.generate(8, 3, "validation", derive_seed("grpo", "validation", 0))
+    item = next(item for item in items if item.id == groups[0].id)
     assert member.verdict == task.verify(item, decode_png(member.image))
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "Success on held-out prompts" in page and "Training curves" in page and 'id="groups' not in page

@@ -110,17 +110,6 @@ def test_states_that_follow_the_thought_teach_the_velocity_of_all_images(states:
         assert max(other) > 20, "the two are told apart"
 
 
-def test_the_mean_over_thoughts_draws_a_blend_and_the_velocity_of_all_images_does_not() -> None:
-    model, n = Known(), 2000
-    noise = model.noise([Request(str(i), "?", seed=i) for i in range(n)])
-    fields = {"marginal": model.all_images, "prior": model.blend}
-    ends = {name: trajectory(field, noise, model.schedule(None))[:, -1].flatten() for name, field in fields.items()}
-    in_between = {name: float((end.abs() < 1.2).float().mean()) for name, end in ends.items()}
-    assert in_between["marginal"] < 0.02
-    assert float((ends["marginal"] < 0).float().mean()) == pytest.approx(0.7, abs=0.04)
-    assert in_between["prior"] > 0.85 and float(ends["prior"].mean()) == pytest.approx(-0.8, abs=0.05)
-
-
 def test_a_velocity_at_a_state_is_learned_as_a_noised_image_is() -> None:
     x_t, velocity = torch.randn(2, 5, 3, generator=torch.Generator().manual_seed(0)).unbind()
     t = torch.tensor([0.001, 0.2, 0.5, 0.9, 0.9999])[:, None]
