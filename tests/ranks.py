@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import os
 import socket
@@ -43,6 +44,7 @@ def _code(body: Callable[[int], None], rank: int) -> int:
     except SystemExit as end:
         return int(end.code or 0)
     except BaseException:
-        sys.excepthook(*sys.exc_info())
+        with contextlib.suppress(OSError):  # where a disk is full
+            sys.excepthook(*sys.exc_info())
         return 99
     return 0

@@ -49,6 +49,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 import uni_train.recipes.flow_grpo.training
 import uni_train.stages.run
 from tests.multinode.network import ADDRESSES, CABLE, enter, plug
+from tests.processes import python
 from uni_train.addresses import held_port
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
@@ -216,8 +217,9 @@ def drive(out: Path, starts: Sequence[Start], *prefix: str) -> dict[str, list[di
     for name, arguments, more in starts:
         place = [] if any(key.startswith("out=") for key in arguments) else [f"out={out}"]
         steps.append({"arguments": [*arguments, *place, f"name={name}"], **more})
-    command = [*prefix, sys.executable, "-m", "tests.multinode.driver", str(out), json.dumps(steps)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[2])
+    root, command = Path(__file__).parents[2], ("-m", "tests.multinode.driver", str(out), json.dumps(steps))
+    fresh = [*prefix, sys.executable, *command]
+    done = subprocess.run(fresh, capture_output=True, text=True, cwd=root) if prefix else python(*command, cwd=root)
     assert done.returncode == 0, done.stderr
     reports: dict[str, list[dict[str, Any]]] = {}
     found = json.loads((out / "reports.json").read_text(encoding="utf-8"))

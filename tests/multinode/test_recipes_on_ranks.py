@@ -7,8 +7,6 @@ disk full."""
 from __future__ import annotations
 
 import importlib.util
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +15,7 @@ import pytest
 from tests.multinode.driver import Start, drive
 from tests.multinode.network import NoNetwork, two_networks
 from tests.once import once
+from tests.processes import python
 from tests.tiny import MODEL, QUICK, fit, save_drawer, shards
 from uni_train.eval.scored import read_scored
 from uni_train.training.metric_log import read_metrics
@@ -181,8 +180,7 @@ def test_reinforcement_stopped_inside_the_second_epoch_on_two_ranks_goes_on_on_o
 def test_one_command_starts_the_processes_itself(runs: Runs) -> None:
     """strategy.devices=2 on a run that is finished: nothing is left to do but to start, compare and agree."""
     out, _ = runs
-    command = [sys.executable, "-m", "uni_train", *STARS, f"out={out}", "name=two", "strategy.devices=2"]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=ROOT)
+    done = python("-m", "uni_train", *STARS, f"out={out}", "name=two", "strategy.devices=2", cwd=ROOT)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("(already done)") == 8 and "2 processes; their logs are in" in done.stdout
     refused = fit(out, "strategy.devices=2", "seed=-1")
