@@ -1,4 +1,4 @@
-"""The tutorials are executed: every block that has a language, from top to bottom, in one empty folder a page."""
+"""The tutorials are executed, with smaller numbers: every block that has a language, in one empty folder a page."""
 
 from __future__ import annotations
 
@@ -17,15 +17,23 @@ from urllib.request import urlopen
 import pytest
 from click.testing import CliRunner
 
-import uni_train as uni_train_api
-from tests.tiny import MODEL, fit
+from tests.test_plugin_task import forget
 from uni_train.addresses import held_port
 from uni_train.cli.main import uni_train
 from uni_train.data_gen import registry
 
-README = Path(__file__).parents[1] / "README.md"
 PAGES = sorted((Path(__file__).parents[1] / "docs/tutorials").glob("*.md"))
 BLOCK = re.compile(r'^```(python|bash)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
+
+SMALLER = (
+    ("8123", "{port}"),
+    (r"--subset 8\b", "--subset 4"), ("subset=8", "subset=4"), (r"--n (6|12)\b", "--n 2"), ("--anchors 8", "--anchors 4"),
+    ("prompts=64", "prompts=16"), ("updates=8", "updates=2"), ("evaluation.n=16", "evaluation.n=4"),
+    ("characters.n=1", "characters.n=1 characters.updates=4 model.threads=1"),
+    ('"prompts": 32, "updates": 4', '"prompts": 16, "updates": 2'),
+    ('"prompts_per_epoch": 4, "group_size": 4', '"prompts_per_epoch": 2, "group_size": 2'),
+)  # fmt: skip
+"""Patterns of the pages -> what is run."""
 
 
 @pytest.mark.slow
@@ -52,40 +60,6 @@ def test_the_tutorial_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
             else:
                 for command in code.splitlines():
                     typed(command)
-
-
-def test_the_readmes_task_is_a_whole_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It is drawn, verified, published as data, and trained on and scored by name."""
-    monkeypatch.setenv(registry.ENVIRONMENT, "")
-    monkeypatch.setattr(registry, "_named", set())
-    monkeypatch.syspath_prepend(tmp_path)
-    blocks = re.findall(r"(?:^    .+\n)+|^```python\n(?:.*\n)+?```", README.read_text(encoding="utf-8"), re.MULTILINE)
-    code = blocks[1].removeprefix("```python\n").removesuffix("```")
-    assert code.startswith("from uni_train") and len(code.splitlines()) <= 60
-    (tmp_path / "my_task.py").write_text(code, encoding="utf-8")
-    with ExitStack() as stack:
-        stack.callback(forget, "my_task")
-        registry.load_plugins(["my_task"])
-        task = uni_train_api.get_task("halving")
-        for split in task.splits:
-            task.validate(1, split)
-        train, test = (task.generate(n, 1, split, 0) for n, split in ((20, "train"), (3, "test")))
-        assert not {one.prompt for one in train} & {one.prompt for one in test}
-        assert all(task.verify(one, task.render(one, 7)).passed for one in train)
-        out = str(tmp_path / "data")
-        typed(f"python -m uni_train data make --task halving --n 8 --out {out}")
-        asked = "rounds=[{task:halving,level:1,prompts:16,updates:2}] evaluation.sets=[halving1] evaluation.n=3"
-        ended = fit(tmp_path / "runs", *MODEL, *asked.split(), "batch.prompts=8", "filter=none", recipe="stars_math")
-        assert ended.exit_code == 0, ended.output
-        shown = " ".join(ended.output.split())
-        assert "halving" in shown and "guessing the count gives 0.17" in shown
-
-
-def forget(module: str) -> None:
-    """A plug-in that a page has written and registered."""
-    sys.modules.pop(module, None)
-    for name in [name for name, entry in registry.TASKS._entries.items() if entry.module == module]:
-        del registry.TASKS._entries[name]
 
 
 def typed(command: str) -> None:
