@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -37,12 +38,12 @@ class Trees(SpriteTask):
         return (Item(f"trees1/{split}/{digest(str(seed))}", "trees", 1, split, f"Draw {seed}.", "trees", facts, "."),)
 
 
-def broken(method: str, function: Callable[..., Any]) -> type[Trees]:
-    return type("Trees", (Trees,), {method: function})
+def broken(method: str, function: Callable[..., Any], kind: type[SpriteTask] = Trees) -> type[SpriteTask]:
+    return type("Trees", (kind,), {"name": "trees", "levels": (1,), method: function})
 
 
 @pytest.fixture
-def registered() -> Iterator[Callable[[type[Trees]], None]]:
+def registered() -> Iterator[Callable[[type[SpriteTask]], None]]:
     yield lambda kind: TASKS.register("trees")(kind) and None
     TASKS._entries.pop("trees", None)
 
@@ -62,23 +63,16 @@ def verdict_or_words(task: Trees, item: Item, image: np.ndarray) -> Any:
 @pytest.mark.parametrize(
     ("method", "function", "said"),
     [
+        ("problem", lambda *_: None, "problem returned NoneType, not a Problem"),
         ("sample", lambda *_: (), r"the task trees: sample returned \(\), not a tuple of one Item or more"),
-        ("sample", lambda *_: None, "sample returned None, not a tuple"),
-        ("render", lambda *_: [[0]], r"render returned list, not an image, uint8 \[H, W, 3\]"),
-        ("render", lambda *_: np.zeros((4, 4, 3)), "render returned ndarray, not an image"),
+        ("render", lambda *_: np.zeros((4, 4, 3)), r"render returned ndarray, not an image, uint8 \[H, W, 3\]"),
         ("verify", lambda *_: "right", "verify returned right, not a Verdict"),
         ("verify", verdict_or_words, "verify returned nothing is drawn, not a Verdict"),
     ],
 )
 def test_what_a_task_returns_is_checked_before_it_is_used(method: str, function: Any, said: str) -> None:
     with pytest.raises(DataError, match=rf"{said}.* \({HERE}, line \d+: .*\)"):
-        broken(method, function)().generate(2, 1, "train", 0)
-
-
-def test_a_problem_that_is_none_is_told_by_its_line() -> None:
-    found = type("Apples", (SpriteTask,), {"name": "trees", "levels": (1,), "problem": lambda *_: None})
-    with pytest.raises(DataError, match=rf"problem returned NoneType, not a Problem \({HERE}, line \d+: .*\)"):
-        found().generate(2, 1, "train", 0)
+        broken(method, function, SpriteTask if method == "problem" else Trees)().generate(2, 1, "train", 0)
 
 
 def test_the_verifier_must_accept_the_truth() -> None:
@@ -106,19 +100,19 @@ def test_a_sampler_that_finds_nothing_is_told_by_its_line(monkeypatch: pytest.Mo
 
 
 @pytest.mark.parametrize(
-    ("method", "function", "said"),
+    ("method", "function", "said", "where"),
     [
-        ("verify", raises, "error: KeyError: 'apples' ({}, line {}: raise KeyError"),
-        ("render", leaves, "error: SystemExit: 0 ({}, line {}: sys.exit(0)"),
-        ("verify", lambda *_: Verdict(()), "error: the task trees: verify rejects the image"),
+        ("verify", raises, "error: KeyError: 'apples' ({}, line {}: raise KeyError", "rounds"),
+        ("render", leaves, "error: SystemExit: 0 ({}, line {}: sys.exit(0)", "sets"),
+        ("verify", lambda *_: Verdict(()), "error: the task trees: verify rejects the image", "rounds"),
     ],
 )
-@pytest.mark.parametrize("where", ["evaluation.sets=[trees1]", "rounds=[{task:trees,level:1,prompts:8,updates:2}]"])
 def test_fit_refuses_a_broken_task_before_its_first_stage(
-    registered: Callable[[type[Trees]], None], tmp_path: Path, method: str, function: Any, said: str, where: str
+    registered: Callable[[type[SpriteTask]], None], tmp_path: Path, method: str, function: Any, said: str, where: str
 ) -> None:
     registered(broken(method, function))
-    ended = fit(tmp_path, *QUICK, where)
+    given = {"rounds": "rounds=[{task:trees,level:1,prompts:8,updates:2}]", "sets": "evaluation.sets=[trees1]"}
+    ended = fit(tmp_path, *QUICK, given[where])
     line = function.__code__.co_firstlineno + 1
     assert (ended.exit_code, said.format(HERE, line) in ended.stderr) == (1, True), ended.output
     assert not list(tmp_path.iterdir())
@@ -127,7 +121,6 @@ def test_fit_refuses_a_broken_task_before_its_first_stage(
 def test_a_filter_that_fails_is_one_error_with_its_line(tmp_path: Path) -> None:
     for function, said in (
         (raises, f"error: KeyError: 'apples' ({HERE}, line {raises.__code__.co_firstlineno + 1}: raise KeyError"),
-        (lambda samples, asking: None, "error: filter=mine returned NoneType, not a list of verdicts"),
         (lambda samples, asking: ["yes"] * len(samples), "error: filter=mine returned str, not a list of verdicts"),
     ):
         FILTERS.register("mine")(function)
@@ -138,15 +131,25 @@ def test_a_filter_that_fails_is_one_error_with_its_line(tmp_path: Path) -> None:
         assert (ended.exit_code, said in ended.stderr) == (1, True), ended.output
 
 
-@pytest.mark.parametrize("said", ["SystemExit: 0", "KeyError: 'x'"])
-def test_a_module_that_ends_the_process_or_raises_is_named(
-    said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+REGISTERS = "from uni_train.data_gen.registry import task\n@task({!r})\nclass Half:\n    name, levels = 'half', (1,)\n"
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("import sys\nsys.exit(0)\n", r"the plug-in bad \(.*\) cannot be imported: SystemExit: 0 \(.*, line 2: "),
+        ("import sys\n{}['x']\n", r"the plug-in bad \(.*\) cannot be imported: KeyError: 'x' \(.*, line 2: "),
+        (REGISTERS.format("maths"), r'bad \(bad\) registers the task "maths", a name that uni_train has taken'),
+        (REGISTERS.format("half"), r'bad \(bad\): the task "half" has no sample, render, verify'),
+    ],
+)
+def test_a_module_that_cannot_be_used_is_named(
+    text: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    module = "leaving" if said.startswith("SystemExit") else "raising"
-    (tmp_path / f"{module}.py").write_text("import sys\n" + ("sys.exit(0)\n" if module == "leaving" else "{}['x']\n"))
+    (tmp_path / "bad.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
-    with pytest.raises(PluginError, match=rf"the plug-in {module} .* cannot be imported: {said} \(.*, line 2: "):
-        load_plugins([module])
+    with pytest.raises(PluginError, match=said):
+        load_plugins(["bad"])
 
 
 def test_a_reward_is_called_before_the_first_stage(tmp_path: Path) -> None:
@@ -157,6 +160,14 @@ def test_a_reward_is_called_before_the_first_stage(tmp_path: Path) -> None:
     assert f"the reward mine raised KeyError: 'mood' ({file}, line 2: return [columns" in ended.stderr
 
 
+def shown(end: Callable[[], object]) -> object:
+    try:
+        end()
+    except (SystemExit, KeyError) as error:
+        return as_user_error(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next))
+    raise AssertionError
+
+
 @pytest.mark.parametrize("replaced", [False, True])
 def test_an_exit_is_a_plug_ins_error_only_where_its_own_line_raises_it(
     replaced: bool, monkeypatch: pytest.MonkeyPatch
@@ -165,21 +176,6 @@ def test_an_exit_is_a_plug_ins_error_only_where_its_own_line_raises_it(
         monkeypatch.setattr(sys, "exit", sys.exit)
         monkeypatch.setattr(sys, "excepthook", sys.excepthook)
         pytest.importorskip("wandb.sdk.lib.exit_hooks").ExitHooks().hook()
-
-    def shown(end: Callable[[], object]) -> object:
-        try:
-            end()
-        except SystemExit as error:
-            return as_user_error(error)
-        raise AssertionError
-
     assert "SystemExit: 0" in str(shown(leaves)) and "SystemExit: 3" in str(shown(lambda: exit(3)))
     assert shown(lambda: click.Command("x").main([], standalone_mode=True)) is None
-
-
-def test_an_error_of_ours_keeps_its_traceback() -> None:
-    try:
-        Item.from_dict({})
-    except KeyError as error:
-        assert "id" in str(error)
-        assert as_user_error(error.with_traceback(error.__traceback__ and error.__traceback__.tb_next)) is None
+    assert shown(partial(Item.from_dict, {})) is None, "an error of ours keeps its traceback"
