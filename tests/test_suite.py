@@ -24,15 +24,11 @@ FAILS = "from pathlib import Path\n\nimport pytest\n\n\n@pytest.mark.parametrize
     ids=["by chance", "twice", "many", "not a matter of tests"],
 )  # fmt: skip
 def test_what_failed_is_repeated_once(
-    n: int,
-    body: str,
-    code: int,
-    said: str,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    n: int, body: str, code: int, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
-) -> None:
+) -> None:  # fmt: skip
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # they take a second of each start
     Path("pytest.ini").write_text("[pytest]\n")
     Path("test_some.py").write_text(FAILS.format(n=n) + body)
     assert run(["-q"]) == code
