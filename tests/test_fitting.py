@@ -14,6 +14,7 @@ from uni_train.errors import UserError
 from uni_train.plan import this_machine
 from uni_train.run_folder import RunFolder
 from uni_train.stages import cpu
+from uni_train.stages.judging import judge_of
 
 
 @pytest.mark.parametrize(
@@ -57,6 +58,11 @@ def test_runs_of_two_models_lie_side_by_side_and_an_old_one_is_told_by_its_model
         run.write_manifest(0, "evaluate", key="", seconds=0.0)
         with pytest.raises(UserError, match=r"configuration: model.name was nano, now bagel_7b\n"):
             run.begin(other)
+
+
+def test_images_that_no_program_can_read_have_a_judge() -> None:
+    assert judge_of(compose("stars_curriculum")) is None
+    assert judge_of(compose("stars_curriculum", ["model=bagel_7b"])) is not None
 
 
 @pytest.mark.parametrize(

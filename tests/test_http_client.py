@@ -53,21 +53,16 @@ def test_what_is_no_reply_is_an_error_that_names_the_address(behave: str, kind: 
         assert other.asked == [] and {key for _, key in server.asked} == {"Bearer a-key"}
 
 
-def test_a_key_that_is_a_common_word_leaves_replies_as_they_are() -> None:
+def test_what_of_a_key_is_sent_and_taken_out_of_replies(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Local servers take any key, and "null" and "x" are in most replies; a key as services give it is taken out."""
-    with Hostile("echo", models=True) as server:
-        for key, came in (("null", None), ("x", None), ("sk-a-secret-of-ours", "[key]")):
-            reply = get_json(f"{server.url}/models", key, ServerConfig(retries=0))
-            assert reply == {"key": f"Bearer {came or key}", "text": "next", "none": None}
-
-
-def test_no_password_of_netrc_is_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "netrc").write_text("default login me password mine\n")
     monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    came = {"null": "Bearer null", "x": "Bearer x", "sk-a-secret-of-ours": "Bearer [key]", "": ""}
     with Hostile("echo", models=True) as server:
-        for key in ("sk-a-secret-of-ours", ""):
-            get_json(f"{server.url}/models", key, ServerConfig(retries=0))
-    assert [sent for _, sent in server.asked] == ["Bearer sk-a-secret-of-ours", ""]
+        for key, shown in came.items():
+            reply = get_json(f"{server.url}/models", key, ServerConfig(retries=0))
+            assert reply == {"key": shown, "text": "next", "none": None}
+    assert [sent for _, sent in server.asked] == [f"Bearer {key}" if key else "" for key in came]
 
 
 def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:

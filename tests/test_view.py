@@ -11,7 +11,6 @@ from urllib.request import urlopen
 import pytest
 from click.testing import CliRunner
 
-from tests.tiny import QUICK, finish
 from uni_train.cli.main import uni_train as command
 
 pytest.importorskip("tensorboard", reason="pip install -e '.[view]'")
@@ -22,10 +21,10 @@ STAGE = f"{RUN}/03-finetune-mapping1"
 
 
 @pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def folder(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A finished run, and an evaluation of its model."""
     folder = tmp_path_factory.mktemp("runs")
-    run = finish(folder, *QUICK)
+    run = shutil.copytree(finished, folder / RUN)
     options = ["--n", "2", "--sets", "math1", "--settings", "normal", "--out", str(folder / "evals"), "--name", "mine"]
     done = CliRunner().invoke(command, ["eval", "-c", str(run), *options], catch_exceptions=False)
     assert done.exit_code == 0, done.output
@@ -59,8 +58,8 @@ def test_curves_scores_and_tables_are_served(folder: Path, monkeypatch: pytest.M
     texts = ask(address, "text/tags")
     assert isinstance(texts, dict)
     run = f"{RUN}/evals"  # evaluations of its checkpoints, each at the update that it was reached
-    (step,) = {p[1] for p in ask(address, "scalars/scalars", run=run, tag="unisandbox/normal/math1")}  # type: ignore[attr-defined]
-    assert step == 9
+    (point,) = ask(address, "scalars/scalars", run=run, tag="unisandbox/normal/math1")  # type: ignore[misc]
+    assert point[1] == 9
     assert "<table>" in ask(address, "text/text", run=run, tag=texts[run][0])[0]["text"]  # type: ignore[index]
 
 
@@ -97,10 +96,16 @@ def test_only_so_many_points_are_sent(tmp_path: Path) -> None:
     assert runs.read_scalars(**{**query, "plugin_name": "images"}) == {}
 
 
-@pytest.mark.parametrize(("arguments", "said"), [(["runs"], "`fit` writes runs/"), (["--port", "x"], "not a valid")])
-def test_what_cannot_be_shown_is_said(arguments: list[str], said: str) -> None:
-    result = CliRunner().invoke(command, ["view", *arguments])
-    assert result.exit_code != 0 and said in result.output
+def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
+    port = view.serve(tmp_path, 0).rsplit(":", 1)[1].strip("/")
+    taken = [str(tmp_path), "--port", port]
+    for arguments, said in (
+        (["runs"], "`fit` writes runs/"),
+        (["--port", "x"], "not a valid"),
+        (taken, f"port {port}"),
+    ):
+        result = CliRunner().invoke(command, ["view", *arguments])
+        assert result.exit_code != 0 and said in result.output
 
 
 def test_ctrl_c_ends_it_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,9 +115,3 @@ def test_ctrl_c_ends_it_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr("uni_train.cli.view.time.sleep", pressed)
     result = CliRunner().invoke(command, ["view", str(tmp_path), "--port", "0"])
     assert result.exit_code == 0 and result.output.splitlines()[-1] == "ended"
-
-
-def test_a_port_that_is_taken_is_said(tmp_path: Path) -> None:
-    port = int(view.serve(tmp_path, 0).rsplit(":", 1)[1].strip("/"))
-    result = CliRunner().invoke(command, ["view", str(tmp_path), "--port", str(port)])
-    assert result.exit_code == 1 and f"port {port}" in result.output and "--port" in result.output
