@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import fcntl
+import io
 import json
-import os
 import re
 import shlex
 import shutil
@@ -21,7 +21,7 @@ from tests.eval.judges.server import JudgeServer, Refused
 from tests.tiny import MODEL
 from uni_train.cli import watch
 from uni_train.cli.evaluation.options import config_of, is_key, overrides_of
-from uni_train.cli.main import uni_train
+from uni_train.cli.main import main, uni_train
 from uni_train.config.build import build_section, to_plain
 from uni_train.config.compose import compose, compose_section
 from uni_train.config.schema import EvalConfig
@@ -109,19 +109,16 @@ def test_a_checkpoint_is_scored_and_the_same_command_continues(model: Path, tmp_
 
 
 @pytest.mark.slow
-def test_a_judge_that_is_broken_ends_eval_and_watch_with_1_and_without_a_score(model: Path, tmp_path: Path) -> None:
+def test_a_judge_that_is_broken_ends_eval_and_calibrate_with_1_and_without_a_score(model: Path, tmp_path: Path) -> None:
     broken = "not scored: judge failed 2 of 2 (HTTP 400): math1 (normal)"
     with JudgeServer(lambda asked: Refused(400, "no")) as server:
-        judge = [f"judge.model={server.url}#judge", "judge.dialect=nano", "verifier=judge"]
-        asked = [*judge, "--n", "2", "--sets", "math1", "--settings", "normal"]
+        judge = [f"judge.model={server.url}#judge", "judge.dialect=nano", "verifier=judge", "--n", "2"]
+        asked = [*judge, "--sets", "math1", "--settings", "normal"]
         result = run("eval", "-c", model, *asked, "--out", tmp_path, "--name", "a")
         assert result.exit_code == 1 and f"error: unisandbox: {broken}" in result.output, result.output
         assert "Math1" not in result.output and "judge failed 2 (100.0%)" in result.output
         assert broken in done("report", tmp_path / "a") + (tmp_path / "a" / "report.html").read_text(encoding="utf-8")
-        keys = [*judge, "n=2", "sets=[math1]", "settings=[normal]", f"out={tmp_path}"]
-        outcome = watch.evaluate(Checkpoint(model, model.parents[2], "00-made", 1, 1, "key"), tmp_path, keys)
-        assert (outcome.code, outcome.message) == (1, f"unisandbox: {broken}")
-        refused = run("eval", "calibrate", *judge, "--n", "2", "--sets", "math1", "--out", tmp_path)
+        refused = run("eval", "calibrate", *judge, "--sets", "math1", "--out", tmp_path)
         assert refused.exit_code == 1 and "is not calibrated for unisandbox: judge failed" in refused.output
         assert not list(tmp_path.rglob("calibrations/*.json"))
 
@@ -279,16 +276,18 @@ def test_every_checkpoint_of_a_run_is_evaluated_once(model: Path, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_what_data_and_servers_say_steers_no_terminal(tmp_path: Path) -> None:
+def test_what_data_and_servers_say_steers_no_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Results on a terminal without dashes, with an escape sequence in the name of a model."""
-    named = Path(shutil.copytree(shipped(), tmp_path / "a\x1b[2Jb"))
-    command = [sys.executable, "-m", "uni_train", "eval", "-c", str(named), "--n", "1", "--sets", "math1"]
-    ended = subprocess.run(
-        [*command, "--settings", "normal", "--out", str(tmp_path / "evals")],
-        capture_output=True,
-        env={**os.environ, "PYTHONIOENCODING": "ascii"},
-    )
-    assert ended.returncode == 0, ended.stderr
-    assert re.search(rb"\.\d\d\?", ended.stdout) and b"report: " in ended.stdout  # an interval without its dash
-    assert b"\x1b" not in ended.stdout + ended.stderr and b"a[2Jb" in ended.stdout
+    named = shutil.copytree(shipped(), tmp_path / "a\x1b[2Jb")
+    asked = ("-c", str(named), "--n", "1", "--sets", "math1", "--settings", "normal", "--out", str(tmp_path / "evals"))
+    monkeypatch.setattr(sys, "argv", ["uni_train", "eval", *asked])
+    written = [io.BytesIO(), io.BytesIO()]
+    for name, stream in zip(("stdout", "stderr"), written, strict=True):
+        monkeypatch.setattr(sys, name, io.TextIOWrapper(stream, encoding="ascii", write_through=True))
+    with pytest.raises(SystemExit) as ended:
+        main()
+    out, error = (stream.getvalue() for stream in written)
+    assert ended.value.code == 0, error
+    assert re.search(rb"\.\d\d\?", out) and b"report: " in out  # an interval without its dash
+    assert b"\x1b" not in out + error and b"a[2Jb" in out
     assert plain("a\x1b]0;x\x07\tb\nc\u202e") == "a]0;x\tb\nc"
