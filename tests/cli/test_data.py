@@ -1,4 +1,4 @@
-"""`uni_train data make|show|audit`, on files that they write themselves."""
+"""`uni_train data make|show|audit|verify`, on files that they write themselves."""
 
 from __future__ import annotations
 
@@ -11,6 +11,9 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from uni_train.cli.main import uni_train
+from uni_train.data_gen.jsonl import read_items
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.benchmarks.ureason import UReason
 
 
 def run(*arguments: object) -> Result:
@@ -62,36 +65,43 @@ def test_audit_shows_what_trivial_strategies_reach(tmp_path: Path) -> None:
     assert "1.00" in line and "SHORTCUT" in line
 
 
-def test_make_never_overwrites_what_it_was_not_told_to(tmp_path: Path) -> None:
-    assert run("make", "--n", 2, "--out", tmp_path / "made").exit_code == 0
-    before = (tmp_path / "made" / "items.jsonl").read_bytes()
-    again = run("make", "--n", 3, "--out", tmp_path / "made")
-    assert again.exit_code == 1 and "not empty" in again.output
-    assert (tmp_path / "made" / "items.jsonl").read_bytes() == before
-
-
-def test_show_prints_items_and_draws_a_sheet(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "asked", ["--task maths", "--task ureason", "--task ureason --world everyday", "{made}"], ids=str
+)
+def test_show_prints_items_and_draws_a_sheet(asked: str, tmp_path: Path) -> None:
     assert run("make", "--task", "maths", "--n", 3, "--out", tmp_path / "made").exit_code == 0
-    shown = run("show", tmp_path / "made", "--n", 2, "--out", tmp_path / "sheet.png")
-    assert shown.exit_code == 0
-    assert shown.output.count("  -> ") == 2
-    with Image.open(tmp_path / "sheet.png") as sheet:
-        assert np.asarray(sheet.convert("L")).std() > 0
+    sheet = tmp_path / "sheet.png"
+    shown = run("show", *asked.format(made=tmp_path / "made").split(), "--n", 2, "--out", sheet)
+    assert shown.exit_code == 0 and shown.output.count("  -> ") == 2
+    with Image.open(sheet) as image:
+        assert np.asarray(image.convert("L")).std() > 0
 
 
 @pytest.mark.parametrize(
     ("arguments", "exit_code", "message"),
     [
-        (["make", "--task", "math", "--out", "x"], 2, "Did you mean maths?"),
-        (["make", "--level", "4", "--out", "x"], 2, "--level"),
-        (["show", "--split", "tests"], 2, "Did you mean test?"),
-        (["show", "--split", "seen"], 2, "maths' alone"),
-        (["show", "--out", "sheet.gif"], 2, ".png"),
-        (["audit", "nowhere.jsonl"], 1, "nowhere.jsonl"),
+        ("make --task math --out x", 2, "Did you mean maths?"),
+        ("make --level 4 --out x", 2, "--level"),
+        ("show --split tests", 2, "Did you mean test?"),
+        ("show --split seen", 2, "maths' alone"),
+        ("show --out sheet.gif", 2, ".png"),
+        ("audit nowhere.jsonl", 1, "nowhere.jsonl"),
+        ("make --task maze --style navi --out x", 2, "Did you mean navy?"),
+        ("make --task maze --world nano --out x", 2, "Leave --world out"),
+        ("make --task maths --style navy --out x", 2, "Leave --style out"),
+        ("make --task maze --size 1-7 --out x", 2, "Choose from 2 to 24"),
+        ("make --task maze --size 7-2 --out x", 2, "from high to low"),
+        ("make --task mapping --level 1-2 --out x", 2, "is for mazes"),
+        ("make --task maze --size 24 --pixels 100 --out x", 1, "take a larger image"),
+        ("make --task ureason --style classic --out x", 2, "says nothing about ureason"),
+        ("make --task ureason --level 4 --out x", 2, "not a level of ureason"),
+        ("knowledge --split tset --out x", 2, "test"),
+        ("verify --items x.jsonl", 2, "Give --images and --out, or --item and --image"),
+        ("verify --items x.jsonl --images y --out z", 1, "x.jsonl"),
     ],
 )
-def test_wrong_input_is_named(arguments: list[str], exit_code: int, message: str, tmp_path: Path) -> None:
-    result = run(*arguments)
+def test_wrong_input_is_named(arguments: str, exit_code: int, message: str) -> None:
+    result = run(*arguments.split())
     assert result.exit_code == exit_code
     assert message in result.output and "Traceback" not in result.output
 
@@ -135,40 +145,7 @@ def test_verify_judges_a_folder_and_lists_what_is_missing(mazes: Path, tmp_path:
     assert found[0]["score"] == 0 and {check["name"] for check in found[0]["checks"]} >= {"rule_obey"}
 
 
-def test_verify_judges_one_picture(mazes: Path) -> None:
-    items = mazes / "items.jsonl"
-    item = json.loads(items.read_text().splitlines()[0])
-    result = run("verify", "--items", items, "--item", item["id"][-16:], "--image", mazes / item["image"])
-    assert result.exit_code == 0
-    assert json.loads(result.output)["status"] == "pass" and json.loads(result.output)["id"] == item["id"]
-
-
-def test_verify_knows_the_other_tasks(tmp_path: Path) -> None:
-    assert run("make", "--task", "maths", "--n", 3, "--out", tmp_path / "made").exit_code == 0
-    arguments = ("--items", tmp_path / "made" / "items.jsonl", "--images", tmp_path / "made" / "images")
-    result = run("verify", *arguments, "--out", tmp_path / "verdicts.jsonl")
-    assert result.exit_code == 0 and result.output.count("3") >= 3
-
-
-@pytest.mark.parametrize(
-    ("arguments", "exit_code", "message"),
-    [
-        (["make", "--task", "maze", "--style", "navi", "--out", "x"], 2, "Did you mean navy?"),
-        (["make", "--task", "maze", "--world", "nano", "--out", "x"], 2, "Leave --world out"),
-        (["make", "--task", "maths", "--style", "navy", "--out", "x"], 2, "Leave --style out"),
-        (["make", "--task", "maze", "--size", "1-7", "--out", "x"], 2, "Choose from 2 to 24"),
-        (["make", "--task", "maze", "--size", "7-2", "--out", "x"], 2, "from high to low"),
-        (["make", "--task", "mapping", "--level", "1-2", "--out", "x"], 2, "is for mazes"),
-        (["make", "--task", "maze", "--size", "24", "--pixels", "100", "--out", "x"], 1, "take a larger image"),
-        (["verify", "--items", "x.jsonl"], 2, "Give --images and --out, or --item and --image"),
-        (["verify", "--items", "x.jsonl", "--images", "y", "--out", "z"], 1, "x.jsonl"),
-    ],
-)
-def test_wrong_requests_about_mazes_are_named(arguments: list[str], exit_code: int, message: str) -> None:
-    test_wrong_input_is_named(arguments, exit_code, message, Path())
-
-
-def test_a_wrong_item_or_picture_is_named(mazes: Path, tmp_path: Path) -> None:
+def test_verify_judges_one_picture_and_names_a_wrong_one(mazes: Path, tmp_path: Path) -> None:
     items = mazes / "items.jsonl"
     first = json.loads(items.read_text().splitlines()[0])["id"]
     for arguments, message in (
@@ -178,20 +155,39 @@ def test_a_wrong_item_or_picture_is_named(mazes: Path, tmp_path: Path) -> None:
     ):
         result = run("verify", "--items", items, *arguments)
         assert result.exit_code == 1 and message in result.output and "Traceback" not in result.output
+    item = json.loads(items.read_text().splitlines()[0])
+    result = run("verify", "--items", items, "--item", first[-16:], "--image", mazes / item["image"])
+    assert result.exit_code == 0
+    assert json.loads(result.output)["status"] == "pass" and json.loads(result.output)["id"] == first
 
 
 def test_invented_people_are_written_and_can_be_asked_about(tmp_path: Path) -> None:
-    from uni_train.eval.benchmarks.unisandbox import UniSandbox
-
     made = run("knowledge", "--n", 2, "--out", tmp_path / "people")
     assert made.exit_code == 0 and "2 characters, 80 lessons, 10 questions" in made.output
     assert len(UniSandbox(tmp_path / "people").cases()) == 10
     again = run("knowledge", "--n", 2, "--out", tmp_path / "people")
     assert again.exit_code == 1 and "is not an empty folder" in again.output
-    assert run("knowledge", "--split", "tset", "--out", tmp_path / "other").exit_code == 2
 
 
 def test_escape_sequences_in_a_folder_s_name_do_not_reach_the_terminal(tmp_path: Path) -> None:
     made = run("make", "--n", 1, "--out", tmp_path / "\x1b[31mred")
     assert made.exit_code == 0 and "[31mred: 2 questions" in made.output
     assert "\x1b" not in made.output
+
+
+def test_ureason_s_folder_is_a_benchmark_and_can_be_replaced(tmp_path: Path) -> None:
+    out = tmp_path / "made"
+    make = ("make", "--task", "ureason", "--out", out)
+    made = run(*make, "--world", "everyday", "--n", 30, "--level", "2-3")
+    assert made.exit_code == 0, made.output
+    items = read_items(out / "items.jsonl")
+    assert {item.level for item in items} == {2, 3} and len(items) == 60
+    benchmark = UReason(out)
+    assert {case.id for case in benchmark.cases()} == {item.id for item in items} and len(benchmark.sets) == 5
+    row = json.loads((out / "direct_code.jsonl").read_text().splitlines()[0])
+    assert list(row) == ["id", "prompt", "expect_en", "category", "subcategory", "facts"]
+    assert run(*make, "--n", 5).exit_code == 1  # not empty
+    assert run(*make, "--n", 5, "--force").exit_code == 0
+    names = ["arithmetic", "code", "direct_arithmetic", "direct_code", "items"]
+    assert sorted(path.stem for path in out.glob("*.jsonl")) == names
+    assert len(list((out / "images").glob("*.png"))) == 15  # five of each level, in the nano world

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import pytest
 import yaml
+from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 from safetensors.torch import load_file
 
@@ -65,13 +66,11 @@ def one_screen(result: Result, code: int, *parts: str) -> None:
     ("arguments", "parts"),
     [
         ([], ["the checkpoint is missing"]),
-        (["subset=2"], ["the checkpoint is missing"]),
         (["compar", "a", "b"], ["neither a checkpoint compar nor such a command", "Did you mean compare?"]),
         (["shipped", "-b", "unisandbx"], ["no benchmark unisandbx", "Did you mean unisandbox?"]),
         (["shipped", "--settings", "cott"], ["no benchmark here has a setting cott", "Did you mean cot?"]),
         (["shipped", "sets=[maths1]"], ["has a set maths1", "Did you mean math1?"]),
         (["shipped", "data.ureason=x"], ["data.ureason: ureason is not asked"]),
-        (["shipped", "sampling.stepz=2"], ["unknown key stepz", "Did you mean steps?"]),
         (["shipped", "verifier=judge"], ["verifier=judge needs a judge"]),
         (["shipped", "judge.model=gpt-4o"], ["is no judge"]),
         (["shiped"], ["no model shiped"]),
@@ -79,7 +78,6 @@ def one_screen(result: Result, code: int, *parts: str) -> None:
         (["shipped", "--subset", "0"], ["subset must be at least 1, not 0 (override subset=0)"]),
         (["shipped", "two"], ["'two' is no KEY=VALUE"]),
         (["shipped", "sampling.temperature=nan"], ["temperature must be"]),
-        (["shipped", "judge.timeout=nan"], ["judge.timeout must be"]),
         (["shipped", "judge.price=2"], ["judge.price must be a list of 2 values"]),
         (["shipped", "name=a/b"], ["name must be usable as a folder name"]),
         (["shipped", "logger=wandbb"], ["unknown logger wandbb", "Did you mean wandb?"]),
@@ -160,8 +158,7 @@ def test_a_plan_asks_nobody_and_multiplies_right(tmp_path: Path) -> None:
     assert (rows["draw calls"], rows["think calls"], rows["judge calls"]) == ("90", "45", "0")
     assert (rows["GPU hours"], rows["GPU, dollars"]) == ("112.50", "225.00")
     assert list(tmp_path.iterdir()) == []
-    everyday = ("eval", "-c", "shipped", "world=everyday", "--n", "5", "--plan")
-    rows = planned(done(*everyday, "judge.price=[1,10]"))
+    rows = planned(done("eval", "-c", "shipped", "world=everyday", "--n", "5", "--plan", "judge.price=[1,10]"))
     assert rows["judge calls"] == "180"  # a caption of each picture, and its comparison with the answer
     read, written = (int(rows[f"judge {what}, tokens"].replace(",", "")) for what in ("reads", "writes"))
     assert read > 180 * 1000 and written == 180 * 200
@@ -223,22 +220,18 @@ def test_words_and_options_are_the_same_keys() -> None:
     assert build_section(EvalConfig, {**to_plain(config), **plain}) == config  # as from Python
 
 
-@pytest.mark.parametrize(
-    ("words", "found"),
-    [
-        (["eval", "shipped", "judge.mod"], "judge.model="),
-        (["eval", "shipped", "-b", "unisandbox,urea"], "unisandbox,ureason"),
-        (["eval", "-c", "ship"], "shipped"),
-        (["fit", "stars_math", "optimizer.l"], "optimizer.lr="),
-        (["fit", "stars_math", "model=na"], "model=nano"),
-        (["generate", "-m", "bagel"], "bagel_7b"),
-    ],
-)
-def test_the_shell_completes_keys_models_and_benchmarks(words: list[str], found: str) -> None:
-    from click.shell_completion import ShellComplete
-
+def test_the_shell_completes_keys_models_and_benchmarks() -> None:
     shell = ShellComplete(uni_train, {}, "uni_train", "_UNI_TRAIN_COMPLETE")
-    assert found in [item.value for item in shell.get_completions(words[:-1], words[-1])]
+    for words, found in {
+        "eval shipped judge.mod": "judge.model=",
+        "eval shipped -b unisandbox,urea": "unisandbox,ureason",
+        "eval -c ship": "shipped",
+        "fit stars_math optimizer.l": "optimizer.lr=",
+        "fit stars_math model=na": "model=nano",
+        "generate -m bagel": "bagel_7b",
+    }.items():
+        *typed, begun = words.split()
+        assert found in [item.value for item in shell.get_completions(typed, begun)]
 
 
 @pytest.mark.slow

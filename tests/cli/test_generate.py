@@ -38,18 +38,14 @@ def test_nano_draws_what_it_is_asked_for_and_says_where(tmp_path: Path) -> None:
     assert seen.stdout == "Caption: 3 apples\n"
 
 
-def test_the_thought_is_written_beside_the_picture(tmp_path: Path) -> None:
+def test_several_pictures_and_their_thoughts_are_those_of_their_seeds(tmp_path: Path) -> None:
     asked = "Draw the number of apples equal to 2 * 3 - 4 ."
-    result = run("-m", "nano", "-p", asked, "--think", "--out", tmp_path / "two.png")
-    assert result.stdout == f"{tmp_path / 'two.png'}\n{tmp_path / 'two.txt'}\n"
-    assert (tmp_path / "two.txt").read_text().endswith("So draw 2 apples .\n")
-    assert "thinking: " in result.stderr and "drawing: 10/10" in result.stderr
-
-
-def test_several_pictures_are_those_of_their_seeds(tmp_path: Path) -> None:
-    command = ("-m", "nano", "-p", "Draw 2 cups .", "--steps", "3", "--size", "16x24")
-    run(*command, "-n", "2", "--seed", "5", "--out", tmp_path / "c.png")
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["c-5.png", "c-6.png"]
+    command = ("-m", "nano", "-p", asked, "--think", "--steps", "3", "--size", "16x24")
+    result = run(*command, "-n", "2", "--seed", "5", "--out", tmp_path / "c.png")
+    names = ["c-5.png", "c-5.txt", "c-6.png", "c-6.txt"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == names
+    assert sorted(result.stdout.split()) == [str(tmp_path / name) for name in names]
+    assert "thinking: " in result.stderr and (tmp_path / "c-5.txt").read_text().endswith("So draw 2 apples .\n")
     run(*command, "--seed", "6", "--out", tmp_path / "six.png")
     five, six = (pixels(tmp_path / f"c-{seed}.png") for seed in (5, 6))
     assert six.shape == (16, 24, 3) and (five != six).any()
@@ -80,21 +76,21 @@ def test_a_published_bagel_edits_and_answers(tmp_path: Path) -> None:
     [
         (["-p", " "], 2, "--prompt is empty"),
         (["-p", "Draw 2 zebras ."], 1, "zebras"),
-        (["-p", "Draw 2 cups .", "--size", "23x24"], 1, "the nearest is 24 x 24"),
-        (["-p", "Draw 2 cups .", "--size", "24"], 2, "cannot read the size 24"),
-        (["-p", "Draw 2 cups .", "--image", "no.png"], 1, "no.png: no such file"),
-        (["-p", "Draw 2 cups .", "--out", "cups.jpg"], 2, "cups.png"),
-        (["-p", "Draw 2 cups .", "--answer", "--steps", "3"], 2, "--steps is about images"),
-        (["-p", "Draw 2 cups .", "--answer", "--think"], 1, "nano cannot think before it answers"),
-        (["-p", "Draw 2 cups .", "-m", "nanoo"], 2, "Did you mean nano?"),
-        (["-p", "Draw 2 cups .", "-m", "bagel_7b"], 1, "checkpoints/BAGEL-7B-MoT"),
+        (["--size", "23x24"], 1, "the nearest is 24 x 24"),
+        (["--size", "24"], 2, "cannot read the size 24"),
+        (["--image", "no.png"], 1, "no.png: no such file"),
+        (["--out", "cups.jpg"], 2, "cups.png"),
+        (["--answer", "--steps", "3"], 2, "--steps is about images"),
+        (["--answer", "--think"], 1, "nano cannot think before it answers"),
+        (["-m", "nanoo"], 2, "Did you mean nano?"),
+        (["-m", "bagel_7b"], 1, "checkpoints/BAGEL-7B-MoT"),
     ],
 )
 def test_what_cannot_be_done_is_said_in_one_screen(
     arguments: list[str], exit_code: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    result = run("-m", "nano", *arguments)
+    result = run("-m", "nano", "-p", "Draw 2 cups .", *arguments)
     assert result.exit_code == exit_code, result.output
     assert says in result.stderr and "Traceback" not in result.output and len(result.stderr.splitlines()) <= 4
     assert not list(tmp_path.iterdir())

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -24,42 +25,32 @@ def bagel(tmp_path: Path) -> Path:
     return published(GOLDEN, tmp_path / "BAGEL")
 
 
-def test_the_models_are_still_listed() -> None:
-    result = run("models")
-    assert result.exit_code == 0 and "nano" in result.output and "bagel_7b" in result.output
+def inspected(path: Path) -> dict[str, Any]:
+    return json.loads(run("models", "inspect", str(path), "--json").output)  # type: ignore[no-any-return]
 
 
-def test_a_checkpoint_is_described(bagel: Path) -> None:
+def test_a_checkpoint_and_its_export_are_described(bagel: Path, tmp_path: Path) -> None:
     result = run("models", "inspect", str(bagel))
     assert result.exit_code == 0, result.output
     for part in ("BAGEL, official layout", "ema.safetensors", "float32", "generation", "VAE", "complete"):
         assert part in result.output
-    found = json.loads(run("models", "inspect", str(bagel), "--json").output)
+    found = inspected(bagel)
     assert found["loads"] and found["total"] == sum(found["parameters"].values())
-
-
-def test_what_is_incomplete_or_something_else_ends_with_1(bagel: Path, tmp_path: Path) -> None:
-    (bagel / "ae.safetensors").unlink()
-    result = run("models", "inspect", str(bagel))
-    assert result.exit_code == 1 and "ae.safetensors is missing" in result.output
-    (tmp_path / "model.pt").write_bytes(b"")
-    result = run("models", "inspect", str(tmp_path / "model.pt"))
-    assert result.exit_code == 1 and "pickle" in result.output
-
-
-def test_names_stand_for_their_checkpoints() -> None:
-    assert "complete" in run("models", "inspect", "nano").output
-    result = run("models", "inspect", "bagel_7b")
-    assert "14,691,079,811" in result.output
-    result = run("models", "inspect", "bagel7b")
-    assert result.exit_code == 2 and "Did you mean bagel_7b?" in result.output
-
-
-def test_an_export_can_be_inspected(bagel: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
-    result = run("export", str(bagel), str(out), "--dtype", "bfloat16")
-    assert result.exit_code == 0, result.output
-    found = json.loads(run("models", "inspect", str(out), "--json").output)
-    assert found["loads"] and found["weights"]["ema.safetensors"] == ["bfloat16"]
-    result = run("export", str(tmp_path / "nowhere"), str(out))
-    assert result.exit_code == 1 and "nothing at" in result.output
+    assert run("export", str(bagel), str(out), "--dtype", "bfloat16").exit_code == 0
+    assert inspected(out)["loads"] and inspected(out)["weights"]["ema.safetensors"] == ["bfloat16"]
+
+
+def test_names_stand_for_their_checkpoints_and_what_is_none_ends_with_an_error(bagel: Path, tmp_path: Path) -> None:
+    (bagel / "ae.safetensors").unlink()
+    (tmp_path / "model.pt").write_bytes(b"")
+    for words, code, *said in (
+        ("models", 0, "nano", "bagel_7b"),
+        ("models inspect nano", 0, "complete"),
+        ("models inspect bagel_7b", 1, "14,691,079,811"),
+        ("models inspect bagel7b", 2, "Did you mean bagel_7b?"),
+        (f"models inspect {bagel}", 1, "ae.safetensors is missing"),
+        (f"models inspect {tmp_path}/model.pt", 1, "pickle"),
+    ):
+        result = run(*words.split())
+        assert result.exit_code == code and all(part in result.output for part in said), result.output
