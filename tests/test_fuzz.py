@@ -24,7 +24,7 @@ from uni_train.errors import UserError
 from uni_train.eval.judges.reading import JsonReader
 from uni_train.http_client import clean, parsed
 from uni_train.models.weights import Weights
-from uni_train.serving.protocol import parse_chat, parse_drawing
+from uni_train.serving.protocol import MOST_AT_ONCE, parse_chat, parse_drawing
 
 FEW = settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=8)
@@ -156,14 +156,21 @@ def test_any_reply_of_a_judge(text: str) -> None:
 
 
 @FEW
-@given(VALUES, st.sampled_from(["messages", "prompt", "n", "seed", "size", "temperature", "max_tokens", "thought"]))
-def test_any_body(value: Any, key: str) -> None:
+@given(
+    VALUES,
+    st.sampled_from(["messages", "prompt", "n", "seed", "size", "temperature", "max_tokens", "thought"]),
+    st.lists(st.dictionaries(st.sampled_from(["role", "content"]), VALUES), max_size=2),
+)
+def test_any_body(value: Any, key: str, messages: list[Any]) -> None:
+    said = [{"role": "user", "content": "a"}]
     for read, good in (
-        (parse_chat, {"messages": [{"role": "user", "content": "a"}]}),
+        (parse_chat, {"messages": said}),
+        (parse_chat, {"messages": messages}),
         (parse_drawing, {"prompt": "a"}),
     ):
-        refuses_or(lambda read=read, good=good: read({**good, key: value}).tasks())  # type: ignore[misc]
-        refuses_or(lambda read=read: read(value))  # type: ignore[misc]
+        for body in ({**good, key: value}, value):
+            tasks = refuses_or(lambda read=read, body=body: read(body).tasks())  # type: ignore[misc]
+            assert tasks is None or 1 <= len(tasks) <= MOST_AT_ONCE
 
 
 @FEW

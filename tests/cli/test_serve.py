@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import socket
 from dataclasses import fields
 
 import click
@@ -31,3 +32,10 @@ def test_the_options_have_the_defaults_of_the_limits() -> None:
     options = {names.get(f.name, {"seconds": "timeout"}.get(f.name, f.name)): f.default for f in fields(Limits)}
     typed = {one.name: one.default for one in serve.params if isinstance(one, click.Option)}
     assert {name: typed[name] for name in options} == options
+
+
+def test_a_port_in_use_is_named() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        result = CliRunner().invoke(uni_train, ["serve", "-m", "nano", "--port", str(port)])
+    assert result.exit_code == 1 and f"127.0.0.1:{port} cannot be used" in result.output

@@ -70,17 +70,16 @@ def test_a_requests_own_settings_are_its_own(nano: UnifiedModel) -> None:
     assert nano.sampling is sampling
 
 
-def test_batches_are_no_larger_than_the_models(nano: UnifiedModel, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_batches_are_no_larger_than_the_models_and_a_large_request_is_done_alone(
+    nano: UnifiedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
     sizes: list[int] = []
     own = nano.draw
     monkeypatch.setattr(nano, "draw", lambda requests: sizes.append(len(requests)) or own(requests))
-    done = perform(nano, [draw("Draw 2 apples .", seed) for seed in range(7)], think_batch=8, draw_batch=3)
-    assert sizes == [3, 3, 1] and len(done) == 7
-
-
-def test_a_large_request_is_done_alone(nano: UnifiedModel, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[int] = []
     monkeypatch.setattr(nano, "think", lambda requests: sizes.append(len(requests)) or ["x"] * len(requests))
     texts = ("apples", "apples " * 501, "trees")
     perform(nano, [Task("think", Request("a", text)) for text in texts], 4, 2)
     assert sorted(sizes) == [1, 2]
+    sizes.clear()
+    done = perform(nano, [draw("Draw 2 apples .", seed) for seed in range(7)], think_batch=8, draw_batch=3)
+    assert sizes == [3, 3, 1] and len(done) == 7
