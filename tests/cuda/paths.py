@@ -1,6 +1,6 @@
 """What models do on a GPU: each path runs on the CPU, then on the pretended device, and the results are compared.
 
-    python -m tests.cuda.paths PATH [FILE OLD NEW]      # one path as a line of JSON; FILE with NEW in place of OLD
+    python -m tests.cuda.paths PATH ...      # a JSON object: path -> what was measured
 
 Each is a function of (device, folder). It returns what it computed by name: images, numbers, texts.
 """
@@ -15,10 +15,8 @@ import tempfile
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from importlib.machinery import SourceFileLoader
 from pathlib import Path
 from typing import Any
-from unittest import mock
 
 import numpy as np
 import torch
@@ -128,35 +126,19 @@ def nano_sft(device: str, out: Path) -> Results:
 
 BRIGHT = "def bright(prompts, completions, **columns):\n    return [float(i.mean()) / 255 for i in completions]\n"
 GRPO = (
-    "rewards.right=null",
-    "epochs=2",
-    "rows=4",
-    "rollout.prompts_per_epoch=2",
-    "rollout.group_size=3",
-    "rollout.steps=3",
-    "rollout.last_step=2",
-    "objective.clip_low=0.1",
-    "objective.clip_high=0.1",
-    "alarms.diversity=null",
-    "alarms.log_ratio=null",
-    "held_out.n=0",
-    "evaluate=false",
-    "checkpoint_every=1",
+    "rewards.right=null epochs=2 rows=4 rollout.prompts_per_epoch=2 rollout.group_size=3 rollout.steps=3 "
+    "rollout.last_step=2 objective.clip_low=0.1 objective.clip_high=0.1 alarms.diversity=null alarms.log_ratio=null "
+    "held_out.n=0 evaluate=false checkpoint_every=1"
 )
-
-
-def reinforced(device: str, out: Path, *overrides: str) -> Results:
-    from tests.tiny import MODEL, save_drawer
-
-    (out / "mine.py").write_text(BRIGHT)
-    drawer = save_drawer(out / "drawer")
-    mine = (f"rewards.bright.function={out / 'mine.py'}:bright", f"model.checkpoint={drawer}")
-    return fitted(device, out, "flow_grpo_math", *MODEL, *GRPO, *mine, *overrides)
 
 
 @path
 def nano_flow_grpo(device: str, out: Path) -> Results:
-    return reinforced(device, out)
+    from tests.tiny import MODEL, save_drawer
+
+    (out / "mine.py").write_text(BRIGHT)
+    mine = (f"rewards.bright.function={out / 'mine.py'}:bright", f"model.checkpoint={save_drawer(out / 'drawer')}")
+    return fitted(device, out, "flow_grpo_math", *MODEL, *GRPO.split(), *mine)
 
 
 def apart(ours: Any, theirs: Any) -> float:
@@ -173,63 +155,48 @@ def watch() -> None:
     """Count syncs of velocities and micro-batches."""
     from tests.cuda.pretend import LOG
     from uni_train.models.bagel.unified import BagelUnified
-    from uni_train.models.qwen_image_edit.unified import QwenImageEdit
     from uni_train.training.flow_grpo import trainer
     from uni_train.training.supervised import SupervisedModule
 
     LOG.watch(BagelUnified, "velocity", "velocity")
-    LOG.watch(QwenImageEdit, "velocity", "velocity")
     LOG.watch(trainer, "step_fields", "micro-batch", counts=False)
     LOG.watch(trainer.FlowGrpoModule, "training_step", "micro-batch")
     LOG.watch(SupervisedModule, "training_step", "micro-batch")
     LOG.watch(SupervisedModule, "transfer_batch_to_device", "micro-batch", counts=False)
 
 
-def measure(name: str) -> Results:
-    """Differences to the CPU, syncs by unit and kernels of one path."""
-    from tests.cuda.pretend import pretending, register
+def measured(name: str, theirs: Results, folder: Path) -> Results:
+    """Differences of one path to the CPU, syncs by unit and kernels."""
+    from tests.cuda.pretend import LOG, pretending
 
-    register(os.environ["LD_PRELOAD"])
-    with tempfile.TemporaryDirectory() as folder:
-        places = [Path(folder) / one for one in ("cpu", "cuda")]
-        for one in places:
-            one.mkdir()
-        theirs = PATHS[name]("cpu", places[0])
-        watch()
-        with pretending() as log:
-            ours = PATHS[name]("cuda", places[1])
+    LOG.clear()
+    RATES.clear()
+    with pretending() as log:
+        ours = PATHS[name]("cuda", folder)
     rates = {label: log.inside[label] / calls for label, calls in log.calls.items() if calls}
     return {
         "apart": {key: apart(value, theirs[key]) for key, value in ours.items() if value},
         "mixes": log.mixes,
         "syncs": {**RATES, **rates},
-        "kernels": {kernel: sum(n for key, n in log.kernels.items() if key[0] == kernel) for kernel, *_ in log.kernels},
         "masked_grouped": sum(n for (_, masked, grouped, _), n in log.kernels.items() if masked and grouped),
         "where": [f"{n} {kind}: {where}" for (kind, where), n in log.syncs.most_common(25)],
     }
 
 
-def mutate(file: str, old: str, new: str) -> None:
-    """Import `file` with `new` in place of `old`."""
-    real = SourceFileLoader.get_data
+def measure(names: Sequence[str]) -> dict[str, Results]:
+    from tests.cuda.pretend import register
 
-    def get_data(self: SourceFileLoader, path: str) -> bytes:
-        if "__pycache__" in path and Path(path).name.startswith(f"{Path(file).stem}."):
-            raise OSError("compiled from the file as it is")
-        data = real(self, path)
-        if not path.endswith(file):
-            return data
-        assert data.count(old.encode()) == 1, f"{old!r} is {data.count(old.encode())} times in {file}"
-        return data.replace(old.encode(), new.encode())
-
-    sys.dont_write_bytecode = True
-    mock.patch.object(SourceFileLoader, "get_data", get_data).start()
+    register(os.environ["LD_PRELOAD"])
+    with tempfile.TemporaryDirectory() as folder:
+        places = {(device, name): Path(folder, device, name) for device in ("cpu", "cuda") for name in names}
+        for place in places.values():
+            place.mkdir(parents=True)
+        theirs = {name: PATHS[name]("cpu", places["cpu", name]) for name in names}
+        watch()
+        return {name: measured(name, theirs[name], places["cuda", name]) for name in names}
 
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    if len(sys.argv) > 2:
-        mutate(*sys.argv[2:])
-    result = measure(sys.argv[1])
-    print(json.dumps(result))
+    print(json.dumps(measure(sys.argv[1:])))

@@ -62,6 +62,9 @@ class Log:
     """
 
     def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
         self.syncs: Counter[tuple[str, str]] = Counter()
         self.kernels: Counter[tuple[str, bool, bool, str]] = Counter()
         self.mixes: list[str] = []

@@ -1,6 +1,6 @@
 """GPU paths without a GPU: no mix of devices, the CPU's numbers, few waits for the device, fused attention.
 
-Each path runs in a process of its own, for the pretended device is registered for good.
+The paths run in a process of their own, for the pretended device is registered for good.
 """
 
 from __future__ import annotations
@@ -15,8 +15,6 @@ from typing import Any
 
 import pytest
 import torch
-
-from tests.once import once
 
 HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
@@ -43,47 +41,35 @@ MASKED_GROUPED = {"nano_generation": 452}
 """Calls of masked attention with grouped heads, at most."""
 
 
-@pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    def build(folder: Path) -> str:
-        torch_folder = Path(torch.__file__).parent
-        include = [f"-I{torch_folder / one}" for one in ("include", "include/torch/csrc/api/include")]
-        libraries = torch_folder / "lib"
-        link = [f"-L{libraries}", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{libraries}"]
-        command = [
-            "g++",
-            "-O1",
-            "-std=c++20",
-            "-shared",
-            "-fPIC",
-            *include,
-            HERE / "shim.cpp",
-            "-o",
-            folder / "shim.so",
-        ]
-        subprocess.run([*map(str, command), *link], check=True, capture_output=True, text=True)
-        return "shim.so"
-
-    folder, name = once(tmp_path_factory, "pretended_cuda", build)
-    return folder / name
-
-
-def run(library: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+@pytest.fixture(scope="module")
+def measured(tmp_path_factory: pytest.TempPathFactory) -> dict[str, dict[str, Any]]:
+    torch_folder, library = Path(torch.__file__).parent, tmp_path_factory.mktemp("cuda") / "shim.so"
+    include = [f"-I{torch_folder / one}" for one in ("include", "include/torch/csrc/api/include")]
+    link = [f"-L{torch_folder / 'lib'}", "-lc10", "-ltorch_cpu", f"-Wl,-rpath,{torch_folder / 'lib'}"]
+    build = [
+        "g++",
+        "-O1",
+        "-std=c++20",
+        "-shared",
+        "-fPIC",
+        *include,
+        str(HERE / "shim.cpp"),
+        "-o",
+        str(library),
+        *link,
+    ]
+    subprocess.run(build, check=True, capture_output=True, text=True)
     environment = {**os.environ, "LD_PRELOAD": str(library), "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-m", "tests.cuda.paths", *arguments]
-    return subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
-
-
-def measured(library: Path, name: str) -> dict[str, Any]:
-    done = run(library, name)
+    command = [sys.executable, "-m", "tests.cuda.paths", *MOST]
+    done = subprocess.run(command, env=environment, cwd=ROOT, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr[-3000:]
     return json.loads(done.stdout.splitlines()[-1])  # type: ignore[no-any-return]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MOST)
-def test_a_path_runs_on_the_device_as_on_the_cpu(name: str, library: Path) -> None:
-    found = measured(library, name)
+def test_a_path_runs_on_the_device_as_on_the_cpu(name: str, measured: dict[str, dict[str, Any]]) -> None:
+    found = measured[name]
     assert found["mixes"] == []
     bounds = {"images": IMAGE, "texts": 0.0}
     assert {key: off for key, off in found["apart"].items() if not off <= bounds.get(key, LOSS)} == {}
