@@ -61,9 +61,9 @@ def generated(model: Any, requests: Sequence[Any]) -> Results:
     images = model.draw([replace(one, thought=text) for one, text in zip(requests, thoughts, strict=True)])
     together = model.think_and_draw(requests, 0.0)
     found = {"texts": [*thoughts, *together[0], *model.answer(requests)], "images": [*images, *together[1]]}
-    spent = [syncs(lambda most=most: write(most)) for most in (8, 40)]
+    spent = [syncs(lambda most=most: write(most)) for most in (4, 16)]
     RATES["text token"] = (spent[1] - spent[0]) / max(1, steps[1] - steps[0])
-    RATES["denoising step"] = (syncs(lambda: draw(8)) - syncs(lambda: draw(4))) / 4
+    RATES["denoising step"] = (syncs(lambda: draw(4)) - syncs(lambda: draw(2))) / 2
     return found
 
 
@@ -73,7 +73,7 @@ def small_nano(device: str) -> Any:
     from uni_train.config.compose import compose
     from uni_train.models.load import build_model
 
-    model: Any = build_model(compose("stars_curriculum", SMALL).model, seed=3)
+    model: Any = build_model(compose("stars_curriculum", (*SMALL, "model.sampling.max_think_tokens=12")).model, seed=3)
     with torch.no_grad():
         head = model.bagel.llm2vae.weight
         head.copy_(torch.randn(head.shape, generator=torch.Generator().manual_seed(4)) * 0.3)

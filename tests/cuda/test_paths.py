@@ -37,7 +37,7 @@ MOST = {
 }
 """Syncs by path and unit, at most."""
 
-MASKED_GROUPED = {"nano_generation": 452}
+MASKED_GROUPED = {"nano_generation": 168}
 """Calls of masked attention with grouped heads, at most."""
 
 
