@@ -118,7 +118,7 @@ def test_fit_refuses_a_broken_task_before_its_first_stage(
     assert not list(tmp_path.iterdir())
 
 
-def test_a_filter_that_fails_is_one_error_with_its_line(tmp_path: Path) -> None:
+def test_a_filter_or_reward_that_fails_is_one_error_with_its_line(tmp_path: Path) -> None:
     for function, said in (
         (raises, f"error: KeyError: 'apples' ({HERE}, line {raises.__code__.co_firstlineno + 1}: raise KeyError"),
         (lambda samples, asking: ["yes"] * len(samples), "error: filter=mine returned str, not a list of verdicts"),
@@ -129,6 +129,11 @@ def test_a_filter_that_fails_is_one_error_with_its_line(tmp_path: Path) -> None:
         finally:
             FILTERS._entries.pop("mine")
         assert (ended.exit_code, said in ended.stderr) == (1, True), ended.output
+    file = tmp_path / "mine.py"
+    file.write_text("def mine(prompts, completions, **columns):\n    return [columns['mood'][0]]\n")
+    ended = fit(tmp_path / "out", *QUICK[:14], f"rewards.mine.function={file}:mine", recipe="flow_grpo_math")
+    assert ended.exit_code == 1 and not (tmp_path / "out").exists(), "the reward is called before the first stage"
+    assert f"the reward mine raised KeyError: 'mood' ({file}, line 2: return [columns" in ended.stderr
 
 
 REGISTERS = "from uni_train.data_gen.registry import task\n@task({!r})\nclass Half:\n    name, levels = 'half', (1,)\n"
@@ -150,14 +155,6 @@ def test_a_module_that_cannot_be_used_is_named(
     monkeypatch.syspath_prepend(tmp_path)
     with pytest.raises(PluginError, match=said):
         load_plugins(["bad"])
-
-
-def test_a_reward_is_called_before_the_first_stage(tmp_path: Path) -> None:
-    file = tmp_path / "mine.py"
-    file.write_text("def mine(prompts, completions, **columns):\n    return [columns['mood'][0]]\n")
-    ended = fit(tmp_path / "out", *QUICK[:14], f"rewards.mine.function={file}:mine", recipe="flow_grpo_math")
-    assert ended.exit_code == 1 and not (tmp_path / "out").exists(), ended.output
-    assert f"the reward mine raised KeyError: 'mood' ({file}, line 2: return [columns" in ended.stderr
 
 
 def shown(end: Callable[[], object]) -> object:

@@ -127,6 +127,7 @@ def test_a_manifest_comes_back_as_it_was_written(tmp_path: Path) -> None:
         assert run.read_manifest(2, "filter-mapping1") is None
         with pytest.raises(UserError, match="other inputs"):
             run.read_manifest(1, "sample-mapping1", key="another")
+    assert stage_key(a=1, b=[2]) == stage_key(b=[2], a=1) != stage_key(a=1, b=[3])
 
 
 @pytest.mark.parametrize(
@@ -155,10 +156,6 @@ def test_damage_is_named_with_the_remedy_and_nothing_is_removed(
         assert str(stage) in caught.value.message
         assert f"Delete the folder {stage}" in (caught.value.hint or "")
         assert sorted(stage.rglob("*")) == before
-
-
-def test_stage_key_depends_on_content_not_on_order() -> None:
-    assert stage_key(a=1, b=[2]) == stage_key(b=[2], a=1) != stage_key(a=1, b=[3])
 
 
 def test_the_time_of_a_stage_adds_up_over_its_starts(tmp_path: Path) -> None:
