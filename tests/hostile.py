@@ -89,9 +89,8 @@ class Hostile:
 
 def plain(handler: BaseHTTPRequestHandler, body: bytes, status: int = 200, **headers: str) -> None:
     handler.send_response(status)
-    found = {"Content-Type": "application/json", "Content-Length": str(len(body))}
-    for name, value in {**found, **{name.replace("_", "-"): value for name, value in headers.items()}}.items():
-        handler.send_header(name, value)
+    for name, value in {"Content_Type": "application/json", "Content_Length": str(len(body)), **headers}.items():
+        handler.send_header(name.replace("_", "-"), value)
     handler.end_headers()
     handler.wfile.write(body)
 
@@ -107,57 +106,41 @@ def _endless(server: Hostile, handler: BaseHTTPRequestHandler) -> None:
         server.sent += len(block)
 
 
-def _bomb(server: Hostile, handler: BaseHTTPRequestHandler) -> None:
-    plain(handler, _small(), Content_Encoding="gzip")
-
-
 @cache
 def _small() -> bytes:
     """A quarter of a gigabyte in a megabyte."""
     return gzip.compress(bytes(1 << 28), 1)
 
 
-def _trickle(server: Hostile, handler: BaseHTTPRequestHandler) -> None:
-    handler.send_response(200)
-    handler.send_header("Content-Type", "application/json")
-    handler.send_header("Content-Length", "100000")
-    handler.end_headers()
-    until = time.monotonic() + LONGEST
-    while time.monotonic() < until and server.hold(0.1):
-        handler.wfile.write(b" ")
-        handler.wfile.flush()
+def _trickling(head: bytes, drop: bytes) -> Callable[[Hostile, BaseHTTPRequestHandler], None]:
+    def trickle(server: Hostile, handler: BaseHTTPRequestHandler) -> None:
+        handler.wfile.write(b"HTTP/1.1 200 OK\r\n" + head)
+        until = time.monotonic() + LONGEST
+        while time.monotonic() < until and server.hold(0.1):
+            handler.wfile.write(drop)
+
+    return trickle
 
 
-def _trickling_headers(server: Hostile, handler: BaseHTTPRequestHandler) -> None:
-    handler.wfile.write(b"HTTP/1.1 200 OK\r\n")
-    until = time.monotonic() + LONGEST
-    while time.monotonic() < until and server.hold(0.1):
-        handler.wfile.write(b"X: y\r\n")
-        handler.wfile.flush()
+def _says(body: bytes, status: int = 200, **headers: str) -> Callable[[Hostile, BaseHTTPRequestHandler], None]:
+    return lambda server, handler: plain(handler, body, status, **headers)
 
 
-def _refused(status: int, **headers: str) -> Callable[[Hostile, BaseHTTPRequestHandler], None]:
-    return lambda server, handler: plain(handler, b'{"error": {"message": "no"}}', status, **headers)
-
-
-def _says(body: bytes, **headers: str) -> Callable[[Hostile, BaseHTTPRequestHandler], None]:
-    return lambda server, handler: plain(handler, body, **headers)
+NO = b'{"error": {"message": "no"}}'
 
 
 BEHAVIOURS: dict[str, Callable[[Hostile, BaseHTTPRequestHandler], None]] = {
     "redirect": lambda server, handler: plain(handler, b"", 307, Location=f"{server.to}{handler.path}"),
     "endless": _endless,
-    "bomb": _bomb,
-    "trickle": _trickle,
-    "trickling headers": _trickling_headers,
+    "bomb": lambda server, handler: plain(handler, _small(), Content_Encoding="gzip"),
+    "trickle": _trickling(b"Content-Type: application/json\r\nContent-Length: 100000\r\n\r\n", b" "),
+    "trickling headers": _trickling(b"", b"X: y\r\n"),
     "silence": lambda server, handler: (server.hold(LONGEST), None)[1],
-    "wait long": _refused(429, Retry_After="999999"),
-    "wait for ever": _refused(429, Retry_After="inf"),
-    "429": _refused(429),
-    "500": _refused(500),
+    "wait long": _says(NO, 429, Retry_After="999999"),
+    "wait for ever": _says(NO, 429, Retry_After="inf"),
+    "500": _says(NO, 500),
     "hang up": lambda server, handler: None,
     "html": _says(b"<html><body>It works!</body></html>", Content_Type="text/html"),
-    "no json": _says(b"\xff\xfe\x00not json"),
     "nothing": _says(b""),
     "null": _says(b"null"),
     "a list": _says(b"[null]"),

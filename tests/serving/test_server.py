@@ -118,9 +118,6 @@ def test_openais_client_draws_and_has_pictures_judged(client: openai.OpenAI) -> 
     )  # fmt: skip
     assert answer.choices[0].message.content == language.caption(language.counted(reading.name, reading.count))
     assert answer.usage is not None and answer.usage.prompt_tokens > answer.usage.completion_tokens > 0
-
-
-def test_a_stream_brings_the_same_text(client: openai.OpenAI) -> None:
     asked = said("Draw 3 apples .", model="nano", extra_body={"skill": "think"})
     whole = client.chat.completions.create(**asked)  # type: ignore[call-overload]
     parts = client.chat.completions.create(**asked, stream=True)  # type: ignore[call-overload]
@@ -177,12 +174,15 @@ def test_a_clients_mistake_is_a_400_with_a_sentence(
     assert message in str(caught.value)
 
 
-def test_one_bad_request_does_not_spoil_its_batch(remote: RemoteModel) -> None:
+def test_one_bad_request_does_not_spoil_its_batch_and_a_missing_skill_is_one(remote: RemoteModel) -> None:
     asked = requests(12)
     asked[5] = Request("bad", "Draw a dragon .")
     answers = remote.draw(asked)
     assert [isinstance(one, np.ndarray) for one in answers] == [i != 5 for i in range(12)]
     assert "does not know the word" in str(answers[5])
+    thinking = {"thinking": True}
+    with pytest.raises(SkillMissing, match="nano cannot think before it answers"):
+        remote._all(asked[:1], lambda client, one: remote._chat(client, remote._messages(one), 0, thinking), None)
 
 
 def test_sizes_and_edits_that_nano_cannot_draw_are_said(client: openai.OpenAI, remote: RemoteModel) -> None:
@@ -286,10 +286,3 @@ def test_who_waits_in_vain_is_told_and_nothing_outlives_a_killed_server(tmp_path
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", int(url.split(":")[2].partition("/")[0])))
     assert "Traceback" not in log.read_text()
-
-
-def test_a_skill_that_is_missing_reaches_the_client_as_one(remote: RemoteModel) -> None:
-    with pytest.raises(SkillMissing, match="nano cannot think before it answers"):
-        remote._all(
-            requests(1), lambda client, one: remote._chat(client, remote._messages(one), 0, {"thinking": True}), None
-        )
