@@ -19,6 +19,7 @@ import pytest
 
 import uni_train.api
 from bench import experiment
+from uni_train.cli.evaluation.options import config_of, is_key
 from uni_train.cli.main import uni_train as command_line
 from uni_train.config.compose import compose
 from uni_train.data_gen import sprites
@@ -44,8 +45,9 @@ def shown_code(page: Path) -> Iterator[str]:
 def shown_commands() -> list[tuple[str, ...]]:
     """Each once, up to a comment, a redirection or the next command."""
     starts = ("python -m ", "python bench/", "make ", "uni_train ", ".ci/")
-    shown = [shlex.split(code, comments=True) for p in PAGES for code in shown_code(p) if code.startswith(starts)]
-    return list(dict.fromkeys(tuple(takewhile(lambda word: word not in (">", "|", "&&", ";"), one)) for one in shown))
+    shown = [re.sub("  +# .*", "", code) for p in PAGES for code in shown_code(p) if code.startswith(starts)]
+    ends = (">", "|", "&&", ";", "#")
+    return list(dict.fromkeys(tuple(takewhile(lambda word: word not in ends, shlex.split(one))) for one in shown))
 
 
 def check_uni_train(arguments: list[str]) -> None:
@@ -60,6 +62,8 @@ def check_uni_train(arguments: list[str]) -> None:
     with context:
         if command.name == "fit":
             compose(context.params["recipe"], context.params["overrides"])
+        elif command.name == "eval":
+            assert config_of([word for word in context.params["words"] if is_key(word) and "URL#MODEL" not in word])
 
 
 @pytest.mark.parametrize("command", shown_commands(), ids=" ".join)

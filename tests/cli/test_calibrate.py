@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import re
 from pathlib import Path
 
@@ -39,8 +40,6 @@ def labelled(folder: Path) -> tuple[Path, dict[str, str]]:
 
 @pytest.mark.slow
 def test_judges_and_ways_are_compared_on_labels(tmp_path: Path) -> None:
-    import base64
-
     path, captions = labelled(tmp_path)
     seen = {base64.b64encode((tmp_path / name).read_bytes()).decode(): said for name, said in captions.items()}
 
@@ -98,11 +97,9 @@ def test_an_evaluation_by_a_cascade_says_who_judged_and_how_well_they_are_known(
         return unlike[asked.body["model"]]
 
     with JudgeServer(reply) as server:
-        small = ",".join(
-            f"{{model:'{server.url}#{name}',dialect:nano,connections:1}}" for name in ("small-a", "small-b")
-        )
+        a, b = (f"{{model:'{server.url}#small-{name}',dialect:nano,connections:1}}" for name in "ab")
         judges = [f"judge.model={server.url}#large", "judge.dialect=nano", "judge.connections=1"]
-        judges += [f"judge.small=[{small}]", "--out", str(tmp_path / "evals")]
+        judges += [f"judge.small=[{a},{b}]", "--out", str(tmp_path / "evals")]
         command = ("eval", "-c", "shipped", *SMALL[2:], "--settings", "normal", *judges, "--name", "cascade")
         first = run(*command)
         assert first.exit_code == 0, first.output
@@ -114,6 +111,5 @@ def test_an_evaluation_by_a_cascade_says_who_judged_and_how_well_they_are_known(
         again = " ".join(run(*command).output.split())
     assert "It is calibrated on 8 verdicts of known truth (human 8)" in again and "with a bias of" in again
     page = (tmp_path / "evals" / "cascade" / "report.html").read_text(encoding="utf-8")
-    assert (
-        "Passed by the judge large, published, after small-a" in page and "refused: hardly better than chance" in page
-    )
+    for words in ("Passed by the judge large, published, after small-a", "refused: hardly better than chance"):
+        assert words in page
