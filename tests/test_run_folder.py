@@ -86,6 +86,7 @@ def test_a_run_without_work_to_lose_is_replaced(tmp_path: Path) -> None:
     with folder(tmp_path) as run:
         run.begin(OURS)
         run.start_clock(0, "evaluate")
+        assert run.begin(OURS) is False, "it has written nothing"
         (run.stage_dir(0, "evaluate") / "shard").write_bytes(b"work")
         assert run.begin(OURS) is True
     with folder(tmp_path) as run:
