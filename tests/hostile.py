@@ -15,18 +15,22 @@ import time
 from collections.abc import Callable
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import TracebackType
 
 MOST_SENT = 1 << 30  # bytes of an endless body, should nobody hang up
 LONGEST = 60.0  # seconds that a connection is held open
 MODELS = {"object": "list", "data": [{"id": "judge", "object": "model", "created": 0, "owned_by": "x"}]}
 
 
-def chat(text: object, **usage: object) -> bytes:
-    """A chat completion, as it should be."""
-    choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": "stop"}
+def chat(text: object, stop: str = "stop", refusal: str | None = None, **usage: object) -> bytes:
+    """A chat completion, as it should be. refusal: a text in the key that a model refuses in."""
+    message = {"role": "assistant", "content": text, **({} if refusal is None else {"refusal": refusal})}
+    choice = {"index": 0, "message": message, "finish_reason": stop}
     head = {"id": "1", "object": "chat.completion", "created": 0, "model": "judge"}
     return json.dumps({**head, "choices": [choice], **({"usage": usage} if usage else {})}).encode()
+
+
+def error(message: str) -> bytes:
+    return json.dumps({"error": {"message": message, "type": "error", "code": None}}).encode()
 
 
 class Hostile:
@@ -63,6 +67,10 @@ class Hostile:
                     pass  # the client has hung up
                 self.close_connection = True
 
+            def end_headers(self) -> None:
+                self.send_header("Connection", "close")  # or clients would use one again that ends here
+                super().end_headers()
+
             def log_message(self, *args: object) -> None:
                 return
 
@@ -77,7 +85,7 @@ class Hostile:
         threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+    def __exit__(self, *raised: object) -> None:
         self._stop.set()
         self._server.shutdown()
         self._server.server_close()
@@ -126,7 +134,7 @@ def _says(body: bytes, status: int = 200, **headers: str) -> Callable[[Hostile, 
     return lambda server, handler: plain(handler, body, status, **headers)
 
 
-NO = b'{"error": {"message": "no"}}'
+NO = error("no")
 
 
 BEHAVIOURS: dict[str, Callable[[Hostile, BaseHTTPRequestHandler], None]] = {
@@ -138,6 +146,8 @@ BEHAVIOURS: dict[str, Callable[[Hostile, BaseHTTPRequestHandler], None]] = {
     "silence": lambda server, handler: (server.hold(LONGEST), None)[1],
     "wait long": _says(NO, 429, Retry_After="999999"),
     "wait for ever": _says(NO, 429, Retry_After="inf"),
+    "400": _says(NO, 400),
+    "429": _says(NO, 429),
     "500": _says(NO, 500),
     "hang up": lambda server, handler: None,
     "html": _says(b"<html><body>It works!</body></html>", Content_Type="text/html"),
@@ -152,6 +162,17 @@ BEHAVIOURS: dict[str, Callable[[Hostile, BaseHTTPRequestHandler], None]] = {
     "surrogate": _says(
         chat("\ud800 broken <answer>Yes</answer>", prompt_tokens=1, completion_tokens=1, total_tokens=2)
     ),
+    "prose": _says(chat("The eyes of the picture say yes.")),
+    "both answers": _says(chat("<answer>Yes</answer> if it matches, <answer>No</answer> if not")),
+    "an answer in Chinese": _says(chat("<answer>是</answer>")),
+    "cut short": _says(chat("I think about the picture and", "length")),
+    "cut at once": _says(chat("", "length")),
+    "filtered": _says(chat("I cannot", "content_filter")),
+    "filtered at once": _says(chat("", "content_filter")),
+    "a refusal": _says(chat(None, refusal="I cannot")),
+    "a refusal by its reason": _says(chat("I cannot", "refusal")),
+    "blank": _says(chat("")),
+    "white space": _says(chat(" \n")),
     "talking on": _says(chat("<think>" * 1_000_000)),
     "odd usage": _says(b'{"choices": [{"message": {"content": "<answer>Yes</answer>"}}], "usage": '
                        b'{"prompt_tokens": 1e999, "completion_tokens": -5}}'),

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Protocol
 
-from uni_train.data_gen.task import Verdict
+from tests.eval.judges.server import Asked
+from uni_train.config.schema import JudgeConfig
+from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Respondent, Sample, Scored, Table
-from uni_train.eval.judges import image_satisfies
+from uni_train.eval.judges import filled_in, image_satisfies, run
 
 PNG = b"\x89PNG\r\n\x1a\n"
+YES, NO = "<answer>Yes</answer>", "<answer>No</answer>"
 
 
 class Criteria(Benchmark):
@@ -40,3 +44,32 @@ class Criteria(Benchmark):
 
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
         return []
+
+
+class Counted(Criteria):
+    """The judge fills in JSON: there are three."""
+
+    async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
+        schema = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
+        said = await filled_in(ask, "Count.", schema, (sample.image or b"",))
+        return Verdict((Check("count", "pass" if said["count"] == 3 else "fail"),))
+
+
+class Served(Protocol):
+    url: str
+
+
+def judged(n: int, server: Served, folder: Path, kind: type[Criteria] = Criteria, **settings: Any) -> list[Scored]:
+    """The first n cases, judged by the model "judge" of a server."""
+    benchmark = kind(n)
+    return run(benchmark.samples(), benchmark, JudgeConfig(model=f"{server.url}#judge", **settings), folder)
+
+
+def number(asked: Asked) -> int:
+    """Of the case that is asked about."""
+    return int(asked.words.partition("shows ")[2].partition(".")[0])
+
+
+def odd(asked: Asked) -> str:
+    """Yes for odd numbers, after some reasoning."""
+    return f"I look at it with both eyes.\n{YES if number(asked) % 2 else NO}"

@@ -1,18 +1,19 @@
 from __future__ import annotations
 
 import json
-import re
+from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from tests.eval.judges.criteria import Criteria
+from tests.eval.judges.criteria import NO, YES, Criteria, number, odd
 from tests.eval.judges.server import Asked, JudgeServer
 from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import JudgeAsk, Sample
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.judges import anchors as known
 from uni_train.eval.judges import calibrating as cal
 from uni_train.eval.judges import calibration, filled_in, run
@@ -20,28 +21,26 @@ from uni_train.eval.judges.labels import Label
 from uni_train.eval.statistics import Estimate, proportion
 
 
+def odd_ones(n: int) -> list[known.Anchor]:
+    """Samples of which the odd ones are right."""
+    return [known.Anchor(sample, bool(i % 2), "reference") for i, sample in enumerate(Criteria(n).samples())]
+
+
 @pytest.mark.slow
 def test_a_judge_is_measured_and_evaluations_cite_it(tmp_path: Path) -> None:
     def lenient(asked: Asked) -> str:
         """Right but for one reference that it cannot read, and one wrong picture that it lets pass."""
-        shown = int(re.search(r"shows (\d+)", asked.words)[1])  # type: ignore[index]
-        if shown == 1:
-            return "eyes"
-        return f"<answer>{'Yes' if shown % 2 or shown == 2 else 'No'}</answer>"
+        return "eyes" if number(asked) == 1 else YES if number(asked) == 2 else odd(asked)
 
-    benchmark, store = Criteria(10), tmp_path / "store"
-    anchors = [known.Anchor(sample, bool(i % 2), "reference") for i, sample in enumerate(benchmark.samples())]
+    benchmark, store, anchors = Criteria(10), tmp_path / "store", odd_ones(10)
     with JudgeServer(lenient) as server:
         judge = JudgeConfig(model=f"{server.url}#judge")
         assert calibration.find(store, judge, "criteria") is None
         found = cal.calibrate(anchors, benchmark, judge, tmp_path / "calibration", store=store)
-        assert found.counts["reference"] == {
-            "right": {"pass": 4, "fail": 0, "none": 1},
-            "wrong": {"pass": 1, "fail": 4, "none": 0},
-        }
-        assert found.overall.accuracy == proportion(8, 10) and found.overall.balanced_accuracy.value == pytest.approx(
-            0.8
-        )
+        right, wrong = {"pass": 4, "fail": 0, "none": 1}, {"pass": 1, "fail": 4, "none": 0}
+        assert found.counts["reference"] == {"right": right, "wrong": wrong}
+        assert found.overall.accuracy == proportion(8, 10)
+        assert found.overall.balanced_accuracy.value == pytest.approx(0.8)
         assert [one["id"] for one in found.disagreements] == ["c1", "c2"]
         assert calibration.find(store, judge, "criteria") == found
         asked = len(server.asked)
@@ -76,24 +75,18 @@ def human(samples: list[Sample], *labels: tuple[Label, ...]) -> list[known.Ancho
 
 def test_people_are_the_truth_and_the_ceiling(tmp_path: Path) -> None:
     benchmark = Criteria(6)
-    anchors = human(
-        benchmark.samples(), votes(1, 1, 1), votes(1, 1, 0), votes(0, 0, 0), votes(0, 0, 1), votes(1, 0), votes(0)
-    )
-    with JudgeServer(
-        lambda asked: f"<answer>{'Yes' if re.search('shows [014]', asked.words) else 'No'}</answer>"
-    ) as at:
-        found = cal.calibrate(
-            anchors, benchmark, JudgeConfig(model=f"{at.url}#judge"), tmp_path, store=tmp_path / "store"
-        )
-    assert found.split == 1 and found.overall.accuracy == proportion(5, 5)
-    assert found.by_kind.keys() == {"human"} and found.overall.mae.value == pytest.approx(
-        (0 + 1 / 3 + 0 + 1 / 3 + 0) / 5
-    )
+    said = ((1, 1, 1), (1, 1, 0), (0, 0, 0), (0, 0, 1), (1, 0), (0,))
+    anchors = human(benchmark.samples(), *(votes(*some) for some in said))
+    with JudgeServer(lambda asked: YES if number(asked) in (0, 1, 4) else NO) as at:
+        judge = JudgeConfig(model=f"{at.url}#judge")
+        found = cal.calibrate(anchors, benchmark, judge, tmp_path, store=tmp_path / "store")
+    assert found.split == 1 and found.overall.accuracy == proportion(5, 5) and found.by_kind.keys() == {"human"}
+    assert found.overall.mae.value == pytest.approx((0 + 1 / 3 + 0 + 1 / 3 + 0) / 5)
     # Of c1 two agree with a split pair of others (left out) and one fails; c4's two contradict each other.
     assert found.people is not None and found.people.n == 6 + 2 + 2
     assert found.people.accuracy.value == pytest.approx(6 / 10)
     assert found.stability["variance among people"].value == pytest.approx((0 + 2 / 9 + 0 + 2 / 9 + 1 / 4) / 5)
-    assert calibration.find(tmp_path / "store", JudgeConfig(model=f"{at.url}#judge"), "criteria") == found
+    assert calibration.find(tmp_path / "store", judge, "criteria") == found
 
 
 class Rubrics(Criteria):
@@ -101,9 +94,7 @@ class Rubrics(Criteria):
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         said = await filled_in(ask, sample.ask.case.facts["criterion"], {"type": "object"})
-        return Verdict(
-            tuple(Check(name, "pass" if said[name] > 0.5 else "fail", "", said[name]) for name in ("a", "b"))
-        )
+        return Verdict(tuple(Check(name, "pass" if said[name] > 0.5 else "fail", "", said[name]) for name in "ab"))
 
 
 def test_labels_of_single_checks_and_grades(tmp_path: Path) -> None:
@@ -113,19 +104,12 @@ def test_labels_of_single_checks_and_grades(tmp_path: Path) -> None:
         (*votes(0, check="a"), *votes(0.9, check="b")),
         votes(1, check="a"),
     ]
-    said = {"0": {"a": 1, "b": 0.6}, "1": {"a": 0, "b": 0.9}, "2": {"a": 0, "b": 0}}
-
-    def reply(asked: Asked) -> str:
-        return json.dumps(said[re.search(r"shows (\d)", asked.words)[1]])  # type: ignore[index]
-
-    with JudgeServer(reply) as server:
+    said = [{"a": 1, "b": 0.6}, {"a": 0, "b": 0.9}, {"a": 0, "b": 0}]
+    with JudgeServer(lambda asked: json.dumps(said[number(asked)])) as server:
         judge = JudgeConfig(model=f"{server.url}#judge")
         found = cal.calibrate(human(benchmark.samples(), *labels), benchmark, judge, tmp_path, store=tmp_path / "store")
-        assert (
-            found.n == 5
-            and found.overall.accuracy.value == pytest.approx(3 / 5)
-            and found.overall.accuracy.distinct == 3
-        )
+        assert (found.n, found.overall.accuracy.distinct) == (5, 3)
+        assert found.overall.accuracy.value == pytest.approx(3 / 5)
         assert found.overall.mae.value == pytest.approx((0 + 0.3 + 0 + 0 + 1) / 5)
         assert found.by_sample is not None and found.by_sample.n == 3
         assert found.by_sample.mae.value == pytest.approx((0.15 + 0 + 1) / 3)
@@ -135,15 +119,13 @@ def test_labels_of_single_checks_and_grades(tmp_path: Path) -> None:
 
 
 def test_flips_over_reruns_and_changed_images(tmp_path: Path) -> None:
-    from uni_train.eval.benchmarks.unisandbox import UniSandbox
-
     benchmark = UniSandbox(world="nano", n=3, sets=("math1",), verifier="judge")
     anchors = known.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
-    asked_for: dict[str, int] = {}
+    asked_for = Counter[str]()
 
     def reply(asked: Asked) -> str:
         (image,) = asked.images
-        asked_for[image] = asked_for.get(image, 0) + 1
+        asked_for[image] += 1
         if "jpeg" in image[:20]:
             return "Caption: unclear"
         return "Caption: 1 apple" if asked_for[image] > 1 else "Caption: 2 apples"
@@ -153,11 +135,8 @@ def test_flips_over_reruns_and_changed_images(tmp_path: Path) -> None:
         options = {"store": tmp_path / "store", "reruns": 1, "changes": ("jpeg", "resize")}
         found = cal.calibrate(anchors, benchmark, judge, tmp_path, **options)  # type: ignore[arg-type]
         several = len(server.asked)
-        assert cal.calibrate(anchors, benchmark, judge, tmp_path, **options) == replace(  # type: ignore[arg-type]
-            found,
-            made=calibration.find(tmp_path / "store", judge, "unisandbox").made,  # type: ignore[union-attr]
-        )
-        assert len(server.asked) == several
+        again = cal.calibrate(anchors, benchmark, judge, tmp_path, **options)  # type: ignore[arg-type]
+        assert again == replace(found, made=again.made) and len(server.asked) == several
     assert set(found.stability) == {"flips over reruns", "variance over reruns", "flips over jpeg", "flips over resize"}
     assert all(0 <= (one.value or 0) <= 1 for one in found.stability.values())
     first = {kind: sum(side["pass"] for side in one.values()) for kind, one in found.counts.items()}
@@ -165,9 +144,8 @@ def test_flips_over_reruns_and_changed_images(tmp_path: Path) -> None:
 
 
 def test_only_judges_of_the_same_samples_are_compared(tmp_path: Path) -> None:
-    benchmark, store = Criteria(4), tmp_path / "store"
-    anchors = [known.Anchor(sample, bool(i % 2), "reference") for i, sample in enumerate(benchmark.samples())]
-    with JudgeServer(lambda asked: "<answer>Yes</answer>") as server:
+    benchmark, store, anchors = Criteria(4), tmp_path / "store", odd_ones(4)
+    with JudgeServer(lambda asked: YES) as server:
         judge = JudgeConfig(model=f"{server.url}#b")
         binary, other = replace(judge, way="binary"), replace(judge, model=f"{server.url}#a")
         kept = [cal.calibrate(anchors, benchmark, one, tmp_path, store=store) for one in (judge, binary, other)]

@@ -1,17 +1,16 @@
 from __future__ import annotations
 
-import re
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from tests.eval.judges.criteria import Criteria
+from tests.eval.judges.criteria import NO, YES, Criteria, number
 from tests.eval.judges.server import Asked, JudgeServer
 from uni_train.config.schema import JudgeConfig
 from uni_train.errors import UsageError
-from uni_train.eval.benchmark import Sample
 from uni_train.eval.judges import anchors as known
 from uni_train.eval.judges import calibration, run
 from uni_train.eval.judges.calibrating import calibrate
@@ -23,24 +22,24 @@ WRONG = {"a": {3, 4}, "b": {4, 5, 6}, "large": {6, 7}}
 """Judge -> the numbers that it gets wrong; odd ones are right."""
 
 
-def number(asked: Asked) -> int:
-    return int(re.search(r"shows (\d+)", asked.words)[1])  # type: ignore[index]
-
-
 def reply(asked: Asked) -> str:
     right = (number(asked) % 2 == 1) != (number(asked) in WRONG[asked.body["model"]])
-    return f"<answer>{'Yes' if right else 'No'}</answer>"
+    return YES if right else NO
 
 
 def models(server: JudgeServer) -> Counter[str]:
     return Counter(one.body["model"] for one in server.asked)
 
 
+def cascade(server: JudgeServer, **settings: Any) -> JudgeConfig:
+    small = tuple(JudgeConfig(model=f"{server.url}#{name}", **settings) for name in ("a", "b"))
+    return JudgeConfig(model=f"{server.url}#large", small=small)
+
+
 @pytest.mark.slow
 def test_the_large_judge_is_asked_where_small_ones_disagree(tmp_path: Path) -> None:
     with JudgeServer(reply) as server:
-        small = tuple(JudgeConfig(model=f"{server.url}#{name}") for name in ("a", "b"))
-        judge = JudgeConfig(model=f"{server.url}#large", small=small)
+        judge = cascade(server)
         samples = [*BENCHMARK.samples(), replace(BENCHMARK.samples()[0], status="generation_failed")]
         scored = run(samples, BENCHMARK, judge, tmp_path)
         assert models(server) == {"a": 20, "b": 20, "large": 3}
@@ -63,8 +62,7 @@ def test_draws_that_differ_and_words_of_doubt_go_to_the_large_judge(tmp_path: Pa
         if "Confidence" in asked.last:
             return f"{said}\nConfidence: {60 if number(asked) < 5 else 90}"
         seen[number(asked)] += 1
-        other = said.replace("Yes", "?").replace("No", "Yes").replace("?", "No")
-        return other if number(asked) == 0 and seen[0] == 2 else said
+        return {YES: NO, NO: YES}[said] if number(asked) == 0 and seen[0] == 2 else said
 
     with JudgeServer(doubtful) as server:
         small = JudgeConfig(model=f"{server.url}#a", way="majority", draws=3, connections=1)
@@ -85,8 +83,7 @@ def test_draws_that_differ_and_words_of_doubt_go_to_the_large_judge(tmp_path: Pa
 def test_its_saving_and_bias_are_measured_on_known_samples(tmp_path: Path) -> None:
     anchors = [known.Anchor(one, i % 2 == 1, "program") for i, one in enumerate(BENCHMARK.samples())]
     with JudgeServer(reply) as server:
-        small = tuple(JudgeConfig(model=f"{server.url}#{name}") for name in ("a", "b"))
-        judge = JudgeConfig(model=f"{server.url}#large", small=small)
+        judge = cascade(server)
         found = calibrate(anchors, BENCHMARK, judge, tmp_path, store=tmp_path / "store")
     about = found.cascade
     assert about is not None and about["saving"] == pytest.approx(20 / 3) and about["asked"]["value"] == 3 / 20
@@ -95,7 +92,10 @@ def test_its_saving_and_bias_are_measured_on_known_samples(tmp_path: Path) -> No
     assert bias.value == pytest.approx(2 / 20) and bias.low < 0 < bias.high
     assert error.value == pytest.approx(2 / 20) and large.value == pytest.approx(0)
     store = tmp_path / "store"
-    assert calibration.find(store, judge, "criteria") == found and calibration.find(store, small[0], "criteria") is None
+    assert (
+        calibration.find(store, judge, "criteria") == found
+        and calibration.find(store, judge.small[0], "criteria") is None
+    )
     cited = calibration.said(calibration.cited(store, judge, BENCHMARK))
     assert "the large judge was asked about 0.15" in cited and "bias of 0.10" in cited
     assert calibration.cited(store, replace(judge, small=()), BENCHMARK) is None  # alone it is another judge
@@ -104,31 +104,17 @@ def test_its_saving_and_bias_are_measured_on_known_samples(tmp_path: Path) -> No
 @pytest.mark.parametrize(
     ("small", "problem"),
     [
-        ((JudgeConfig(model=f"{NOBODY}#a"),), "never in doubt"),
-        (
-            (JudgeConfig(model=f"{NOBODY}#a"), JudgeConfig(model=f"{NOBODY}#large")),
-            "is called large",
-        ),
-        (
-            (
-                JudgeConfig(model=f"{NOBODY}#a"),
-                JudgeConfig(model=f"{NOBODY}#b", way="tournament"),
-            ),
-            "one by one",
-        ),
+        ([{"model": f"{NOBODY}#a"}], "never in doubt"),
+        ([{"model": f"{NOBODY}#a"}, {"model": f"{NOBODY}#large"}], "is called large"),
+        ([{"model": f"{NOBODY}#a"}, {"model": f"{NOBODY}#b", "way": "tournament"}], "one by one"),
     ],
 )
-def test_cascades_that_cannot_be_meant(small: tuple[JudgeConfig, ...], problem: str) -> None:
+def test_cascades_that_cannot_be_meant(small: list[dict[str, Any]], problem: str) -> None:
     with pytest.raises(UsageError, match=problem):
-        JudgeConfig(model=f"{NOBODY}#large", small=small)
+        JudgeConfig(model=f"{NOBODY}#large", small=tuple(JudgeConfig(**one) for one in small))
 
 
 def test_a_small_judge_that_fails_settles_nothing(tmp_path: Path) -> None:
     with JudgeServer(lambda asked: "hm" if asked.body["model"] == "a" else reply(asked)) as server:
-        small = tuple(JudgeConfig(model=f"{server.url}#{name}", attempts=1) for name in ("a", "b"))
-        scored = run(samples(5), BENCHMARK, JudgeConfig(model=f"{server.url}#large", small=small), tmp_path)
+        scored = run(BENCHMARK.samples()[:5], BENCHMARK, cascade(server, attempts=1), tmp_path)
         assert models(server) == {"a": 5, "large": 5} and {one.by for one in scored} == {"large"}
-
-
-def samples(n: int) -> list[Sample]:
-    return BENCHMARK.samples()[:n]

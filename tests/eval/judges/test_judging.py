@@ -1,3 +1,5 @@
+"""What judges say and do, and what becomes of it: an outcome with its reason, in bounded time and memory."""
+
 from __future__ import annotations
 
 import base64
@@ -6,39 +8,31 @@ import re
 import signal
 import subprocess
 import sys
-import threading
 import time
 import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import anyio
 import pytest
 
-from tests.eval.judges.criteria import PNG, Criteria
-from tests.eval.judges.server import Asked, JudgeServer, Refused, Said
+from tests.eval.judges.criteria import NO, PNG, YES, Criteria, judged, number, odd
+from tests.eval.judges.server import Asked, JudgeServer, Refused
+from tests.hostile import Hostile
 from uni_train.addresses import held_port
 from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Scored
 from uni_train.eval.judges import run
 from uni_train.eval.judges.asking import DEAD_AFTER, Session, Spent
 from uni_train.eval.judges.failures import mostly_failed
 from uni_train.eval.judges.replies import Reply, ReplyStore, Turn
+from uni_train.eval.judges.revision import with_served_revision
+from uni_train.http_client import LETTERS_A_TOKEN
 
 ROOT = Path(__file__).resolve().parents[3]
-
-
-def odd(asked: Asked) -> str:
-    """Yes for odd numbers, after some reasoning."""
-    shown = int(re.search(r"shows (\d+)", asked.words)[1])  # type: ignore[index]
-    return f"I look at it with both eyes.\n<answer>{'Yes' if shown % 2 else 'No'}</answer>"
-
-
-def judged(n: int, server: JudgeServer, folder: Path, **settings: Any) -> list[Scored]:
-    benchmark = Criteria(n)
-    return run(benchmark.samples(), benchmark, JudgeConfig(model=f"{server.url}#judge", **settings), folder)
 
 
 def test_every_sample_is_judged_once_and_logged(tmp_path: Path) -> None:
@@ -47,27 +41,28 @@ def test_every_sample_is_judged_once_and_logged(tmp_path: Path) -> None:
     with JudgeServer(odd) as server:
         first = judged(7, server, tmp_path)
         assert [one.outcome for one in first] == ["fail", "pass"] * 3 + ["fail"]
-        assert first[1].by == "judge" and first[1].replies[0].endswith("<answer>Yes</answer>")
+        assert first[1].by == "judge" and first[1].replies[0].endswith(YES)
         shown = {f"data:image/png;base64,{base64.b64encode(PNG + f'c{i}'.encode()).decode()}" for i in range(7)}
         assert len(server.asked) == 7 and {one.images for one in server.asked} == {(url,) for url in shown}
-        assert judged(7, server, tmp_path) == first  # nothing is asked again
+        assert judged(7, server, tmp_path, attempts=1, connections=3) == first  # nothing that changes a reply
         assert len(server.asked) == 7
-        more = judged(9, server, tmp_path)  # and of a larger evaluation only what is new
+        more = judged(9, server, tmp_path)  # of a larger evaluation only what is new
         assert more[:7] == first and len(server.asked) == 9
-    logs = [read_eval_log(str(file)) for file in (tmp_path / "judge" / "logs").glob("*.eval")]
+        logs = [read_eval_log(str(file)) for file in (tmp_path / "judge" / "logs").glob("*.eval")]
+        judged(1, server, tmp_path, temperature=0.5)  # another judge
+        assert len(server.asked) == 10
     assert sorted(len(log.samples or ()) for log in logs) == [2, 7]  # a run that asked for nothing has none
     log = max(logs, key=lambda log: len(log.samples or ()))
     assert log.status == "success"
     assert log.results is not None and log.results.scores[0].metrics["mean"].value == pytest.approx(3 / 7)
     entry = (log.samples or [])[1]
     assert entry.scores is not None and entry.scores["passed"].value == 1.0
-    assert entry.messages[-1].text.endswith("<answer>Yes</answer>")
+    assert entry.messages[-1].text.endswith(YES)
 
 
 def test_a_session_keeps_no_image(tmp_path: Path) -> None:
     image = PNG + bytes(1000)
-    replies = ReplyStore(tmp_path)
-    session = Session(JudgeConfig(model="http://127.0.0.1:9/v1#judge"), replies, Spent())
+    session = Session(JudgeConfig(model="http://127.0.0.1:9/v1#judge"), ReplyStore(tmp_path), Spent())
 
     async def asker(turns: Any, schema: Any, draw: int) -> Reply:
         return Reply("yes")
@@ -77,40 +72,89 @@ def test_a_session_keeps_no_image(tmp_path: Path) -> None:
     assert sys.getrefcount(image) == before, "an evaluation may have more images than memory"
 
 
+# --- what judges say --------------------------------------------------------------------------------------------------
+
+# Outcome -> how often a question is asked, and what a person is told.
+NO_ANSWERS = {
+    "unparseable": (3, "no reply answers"),
+    "judge_blank": (3, "blank replies"),
+    "judge_filtered": (1, "its server filters"),
+    "judge_refused": (1, "it refuses"),
+}
+
+
 @pytest.mark.parametrize(
-    ("reply", "asks", "outcome", "why"),
+    ("behave", "said", "outcome"),
     [
-        ("The eyes of the picture say yes.", 3, "unparseable", "no reply answers"),
-        ("<answer>Yes</answer> if it matches, <answer>No</answer> if not", 3, "unparseable", "no reply answers"),
-        ("<answer>是</answer>", 3, "unparseable", "no reply answers"),
-        (Said("I think about the picture and", stop="length"), 3, "unparseable", "no reply answers"),
-        (Said("I cannot", stop="content_filter"), 1, "judge_filtered", "its server filters"),
-        (Said("", stop="content_filter"), 1, "judge_filtered", "its server filters"),
-        (Said("I cannot", refusal=True), 1, "judge_refused", "it refuses"),
-        (Said("I cannot", stop="refusal"), 1, "judge_refused", "it refuses"),
-        (Said("", stop="length"), 3, "unparseable", "no reply answers"),
-        ("", 3, "judge_blank", "blank replies"),
-        (" \n", 3, "judge_blank", "blank replies"),
+        ("prose", "The eyes of the picture say yes.", "unparseable"),
+        ("both answers", f"{YES} if it matches, {NO} if not", "unparseable"),
+        ("an answer in Chinese", "<answer>是</answer>", "unparseable"),
+        ("cut short", "I think about the picture and", "unparseable"),
+        ("cut at once", "", "unparseable"),
+        ("filtered", "I cannot", "judge_filtered"),
+        ("filtered at once", "", "judge_filtered"),
+        ("a refusal", "I cannot", "judge_refused"),
+        ("a refusal by its reason", "I cannot", "judge_refused"),
+        ("blank", "", "judge_blank"),
+        ("white space", " \n", "judge_blank"),
     ],
 )
-@pytest.mark.parametrize("way", ["published", "majority"])
-def test_what_does_not_answer_says_how(
-    tmp_path: Path, reply: str | Said, asks: int, outcome: str, why: str, way: Any
-) -> None:
-    asks *= 1 if way == "published" else 5
-    with JudgeServer(lambda asked: reply) as server:
-        (scored,) = judged(1, server, tmp_path, way=way)
-        assert scored.outcome == outcome and scored.verdict is None
-        assert mostly_failed([scored]) == f"judge failed 1 of 1 ({why})"
-        said = reply if isinstance(reply, str) else reply.text
-        assert scored.replies == (said,) * asks and len(server.asked) == asks
-        again = asks if outcome == "judge_blank" else 0  # a blank reply is no answer to keep
-        assert judged(1, server, tmp_path, way=way) == [scored] and len(server.asked) == asks + again
+def test_what_does_not_answer_says_how(tmp_path: Path, behave: str, said: str, outcome: str) -> None:
+    once, why = NO_ANSWERS[outcome]
+    for way, asks in (("published", once), ("majority", 5 * once)):
+        with Hostile(behave) as server:
+            (scored,) = judged(1, server, tmp_path / way, way=way)
+            assert (scored.outcome, scored.verdict) == (outcome, None)
+            assert mostly_failed([scored]) == f"judge failed 1 of 1 ({why})"
+            assert scored.replies == (said,) * asks and len(server.asked) == asks
+            again = asks if outcome == "judge_blank" else 0  # a blank reply is no answer to keep
+            assert judged(1, server, tmp_path / way, way=way) == [scored] and len(server.asked) == asks + again
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("behave", "why"),
+    [
+        ("endless", "sent more than 64 MiB"),
+        ("bomb", "sent more than 64 MiB"),
+        ("trickle", "nothing came from .* within 2 s"),
+        ("wait for ever", "asks to wait inf s"),
+        ("html", "sent no JSON .* but '<html>"),
+        ("deep", "recursion limit"),
+        ("nothing", "sent an empty reply"),
+        ("null", "no chat completion at http.* but 'None'"),
+    ],
+)
+def test_no_judge_takes_memory_or_time_beyond_its_limits(tmp_path: Path, behave: str, why: str) -> None:
+    with Hostile(behave) as server:
+        (scored,) = judged(1, server, tmp_path, retries=0, timeout=2 if "within" in why else 300)
+        assert server.sent < 1 << 29  # it hung up
+    assert scored.outcome == "judge_failed" and re.search(why, scored.replies[-1]), scored.replies
+    assert "HTTP 502" not in mostly_failed([scored])
+    assert server.url in scored.replies[-1] or behave == "wait for ever"
+
+
+def test_replies_that_would_do_harm_are_mended(tmp_path: Path) -> None:
+    """No file can hold one; readers of another would take hours (the square of its length); a count cannot be."""
+    for behave, outcome, reply, settings in (
+        ("surrogate", "pass", f"\ufffd broken {YES}", {"revision": "r"}),
+        ("talking on", "unparseable", ("<think>" * 1000)[: 64 * LETTERS_A_TOKEN],
+         {"way": "chain_of_thought", "max_tokens": 64}),
+        ("odd usage", "pass", YES, {}),
+    ):  # fmt: skip
+        with Hostile(behave) as server:
+            first = judged(2, server, tmp_path / behave, **settings)
+        assert {one.outcome for one in first} == {outcome} and {text for one in first for text in one.replies} == {
+            reply
+        }
+        asked = len(server.asked)  # it is gone by now
+        assert behave != "surrogate" or judged(2, server, tmp_path / behave, **settings) == first
+        assert len(server.asked) == asked
 
 
 @pytest.mark.parametrize("blanks", [1, 2, 3])
 def test_after_a_blank_reply_the_same_words_are_asked(tmp_path: Path, blanks: int) -> None:
-    said = [""] * blanks + ["<answer>Yes</answer>"]
+    said = [""] * blanks + [YES]
     with JudgeServer(lambda asked: said.pop(0)) as server:
         runs = [judged(1, server, tmp_path)[0].outcome]
         (part,) = read_json(tmp_path / "judge" / "record.json")["parts"].values()
@@ -121,21 +165,30 @@ def test_after_a_blank_reply_the_same_words_are_asked(tmp_path: Path, blanks: in
 
 
 def test_the_judge_is_asked_again_with_the_reason(tmp_path: Path) -> None:
-    def reply(asked: Asked) -> str:
-        return "<answer>Yes</answer>" if "could not be read" in asked.last else "Yes, it does."
-
-    with JudgeServer(reply) as server:
+    with JudgeServer(lambda asked: YES if "could not be read" in asked.last else "Yes, it does.") as server:
         (scored,) = judged(1, server, tmp_path)
-    assert scored.passed and scored.replies == ("Yes, it does.", "<answer>Yes</answer>")
-    assert "Yes, it does." in server.asked[1].words and "<answer>Yes</answer> or" in server.asked[1].last
+    assert scored.passed and scored.replies == ("Yes, it does.", YES)
+    assert "Yes, it does." in server.asked[1].words and f"{YES} or" in server.asked[1].last
+
+
+# --- how judges fail --------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("refused", "why"), [((1, 2), ""), ((0, 1, 2), "judge failed 3 of 4 (HTTP 400)")])
+def test_a_question_that_the_judge_refuses_fails_alone(tmp_path: Path, refused: tuple[int, ...], why: str) -> None:
+    """One that fails for half has not failed."""
+    with JudgeServer(lambda asked: Refused(400, "no word") if number(asked) in refused else odd(asked)) as server:
+        scored = judged(4, server, tmp_path)
+    assert [one.outcome == "judge_failed" for one in scored] == [i in refused for i in range(4)]
+    assert scored[1].replies == ("[no reply: 400: no word]",) and mostly_failed(scored) == why
 
 
 @pytest.mark.slow
 def test_a_busy_judge_is_waited_for(tmp_path: Path) -> None:
-    troubles = [Refused(429, "slow down", retry_after="2"), Refused(503), Said("<answer>Yes</answer>")]
+    troubles = [Refused(429, "slow down", retry_after="2"), Refused(503), YES]
     came: list[float] = []
 
-    def reply(asked: Asked) -> Said | Refused:
+    def reply(asked: Asked) -> str | Refused:
         came.append(time.monotonic())
         return troubles.pop(0)
 
@@ -144,30 +197,6 @@ def test_a_busy_judge_is_waited_for(tmp_path: Path) -> None:
     assert scored.passed
     assert came[1] - came[0] >= 2.0  # what the server asked for
     assert came[2] - came[1] >= 1.0  # a pause of our own
-
-
-def test_a_log_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "judge").mkdir()
-    (tmp_path / "judge" / "logs").write_text("no folder")
-    with JudgeServer(odd) as server, pytest.raises(UserError, match=r"logs.*cannot be written"):
-        judged(1, server, tmp_path)
-
-
-def test_a_question_that_the_judge_refuses_fails_alone(tmp_path: Path) -> None:
-    with JudgeServer(lambda asked: Refused(400, "no such word") if "shows 1." in asked.words else odd(asked)) as server:
-        scored = judged(3, server, tmp_path)
-        assert [one.outcome for one in scored] == ["fail", "judge_failed", "fail"]
-        assert scored[1].replies == ("[no reply: 400: no such word]",)
-
-
-def test_a_judge_that_fails_for_half_has_not_failed(tmp_path: Path) -> None:
-    for refused, why in ((("1.", "2."), ""), (("0.", "1.", "2."), "judge failed 3 of 4 (HTTP 400)")):
-        with JudgeServer(
-            lambda asked, refused=refused: (  # type: ignore[misc]
-                Refused(400, "no") if any(f"shows {one}" in asked.words for one in refused) else odd(asked)
-            )
-        ) as server:
-            assert mostly_failed(judged(4, server, tmp_path / str(len(refused)))) == why
 
 
 @pytest.mark.slow
@@ -181,19 +210,48 @@ def test_a_judge_that_is_down_fails_what_it_was_not_asked_and_is_asked_later(tmp
     assert sum("no connection" in one and "does not answer" not in one for one in why) >= DEAD_AFTER - 1
     assert "does not answer" in why[-1]
     with JudgeServer(odd) as server:  # elsewhere, but of the same revision: the same judge
-        config = JudgeConfig(model=f"{server.url}#judge", revision="r")
-        assert sum(one.passed for one in run(benchmark.samples(), benchmark, config, tmp_path)) == 20
+        assert sum(one.passed for one in judged(40, server, tmp_path, revision="r")) == 20
 
 
 @pytest.mark.slow
-def test_a_slow_judge_runs_out_of_time(tmp_path: Path) -> None:
-    ended = threading.Event()
-    with JudgeServer(lambda asked: odd(asked) if ended.wait() else "") as server:
-        (scored,) = judged(1, server, tmp_path, timeout=1, retries=0)
-        ended.set()
-    assert scored.outcome == "judge_failed" and scored.replies == (
-        f"[no reply: nothing came from {server.url}/chat/completions within 1 s]",
-    )
+def test_somebody_who_waits_is_seen_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("uni_train.eval.judges.judging.HEARTBEAT", 0.05)
+    beats: list[int] = []
+
+    class Watched:
+        def say(self, text: str) -> None:
+            return
+
+        @contextmanager
+        def bar(self, title: str, total: int, done: int = 0) -> Iterator[Any]:
+            yield self
+
+        def advance(self, by: int = 1, **figures: float) -> None:
+            beats.append(by)
+
+    benchmark = Criteria(2)
+    with Hostile("silence") as server:
+        judge = JudgeConfig(model=f"{server.url}#judge", retries=0, timeout=1)
+        scored = run(benchmark.samples(), benchmark, judge, tmp_path, Watched())  # type: ignore[arg-type]
+    assert beats.count(0) >= 1 and beats.count(1) == 2
+    assert {one.replies for one in scored} == {
+        (f"[no reply: nothing came from {server.url}/chat/completions within 1 s]",)
+    }
+
+
+# --- keys, costs, what was asked before -------------------------------------------------------------------------------
+
+
+def test_a_key_follows_no_redirect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-a-secret-of-ours")
+    with Hostile("500", models=True) as other:
+        with Hostile("redirect", models=True, to=other.url.removesuffix("/v1")) as server:
+            judge = JudgeConfig(model=f"{server.url}#judge", key_env="MY_KEY")
+            assert with_served_revision(judge) == judge
+            with pytest.raises(UserError, match=rf"{server.url} is elsewhere \(307: .* redirects to {other.url}"):
+                judged(2, server, tmp_path, key_env="MY_KEY")
+        assert {key for _, key in server.asked} == {"Bearer sk-a-secret-of-ours"}
+    assert other.asked == []
 
 
 @pytest.mark.parametrize("status", [401, 400, 500])
@@ -202,15 +260,12 @@ def test_a_key_is_in_no_file_and_no_message(
 ) -> None:
     key = "sk-veryverysecret-1234567890"
     monkeypatch.setenv("MY_KEY", key)
-    benchmark, messages = Criteria(2), ""
     with JudgeServer(lambda asked: Refused(status, f"the key {asked.key} is wrong")) as server:
-        config = JudgeConfig(model=f"{server.url}#judge", key_env="MY_KEY", retries=0)
         try:
-            messages = repr(run(benchmark.samples(), benchmark, config, tmp_path))
+            messages = repr(judged(2, server, tmp_path, key_env="MY_KEY", retries=0))
         except UserError as error:
             messages = str(error)
-            assert "refuses the key in MY_KEY (401)" in messages
-        assert (status == 401) == ("refuses the key" in messages)
+        assert (status == 401) == ("refuses the key in MY_KEY (401)" in messages)
         assert server.asked[0].key == key
     printed = "".join(capfd.readouterr())
     found = [file for file in tmp_path.rglob("*") if file.is_file() for part in _contents(file) if key.encode() in part]
@@ -238,17 +293,21 @@ def _inflated(archive: zipfile.ZipFile, name: str) -> bytes:
     return zstandard.ZstdDecompressor().decompressobj().decompress(archive.fp.read(entry.compress_size))
 
 
-def test_a_key_that_is_not_set_and_a_model_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("NO_KEY", raising=False)
-    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+def test_what_must_be_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A key, a model, a folder for logs."""
+    for variable in ("NO_KEY", "OPENAI_API_KEY"):
+        monkeypatch.delenv(variable, raising=False)
     with JudgeServer(lambda asked: Refused(404, "no model judge")) as server:
         with pytest.raises(UserError, match="NO_KEY is empty"):
             judged(1, server, tmp_path, key_env="NO_KEY")
         with pytest.raises(UserError, match=r"there is no judge judge at .*no model judge"):
             judged(1, server, tmp_path)
-    benchmark = Criteria(1)
-    with pytest.raises(UserError, match="OPENAI_API_KEY"):
-        run(benchmark.samples(), benchmark, JudgeConfig(model="openai/gpt-4o"), tmp_path)
+        with pytest.raises(UserError, match="OPENAI_API_KEY"):
+            run(Criteria(1).samples(), Criteria(1), JudgeConfig(model="openai/gpt-4o"), tmp_path)
+        (tmp_path / "full" / "judge").mkdir(parents=True)
+        (tmp_path / "full" / "judge" / "logs").write_text("no folder")
+        with pytest.raises(UserError, match=r"logs.*cannot be written"):
+            judged(1, server, tmp_path / "full")
 
 
 def test_judging_stops_at_its_cost_limit_and_keeps_what_it_has(tmp_path: Path) -> None:
@@ -267,15 +326,6 @@ def test_judging_stops_at_its_cost_limit_and_keeps_what_it_has(tmp_path: Path) -
         assert len(server.asked) == 30
 
 
-def test_another_judge_or_prompt_is_another_question(tmp_path: Path) -> None:
-    with JudgeServer(odd) as server:
-        judged(1, server, tmp_path)
-        judged(1, server, tmp_path, temperature=0.5)
-        assert len(server.asked) == 2
-        judged(1, server, tmp_path, attempts=1, connections=3)  # nothing that changes a reply
-        assert len(server.asked) == 2
-
-
 def test_equal_questions_at_once_are_asked_once(tmp_path: Path) -> None:
     benchmark = Criteria(1)
     with JudgeServer(odd, delay=0.2) as server:
@@ -286,14 +336,10 @@ def test_equal_questions_at_once_are_asked_once(tmp_path: Path) -> None:
 CHILD = """
 import signal, sys
 from pathlib import Path
+from types import SimpleNamespace
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
-from uni_train.addresses import held_port
-from uni_train.config.schema import JudgeConfig
-from uni_train.eval.judges import run
-from tests.eval.judges.criteria import Criteria
-benchmark = Criteria(60)
-config = JudgeConfig(model=f"{sys.argv[1]}#judge", connections=4)
-run(benchmark.samples(), benchmark, config, Path(sys.argv[2]))
+from tests.eval.judges.criteria import judged
+judged(60, SimpleNamespace(url=sys.argv[1]), Path(sys.argv[2]), connections=4)
 """
 
 
@@ -301,12 +347,9 @@ run(benchmark.samples(), benchmark, config, Path(sys.argv[2]))
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_killed_run_asks_for_nothing_that_was_answered(tmp_path: Path, how: signal.Signals) -> None:
     with JudgeServer(odd, delay=0.1) as server:
-        child = subprocess.Popen(
-            [sys.executable, "-c", CHILD, server.url, str(tmp_path)],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
-            stderr=subprocess.DEVNULL,
-        )
+        command = [sys.executable, "-c", CHILD, server.url, str(tmp_path)]
+        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+        child = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
         while len(server.asked) < 20 and child.poll() is None:
             time.sleep(0.02)
         child.send_signal(how)

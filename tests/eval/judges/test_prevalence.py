@@ -1,19 +1,20 @@
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 
-from tests.eval.judges.criteria import Criteria
+from tests.eval.judges.criteria import NO, YES, Criteria, number
 from tests.eval.judges.server import Asked, JudgeServer
 from uni_train.config.schema import JudgeConfig
 from uni_train.eval.benchmark import Scored
 from uni_train.eval.judges import anchors as known
 from uni_train.eval.judges import calibration, run
 from uni_train.eval.judges.calibrating import calibrate
+from uni_train.eval.judges.calibration import Calibration
 from uni_train.eval.judges.prevalence import corrected, judged_scores, table_of
 from uni_train.eval.statistics import Estimate, proportion
 
@@ -43,30 +44,31 @@ def test_its_interval_holds_the_truth_as_often_as_it_says() -> None:
 
 def reply(asked: Asked) -> str:
     """Right about numbers that end in neither 8 nor 9; odd ones are right."""
-    number = int(asked.words.partition("shows ")[2].partition(".")[0])
-    return f"<answer>{'Yes' if (number % 2 == 1) != (number % 10 >= 8) else 'No'}</answer>"
+    n = number(asked)
+    return YES if (n % 2 == 1) != (n % 10 >= 8) else NO
 
 
-def judged(folder: Path, url: str, reply_to: int = 40, **settings: Any) -> tuple[JudgeConfig, list[Scored]]:
-    benchmark, judge = Criteria(reply_to), JudgeConfig(model=f"{url}#judge", **settings)
-    return judge, run(benchmark.samples(), benchmark, judge, folder, store=folder / "store")
+def calibrated(folder: Path, right: Callable[[int], bool]) -> tuple[JudgeConfig, list[Scored], Calibration]:
+    """A judge, what it says of 40 samples, and its calibration on these."""
+    benchmark = Criteria(40)
+    anchors = [known.Anchor(one, right(i), "program") for i, one in enumerate(benchmark.samples())]
+    with JudgeServer(reply) as server:
+        judge = JudgeConfig(model=f"{server.url}#judge")
+        scored = run(benchmark.samples(), benchmark, judge, folder, store=folder / "store")
+        return judge, scored, calibrate(anchors, benchmark, judge, folder, store=folder / "store")
 
 
 @pytest.mark.slow
 def test_scores_of_a_judge_stand_beside_corrected_ones(tmp_path: Path) -> None:
-    with JudgeServer(reply) as server:
-        judge, scored = judged(tmp_path, server.url)
-        before = judged_scores(scored, judge, None)
-        assert before["refused"] == "uncalibrated" and before["scores"][0]["corrected"] is None
-        benchmark = Criteria(40)
-        anchors = [known.Anchor(one, i % 2 == 1, "program") for i, one in enumerate(benchmark.samples())]
-        found = calibrate(anchors, benchmark, judge, tmp_path, store=tmp_path / "store")
+    judge, scored, found = calibrated(tmp_path, lambda i: i % 2 == 1)
+    before = judged_scores(scored, judge, None)
+    assert before["refused"] == "uncalibrated" and before["scores"][0]["corrected"] is None
     # Of the 20 right ones 4 (9, 19, 29, 39) are failed, of the 20 wrong ones 4 passed: raw and true are both one half.
     after = judged_scores(scored[:20:2] + scored[1:8:2], judge, found)
     (cell,) = after["scores"]
     raw, fixed = Estimate.from_dict(cell["raw"]), Estimate.from_dict(cell["corrected"])
     assert raw.value == pytest.approx(6 / 14) and fixed.value == pytest.approx((6 / 14 - 0.2) / 0.6)
-    table = table_of(after, calibration.said(calibration.cited(tmp_path / "store", judge, benchmark)))
+    table = table_of(after, calibration.said(calibration.cited(tmp_path / "store", judge, Criteria(40))))
     assert table.rows == (("direct", "all", raw, fixed),) and "calibrated on 40 verdicts" in table.note
     assert "program 40" in table.note and "kappa 0.60" in table.note
     of_checks = judged_scores(scored, judge, replace(found, by_sample=found.overall))
@@ -75,11 +77,7 @@ def test_scores_of_a_judge_stand_beside_corrected_ones(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_judge_that_is_hardly_better_than_chance_corrects_nothing(tmp_path: Path) -> None:
-    benchmark = Criteria(40)
-    anchors = [known.Anchor(one, i % 4 < 2, "program") for i, one in enumerate(benchmark.samples())]
-    with JudgeServer(reply) as server:
-        judge, scored = judged(tmp_path, server.url)
-        found = calibrate(anchors, benchmark, judge, tmp_path, store=tmp_path / "store")
+    judge, scored, found = calibrated(tmp_path, lambda i: i % 4 < 2)
     about = judged_scores(scored, judge, found)
     assert about["refused"].startswith("refused: hardly better than chance (balanced accuracy 0.")
     assert table_of(about, "").rows[0][3] == about["refused"]

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from pathlib import Path
 from typing import Any
 
@@ -8,13 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.eval.judges.criteria import Criteria
-from tests.eval.judges.server import Asked, JudgeServer, Refused
-from uni_train.config.schema import JudgeConfig
+from tests.eval.judges.criteria import Counted, judged
+from tests.eval.judges.server import JudgeServer, Refused
 from uni_train.data_gen.reading_limits import read_json
-from uni_train.data_gen.task import Check, Verdict
-from uni_train.eval.benchmark import JudgeAsk, Sample
-from uni_train.eval.judges import filled_in, run
 from uni_train.eval.judges.reading import JsonReader
 from uni_train.eval.judges.wording import reader
 
@@ -49,20 +46,10 @@ def test_what_is_not_the_json_asked_for_says_why(text: str, problem: str) -> Non
         JsonReader(SCHEMA)(text)
 
 
-@pytest.mark.parametrize(
-    "fenced",
-    [
-        "{}",
-        "So:\n```json\n{}\n```\nDone.",
-        "```json\r\n{}\r\n```\r\n",
-        "```json {} ```",
-        "```{}```",
-        "So: ```JSON {} ``` Done.",
-        "````json\n{}\n````",
-        "~~~json\n{}\n~~~",
-        "   ```\n\n  {}\n  ```",
-    ],
-)
+FENCED = ("{}", "So:\n```json\n{}\n```\nDone.", "```json\r\n{}\r\n```\r\n", "```json {} ```", "```{}```",
+          "So: ```JSON {} ``` Done.", "````json\n{}\n````", "~~~json\n{}\n~~~", "   ```\n\n  {}\n  ```")  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("why", "is_"),
     [
@@ -72,26 +59,18 @@ def test_what_is_not_the_json_asked_for_says_why(text: str, problem: str) -> Non
         ('"no </ think>"', "no </ think>"),
     ],
 )
-def test_json_alone_fenced_or_after_thinking(fenced: str, why: str, is_: str) -> None:
-    for way in ("published", "chain_of_thought"):
+def test_json_alone_fenced_or_after_thinking(why: str, is_: str) -> None:
+    thoughts = ("", "<think>{1} ```json\n2\n```</think>\n", "So I count {1} </think>", "<THINK></THINK>")
+    for way, fenced, before in product(("published", "chain_of_thought"), FENCED, thoughts):
         read = reader(way, JsonReader(SCHEMA | {"additionalProperties": True}))
-        for before in ("", "<think>{1} ```json\n2\n```</think>\n", "So I count {1} </think>", "<THINK></THINK>"):
-            text = before + fenced.replace("{}", f'{{"count": 3, "why": {why}}}')
-            assert read(text) == ({"count": 3, "why": is_}, None)
+        text = before + fenced.replace("{}", f'{{"count": 3, "why": {why}}}')
+        assert read(text) == ({"count": 3, "why": is_}, None), (way, text)
 
 
 def test_a_mark_in_the_json_is_no_thought() -> None:
     for why in ("<think>", "</think>"):
         text = json.dumps({"count": 3, "why": f"it wrote {why}"})
         assert json.dumps(JsonReader({})(text)) == text
-
-
-class Counted(Criteria):
-    """Three of them."""
-
-    async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
-        said = await filled_in(ask, "Count.", SCHEMA, (sample.image or b"",))
-        return Verdict((Check("count", "pass" if said["count"] == 3 else "fail"),))
 
 
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=10))
@@ -103,20 +82,16 @@ def test_a_server_that_takes_no_schema_is_asked_in_words(tmp_path: Path) -> None
     with JudgeServer(
         lambda asked: Refused(400, "response_format") if "response_format" in asked.body else '{"count": 3}'
     ) as server:
-        judge = JudgeConfig(model=f"{server.url}#judge")
         for _ in range(2):  # the second finds the reply in the store
-            (scored,) = run(Counted(1).samples(), Counted(1), judge, tmp_path)
+            (scored,) = judged(1, server, tmp_path, Counted)
             (part,) = read_json(tmp_path / "judge" / "record.json")["parts"].values()
             assert scored.passed and part["refused"] == ["response_format"]
     assert len(server.asked) == 2
 
 
 def test_truncated_json_is_repaired_by_asking_again(tmp_path: Path) -> None:
-    def reply(asked: Asked) -> str:
-        return '{"count": 3}' if "not JSON" in asked.last else '{"count": 3, "kin'
-
-    with JudgeServer(reply) as server:
-        (scored,) = run(Counted(1).samples(), Counted(1), JudgeConfig(model=f"{server.url}#judge"), tmp_path)
+    with JudgeServer(lambda asked: '{"count": 3}' if "not JSON" in asked.last else '{"count": 3, "kin') as server:
+        (scored,) = judged(1, server, tmp_path, Counted)
     assert scored.passed and len(scored.replies) == 2
     wanted = server.asked[0].body["response_format"]["json_schema"]["schema"]
     assert wanted["properties"]["count"]["type"] == "integer" and wanted["required"] == ["count"]

@@ -49,6 +49,13 @@ def test_blank_replies_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert ReplyStore(tmp_path).get("a") == Reply("yes")
 
 
+def test_a_store_that_an_earlier_version_has_poisoned_is_read(tmp_path: Path) -> None:
+    with ReplyStore(tmp_path) as store:
+        store.put("k", Reply("\ud800 yes"))
+    with ReplyStore(tmp_path) as store:
+        assert store.damaged == [] and store.get("k") == Reply("\ufffd yes")
+
+
 def test_two_processes_may_write_at_once(tmp_path: Path) -> None:
     with ReplyStore(tmp_path) as one, ReplyStore(tmp_path) as other:
         one.put("a", Reply("first"))

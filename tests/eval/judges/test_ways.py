@@ -8,23 +8,16 @@ from typing import Any
 
 import pytest
 
-from tests.eval.judges.criteria import PNG, Criteria
+from tests.eval.judges.criteria import NO, PNG, YES, Counted, Criteria, judged, number
 from tests.eval.judges.server import Asked, JudgeServer
 from uni_train.config.build import build_section
 from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UsageError, UserError
-from uni_train.eval.benchmark import Ask, JudgeAsk, Sample, Scored
-from uni_train.eval.judges import filled_in, run
+from uni_train.eval.benchmark import Ask, Sample
+from uni_train.eval.judges import run
 from uni_train.eval.judges.ways import combined
 from uni_train.eval.judges.wording import least_confidence, split
-
-YES, NO = "<answer>Yes</answer>", "<answer>No</answer>"
-
-
-def judged(n: int, server: JudgeServer, folder: Path, **settings: Any) -> list[Scored]:
-    benchmark = Criteria(n)
-    return run(benchmark.samples(), benchmark, JudgeConfig(model=f"{server.url}#judge", **settings), folder)
 
 
 def test_other_words_are_other_questions_and_the_default_adds_none(tmp_path: Path) -> None:
@@ -42,15 +35,11 @@ def test_other_words_are_other_questions_and_the_default_adds_none(tmp_path: Pat
 
 
 def test_a_majority_has_draws_of_its_own_each_asked_once(tmp_path: Path) -> None:
-    seen = Counter[str]()
+    seen = Counter[int]()
 
     def reply(asked: Asked) -> str:
-        shown = re.search(r"shows (\d+)", asked.words)[1]  # type: ignore[index]
-        seen[shown] += 1
-        # Of 0 every other reply says yes, beginning with yes; of 1 none but the first; of 2 the first is no answer.
-        if shown == "2" and seen[shown] == 1:
-            return "hm"
-        return YES if (shown == "0" and seen[shown] % 2) or seen[shown] == 1 or shown == "2" else NO
+        seen[shown := number(asked)] += 1
+        return {0: (YES, NO, YES), 1: (YES, NO, NO), 2: ("hm", YES, YES)}[shown][(seen[shown] - 1) % 3]
 
     asking: dict[str, Any] = {"way": "majority", "draws": 3, "temperature": 0.7, "attempts": 1, "connections": 1}
     with JudgeServer(reply) as server:
@@ -72,10 +61,7 @@ def test_a_majority_has_draws_of_its_own_each_asked_once(tmp_path: Path) -> None
 def test_confidence_weighs_votes_and_is_demanded(tmp_path: Path) -> None:
     said = [f"{YES}\nConfidence: 95", f"{NO}\nConfidence: 20", NO, f"{NO}\n**Confidence: 30%**"]
 
-    def reply(asked: Asked) -> str:
-        return said.pop(0)
-
-    with JudgeServer(reply) as server:
+    with JudgeServer(lambda asked: said.pop(0)) as server:
         (scored,) = judged(1, server, tmp_path, way="confidence", draws=3, temperature=0.7, connections=1)
         assert scored.passed and len(server.asked) == 4  # 0.95 against 0.20 and 0.30
         assert '"Confidence: N"' in server.asked[3].last
@@ -84,20 +70,14 @@ def test_confidence_weighs_votes_and_is_demanded(tmp_path: Path) -> None:
         split("confidence", f"{YES}\nConfidence: 101")
 
 
-class Counted(Criteria):
-    """A judge that fills in JSON."""
-
-    async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
-        said = await filled_in(ask, "Count.", {"type": "object", "required": ["n"]}, (sample.image or b"",))
-        return Verdict((Check("count", "pass" if said["n"] == 3 else "fail"),))
-
-
 def test_a_form_and_words_beside_it(tmp_path: Path) -> None:
-    replies = {"confidence": '{"n": 3}\nConfidence: 70', "chain_of_thought": '<think>{"n": 1}?</think>\n{"n": 3}'}
-    for way, reply in replies.items():
+    form, other = '{"count": 3}', '{"count": 1}'
+    for way, reply in (
+        ("confidence", f"{form}\nConfidence: 70"),
+        ("chain_of_thought", f"<think>{other}?</think>\n{form}"),
+    ):
         with JudgeServer(lambda asked, reply=reply: reply) as server:  # type: ignore[misc]
-            judge = JudgeConfig(model=f"{server.url}#judge", way=way, draws=1)
-            (scored,) = run(Counted(1).samples(), Counted(1), judge, tmp_path / way)
+            (scored,) = judged(1, server, tmp_path / way, Counted, way=way, draws=1)
         assert scored.passed and "response_format" not in server.asked[0].body
 
 
@@ -135,10 +115,8 @@ def test_a_tournament_compares_pairs_in_both_orders(tmp_path: Path) -> None:
     with JudgeServer(reply) as server:
         judge = JudgeConfig(model=f"{server.url}#judge", way="tournament")
         scored = run(samples, benchmark, judge, tmp_path)
-        assert [one.value for one in scored] == [1.0, 0.25, 0.25] * 2 and [one.passed for one in scored][:2] == [
-            True,
-            False,
-        ]
+        assert [one.value for one in scored] == [1.0, 0.25, 0.25] * 2
+        assert [one.passed for one in scored][:2] == [True, False]
         assert len(server.asked) == 12 and all(len(one.images) == 2 for one in server.asked)
         facts = ("It shows 0.", "1 of candidate A; 1 of candidate B")
         assert any(all(fact in one.words for fact in facts) for one in server.asked)

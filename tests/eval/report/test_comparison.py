@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from bench import report
+from tests.eval.report.pages import assert_sound
 from tests.eval.sample_evaluation import SKILL, sample_evaluation
 from uni_train.eval.compare import Comparison, compare
 from uni_train.eval.report import comparison
@@ -34,21 +34,12 @@ def test_flips_come_first_and_nothing_else_differs(compared: Comparison, monkeyp
 
 
 @pytest.mark.slow
-def test_a_browser_shows_both_answers(compared: Comparison, tmp_path: Path) -> None:
-    pytest.importorskip("playwright")
+def test_a_browser_shows_both_answers(compared: Comparison, tab: Any, tmp_path: Path) -> None:
     page = write_comparison(tmp_path / "flips.html", compared)
-    complaints: list[str] = []
-    try:
-        with report.browser() as launched:
-            tab: Any = launched.new_page()
-            tab.on("pageerror", lambda error: complaints.append(str(error)))
-            tab.on("console", lambda message: complaints.append(message.text))
-            tab.goto(page.as_uri())
-            assert tab.locator("#count").inner_text() == "40 answers"
-            tab.select_option("select[name=change]", "won")
-            assert tab.locator("#count").inner_text() == f"{len(compared.flips)} of 40 answers"
-            assert tab.locator("#list > li").first.locator("img").count() == 2
-            assert tab.locator("#list figcaption").all_inner_texts()[:2] == ["before", "after"]
-    except LookupError as missing:
-        pytest.skip(str(missing))
-    assert complaints == []
+    assert_sound(page.read_text(encoding="utf-8"))
+    tab.goto(page.as_uri())
+    assert tab.locator("#count").inner_text() == "40 answers"
+    tab.select_option("select[name=change]", "won")
+    assert tab.locator("#count").inner_text() == f"{len(compared.flips)} of 40 answers"
+    assert tab.locator("#list > li").first.locator("img").count() == 2
+    assert tab.locator("#list figcaption").all_inner_texts()[:2] == ["before", "after"]

@@ -20,9 +20,10 @@ FILES = {
     "run.json": [json.dumps({"starts": starts}).encode() for starts in STARTS],
     "config.yaml": [b"recipe: caf\xe9\n", b"\0"],
     "stages/12-finetune-mapping3/metrics.jsonl": [
-        b'{"step": %s, "loss": 1}\n{"step": 2}\n' % step for step in (b"Infinity", b"NaN", b'"x"')
+        *(b'{"step": %s, "loss": 1}\n{"step": 2}\n' % step for step in (b"Infinity", b"NaN", b'"x"')), b"{oops\n{}\n"
     ],
-}
+    "stages/13-evaluate-after/scored/00000.parquet": [b"PAR1"],
+}  # fmt: skip
 CONFIG = "recipe: stars_mapping\nseed: 0\nmodel: {name: nano}\n"
 
 
@@ -34,10 +35,10 @@ def test_a_damaged_file_of_a_run_is_named(file: str, content: bytes, run_dir: Pa
     assert found.what == "refused" and file in found.said, found
 
 
-def test_an_infinite_loss_is_left_out_of_the_curves(run_dir: Path) -> None:
+def test_an_infinite_loss_and_a_line_cut_short_are_left_out_of_the_curves(run_dir: Path) -> None:
     (run_dir / "config.yaml").write_text(CONFIG)
     file = run_dir / "stages/12-finetune-mapping3/metrics.jsonl"
-    file.write_text('{"step": 1, "loss": Infinity, "lr": -Infinity}\n{"step": 2, "loss": 1.0}\n')
+    file.write_text('{"step": 1, "loss": Infinity, "lr": -Infinity}\n{"step": 2, "loss": 1.0}\n{"step": 3')
     assert outcome(Case("", "", lambda _: run("report", run_dir), fine=True), run_dir).what == "taken"
 
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import io
 import json
 import re
-from collections.abc import Iterator
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +13,11 @@ import pytest
 from PIL import Image
 
 from bench import report
+from tests.eval.report.pages import HOSTILE, assert_sound
 from tests.eval.sample_evaluation import sample_part
 from uni_train.eval.benchmark import Scored, Table
 from uni_train.eval.report import evaluation, write_report
 from uni_train.eval.report.evaluation import Header, Part, write_evaluation_report
-
-HOSTILE = "</script><script>document.title='gone'</script><img src=x onerror=alert(1)> {{ 7*7 }}"
 
 
 @pytest.fixture(scope="module")
@@ -37,14 +34,9 @@ def hostile(part: Part) -> Part:
     """Every text that a model, a judge or a file of someone else's can bring is markup."""
     first = part.scored[0]
     case = replace(first.sample.ask.case, prompt=HOSTILE, category=HOSTILE, facts={HOSTILE: HOSTILE})
-    sample = replace(
-        first.sample,
-        ask=replace(first.sample.ask, case=case),
-        prompt=HOSTILE + "refined",
-        thought=HOSTILE,
-        parts=(HOSTILE, *first.sample.parts),
-        note=HOSTILE,
-    )
+    told: dict[str, Any] = {"prompt": HOSTILE + "refined", "thought": HOSTILE, "note": HOSTILE}
+    parts = (HOSTILE, *first.sample.parts)
+    sample = replace(first.sample, ask=replace(first.sample.ask, case=case), parts=parts, **told)
     spoilt = replace(first, sample=sample, by=HOSTILE, replies=(HOSTILE,), cause=HOSTILE, verdict=first.verdict)
     table = Table(HOSTILE, (HOSTILE, "n"), ((HOSTILE, HOSTILE),), HOSTILE)
     return replace(with_scored(part, [spoilt, *part.scored[1:]]), tables=[*part.tables, table])
@@ -59,10 +51,7 @@ def cards_of(page: str) -> list[dict[str, Any]]:
 def test_the_page_holds_everything_and_asks_for_nothing(part: Part, tmp_path: Path) -> None:
     header = Header("sums · sketcher", [("Seed", "0")], ["A note."], "uni_train eval --checkpoint x", {"k": 1})
     page = write_evaluation_report(tmp_path / "report.html", header, [part]).read_text(encoding="utf-8")
-    links = _Links()
-    links.feed(page)
-    assert links.found and all(link.startswith(("data:", "#")) for link in links.found)
-    assert not re.search(r"https?://|url\(|@import", page) and "default-src 'none'" in page
+    assert_sound(page)
     for by_set in part.scores.values():
         assert all(f"{estimate['value']:.2f}" in page for estimate in by_set.values())
     cards = cards_of(page)
@@ -88,9 +77,8 @@ def test_counts_are_those_of_the_samples_and_lead_to_them(part: Part) -> None:
 def test_text_from_outside_stays_text(part: Part, tmp_path: Path) -> None:
     header = Header(HOSTILE, [(HOSTILE, HOSTILE)], [HOSTILE], HOSTILE, {HOSTILE: HOSTILE})
     page = write_evaluation_report(tmp_path / "report.html", header, [hostile(part)]).read_text(encoding="utf-8")
-    assert "<script>document" not in page and "<img src=x" not in page
-    blocks = page.count('id="pictures-')
-    assert page.count("<script") == page.count("</script") == blocks + 3  # names, cards, the one script
+    assert_sound(page)
+    assert page.count("<script") == page.count('id="pictures-') + 3  # names, cards, the one script
 
 
 def test_a_full_page_leaves_out_pictures_of_whole_cases(
@@ -118,30 +106,6 @@ def test_a_full_page_leaves_out_pictures_of_whole_cases(
     assert all(sum(card["id"] == other["id"] for other in cards) == 2 for card in cards)  # both settings
 
 
-# --- in a browser ---------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    pytest.importorskip("playwright")
-    try:
-        with report.browser() as launched:
-            yield launched
-    except LookupError as missing:
-        pytest.skip(str(missing))
-
-
-@pytest.fixture
-def tab(browser: Any) -> Iterator[Any]:
-    """A page whose complaints, of the script or of the content security policy, are in `tab.complaints`."""
-    opened = browser.new_page()
-    opened.complaints = []
-    opened.on("pageerror", lambda error: opened.complaints.append(str(error)))
-    opened.on("console", lambda message: opened.complaints.append(message.text))
-    yield opened
-    opened.close()
-
-
 @pytest.mark.slow
 def test_a_person_can_filter_and_follow_a_count_to_its_samples(part: Part, tab: Any, tmp_path: Path) -> None:
     sync_api = pytest.importorskip("playwright.sync_api")
@@ -154,13 +118,10 @@ def test_a_person_can_filter_and_follow_a_count_to_its_samples(part: Part, tab: 
     tab.select_option("select[name=setting]", "cot")
     tab.select_option("select[name=set]", "math2")
     tab.select_option("select[name=verdict]", "fail")
-    expected = [
-        one
-        for one in part.scored
-        if (one.sample.ask.setting, one.sample.ask.case.set, one.outcome) == ("cot", "math2", "fail")
-    ]
-    assert tab.locator("#count").inner_text() == f"{len(expected)} of 160 samples"
-    assert tab.locator("#list .verdict").all_inner_texts()[: len(expected)] == ["✗ wrong"] * min(24, len(expected))
+    kinds = [(one.sample.ask.setting, one.sample.ask.case.set, one.outcome) for one in part.scored]
+    expected = kinds.count(("cot", "math2", "fail"))
+    assert tab.locator("#count").inner_text() == f"{expected} of 160 samples"
+    assert tab.locator("#list .verdict").all_inner_texts()[:expected] == ["✗ wrong"] * min(24, expected)
 
     tab.click("button[type=reset]")
     counted = sync_api.expect(tab.locator("#count"))  # waits from outside: the page's policy forbids scripts of others
@@ -184,7 +145,7 @@ def test_a_person_can_filter_and_follow_a_count_to_its_samples(part: Part, tab: 
     assert tab.locator("#count").inner_text() == "1 of 160 samples"
     tab.locator("#list details summary").last.click()
     assert HOSTILE in tab.locator("#list").inner_text()
-    assert tab.title() == "sums" and tab.complaints == []
+    assert tab.title() == "sums"
 
 
 @pytest.mark.slow
@@ -194,19 +155,6 @@ def test_two_thousand_samples_open_in_less_than_three_seconds(tab: Any, tmp_path
     # Of processor: other work on the machine would make the clock say anything.
     assert report.open_page(tab, page).processor < 3.0
     assert tab.locator("#count").inner_text() == "2,000 samples"
-    assert tab.complaints == []
-
-
-class _Links(HTMLParser):
-    """Everything in the markup that a browser could fetch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        names = ("src", "href", "srcset", "action", "poster", "data", "xlink:href")
-        self.found += [value or "" for name, value in attrs if name in names]
 
 
 @pytest.mark.slow

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-import re
 from pathlib import Path
 
 import numpy as np
 import pytest
 import yaml
 
+from tests.eval.report.pages import HOSTILE, assert_sound
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
@@ -18,7 +18,6 @@ from uni_train.eval.groups import Group, Member
 from uni_train.eval.report import flow_grpo, write_report
 from uni_train.models.pictures import encode_png
 
-HOSTILE = "</script><img src=x onerror=alert(1)> {{ 7*7 }}"
 EPOCHS = 12
 
 
@@ -98,7 +97,7 @@ def test_the_page_needs_no_accuracy_and_asks_for_nothing(run_dir: Path) -> None:
     page = write_report(run_dir).read_text(encoding="utf-8")
     assert "<h1>flow_grpo_maze</h1>" in page and "1 min 01 s" in page and "0.75" in page and "p = 0.38" in page
     assert "the path" in page or "no red path" in page
-    assert not re.search(r"https?://|url\(|@import", page) and "default-src 'none'" in page
+    assert_sound(page)
     assert HOSTILE not in page and "&lt;/script&gt;" in page and page.count("<script") == 1
     assert page.count("failed</div>") == 5 * 2, "a judge that failed is no 0"
 

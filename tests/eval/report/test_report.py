@@ -3,32 +3,23 @@ from __future__ import annotations
 import json
 import re
 import shutil
-import subprocess
 from dataclasses import replace
-from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
-from uni_train.errors import UserError
+from tests.eval.report.pages import HOSTILE, assert_sound
 from uni_train.eval.benchmark import OUTCOMES, Scored
 from uni_train.eval.report import charts, evaluation, gallery, page, write_report
 from uni_train.eval.scored import read_folder, read_scored, shard_path, write_scored
-from uni_train.eval.shards import DamagedShard
 from uni_train.models.pictures import encode_png
-
-HOSTILE = "</script><script>document.title='gone'</script><img src=x onerror=alert(1)> {{ 7*7 }}"
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
 
 
 def test_the_page_holds_everything_and_asks_for_nothing(run_dir: Path) -> None:
     page = write_report(run_dir).read_text(encoding="utf-8")
-    links = _Links()
-    links.feed(page)
-    assert links.found and all(link.startswith(("data:", "#")) for link in links.found)
-    assert not re.search(r"https?://|url\(|@import", page)
-    assert "default-src 'none'" in page
+    assert_sound(page)
     found = json.loads((run_dir / "summary.json").read_text())
     for when in ("before", "after"):
         for by_set in found["scores"][when].values():
@@ -45,26 +36,20 @@ def test_text_from_outside_stays_text(run_dir: Path) -> None:
         path.write_text(path.read_text().replace(old, json.dumps(HOSTILE)))
     (run_dir / "config.yaml").write_text(HOSTILE)
     page = write_report(run_dir).read_text(encoding="utf-8")
-    assert "<script>document" not in page and "<img src=x" not in page
-    assert page.count("<script") == 2 and page.count("</script") == 2  # the data and the one script
+    assert_sound(page)
+    assert page.count("<script") == 2  # the data and the one script
     assert "&lt;/script&gt;" in page and "\\u003c/script\\u003e" in page and "{{ 7*7 }}" in page
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine")
-def test_a_browser_renders_it_without_complaint(run_dir: Path, tmp_path: Path) -> None:
+def test_a_browser_renders_it_without_complaint(run_dir: Path, tab: Any) -> None:
     _spoil_first_shard(run_dir)
-    page = write_report(run_dir)
-    dom, log = _browse(page, tmp_path)
-    assert "CONSOLE" not in log
-    assert dom.count('<li class="card"') == 24 and "page 1 of 5" in dom  # 108 answers
-    assert "<title>stars_curriculum" in dom and "&lt;/script&gt;" in dom
-
-    chosen = page.read_text(encoding="utf-8").replace('<option value="cot">', '<option value="cot" selected>')
-    page.write_text(chosen.replace("<option>mapping2<", "<option selected>mapping2<"), encoding="utf-8")
-    dom, log = _browse(page, tmp_path)
-    assert "CONSOLE" not in log
-    assert dom.count('<li class="card"') == 12 and "12 of 108 answers" in dom
+    tab.goto(write_report(run_dir).as_uri())
+    assert tab.locator("li.card").count() == 24 and "page 1 of 5" in tab.content()  # 108 answers
+    assert tab.title().startswith("stars_curriculum") and "&lt;/script&gt;" in tab.content()
+    tab.select_option("select[name=setting]", "cot")
+    tab.select_option("select[name=set]", "mapping2")
+    assert tab.locator("li.card").count() == 12 and "12 of 108 answers" in tab.content()
 
 
 def test_a_run_that_left_only_its_summary(run_dir: Path) -> None:
@@ -80,21 +65,6 @@ def test_a_run_that_left_only_its_summary(run_dir: Path) -> None:
 
     (run_dir / "summary.json").write_text(json.dumps(bare | {"scores": {"before": {}, "after": {}}, "rounds": []}))
     assert "About this run" in write_report(run_dir).read_text(encoding="utf-8")
-
-
-def test_damaged_inputs_are_named(run_dir: Path) -> None:
-    metrics = run_dir / "stages" / "04-finetune-mapping1" / "metrics.jsonl"
-    whole = metrics.read_text()
-    metrics.write_text(whole + '{"step": 3')  # killed while writing
-    write_report(run_dir)
-    metrics.write_text("{oops\n" + whole)
-    with pytest.raises(UserError, match=r"metrics\.jsonl, line 1"):
-        write_report(run_dir)
-    metrics.write_text(whole)
-    shard = shard_path(run_dir / "stages" / "13-evaluate-after" / "scored", 0)
-    shard.write_bytes(shard.read_bytes()[:-9])
-    with pytest.raises(DamagedShard, match=r"13-evaluate-after/scored/00000\.parquet"):
-        write_report(run_dir)
 
 
 def test_a_full_gallery_leaves_out_whole_pairs_fairly(finished_run: Path) -> None:
@@ -159,18 +129,6 @@ def test_whatever_a_legend_names_has_a_colour() -> None:
         assert f".s{line.colour} {{ --s:" in style
 
 
-class _Links(HTMLParser):
-    """Everything in the markup that a browser could fetch."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.found: list[str] = []
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        names = ("src", "href", "srcset", "action", "poster", "data", "xlink:href")
-        self.found += [value or "" for name, value in attrs if name in names]
-
-
 def _spoil_first_shard(run_dir: Path) -> None:
     path = shard_path(run_dir / "stages" / "13-evaluate-after" / "scored", 0)
     rows = read_scored(path)
@@ -186,13 +144,3 @@ def _spoil_first_shard(run_dir: Path) -> None:
         content = read_scored(shard)
         content[place] = spoilt(content[place])
         write_scored(shard, content)
-
-
-def _browse(page: Path, tmp_path: Path) -> tuple[str, str]:
-    """The document after its script ran, and what the browser logged."""
-    flags = "--headless --no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
-    flags += " --disable-component-update --disable-sync --enable-logging=stderr --virtual-time-budget=3000 --dump-dom"
-    command = [str(CHROMIUM), *flags.split(), f"--user-data-dir={tmp_path / 'profile'}", page.as_uri()]
-    done = subprocess.run(command, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return done.stdout, done.stderr
