@@ -1,6 +1,4 @@
-"""A report of an evaluation in seconds, without a model: for tests and work on the page.
-
-    python -m tests.eval.sample_evaluation /tmp/evaluation.html [--cases 100]
+"""An evaluation in seconds, without a model: for tests and work on its pages.
 
 Items, pictures and verdicts are real (data_gen); only the "model" is made up: how often it thinks, draws and is judged
 rightly is given below.
@@ -8,7 +6,6 @@ rightly is given below.
 
 from __future__ import annotations
 
-import argparse
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -20,12 +17,13 @@ from uni_train.data_gen.seeds import derive_seed, rng
 from uni_train.data_gen.task import Item, Verdict
 from uni_train.eval.benchmark import Ask, Benchmark, Case, Respondent, Sample, Scored, Source, Table, benchmark
 from uni_train.eval.evaluation import ASKED, FORMAT, SCORED, SCORES, Evaluation, Result, load
-from uni_train.eval.report.evaluation import Header, Part, write_evaluation_report
+from uni_train.eval.images import encoded
+from uni_train.eval.report.evaluation import Part
 from uni_train.eval.scored import write_scored
 from uni_train.eval.statistics import paired, proportion
 from uni_train.files import atomic_write_json
 from uni_train.models.base import OnStep, Request
-from uni_train.models.pictures import decode_png, encode_png
+from uni_train.models.pictures import decode_png
 
 SKILL = {"normal": 0.3, "cot": 0.8}
 
@@ -63,7 +61,7 @@ class Sums(Benchmark):
         return [
             Sample(one, "generation_failed", str(image), prompt=one.case.prompt, thought=thoughts.get(i))
             if isinstance(image, Exception)
-            else Sample(one, prompt=one.case.prompt, thought=thoughts.get(i), parts=(encode_png(image),))
+            else Sample(one, prompt=one.case.prompt, thought=thoughts.get(i), parts=(encoded(image),))
             for i, (one, image) in enumerate(zip(asks, images, strict=True))
         ]
 
@@ -81,10 +79,8 @@ class Sums(Benchmark):
 
     def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
         found = list(scored)
-        return {
-            setting: {name: self._share(found, setting, name).to_dict() for name in self.sets}
-            for setting in self.settings
-        }
+        cells = {setting: {name: self._share(found, setting, name) for name in self.sets} for setting in self.settings}
+        return {setting: {name: one.to_dict() for name, one in by_set.items()} for setting, by_set in cells.items()}
 
     def _share(self, scored: Sequence[Scored], setting: str, name: str) -> Any:
         right = [one.passed for one in scored if (one.sample.ask.setting, one.sample.ask.case.set) == (setting, name)]
@@ -114,13 +110,11 @@ class Sketcher:
         self.items, self.skill = items, skill
 
     def think(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
-        found: list[str | Exception] = []
-        for one in requests:
-            thought = self.items[one.id].thought
-            found.append(
-                thought if rng("think", one.id).random() < 0.9 else thought.rpartition("draw")[0] + "draw 6 keys."
-            )
-        return found
+        thoughts = {one.id: self.items[one.id].thought for one in requests}
+        return [
+            thought if rng("think", id_).random() < 0.9 else thought.rpartition("draw")[0] + "draw 6 keys."
+            for id_, thought in thoughts.items()
+        ]
 
     def draw(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[Any]:
         found: list[Any] = []
@@ -147,9 +141,7 @@ def sample_part(cases: int, skill: Mapping[str, float] = SKILL) -> Part:
     """`cases` prompts a level, each asked in both settings."""
     benchmark = Sums(cases)
     asks = [
-        Ask(case, setting, 0, derive_seed("ask", case.id))
-        for setting in benchmark.settings
-        for case in benchmark.cases()
+        Ask(case, name, 0, derive_seed("ask", case.id)) for name in benchmark.settings for case in benchmark.cases()
     ]
     scored = []
     for place, sample in enumerate(benchmark.respond(Sketcher(benchmark.items, skill), asks)):
@@ -157,60 +149,40 @@ def sample_part(cases: int, skill: Mapping[str, float] = SKILL) -> Part:
         if place % 31 == 7 and sample.status == "ok":  # as if a judge had been asked, in vain
             one = Scored(sample, None, "openai/judge", ("judge_failed", "unparseable")[place % 2], ("I am sorry, but",))
         scored.append(replace(one, cause=benchmark.attribute(one)))
-    return Part(
-        benchmark.name,
-        benchmark.revision,
-        benchmark.settings,
-        benchmark.sets,
-        benchmark.tables(scored),
-        benchmark.scores(scored),
-        scored,
-        lambda: scored,
-    )
+    about = (benchmark.name, benchmark.revision, benchmark.settings, benchmark.sets)
+    return Part(*about, benchmark.tables(scored), benchmark.scores(scored), scored, lambda: scored)
 
 
 def sample_evaluation(folder: Path, cases: int, skill: Mapping[str, float] = SKILL) -> Evaluation:
     """The same as the folder that `uni_train eval` would have left."""
-    part = sample_part(cases, skill)
-    write_scored(folder / SCORED / "sums-00000.parquet", part.scored)
-    outcomes: dict[str, Any] = {}
-    for one in part.scored:
-        ask = one.sample.ask
-        counts = outcomes.setdefault(ask.setting, {}).setdefault(ask.case.set, {})
-        counts[one.outcome] = counts.get(one.outcome, 0) + 1
-    result = Result(
-        name=part.name,
-        revision=part.revision,
-        settings=part.settings,
-        sets=part.sets,
-        n=len(part.scored),
-        outcomes=outcomes,
-        causes={},
-        scores=part.scores,
-        tables=tuple(part.tables),
-        unjudged=(),
-        shards=("sums-00000.parquet",),
-    )
     asked = {
-        "format": FORMAT,
         "model": {"name": "sketcher", "source": "made up", "content": "0" * 32, "settings": {}},
-        "checkpoint": "sketcher", "benchmarks": {"sums": {}}, "subset": None, "seed": 0, "k": 1, "judge": None,
-        "options": {}, "command": ["uni_train", "eval"], "started": "2026-01-01T00:00:00+0000",
+        "checkpoint": "sketcher", "benchmarks": {"sums": {}}, "command": ["uni_train", "eval"],
+        "started": "2026-01-01T00:00:00+0000",
     }  # fmt: skip
-    atomic_write_json(folder / ASKED, asked)
-    atomic_write_json(folder / SCORES, {"format": FORMAT, "results": [result.to_dict()], "calls": {}, "seconds": {}})
+    write_evaluation(folder, [(Sums(cases), Sums.settings, sample_part(cases, skill).scored)], **asked)
     return load(folder)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("path", type=Path)
-    parser.add_argument("--cases", type=int, default=100)
-    wanted = parser.parse_args()
-    part = sample_part(wanted.cases)
-    header = Header("sums · sketcher", [("Samples", f"{len(part.scored):,}"), ("Seed", "0")], ["The model is made up."])
-    print(write_evaluation_report(wanted.path, header, [part]))
-
-
-if __name__ == "__main__":
-    main()
+def write_evaluation(
+    folder: Path, parts: Sequence[tuple[Benchmark, Sequence[str], Sequence[Scored]]], **asked: Any
+) -> None:
+    """A finished evaluation: benchmarks, their settings and samples. asked: what is no default."""
+    results = []
+    for benchmark, settings, scored in parts:
+        write_scored(folder / SCORED / f"{benchmark.name}.parquet", scored)
+        outcomes: dict[str, Any] = {}
+        for one in scored:
+            ask = one.sample.ask
+            counts = outcomes.setdefault(ask.setting, {}).setdefault(ask.case.set, {})
+            counts[one.outcome] = counts.get(one.outcome, 0) + 1
+        found = Result(
+            benchmark.name, benchmark.revision, tuple(settings), benchmark.sets, len(scored), outcomes, {},
+            benchmark.scores(scored), tuple(benchmark.tables(scored)), (), (f"{benchmark.name}.parquet",),
+        )  # fmt: skip
+        results.append(found.to_dict())
+    model = {"name": folder.name, "content": folder.name, "settings": {}}
+    default = {"format": FORMAT, "model": model, "benchmarks": {}, "subset": None, "seed": 0, "k": 1, "judge": None,
+               "options": {}, "command": [], "started": ""}  # fmt: skip
+    atomic_write_json(folder / ASKED, default | asked)
+    atomic_write_json(folder / SCORES, {"format": FORMAT, "results": results, "calls": {}, "seconds": {}})

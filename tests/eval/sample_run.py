@@ -1,14 +1,11 @@
 """A run folder as `stars_curriculum` leaves it, made in seconds without a model: for tests and work on the report.
 
-    python -m tests.eval.sample_run runs/sample [--n 100]
-
 Items, pictures and verdicts are real (data_gen); only the "model" is made up: it follows the accuracies below, and
 when it fails it draws the other object of the pair, a wrong count, a blend of two objects or nothing at all.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import math
 from pathlib import Path
@@ -22,7 +19,6 @@ from uni_train.eval import summary
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored
 from uni_train.eval.benchmarks import unisandbox
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
-from uni_train.eval.report import write_report
 from uni_train.eval.sampler import item_of
 from uni_train.eval.scored import shard_path, write_scored
 from uni_train.models.pictures import encode_png
@@ -66,7 +62,7 @@ def answer(case: Case, label: str, setting: str, seed: int) -> Scored:
     return Scored(sample, task.verify(item, image))
 
 
-def make_run(run_dir: Path, n: int = 100, seed: int = 0) -> Path:
+def make_run(run_dir: Path, n: int, seed: int = 0) -> Path:
     """Write a whole run folder but for its report, and return it."""
     cases = UniSandbox(n=n, seed=seed).cases()
     evaluations, number = {}, 0
@@ -77,36 +73,23 @@ def make_run(run_dir: Path, n: int = 100, seed: int = 0) -> Path:
             _write_metrics(run_dir / "stages" / f"{number - 1:02d}-finetune-mapping{LABELS.index(label)}", number)
         stage = run_dir / "stages" / f"{number:02d}-evaluate-{label}"
         evaluations[label] = [answer(case, label, setting, seed) for setting in unisandbox.SETTINGS for case in cases]
-        size = 256
-        for index, start in enumerate(range(0, len(evaluations[label]), size)):
-            write_scored(shard_path(stage / "scored", index), evaluations[label][start : start + size])
-        manifest = {
-            "stage": f"evaluate-{label}",
-            "status": "done",
-            "seconds": 12.5,
-            "outputs": [],
-            "result": {"label": label},
-        }
+        for start in range(0, len(evaluations[label]), 256):
+            write_scored(shard_path(stage / "scored", start // 256), evaluations[label][start : start + 256])
+        about = {"stage": f"evaluate-{label}", "status": "done", "seconds": 12.5, "outputs": []}
+        manifest = about | {"result": {"label": label}}
         (stage / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
     rounds = [_round(level, seed) for level in unisandbox.LEVELS]
-    built = summary.build(
-        recipe="stars_curriculum",
-        model="nano",
-        seed=seed,
-        wall_seconds=561.2,
-        peak_rss_bytes=1_930_000_000,
-        evaluations=evaluations,
-        rounds=rounds,
-    )
-    summary.write(run_dir, built)
+    about = {"recipe": "stars_curriculum", "model": "nano", "seed": seed}
+    cost = {"wall_seconds": 561.2, "peak_rss_bytes": 1_930_000_000}
+    summary.write(run_dir, summary.build(**about, **cost, evaluations=evaluations, rounds=rounds))
     start = {
         "time": "2026-01-15T09:12:44+00:00",
         "command": ["python", "-m", "uni_train", "fit", "--recipe", "stars_curriculum"],
         "git": {"commit": "0123456789abcdef", "changed_files": 2},
         "versions": {"unified-train": "0.1.0", "torch": "2.13.0", "lightning": "2.6.6", "python": "3.11.9"},
     }
-    about = {"recipe": "stars_curriculum", "name": "sample", "starts": [start]}
-    (run_dir / "run.json").write_text(json.dumps(about), encoding="utf-8")
+    told = {"recipe": "stars_curriculum", "name": "sample", "starts": [start]}
+    (run_dir / "run.json").write_text(json.dumps(told), encoding="utf-8")
     return run_dir
 
 
@@ -128,11 +111,3 @@ def _write_metrics(stage: Path, number: int, steps: int = 300) -> None:
             ce = 0.05 * noise
             row = {"step": step, "loss": mse + 0.25 * ce, "ce": ce, "mse": mse, "lr": 1e-3 * min(1, step / 30)}
             file.write(json.dumps(row) + "\n")
-
-
-if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0] if __doc__ else None)
-    parser.add_argument("run_dir", type=Path)
-    parser.add_argument("--n", type=int, default=100, help="prompts and pairs of each set")
-    given = parser.parse_args()
-    print(write_report(make_run(given.run_dir, given.n)))

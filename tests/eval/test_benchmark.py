@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from tests.eval.sample_evaluation import Sums
 from uni_train.cli.main import uni_train
 from uni_train.data_gen.registry import PluginError
 from uni_train.data_gen.task import Check, Verdict
@@ -18,58 +19,20 @@ from uni_train.errors import UsageError
 from uni_train.eval.benchmark import BENCHMARKS, Ask, Benchmark, Case, Option, Sample, Scored
 
 PLUGIN = """
-from uni_train.data_gen.task import Check, Verdict
-from uni_train.eval.benchmark import Benchmark, Case, Option, Sample, Table, benchmark
-from uni_train.eval.statistics import proportion
+from tests.eval.sample_evaluation import Sums
+from uni_train.eval.benchmark import Option, benchmark
 
 @benchmark("echo")
-class Echo(Benchmark):
+class Echo(Sums):
     '''Says back what it is told.'''
 
-    name, revision, settings, sets, known_sets = "echo", "1", ("plain",), ("words",), ("words",)
-    options = (Option("times", 2, "how many cases"),)
-
-    def __init__(self, times):
-        self._cases = [Case(f"echo{i}", "words", "Draw 2 apples .") for i in range(times)]
-
-    @classmethod
-    def open(cls, source, *, times):
-        return cls(times)
-
-    def cases(self):
-        return self._cases
-
-    def respond(self, model, asks, on_step=None):
-        from uni_train.models.base import Request
-        said = model.answer([Request(ask.case.id, ask.case.prompt, seed=ask.seed) for ask in asks])
-        return [Sample(ask, parts=(text,)) for ask, text in zip(asks, said)]
-
-    def check(self, sample):
-        return Verdict((Check("said something", "pass" if sample.text else "fail"),))
-
-    def scores(self, scored):
-        scored = list(scored)
-        return {"plain": {"words": proportion(sum(one.passed for one in scored), len(scored)).to_dict()}}
-
-    def tables(self, scored):
-        return [Table("Echo", ("", "n"), (("all", str(len(list(scored)))),))]
+    name, options = "echo", (Option("times", 2, "how many cases"),)
 """
-
-
-def command(tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """`uni_train`, with a package beside it that adds a benchmark."""
-    (tmp_path / "echo_plugin.py").write_text(PLUGIN)
-    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
-    environment = {**os.environ, "PYTHONPATH": path, "UNI_TRAIN_PLUGINS": "echo_plugin"}
-    return subprocess.run(
-        [sys.executable, "-m", "uni_train", *arguments], env=environment, cwd=tmp_path, capture_output=True, text=True
-    )
 
 
 def test_each_is_found_by_its_place_and_is_called_as_it_says() -> None:
     assert {"unisandbox", "ureason"} <= set(BENCHMARKS.names())  # other tests may add theirs
-    for name in BENCHMARKS.names():
-        assert BENCHMARKS.get(name).name == name
+    assert all(BENCHMARKS.get(name).name == name for name in BENCHMARKS.names())
 
 
 def test_a_verdict_is_graded_where_one_of_its_checks_is() -> None:
@@ -100,19 +63,13 @@ def test_one_that_lacks_what_it_needs_is_refused() -> None:
             name = "half"
 
 
-@pytest.mark.parametrize(
-    ("option", "text", "value"),
-    [
+def test_options_are_read_by_the_kind_of_their_default_and_named_if_they_cannot_be() -> None:
+    for option, text, value in (
         (Option("a", 3, ""), "5", 5),
         (Option("b", ("x",), ""), "u, v", ("u", "v")),
         (Option("c", "", "", ("p",)), "p", "p"),
-    ],
-)
-def test_options_are_read_by_the_kind_of_their_default(option: Option, text: str, value: object) -> None:
-    assert option.read(text) == value
-
-
-def test_an_option_that_cannot_be_is_named() -> None:
+    ):
+        assert option.read(text) == value
     with pytest.raises(UsageError, match="a=many: no number"):
         Option("a", 3, "").read("many")
     run = CliRunner()
@@ -134,15 +91,21 @@ def test_a_benchmark_says_its_sets_and_options() -> None:
 
 
 def test_a_package_elsewhere_adds_a_benchmark(tmp_path: Path) -> None:
-    shown = command(tmp_path, "eval", "--help-benchmark", "echo")
+    (tmp_path / "echo_plugin.py").write_text(PLUGIN)
+    path = os.pathsep.join([str(tmp_path), str(Path(__file__).parents[2])])
+    shown = subprocess.run(
+        [sys.executable, "-m", "uni_train", "eval", "--help-benchmark", "echo"],
+        env={**os.environ, "PYTHONPATH": path, "UNI_TRAIN_PLUGINS": "echo_plugin"}, capture_output=True, text=True,
+    )  # fmt: skip
     assert shown.returncode == 0 and "Says back what it is told." in shown.stdout, shown.stderr
     assert "options.echo.times=2" in shown.stdout
 
 
 @pytest.mark.slow
-def test_a_benchmark_of_a_package_is_evaluated_and_compared(tmp_path: Path) -> None:
-    typed = ["eval", "-c", "shipped", "-b", "echo", "options.echo.times=3", "--name", "a"]
-    done = command(tmp_path, *typed)
-    assert done.returncode == 0 and "3 samples: right 3" in done.stdout, done.stdout + done.stderr
-    compared = command(tmp_path, "eval", "compare", "evals/a", "evals/a")
-    assert compared.returncode == 0 and "echo" in compared.stdout, compared.stdout + compared.stderr
+def test_a_benchmark_that_somebody_has_registered_is_evaluated_and_compared(tmp_path: Path) -> None:
+    assert BENCHMARKS.get("sums") is Sums
+    run, one = CliRunner(), str(tmp_path / "a")
+    done = run.invoke(uni_train, ["eval", "-c", "shipped", "-b", "sums", "--n", "1", "--name", "a", f"out={tmp_path}"])
+    assert done.exit_code == 0 and "4 samples" in done.output, done.output
+    compared = run.invoke(uni_train, ["eval", "compare", one, one])
+    assert compared.exit_code == 0 and "sums" in compared.output, compared.output

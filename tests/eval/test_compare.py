@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from tests.eval.sample_evaluation import write_evaluation
 from uni_train.console.progress import ConsoleProgress
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
@@ -16,11 +17,10 @@ from uni_train.eval.benchmark import Ask, Benchmark, Sample, Scored
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.ureason import UReason
 from uni_train.eval.compare import compare, side_by_side
-from uni_train.eval.evaluation import ASKED, FORMAT, SCORED, SCORES, Result
+from uni_train.eval.evaluation import SCORES
 from uni_train.eval.generation import asks_of
 from uni_train.eval.report.tables import print_table
 from uni_train.eval.results import Results, Unit
-from uni_train.eval.scored import write_scored
 
 Right = Callable[[Ask], bool]
 
@@ -34,41 +34,18 @@ def evaluation(
     **asked: Any,
 ) -> Path:
     """A finished evaluation whose model is right where `right` says so; check: what is looked at."""
-    results = []
+    parts = []
     for benchmark in benchmarks:
         chosen = tuple(settings or benchmark.settings)
-        asks = asks_of(benchmark.cases(), chosen, k=asked.get("k", 1), seed=asked.get("seed", 0))
         scored = [
             Scored(
                 Sample(ask, parts=(f"{folder.name} {ask.case.id}".encode(),)),
                 Verdict((Check(check, "pass" if right(ask) else "fail"),)),
             )
-            for ask in asks
+            for ask in asks_of(benchmark.cases(), chosen, k=asked.get("k", 1), seed=asked.get("seed", 0))
         ]
-        write_scored(folder / SCORED / f"{benchmark.name}.parquet", scored)
-        results.append(
-            Result(
-                benchmark.name, benchmark.revision, chosen, benchmark.sets, len(asks), {}, {},
-                benchmark.scores(scored), tuple(benchmark.tables(scored)), (), (f"{benchmark.name}.parquet",),
-            )
-        )  # fmt: skip
-    model = {"name": folder.name, "content": folder.name, "settings": {}}
-    document = {
-        "format": FORMAT,
-        "model": model,
-        "subset": None,
-        "seed": 0,
-        "k": 1,
-        "options": {},
-        "benchmarks": {},
-        "command": [],
-        "started": "",
-        "judge": None,
-        **asked,
-    }
-    (folder / ASKED).write_text(json.dumps(document))
-    finished = {"format": FORMAT, "results": [one.to_dict() for one in results], "calls": {}, "seconds": {}}
-    (folder / SCORES).write_text(json.dumps(finished))
+        parts.append((benchmark, chosen, scored))
+    write_evaluation(folder, parts, **asked)
     return folder
 
 
@@ -78,9 +55,8 @@ def test_pairs_are_compared_as_pairs_and_flips_are_named(tmp_path: Path) -> None
     pairs = list(dict.fromkeys(case.cluster for case in benchmark.cases() if case.cluster))
 
     def before(ask: Ask) -> bool:
-        return (
-            ask.setting == "cot" or ask.case.id == maths[0] or (ask.case.set == "mapping1" and ask.case.id[-1] == "A")
-        )
+        first_of_pair = ask.case.set == "mapping1" and ask.case.id[-1] == "A"
+        return ask.setting == "cot" or ask.case.id == maths[0] or first_of_pair
 
     def after(ask: Ask) -> bool:
         return ask.setting == "cot" or ask.case.id in maths[1:] or ask.case.cluster in pairs[:3]
@@ -119,10 +95,10 @@ def test_single_samples_stand_side_by_side(tmp_path: Path) -> None:
         *[("normal", "A")] * 3, *[("cot", "B")] * 3,
     ]  # fmt: skip
     assert all(p.first.sample.ask == p.second.sample.ask for p in flipped)
-    first = flipped[0]
+    first, name = flipped[0], flipped[0].first.sample.ask.case.id
     assert (first.first.sample.image, first.second.sample.image) == (
-        f"before {first.first.sample.ask.case.id}".encode(),
-        f"after {first.first.sample.ask.case.id}".encode(),
+        f"before {name}".encode(),
+        f"after {name}".encode(),
     )
     assert len(list(side_by_side(found, flips_only=False, images=False))) == 12
 

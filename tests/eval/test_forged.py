@@ -23,7 +23,7 @@ from uni_train.models.pictures import encode_png
 
 def forged(folder: Path, row: int = 0, **columns: Any) -> Path:
     """An evaluation whose row `row` has other columns, with digests that fit."""
-    evaluation(folder, [UniSandbox(n=4, sets=("math1",))], lambda ask: True, started="")
+    evaluation(folder, [UniSandbox(n=4, sets=("math1",))], lambda ask: True)
     (shard,) = (folder / SCORED).iterdir()
     rows = read_rows(shard, scored_files._schema(), FORMAT, scored_files._BLOBS)
     for one in rows:

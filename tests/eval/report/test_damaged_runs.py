@@ -52,7 +52,7 @@ def test_logs_with_an_infinite_step_are_left_out_of_the_view(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("command", ["report", "compare", "leaderboard"])
 def test_an_evaluation_without_its_samples_says_so(command: str, tmp_path: Path) -> None:
-    folder = evaluation(tmp_path / "one", [UniSandbox(n=4, sets=("math1",))], lambda ask: True, started="")
+    folder = evaluation(tmp_path / "one", [UniSandbox(n=4, sets=("math1",))], lambda ask: True)
     shutil.rmtree(folder / "scored")
     arguments = {"report": ("report", folder), "compare": ("eval", "compare", folder, folder),
                  "leaderboard": ("eval", "leaderboard", folder, "--out", tmp_path / "board")}  # fmt: skip

@@ -18,7 +18,6 @@ from uni_train.eval.report.leaderboard import SCORES, context, write_leaderboard
 from uni_train.eval.report.tables import table_csv, table_latex
 from uni_train.eval.statistics import Estimate
 
-
 HOSTILE = "</script><script>alert(1)</script>"  # a name, which holds no "="
 
 
