@@ -169,16 +169,16 @@ def write_evaluation(
 ) -> None:
     """A finished evaluation: benchmarks, their settings and samples. asked: what is no default."""
     results = []
-    for benchmark, settings, scored in parts:
-        write_scored(folder / SCORED / f"{benchmark.name}.parquet", scored)
+    for of, settings, scored in parts:
+        write_scored(folder / SCORED / f"{of.name}.parquet", scored)
         outcomes: dict[str, Any] = {}
         for one in scored:
             ask = one.sample.ask
             counts = outcomes.setdefault(ask.setting, {}).setdefault(ask.case.set, {})
             counts[one.outcome] = counts.get(one.outcome, 0) + 1
         found = Result(
-            benchmark.name, benchmark.revision, tuple(settings), benchmark.sets, len(scored), outcomes, {},
-            benchmark.scores(scored), tuple(benchmark.tables(scored)), (), (f"{benchmark.name}.parquet",),
+            of.name, of.revision, tuple(settings), of.sets, len(scored), outcomes, {},
+            of.scores(scored), tuple(of.tables(scored)), (), (f"{of.name}.parquet",),
         )  # fmt: skip
         results.append(found.to_dict())
     model = {"name": folder.name, "content": folder.name, "settings": {}}

@@ -43,60 +43,54 @@ class Unreadable(UniSandbox):
 
 
 @pytest.fixture(scope="module")
-def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of evaluations after one has been run."""
-    out = tmp_path_factory.mktemp("evals")
-    run(plan(out))
-    return out
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
+    """One that has been run; read-only."""
+    return run(plan(tmp_path_factory.mktemp("evals")))
 
 
 @pytest.fixture
-def out(finished: Path, tmp_path: Path) -> Path:
-    """A copy of it."""
-    return Path(shutil.copytree(finished, tmp_path / "evals"))
+def out(finished: Evaluation, tmp_path: Path) -> Path:
+    """A copy of its folder of evaluations."""
+    return Path(shutil.copytree(finished.folder.parent, tmp_path / "evals"))
 
 
-def test_every_sample_is_counted_and_kept_with_its_picture(out: Path) -> None:
-    evaluation = run(plan(out))
-    result = evaluation.results["unisandbox"]
-    assert result.n == 2 * (4 + 8)
-    counted = {
-        setting: {name: sum(one.values()) for name, one in sets.items()} for setting, sets in result.outcomes.items()
-    }
-    assert counted == {setting: {"math1": 4, "mapping1": 8} for setting in ("normal", "cot")}
-    scored = list(evaluation.scored("unisandbox", images=True))
-    assert len(scored) == result.n
-    passed = {
-        setting: sum(one.passed for one in scored if one.sample.ask.setting == setting) for setting in ("normal", "cot")
-    }
-    assert passed == {s: sum(one.get("pass", 0) for one in result.outcomes[s].values()) for s in ("normal", "cot")}
+@pytest.fixture
+def folder(finished: Evaluation, out: Path) -> Path:
+    """Its own folder in there."""
+    return out / finished.folder.name
+
+
+def test_every_sample_is_counted_and_kept_with_its_picture(finished: Evaluation) -> None:
+    result, settings = finished.results["unisandbox"], ("normal", "cot")
+    counted = {s: {name: sum(one.values()) for name, one in sets.items()} for s, sets in result.outcomes.items()}
+    assert counted == {setting: {"math1": 4, "mapping1": 8} for setting in settings}
+    scored = list(finished.scored("unisandbox", images=True))
+    assert len(scored) == result.n == 2 * (4 + 8)
+    passed = {s: sum(one.passed for one in scored if one.sample.ask.setting == s) for s in settings}
+    assert passed == {s: sum(one.get("pass", 0) for one in result.outcomes[s].values()) for s in settings}
     assert passed["cot"] > passed["normal"]  # the shipped nano reasons, and has not internalised it
     for one in scored:
         assert one.sample.image is not None and decode_png(one.sample.image).shape == (24, 24, 3)
         assert (one.sample.thought is not None) == (one.sample.ask.setting == "cot")
         assert bool(one.cause) != one.passed
-    light = list(evaluation.scored("unisandbox"))
+    light = list(finished.scored("unisandbox"))
     assert [one.outcome for one in light] == [one.outcome for one in scored]
-    assert light == scored and not list(evaluation.folder.rglob("*.png"))
-    assert all(path.stat().st_size < 40_000 for path in (evaluation.folder / SCORED).iterdir())
+    assert light == scored and not list(finished.folder.rglob("*.png"))
+    assert all(path.stat().st_size < 40_000 for path in (finished.folder / SCORED).iterdir())
 
 
-def test_the_same_command_again_asks_nothing_and_finds_the_same(out: Path) -> None:
-    (folder,) = (path.parent for path in out.glob(f"*/{SCORES}"))
-    before = {path.name: path.read_bytes() for path in (folder / "scored").iterdir()}
+def test_the_same_again_asks_nothing_and_more_only_what_is_new(out: Path, folder: Path) -> None:
+    before = {path.name: path.read_bytes() for path in (folder / SCORED).iterdir()}
     first, again = load(folder), run(plan(out))
     assert again.folder == folder
     assert {skill: calls["made"] for skill, calls in again.calls.items()} == {"think": 0, "draw": 0, "answer": 0}
     assert (again.results, load(folder)) == (first.results, again)
-    assert {path.name: path.read_bytes() for path in (folder / "scored").iterdir()} == before
-
-
-def test_more_of_the_same_asks_only_what_is_new(out: Path) -> None:
+    assert {path.name: path.read_bytes() for path in (folder / SCORED).iterdir()} == before
     wider = run(plan(out, k=2))
     assert wider.calls["draw"]["stored"] == 24 and wider.calls["draw"]["made"] == 24
     half = run(plan(out, settings=("cot",), subset=6))
     assert half.calls["draw"]["made"] == 0 and half.results["unisandbox"].settings == ("cot",)
-    assert len({wider.folder, half.folder, *(path.parent for path in out.glob(f"*/{SCORES}"))}) == 3
+    assert len({wider.folder, half.folder, folder}) == 3
 
 
 def test_a_folder_keeps_to_what_it_was_asked(out: Path) -> None:
@@ -104,7 +98,9 @@ def test_a_folder_keeps_to_what_it_was_asked(out: Path) -> None:
     with pytest.raises(UserError, match=r"mine holds another evaluation: .*k was 1, now 2") as caught:
         run(plan(out, name="mine", k=2))
     assert "another name" in str(caught.value)
-    run(plan(out, name="mine", command=["typed", "otherwise"]))
+    mine = run(plan(out, name="mine", command=["typed", "otherwise"]))
+    with FileLock(mine.folder / ".lock"), pytest.raises(UserError, match="another process works on"):
+        run(plan(out, name="mine"))
 
 
 def test_a_checkpoint_overwritten_under_its_name_is_another_model(out: Path, tmp_path: Path) -> None:
@@ -121,13 +117,10 @@ def test_a_checkpoint_overwritten_under_its_name_is_another_model(out: Path, tmp
 
 
 def test_what_nobody_can_judge_has_no_score_and_says_so(tmp_path: Path) -> None:
-    evaluation = run(plan(tmp_path, benchmarks=[Unreadable(n=4, sets=SETS)], settings=("cot",)))
-    result = evaluation.results["unisandbox"]
-    assert result.outcomes["cot"]["math1"] == {"unjudged": 4}
-    assert result.unjudged == (("cot", "math1"),)
-    cells = result.scores["scores"]["cot"] if "scores" in result.scores else result.scores["cot"]
-    assert cells["mapping1"]["n"] == 4
-    assert "math1" not in cells or cells["math1"]["value"] is None
+    result = run(plan(tmp_path, benchmarks=[Unreadable(n=4, sets=SETS)], settings=("cot",))).results["unisandbox"]
+    assert result.outcomes["cot"]["math1"] == {"unjudged": 4} and result.unjudged == (("cot", "math1"),)
+    assert result.scores["cot"]["mapping1"]["n"] == 4
+    assert result.scores["cot"].get("math1", {"value": None})["value"] is None
 
 
 @pytest.mark.parametrize(
@@ -160,8 +153,7 @@ def test_requests_that_nano_cannot_read_are_counted_and_not_fatal(tmp_path: Path
     ((setting, name, why),) = result.not_scored  # a model that never draws has no score
     assert (setting, name) == ("normal", "math1") and result.tables == () and result.scores["normal"] == {}
     assert why.startswith("the model failed 3 of 3 (no image: nano does not know the word")
-    (one, *_) = evaluation.scored("unisandbox")
-    assert "does not know the word" in one.sample.note
+    assert all("does not know the word" in one.sample.note for one in evaluation.scored("unisandbox"))
     again = run(plan(tmp_path, benchmarks=[benchmark], settings=("normal",)))
     assert again.calls["draw"] == {"made": 0, "stored": 3, "failed": 0}
     retried = run(plan(tmp_path, benchmarks=[benchmark], settings=("normal",), retry_failed=True))
@@ -178,12 +170,11 @@ def test_what_needs_a_skill_that_the_model_lacks_is_a_row_and_not_an_error(tmp_p
 
     benchmark = UniSandbox(n=3, sets=SETS)
     with endpoint(reply) as one:
-        evaluation = run(plan(tmp_path, checkpoint=f"{one.url}#painter", benchmarks=[benchmark]))
-        asked = len(one.asked)
-        again = run(plan(tmp_path, checkpoint=f"{one.url}#painter", benchmarks=[benchmark]))
+        asking = plan(tmp_path, checkpoint=f"{one.url}#painter", benchmarks=[benchmark])
+        evaluation, asked = run(asking), len(one.asked)
+        again = run(asking)
         assert [path for path, *_ in one.asked[asked:]].count("/v1/images/generations") == 0
-    result = evaluation.results["unisandbox"]
-    why = "painter cannot be asked by chat/completions: Not Found"
+    result, why = evaluation.results["unisandbox"], "painter cannot be asked by chat/completions: Not Found"
     assert result.no_skill == (("cot", "mapping1", why), ("cot", "math1", why)) and not result.not_scored
     assert result.outcomes["cot"] == {"math1": {"no_skill": 3}, "mapping1": {"no_skill": 6}}
     assert result.scores["normal"]["math1"]["n"] == 3 and "math1" not in result.scores["cot"]
@@ -192,15 +183,8 @@ def test_what_needs_a_skill_that_the_model_lacks_is_a_row_and_not_an_error(tmp_p
     assert why in report_of(evaluation).read_text(encoding="utf-8")
 
 
-def test_two_processes_do_not_share_an_evaluation(out: Path) -> None:
-    (folder,) = (path.parent for path in out.glob(f"*/{SCORES}"))
-    with FileLock(folder / ".lock"), pytest.raises(UserError, match="another process works on"):
-        run(plan(out))
-
-
-def test_damage_is_named(out: Path) -> None:
-    (folder,) = (path.parent for path in out.glob(f"*/{SCORES}"))
-    shard = next(iter((folder / "scored").iterdir()))
+def test_damage_is_named(out: Path, folder: Path) -> None:
+    shard = next(iter((folder / SCORED).iterdir()))
     shard.write_bytes(shard.read_bytes()[:-9])
     with pytest.raises(UserError, match=shard.name):
         list(load(folder).scored("unisandbox"))
@@ -251,11 +235,12 @@ def test_tables_survive_their_file() -> None:
         UniSandbox(sets=("math9",))
 
 
+def says(verdict: str) -> Callable[[Asked], str]:
+    return lambda asked: "Caption: 1 apple" if asked.images else f"Score: {verdict}"
+
+
 @pytest.mark.slow
 def test_another_judge_judges_again_and_nothing_is_drawn_again(tmp_path: Path) -> None:
-    def says(verdict: str) -> Callable[[Asked], str]:
-        return lambda asked: "Caption: 2 apples" if asked.images else f"Score: {verdict}"
-
     judged = UniSandbox(n=3, sets=("math1",), verifier="judge")
     with JudgeServer(says("YES")) as kind, JudgeServer(says("NO")) as strict:
         first = plan(tmp_path, benchmarks=[judged], settings=("normal",), judge=JudgeConfig(model=f"{kind.url}#kind"))
@@ -283,9 +268,6 @@ def test_another_judge_judges_again_and_nothing_is_drawn_again(tmp_path: Path) -
 def test_an_evaluations_folder_is_the_same_whether_its_judge_is_up_or_down(tmp_path: Path) -> None:
     seen, checkpoint = LastSeen(tmp_path / "store"), "abcdef01"
 
-    def reply(asked: Asked) -> str:
-        return "Caption: 1 apple" if asked.images else "Score: YES"
-
     def judged(url: str) -> Evaluation:
         judge = with_served_revision(JudgeConfig(model=f"{url}#vlm", retries=0), seen)
         return run(plan(tmp_path, benchmarks=[Unreadable(n=2, sets=["math1"])], judge=judge))
@@ -294,19 +276,15 @@ def test_an_evaluations_folder_is_the_same_whether_its_judge_is_up_or_down(tmp_p
     with held_port() as port:
         url = f"http://127.0.0.1:{port}/v1"
         down = judged(url)  # before it was ever seen
-        with JudgeServer(reply, models=about, port=port):
+        with JudgeServer(says("YES"), models=about, port=port):
             up = judged(url)
         gone = judged(url)
         assert down.folder == up.folder == gone.folder
-        failed = [
-            one.results["unisandbox"].outcomes["normal"]["math1"].get("judge_failed", 0) for one in (down, up, gone)
-        ]
-        assert failed == [2, 0, 0] and gone.results == up.results
+        outcomes = [one.results["unisandbox"].outcomes["normal"]["math1"] for one in (down, up, gone)]
+        assert [one.get("judge_failed", 0) for one in outcomes] == [2, 0, 0] and gone.results == up.results
         about[0]["uni_train"] = {"content": "/models/fedcba10"}
-        with JudgeServer(reply, models=about, port=port):
+        with JudgeServer(says("YES"), models=about, port=port):
             other = judged(url)
-        assert (
-            other.folder.name.startswith(f"{up.folder.name}-")
-            and load(up.folder).asked["judge"]["revision"] == checkpoint
-        )
+        assert other.folder.name.startswith(f"{up.folder.name}-")
+        assert load(up.folder).asked["judge"]["revision"] == checkpoint
         assert judged(url).folder == other.folder
