@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import csv
 import io
 import json
 import re
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 from PIL import Image
@@ -57,23 +55,16 @@ def write(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
-def direct(folder: Path, tmp_path: Path, **keys: Any) -> Any:
-    return uni_train.evaluate(folder, "ureason", out=str(tmp_path / "evals"), **KEYS, **keys).results["ureason"]
-
-
 @pytest.mark.parametrize("layout", ["jsonl", "csv", "flat", "setting", "jpeg", "geneval", "below"])
 def test_right_images_pass_in_every_layout(ureason: UReason, layout: str, tmp_path: Path) -> None:
     images = right(ureason)
     names = {id_: f"{file_name(id_)}.png" for id_ in images}
     rows = [{"id": id_, "setting": "direct", "image": f"pictures/{i}.png"} for i, id_ in enumerate(images)]
     listed = {f"pictures/{i}.png": image for i, image in enumerate(images.values())}
-    table = io.StringIO()
-    writer = csv.DictWriter(table, ["id", "setting", "image"])
-    writer.writeheader()
-    writer.writerows(rows)
+    table = "\n".join(",".join(row) for row in (rows[0], *(one.values() for one in rows)))
     folder = write(tmp_path / "mine", {
         "jsonl": {"manifest.jsonl": "".join(json.dumps(row) + "\n" for row in rows).encode(), **listed},
-        "csv": {"manifest.csv": table.getvalue().encode(), **listed},
+        "csv": {"manifest.csv": table.encode(), **listed},
         "flat": {names[id_]: image for id_, image in images.items()},
         "setting": {f"direct/{names[id_]}": image for id_, image in images.items()},
         "jpeg": {names[id_].replace("png", "jpg"): jpeg(image) for id_, image in images.items()},
@@ -81,7 +72,7 @@ def test_right_images_pass_in_every_layout(ureason: UReason, layout: str, tmp_pa
         "below": {f"ureason/{names[id_]}": image for id_, image in images.items()},
     }[layout])  # fmt: skip
     assert holds_answers(folder)
-    result = direct(folder, tmp_path)
+    result = uni_train.evaluate(folder, "ureason", out=str(tmp_path / "evals"), **KEYS).results["ureason"]
     assert {setting for setting, _, _ in result.no_skill} == set(ureason.settings) - {"direct"}
     if layout != "jpeg":  # whose colours differ from the sprites'
         assert all(counts == {"pass": sum(counts.values())} for counts in result.outcomes["direct"].values())
@@ -106,26 +97,24 @@ def test_missing_and_damaged_answers_count_and_unknown_ones_are_named(ureason: U
     files = {f"{file_name(id_)}.png": image for id_, image in images.items() if id_ != first}
     folder = write(tmp_path / "mine", {**files, f"{file_name(second)}.png": b"no image", "sunset.png": images[third]})
     said: list[str] = []
-    samples = FolderAnswers(folder, ["direct"], said.append).respond(
-        ureason, [Ask(case, "direct", 0, 1) for case in ureason.cases()]
-    )
+    asks = [Ask(case, "direct", 0, 1) for case in ureason.cases()]
+    samples = FolderAnswers(folder, ["direct"], said.append).respond(ureason, asks)
     failed = {one.ask.case.id: one.note for one in samples if one.status == "generation_failed"}
     assert list(failed) == [first, second]
     assert "no answer in mine" in failed[first] and file_name(second) in failed[second]
     assert any("sunset.png" in line for line in said) and any(first in line for line in said)
 
 
-def test_two_answers_to_a_question_are_refused(ureason: UReason, tmp_path: Path) -> None:
+def test_two_answers_to_a_question_are_refused_and_none_to_any(ureason: UReason, tmp_path: Path) -> None:
     id_, image = right(ureason).popitem()
     row = json.dumps({"id": id_, "image": "a.png"}) + "\n"
-    for number, files in enumerate(({"manifest.jsonl": (row * 2).encode()}, {"a.png": image, "a.jpg": image})):
-        with pytest.raises(UserError, match=re.escape(id_) if number == 0 else r"a\.jpg and a\.png"):
+    for number, (files, said) in enumerate((
+        ({"manifest.jsonl": (row * 2).encode()}, re.escape(id_)),
+        ({"a.png": image, "a.jpg": image}, r"a\.jpg and a\.png"),
+        ({"sunset.png": b""}, "no answer to any"),
+    )):  # fmt: skip
+        with pytest.raises(UserError, match=said) as error:
             FolderAnswers(write(tmp_path / str(number), files)).respond(ureason, [])
-
-
-def test_a_folder_without_any_answer_says_how_to_get_the_questions(ureason: UReason, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="no answer to any") as error:
-        FolderAnswers(write(tmp_path, {"sunset.png": b""})).respond(ureason, [])
     assert "eval questions -b ureason" in error.value.hint
 
 
@@ -146,9 +135,6 @@ def test_a_function_is_a_model_as_the_example_shows(tmp_path: Path, monkeypatch:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "examples/my_model/README.md").read_text(), re.DOTALL)
     exec(code.replace("n=4", "n=1"), {"__name__": "example"})
 
-    def says(prompt: str, images: list[np.ndarray], seed: int) -> str:
-        return "1 fish"
-
-    done = uni_train.evaluate(says, "ureason", settings=["direct"], **{**KEYS, "n": 1})
+    done = uni_train.evaluate(lambda prompt, images, seed: "1 fish", "ureason", settings=["direct"], world="nano", n=1)
     assert all("no image" in why for _, _, why in done.results["ureason"].no_skill)
     assert not done.results["ureason"].scores.get("direct")

@@ -21,6 +21,13 @@ from uni_train.files import below
 from uni_train.models.pictures import encode_png
 
 
+def refused(folder: Path, *arguments: str | Path) -> str:
+    """What `uni_train` says as it refuses."""
+    found = outcome(Case("", "", lambda _: run(*arguments)), folder)
+    assert found.what == "refused", found
+    return found.said
+
+
 def forged(folder: Path, row: int = 0, **columns: Any) -> Path:
     """An evaluation whose row `row` has other columns, with digests that fit."""
     evaluation(folder, [UniSandbox(n=4, sets=("math1",))], lambda ask: True)
@@ -70,49 +77,33 @@ def test_a_broken_row_is_a_damaged_shard(name: str, command: str, tmp_path: Path
         "compare": ["eval", "compare", one, one],
         "report": ["report", one],
     }
-    found = outcome(Case(command, name, lambda _: run(*arguments[command])), tmp_path)
-    assert found.what == "refused" and "damaged" in found.said and str(tmp_path / "one") in found.said, found
+    said = refused(tmp_path, *arguments[command])
+    assert "damaged" in said and one in said
 
 
-def test_what_is_no_image_is_named(tmp_path: Path) -> None:
-    forged(tmp_path / "one", image=b"no image")
-    found = outcome(Case("", "", lambda _: run("report", tmp_path / "one")), tmp_path)
-    assert found.what == "refused" and "no image that can be read" in found.said, found
-
-
-def test_a_row_may_not_be_there_twice(tmp_path: Path) -> None:
-    shard = forged(tmp_path / "one")
-    first = read_scored(shard)[0].sample.ask
-    forged(tmp_path / "two", row=1, id=first.case.id, setting=first.setting, k=first.k)
-    found = outcome(Case("", "", lambda _: run("eval", "compare", tmp_path / "two", tmp_path / "two")), tmp_path)
-    assert found.what == "refused" and "is there twice" in found.said, found
-
-
-@pytest.mark.parametrize("command", [["report"], ["eval", "leaderboard"]])
-def test_a_setting_that_was_not_asked_is_named(command: list[str], tmp_path: Path) -> None:
-    forged(tmp_path / "one", setting="sketched")
-    out = [] if command == ["report"] else ["--out", str(tmp_path / "board")]
-    found = outcome(Case("", "", lambda _: run(*command, tmp_path / "one", *out)), tmp_path)
-    assert found.what == "refused" and "scores.json has no setting sketched" in found.said, found
+def test_what_the_files_do_not_bear_out_is_named(tmp_path: Path) -> None:
+    """No image, a row that is there twice, a setting that was not asked."""
+    one, out = tmp_path / "one", ("--out", tmp_path / "board")
+    forged(one, image=b"no image")
+    assert "no image that can be read" in refused(tmp_path, "report", one)
+    first = read_scored(forged(one))[0].sample.ask
+    forged(one, row=1, id=first.case.id, setting=first.setting, k=first.k)
+    assert "is there twice" in refused(tmp_path, "eval", "compare", one, one)
+    forged(one, setting="sketched")
+    for command in (("report", one), ("eval", "leaderboard", one, *out)):
+        assert "scores.json has no setting sketched" in refused(tmp_path, *command)
 
 
 def test_no_path_from_data_leads_out_of_its_folder(tmp_path: Path) -> None:
     forged(tmp_path / "one", setting="../../../x")
     board = tmp_path / "a" / "b" / "board"
-    case = Case("", "", lambda _: run("eval", "leaderboard", tmp_path / "one", "--submissions", "--out", board))
-    found = outcome(case, tmp_path)
-    assert found.what == "refused", found
-    beside = {path for path in tmp_path.rglob("*") if path.is_file()} - {
-        *board.rglob("*"),
-        *(tmp_path / "one").rglob("*"),
-    }
-    assert beside == set()
-    for name in ("../x", "/x", "a/../../x", "", ".", "x\0y"):
+    refused(tmp_path, "eval", "leaderboard", tmp_path / "one", "--submissions", "--out", board)
+    theirs = {*board.rglob("*"), *(tmp_path / "one").rglob("*")}
+    assert not {path for path in tmp_path.rglob("*") if path.is_file()} - theirs
+    (tmp_path / "link").symlink_to("/")
+    for name in ("../x", "/x", "a/../../x", "", ".", "x\0y", "link/x"):
         with pytest.raises(UserError, match="no name of a file below"):
             below(tmp_path, name)
-    (tmp_path / "link").symlink_to("/")
-    with pytest.raises(UserError, match="no name of a file below"):
-        below(tmp_path, "link/x")
     assert below(tmp_path, "a/b.png") == tmp_path / "a/b.png"
 
 
