@@ -132,15 +132,6 @@ def test_both_labels_are_compared(tmp_path: Path) -> None:
     assert progress.console.file.getvalue().count("Setting") == 1, "a table of 100 letters is not folded"  # type: ignore[attr-defined]
 
 
-def test_another_benchmark_counts_its_cases(tmp_path: Path) -> None:
-    benchmark = UReason(world="nano", n=3)
-    one = evaluation(tmp_path / "before", [benchmark], lambda ask: False)
-    two = evaluation(tmp_path / "after", [benchmark], lambda ask: True)
-    found = compare(one, two)
-    assert sum(row.n for row in found.rows) == len(benchmark.cases()) * len(benchmark.settings)
-    assert all(row.comparison.only_second == row.n for row in found.rows)
-
-
 def test_several_draws_are_clustered(tmp_path: Path) -> None:
     benchmark = UniSandbox(n=4, sets=("math1",), settings=("normal",))
     one = evaluation(tmp_path / "before", [benchmark], lambda ask: False, k=3)

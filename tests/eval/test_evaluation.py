@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -14,14 +13,13 @@ from tests.eval.judges.server import Asked, JudgeServer, Refused
 from tests.models.test_remote import Reply, drawn, endpoint, models, refused
 from uni_train.addresses import held_port
 from uni_train.config.schema import EvalConfig, JudgeConfig
-from uni_train.errors import UsageError, UserError
-from uni_train.eval.benchmark import Sample, Table
+from uni_train.errors import UserError
+from uni_train.eval.benchmark import Sample
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.evaluation import ASKED, SCORED, SCORES, Evaluation, EvaluationPlan, called, load, run
 from uni_train.eval.judges.revision import with_served_revision
 from uni_train.eval.last_seen import LastSeen
 from uni_train.eval.report.evaluation import report_of
-from uni_train.eval.statistics import Estimate, PairedComparison
 from uni_train.models.identity import ModelIdentity
 from uni_train.models.nano.nano import shipped
 from uni_train.models.pictures import decode_png
@@ -224,15 +222,6 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_asked(tmp_path: Path
 def test_a_model_is_called_by_its_recipe_and_stage(config: str, source: str, name: str, tmp_path: Path) -> None:
     (tmp_path / "config.yaml").write_text(config)
     assert called(ModelIdentity("m", str(tmp_path / source), "")) == name
-
-
-def test_tables_survive_their_file() -> None:
-    estimate = Estimate(None, 0, 0.0, 1.0)
-    comparison = PairedComparison(1, 2, 3, 4, replace(estimate, value=0.1, n=10), 0.5)
-    table = Table("Table 1", ("a", "b", "c", "d"), (("x", estimate, comparison, None),), "a note")
-    assert Table.from_dict(json.loads(json.dumps(table.to_dict()))) == table
-    with pytest.raises(UsageError):
-        UniSandbox(sets=("math9",))
 
 
 def says(verdict: str) -> Callable[[Asked], str]:

@@ -15,17 +15,17 @@ from uni_train.models.remote import RemoteConfig
 SETTINGS = RemoteConfig(retries=0)
 
 
+def painter(path: str, content: str) -> Reply:
+    """One that says what it serves, and "blue"."""
+    about = {"content": content, "settings": {"steps": 10}}
+    if path.endswith("/models"):
+        return 200, {"object": "list", "data": [{"id": "painter", "object": "model", "uni_train": about}]}
+    return says("blue")
+
+
 def test_what_is_stored_of_a_remote_model_outlives_it(tmp_path: Path) -> None:
-    content = "first"
-
-    def reply(path: str, body: bytes) -> Reply:
-        about = {"content": content, "settings": {"steps": 10}}
-        if path.endswith("/models"):
-            return 200, {"object": "list", "data": [{"id": "painter", "object": "model", "uni_train": about}]}
-        return says("blue")
-
     store, said = CallStore(tmp_path), list[str]()
-    with endpoint(reply) as one:
+    with endpoint(lambda path, body: painter(path, "first")) as one:
         address = f"{one.url}#painter"
         model = open_model(address, store, remote=SETTINGS)
         assert model.answer([Request("a", "which colour")]) == ["blue"]
@@ -45,12 +45,7 @@ def test_a_remote_model_that_comes_back_as_another_is_not_asked_in_its_name(
     content, up = "first", True
 
     def reply(path: str, body: bytes) -> Reply:
-        about = {"content": content, "settings": {}}
-        if not up:
-            return 500, {"error": {"message": "busy"}}
-        if path.endswith("/models"):
-            return 200, {"object": "list", "data": [{"id": "painter", "object": "model", "uni_train": about}]}
-        return says("blue")
+        return painter(path, content) if up else (500, {"error": {"message": "busy"}})
 
     with endpoint(reply) as one:
         address = f"{one.url}#painter"

@@ -38,18 +38,12 @@ def run_dir(tmp_path: Path) -> Path:
     right, wrong = task.verify(item, task.render(item, 0)), task.verify(item, task.input_image(item))
     asked = {"prompt": item.prompt, "inputs": [encode_png(task.input_image(item))], "level": 4}
     for step, passed in ((0, "11100000"), (6, "11110000"), (12, "01111110")):
-        checks = {
-            "rule_obey": [*({"1": "pass", "0": "fail"}[mark] for mark in passed[:-1]), None],
-            "readable": [*[None] * 7, "unreadable"],
-        }
-        groups.write_groups(
-            stage / "held_out" / f"step={step:08d}",
-            [Group("m1", members=[member(step, right if passed[0] == "1" else wrong)], **asked)],
-            step=step,
-            task="maze",
-            split="test",
-            levels={"4": {"n": 8, "passed": passed, "checks": checks}},
-        )
+        obeyed = [*({"1": "pass", "0": "fail"}[mark] for mark in passed[:-1]), None]
+        checks = {"rule_obey": obeyed, "readable": [*[None] * 7, "unreadable"]}
+        shown = Group("m1", members=[member(step, right if passed[0] == "1" else wrong)], **asked)
+        about = {"step": step, "task": "maze", "split": "test"}
+        levels = {"4": {"n": 8, "passed": passed, "checks": checks}}
+        groups.write_groups(stage / "held_out" / f"step={step:08d}", [shown], levels=levels, **about)
     drawn = [member(9, right, 1.0), member(80, wrong, 0.0), member(7, Verdict((Check("x", "unreadable", HOSTILE),)))]
     for epoch in range(EPOCHS):
         groups.write_groups(stage / "gallery" / f"epoch-{epoch:05d}", [Group("m2", members=drawn, **asked)],
@@ -76,18 +70,19 @@ def test_success_is_paired_and_every_curve_is_there(run_dir: Path) -> None:
     assert [cell.value for cell in row["cells"]] == [3 / 8, 4 / 8, 6 / 8]
     assert (row["change"].only_first, row["change"].only_second) == (1, 4)
     (check,) = found["success"]["checks"]
-    assert check["name"] == "rule obey" and [(cell.value, cell.n) for cell in check["cells"]] == [
-        (3 / 8, 8), (4 / 8, 8), (6 / 8, 8)
-    ]  # fmt: skip
+    assert check["name"] == "rule obey"
+    assert [(cell.value, cell.n) for cell in check["cells"]] == [(3 / 8, 8), (4 / 8, 8), (6 / 8, 8)]
     assert found["success"]["moments"] == ["before", "update 6", "after"]
     titles = {chart.title for name in found if name.endswith("_charts") for chart in found[name]}
     assert titles == {
         "Success", "Reward", "Shares", "Gradient norm", "KL from the start", "Clipped steps", "Ratio",
         "How far from the weights that drew", "Images, grey levels", "Seconds an epoch",
     }  # fmt: skip
-    assert [(part["name"], part["share"]) for part in found["time"]] == [
-        ("drawing", 0.3), ("rewarding", 0.1), ("learning", 0.6)
-    ]  # fmt: skip
+    assert {part["name"]: part["share"] for part in found["time"]} == {
+        "drawing": 0.3,
+        "rewarding": 0.1,
+        "learning": 0.6,
+    }
     assert [one["title"] for one in found["galleries"]] == [f"Epoch {e}" for e in (0, 3, 6, 8, 11)]
     statuses = [one["status"] for one in found["galleries"][0]["groups"][0]["members"]]
     assert statuses == ["pass", "fail", "unreadable"]
@@ -132,3 +127,11 @@ def test_groups_come_back_as_they_were_written(tmp_path: Path) -> None:
     assert back.members[0].verdict == one.members[0].verdict
     assert (back.members[0].image, back.members[0].total) == (one.members[0].image, 0.25)
     assert back.members[0].rewards == {"solved": 0.25, "judge": None}
+
+
+def test_the_two_prompts_of_a_pair_are_not_independent() -> None:
+    level = {"n": 40, "passed": "1100" * 10}
+    alone, pairs = groups.passed([level]), groups.passed([level | {"pairs": [i // 2 for i in range(40)]}])
+    assert alone.value == pairs.value == 0.5 and (alone.distinct, pairs.distinct) == (None, 20)
+    assert pairs.high - pairs.low > 1.3 * (alone.high - alone.low)
+    assert len(set(groups.clusters_of([level, level]))) == 80, "levels share no prompt"
