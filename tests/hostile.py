@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 from functools import cache
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Self
 
 MOST_SENT = 1 << 30  # bytes of an endless body, should nobody hang up
 LONGEST = 60.0  # seconds that a connection is held open
@@ -33,8 +34,29 @@ def error(message: str) -> bytes:
     return json.dumps({"error": {"message": message, "type": "error", "code": None}}).encode()
 
 
-class Hostile:
-    """Listens until the `with` ends. asked: (path, Authorization) of every request; sent: bytes of bodies."""
+class Listening:
+    """Answers on 127.0.0.1 at `url` until the `with` ends. port: 0: any that is free."""
+
+    def __init__(self, handler: type[BaseHTTPRequestHandler], port: int = 0) -> None:
+        self._server = _Server(("127.0.0.1", port), handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
+
+    def __enter__(self) -> Self:
+        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
+        return self
+
+    def __exit__(self, *raised: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+
+class _Server(ThreadingHTTPServer):
+    daemon_threads = True
+    request_queue_size = 64
+
+
+class Hostile(Listening):
+    """asked: (path, Authorization) of every request; sent: bytes of bodies."""
 
     def __init__(self, behave: str, *, models: bool = False, to: str = "") -> None:
         """models: /v1/models misbehaves too. to: where "redirect" points."""
@@ -74,21 +96,11 @@ class Hostile:
             def log_message(self, *args: object) -> None:
                 return
 
-        class Server(ThreadingHTTPServer):
-            daemon_threads = True
-            request_queue_size = 64
-
-        self._server = Server(("127.0.0.1", 0), Handler)
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
-
-    def __enter__(self) -> Hostile:
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-        return self
+        super().__init__(Handler)
 
     def __exit__(self, *raised: object) -> None:
         self._stop.set()
-        self._server.shutdown()
-        self._server.server_close()
+        super().__exit__(*raised)
 
     def hold(self, seconds: float) -> bool:
         """Wait; whether the test is still on."""

@@ -219,6 +219,8 @@ def test_an_image_is_read_when_it_is_asked_for(tmp_path: Path, monkeypatch: pyte
     assert images.pixels(again) is first and len(decoded) == 1 and image == again == encode_png(first)
     with pytest.raises(ValueError, match="read-only"):
         first[0, 0, 0] = 1
+    grey = encode_png(np.arange(64, dtype=np.uint8).reshape(8, 8))
+    assert np.array_equal(images.pixels(grey), decode_png(grey))
 
 
 def test_another_checkpoint_or_setting_is_asked_anew(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from filelock import FileLock
 
-from tests.eval.judges.server import Asked, JudgeServer, Refused
+from tests.eval.judges.server import Asked, JudgeServer
 from tests.models.test_remote import Reply, drawn, endpoint, models, refused
 from uni_train.addresses import held_port
 from uni_train.config.schema import EvalConfig, JudgeConfig
@@ -121,16 +121,9 @@ def test_what_nobody_can_judge_has_no_score_and_says_so(tmp_path: Path) -> None:
     assert result.scores["cot"].get("math1", {"value": None})["value"] is None
 
 
-@pytest.mark.parametrize(
-    ("broken", "why"),
-    [
-        (Refused(500, "out of order"), "judge failed 4 of 4 (HTTP 500)"),
-        ("I would rather not say.", "judge failed 4 of 4 (no reply answers)"),
-    ],
-)
-def test_a_judge_that_fails_for_most_gives_no_score(tmp_path: Path, broken: Any, why: str) -> None:
-    benchmark = Unreadable(n=4, sets=SETS, world="nano")
-    with JudgeServer(lambda asked: broken) as server:
+def test_a_judge_that_fails_for_most_gives_no_score(tmp_path: Path) -> None:
+    benchmark, why = Unreadable(n=4, sets=SETS, world="nano"), "judge failed 4 of 4 (no reply answers)"
+    with JudgeServer(lambda asked: "I would rather not say.") as server:
         judge = JudgeConfig(model=f"{server.url}#judge", dialect="paper", retries=0, revision="r", attempts=1)
         evaluation = run(plan(tmp_path, benchmarks=[benchmark], settings=("cot",), judge=judge))
     result = evaluation.results["unisandbox"]

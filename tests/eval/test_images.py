@@ -6,15 +6,12 @@ import pickle
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytest
 
 from tests.eval.test_scored import samples
-from uni_train.data_gen.sprites import render
 from uni_train.errors import UserError
-from uni_train.eval.images import ImageStore, digest_of, pixels
+from uni_train.eval.images import ImageStore, digest_of
 from uni_train.eval.scored import read_scored, stored, write_by_content
-from uni_train.models.pictures import decode_png, encode_png
 
 
 def test_equal_images_are_one_file_and_stand_for_their_bytes(tmp_path: Path) -> None:
@@ -56,11 +53,3 @@ def test_scored_rows_hold_hashes_and_no_bytes(tmp_path: Path) -> None:
     assert [one.sample.key for one in read] == [one.sample.key for one in (*many, *samples())]
     assert read[0].sample.image == noise and read[0].sample.text == "and"
     assert [one.read() for one in read[0].sample.ask.case.references] == [noise[:-1]]
-
-
-def test_what_was_decoded_last_is_kept_and_cannot_be_changed() -> None:
-    image = encode_png(render("apple", 3, 1))
-    assert np.array_equal(pixels(image), decode_png(image))
-    grey = encode_png(np.arange(64, dtype=np.uint8).reshape(8, 8))
-    assert np.array_equal(pixels(grey), decode_png(grey))
-    assert pixels(image) is pixels(image) and not pixels(image).flags.writeable

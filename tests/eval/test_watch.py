@@ -21,17 +21,12 @@ def save_step(stage: Path, step: int, content: bytes = b"weights") -> Path:
     return folder
 
 
-def finish(stage: Path, updates: int) -> Path:
+def finish(stage: Path, updates: int) -> None:
     (stage / "model").mkdir(parents=True)
     (stage / "model" / "model.safetensors").write_bytes(b"model")
-    manifest = {
-        "stage": stage.name,
-        "key": f"key of {stage.name}",
-        "outputs": [{"path": "model/model.safetensors", "sha256": "", "bytes": 5}],
-        "result": {"updates": updates},
-    }
+    outputs = [{"path": "model/model.safetensors", "sha256": "", "bytes": 5}]
+    manifest = {"stage": stage.name, "key": f"key of {stage.name}", "outputs": outputs, "result": {"updates": updates}}
     (stage / "manifest.json").write_text(json.dumps(manifest))
-    return stage / "model"
 
 
 @pytest.fixture
@@ -105,23 +100,14 @@ def test_a_step_that_training_removes_meanwhile_is_no_failure(run: Path, tmp_pat
 
 
 def test_a_failure_is_tried_again_at_later_looks_and_given_up_in_the_end(run: Path, tmp_path: Path) -> None:
-    class Enough(Exception):
-        pass
-
-    looks = 0
-
-    def sleep(seconds: float) -> None:
-        nonlocal looks
-        looks += 1
-        if looks == ATTEMPTS + 2:
-            raise Enough
+    looks = iter(range(ATTEMPTS + 1))
 
     def evaluate(one: Checkpoint) -> Outcome:
         return Outcome(1, "torn") if one.step == 20 else Outcome(0)
 
     kinds = []
-    with pytest.raises(Enough):
-        for event in watch(run, tmp_path, evaluate, poll=1, sleep=sleep):
+    with pytest.raises(RuntimeError, match="StopIteration"):
+        for event in watch(run, tmp_path, evaluate, poll=1, sleep=lambda seconds: next(looks)):
             if event.checkpoint.step == 20:
                 kinds.append(event.kind)
     assert kinds == ["found", "failed"] * (ATTEMPTS - 1) + ["found", "given up"]

@@ -10,14 +10,13 @@ wrong is in `tests.hostile`.
 from __future__ import annotations
 
 import json
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from tests.hostile import chat, error, plain
+from tests.hostile import Listening, chat, error, plain
 
 
 @dataclass(frozen=True)
@@ -40,11 +39,8 @@ class Refused:
     retry_after: str | None = None
 
 
-class JudgeServer:
-    """Answers on 127.0.0.1 at `url` until the `with` ends; `asked` lists every request, in order of arrival.
-
-    models: what /v1/models lists. port: 0: any that is free.
-    """
+class JudgeServer(Listening):
+    """`asked` lists every request, in order of arrival. models: what /v1/models lists."""
 
     def __init__(
         self,
@@ -77,17 +73,7 @@ class JudgeServer:
             def log_message(self, *args: object) -> None:
                 return
 
-        self._server = ThreadingHTTPServer(("127.0.0.1", port), Handler)
-        self._server.daemon_threads = True
-        self.url = f"http://127.0.0.1:{self._server.server_port}/v1"
-
-    def __enter__(self) -> JudgeServer:
-        threading.Thread(target=self._server.serve_forever, args=(0.01,), daemon=True).start()
-        return self
-
-    def __exit__(self, *raised: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
+        super().__init__(Handler, port)
 
 
 def _read(body: dict[str, Any], key: str) -> Asked:

@@ -1,24 +1,30 @@
 from __future__ import annotations
 
+import io
 import json
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
+from PIL import Image
 
 from tests.eval.judges.criteria import NO, YES, Criteria, number, odd
 from tests.eval.judges.server import Asked, JudgeServer
 from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import JudgeAsk, Sample
+from uni_train.eval.benchmark import Ask, Case, JudgeAsk, Sample
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.images import ImageStore
 from uni_train.eval.judges import anchors as known
 from uni_train.eval.judges import calibrating as cal
 from uni_train.eval.judges import calibration, filled_in, run
 from uni_train.eval.judges.labels import Label
+from uni_train.eval.judges.perturbation import perturbed
 from uni_train.eval.statistics import Estimate, proportion
+from uni_train.models.pictures import encode_png
 
 
 def odd_ones(n: int) -> list[known.Anchor]:
@@ -141,6 +147,17 @@ def test_flips_over_reruns_and_changed_images(tmp_path: Path) -> None:
     assert all(0 <= (one.value or 0) <= 1 for one in found.stability.values())
     first = {kind: sum(side["pass"] for side in one.values()) for kind, one in found.counts.items()}
     assert found.stability["flips over jpeg"].value == pytest.approx(sum(first.values()) / len(anchors))
+
+
+def test_changes_keep_the_size_and_what_is_shown(tmp_path: Path) -> None:
+    pixels = np.random.default_rng(0).integers(0, 256, (20, 12, 3), np.uint8)
+    stored = ImageStore(tmp_path).put(encode_png(pixels))
+    sample = Sample(Ask(Case("a", "all", "Draw."), "direct", 0, 0), parts=(stored, "words", encode_png(pixels)))
+    for change, kind in (("jpeg", "JPEG"), ("resize", "PNG")):
+        found = perturbed(sample, change)
+        assert found.text == "words" and found.images[0] == found.images[1] != sample.images[0]
+        image = Image.open(io.BytesIO(found.images[0]))
+        assert (image.format, image.size) == (kind, (12, 20)) and perturbed(sample, change) == found
 
 
 def test_only_judges_of_the_same_samples_are_compared(tmp_path: Path) -> None:

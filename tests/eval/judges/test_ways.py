@@ -14,9 +14,10 @@ from uni_train.config.build import build_section
 from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UsageError, UserError
-from uni_train.eval.benchmark import Ask, Sample
+from uni_train.eval.benchmark import Ask, Case, Sample
+from uni_train.eval.images import ImageStore
 from uni_train.eval.judges import run
-from uni_train.eval.judges.ways import combined
+from uni_train.eval.judges.ways import _comparison, combined
 from uni_train.eval.judges.wording import least_confidence, split
 
 
@@ -124,6 +125,14 @@ def test_a_tournament_compares_pairs_in_both_orders(tmp_path: Path) -> None:
             run(benchmark.samples(), benchmark, judge, tmp_path)
         lonely = run([*samples, replace(samples[0], ask=Ask(cases[0], "other", 0, 0))], benchmark, judge, tmp_path)
     assert lonely[-1].outcome == "unreadable" and len(server.asked) == 12
+
+
+def test_a_tournament_reads_images_of_a_store(tmp_path: Path) -> None:
+    stored = ImageStore(tmp_path).put(PNG)
+    one, two = (Sample(Ask(Case("a", "all", "Draw.", (stored,)), "direct", k, 0), parts=(stored,)) for k in range(2))
+    prompt, images = _comparison(Criteria(1), one, two)
+    assert images == (PNG,) * 3 and all(isinstance(image, bytes) for image in images)
+    assert "1 given with the request; 1 of candidate A; 1 of candidate B" in prompt
 
 
 @pytest.mark.parametrize(
