@@ -43,9 +43,7 @@ def test_mean_over_seeds_is_students_interval() -> None:
     estimate = statistics.mean_over_seeds(values)
     assert (estimate.value, estimate.n) == (pytest.approx(mean), 3)
     assert (estimate.low, estimate.high) == (pytest.approx(mean - margin), pytest.approx(mean + margin))
-
-
-def test_seeds_that_say_nothing_about_the_spread() -> None:
+    # Seeds that say nothing about the spread.
     assert statistics.mean_over_seeds([0.5]) == Estimate(0.5, 1, 0.0, 1.0)
     assert statistics.mean_over_seeds([0.5, 0.5]) == Estimate(0.5, 2, 0.5, 0.5)
     seconds = statistics.mean_over_seeds([12.0], bounds=(-math.inf, math.inf))
@@ -239,8 +237,6 @@ def test_graded_scores_are_compared_by_their_differences() -> None:
     assert repeated.difference.n == 6 and repeated.p_value > 0.05, "copies of a unit prove nothing"
     alone = paired([0.5], [0.7])
     assert alone.difference.value == pytest.approx(0.2) and alone.difference.low < -0.5 and alone.p_value == 1.0
-
-
-def test_one_graded_value_a_cell_leaves_nothing_to_estimate_the_spread_from() -> None:
+    # One value a cell leaves nothing to estimate the spread from.
     estimate = share([0.75, 0.5], ["a", "b"], cells=["space", "art"])
     assert estimate.value == 0.625 and estimate.n == 2 and 0 <= estimate.low < 0.625 < estimate.high <= 1

@@ -39,11 +39,10 @@ def test_ueval_is_one_json_array_a_setting() -> None:
 def test_ureason_has_the_folders_of_its_scripts() -> None:
     case = Case("301", "spatial", "?")
     found = [
-        scored(case, "direct", parts=(b"1",)),
-        scored(case, "reasoning_guided", parts=(b"2",), thought="so"),
+        scored(case, "direct", parts=(b"1",)), scored(case, "reasoning_guided", parts=(b"2",), thought="so"),
         scored(case, "decontextualized", parts=(b"3",), thought="so", prompt="a desk"),
         scored(case, "decontextualized_4x", parts=(b"4",)),
-    ]
+    ]  # fmt: skip
     assert dict(UReason.submission(found)) == {
         "direct/direct_spatial/301.png": b"1", "think/spatial/301.png": b"2",
         "think/spatial/spatial.jsonl": b'{"id": "301", "thought": "so"}\n',

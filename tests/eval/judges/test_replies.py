@@ -73,16 +73,12 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
 
 def test_a_key_holds_all_that_changes_a_reply() -> None:
     turn = Turn("user", "what?", (b"1", b"2"))
-    keys = [
-        reply_key("judge", [turn]),
-        reply_key("other", [turn]),
-        reply_key("judge", [turn, Turn("assistant", "eh")]),
-        reply_key("judge", [Turn("user", "what?", (b"12",))]),
-        reply_key("judge", [Turn("user", "what?", (b"2", b"1"))]),
-        reply_key("judge", [turn], {"type": "object"}),
-        reply_key("judge", [turn], None, 1),
-        reply_key("judge", [turn], None, 2),
+    turns = [
+        [turn],
+        [turn, Turn("assistant", "eh")],
+        *([Turn("user", "what?", some)] for some in ((b"12",), (b"2", b"1"))),
     ]
-    assert len(set(keys)) == len(keys)
+    keys = {reply_key("judge", one) for one in turns} | {reply_key("judge", [turn], None, draw) for draw in (1, 2)}
+    assert len(keys | {reply_key("other", [turn]), reply_key("judge", [turn], {"type": "object"})}) == 8
     # A change of this hash would judge everything again.
     assert reply_key("judge", [turn]) == reply_key("judge", [turn], draw=0) == "a0b92eff7dffad4da005dc43a5e36ee4"

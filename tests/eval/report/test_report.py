@@ -7,14 +7,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tests.eval.report.pages import HOSTILE, assert_sound
-from uni_train.eval.benchmark import OUTCOMES, Scored
+from uni_train.eval.benchmark import OUTCOMES
 from uni_train.eval.report import charts, evaluation, gallery, page, write_report
-from uni_train.eval.scored import read_folder, read_scored, shard_path, write_scored
-from uni_train.models.pictures import encode_png
+from uni_train.eval.scored import read_scored, shard_path, write_scored
 
 
 def test_the_page_holds_everything_and_asks_for_nothing(run_dir: Path) -> None:
@@ -90,21 +88,11 @@ def test_a_run_that_was_evaluated_once_shows_that(run_dir: Path) -> None:
     assert not any("after" in card for card in gallery.build(gallery.evaluations(run_dir)).cards)
 
 
-def test_large_images_become_thumbnails(run_dir: Path, tmp_path: Path) -> None:
-    folder = run_dir / "stages" / "01-evaluate-before" / "scored"
-    first = next(iter(read_folder(folder)))
-    noise = np.random.default_rng(0).integers(0, 256, (512, 768, 3), dtype=np.uint8)
-    large = replace(first, sample=replace(first.sample, parts=(encode_png(noise),)))
-    write_scored(shard_path(tmp_path / "noise", 0), [large])
-    (card,) = gallery.build({"before": tmp_path / "noise"}).cards
-    assert card["before"]["image"].startswith("data:image/webp;base64,") and len(card["before"]["image"]) < 60_000
-
-
-@pytest.mark.parametrize(("low", "high"), [(0.02, 0.31), (1e-5, 40.0), (0.5, 0.5), (1.0, 1.2)])
-def test_log_axes_hold_their_data(low: float, high: float) -> None:
-    axis = charts.log_axis(low, high)
-    assert axis.low <= low and axis.high >= high and axis.low < axis.high
-    assert all(0 <= axis.share(value) <= 1 for value in (low, high))
+def test_log_axes_hold_their_data() -> None:
+    for low, high in ((0.02, 0.31), (1e-5, 40.0), (0.5, 0.5), (1.0, 1.2)):
+        axis = charts.log_axis(low, high)
+        assert axis.low <= low and axis.high >= high and axis.low < axis.high
+        assert all(0 <= axis.share(value) <= 1 for value in (low, high))
 
 
 @pytest.mark.parametrize("ends", [(0, 100), (0, 100, 101, 102), (0, 1, 2, 100)])
@@ -130,17 +118,12 @@ def test_whatever_a_legend_names_has_a_colour() -> None:
 
 
 def _spoil_first_shard(run_dir: Path) -> None:
-    path = shard_path(run_dir / "stages" / "13-evaluate-after" / "scored", 0)
-    rows = read_scored(path)
-    place = next(i for i, row in enumerate(rows) if row.sample.ask.case.facts["task"] == "mapping")
-
-    def spoilt(row: Scored) -> Scored:
-        case = replace(row.sample.ask.case, prompt=HOSTILE)
-        return replace(row, sample=replace(row.sample, ask=replace(row.sample.ask, case=case), thought=HOSTILE))
-
-    # The card's prompt comes from the first evaluation, its thought from each.
-    first = shard_path(run_dir / "stages" / "01-evaluate-before" / "scored", 0)
-    for shard in (path, first):
-        content = read_scored(shard)
-        content[place] = spoilt(content[place])
-        write_scored(shard, content)
+    """The card's prompt comes from the first evaluation, its thought from each."""
+    for stage in ("01-evaluate-before", "13-evaluate-after"):
+        shard = shard_path(run_dir / "stages" / stage / "scored", 0)
+        rows = read_scored(shard)
+        place = next(i for i, row in enumerate(rows) if row.sample.ask.case.facts["task"] == "mapping")
+        ask = rows[place].sample.ask
+        spoilt = replace(ask, case=replace(ask.case, prompt=HOSTILE))
+        rows[place] = replace(rows[place], sample=replace(rows[place].sample, ask=spoilt, thought=HOSTILE))
+        write_scored(shard, rows)
