@@ -11,7 +11,6 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.eval.sample_evaluation import Sums
 from uni_train.cli.main import uni_train
 from uni_train.data_gen.registry import PluginError
 from uni_train.data_gen.task import Check, Verdict
@@ -19,7 +18,6 @@ from uni_train.errors import UsageError
 from uni_train.eval.benchmark import BENCHMARKS, Ask, Benchmark, Case, Option, Sample, Scored
 
 PLUGIN = """
-from tests.eval.sample_evaluation import Sums
 from uni_train.eval.benchmark import Option, benchmark
 
 @benchmark("echo")
@@ -99,13 +97,3 @@ def test_a_package_elsewhere_adds_a_benchmark(tmp_path: Path) -> None:
     )  # fmt: skip
     assert shown.returncode == 0 and "Says back what it is told." in shown.stdout, shown.stderr
     assert "options.echo.times=2" in shown.stdout
-
-
-@pytest.mark.slow
-def test_a_benchmark_that_somebody_has_registered_is_evaluated_and_compared(tmp_path: Path) -> None:
-    assert BENCHMARKS.get("sums") is Sums
-    run, one = CliRunner(), str(tmp_path / "a")
-    done = run.invoke(uni_train, ["eval", "-c", "shipped", "-b", "sums", "--n", "1", "--name", "a", f"out={tmp_path}"])
-    assert done.exit_code == 0 and "4 samples" in done.output, done.output
-    compared = run.invoke(uni_train, ["eval", "compare", one, one])
-    assert compared.exit_code == 0 and "sums" in compared.output, compared.output

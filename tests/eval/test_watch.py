@@ -102,14 +102,11 @@ def test_a_step_that_training_removes_meanwhile_is_no_failure(run: Path, tmp_pat
 def test_a_failure_is_tried_again_at_later_looks_and_given_up_in_the_end(run: Path, tmp_path: Path) -> None:
     looks = iter(range(ATTEMPTS + 1))
 
-    def evaluate(one: Checkpoint) -> Outcome:
-        return Outcome(1, "torn") if one.step == 20 else Outcome(0)
-
     kinds = []
+    evaluate = lambda one: Outcome(1, "torn") if one.step == 20 else Outcome(0)  # noqa: E731
     with pytest.raises(RuntimeError, match="StopIteration"):
         for event in watch(run, tmp_path, evaluate, poll=1, sleep=lambda seconds: next(looks)):
-            if event.checkpoint.step == 20:
-                kinds.append(event.kind)
+            kinds += [event.kind] if event.checkpoint.step == 20 else []
     assert kinds == ["found", "failed"] * (ATTEMPTS - 1) + ["found", "given up"]
 
 

@@ -92,26 +92,23 @@ def test_its_saving_and_bias_are_measured_on_known_samples(tmp_path: Path) -> No
     assert bias.value == pytest.approx(2 / 20) and bias.low < 0 < bias.high
     assert error.value == pytest.approx(2 / 20) and large.value == pytest.approx(0)
     store = tmp_path / "store"
-    assert (
-        calibration.find(store, judge, "criteria") == found
-        and calibration.find(store, judge.small[0], "criteria") is None
-    )
+    assert calibration.find(store, judge, "criteria") == found
+    assert calibration.find(store, judge.small[0], "criteria") is None
     cited = calibration.said(calibration.cited(store, judge, BENCHMARK))
     assert "the large judge was asked about 0.15" in cited and "bias of 0.10" in cited
     assert calibration.cited(store, replace(judge, small=()), BENCHMARK) is None  # alone it is another judge
 
 
-@pytest.mark.parametrize(
-    ("small", "problem"),
-    [
-        ([{"model": f"{NOBODY}#a"}], "never in doubt"),
-        ([{"model": f"{NOBODY}#a"}, {"model": f"{NOBODY}#large"}], "is called large"),
-        ([{"model": f"{NOBODY}#a"}, {"model": f"{NOBODY}#b", "way": "tournament"}], "one by one"),
-    ],
-)
-def test_cascades_that_cannot_be_meant(small: list[dict[str, Any]], problem: str) -> None:
-    with pytest.raises(UsageError, match=problem):
-        JudgeConfig(model=f"{NOBODY}#large", small=tuple(JudgeConfig(**one) for one in small))
+def test_cascades_that_cannot_be_meant() -> None:
+    one, large = (JudgeConfig(model=f"{NOBODY}#{name}") for name in ("a", "large"))
+    ranked = JudgeConfig(model=f"{NOBODY}#b", way="tournament")
+    for small, problem in (
+        ((one,), "never in doubt"),
+        ((one, large), "is called large"),
+        ((one, ranked), "one by one"),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            replace(large, small=small)
 
 
 def test_a_small_judge_that_fails_settles_nothing(tmp_path: Path) -> None:
