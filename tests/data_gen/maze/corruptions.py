@@ -5,9 +5,7 @@
   must pass all four checks.
 - *faulty*: drawings with one known fault (stops short, has a gap, a detour, a shortcut through one wall, a wall erased
   or added, ...), most of them worn too. The check that the fault is about must not pass.
-- *traps*: what a policy could learn in order to fool a reward: everything red, a line outside, through walls, through
-  walls that were erased first, along the border, another maze with its own solution, another item's target, a copy of
-  the input. None may pass.
+- *traps*: what a policy could learn in order to fool a reward. None may pass.
 
 Lengths are in pitches (from room to room), so that large and small mazes are treated alike. What lies between "must
 survive" and "must fail" (a stroke that ends at the door of E's room, a blur of 0.06 pitches) is not in the suite.
@@ -15,19 +13,19 @@ survive" and "must fail" (a stroke that ends at the door of E's room, a blur of 
 
 from __future__ import annotations
 
+import colorsys
 import math
 import random
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from itertools import pairwise
-from typing import Literal
+from typing import Any, Literal
 
 import cv2
 import numpy as np
 
 from uni_train.data_gen.maze import picture as pictures
-from uni_train.data_gen.maze.grid import Grid, Room
+from uni_train.data_gen.maze.grid import ALGORITHMS, Grid, Room, carve
 from uni_train.data_gen.maze.picture import STYLES, Colour, Picture
 from uni_train.data_gen.maze.task import Maze, read_facts
 from uni_train.data_gen.seeds import derive_seed, rng
@@ -80,6 +78,17 @@ class Scene:
     def route(self) -> list[Room]:
         return self.grid.route()
 
+    @property
+    def ends(self) -> list[Room]:
+        return [self.grid.start, self.grid.end]
+
+    @property
+    def rooms(self) -> list[Room]:
+        return [(r, c) for r in range(self.grid.rows) for c in range(self.grid.columns)]
+
+    def drawn(self) -> np.ndarray:
+        return pictures.draw(self.grid, self.picture)
+
 
 def suite(seed: int, mazes: int) -> Iterator[Case]:
     """All cases of `mazes` mazes, of all styles but nano and all LEVELS in turn."""
@@ -98,14 +107,15 @@ def suite(seed: int, mazes: int) -> Iterator[Case]:
         for name, wear in WEAR.items():
             here = scene(name)
             yield Case("worn", name, item, wear(here, by_hand(here)))
-        for kind, faults in (("faulty", FAULTS), ("trap", TRAPS)):
-            for name, (fault, must_fail) in faults.items():
+        kinds: tuple[tuple[Kind, Faults], ...] = (("faulty", FAULTS), ("trap", TRAPS))
+        for kind, faults in kinds:
+            for name, (fault, *must_fail) in faults.items():
                 here = scene(name)
                 image = fault(here)
                 if image is not None:
                     # Noise and blur are what they are: no wear that would undo them.
                     worn = image if QUALITY in must_fail else here.random_.choice(LIGHT)(here, image)
-                    yield Case("faulty" if kind == "faulty" else "trap", name, item, worn, must_fail)
+                    yield Case(kind, name, item, worn, tuple(must_fail))
 
 
 # ------------------------------------------------------------------------------------------------------ other hands
@@ -136,18 +146,20 @@ def stroke(scene: Scene, image: np.ndarray, points: np.ndarray, colour: Colour |
     slack = (picture.corridor - width) / 2
     line = waver(points, 0.7 * slack * u(0, 1), picture.pitch, scene.noise) if len(points) > 1 else points
     colour = scene.red if colour is None else colour
-    fixed = np.rint((line - 0.5 + (0 if width % 2 else 0.5)) * 16).astype(np.int32)
-    if scene.width == 1.0:  # filled from wall to wall: OpenCV's thick lines are a pixel too wide for that
-        half = (width - 1) / 2
-        for (x, y), (other_x, other_y) in pairwise(points):
-            top, left = (math.ceil(min(a, b) - half - 0.5) for a, b in ((y, other_y), (x, other_x)))
-            bottom, right = (math.floor(max(a, b) + half + 0.5) for a, b in ((y, other_y), (x, other_x)))
-            if abs(x - other_x) > 1 and abs(y - other_y) > 1:
-                cv2.line(image, (round(x), round(y)), (round(other_x), round(other_y)), colour, width, cv2.LINE_AA)
-            else:
-                image[max(0, top) : max(0, bottom), max(0, left) : max(0, right)] = colour
-    else:
+    if scene.width < 1.0:
+        fixed = np.rint((line - 0.5 + (0 if width % 2 else 0.5)) * 16).astype(np.int32)
         cv2.polylines(image, [fixed], False, colour, width, cv2.LINE_AA, shift=4)
+        return
+    half = (width - 1) / 2  # filled from wall to wall: OpenCV's thick lines are a pixel too wide for that
+    for (x, y), (other_x, other_y) in pairwise(points):
+        if abs(x - other_x) > 1 and abs(y - other_y) > 1:
+            cv2.line(image, (round(x), round(y)), (round(other_x), round(other_y)), colour, width, cv2.LINE_AA)
+            continue
+        rows, columns = (
+            slice(max(0, math.ceil(min(ends) - half - 0.5)), max(0, math.floor(max(ends) + half + 0.5)))
+            for ends in ((y, other_y), (x, other_x))
+        )
+        image[rows, columns] = colour
 
 
 def waver(points: np.ndarray, reach: float, pitch: float, noise: np.random.Generator) -> np.ndarray:
@@ -162,8 +174,7 @@ def waver(points: np.ndarray, reach: float, pitch: float, noise: np.random.Gener
     def smooth(values: np.ndarray) -> np.ndarray:
         return np.stack([np.convolve(np.pad(v, 3, mode="edge"), kernel, "valid") for v in values.T], axis=1)
 
-    rounded = smooth(line)
-    offset = rounded - line
+    offset = smooth(line) - line
     rounded = line + offset * min(1.0, 0.5 * reach / max(1e-9, np.abs(offset).max()))
     tremor = smooth(smooth(noise.normal(size=line.shape)))
     return rounded + 0.5 * reach * tremor / max(1e-9, np.abs(tremor).max())
@@ -171,8 +182,6 @@ def waver(points: np.ndarray, reach: float, pitch: float, noise: np.random.Gener
 
 def some_red(random_: random.Random) -> Colour:
     """A red that is about as far off as models' reds are: to crimson, tomato, dark red."""
-    import colorsys
-
     rgb = colorsys.hsv_to_rgb(random_.uniform(-0.025, 0.03) % 1, random_.uniform(0.8, 1), random_.uniform(0.7, 1))
     r, g, b = (round(255 * part) for part in rgb)
     return r, g, b
@@ -183,8 +192,16 @@ def some_red(random_: random.Random) -> Colour:
 Wear = Callable[[Scene, np.ndarray], np.ndarray]
 
 
-def _none(scene: Scene, image: np.ndarray) -> np.ndarray:
-    return image
+def _blurred(image: np.ndarray, sigma: float) -> np.ndarray:
+    return cv2.GaussianBlur(image, (0, 0), sigma)
+
+
+def clipped(image: np.ndarray) -> np.ndarray:
+    return np.clip(image, 0, 255).astype(np.uint8)
+
+
+def grain(scene: Scene, least: float, most: float, image: np.ndarray) -> np.ndarray:
+    return scene.noise.normal(0, scene.random_.uniform(least, most), image.shape)
 
 
 def _jpeg(scene: Scene, image: np.ndarray) -> np.ndarray:
@@ -193,21 +210,13 @@ def _jpeg(scene: Scene, image: np.ndarray) -> np.ndarray:
     return cv2.cvtColor(np.asarray(cv2.imdecode(coded, cv2.IMREAD_COLOR)), cv2.COLOR_BGR2RGB)
 
 
-def _moved(image: np.ndarray, zoom: tuple[float, float], shift: tuple[float, float]) -> np.ndarray:
-    side = image.shape[0]
-    (zx, zy), (dx, dy) = zoom, shift
+def _moved(scene: Scene, image: np.ndarray, zoom: float, shift: float) -> np.ndarray:
+    """Zoomed by at most `zoom` and shifted by at most `shift` of its side, in x and y."""
+    u, side = scene.random_.uniform, image.shape[0]
+    zx, zy = (u(1 - zoom, 1 + zoom), u(1 - zoom, 1 + zoom)) if zoom else (1, 1)
+    dx, dy = (u(-shift * side, shift * side) for _ in "xy")
     to = np.array([[zx, 0, dx + (1 - zx) * side / 2], [0, zy, dy + (1 - zy) * side / 2]])
     return cv2.warpAffine(image, to, (side, side), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_REPLICATE)
-
-
-def _shift(scene: Scene, image: np.ndarray) -> np.ndarray:
-    reach = 0.025 * image.shape[0]
-    return _moved(image, (1, 1), (scene.random_.uniform(-reach, reach), scene.random_.uniform(-reach, reach)))
-
-
-def _zoom(scene: Scene, image: np.ndarray) -> np.ndarray:
-    u, reach = scene.random_.uniform, 0.01 * image.shape[0]
-    return _moved(image, (u(0.97, 1.03), u(0.97, 1.03)), (u(-reach, reach), u(-reach, reach)))
 
 
 def _rescale(scene: Scene, image: np.ndarray) -> np.ndarray:
@@ -217,19 +226,10 @@ def _rescale(scene: Scene, image: np.ndarray) -> np.ndarray:
     return cv2.resize(image, (width, height), interpolation=cv2.INTER_AREA if factor < 1 else cv2.INTER_CUBIC)
 
 
-def _blur(scene: Scene, image: np.ndarray) -> np.ndarray:
-    return cv2.GaussianBlur(image, (0, 0), max(0.4, scene.random_.uniform(0.01, 0.04) * scene.picture.pitch))
-
-
-def _noise(scene: Scene, image: np.ndarray) -> np.ndarray:
-    grain = scene.noise.normal(0, scene.random_.uniform(2, 10), image.shape)
-    return np.clip(image + grain, 0, 255).astype(np.uint8)
-
-
 def _tone(scene: Scene, image: np.ndarray) -> np.ndarray:
     u = scene.random_.uniform
-    tinted = 255 * (image / 255) ** u(0.85, 1.2) * u(0.88, 1.05) + np.array([u(-8, 8) for _ in "rgb"]) + u(-6, 10)
-    return np.clip(tinted, 0, 255).astype(np.uint8)
+    tinted = 255 * (image / 255) ** u(0.85, 1.2) * u(0.88, 1.05)
+    return clipped(tinted + np.array([u(-8, 8) for _ in "rgb"]) + u(-6, 10))
 
 
 def _vae(scene: Scene, image: np.ndarray) -> np.ndarray:
@@ -237,39 +237,44 @@ def _vae(scene: Scene, image: np.ndarray) -> np.ndarray:
     u, side = scene.random_.uniform, image.shape[0]
     soft = 0.012 * scene.picture.pitch
     y, cr, cb = cv2.split(cv2.cvtColor(image, cv2.COLOR_RGB2YCrCb).astype(np.float32))
-    luma = cv2.GaussianBlur(y, (0, 0), max(0.5, u(0.5, 1) * soft))
-    luma = luma + u(0.2, 0.5) * (luma - cv2.GaussianBlur(luma, (0, 0), 2.0))
-    chroma = [cv2.GaussianBlur(plane, (0, 0), max(0.8, 1.5 * soft)) for plane in (cr, cb)]
-    ycc = np.clip(np.stack([luma, *chroma], axis=-1), 0, 255).astype(np.uint8)
+    luma = _blurred(y, max(0.5, u(0.5, 1) * soft))
+    luma = luma + u(0.2, 0.5) * (luma - _blurred(luma, 2.0))
+    chroma = [_blurred(plane, max(0.8, 1.5 * soft)) for plane in (cr, cb)]
+    ycc = clipped(np.stack([luma, *chroma], axis=-1))
     patches = cv2.resize(scene.noise.normal(0, 3, (8, 8, 3)).astype(np.float32), (side, side))
-    grain = scene.noise.normal(0, u(1, 4), image.shape)
-    return np.clip(cv2.cvtColor(ycc, cv2.COLOR_YCrCb2RGB) + patches + grain, 0, 255).astype(np.uint8)
+    return clipped(cv2.cvtColor(ycc, cv2.COLOR_YCrCb2RGB) + patches + grain(scene, 1, 4, image))
 
 
 def _mixed(scene: Scene, image: np.ndarray) -> np.ndarray:
     """A model's drift, then what a file goes through."""
-    for wear in (_zoom, scene.random_.choice((_tone, _vae, _blur)), scene.random_.choice((_rescale, _none)), _jpeg):
-        image = wear(scene, image)
+    either = scene.random_.choice
+    for name in ("zoom", either(("tone", "vae", "blur")), either(("rescale", "none")), "jpeg"):
+        image = WEAR[name](scene, image)
     return image
 
 
 WEAR: dict[str, Wear] = {
-    "none": _none, "jpeg": _jpeg, "shift": _shift, "zoom": _zoom, "rescale": _rescale, "blur": _blur, "noise": _noise,
-    "tone": _tone, "vae": _vae, "mixed": _mixed,
-}  # fmt: skip
-LIGHT: tuple[Wear, ...] = (_none, _none, _jpeg, _shift, _blur, _vae, _mixed)
+    "none": lambda scene, image: image,
+    "jpeg": _jpeg,
+    "shift": lambda scene, image: _moved(scene, image, 0, 0.025),
+    "zoom": lambda scene, image: _moved(scene, image, 0.03, 0.01),
+    "rescale": _rescale,
+    "blur": lambda scene, image: _blurred(image, max(0.4, scene.random_.uniform(0.01, 0.04) * scene.picture.pitch)),
+    "noise": lambda scene, image: clipped(image + grain(scene, 2, 10, image)),
+    "tone": _tone,
+    "vae": _vae,
+    "mixed": _mixed,
+}
+LIGHT = [WEAR[name] for name in ("none", "none", "jpeg", "shift", "blur", "vae", "mixed")]
 
 
 # ---------------------------------------------------------------------------------------------------------- faults
 
-Fault = Callable[[Scene], np.ndarray | None]  # None where this maze has no room for it
+# What draws it (None where this maze has no room for it), and the checks that must not pass.
+Faults = dict[str, tuple[Callable[[Scene], np.ndarray | None] | Any, *tuple[str, ...]]]
 
 
-def _copy(scene: Scene) -> np.ndarray:
-    return pictures.draw(scene.grid, scene.picture)
-
-
-def _stops_short(scene: Scene) -> np.ndarray | None:
+def _stops_short(scene: Scene) -> np.ndarray:
     route = scene.route
     left_out = scene.random_.randint(1, max(1, len(route) // 2))
     return by_hand(scene, route[:-left_out] if scene.random_.random() < 0.5 else route[left_out:])
@@ -282,15 +287,11 @@ def _gap(scene: Scene) -> np.ndarray | None:
         return None
     at = scene.random_.randint(1, len(route) - 3)
     image = by_hand(scene)
-    blank = pictures.draw(scene.grid, picture)
-    (x, y), (other_x, other_y) = centres(picture, route[at : at + 2])
+    here, there = centres(picture, route[at : at + 2])
     half = scene.random_.uniform(0.25, 0.45) * picture.pitch
-    along_x = abs(x - other_x) > 1
-    wide_x, wide_y = (half, picture.corridor / 2 + 1) if along_x else (picture.corridor / 2 + 1, half)
-    middle_x, middle_y = (x + other_x) / 2, (y + other_y) / 2
-    box = (slice(round(middle_y - wide_y), round(middle_y + wide_y)),
-           slice(round(middle_x - wide_x), round(middle_x + wide_x)))  # fmt: skip
-    image[box] = blank[box]
+    reach = np.where(np.abs(here - there) > 1, half, picture.corridor / 2 + 1)
+    columns, rows = (slice(round(m - r), round(m + r)) for m, r in zip((here + there) / 2, reach, strict=True))
+    image[rows, columns] = scene.drawn()[rows, columns]
     return image
 
 
@@ -335,9 +336,7 @@ def _with(grid: Grid, places: Sequence[tuple[int, int]], free: bool) -> Grid:
 def _changeable(scene: Scene, free: bool) -> list[tuple[int, int]]:
     """Places between two rooms, off the solution, that are free or walls."""
     route = set(scene.route)
-    return [(2 * r + 1 + (o - r), 2 * c + 1 + (p - c))
-            for r in range(scene.grid.rows) for c in range(scene.grid.columns)
-            for (o, p), wall in _neighbours(scene.grid, (r, c))
+    return [(r + o + 1, c + p + 1) for r, c in scene.rooms for (o, p), wall in _neighbours(scene.grid, (r, c))
             if (o, p) > (r, c) and wall != free and not {(r, c), (o, p)} <= route]  # fmt: skip
 
 
@@ -357,21 +356,16 @@ def _half_erased(scene: Scene) -> np.ndarray | None:
         return None
     image, picture = by_hand(scene), scene.picture
     r, c = scene.random_.choice(walls)
-    y, x = (
-        picture.edges(n, begin) for n, begin in ((scene.grid.rows, picture.top), (scene.grid.columns, picture.left))
-    )
+    y, x = picture.edges(scene.grid.rows, picture.top), picture.edges(scene.grid.columns, picture.left)
     share = scene.random_.uniform(0.6, 0.9)
-    if r % 2:  # a wall from top to bottom
-        length = round(share * (y[r + 1] - y[r]))
-        image[y[r] : y[r] + length, x[c] : x[c + 1]] = picture.floor_rgb
-    else:
-        length = round(share * (x[c + 1] - x[c]))
-        image[y[r] : y[r + 1], x[c] : x[c] + length] = picture.floor_rgb
+    high, wide = y[r + 1] - y[r], x[c + 1] - x[c]
+    high, wide = (round(share * high), wide) if r % 2 else (high, round(share * wide))
+    image[y[r] : y[r] + high, x[c] : x[c] + wide] = picture.floor_rgb
     return image
 
 
-def _wrong_colour(scene: Scene) -> np.ndarray | None:
-    image = pictures.draw(scene.grid, scene.picture)
+def _wrong_colour(scene: Scene) -> np.ndarray:
+    image = scene.drawn()
     colour = scene.random_.choice(((0, 0, 255), (0, 160, 0), (255, 200, 0), (120, 0, 200), (90, 90, 90)))
     stroke(scene, image, centres(scene.picture, scene.route), colour)
     return image
@@ -379,44 +373,35 @@ def _wrong_colour(scene: Scene) -> np.ndarray | None:
 
 def _end_moved(scene: Scene) -> np.ndarray | None:
     """E is taken to the first room of the way, and the path drawn there."""
-    if len(scene.route) < 3:
-        return None
-    moved = replace(scene.grid, end=scene.route[1])
-    return by_hand(scene, scene.route[:2], moved)
+    route = scene.route
+    return None if len(route) < 3 else by_hand(scene, route[:2], replace(scene.grid, end=route[1]))
 
 
 def _mirrored(scene: Scene) -> np.ndarray | None:
-    grid = scene.grid
-    flipped = grid.lattice[:, ::-1]
-    ends = [(r, grid.columns - 1 - c) for r, c in (grid.start, grid.end)]
-    if np.array_equal(flipped, grid.lattice):
+    flipped = scene.grid.lattice[:, ::-1]
+    if np.array_equal(flipped, scene.grid.lattice):
         return None
+    ends = [(r, scene.grid.columns - 1 - c) for r, c in scene.ends]
     return by_hand(scene, None, Grid(np.ascontiguousarray(flipped), *ends))
 
 
-def _grainy(scene: Scene) -> np.ndarray:
-    grain = scene.noise.normal(0, scene.random_.uniform(60, 90), (scene.picture.side, scene.picture.side, 3))
-    return np.clip(by_hand(scene) + grain, 0, 255).astype(np.uint8)
-
-
-def _smeared(scene: Scene) -> np.ndarray:
-    return cv2.GaussianBlur(by_hand(scene), (0, 0), scene.random_.uniform(0.17, 0.3) * scene.picture.pitch)
-
-
-FAULTS: dict[str, tuple[Fault, tuple[str, ...]]] = {
-    "stops short": (_stops_short, (REASONING,)),
-    "gap": (_gap, (REASONING,)),
-    "detour": (partial(_aside, through=False), (REASONING,)),
-    "shortcut through one wall": (_shortcut, (RULE, REASONING)),
-    "on through a wall": (partial(_aside, through=True), (RULE,)),
-    "walls erased": (partial(_changed, free=True, most=3), (BACKGROUND,)),
-    "wall half erased": (_half_erased, (BACKGROUND,)),
-    "walls added": (partial(_changed, free=False, most=2), (BACKGROUND,)),
-    "another colour": (_wrong_colour, (REASONING,)),
-    "end moved": (_end_moved, (REASONING,)),
-    "mirrored": (_mirrored, (BACKGROUND,)),
-    "grainy": (_grainy, (QUALITY,)),
-    "smeared": (_smeared, (QUALITY,)),
+FAULTS: Faults = {
+    "stops short": (_stops_short, REASONING),
+    "gap": (_gap, REASONING),
+    "detour": (lambda scene: _aside(scene, through=False), REASONING),
+    "shortcut through one wall": (_shortcut, RULE, REASONING),
+    "on through a wall": (lambda scene: _aside(scene, through=True), RULE),
+    "walls erased": (lambda scene: _changed(scene, free=True, most=3), BACKGROUND),
+    "wall half erased": (_half_erased, BACKGROUND),
+    "walls added": (lambda scene: _changed(scene, free=False, most=2), BACKGROUND),
+    "another colour": (_wrong_colour, REASONING),
+    "end moved": (_end_moved, REASONING),
+    "mirrored": (_mirrored, BACKGROUND),
+    "grainy": (lambda scene: clipped(grain(scene, 60, 90, scene.drawn()) + by_hand(scene)), QUALITY),
+    "smeared": (
+        lambda scene: _blurred(by_hand(scene), scene.random_.uniform(0.17, 0.3) * scene.picture.pitch),
+        QUALITY,
+    ),
 }
 
 
@@ -425,21 +410,20 @@ FAULTS: dict[str, tuple[Fault, tuple[str, ...]]] = {
 
 def _all_red(scene: Scene) -> np.ndarray:
     """All of the picture, or all but the letters, or the whole maze with a margin around."""
-    image, picture = pictures.draw(scene.grid, scene.picture), scene.picture
-    colour = scene.red
+    image, top, left = scene.drawn(), scene.picture.top, scene.picture.left
     how = scene.random_.randrange(3)
     if how == 0:
-        image[:] = colour
+        image[:] = scene.red
     elif how == 1:
-        image[:] = np.rint(0.25 * image + 0.75 * np.array(colour)).astype(np.uint8)
+        image[:] = np.rint(0.25 * image + 0.75 * np.array(scene.red)).astype(np.uint8)
     else:
-        image[picture.top : picture.side - picture.top, picture.left : picture.side - picture.left] = colour
+        image[top : len(image) - top, left : len(image) - left] = scene.red
     return image
 
 
 def _flooded(scene: Scene) -> np.ndarray | None:
     """All corridors red, walls and letters as they were."""
-    if len(scene.route) == scene.grid.rows * scene.grid.columns:
+    if len(scene.route) == len(scene.rooms):
         return None  # that is the solution
     return pictures.draw(scene.grid, replace(scene.picture, floor_rgb=scene.red))
 
@@ -447,72 +431,59 @@ def _flooded(scene: Scene) -> np.ndarray | None:
 def _flooded_off_route(scene: Scene) -> np.ndarray | None:
     """The solution, and red in every second room that is not on it."""
     image, route = by_hand(scene), set(scene.route)
-    rest = [(r, c) for r in range(scene.grid.rows) for c in range(scene.grid.columns) if (r, c) not in route][::2]
-    if not rest:
-        return None
+    rest = [room for room in scene.rooms if room not in route][::2]
     for x, y in centres(scene.picture, rest):
         cv2.circle(image, (round(x), round(y)), max(2, scene.picture.corridor // 4), scene.red, -1)
-    return image
-
-
-def _straight(scene: Scene) -> np.ndarray | None:
-    ends = [scene.grid.start, scene.grid.end]
-    return by_hand(scene, ends) if _walls_between(scene) else None
+    return image if rest else None
 
 
 def _walls_between(scene: Scene) -> list[tuple[int, int]]:
     """The walls on the straight line from S to E."""
-    (r0, c0), (r1, c1) = scene.grid.start, scene.grid.end
-    places = {
-        (round(2 * (r0 + (r1 - r0) * t)) + 1, round(2 * (c0 + (c1 - c0) * t)) + 1) for t in np.linspace(0, 1, 400)
-    }
+    start, end = np.array(scene.ends)
+    places = {tuple((np.rint(2 * (start + (end - start) * t)) + 1).astype(int)) for t in np.linspace(0, 1, 400)}
     return sorted(place for place in places if not scene.grid.lattice[place])
+
+
+def _straight(scene: Scene) -> np.ndarray | None:
+    return by_hand(scene, scene.ends) if _walls_between(scene) else None
 
 
 def _erased_then_crossed(scene: Scene) -> np.ndarray | None:
     walls = _walls_between(scene)
-    if not walls:
-        return None
-    return by_hand(scene, [scene.grid.start, scene.grid.end], _with(scene.grid, walls, True))
+    return by_hand(scene, scene.ends, _with(scene.grid, walls, True)) if walls else None
 
 
-def _outside(scene: Scene) -> np.ndarray | None:
+def _outside(scene: Scene) -> np.ndarray:
     """Out through the top, round the maze, in again; at half of the margin."""
-    picture, grid = scene.picture, scene.grid
-    (x0, y0), (x1, y1) = centres(picture, [grid.start, grid.end])
-    rim = picture.top / 2
-    image = pictures.draw(grid, picture)
+    (x0, y0), (x1, y1) = centres(scene.picture, scene.ends)
+    rim = scene.picture.top / 2
+    image = scene.drawn()
     stroke(scene, image, np.array([(x0, y0), (x0, rim), (x1, rim), (x1, y1)]))
+    return image
+
+
+def _ruled(scene: Scene, points: list[tuple[float, float]], width: int) -> np.ndarray:
+    image = scene.drawn()
+    cv2.polylines(image, [np.rint(points).astype(np.int32)], False, scene.red, max(2, width), cv2.LINE_AA)
     return image
 
 
 def _around(scene: Scene) -> np.ndarray:
     """Outside only: from beside S to beside E without a wall being touched."""
-    picture, grid = scene.picture, scene.grid
-    image = pictures.draw(grid, picture)
-    y0, y1 = centres(picture, [grid.start, grid.end])[:, 1]
-    left, top = picture.left / 2, picture.top / 2
-    width = max(2, round(min(left, top) / 2))
-    points = np.rint([(left, y0), (left, top), (picture.side - left, top), (picture.side - left, y1)]).astype(np.int32)
-    cv2.polylines(image, [points], False, scene.red, width, cv2.LINE_AA)
-    return image
+    y0, y1 = centres(scene.picture, scene.ends)[:, 1]
+    left, top, side = scene.picture.left / 2, scene.picture.top / 2, scene.picture.side
+    return _ruled(scene, [(left, y0), (left, top), (side - left, top), (side - left, y1)], round(min(left, top) / 2))
 
 
 def _along_border(scene: Scene) -> np.ndarray:
     """S and E joined along the outer wall, on it or just beside it."""
-    picture, grid = scene.picture, scene.grid
-    image = pictures.draw(grid, picture)
-    (x0, y0), (x1, y1) = centres(picture, [grid.start, grid.end])
-    edge = picture.top + scene.random_.choice((0.5, -0.5)) * picture.wall
-    points = np.rint([(x0, y0), (x0, edge), (x1, edge), (x1, y1)]).astype(np.int32)
-    cv2.polylines(image, [points], False, scene.red, max(2, picture.wall), cv2.LINE_AA)
-    return image
+    (x0, y0), (x1, y1) = centres(scene.picture, scene.ends)
+    edge = scene.picture.top + scene.random_.choice((0.5, -0.5)) * scene.picture.wall
+    return _ruled(scene, [(x0, y0), (x0, edge), (x1, edge), (x1, y1)], scene.picture.wall)
 
 
 def _redrawn(scene: Scene) -> np.ndarray | None:
     """Another maze in the same frame, with the same S and E, and its own solution."""
-    from uni_train.data_gen.maze.grid import ALGORITHMS, carve
-
     for _ in range(20):
         algorithm = scene.random_.choice(list(ALGORITHMS))
         other = replace(scene.grid, lattice=carve(algorithm, scene.grid.rows, scene.grid.columns, scene.random_))
@@ -539,17 +510,17 @@ def _blank(scene: Scene) -> np.ndarray:
     return scene.noise.integers(0, 256, shape, dtype=np.uint8)
 
 
-TRAPS: dict[str, tuple[Fault, tuple[str, ...]]] = {
-    "copy of the input": (_copy, (RULE, REASONING)),
-    "everything red": (_all_red, (RULE,)),
-    "all corridors red": (_flooded, (REASONING,)),
-    "red spots everywhere": (_flooded_off_route, (REASONING,)),
-    "straight through walls": (_straight, (RULE, REASONING)),
-    "walls erased, then crossed": (_erased_then_crossed, (REASONING,)),
-    "outside and in again": (_outside, (RULE,)),  # a broad stroke may touch the very rooms of the solution
-    "outside only": (_around, (RULE, REASONING)),
-    "along the border": (_along_border, (RULE,)),  # so may this one
-    "another maze, solved": (_redrawn, (BACKGROUND,)),
-    "another item's target": (_anothers_target, (BACKGROUND,)),
-    "nothing at all": (_blank, (BACKGROUND,)),
+TRAPS: Faults = {
+    "copy of the input": (Scene.drawn, RULE, REASONING),
+    "everything red": (_all_red, RULE),
+    "all corridors red": (_flooded, REASONING),
+    "red spots everywhere": (_flooded_off_route, REASONING),
+    "straight through walls": (_straight, RULE, REASONING),
+    "walls erased, then crossed": (_erased_then_crossed, REASONING),
+    "outside and in again": (_outside, RULE),  # a broad stroke may touch the very rooms of the solution
+    "outside only": (_around, RULE, REASONING),
+    "along the border": (_along_border, RULE),  # so may this one
+    "another maze, solved": (_redrawn, BACKGROUND),
+    "another item's target": (_anothers_target, BACKGROUND),
+    "nothing at all": (_blank, BACKGROUND),
 }
