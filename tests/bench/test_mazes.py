@@ -53,42 +53,25 @@ def test_arms_last_equally_long_and_are_not_run_twice(tmp_path: Path, monkeypatc
         result = CliRunner().invoke(uni_train, ["fit", *arguments])
         return result.exit_code, result.output
 
-    plan = mazes.Plan(
-        tmp_path,
-        n=8,
-        start=0.5,
-        settle=0.3,
-        seconds=0.5,
-        common=("model.threads=1", *SMALL),
-        asked={3: 2, mazes.LEVEL: 4},
-    )
+    lasting = {"start": 0.2, "settle": 0.2, "seconds": 0.2}
+    plan = mazes.Plan(tmp_path, n=8, **lasting, common=("model.threads=1", *SMALL), asked={3: 2, mazes.LEVEL: 4})
     for _ in range(2):
-        mazes.make(plan, Lab(fit=fit), ["grpo_same", "stars"])
+        mazes.make(plan, Lab(fit=fit), ["stars"])
     names = [next(one for one in given if one.startswith("name=")) for given in ran]
-    arms = ["start", "settled", "grpo_same", "stars"]
+    arms = ["start", "settled", "stars"]
     assert names == [f"name={what}-{arm}" for arm in arms for what in ("pace", "seed0")]
     lines = read_metrics(tmp_path / mazes.LINES)
     assert [line["arm"] for line in lines] == arms
     pace = json.loads((tmp_path / "pace.json").read_text())
-    seconds = {"start": 0.5, "settled": 0.3, "grpo_same": 0.5, "stars": 0.5}
-    assert [line["updates"] for line in lines] == [max(1, round(seconds[key] / pace[key])) for key in arms]
+    assert [line["updates"] for line in lines] == [max(1, round(0.2 / pace[key])) for key in arms]
     assert {key: n for key, (_, n) in lines[0]["test"].items()} == {"3": 2, "4": 4}
     assert lines[0]["seen"][1] == 8 and lines[0]["best"][1] == 4
 
 
 def line(seed: int, arm: str, right: int, seconds: float = 150.0) -> dict[str, Any]:
     test = {"3": [50, 100], "4": [right, 1000]}
-    passed = "1" * right + "0" * (1000 - right)
-    return {
-        "passed": passed,
-        "seed": seed,
-        "arm": arm,
-        "updates": 90,
-        "seconds": seconds,
-        "test": test,
-        "seen": [9, 10],
-        "best": [8, 10],
-    }
+    about = {"seed": seed, "arm": arm, "updates": 90, "seconds": seconds, "seen": [9, 10], "best": [8, 10]}
+    return {**about, "test": test, "passed": "1" * right + "0" * (1000 - right)}
 
 
 def test_tables_give_means_over_seeds_and_differences_by_seed() -> None:

@@ -7,15 +7,17 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from tests.plan.test_plan import BAGEL
+from tests.plan.test_plan import BAGEL, EDITOR
 from uni_train.cli.main import uni_train
 from uni_train.config import places
 from uni_train.config.compose import compose
+from uni_train.console.progress import ConsoleProgress
 from uni_train.errors import UserError
 from uni_train.plan import this_machine
 from uni_train.plan.hardware import GIB
 from uni_train.plan.plan import ready, scaled
 from uni_train.plan.this_machine import SAMPLE, expect_memory
+from uni_train.stages.run import expect_items
 
 
 @pytest.fixture(autouse=True)
@@ -25,12 +27,18 @@ def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("recipe", [recipe.name for recipe in places.recipes()])
-def test_no_shipped_recipe_is_refused(recipe: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_every_shipped_recipe_has_its_items_and_an_update_and_is_not_refused(
+    recipe: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """What is said of GPUs is tested by a dry run of Qwen-Image-Edit and by `launch`; it takes half a minute."""
     monkeypatch.setattr(this_machine, "on_gpus", lambda *_: "")
     config = compose(recipe)
+    expect_items(config, ConsoleProgress())
+    least, small = {"bagel_7b": ("at least 27 GiB", BAGEL), "qwen_image_edit_2511": ("at least 54 GiB", EDITOR)}.get(
+        config.model.name, (None, None)
+    )
+    assert ready(config if small is None else compose(recipe, small), 2).work.units >= 1
     said = expect_memory(config, planned=True)
-    least = {"bagel_7b": "at least 27 GiB", "qwen_image_edit_2511": "at least 54 GiB"}.get(config.model.name)
     assert (said is None) == (least is None)
     if said is not None and least is not None:  # meant for another machine: `fit` itself cannot go on here
         assert least in said
@@ -38,9 +46,16 @@ def test_no_shipped_recipe_is_refused(recipe: str, monkeypatch: pytest.MonkeyPat
             expect_memory(config)
 
 
-@pytest.mark.parametrize("recipe", ["sft", "stars_curriculum"])
-def test_a_small_bagel_is_taken(recipe: str) -> None:
-    assert expect_memory(compose(recipe, [*BAGEL, "strategy.precision=32-true"])) is None
+@pytest.mark.parametrize(
+    ("recipe", "overrides"),
+    [
+        ("sft", [*BAGEL, "strategy.precision=32-true"]),
+        ("stars_curriculum", ["batch.prompts=65536", "batch.accumulate=1000"]),
+    ],
+    ids=["a small BAGEL", "accumulation makes room"],
+)
+def test_what_fits_is_taken(recipe: str, overrides: list[str]) -> None:
+    assert expect_memory(compose(recipe, overrides)) is None
 
 
 @pytest.mark.parametrize(
@@ -64,10 +79,6 @@ def test_what_cannot_fit_is_refused_with_its_key(recipe: str, overrides: list[st
     assert said.value.hint is not None and key in said.value.hint
 
 
-def test_accumulation_makes_room() -> None:
-    assert expect_memory(compose("stars_curriculum", ["batch.prompts=65536", "batch.accumulate=1000"])) is None
-
-
 def test_a_sample_tells_what_the_whole_update_takes() -> None:
     config = compose("stars_curriculum", ["batch.prompts=192"])
     sample, whole = ready(config, 1, SAMPLE), ready(config, 1)
@@ -77,11 +88,10 @@ def test_a_sample_tells_what_the_whole_update_takes() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("dry", [["--dry-run"], []], ids=["dry-run", "fit"])
-def test_the_command_refuses_and_leaves_nothing(tmp_path: Path, dry: list[str]) -> None:
+def test_the_command_refuses_and_leaves_nothing(tmp_path: Path) -> None:
     out = tmp_path / "runs"
     huge = ["batch.noise_draws=256", "batch.prompts=65536", f"out={out}"]
-    result = CliRunner().invoke(uni_train, ["fit", "--recipe", "stars_curriculum", *dry, *huge])
+    result = CliRunner().invoke(uni_train, ["fit", "--recipe", "stars_curriculum", *huge])
     assert result.exit_code == 1, result.output
     assert "batch.noise_draws" in result.stderr and "Traceback" not in result.stderr
     assert not out.exists()
