@@ -47,17 +47,13 @@ def test_every_number_has_a_range_with_two_finite_ends(kind: str) -> None:
 
 ENDLESS = [
     ("stars_curriculum", "model.architecture.layers=100000000"),
-    ("stars_curriculum", "batch.noise_draws=1000000000"),
     ("stars_curriculum", "rounds.0.prompts=1000000000000"),
-    ("stars_curriculum", "schedule.check_prompts=1000000000"),
     ("stars_curriculum", "evaluation.n=1000000000000"),
-    ("stars_curriculum", "model.sampling.steps=10000000"),
     ("stars_curriculum", "model.sampling.temperature=nan"),
     ("stars_curriculum", "model.sampling.cfg_text_scale=inf"),
     ("stars_curriculum", "seed=" + "9" * 5001),
     ("flow_grpo_maze", "rollout.group_size=1000000000"),
     ("flow_grpo_maze", "rewards.solved.weight=1e308"),
-    ("flow_grpo_maze", "prompts.n=1000000000000"),
     ("sft_nano", "batch.rows=1000000000"),
     ("knowledge", "characters.n=100000000"),
     ("nano_pretrain", "vae.updates=100000000000"),
@@ -75,8 +71,6 @@ def test_what_would_never_end_is_refused_with_its_key(recipe: str, override: str
     ("arguments", "message"),
     [
         (["flow_grpo_maze", "prompts.levels=[25]"], "prompts.levels: maze has no level 25"),
-        (["flow_grpo_maze", "held_out.levels=[99]"], "held_out.levels: maze has no level 99"),
-        (["flow_grpo_maze", "held_out.path=gone.jsonl"], "gone.jsonl"),
         (["flow_grpo_maze", "rewards.solved.function=nothing"], "no reward"),
         (["flow_grpo_maze", "rewards.solved.function=gone.py:score"], "gone.py"),
         (["sft_maze", "held_out.levels=[99]"], "held_out.levels: maze has no level 99"),

@@ -15,7 +15,15 @@ from uni_train.recipes.stars.config import StarsConfig
 def test_overrides_reach_nested_keys_lists_and_keys_the_recipe_leaves_out() -> None:
     config = compose(
         "stars_curriculum",
-        ["optimizer.lr=1e-4", "rounds.1.updates=7", "ema=0.99", "model.threads=2", "evaluation.modes=[cot]", "+seed=3"],
+        [
+            "teacher=current",
+            "optimizer.lr=1e-4",
+            "rounds.1.updates=7",
+            "ema=0.99",
+            "model.threads=2",
+            "evaluation.modes=[cot]",
+            "+seed=3",
+        ],
     )
     assert isinstance(config, StarsConfig)
     assert config.optimizer.lr == 1e-4
@@ -51,28 +59,21 @@ def test_an_integer_is_a_number_but_not_the_other_way_round() -> None:
 WRONG = [
     # override, what the message must say, what the hint must say
     ("model=nan0", "unknown model nan0", "Did you mean nano?"),
-    ("logger=wandbb", "unknown logger wandbb", "Did you mean wandb?"),
     ("optimizer.lrr=1", "unknown key optimizer.lrr", "Did you mean optimizer.lr?"),
-    ("model.sampling.step=1", "unknown key model.sampling.step", "Did you mean model.sampling.steps?"),
     ("lr=1e-4", "unknown key lr", "Did you mean optimizer.lr?"),
     ("rounds.0.taks=maths", "unknown key rounds.0.taks", "Did you mean rounds.0.task?"),
-    ("hydra.run.dir=x", "unknown key hydra.run.dir", ""),
     ("optimizer.lr=fast", "optimizer.lr must be a number, not 'fast'", ""),
     ("seed=true", "seed must be a whole number, not true", ""),
-    ("model.threads=many", "model.threads must be a whole number or auto", ""),
     ("optimizer=3", "optimizer must be a section", ""),
     ("evaluation.sets=math1", "evaluation.sets must be a list", ""),
     ("filter=slef", "filter: unknown filter slef", "Did you mean self?"),
     ("optimizer.betas=[0.9]", "optimizer.betas must be a list of 2 values", ""),
     ("optimizer.lr=0", "optimizer.lr must be greater than 0", ""),
-    ("optimizer.lr=.inf", "optimizer.lr must be", ""),
-    ("text_dropout=1.5", "text_dropout must be between 0 and 1", ""),
     ("candidates=0", "candidates must be at least 1", ""),
     ("rounds.0.level=4", "rounds.0.level must be one of 1, 2, 3, not 4", ""),
     ("rounds.7.updates=1", "rounds.7.updates=1", ""),
     ("rounds.0.replay.mapping3=0.1", "no earlier round samples it", ""),
     ("rounds.1.replay.mapping1=1.0", "nothing is left for mapping2", ""),
-    ("rounds.1.replay.maping1=0.1", "unknown set maping1", "Did you mean mapping1?"),
     ("rounds=[]", "rounds is empty", ""),
     ("name=../elsewhere", "name must be usable as a folder name", ""),
     ("level=2", "takes no level", "level=1, 2 or 3"),
@@ -93,22 +94,18 @@ def test_a_wrong_override_is_named_with_what_was_meant(override: str, message: s
     assert override in caught.value.message or "${" in override
 
 
-def test_teacher_current_needs_rounds_one_after_the_other() -> None:
-    assert isinstance(compose("stars_curriculum", ["teacher=current"]), StarsConfig)
-    with pytest.raises(UsageError, match=r"teacher=current needs schedule\.kind=sequential"):
-        compose("stars_mixed", ["teacher=current"])
-
-
-@pytest.mark.parametrize("recipe", ["stars_math", "stars_mapping"])
-def test_level_out_of_range_names_the_levels(recipe: str) -> None:
-    with pytest.raises(UsageError, match="level must be one of 1, 2, 3, not 4"):
-        compose(recipe, ["level=4"])
-
-
-def test_an_unknown_recipe_names_the_nearest() -> None:
-    with pytest.raises(UsageError, match="unknown recipe stars_curiculum") as caught:
-        compose("stars_curiculum")
-    assert "Did you mean stars_curriculum?" in (caught.value.hint or "")
+@pytest.mark.parametrize(
+    ("recipe", "overrides", "message", "hint"),
+    [
+        ("stars_math", ["level=4"], "level must be one of 1, 2, 3, not 4", ""),
+        ("stars_mixed", ["teacher=current"], "teacher=current needs schedule.kind=sequential", ""),
+        ("stars_curiculum", [], "unknown recipe stars_curiculum", "Did you mean stars_curriculum?"),
+    ],
+)
+def test_what_a_recipe_does_not_take_is_refused(recipe: str, overrides: list[str], message: str, hint: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        compose(recipe, overrides)
+    assert message in caught.value.message and hint in (caught.value.hint or "")
 
 
 MINE = """# My own control.
@@ -124,8 +121,8 @@ def test_a_recipe_of_ones_own_builds_on_ours(tmp_path: Path) -> None:
     file = tmp_path / "mine, with spaces.yaml"
     file.write_text(MINE)
     config = compose(str(file), ["seed=6"])
-    assert (config.recipe, config.seed) == ("mine, with spaces", 6)
-    assert isinstance(config, StarsConfig) and len(config.rounds) == 3
+    assert isinstance(config, StarsConfig)
+    assert (config.recipe, config.seed, len(config.rounds)) == ("mine, with spaces", 6, 3)
 
 
 @pytest.mark.parametrize(

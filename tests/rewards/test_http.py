@@ -60,14 +60,11 @@ def sends(scores: str, status: int = 200) -> Reply:
     [
         (sends('{"scores": [1, 2]}'), "sent 2 scores for 5 images"),
         (sends('{"rewards": [1]}'), "sent no list of scores for 5 images"),
-        (sends("[1, 2, 3, 4, 5]"), "sent no list of scores"),
         (sends('{"scores": [1, 2, NaN, 4, 5]}'), "scored an image of c nan"),
         (sends('{"scores": [1, 2, 3, 4, "5"]}'), "scored an image of e '5'"),
         (sends('{"scores": [1, 2, 1' + "0" * 400 + ", 4, 5]}"), "scored an image of c 1000"),
-        (sends('{"scores": [1, 2, 3, 4, "' + "x" * 9000 + '"]}'), "scored an image of e 'xxx"),
         (sends("dear friend"), "sent no JSON"),
         (sends('{"detail": "bad image"}', 422), "answers 422: bad image"),
-        (sends('{"error": "broken"}', 500), "answers 500: broken"),
     ],
 )
 def test_what_is_no_score_ends_the_run_with_the_address(reply: Reply, said: str) -> None:

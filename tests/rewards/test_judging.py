@@ -33,10 +33,6 @@ def self_check(model: Any, batch: int) -> SelfCheck:
     return SelfCheck(RewardConfig(function="self_check"), Trained(model, lambda: Reference(model, every).active, batch))
 
 
-def judge(config: JudgeConfig) -> Judge:
-    return Judge(RewardConfig(function="judge", judge=config))
-
-
 PICTURES = [np.full((24, 24, 3), value, np.uint8) for value in (0, 100, 200, 250)]
 
 
@@ -46,11 +42,8 @@ PICTURES = [np.full((24, 24, 3), value, np.uint8) for value in (0, 100, 200, 250
         ("It is good.\nScore: 7", 0.7),
         ("Score: 10/10", 1.0),
         ("**Score:** 2.5", 0.25),
-        ("Score: 0.", 0.0),
         ("Score: 11", None),
-        ("Score: -1", None),
         ("Score: 7\nand so on", None),
-        ("I would say 7", None),
         ("Underscore: 7", None),
         ("", None),
     ],
@@ -108,7 +101,7 @@ def test_a_judge_scores_and_what_it_cannot_score_is_no_zero(monkeypatch: pytest.
         address, _, keys = server
         config = JudgeConfig(model=address.replace("/score", "/v1#judge"), key_env="JUDGE_KEY", retries=0)
         monkeypatch.setenv("JUDGE_KEY", "sesame")
-        asked = judge(config)
+        asked = Judge(RewardConfig(function="judge", judge=config))
         assert asked(["red"] * 4, PICTURES, **columns) == [None, 0.4, None, 1.0]
         assert set(keys) == {"Bearer sesame"}
         found = score(
@@ -119,7 +112,7 @@ def test_a_judge_scores_and_what_it_cannot_score_is_no_zero(monkeypatch: pytest.
         key_is_right = False
         monkeypatch.setenv("JUDGE_KEY", "wrong")
         with pytest.raises(UserError, match="refuses the key in JUDGE_KEY") as error:
-            judge(config)(["red"] * 4, PICTURES, **columns)
+            Judge(RewardConfig(function="judge", judge=config))(["red"] * 4, PICTURES, **columns)
         assert "wrong" not in str(error.value) + str(error.value.hint)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 import time
@@ -11,7 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from uni_train.data_gen.maze.task import Maze
 from uni_train.data_gen.registry import PluginError, get_task
+from uni_train.data_gen.task import Item
 from uni_train.errors import UsageError, UserError
 from uni_train.models.batches import ModelDown
 from uni_train.rewards.contract import Reward, Scoring, expect_rewarded, score
@@ -47,16 +50,12 @@ def raises(**_: Any) -> list[float]:
         (raises, "the reward tried raised KeyError"),
         (lambda **_: [1.0, 2.0], "returned 2 values for 3 images"),
         (lambda **_: [1.0, float("nan"), 2.0], "of the image of b is nan"),
-        (lambda **_: [1.0, 2.0, float("inf")], "of the image of c is inf"),
-        (lambda **_: ["good", 1, 2], "of the image of a is 'good'"),
         (lambda **_: None, "returned NoneType, not a list"),
-        (lambda **_: {1.0: "a", 2.0: "b", 3.0: "c"}, "returned dict, not a list"),
         (lambda **_: "123", "returned str, not a list"),
         (lambda **_: ["1", 2, 3], "of the image of a is '1'"),
         (lambda **_: [1.0, 1e308, 2.0], r"of the image of b is 1e\+308"),
         (lambda **_: [1.0, 2.0, 10**400], "of the image of c is 1000"),
         (lambda **_: [1.0, 2.0, 10**9999], "of the image of c is 'int'"),
-        (lambda **_: [1.0, 2.0, 1j], "of the image of c is 'complex'"),
         (lambda **_: sys.exit(3), "the reward tried raised SystemExit: 3"),
         (lambda **_: (1 / zero for zero in [0]), "the reward tried raised ZeroDivisionError"),
     ],
@@ -66,19 +65,22 @@ def test_a_reward_that_fails_is_named(function: Any, message: str) -> None:
         asked(function)
 
 
-def test_what_one_reward_has_verified_the_next_ones_and_the_scores_have(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def maze() -> tuple[Item, list[np.ndarray]]:
+    """A maze, and its pictures: solved, and untouched."""
     task = get_task("maze", "nano")
     (item,) = task.sample(0, 4)
-    images = [task.render(item, 0), task.input_image(item)]
+    return item, [task.render(item, 0), task.input_image(item)]
+
+
+def test_what_one_reward_has_verified_the_next_ones_and_the_scores_have(maze: Any, monkeypatch: Any) -> None:
+    item, images = maze
     seen: list[Any] = []
-    verify = type(task).verify
-    monkeypatch.setattr(type(task), "verify", lambda *asked: seen.append(1) or verify(*asked))
-
-    def mine(prompts: list[str], completions: list[np.ndarray], verdict: list[Any], **_: Any) -> list[float]:
-        return [float(one.passed) for one in verdict]
-
+    verify = Maze.verify
+    monkeypatch.setattr(Maze, "verify", lambda *asked: seen.append(1) or verify(*asked))
+    mine = Reward("mine", lambda verdict, **_: [float(one.passed) for one in verdict])
     named = [Reward(name, find_reward(name)) for name in ("verifier", "verifier_dense")]
-    found = score([*named, Reward("mine", mine)], ["", ""], images, {"item": [item, item]})
+    found = score([*named, mine], ["", ""], images, {"item": [item, item]})
     assert len(seen) == 2, "each image once"
     assert found.each[:, 0].tolist() == found.each[:, 2].tolist() == [1.0, 0.0]
     assert [one.passed for one in found.verdicts if one is not None] == [True, False]
@@ -97,25 +99,23 @@ def test_a_reward_of_a_plug_in_goes_by_its_name() -> None:
         REWARDS._entries.pop("half_of_it")
 
 
-def test_an_error_in_a_reward_of_ones_own_shows_its_line(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "said", "line"),
+    [
+        (
+            "import json\n\n\ndef mine(prompts, **_):\n    json.loads(prompts[0])\n",
+            "JSONDecodeError: .*",
+            "5: json.loads(prompts[0])",
+        ),
+        ("def mine(:\n", "SyntaxError: .*", "1: def mine(:"),
+        ("import sys\n\nsys.exit(0)\n", r"SystemExit: 0\) ", "3: sys.exit(0)"),
+    ],
+)
+def test_an_error_in_a_reward_of_ones_own_shows_its_line(text: str, said: str, line: str, tmp_path: Path) -> None:
     file = tmp_path / "mine.py"
-    file.write_text(
-        "import json\n\n\ndef mine(prompts, completions, **columns):\n    return [parsed(one) for one in prompts]\n\n\n"
-        "def parsed(prompt):\n    return json.loads(prompt)\n"
-    )
-    with pytest.raises(UserError, match=rf"JSONDecodeError: .*\({file}, line 9: return json\.loads\(prompt\)\)"):
+    file.write_text(text)
+    with pytest.raises(UserError, match=rf"{said}\({re.escape(f'{file}, line {line}')}\)"):
         asked(find_reward(f"{file}:mine"))
-    file.write_text("def mine(:\n")
-    with pytest.raises(UserError, match=rf"SyntaxError: .*\({file}, line 1: def mine\(:\)"):
-        find_reward(f"{file}:mine")
-    file.write_text("import sys\n\nsys.exit(0)\n")
-    with pytest.raises(UserError, match=rf"SystemExit: 0\) \({file}, line 3: sys\.exit\(0\)\)"):
-        find_reward(f"{file}:mine")
-    file.write_text("import json\n\njson.loads('')\n")
-    with pytest.raises(UserError, match=rf"JSONDecodeError: .*\({file}, line 3: json\.loads\(''\)\)"):
-        find_reward(f"{file}:mine")
-    with pytest.raises(UserError, match=r"cannot be imported \(ModuleNotFoundError: No module named 'no'\)\n"):
-        find_reward("no.such.module:f")
 
 
 def test_too_many_images_without_any_reward_are_an_error() -> None:
@@ -135,21 +135,19 @@ def test_what_failed_counts_as_its_group_does_on_average() -> None:
     assert np.isnan(found.each[:, 0]).sum() == 5
 
 
-def test_the_verifier_rewards_the_solved_maze_and_the_dense_one_what_is_nearly_so() -> None:
-    task = get_task("maze", "nano")
-    (item,) = task.sample(0, 4)
-    images = [task.render(item, 0), task.input_image(item)]
+def test_the_verifier_rewards_the_solved_maze_and_the_dense_one_what_is_nearly_so(maze: Any) -> None:
+    item, images = maze
     exact, dense = find_reward("verifier"), find_reward("verifier_dense")
-    columns = {"item": [item, item]}
-    assert [one.value for one in exact(prompts=["", ""], completions=images, **columns)] == [1.0, 0.0]
-    solved, untouched = dense(prompts=["", ""], completions=images, **columns)
+    asked = {"prompts": ["", ""], "completions": images}
+    assert [one.value for one in exact(**asked, item=[item, item])] == [1.0, 0.0]
+    solved, untouched = dense(**asked, item=[item, item])
     assert 0 <= untouched.value < solved.value <= 1
     assert solved.verdict.passed and untouched.verdict.reason.startswith("there is no red path")
-    nothing, wrong = exact(prompts=["", ""], completions=images, item=[None, item])
+    nothing, wrong = exact(**asked, item=[None, item])
     assert nothing is None and wrong.value == 0
     for columns in ({}, {"item": [None, None]}):
         with pytest.raises(UserError, match="the prompts are of no task that it knows"):
-            exact(prompts=["", ""], completions=images, **columns)
+            exact(**asked, **columns)
 
 
 def test_rewards_are_found_by_name_module_and_file(tmp_path: Path) -> None:
@@ -161,7 +159,7 @@ def test_rewards_are_found_by_name_module_and_file(tmp_path: Path) -> None:
         find_reward(f"{file}:bad")
     with pytest.raises(UsageError, match="there is no reward verifer"):
         find_reward("verifer")
-    with pytest.raises(UserError, match="cannot be imported"):
+    with pytest.raises(UserError, match=r"cannot be imported \(ModuleNotFoundError: No module named 'no'\)\n"):
         find_reward("no.such.module:f")
 
 
