@@ -37,35 +37,30 @@ def test_the_same_command_writes_the_same_bytes(tmp_path):
 
 
 def test_nothing_is_overwritten_without_force_and_nothing_foreign_with_it(tmp_path):
-    out = tmp_path / "data"
-    make("maths", 1, 3, "train", 0, "everyday", out, force=False)
-    before = (out / "math_1.jsonl").read_text()
+    def write(seed, force, out=tmp_path / "data"):
+        make("maths", 1, 3, "train", seed, "everyday", out, force=force)
+        return (out / "math_1.jsonl").read_text()
+
+    before = write(0, False)
     with pytest.raises(DataError, match="is not empty: choose another folder, or use force"):
-        make("maths", 1, 3, "train", 1, "everyday", out, force=False)
-    assert (out / "math_1.jsonl").read_text() == before
-    make("maths", 1, 3, "train", 1, "everyday", out, force=True)
-    assert (out / "math_1.jsonl").read_text() != before
-    (out / "thesis.tex").write_text("mine")
+        write(1, False)
+    assert write(1, True) != before
+    (tmp_path / "data" / "thesis.tex").write_text("mine")
     with pytest.raises(DataError, match=r"holds thesis\.tex, which is not generated data"):
-        make("maths", 1, 3, "train", 1, "everyday", out, force=True)
-    assert (out / "thesis.tex").read_text() == "mine"
-
-
-def test_a_folder_that_cannot_be_written(tmp_path):
+        write(1, True)
+    assert (tmp_path / "data" / "thesis.tex").read_text() == "mine"
     (tmp_path / "file").write_text("")
     with pytest.raises(DataError, match="cannot be written"):
-        make("maths", 1, 1, "train", 0, "nano", tmp_path / "file" / "data", force=False)
+        write(0, False, tmp_path / "file" / "data")
     with pytest.raises(DataError, match="is a file: choose a folder"):
-        make("maths", 1, 1, "train", 0, "nano", tmp_path / "file", force=False)
+        write(0, False, tmp_path / "file")
 
 
 def test_a_contact_sheet_shows_targets_and_text():
-    nano = get_task("maths", "nano").generate(3, 2, "train", 0)
-    sheet = contact_sheet(nano)
+    sheet = contact_sheet(get_task("maths", "nano").generate(3, 2, "train", 0))
     assert sheet.dtype == np.uint8 and sheet.ndim == 3 and sheet.shape[2] == 3
     colours = np.abs(sheet.astype(int) - sheet.astype(int).mean(-1, keepdims=True)).max(-1)
     assert (colours > 30).sum() > 200  # sprites are coloured, text is grey
-    text_only = contact_sheet(get_task("mapping", "everyday").generate(1, 1, "train", 0))
-    assert text_only.std() > 0
+    assert contact_sheet(get_task("mapping", "everyday").generate(1, 1, "train", 0)).std() > 0
     with pytest.raises(DataError, match="no items to show"):
         contact_sheet([])

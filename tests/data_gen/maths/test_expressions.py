@@ -61,13 +61,10 @@ def join(left: Expression, op: str, right: Expression) -> Expression:
     [
         (join(join(number(2), "*", number(3)), "-", number(4)), "2 * 3 - 4"),
         (join(number(9), "-", join(number(2), "+", number(3))), "9 - (2 + 3)"),
-        (join(join(number(9), "-", number(2)), "+", number(3)), "9 - 2 + 3"),
         (join(join(number(2), "+", number(1)), "*", number(2)), "(2 + 1) * 2"),
         (join(join(number(2), "^", number(2)), "^", number(1)), "(2^2)^1"),
         (Expression(4, "√", join(number(4), "^", number(2))), "√(4^2)"),
-        (join(Expression(3, "√", number(9)), "+", number(1)), "√9 + 1"),
         (join(join(number(9), "%", number(4)), "*", number(2)), "(9 % 4) * 2"),
-        (join(join(number(9), "%", number(4)), "+", number(2)), "9 % 4 + 2"),
         (join(join(number(8), "/", number(2)), "*", number(1)), "(8 / 2) * 1"),
     ],
 )
