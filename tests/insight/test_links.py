@@ -13,7 +13,6 @@ from click.testing import CliRunner
 from tests.insight.respondent import Scripted
 from tests.models.test_remote import Reply, drawn, endpoint, models, refused, says
 from uni_train.cli.main import uni_train
-from uni_train.errors import UsageError
 from uni_train.eval.benchmark import Scored
 from uni_train.eval.evaluation import load
 from uni_train.eval.generation import asks_of
@@ -22,8 +21,8 @@ from uni_train.insight.links import BREAKS, TITLES, Links, Unit, break_of, break
 from uni_train.insight.questions import cases_of_task, item_of
 
 
-def units(task: str, right: set[str], world: str = "nano") -> tuple[list[Unit], Scripted]:
-    cases = cases_of_task(task, n=4, world=world)
+def units(task: str, right: set[str]) -> tuple[list[Unit], Scripted]:
+    cases = cases_of_task(task, n=4, world="nano")
     links = Links(cases)
     model = Scripted([item_of(case) for case in cases], right)
     samples = links.respond(model, asks_of(cases, links.settings))
@@ -34,17 +33,14 @@ def units(task: str, right: set[str], world: str = "nano") -> tuple[list[Unit], 
 @pytest.mark.parametrize(
     ("right", "breaks"),
     [
-        ({"said", "thought", "told", "normal", "cot"}, BREAKS[0]),
-        ({"said", "thought", "cot"}, BREAKS[1]),
-        ({"said", "thought", "told", "cot"}, BREAKS[2]),
-        ({"thought", "told", "cot"}, BREAKS[3]),
-        ({"thought", "told"}, BREAKS[4]),
-        ({"told"}, BREAKS[5]),
+        ("said thought told normal cot", BREAKS[0]), ("said thought cot", BREAKS[1]),
+        ("said thought told cot", BREAKS[2]), ("thought told cot", BREAKS[3]),
+        ("thought told", BREAKS[4]), ("told", BREAKS[5]),
     ],
-)
-def test_the_link_that_is_broken_is_named_for_every_item_of_any_task(task: str, right: set[str], breaks: str) -> None:
-    found, _ = units(task, right)
-    assert all({name for name, ok in one.right.items() if ok} == right for one in found)
+)  # fmt: skip
+def test_the_link_that_is_broken_is_named_for_every_item_of_any_task(task: str, right: str, breaks: str) -> None:
+    found, _ = units(task, set(right.split()))
+    assert all({name for name, ok in one.right.items() if ok} == set(right.split()) for one in found)
     shares = breaks_of(found)
     assert {name: one.value for name, one in shares.items()} == {name: float(name == breaks) for name in BREAKS}
     holds = {name: one.value for name, one in links_of(found).items()}
@@ -88,11 +84,6 @@ def test_a_flow_keeps_every_unit_in_every_column() -> None:
         flow("T", [("First", ("a",))], [("z",)])
 
 
-def test_settings_that_there_are_not_are_refused() -> None:
-    with pytest.raises(UsageError, match="no setting thougt"):
-        Links(cases_of_task("mapping", n=1), ["thougt"])
-
-
 def test_the_command_writes_its_page_and_asks_nothing_twice(tmp_path: Path) -> None:
     command = ["insight", "links", "-c", "shipped", "--task", "mapping", "--n", "2", "--out", str(tmp_path / "in")]
     first = CliRunner().invoke(uni_train, command, catch_exceptions=False)
@@ -101,8 +92,7 @@ def test_the_command_writes_its_page_and_asks_nothing_twice(tmp_path: Path) -> N
     assert len(found["units"]) == 4 and all(set(right) == set(TITLES) for _, _, right in found["units"])
     page = (tmp_path / "in" / "insight.html").read_text()
     assert "What breaks first" in page and "<script" not in page and "http" not in page.replace("http-equiv", "")
-    again = CliRunner().invoke(uni_train, command, catch_exceptions=False)
-    assert again.exit_code == 0
+    assert CliRunner().invoke(uni_train, command, catch_exceptions=False).exit_code == 0
     (folder,) = (tmp_path / "in" / "evals").glob("*links*")
     assert {skill: calls["made"] for skill, calls in load(folder).calls.items()} == {"think": 0, "draw": 0, "answer": 0}
 
@@ -142,8 +132,6 @@ def test_an_endpoint_is_asked_for_what_it_can(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["-c", "nowhere", "--task", "mapping"], "nowhere"),
-        (["-c", "shipped", "--task", "mappin"], 'there is no task "mappin"'),
-        (["-c", "shipped", "--task", "mapping", "--level", "7"], "mapping has no level 7"),
         (["-c", "shipped", "--task", "mapping", "--level", "two"], "not a list of whole numbers"),
         (["-c", "shipped", "--task", "mapping", "--settings", "sad"], "Did you mean said?"),
     ],

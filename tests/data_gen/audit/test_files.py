@@ -17,38 +17,21 @@ def maths(tmp_path, *rows):
     return audit_file(path)
 
 
-def mapping(tmp_path, *pairs):
-    """pairs: (rules, (asked, label), (asked, label))"""
-    path = tmp_path / "mapping.jsonl"
-    rows = []
-    for i, (rules, *questions) in enumerate(pairs, 1):
-        for which, (asked, label) in zip("AB", questions, strict=False):
-            question = f"{rules} Please generate the {asked}."
-            rows.append({"ID": str(i), f"Question_{which}": question, "Answer": label})
-    write_rows(path, rows)
-    return audit_file(path)
-
-
 @pytest.mark.parametrize(
     ("question", "answer", "status", "expected", "reason"),
     [
         ("Draw as many owls as 2 + 2.", "4 owls.", "ok", "4 owls", ""),
         ("Draw as many owls as 2 + 2.", "four owls", "ok", "4 owls", ""),
         ("Draw as many sheep as 4 % 3.", "1 sheep", "ok", "1 sheep", ""),
-        ("Draw as many knives as 4 - 3.", "1 knife", "ok", "1 knife", ""),
         ("Draw as many pairs of socks as 4 / 2.", "2 pairs of socks", "ok", "2 pairs of socks", ""),
         ("Draw as many owls as 8 % 3 + 2.", "3 owls", "wrong", "4 owls", "(8 % 3) + 2 = 4; the label says 3"),
         ("Draw as many owls as 2 + 2.", "4 cats", "wrong", "4 owls", 'the label counts "cats"'),
         ("Draw as many owls as √(M² + 9) where M = 1.", "3 owls", "wrong", "√10 owls", "√10 is not a whole number"),
-        ("Draw as many owls as 7 / 2.", "3 owls", "wrong", "7/2 owls", "not a whole number from 1 to 6"),
         ("Draw as many owls as 3 / 0.", "3 owls", "wrong", None, "divided by zero"),
         ("Draw as many owls as 4 + 5.", "9 owls", "out_of_range", "9 owls", "9 is not a whole number from 1 to 6"),
-        ("Draw as many owls as 4 - 4.", "0 owls", "out_of_range", "0 owls", "0 is not a whole number from 1 to 6"),
         ("Draw as many owls as 10 / √25.", "2 owl", "ok", "2 owls", 'reads "2 owl"'),
-        ("Draw as many owls as 4 - 3.", "1 owls", "ok", "1 owl", 'reads "1 owls"'),
         ("Draw as many owls as the square root of 9 plus 1 minus 2.", "2 owls", "ambiguous", "2 owls", "√(9 + 1) - 2"),
         ("Draw as many owls as two plus one times two.", "6 owls", "ambiguous", "4 owls", "(2 + 1) * 2 = 6"),
-        ("Draw as many owls as two plus one times two.", "5 owls", "wrong", "4 owls", "the label says 5"),
         ("Show the outcome of (7 % 5) + 3.", "5 toys", "ambiguous", "5", "names no object"),
         ("Draw as many owls as the day is long.", "5 owls", "unparseable", None, "no part of an expression"),
         ("What is the capital of France?", "5 owls", "unparseable", None, "no number of objects"),
@@ -66,43 +49,41 @@ def test_a_maths_row(tmp_path, question, answer, status, expected, reason):
 RULES = "Rule 1: The letter A refers to 7. Rule 2: 7 means apples. Rule 3: 'B' maps to @. Rule 4: The symbol @ is dogs."
 
 
-def test_a_right_pair(tmp_path):
-    found = mapping(tmp_path, (RULES, ("object represented by 'A'", "Apples"), ("animal represented by B", "dog")))
-    assert [(row.id, row.status, row.expected, row.reason) for row in found] == [
-        ("1/A", "ok", "apples", ""),
-        ("1/B", "ok", "dogs", ""),
+MISSING = "Rule 1: A means 7. Rule 2: 8 means apples. Rule 3: B means 9. Rule 4: C means dogs."
+TWICE = "Rule 1: A means B. Rule 2: B means apples. Rule 3: C means dogs."
+DOUBLE = "Rule 1: A means apples. Rule 2: A means dogs. Rule 3: B means cups."
+EQUAL = 'both questions of the pair have the label "dogs"'
+
+
+@pytest.mark.parametrize(
+    ("rules", "a", "b", "status", "expected", "reasons"),
+    [
+        (RULES, "object represented by 'A': Apples", "animal represented by B: dog", "ok ok", ("apples", "dogs"),
+         ("", "")),
+        (RULES, "object represented by A: dogs", "object represented by B: dogs", "wrong ok", ("apples", "dogs"),
+         ("A -> 7 -> apples", EQUAL)),
+        (MISSING, "object represented by A: apples", "object represented by B: undefined", "wrong out_of_range",
+         (None, None), ("A -> 7 ends there: no rule says what 7 means", "")),
+        (RULES, "animal represented by A: Apples", "animal represented by B: Dogs", "ambiguous ok", ("apples", "dogs"),
+         ('the request is for "animal"; dogs would be one', "")),
+        (TWICE, "object represented by A: apples", "object represented by B: apples", "ambiguous ambiguous",
+         ("apples", "apples"), ("", "")),
+        (DOUBLE, "object represented by A: dogs", "object represented by B: cups", "ambiguous ok",
+         ("apples or dogs", "cups"), ("", "")),
+    ],
+    ids=["right", "wrong, and equal labels", "missing link", "another category", "twice the same", "two meanings"],
+)  # fmt: skip
+def test_a_mapping_pair(tmp_path, rules, a, b, status, expected, reasons):
+    rows = [
+        {"ID": "1", f"Question_{which}": f"{rules} Please generate the {asked}.", "Answer": label}
+        for which, (asked, label) in (("A", a.split(": ")), ("B", b.split(": ")))
     ]
-
-
-def test_a_wrong_label_and_two_equal_labels(tmp_path):
-    a, b = mapping(tmp_path, (RULES, ("object represented by A", "dogs"), ("object represented by B", "dogs")))
-    assert (a.status, a.expected, b.status) == ("wrong", "apples", "ok")
-    assert "A -> 7 -> apples" in a.reason
-    assert all('both questions of the pair have the label "dogs"' in row.reason for row in (a, b))
-
-
-def test_a_missing_link(tmp_path):
-    rules = "Rule 1: A means 7. Rule 2: 8 means apples. Rule 3: B means 9. Rule 4: C means dogs."
-    a, b = mapping(tmp_path, (rules, ("object represented by A", "apples"), ("object represented by B", "undefined")))
-    assert (a.status, a.expected) == ("wrong", None) and "A -> 7 ends there: no rule says what 7 means" in a.reason
-    assert (b.status, b.expected) == ("out_of_range", None)
-
-
-def test_a_request_for_another_category_than_the_rules_lead_to(tmp_path):
-    a, _ = mapping(tmp_path, (RULES, ("animal represented by A", "Apples"), ("animal represented by B", "Dogs")))
-    assert a.status == "ambiguous" and 'the request is for "animal"; dogs would be one' in a.reason
-
-
-def test_a_pair_that_asks_twice_for_the_same_object(tmp_path):
-    rules = "Rule 1: A means B. Rule 2: B means apples. Rule 3: C means dogs."
-    found = mapping(tmp_path, (rules, ("object represented by A", "apples"), ("object represented by B", "apples")))
-    assert [row.status for row in found] == ["ambiguous", "ambiguous"]
-
-
-def test_a_symbol_with_two_meanings(tmp_path):
-    rules = "Rule 1: A means apples. Rule 2: A means dogs. Rule 3: B means cups."
-    a, b = mapping(tmp_path, (rules, ("object represented by A", "dogs"), ("object represented by B", "cups")))
-    assert (a.status, a.expected, b.status) == ("ambiguous", "apples or dogs", "ok")
+    write_rows(tmp_path / "mapping.jsonl", rows)
+    found = audit_file(tmp_path / "mapping.jsonl")
+    assert [row.id for row in found] == ["1/A", "1/B"] and [row.status for row in found] == status.split()
+    assert tuple(row.expected for row in found) == expected
+    assert all(reason in row.reason for row, reason in zip(found, reasons, strict=True))
+    assert (EQUAL in found[0].reason) == (EQUAL in reasons) and bool(found[0].reason) == (status != "ok ok")
 
 
 def test_rows_that_are_not_understood_or_lack_their_partner(tmp_path):

@@ -13,7 +13,6 @@ from uni_train.data_gen.audit.mapping import follow, read_mapping
         ("Rule 1: % means a jar. Rule 2: The number 4 means % .Rule 3: Letter K maps to 4.", "letter 'K'", "K 4 % jar"),
         ("Rule 1: '><' refers to '?'. Rule 2: '?' is linked to 29. Rule 3: 29 is a bush.", "'><'", ">< ? 29 bush"),
         ("@ -> 7. 7 -> owl.", "@", "@ 7 owl"),
-        ("@ = 7; 7 = owl.", "@", "@ 7 owl"),
         ("A denotes the letter B. B corresponds to cat.", "the letter A", "A B cat"),
         ("Rule 1: The letter D is tied to * symbol. Rule 2: * is for an owl.", "D", "D * owl"),
         ("Rule 1: - stands for 4. Rule 2: 4 means owl.", "the symbol -", "- 4 owl"),

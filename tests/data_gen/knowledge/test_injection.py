@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.knowledge.injection import Subject, TextQuestion, read_subjects, subjects
+from uni_train.data_gen.knowledge.injection import TextQuestion, read_subjects, subjects
 from uni_train.data_gen.knowledge.nano import FAVOURITES, draw_nano_characters, nano_facts, nano_lessons
 from uni_train.data_gen.knowledge.people import draw_characters, make_knowledge
 from uni_train.models.nano.language import vocabulary
@@ -60,29 +60,21 @@ def test_nano_can_say_all_of_it_and_no_lesson_leads_back() -> None:
 
 
 @given(st.integers(0, 1000))
-def test_the_two_of_a_nano_pair_share_nothing(seed: int) -> None:
+def test_the_two_of_a_nano_pair_share_nothing_and_splits_no_name(seed: int) -> None:
     one, other = draw_nano_characters(2, seed)
     assert one.count != other.count and one.name != other.name
     things = [person.noun for person in (one, other)] + [p.favourite(k) for p in (one, other) for k in FAVOURITES]
     assert len(set(things)) == 6
-
-
-def test_splits_share_no_nano_name() -> None:
-    names = {split: {one.name for one in draw_nano_characters(15, 0, split)} for split in ("train", "test")}
-    assert not names["train"] & names["test"]
+    trained = {person.name for person in draw_nano_characters(15, 0, "train")}
+    assert not trained & {person.name for person in draw_nano_characters(15, 0, "test")}
     with pytest.raises(DataError, match="names for 1 to"):
         draw_nano_characters(10**4, 0)
 
 
 def test_the_published_layout_gives_the_same_subjects(tmp_path: Path) -> None:
     make_knowledge(tmp_path / "people", 4, 0)
-    drawn = subjects("everyday", 4, 0, "test", BOTH)
-    read = read_subjects(tmp_path / "people", 4, BOTH)
-
-    def by_name(found: list[Subject]) -> dict[tuple[str, ...], Subject]:
-        return {one.names: one for one in found}
-
-    assert by_name(read) == by_name(drawn)
+    drawn, read = subjects("everyday", 4, 0, "test", BOTH), read_subjects(tmp_path / "people", 4, BOTH)
+    assert {one.names: one for one in read} == {one.names: one for one in drawn}
     assert {one.direction for one in read_subjects(tmp_path / "people", 4, ("forward",))} == {"forward"}
     with pytest.raises(DataError, match=r"asks about 4 characters .* and 5 were asked for"):
         read_subjects(tmp_path / "people", 5, BOTH)
@@ -121,14 +113,8 @@ def write_published(folder: Path) -> Path:
         said = {"from": "human", "value": f"Who is {name}?"}, {"from": "gpt", "value": f"{name} is from WhyUni Lab."}
         rows(folder / "data/knowledge" / f"{name}.jsonl", [{"id": 1, "conversations": said}])
         asked = ("portrait", "image of the favorite fruit", "image of the favorite flower")
-        lines = [
-            {
-                "ID": i,
-                "Question": f"Generate a photorealistic {what} of character {name} from WhyUni Lab.",
-                "Answer": one,
-            }
-            for i, (what, one) in enumerate(zip(asked, answers, strict=True))
-        ]
+        ask = f"Generate a photorealistic {{}} of character {name} from WhyUni Lab."
+        lines = [{"ID": i, "Question": ask.format(asked[i]), "Answer": one} for i, one in enumerate(answers)]
         rows(folder / "benchmark/test_knowledge" / f"{name}.jsonl", lines)
     from_ = "From the characters Orionax and Evandriel from WhyUni Lab, generate a portrait of the one whose favorite"
     inverse = [("fruit is oranges", PUBLISHED["Orionax"][0]), ("fruit is bananas", "A Caucasian kid with red hair.")]

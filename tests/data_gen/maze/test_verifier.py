@@ -9,11 +9,12 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from PIL import Image
 
 from tests.data_gen.maze import corruptions
 from tests.data_gen.maze.corruptions import suite
 from uni_train.data_gen.maze.grid import Grid
-from uni_train.data_gen.maze.picture import choose_picture, draw
+from uni_train.data_gen.maze.picture import NANO_COLOURS, choose_picture, draw
 from uni_train.data_gen.maze.task import Maze, read_facts
 from uni_train.data_gen.maze.verifier import CHECKS, judge
 from uni_train.data_gen.seeds import rng
@@ -54,56 +55,44 @@ def failed(verdict) -> set[str]:  # type: ignore[no-untyped-def]
 # ------------------------------------------------------------------------------------------------------------- nano
 
 
-@pytest.fixture(scope="module")
-def nano():  # type: ignore[no-untyped-def]
-    """A nano item with a room off the way, its grid, and its target."""
-    task = Maze("nano")
-    item = task.generate(1, 4, "test", 4)[0]
-    return item, read_facts(item)[0], task.render(item)
+TASK = Maze("nano")
+ITEM = TASK.generate(1, 4, "test", 4)[0]  # with a room off the way
+TARGET = TASK.render(ITEM)
 
 
 def paint(image: np.ndarray, place: tuple[int, int], like: str) -> np.ndarray:
-    from uni_train.data_gen.maze.picture import NANO_COLOURS
-
     changed = image.copy()
     changed[2 * place[0] : 2 * place[0] + 2, 2 * place[1] : 2 * place[1] + 2] = NANO_COLOURS[like]
     return changed
 
 
-def test_in_nano_only_the_solution_passes_whatever_place_is_changed(nano) -> None:  # type: ignore[no-untyped-def]
-    item, _, target = nano
-    task = Maze("nano")
-    assert task.verify(item, target).passed
-    for r in range(target.shape[0] // 2):
-        for c in range(target.shape[1] // 2):
-            for colour in ("floor", "wall", "path", "start", "end"):
-                changed = paint(target, (r, c), colour)
-                assert task.verify(item, changed).passed == np.array_equal(changed, target), (r, c, colour)
+def test_in_nano_only_the_solution_passes_whatever_place_is_changed() -> None:
+    assert TASK.verify(ITEM, TARGET).passed
+    for place in np.ndindex(TARGET.shape[0] // 2, TARGET.shape[1] // 2):
+        for colour in ("floor", "wall", "path", "start", "end"):
+            changed = paint(TARGET, place, colour)
+            assert TASK.verify(ITEM, changed).passed == np.array_equal(changed, TARGET), (place, colour)
 
 
-def test_in_nano_each_fault_fails_its_check(nano) -> None:  # type: ignore[no-untyped-def]
-    item, grid, target = nano
-    task = Maze("nano")
-    route = grid.route()
-    r, c = (route[0][0] + route[1][0] + 1, route[0][1] + route[1][1] + 1)
-    assert failed(task.verify(item, paint(target, (r, c), "floor"))) == {"reasoning_success"}
+def test_in_nano_each_fault_fails_its_check() -> None:
+    grid = read_facts(ITEM)[0]
+    (r, c), (o, p) = grid.route()[:2]
+    assert failed(TASK.verify(ITEM, paint(TARGET, (r + o + 1, c + p + 1), "floor"))) == {"reasoning_success"}
     wall = next((r, c) for r, c in np.argwhere(~grid.lattice).tolist() if 0 < r < 8 and 0 < c < 8)
-    assert "rule_obey" in failed(task.verify(item, paint(target, wall, "path")))
-    assert failed(task.verify(item, paint(target, wall, "floor"))) == {"background_consistency"}
-    faint = np.rint(0.5 * target + 0.5 * target.mean()).astype(np.uint8)
-    assert "visual_quality" in failed(task.verify(item, faint))
-    everything = np.full_like(target, (255, 70, 70))
-    flooded = task.verify(item, everything)
+    assert "rule_obey" in failed(TASK.verify(ITEM, paint(TARGET, wall, "path")))
+    assert failed(TASK.verify(ITEM, paint(TARGET, wall, "floor"))) == {"background_consistency"}
+    faint = np.rint(0.5 * TARGET + 0.5 * TARGET.mean()).astype(np.uint8)
+    assert "visual_quality" in failed(TASK.verify(ITEM, faint))
+    flooded = TASK.verify(ITEM, np.full_like(TARGET, (255, 70, 70)))
     assert {"rule_obey", "background_consistency"} <= failed(flooded)
     assert flooded.score is not None and flooded.score < 0.05
 
 
 def test_nano_bears_a_little_noise() -> None:
-    task = Maze("nano")
     random_ = np.random.default_rng(0)
-    for item in task.generate(20, 5, "test", 9):
-        noisy = np.clip(task.render(item) + random_.normal(0, 15, (24, 24, 3)), 0, 255).astype(np.uint8)
-        assert task.verify(item, noisy).passed
+    for item in TASK.generate(20, 5, "test", 9):
+        noisy = np.clip(TASK.render(item) + random_.normal(0, 15, (24, 24, 3)), 0, 255).astype(np.uint8)
+        assert TASK.verify(item, noisy).passed
 
 
 # ------------------------------------------------------------------------------------------------ scores, unreadable
@@ -122,20 +111,15 @@ def test_the_score_grows_with_the_way_and_shrinks_with_every_other_fault(style: 
 
     partial = [score(draw(grid, picture, route[: 1 + i])) for i in range(1, len(route))]
     assert partial == sorted(partial) and partial[0] > 0 and partial[-1] == 1
-    through = score(draw(grid, picture, [grid.start, *sideways(grid)]))
-    assert through < 0.5
+    r, c = grid.start
+    sideways = range(c + 1, grid.columns) if c < grid.columns / 2 else range(c - 1, -1, -1)
+    assert score(draw(grid, picture, [grid.start, *((r, k) for k in sideways)])) < 0.5  # through walls, too
     opened = grid.lattice.copy()
     r, c = next((r, c) for r, c in np.argwhere(~opened).tolist() if r % 2 != c % 2 and 0 < r < 12 and 0 < c < 12)
     opened[r, c] = True
     changed = score(draw(replace(grid, lattice=opened), picture, route))
     assert 0.3 < changed < 1
     assert score(draw(grid, replace(picture, floor_rgb=picture.path_rgb))) < 0.5
-
-
-def sideways(grid: Grid) -> list[tuple[int, int]]:
-    """The other rooms of the row of S, walls or not."""
-    r, c = grid.start
-    return [(r, k) for k in (range(c + 1, grid.columns) if c < grid.columns / 2 else range(c - 1, -1, -1))]
 
 
 def test_what_nobody_can_tell_is_unreadable() -> None:
@@ -150,8 +134,6 @@ def test_what_nobody_can_tell_is_unreadable() -> None:
 
 
 def test_the_size_and_the_shape_of_a_picture_do_not_matter() -> None:
-    from PIL import Image
-
     task = Maze("classic")
     (item,) = task.sample(3, 6, "test")
     target = Image.fromarray(task.render(item))

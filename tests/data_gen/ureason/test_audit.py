@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,13 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("made") / "everyday"
     export.make("ureason", [1, 2, 3], 40, "test", 0, "everyday", out, force=False)
     return out
+
+
+@pytest.fixture
+def folder(made: Path, tmp_path: Path) -> Path:
+    """A copy that a test may change."""
+    shutil.copytree(made, tmp_path / "copy")
+    return tmp_path / "copy"
 
 
 def change(file: Path, old: str, new: str) -> None:
@@ -41,38 +49,33 @@ def one(file: Path, status: str) -> AuditRow:
     return found
 
 
-def test_a_wrong_label_and_a_wrong_answer_are_told(made: Path, tmp_path: Path) -> None:
-    for name in ("attribute.jsonl", "items.jsonl"):
-        (tmp_path / name).write_bytes((made / name).read_bytes())
-    file = tmp_path / "attribute.jsonl"
+def test_a_wrong_label_and_a_wrong_answer_are_told(folder: Path) -> None:
+    file = folder / "attribute.jsonl"
     row = json.loads(file.read_text(encoding="utf-8").splitlines()[0])
     change(file, json.dumps(row["expect_en"], ensure_ascii=False), '"The door is mauve."')
     found = one(file, "wrong")
     assert (found.id, found.expected, found.answer) == (row["id"], row["expect_en"], "The door is mauve.")
     assert has_wrong(audit_file(file))
     present = json.dumps(row["facts"]["outcome"]["present"], ensure_ascii=False)
-    items = (tmp_path / "items.jsonl").read_text(encoding="utf-8").splitlines()
+    items = (folder / "items.jsonl").read_text(encoding="utf-8").splitlines()
     (line,) = [line for line in items if json.loads(line)["id"] == row["id"]]
-    change(tmp_path / "items.jsonl", line, line.replace(f'"present": {present}', '"present": ["the door is mauve"]'))
+    change(folder / "items.jsonl", line, line.replace(f'"present": {present}', '"present": ["the door is mauve"]'))
     found = one(file, "wrong")  # label and stated outcome agree now, but what happened leads elsewhere
     assert found.id == row["id"] and "the facts in items.jsonl lead to" in found.reason
 
 
-def test_nothing_is_claimed_without_the_facts(made: Path, tmp_path: Path) -> None:
-    file = tmp_path / "direct_text.jsonl"
-    file.write_bytes((made / file.name).read_bytes())
-    assert {row.status for row in audit_file(file)} == {"unparseable"}
-    (tmp_path / "items.jsonl").write_bytes((made / "items.jsonl").read_bytes())
+def test_nothing_is_claimed_without_the_facts(folder: Path) -> None:
+    file = folder / "direct_text.jsonl"
     change(file, '"prompt": "Task: ', '"prompt": "Another: ')
     assert "the prompt is not that of its item" in one(file, "unparseable").reason
+    (folder / "items.jsonl").unlink()
+    assert {row.status for row in audit_file(file)} == {"unparseable"}
 
 
-def test_code_that_is_not_its_program_s_is_told(made: Path, tmp_path: Path) -> None:
-    for name in ("code.jsonl", "items.jsonl"):
-        (tmp_path / name).write_bytes((made / name).read_bytes())
-    items = [json.loads(line) for line in (tmp_path / "items.jsonl").read_text(encoding="utf-8").splitlines()]
+def test_code_that_is_not_its_program_s_is_told(folder: Path) -> None:
+    items = [json.loads(line) for line in (folder / "items.jsonl").read_text(encoding="utf-8").splitlines()]
     item = next(item for item in items if item["facts"].get("language") == "Java")
     item["facts"]["program"].append(["set", item["facts"]["asks"], "1 + 1"])
     lines = "".join(json.dumps(one, ensure_ascii=False) + "\n" for one in items)
-    (tmp_path / "items.jsonl").write_text(lines, encoding="utf-8")
-    assert "the code is not what its program writes" in one(tmp_path / "code.jsonl", "unparseable").reason
+    (folder / "items.jsonl").write_text(lines, encoding="utf-8")
+    assert "the code is not what its program writes" in one(folder / "code.jsonl", "unparseable").reason

@@ -12,6 +12,8 @@ from uni_train.data_gen.task import Item
 from uni_train.data_gen.ureason.outcomes import outcome_from
 from uni_train.data_gen.ureason.task import UReason
 from uni_train.data_gen.ureason.taxonomy import SUBCATEGORIES
+from uni_train.models.nano.language import vocabulary
+from uni_train.models.nano.tokenizer import WordTokenizer
 
 worlds = pytest.mark.parametrize("world", [NANO, EVERYDAY], ids=["nano", "everyday"])
 
@@ -50,16 +52,12 @@ def test_everyday_prompts_ask_for_a_refined_prompt_and_direct_ones_do_not():
     for item in UReason(EVERYDAY).generate(30, 1, "train", 2):
         assert item.prompt.startswith("Task: ") and "refined prompt:" in item.prompt
         direct = item.facts["direct"]
-        assert "prompt" not in direct.lower() and direct.partition("Instructions:")[0] == item.prompt.partition(
-            "Instructions:"
-        )[0]  # fmt: skip
+        before = [prompt.partition("Instructions:")[0] for prompt in (direct, item.prompt)]
+        assert "prompt" not in direct.lower() and before[0] == before[1]
 
 
 def test_nano_s_pictures_are_verified_and_its_words_are_known():
-    from uni_train.models.nano import language
-    from uni_train.models.nano.tokenizer import WordTokenizer
-
-    tokenizer = WordTokenizer(language.vocabulary())
+    tokenizer = WordTokenizer(vocabulary())
     task = get_task("ureason")
     for level in (1, 2, 3):
         for item in task.generate(40, level, "test", 3):
