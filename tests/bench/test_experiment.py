@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -63,14 +62,9 @@ def test_a_table_is_made_for_real_and_its_runs_are_then_only_read(tmp_path: Path
 # --- from stored answers --------------------------------------------------------------------------------------------
 
 
-def stored(folder: Path, name: str, right: Mapping[str, Sequence[bool]], each: int = 1) -> unisandbox.Run:
-    """A run's shards after training: setting -> which of the set's items are answered right. Of the items so many
-    neighbours have one expression."""
-    task = "maths" if name.startswith("math") else "mapping"
-    n = len(right["normal"]) // (2 if task == "mapping" else 1)
-    items = get_task(task, "nano").generate(n, 1, "test", 0)
-    shared = [items[i - i % each].facts["canonical"] for i in range(len(items))]
-    items = [replace(item, facts={**item.facts, "canonical": one}) for item, one in zip(items, shared, strict=True)]
+def stored(folder: Path, right: Mapping[str, Sequence[bool]]) -> unisandbox.Run:
+    """A run's shards after training: setting -> which of the answers to mapping1 are right."""
+    items = get_task("mapping", "nano").generate(len(right["normal"]) // 2, 1, "test", 0)
     samples = []
     for setting, marks in right.items():
         for item, ok in zip(items, marks, strict=True):
@@ -86,8 +80,8 @@ def stored(folder: Path, name: str, right: Mapping[str, Sequence[bool]], each: i
 
 def test_scores_count_pairs_and_both_kinds_of_interval(tmp_path: Path) -> None:
     yes, no = [True, True], [True, False]  # a pair with one right image is wrong
-    first = stored(tmp_path / "0", "mapping1", {"normal": [*yes * 6, *no * 2], SAID: yes * 8})
-    other = stored(tmp_path / "1", "mapping1", {"normal": [*yes * 4, *no * 4], SAID: yes * 8})
+    first = stored(tmp_path / "0", {"normal": [*yes * 6, *no * 2], SAID: yes * 8})
+    other = stored(tmp_path / "1", {"normal": [*yes * 4, *no * 4], SAID: yes * 8})
     row = unisandbox.Row("both", (first, other), "after")
     seeds, questions, _ = row.score([("normal", "mapping1")])
     # 0.75 and 0.5: t(1) = 12.7, so two seeds say nothing; eight pairs, whatever the number of seeds.
@@ -101,29 +95,6 @@ def test_scores_count_pairs_and_both_kinds_of_interval(tmp_path: Path) -> None:
     assert "| 16 | 0.00 | 12 | 0.50 | 0 | - | 16 | 16 | 160 | 0 | 1.0 |" in last
     with pytest.raises(UserError, match="no answers of its evaluation before"):
         first.answers("before")
-
-
-def test_questions_with_one_expression_are_one_cluster(tmp_path: Path) -> None:
-    run = stored(tmp_path, "math1", {"normal": [True, False] * 20}, each=4)
-    _, questions, _ = unisandbox.Row("one", (run,), "after").score([("normal", "math1")])
-    assert (questions.value, questions.n, questions.distinct) == (0.5, 40, 10)
-
-
-def test_a_distilled_row_is_compared_with_that_of_stars_in_its_place(tmp_path: Path) -> None:
-    half, most = [True, False] * 8, [*[True] * 12, *[True, False] * 2]
-    marks = {"STARS on Math1": half, "distilled on Math1": most}
-    runs = {
-        label: [stored(tmp_path / label, "math1", {"normal": right, "cot": [True] * 16})]
-        for label, right in marks.items()
-    }
-    rows = [unisandbox.Row(f"shipped + {label}", tuple(some), "after") for label, some in runs.items()]
-    against = {"distilled on Math1": "STARS on Math1"}
-    what = unisandbox.Comparison("", "maths", {}, against=against, levels=(1,))
-    assert list(unisandbox._differences(what, rows))[-1].startswith(
-        "| distilled on Math1 - STARS on Math1 | +0.38 (+0."
-    )
-    (scored,) = [line for line in unisandbox._scores(what, {"shipped": rows}) if "distilled on Math1" in line]
-    assert scored.endswith("| 0.88 |")  # Normal / CoT
 
 
 def test_counts_of_a_file_get_intervals_over_seeds_and_questions() -> None:

@@ -32,13 +32,9 @@ def test_every_thought_ends_in_its_own_refined_prompt_and_only_drafts_conclude_o
                 assert ("So draw" in before) == name.endswith("drafts")
             else:
                 assert not strange
-
-
-def test_sums_are_as_many_sentences_as_the_drafts_have() -> None:
-    told = dict(interference.ways(ITEMS))
     for length in interference.LENGTHS:
         for sums, others in zip(told[f"{length} sums"], told[f"{length} others"], strict=True):
-            assert str(sums[1]).count(" .") == str(others[1]).count(" .")
+            assert str(sums[1]).count(" .") == str(others[1]).count(" ."), "as many sentences"
 
 
 def test_an_image_is_counted_right_and_its_shares_of_attention_are_shares() -> None:

@@ -104,14 +104,10 @@ def test_a_kind_of_recipe_is_one_file(chat: Path, tmp_path: Path, monkeypatch: p
     assert done.exit_code == 0 and (tmp_path / "runs/talk/seed0/summary.json").is_file()
 
 
-def test_every_kind_has_the_name_that_its_recipes_give() -> None:
-    for name in KINDS.names():
-        config = kind_named(name).config
-        assert config.__dataclass_fields__["kind"].default == name
-
-
-def test_nothing_outside_a_kind_asks_whether_a_recipe_is_of_it() -> None:
-    own = {kind_named(name).config.__name__ for name in KINDS.names()}
+def test_kinds_have_their_recipes_names_and_nothing_outside_asks_for_one() -> None:
+    configs = {name: kind_named(name).config for name in KINDS.names()}
+    assert all(config.__dataclass_fields__["kind"].default == name for name, config in configs.items())
+    own = {config.__name__ for config in configs.values()}
     asked = []
     for package in ("uni_train", "eval", "data_gen"):
         for file in (ROOT / package).rglob("*.py"):
