@@ -29,7 +29,6 @@ GOOD = '{"Question": "Draw as many owls as 1 + 1.", "Answer": "2 owls", "id": "1
     ("second", "message"),
     [
         ('{"Question": ', r"rows.jsonl, line 3: not JSON \(.*\); expected one complete JSON object a line"),
-        ("[1, 2]", "rows.jsonl, line 3: a list; expected a JSON object"),
         ('{"Question": "x", "id": "2"}', 'rows.jsonl, line 3: no "Answer"; expected'),
         ('{"Question": "x", "Answer": null, "id": "2"}', 'line 3: "Answer" is null; expected text'),
         (GOOD, "line 3: the id 1 was used before, in line 1"),

@@ -11,6 +11,7 @@ import torch
 
 from tests.insight.command import GOLDEN, insight
 from tests.models.bagel.published import published
+from uni_train.data_gen.seeds import rng
 from uni_train.errors import UserError
 from uni_train.insight.questions import cases_of_task
 from uni_train.insight.states import FOLDS, RIDGE, appearance_table, labels_of, probe, told_apart
@@ -65,9 +66,8 @@ def test_a_probe_finds_what_is_there_and_nothing_in_shuffled_labels() -> None:
 
 def test_tokens_that_several_classes_share_are_left_out() -> None:
     assert told_apart({"3": (0, 7), "4": (0, 8)}) == {"3": (7,), "4": (8,)}
-    assert told_apart({"straw": (5,), "strawberry": (5,)}) == {"straw": (5,), "strawberry": (5,)}, (
-        "nothing else is left"
-    )
+    same = {"straw": (5,), "strawberry": (5,)}
+    assert told_apart(same) == same, "nothing else is left"
 
 
 def test_a_probe_is_ridge_regression() -> None:
@@ -77,8 +77,6 @@ def test_a_probe_is_ridge_regression() -> None:
     labels = ["a" if value > 0 else "b" for value in (states[:, 0] + states[:, 1]).tolist()]
     clusters = [str(i) for i in range(50)]
     ours = probe(states, labels, clusters, 3)
-    from uni_train.data_gen.seeds import rng
-
     groups = sorted(set(clusters))
     rng("insight", "folds", 3).shuffle(groups)
     fold = torch.tensor([groups.index(one) % FOLDS for one in clusters])

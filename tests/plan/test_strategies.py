@@ -11,6 +11,7 @@ from uni_train.plan.hardware import GPUS
 from uni_train.plan.strategies import BUCKET, CHOICES, Choice, share, wire_seconds
 from uni_train.plan.trace import KINDS, Timeline
 from uni_train.plan.updates import BACKWARD, DRAW, STEP, Traced
+from uni_train.training.strategies import deepspeed
 
 PSI = 7_500_000_000  # the ZeRO paper's example, figure 1
 
@@ -57,6 +58,7 @@ def test_traffic_is_that_of_section_7_of_the_zero_paper():
     assert [sent(kind, 4) for kind in ("ddp", "deepspeed_zero1", "deepspeed_zero2")] == pytest.approx([2, 2, 5])
     assert sent("deepspeed_zero3", 4) == pytest.approx(12)
     assert share(Choice("single"), traced(), 1, 1, half=True).wire == {}
+    assert BUCKET == deepspeed.BUCKET
 
 
 def test_what_is_offloaded_is_in_the_node_s_memory():
@@ -96,12 +98,6 @@ def test_sharing_out_more_never_needs_more(gpus, activations, parameters):
     assert all(found >= activations for found in states)
     for choice in CHOICES:
         assert share(choice, one, gpus, 1, half=True).parts["buffers"] >= 0
-
-
-def test_buckets_are_those_that_the_strategy_asks_for():
-    from uni_train.training.strategies import deepspeed
-
-    assert BUCKET == deepspeed.BUCKET
 
 
 def test_nodes_are_joined_by_all_their_cards():

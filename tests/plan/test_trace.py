@@ -31,9 +31,8 @@ def test_memory_is_counted_from_the_operation_that_makes_it_until_nothing_refers
     line = trace.timeline()
     assert line.peak() == 3 * ROW
     assert line.at_peak()[0] == "three at once"
-    assert (
-        max(sum(row) for row, phase in zip(line.bytes.tolist(), line.phases, strict=True) if phase == "two") == 2 * ROW
-    )
+    held = [sum(row) for row, phase in zip(line.bytes.tolist(), line.phases, strict=True) if phase == "two"]
+    assert max(held) == 2 * ROW
 
 
 def test_kinds_follow_names_and_factors_scale_them():

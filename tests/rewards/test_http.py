@@ -75,12 +75,7 @@ def test_what_is_no_score_ends_the_run_with_the_address(reply: Reply, said: str)
 
 def test_what_does_not_come_is_waited_for_so_long() -> None:
     ended = threading.Event()
-
-    def late(body: dict[str, Any]) -> tuple[int, bytes]:
-        ended.wait()
-        return 200, b"{}"
-
-    with serving(late) as (address, _, _):
+    with serving(lambda body: (200, b"{}" if ended.wait() else b"")) as (address, _, _):
         with pytest.raises(UserError, match=r"nothing came from .* within 0\.3 s"):
             reward_at(address, timeout=0.3, retries=0)(["draw"] * 5, IMAGES, **COLUMNS)
         ended.set()

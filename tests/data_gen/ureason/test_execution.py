@@ -54,24 +54,26 @@ def test_python_reaches_nothing_and_stops(snippet):
 # language -> (a program around snippets, what prints a variable as JSON)
 MAINS = {
     "JavaScript": ("%s", "console.log(JSON.stringify({}));"),
-    "C++": (
-        "#include <iostream>\n#include <string>\n#include <vector>\n"
-        'void show(int n) { std::cout << n << "\\n"; }\n'
-        'void show(const std::string& s) { std::cout << "\\"" << s << "\\"\\n"; }\n'
-        'void show(const std::vector<std::string>& v) { std::cout << "["; for (size_t i = 0; i < v.size(); i++) '
-        'std::cout << (i ? ", " : "") << "\\"" << v[i] << "\\""; std::cout << "]\\n"; }\n'
-        "int main() {\n%s\n}\n",
-        "show({});",
-    ),
-    "Java": (
-        "public class Main {\n"
-        "static void show(int n) { System.out.println(n); }\n"
-        'static void show(String s) { System.out.println("\\"" + s + "\\""); }\n'
-        'static void show(String[] v) { System.out.println("[\\"" + String.join("\\", \\"", v) + "\\"]"); }\n'
-        "public static void main(String[] a) {\n%s\n}}\n",
-        "show({});",
-    ),
+    "C++": (r"""#include <iostream>
+#include <string>
+#include <vector>
+void show(int n) { std::cout << n << "\n"; }
+void show(const std::string& s) { std::cout << '"' << s << "\"\n"; }
+void show(const std::vector<std::string>& v) {
+  for (size_t i = 0; i < v.size(); i++) std::cout << (i ? ", \"" : "[\"") << v[i] << '"'; std::cout << "]\n"; }
+int main() {
+%s
 }
+""", "show({});"),
+    "Java": (r"""public class Main {
+static void show(int n) { System.out.println(n); }
+static void show(String s) { System.out.println('"' + s + '"'); }
+static void show(String[] v) { System.out.println("[\"" + String.join("\", \"", v) + "\"]"); }
+public static void main(String[] a) {
+%s
+}}
+""", "show({});"),
+}  # fmt: skip
 
 
 @pytest.mark.slow
@@ -85,9 +87,10 @@ def test_programs_agree_with_the_real_thing(snippets, language, tool, suffix, tm
     main, show = MAINS[language]
     blocks = ("{\n" + snippet + "\n" + show.replace("{}", asks) + "\n}" for snippet, asks, _ in snippets[language])
     source.write_text(main.replace("%s", "\n".join(blocks)))
+    command = [tool, source]
     if language == "C++":
         subprocess.run(["g++", "-O0", "-o", tmp_path / "main", source], check=True)
-    command = [tmp_path / "main"] if language == "C++" else [tool, source]
+        command = [tmp_path / "main"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     ours = [code.run(program)[asks] for _, asks, program in snippets[language]]
     assert [json.loads(line) for line in printed] == ours
@@ -112,20 +115,15 @@ def test_sql_is_sqlite_without_its_reach(tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def _cells(page):
-    return [[cell.text for cell in row] for row in html.render(page)]
-
-
 def test_html_hides_and_orders():
-    page = (
-        "<style>.s { display: flex; flex-direction: row-reverse } div { color: red } .s .b { color: blue } "
-        "#x { order: -1 }</style>"
-        '<div class="s"><div>Mug</div><!-- <div>Fork</div> --><div class="b" id="x">Cup</div><div hidden>Pan</div>'
-        '<div style="display: none">Pot</div></div>'
-        "<table><tr><td>A</td><td>B</td></tr><tr><td hidden>X</td><td>C</td></tr></table>"
-    )
-    assert _cells(page) == [["Mug", "Cup"], ["A", "B"], ["C"]]
-    assert [cell.color for cell in html.render(page)[0]] == ["red", "blue"]
+    page = """<style>.s { display: flex; flex-direction: row-reverse } div { color: red } .s .b { color: blue }
+        #x { order: -1 }</style>
+        <div class="s"><div>Mug</div><!-- <div>Fork</div> --><div class="b" id="x">Cup</div><div hidden>Pan</div>
+        <div style="display: none">Pot</div></div>
+        <table><tr><td>A</td><td>B</td></tr><tr><td hidden>X</td><td>C</td></tr></table>"""
+    rows = html.render(page)
+    assert [[cell.text for cell in row] for row in rows] == [["Mug", "Cup"], ["A", "B"], ["C"]]
+    assert [cell.color for cell in rows[0]] == ["red", "blue"]
 
 
 @pytest.mark.parametrize(
