@@ -88,10 +88,8 @@ def test_tables_give_means_over_seeds_and_differences_by_seed() -> None:
     assert "| + Flow-GRPO, new mazes, unsolved | +5.0 | +7.0 | +6.0 [-6.7, +18.7] | +6.0 [+6.0, +6.0] |" in text
     # 120 of 1,000 mazes change in one of two seeds: cluster sums vary by sqrt(120 * 0.88^2 + 880 * 0.12^2) = 10.28,
     # so by Student's t(999) = 1.962 the half width of the mean over 2,000 would be 1.0 points; Newcombe's is near it.
-    begins, beside = re.findall(
-        r"\| \+ Flow-GRPO, new mazes, unsolved \| (\S+ \[.*?\]) \| \S+ \| (\S+ \[.*?\]) \| \S+ \|", text
-    )[0]
-    assert begins == beside == "+6.0 [+5.0, +7.1]"
+    gain = re.escape("+6.0 [+5.0, +7.1]")
+    assert re.search(rf"\| \+ Flow-GRPO, new mazes, unsolved \| {gain} \| \S+ \| {gain} \| \S+ \|", text)
     assert "| + SFT, new mazes, solved" not in text
 
 

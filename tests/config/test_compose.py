@@ -26,8 +26,7 @@ def test_overrides_reach_nested_keys_lists_and_keys_the_recipe_leaves_out() -> N
         ],
     )
     assert isinstance(config, StarsConfig)
-    assert config.optimizer.lr == 1e-4
-    assert [one.updates for one in config.rounds][1] == 7
+    assert (config.optimizer.lr, config.rounds[1].updates) == (1e-4, 7)
     assert (config.ema, config.model.threads, config.evaluation.modes, config.seed) == (0.99, 2, ("cot",), 3)
 
 

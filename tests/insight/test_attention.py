@@ -27,9 +27,8 @@ def test_layers_fall_into_the_papers_four_groups() -> None:
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict:  # type: ignore[type-arg]
     out = tmp_path_factory.mktemp("insight")
-    result = insight(
-        "attention", "-c", "shipped", "--task", "mapping", "--n", 3, "--maps", 1, "--no-interventions", "--out", out
-    )
+    command = ("attention", "-c", "shipped", "--task", "mapping", "--n", 3, "--maps", 1, "--no-interventions")
+    result = insight(*command, "--out", out)
     assert result.exit_code == 0, result.output
     page = (out / "insight.html").read_text()
     assert page.count("<svg") == 3 and page.count("data:image/png") == 4 and "http://" not in page
@@ -51,13 +50,10 @@ def test_tables_are_means_over_items_layers_and_steps(found: dict) -> None:  # t
     assert weights_table(found).rows[-1][1:] == tuple(f"{weights[GROUPS.index(g)] * 1e4:.2f}" for g in
                                                       ("instruction", "thought", "refined"))  # fmt: skip
     assert [row[0] for row in levels_table(found).rows] == ["1.00 to 0.70", "0.60 to 0.40", "0.30 to 0.10"]
-
-
-def test_words_are_ranked_without_markers(found: dict) -> None:  # type: ignore[type-arg]
     (ranked,) = found["ranks"]
     weights = [weight for _, _, weight in ranked["words"]]
     assert weights == sorted(weights, reverse=True) and len(weights) == 10
-    assert {group for _, group, _ in ranked["words"]} <= {"instruction", "thought", "refined"}
+    assert {group for _, group, _ in ranked["words"]} <= {"instruction", "thought", "refined"}, "no markers"
 
 
 @pytest.mark.parametrize(

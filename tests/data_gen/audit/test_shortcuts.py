@@ -46,9 +46,6 @@ CHAIN = (
 def test_what_a_strategy_answers(name: str, prompt: str, answer: int | str | None) -> None:
     (strategy,) = (one for one in STRATEGIES if one.name == name)
     assert strategy.answer(prompt) == answer
-
-
-def test_numbers_are_read_in_digits_and_words() -> None:
     assert numbers("the square root of 16 plus twenty-one minus two, then ten Someone") == [16, 21, 2, 10]
 
 
