@@ -7,10 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.eval.benchmarks.ueval.test_benchmark import Author, Judge, answered, statuses
-from tests.eval.benchmarks.ueval.test_files import row, write
+from tests.eval.benchmarks.published import row, write
+from tests.eval.benchmarks.ueval.test_benchmark import RUBRICS, STAIRS, YEAR, answered, author, by_rubric, statuses
 from uni_train.data_gen.errors import DataError
-from uni_train.errors import UsageError
 from uni_train.eval.benchmark import Scored
 from uni_train.eval.benchmarks.ueval import UEval
 from uni_train.eval.benchmarks.ueval.benchmark import TWO_PASSES
@@ -36,17 +35,16 @@ IMAGE_RUBRIC_TEMPLATE = "#### Rubric Item\\n\\n<<rubric_item>>\\n"
 @pytest.fixture
 def released(tmp_path: Path) -> UEval:
     (tmp_path / "ueval_eval.py").write_text(CODE)
-    data = write(tmp_path / "data", row(), row(id=8, task="art", text_rubrics=["It names the stairs."]))
-    return UEval(data, compat="official", code=tmp_path)
+    art = row("ueval", id=8, task="art", text_rubrics=[STAIRS])
+    return UEval(write(tmp_path / "data", "ueval", row("ueval"), art), compat="official", code=tmp_path)
 
 
 def test_each_part_and_kind_of_question_has_its_own_prompt(released: UEval) -> None:
-    replies = dict.fromkeys(("It shows the crown.", "It names the stairs."), '{"criteria_met": "Yes"}')
-    judge = Judge({**replies, "It names the year.": '{"criteria_met": "not sure"}'})
-    space, art = answered(released, Author(), TWO_PASSES)
-    verdict = asyncio.run(released.judge(space, judge))
-    assert statuses(verdict) == {"image 1": "pass", "text 1": "pass", "text 2": "fail"}
-    asyncio.run(released.judge(art, judge))
+    yes = dict.fromkeys(RUBRICS, '{"criteria_met": "Yes"}')
+    judge = by_rubric({**yes, YEAR: '{"criteria_met": "not sure"}'})
+    samples = answered(released, author(), TWO_PASSES)
+    space, art = (Scored(one, asyncio.run(released.judge(one, judge)), "judge") for one in samples)
+    assert statuses(space.verdict) == {"image 1": "pass", "text 1": "pass", "text 2": "fail"}
     prompts = [(prompt.partition("\n")[0], len(images)) for prompt, images in judge.asked]
     question = "Why can people stand on it?"
     assert prompts == [
@@ -56,40 +54,30 @@ def test_each_part_and_kind_of_question_has_its_own_prompt(released: UEval) -> N
         (f"Text. {question} | 3 apples", 0),
     ]
     assert judge.asked[1][0].startswith("Text.") and "\n\n\n#### Rubric Item" in judge.asked[1][0]
+    # The code's averages are over questions.
+    found = released.scores([space, art])["over_questions"][TWO_PASSES]
+    assert (found["image"]["value"], found["text"]["value"], found["text"]["n"]) == (1.0, 0.75, 2)
+    table = next(one for one in released.tables([space, art]) if one.title.startswith("Over questions"))
+    assert table.columns == ("Setting", "Image", "Text") and table.rows[0][0] == "Two passes"
 
 
 def test_a_part_that_is_missing_is_asked_about_all_the_same(released: UEval) -> None:
-    sample, _ = answered(released, Author(image=RuntimeError("no")), TWO_PASSES)
-    judge = Judge(
-        dict.fromkeys(("It shows the crown.", "It names the stairs.", "It names the year."), '{"criteria_met": 1}')
-    )
+    sample, _ = answered(released, author(image=RuntimeError("no")), TWO_PASSES)
+    judge = by_rubric(dict.fromkeys(RUBRICS, '{"criteria_met": 1}'))
     assert released.check(sample) is None
     with pytest.raises(Exception, match="criteria_met"):  # neither a text nor a boolean
         asyncio.run(released.judge(sample, judge))
     assert [len(images) for _, images in judge.asked] == [0, 0, 0]
 
 
-def test_the_code_s_averages_are_over_questions(released: UEval) -> None:
-    yes = dict.fromkeys(("It shows the crown.", "It names the stairs.", "It names the year."), '{"criteria_met": true}')
-    samples = answered(released, Author(), TWO_PASSES)
-    judge = Judge({**yes, "It names the year.": '{"criteria_met": false}'})
-    scored = [Scored(one, asyncio.run(released.judge(one, judge)), "judge") for one in samples]
-    found = released.scores(scored)["over_questions"][TWO_PASSES]
-    assert (found["image"]["value"], found["text"]["value"], found["text"]["n"]) == (1.0, 0.75, 2)
-    table = next(one for one in released.tables(scored) if one.title.startswith("Over questions"))
-    assert table.columns == ("Setting", "Image", "Text") and table.rows[0][0] == "Two passes"
-
-
 def test_the_released_code_is_asked_for_and_checked(tmp_path: Path, released: UEval) -> None:
-    data = tmp_path / "data"
-    with pytest.raises(UsageError, match="not shipped"):
-        UEval(data, compat="official")
     for place, text in (("nowhere", None), ("empty", "x = 1"), ("broken", "def (")):
         (tmp_path / place).mkdir()
         if text is not None:
             (tmp_path / place / "ueval_eval.py").write_text(text)
         with pytest.raises(DataError, match=r"git clone https://github.com/zlab-princeton/UEval"):
             read_official(tmp_path / place)
+    data = tmp_path / "data"
     assert released.revision != UEval(data).revision
     (tmp_path / "ueval_eval.py").write_text(CODE.replace("Text. ", "Texts. "))
     assert UEval(data, compat="official", code=tmp_path / "ueval_eval.py").revision != released.revision

@@ -1,0 +1,238 @@
+"""The papers' printed numbers, recomputed by their formulas, and where they disagree (docs/benchmarks lists it)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import pytest
+
+from uni_train.data_gen.ureason.taxonomy import TASKS
+from uni_train.eval.benchmarks.ueval import counting as ueval
+from uni_train.eval.benchmarks.ueval.files import CLOSED, OPEN
+from uni_train.eval.benchmarks.ueval.files import TASKS as EIGHT
+from uni_train.eval.benchmarks.ufo import counting as ufo
+from uni_train.eval.benchmarks.ufo.names import ANSWERS, KINDS, REGIMES
+from uni_train.eval.benchmarks.ufo.rubric import DIMENSIONS as FIVE
+from uni_train.eval.benchmarks.unisandbox import PAPER as UNISANDBOX
+from uni_train.eval.benchmarks.ureason import counting as ureason
+from uni_train.eval.benchmarks.ureason.settings import BARE, DIRECT, EIGHT_TIMES, GUIDED, HEADLINE
+from uni_train.eval.benchmarks.vigor import counting as vigor
+from uni_train.eval.benchmarks.vigor.templates import DIMENSIONS as FOUR
+
+Row = Mapping[str, str]
+
+
+def mean(row: Row, names: Sequence[str], weights: Sequence[float] = ()) -> float:
+    """Of a row's cells, each alike or by its weight."""
+    weights = weights or [1] * len(names)
+    return sum(weight * float(row[name]) for name, weight in zip(names, weights, strict=True)) / sum(weights)
+
+
+def ask(kind: str, schedule: str) -> tuple[list[str], list[int], str]:
+    """The regimes' columns of a schedule in UFO's Table 3 or 4, their questions, and the average that is printed."""
+    weights = [ufo.QUESTIONS[kind][one] for one in REGIMES]
+    return [f"{one} {schedule}" for one in REGIMES], weights, f"average {schedule}"
+
+
+LEVELS = [f"{setting} {level}" for setting in ("normal", "cot") for level in (1, 2, 3)]
+OVIS, NOT_OPEN = "Ovis-U1 (2.4 + 1B)", {"Gemini-3.0-pro (-)", "GPT-5 (-)"}
+Average = tuple[Sequence[Row], Sequence[str], Sequence[float], str, float, set[str]]
+# Rows, the columns that are averaged, their weights, the printed average, rounding, models whose average is another.
+AVERAGES: dict[str, Average] = {
+    "unisandbox 1": (UNISANDBOX["Table 1"], [*(f"{task}{i}" for task in ("math", "mapping") for i in (1, 2, 3))], (),
+                     "average", 0.0051, set()),
+    "unisandbox 2": (UNISANDBOX["Table 2"], LEVELS, (), "average", 0.0051, set()),
+    "unisandbox 3": (UNISANDBOX["Table 3"], LEVELS, (), "average", 0.0051, set()),
+    "unisandbox 4": (UNISANDBOX["Table 4"], ["forward", "inverse"], (30, 20), "overall", 0.0051, set()),
+    **{f"ureason {n}": (ureason.PAPER[f"Table {n}"], TASKS, (), "overall", 0.051, set()) for n in (2, 3, 4, 7, 11)},
+    "ueval 1": (ueval.PAPER["Table 1"], EIGHT, (), "overall", 0.1, set()),
+    **{f"ueval {n} {part}": (ueval.PAPER[f"Table {n}"], [f"{task} {part}" for task in tasks], (), f"{ended} {part}",
+                             0.1, set())
+       for n, ended, tasks in ((3, "closed-ended", CLOSED), (4, "open-ended", OPEN)) for part in ("image", "text")},
+    # Neither a mean of regimes nor of tasks: per question.
+    **{f"ufo {kind} {schedule}": (ufo.PAPER[f"Table {3 + KINDS.index(kind)}"], *ask(kind, schedule), 0.02,
+                                  {OVIS} if (kind, schedule) == ("mcq", "textual") else set())
+       for kind in KINDS for schedule in ANSWERS},
+    "ufo 8": (ufo.PAPER["Table 8"], FIVE, (), "average", 0.0151, set()),
+    **{f"vigor {n} {of}": ([row for row in vigor.PAPER[f"Table {n}"] if row.get(f"{of}mean")],
+                           [f"{of}{name}" for name in FOUR], (), f"{of}mean", 0.13,
+                           {"Seedream 4.0"} if (n, of) == (3, "") else set())
+       for n, of in ((3, ""), (3, "process "), (4, ""))},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", AVERAGES)
+def test_printed_averages_follow_from_the_printed_parts(name: str) -> None:
+    rows, columns, weights, average, rounding, other = AVERAGES[name]
+    off = {row["model"] for row in rows
+           if abs(mean(row, columns, weights) - float(row[average])) > rounding + 1e-9}  # fmt: skip
+    assert rows and off - (NOT_OPEN if name.startswith("ufo ") and name != "ufo 8" else set()) == other
+
+
+def test_tables_have_all_rows() -> None:
+    rows = [len(ureason.PAPER[f"Table {n}"]) for n in (2, 3, 4, 7, 11)]
+    assert rows == [24, 5, 9, 24, 9] and [len(vigor.PAPER[f"Table {n}"]) for n in (3, 4)] == [29, 17]
+    assert sum(bool(row["process mean"]) for row in vigor.PAPER["Table 3"]) == 11
+    assert {kind: sum(ufo.QUESTIONS[kind].values()) for kind in KINDS} == {"mcq": 1943, "open": 1993}
+
+
+# --- UniSandbox ------------------------------------------------------------------------------------------------------
+
+
+def test_where_unisandbox_s_tables_disagree_is_stated() -> None:
+    first, third = (next(row for row in UNISANDBOX[f"Table {n}"] if row["model"] == name)
+                    for n, name in ((1, "BAGEL + CoT"), (3, "BAGEL")))  # fmt: skip
+    assert [first[f"mapping{level}"] for level in (1, 2, 3)] == ["0.74", "0.60", "0.45"]
+    assert [third[f"cot {level}"] for level in (1, 2, 3)] == ["0.75", "0.57", "0.46"]
+    assert max(float(row["normal 3"]) for row in UNISANDBOX["Table 2"]) == 0.16  # B.1 says 0.23
+
+
+# --- UReason ---------------------------------------------------------------------------------------------------------
+
+COLUMNS = (*TASKS, "overall")
+
+
+def overall(table: str) -> dict[tuple[str, str], float]:
+    """(model, setting) -> the overall accuracy that a table prints."""
+    return {(row["model"], row["setting"]): float(row["overall"]) for row in ureason.PAPER[table]}
+
+
+def test_all_228_printed_gains_of_ureason_are_differences_of_the_printed_accuracies() -> None:
+    before, checked = dict(zip(HEADLINE[1:], HEADLINE, strict=False)), 0
+    for table in ("Table 2", "Table 7", "Table 11"):
+        rows = {(row["model"], row.get("split"), row["setting"]): row for row in ureason.PAPER[table]}
+        for (model, split, setting), row in rows.items():
+            for column in COLUMNS if setting in before else ():
+                gap = float(row[column]) - float(rows[model, split, before[setting]][column])
+                assert gap == pytest.approx(float(row[f"{column} gain"]), abs=0.051)
+                checked += 1
+    assert checked == 228
+
+
+def test_tables_of_ureason_repeat_each_other() -> None:
+    def cells(table: str, model: str) -> list[list[str]]:
+        rows = [row for row in ureason.PAPER[table] if row["model"] == model and row.get("split") != "test"]
+        return [[row[name] for name in ("setting", *COLUMNS)] for row in rows]
+
+    assert cells("Table 11", "Qwen3-VL-235B-A22B") == cells("Table 2", "UniCoT")
+    for model in {row["model"] for row in ureason.PAPER["Table 7"]}:
+        assert cells("Table 7", model) == cells("Table 2", model)
+
+
+def test_shares_of_errors_are_of_500_cases_and_not_of_the_wrong_images() -> None:
+    shares = [float(row["share"]) for row in ureason.PAPER["Section 5"]]
+    assert [round(5 * share) for share in shares] == [29, 53, 41, 377] and sum(shares) == pytest.approx(100)
+    wrong = round(500 - 5 * overall("Table 2")["Bagel", GUIDED])
+    assert wrong == 411 and not any(round(100 * n / wrong, 1) == 10.6 for n in range(wrong + 1))
+
+
+def test_what_the_text_of_ureason_says_of_the_tables_and_is_not_so() -> None:
+    """Section 4.2 and section 5."""
+    two, four = overall("Table 2"), overall("Table 4")
+    gains = [two[model, GUIDED] - two[model, DIRECT] for model, setting in two if setting == DIRECT]
+    assert min(gains) == pytest.approx(0.4)  # "from +8.2% (Bagel-Zebra-CoT)"
+    lost = {model: four[model, BARE] - four[model, EIGHT_TIMES] for model, setting in four if setting == BARE}
+    assert lost["Bagel"] == pytest.approx(6.0) and max(lost.values()) == pytest.approx(7.4)  # "at most -6.0%"
+    # "test" has 300 cases a task: whole per cents in all of its 60 cells are not what 300 would give.
+    cells = [row[task] for row in ureason.PAPER["Table 7"] if row["split"] == "test" for task in TASKS]
+    assert len(cells) == 60 and all(float(cell) == int(float(cell)) for cell in cells)
+
+
+# --- UEval -----------------------------------------------------------------------------------------------------------
+
+
+def by_model(table: str) -> dict[str, Row]:
+    return {row["model"]: row for row in ueval.PAPER[table]}
+
+
+def test_every_printed_task_score_of_ueval_is_the_mean_of_its_image_and_text_score() -> None:
+    for model, row in by_model("Table 1").items():
+        for names, table in ((CLOSED, "Table 3"), (OPEN, "Table 4")):
+            for task in names:
+                both = mean(by_model(table)[model], (f"{task} image", f"{task} text"))
+                assert both == pytest.approx(float(row[task]), abs=0.1 + 1e-9), (model, task)
+
+
+def test_the_judge_and_the_gap_of_ueval_s_table_1() -> None:
+    models = [float(row["overall"]) for row in ueval.PAPER["Table 1"]]
+    assert round(sum(models[4:]) / 4 - sum(models[:4]) / 4, 1) == 38.7  # section 1
+    there, here = by_model("Table 1")["GPT-5-Thinking"], by_model("Table 2")["Gemini-2.5-Pro"]
+    assert [task for task in EIGHT if float(there[task]) != float(here[task])] == ["textbook", "life"]
+    means = {judge: round(mean(row, EIGHT), 1) for judge, row in by_model("Table 2").items()}
+    assert (min(means, key=means.__getitem__), max(means, key=means.__getitem__)) == ("GPT-5", "Qwen3-VL-8B")
+    assert (means["GPT-5"], means["Qwen3-VL-8B"], means["Gemini-2.5-Pro"]) == (57.3, 77.1, 61.8)
+
+
+# --- UFO -------------------------------------------------------------------------------------------------------------
+
+
+def ufo_rows(kind: str) -> Iterator[tuple[Row, Callable[[str], float]]]:
+    """A model's row in Tables B, and what Table 3 or 4 prints of a regime in its schedule."""
+    regimes = {row["model"]: row for row in ufo.PAPER[f"Table {3 + KINDS.index(kind)}"]}
+    for row in ufo.PAPER["Tables B"]:
+        if row["kind"] == kind:
+            there, schedule = regimes[row["model"].replace("3B + 4B", "3B")], row["schedule"]
+            yield row, lambda name, there=there, schedule=schedule: float(there[f"{name} {schedule}"])  # type: ignore[misc]
+
+
+def test_where_ufo_s_averages_disagree_is_stated() -> None:
+    gaps = {
+        row["model"]: max(mean(row, columns, weights) - float(row[average])
+                          for columns, weights, average in (ask("open", schedule) for schedule in ANSWERS))
+        for row in ufo.PAPER["Table 4"]
+    }  # fmt: skip
+    found = {model: round(gap, 1) for model, gap in gaps.items() if gap > 0.1}
+    assert found == {"Gemini-3.0-pro (-)": 3.7, "GPT-5 (-)": 5.4}
+    off = {row["model"]: round(mean(row, FIVE), 2) for row in ufo.PAPER["Table 8"]}
+    found = {row["model"]: off[row["model"]] for row in ufo.PAPER["Table 8"]
+             if float(row["average"]) != off[row["model"]]}  # fmt: skip
+    assert found == {"GPT-5 (-)": 3.18, "Bagel (7B MoT)": 2.37}
+    (bagel,) = [row for row in ufo.PAPER["Table 3"] if row["model"] == "Bagel (7B MoT)"]
+    assert round(mean(bagel, ask("mcq", "direct")[0]), 2) == 41.70 != float(bagel["average direct"])
+    tasks = ufo.task_mean("mcq", "direct", "Bagel (7B MoT)")
+    assert tasks != pytest.approx(float(bagel["average direct"]), abs=1)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ufo_s_reconstruction_follows_from_its_tasks_and_the_halves_of_inpainting(kind: str) -> None:
+    weights, checked = ufo.RECONSTRUCTION_QUESTIONS[kind], 0
+    assert sum(weights) == ufo.QUESTIONS[kind]["reconstruction"]
+    names = ("inpainting a", "inpainting b", "exo_to_ego", "jigsaw")
+    for row, regime in ufo_rows(kind):
+        if "" in [row[name] for name in names]:  # a cell that is not printed
+            assert (row["model"], row["schedule"]) in {(OVIS, "textual"), ("Janus-Pro (1B)", "joint")}
+            continue
+        assert mean(row, names, weights) == pytest.approx(regime("reconstruction"), abs=0.0051), row
+        checked += 1
+    assert checked == 43
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "cells"),
+    [
+        ("mcq", (144, 81, 60), [("Bagel (7B MoT)", schedule, None) for schedule in ANSWERS]),
+        # Cells that Table 4 lacks.
+        ("open", (144, 82, 61), [("Ovis-U1", "visual", 38), ("UniPic1", "joint", 10), ("Ovis-U1", "joint", 44)]),
+    ],
+)
+def test_ufo_s_state_augmentation_follows_from_geometry_logic_and_physics(
+    kind: str, sizes: tuple[int, ...], cells: list[tuple[str, str, int | None]]
+) -> None:
+    for model, schedule, right in cells:
+        ((row, regime),) = [pair for pair in ufo_rows(kind)
+                            if pair[0]["model"].startswith(model) and pair[0]["schedule"] == schedule]  # fmt: skip
+        tasks = ("geometric", "logical", "physics")
+        counts = [round(n * float(row[task]) / 100) for task, n in zip(tasks, sizes, strict=True)]
+        if right is None:
+            assert 100 * sum(counts) / sum(sizes) == pytest.approx(regime("augmentation"), abs=0.36)
+        else:
+            assert sum(counts) == right and regime("augmentation") == round(100 * right / sum(sizes), 2)
+
+
+# --- ViGoR -----------------------------------------------------------------------------------------------------------
+
+
+def test_a_copy_of_the_input_is_not_last_in_vigor_s_table_3() -> None:
+    """The mean rewards a copy of the input."""
+    kontext = next(row for row in vigor.PAPER["Table 3"] if row["model"] == "FLUX.1-Kontext-dev")
+    assert (kontext["reasoning_success"], kontext["mean"]) == ("1.6", "38.9")
