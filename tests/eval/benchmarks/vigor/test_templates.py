@@ -1,4 +1,4 @@
-"""ViGoR-Bench: the paper's rows by its own formula, its templates, reading what a judge says."""
+"""ViGoR-Bench: its templates, and reading what a judge says."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import re
 
 import pytest
 
-from uni_train.eval.benchmarks.vigor.counting import PAPER
 from uni_train.eval.benchmarks.vigor.tasks import DOMAINS, TASKS, family_of, task_named
 from uni_train.eval.benchmarks.vigor.templates import (
     DIMENSIONS,
@@ -23,19 +22,6 @@ from uni_train.eval.benchmarks.vigor.templates import (
 KINDS = ("process", "result")
 # Of all 18 files, as extracted from the paper: a template is not edited by chance.
 DIGEST = "8193121bb529c6ef2178b43a76fa90c1"
-
-
-def test_printed_means_are_the_mean_of_four_but_for_one() -> None:
-    """Equations 3 and 6; docs/benchmarks/vigor.md lists the one."""
-    off, rows = {}, [row for table in PAPER.values() for row in table]
-    for row in rows:
-        for of in ("", "process "):
-            if printed := row.get(f"{of}mean"):
-                mean = sum(float(row[of + name]) for name in DIMENSIONS) / 4
-                off |= {row["model"]: (float(printed), round(mean, 2))} if abs(mean - float(printed)) > 0.13 else {}
-    assert (len(PAPER["Table 3"]), len(PAPER["Table 4"])) == (29, 17)
-    assert sum(bool(row["process mean"]) for row in PAPER["Table 3"]) == 11
-    assert off == {"Seedream 4.0": (41.5, 36.95)}
 
 
 def test_templates_are_the_printed_ones() -> None:
@@ -92,11 +78,3 @@ def test_folders_are_known_by_several_names() -> None:
                        "Sorting_and_Categorization": "sorting_and_categorization"}.items():  # fmt: skip
         assert task_named(name) == task
     assert task_named("Origami") is None and [len(tasks) for tasks in DOMAINS.values()] == [6, 7, 7]
-
-
-def test_what_the_text_counts_and_is_not_so() -> None:
-    """Judged values of section 3.3, and the mean that rewards a copy of the input (docs/benchmarks/vigor.md)."""
-    outputs = {"result": (1080, 4272), "process": (540, 1064)}
-    assert {kind: len(DIMENSIONS) * n for kind, (n, _) in outputs.items()} == {"result": 4320, "process": 2160}
-    kontext = next(row for row in PAPER["Table 3"] if row["model"] == "FLUX.1-Kontext-dev")
-    assert (kontext["reasoning_success"], kontext["mean"]) == ("1.6", "38.9")
