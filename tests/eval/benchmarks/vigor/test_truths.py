@@ -194,16 +194,16 @@ def test_what_a_program_might_be_wrong_about_is_the_judge_s(tmp_path: Path) -> N
     solved = scenery()
     wrong = SQUARE.copy()
     wrong[0] = wrong[1]
-    for name, task, shown, truth in (
+    for name, task, shown, truth, *size in (
         ("other size", "Jigsaw", solved[:200], solved),
-        ("not its pieces", "Jigsaw", scenery(1), solved),
+        ("not its pieces", "Jigsaw", scenery(1), solved, "3x3"),
         ("solved already", "Jigsaw", solved, solved),
         ("no Latin square", "Sudoku", sudoku(np.where(GIVEN, wrong, 0)), sudoku(wrong)),
         ("a plot without axes", "Function_Plotting", np.full_like(axes(), 255), plot(wave)),
         ("a plot that fills its box", "Function_Plotting", axes(), plot(lambda x: 3 * np.sin(20 * x))),
         ("a building", "Block_Building", solved[::-1], solved),
     ):
-        assert truth_of(tmp_path / name, task, shown, truth) is None, name
+        assert truth_of(tmp_path / name, task, shown, truth, size=(*size, None)[0]) is None, name
 
 
 def test_a_judge_is_asked_where_the_program_cannot_tell(tmp_path: Path) -> None:
