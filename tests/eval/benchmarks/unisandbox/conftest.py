@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
+
+from tests.eval.benchmarks.published import write
 
 # Questions of our own in the published schema, with the kinds of mistakes that the published files hold.
 MATHS = [
@@ -45,18 +45,13 @@ FORWARD = [
 INVERSE = [{"ID": 1, "Question": "Draw the person whose favorite fruit is apples.", "Answer": PORTRAIT}]
 
 
-def write(path: Path, rows: Sequence[Mapping[str, Any]]) -> Path:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text("\n".join(json.dumps(row, ensure_ascii=False) for row in rows), encoding="utf-8")
-    return path
-
-
 @pytest.fixture
 def repository(tmp_path: Path) -> Path:
     """Laid out as the published repository."""
-    benchmark = tmp_path / "UniSandBox" / "benchmark"
-    write(benchmark / "test_reasoning" / "math_1.jsonl", MATHS)
-    write(benchmark / "test_reasoning" / "mapping2.jsonl", MAPPING)
-    write(benchmark / "test_knowledge" / "Belamira.jsonl", FORWARD)
-    write(benchmark / "test_knowledge" / "Belamira_Coraneth.jsonl", INVERSE)
-    return tmp_path / "UniSandBox"
+    folder = tmp_path / "UniSandBox"
+    for name, rows in (
+        ("test_reasoning/math_1", MATHS), ("test_reasoning/mapping2", MAPPING),
+        ("test_knowledge/Belamira", FORWARD), ("test_knowledge/Belamira_Coraneth", INVERSE),
+    ):  # fmt: skip
+        write(folder, "unisandbox", *rows, file=f"benchmark/{name}.jsonl")
+    return folder

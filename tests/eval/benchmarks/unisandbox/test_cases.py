@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.eval.benchmarks.published import write
+from tests.eval.benchmarks.unisandbox.conftest import FORWARD, MATHS
 from uni_train.data_gen import sprites
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.export import make
@@ -51,20 +54,18 @@ def test_corrected_labels_are_recomputed_and_questions_without_one_are_named(rep
     assert "both questions ask for" in questions.excluded["mapping2"]["mapping2/3"]
 
 
-def test_two_labels_of_a_question_share_its_drawing(repository: Path) -> None:
-    official, corrected = (case for case in published(repository).cases if case.facts["drawn_as"] == "math1/2")
-    assert (official.id, corrected.id) == ("math1/2", "math1/2/corrected")
+def test_two_labels_of_a_question_share_its_drawing_and_category(repository: Path) -> None:
+    cases = {case.id: case for case in published(repository, ["math1", "mapping2"]).cases}
+    official, corrected = cases["math1/2"], cases["math1/2/corrected"]
+    assert official.facts["drawn_as"] == corrected.facts["drawn_as"] == "math1/2"
     assert official.prompt == corrected.prompt and official.cluster == corrected.cluster is not None
     assert (official.category, corrected.category) == ("4 objects", "")  # a breakdown counts the drawing once
-
-
-def test_categories_are_counts_and_places_in_the_pair(repository: Path) -> None:
-    cases = {case.id: case.category for case in published(repository, ["math1", "mapping2"]).cases}
-    assert (cases["math1/4"], cases["mapping2/1/B"]) == ("1 object", "question B")
+    assert (cases["math1/4"].category, cases["mapping2/1/B"].category) == ("1 object", "question B")
     ours = generated("nano", 2, 0, "test", 0, ("math1", "mapping1")).cases
     assert {case.category for case in ours if case.set == "mapping1"} == {"question A", "question B"}
-    for case in ours[:2]:
-        assert case.category.split()[0] == str(case.facts["item"]["facts"]["count"])
+    assert [int(case.category.split()[0]) for case in ours[:2]] == [
+        case.facts["item"]["facts"]["count"] for case in ours[:2]
+    ]
 
 
 def test_knowledge_files(repository: Path) -> None:
@@ -85,54 +86,25 @@ def test_the_files_are_found_from_several_folders(repository: Path, place: str) 
     assert {"math1", "mapping2"} <= {case.set for case in published(repository / place).cases}
 
 
-def rename(folder: Path) -> None:
-    path = folder / "benchmark/test_reasoning/math_1.jsonl"
-    path.write_text(path.read_text().replace('"Answer"', '"answer"'))
-
-
-def repeat(folder: Path) -> None:
-    path = folder / "benchmark/test_reasoning/math_1.jsonl"
-    path.write_text(path.read_text() + "\n" + path.read_text().splitlines()[0])
-
-
-def swap(folder: Path) -> None:
-    (folder / "benchmark/test_reasoning/math_1.jsonl").rename(folder / "benchmark/test_reasoning/mapping1.jsonl")
-
-
-def mute(folder: Path) -> None:
-    (folder / "benchmark/test_knowledge/Belamira.jsonl").write_text('{"ID": 1, "Question": "Who?", "Answer": "rose"}')
-
-
-def repeat_person(folder: Path) -> None:
-    path = folder / "benchmark/test_knowledge/Belamira.jsonl"
-    path.write_text(path.read_text() + "\n" + path.read_text().splitlines()[0])
-
-
 @pytest.mark.parametrize(
-    ("spoil", "message"),
+    ("file", "rows", "message"),
     [
-        (rename, r'math_1.jsonl, line 1: no "Answer"'),
-        (repeat, r"math_1.jsonl, line 7: the id 1 was used before, in line 1"),
-        (swap, r"mapping1.jsonl holds rows of maths"),
-        (mute, r"Belamira.jsonl, line 1: .*neither a fruit nor a flower"),
-        (repeat_person, r"Belamira.jsonl, line 4: the ID 1 was used before, in line 1"),
+        ("test_reasoning/mapping1", MATHS, r"mapping1.jsonl holds rows of maths"),
+        ("test_knowledge/Belamira", [{"ID": 1, "Question": "Who?", "Answer": "rose"}],
+         r"Belamira.jsonl, line 1: .*neither a fruit nor a flower"),
+        ("test_knowledge/Belamira", [*FORWARD, FORWARD[0]],
+         r"Belamira.jsonl, line 4: the ID 1 was used before, in line 1"),
     ],
-)
-def test_files_that_cannot_be_used(repository: Path, spoil: Callable[[Path], None], message: str) -> None:
-    spoil(repository)
+)  # fmt: skip
+def test_files_that_cannot_be_used(repository: Path, file: str, rows: Sequence[Any], message: str) -> None:
     with pytest.raises(DataError, match=message):
-        published(repository)
+        published(write(repository, "unisandbox", *rows, file=f"benchmark/{file}.jsonl"))
 
 
-def test_folders_that_cannot_be_used(repository: Path, tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="is no folder"):
-        published(tmp_path / "nothing")
-    (tmp_path / "other").mkdir()
-    (tmp_path / "other" / "maths.csv").touch()
+def test_a_folder_without_files_of_it_says_what_it_holds(tmp_path: Path) -> None:
+    (tmp_path / "maths.csv").touch()
     with pytest.raises(UserError, match=r"holds no file of UniSandbox[\s\S]*It holds maths.csv"):
-        published(tmp_path / "other")
-    with pytest.raises(UserError, match=r"has no math3\nIt has math1, mapping2, forward, inverse"):
-        published(repository, ["math1", "math3"])
+        published(tmp_path)
 
 
 def test_a_folder_of_data_make_keeps_what_is_known(tmp_path: Path) -> None:
