@@ -32,20 +32,3 @@ def test_placeholders_are_filled_once() -> None:
     )
     assert 'Target Description: "a {b}"' in ureason.verify_image_prompt("a {b}")
     assert ureason.external_prompt("Task: {prompt}").endswith("\n\nTask: {prompt}")
-
-
-@pytest.mark.parametrize(
-    ("thought", "tagged", "published"),
-    [
-        ("Steps. <refined_prompt>three cups</refined_prompt>", "three cups", None),
-        ("<refined_prompt>a</refined_prompt> no: <refined_prompt>b\n</refined_prompt>", "b", None),
-        ("<refined_prompt> </refined_prompt>", None, None),
-        ("The prompt is vague. Refined Prompt: three cups on a table.", None, "three cups on a table."),
-        ("So the final prompt is: two red balls</think>", None, "two red balls"),
-        ("The refined prompt:", None, ""),
-        ("I was prompted to draw.", None, None),
-    ],
-)
-def test_refined_prompts(thought: str, tagged: str | None, published: str | None) -> None:
-    assert ureason.parse_refined_prompt(thought) == tagged
-    assert ureason.published_refined_prompt(thought) == published

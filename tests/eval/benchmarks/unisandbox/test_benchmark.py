@@ -127,8 +127,3 @@ def test_causes(repository: Path, thought: str | None, cause: str) -> None:
     assert benchmark.attribute(Scored(sample, Verdict((Check("caption", "pass"),)))) == ""
     assert benchmark.attribute(Scored(sample, None, failure="unparseable")) == "judge unreadable"
     assert benchmark.attribute(Scored(sample, None, failure="judge_failed")) == "judge failed"
-
-
-def test_a_checkpoint_is_asked_about_those_it_was_taught(repository: Path) -> None:
-    benchmark = UniSandbox(repository, sets=("forward", "inverse"), names=("Coraneth",))
-    assert [case.id for case in benchmark.cases()] == ["inverse/Belamira_Coraneth/1"]

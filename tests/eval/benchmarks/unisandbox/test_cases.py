@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -27,12 +28,11 @@ def by_label(cases: tuple[Case, ...], label: str) -> dict[str, str]:
     return {case.facts["drawn_as"]: case.facts["answer"] for case in cases if label in case.facts["labels"]}
 
 
-def test_official_labels_are_the_published_ones_right_or_wrong(repository: Path) -> None:
-    official = by_label(published(repository).cases, "official")
-    assert [official[f"math1/{i}"] for i in range(1, 7)] == [
-        "4 chairs", "4 cups", "9 dogs", "1 lamp", "2 kites", "3 pens"
-    ]  # fmt: skip
-    assert official["mapping2/2/B"] == "Chairs" and len(official) == 6 + 8 + 4
+@pytest.mark.parametrize("place", ["", "benchmark", "benchmark/test_reasoning"])
+def test_official_labels_are_the_published_ones_right_or_wrong(repository: Path, place: str) -> None:
+    official = by_label(published(repository / place, ["math1", "mapping2"]).cases, "official")
+    assert [official[f"math1/{row['id']}"] for row in MATHS] == [row["Answer"] for row in MATHS]
+    assert official["mapping2/2/B"] == "Chairs" and len(official) == 6 + 8
 
 
 def test_corrected_labels_are_recomputed_and_questions_without_one_are_named(repository: Path) -> None:
@@ -63,27 +63,16 @@ def test_two_labels_of_a_question_share_its_drawing_and_category(repository: Pat
     assert (cases["math1/4"].category, cases["mapping2/1/B"].category) == ("1 object", "question B")
     ours = generated("nano", 2, 0, "test", 0, ("math1", "mapping1")).cases
     assert {case.category for case in ours if case.set == "mapping1"} == {"question A", "question B"}
-    assert [int(case.category.split()[0]) for case in ours[:2]] == [
-        case.facts["item"]["facts"]["count"] for case in ours[:2]
-    ]
+    assert all(case.category.startswith(f"{case.facts['item']['facts']['count']} ") for case in ours[:2])
 
 
 def test_knowledge_files(repository: Path) -> None:
-    asked = {case.id: (case.set, case.category) for case in published(repository, ["forward", "inverse"]).cases}
-    assert asked == {
-        "forward/Belamira/1": ("forward", "portrait"),
-        "forward/Belamira/2": ("forward", "fruit"),
-        "forward/Belamira/3": ("forward", "flower"),
-        "inverse/Belamira_Coraneth/1": ("inverse", "portrait"),
-    }
+    asked = {case.id: case.category for case in published(repository, ["forward", "inverse"]).cases}
+    assert asked == {"forward/Belamira/1": "portrait", "forward/Belamira/2": "fruit", "forward/Belamira/3": "flower",
+                     "inverse/Belamira_Coraneth/1": "portrait"}  # fmt: skip
     assert len(published(repository, ["forward", "inverse"], ["Coraneth"]).cases) == 1
     with pytest.raises(UserError, match="asks nothing about Nobody"):
         published(repository, None, ["Nobody"])
-
-
-@pytest.mark.parametrize("place", ["", "benchmark", "benchmark/test_reasoning"])
-def test_the_files_are_found_from_several_folders(repository: Path, place: str) -> None:
-    assert {"math1", "mapping2"} <= {case.set for case in published(repository / place).cases}
 
 
 @pytest.mark.parametrize(
@@ -101,12 +90,6 @@ def test_files_that_cannot_be_used(repository: Path, file: str, rows: Sequence[A
         published(write(repository, "unisandbox", *rows, file=f"benchmark/{file}.jsonl"))
 
 
-def test_a_folder_without_files_of_it_says_what_it_holds(tmp_path: Path) -> None:
-    (tmp_path / "maths.csv").touch()
-    with pytest.raises(UserError, match=r"holds no file of UniSandbox[\s\S]*It holds maths.csv"):
-        published(tmp_path)
-
-
 def test_a_folder_of_data_make_keeps_what_is_known(tmp_path: Path) -> None:
     make(get_task("mapping", "nano"), (2,), 3, "test", 0, "nano", tmp_path / "mine", False)
     cases = published(tmp_path / "mine").cases
@@ -121,10 +104,7 @@ def test_a_folder_of_data_make_keeps_what_is_known(tmp_path: Path) -> None:
 def test_questions_of_our_own_and_knowledge_that_was_written(tmp_path: Path) -> None:
     questions = generated("everyday", 3, 4, "test", 0, ALL_SETS)
     assert not questions.relabelled
-    counts = {name: sum(case.set == name for case in questions.cases) for name in ALL_SETS}
-    assert counts == {**{f"math{i}": 3 for i in (1, 2, 3)}, **{f"mapping{i}": 6 for i in (1, 2, 3)}} | {
-        "forward": 12, "inverse": 8,
-    }  # fmt: skip
+    assert [*Counter(case.set for case in questions.cases).values()] == [3, 3, 3, 6, 6, 6, 12, 8]
     written = published(make_knowledge(tmp_path / "people", 4, 0, "test").path).cases
     ours = [case for case in questions.cases if case.facts["task"] == "knowledge"]
     assert sorted(written, key=lambda case: case.id) == sorted(ours, key=lambda case: case.id)

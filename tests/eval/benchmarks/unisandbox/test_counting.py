@@ -9,7 +9,7 @@ import pytest
 from uni_train.data_gen.task import Check, Status, Verdict
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored, Table
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
-from uni_train.eval.benchmarks.unisandbox.counting import accuracy, average, by_cell, strategies, units
+from uni_train.eval.benchmarks.unisandbox.counting import accuracy, average, by_cell, units
 from uni_train.eval.results import Results, changes
 from uni_train.eval.statistics import Estimate, PairedComparison
 
@@ -18,10 +18,6 @@ def one(case: Case, right: bool | Status, setting: str = "normal", k: int = 0, t
     status: Status = right if isinstance(right, str) else "pass" if right else "fail"
     sample = Sample(Ask(case, setting, k, 0), parts=(b"png",), thought=thought)
     return Scored(sample, Verdict((Check("caption", status),)))
-
-
-def cases(benchmark: UniSandbox, name: str) -> list[Case]:
-    return [case for case in benchmark.cases() if case.set == name]
 
 
 def cell(tables: list[Table], title: str, row: str, column: str) -> Any:
@@ -73,14 +69,6 @@ def test_pairs_and_what_lies_below_them() -> None:
         units([*scored, scored[0]], "official")
 
 
-def test_several_draws_are_clustered_by_question() -> None:
-    benchmark = UniSandbox(n=4, sets=("math2",), settings=("normal",))
-    scored = [one(case, i < 2, k=k) for i, case in enumerate(benchmark.cases()) for k in range(5)]
-    estimate = benchmark.scores(scored)["normal"]["math2"]
-    assert (estimate["value"], estimate["n"]) == (0.5, 4)
-    assert estimate["high"] - estimate["low"] > 0.8  # four questions, not twenty
-
-
 def test_cot_is_compared_with_normal_on_the_same_questions() -> None:
     benchmark = UniSandbox(n=3, sets=("math1", "mapping1"))
     scored = [one(case, setting == "cot", setting) for case in benchmark.cases() for setting in benchmark.settings]
@@ -123,15 +111,16 @@ def test_table_4_pools_its_questions(repository: Path) -> None:
 
 
 def test_the_best_trivial_strategy_and_chance_stand_below_the_scores(repository: Path) -> None:
-    benchmark = UniSandbox(n=6, sets=("math2", "mapping2"), settings=("normal",))
+    benchmark = UniSandbox(n=6, settings=("normal",))
     scored = [one(case, True) for case in benchmark.cases()]
-    tables, scores = benchmark.tables(scored), benchmark.scores(scored)
-    plain = cell(tables, "Reasoning", "Best trivial strategy", "Mapping2")
-    leading = scores["strategies"]["mapping2"][0]
+    tables, strategies = benchmark.tables(scored), benchmark.scores(scored)["strategies"]
+    assert tuple(strategies) == benchmark.sets and all(each["n"] == 6 for some in strategies.values() for each in some)
+    shares = [each["value"] for each in strategies["math3"]]
+    assert shares == sorted(shares, reverse=True)
+    plain, leading = cell(tables, "Reasoning", "Best trivial strategy", "Mapping2"), strategies["mapping2"][0]
     assert isinstance(plain, Estimate) and (plain.value, plain.n) == (leading["value"], 6)
     assert f"Mapping2 {leading['name']}" in tables[0].note
-    chance = [cell(tables, "Reasoning", "Chance", name) for name in ("Math2", "Mapping2")]
-    assert chance == ["0.17", "0.25"]
+    assert [cell(tables, "Reasoning", "Chance", name) for name in ("Math2", "Mapping2")] == ["0.17", "0.25"]
     assert cell(tables, "Reasoning", "n / distinct", "Mapping2") == "6 / 6"
 
     published = UniSandbox(repository, labels="corrected", sets=("math1", "mapping2"), settings=("normal",))
@@ -140,19 +129,8 @@ def test_the_best_trivial_strategy_and_chance_stand_below_the_scores(repository:
     assert cell(published.tables(scored), "Reasoning", "n / distinct", "Math1") == "3 / 3"
 
 
-# --- before and after training ----------------------------------------------------------------------------------------
-
-
-def answers(name: str, *marks: bool | Status, setting: str = "normal") -> list[Scored]:
-    asked = UniSandbox(n=4, sets=(name,)).cases()
-    return [one(case, mark, setting) for case, mark in zip(asked, marks, strict=False)]
-
-
-def test_no_failure_leaves_the_denominator() -> None:
-    scored = answers("math1", True, "unreadable", False, False)
-    scored[2] = Scored(replace(scored[2].sample, status="generation_failed", parts=()))
-    (cell_,) = by_cell(units(scored, "official"), accuracy)["normal"].values()
-    assert (cell_.value, cell_.n) == (0.25, 4)
+def answers(name: str, *marks: bool) -> list[Scored]:
+    return [one(case, mark) for case, mark in zip(UniSandbox(n=4, sets=(name,)).cases(), marks, strict=False)]
 
 
 def test_a_pair_is_drawn_as_a_pair_each_time() -> None:
@@ -167,19 +145,9 @@ def test_a_pair_is_drawn_as_a_pair_each_time() -> None:
 
 def test_average_is_the_mean_of_the_columns() -> None:
     scored = answers("mapping1", *[True] * 8) + answers("mapping2", *[True] * 2, *[False] * 6)
-    scored += [one(s.sample.ask.case, False, "cot") for s in scored]
-    asked = units(scored, "official")
+    asked = units([*scored, *(one(s.sample.ask.case, False, "cot") for s in scored)], "official")
     assert average(asked, "mapping").value == pytest.approx((1 + 0.25 + 0 + 0) / 4)
     assert average(asked, "maths").value is None
-
-
-def test_the_same_questions_are_compared() -> None:
-    before = units(answers("math1", True, False, False, False), "official")
-    after = units(answers("math1", False, True, True, False), "official")
-    change = changes(before, after)["normal"]["math1"]
-    assert (change.only_first, change.only_second, change.neither) == (1, 2, 1)
-    with pytest.raises(ValueError, match="same items"):
-        changes(before, Results(after.units[:2]))
 
 
 def test_prompts_that_ask_for_one_expression_are_one_cluster() -> None:
@@ -194,17 +162,11 @@ def test_prompts_that_ask_for_one_expression_are_one_cluster() -> None:
     repeats = [repeat(case, name, i) for name, case in (("a", first), ("b", second)) for i in range(4)]
     asked = units([one(case, i < 4) for i, case in enumerate(repeats)], "official")
     found = by_cell(asked, accuracy)["normal"]["math1"]
-    assert (found.value, found.n, found.distinct) == (0.5, 8, 2)
-    assert found.high - found.low > 0.9
+    assert (found.value, found.n, found.distinct) == (0.5, 8, 2) and found.high - found.low > 0.9
     assert average(asked, "maths").distinct == 2
-    change = changes(asked, units([one(case, True) for case in repeats], "official"))["normal"]["math1"]
-    assert (change.only_second, change.difference.n) == (4, 2) and change.p_value > 0.05
-
-
-def test_strategies_stand_beside_every_set() -> None:
-    benchmark = UniSandbox(n=4)
-    found = strategies([one(case, True) for case in benchmark.cases()], "official", benchmark.sets)
-    assert tuple(found) == benchmark.sets
-    assert all(one_.estimate.n == 4 for by_set in found.values() for one_ in by_set)
-    shares = [one_.estimate.value or 0 for one_ in found["math3"]]
-    assert shares == sorted(shares, reverse=True)
+    later = units([one(case, i > 0) for i, case in enumerate(repeats)], "official")
+    change = changes(asked, later)["normal"]["math1"]
+    assert (change.only_first, change.only_second, change.neither, change.difference.n) == (1, 4, 0, 2)
+    assert change.p_value > 0.05
+    with pytest.raises(ValueError, match="same items"):
+        changes(asked, Results(later.units[:2]))

@@ -29,24 +29,14 @@ def evaluated(folder: Path, benchmark: UniSandbox, right: str, **asked: Any) -> 
         name="unisandbox", revision=benchmark.revision, settings=benchmark.settings, sets=benchmark.sets, n=len(asks),
         outcomes={}, causes={}, scores=benchmark.scores(scored), tables=(), unjudged=(), shards=("unisandbox.parquet",),
     )  # fmt: skip
-    model = {"name": folder.name, "content": folder.name, "settings": {}}
     plain = {
-        "format": FORMAT,
-        "model": model,
-        "subset": None,
-        "seed": 0,
-        "k": 1,
-        "options": {"compat": "paper"},
-        "benchmarks": {},
-        "command": [],
-        "started": "",
-        "judge": {"model": "judge"},
-        **asked,
-    }
+        "format": FORMAT, "model": {"name": folder.name, "content": folder.name, "settings": {}}, "subset": None,
+        "seed": 0, "k": 1, "options": {"compat": "paper"}, "benchmarks": {}, "command": [], "started": "",
+        "judge": {"model": "judge"}, **asked,
+    }  # fmt: skip
     (folder / ASKED).write_text(json.dumps(plain))
-    (folder / SCORES).write_text(
-        json.dumps({"format": FORMAT, "results": [result.to_dict()], "calls": {}, "seconds": {}})
-    )
+    scores = {"format": FORMAT, "results": [result.to_dict()], "calls": {}, "seconds": {}}
+    (folder / SCORES).write_text(json.dumps(scores))
     return folder
 
 

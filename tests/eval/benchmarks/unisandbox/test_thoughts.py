@@ -14,45 +14,23 @@ RULES = (
 OLD = "An elderly Caucasian woman with white hair."
 
 
-def case(task: str, answer: str, kind: str = "", prompt: str = "") -> Case:
-    return Case("x", "x", prompt, facts={"task": task, "world": "everyday", "answer": answer, "kind": kind})
-
-
 @pytest.mark.parametrize(
-    ("thought", "expected"),
+    ("about", "answer", "thought", "expected"),
     [
-        ("8 / 2 is 4. So I will draw four chairs around a table.", "right"),
-        ("8 / 2 = 4. The scene shows 5 wooden chairs.", "wrong"),
-        ("There are 8 chairs, and half of them leave. That leaves 4 chairs.", "right"),
-        ("First 8 / 2, which equals 4.", "right"),
-        ("I imagine four wooden chairs around a table. One chair is pushed back.", "right"),
-        ("The answer is 4. One chair stands in a room.", "wrong"),
-        ("First 8 / 2, the result is 3.", "wrong"),
-        ("A row of chairs in a sunny room.", "unclear"),
-        ("", "unclear"),
-    ],
-)
-def test_counts(thought: str, expected: str) -> None:
-    assert conclusion(thought, case("maths", "4 chairs")) == expected
-
-
-@pytest.mark.parametrize(
-    ("thought", "expected"),
-    [
-        ("@ represents apples and * represents bananas. So I draw a red apple.", "right"),
-        ("@ represents apples and * represents bananas. So I draw bananas.", "wrong"),
-        ("The rules name apples and bananas. The picture shows apples, not bananas.", "right"),
-        ("The picture shows apples and bananas.", "unclear"),
-        ("A bowl of fruit.", "unclear"),
-    ],
-)
-def test_objects_of_the_rules(thought: str, expected: str) -> None:
-    assert conclusion(thought, case("mapping", "Apples", prompt=RULES)) == expected
-
-
-@pytest.mark.parametrize(
-    ("kind", "answer", "thought", "expected"),
-    [
+        ("maths", "4 chairs", "8 / 2 is 4. So I will draw four chairs around a table.", "right"),
+        ("maths", "4 chairs", "8 / 2 = 4. The scene shows 5 wooden chairs.", "wrong"),
+        ("maths", "4 chairs", "There are 8 chairs, and half of them leave. That leaves 4 chairs.", "right"),
+        ("maths", "4 chairs", "First 8 / 2, which equals 4.", "right"),
+        ("maths", "4 chairs", "I imagine four wooden chairs around a table. One chair is pushed back.", "right"),
+        ("maths", "4 chairs", "The answer is 4. One chair stands in a room.", "wrong"),
+        ("maths", "4 chairs", "First 8 / 2, the result is 3.", "wrong"),
+        ("maths", "4 chairs", "A row of chairs in a sunny room.", "unclear"),
+        ("maths", "4 chairs", "", "unclear"),
+        ("mapping", "Apples", "@ represents apples and * represents bananas. So I draw a red apple.", "right"),
+        ("mapping", "Apples", "@ represents apples and * represents bananas. So I draw bananas.", "wrong"),
+        ("mapping", "Apples", "The rules name apples and bananas. The picture shows apples, not bananas.", "right"),
+        ("mapping", "Apples", "The picture shows apples and bananas.", "unclear"),
+        ("mapping", "Apples", "A bowl of fruit.", "unclear"),
         ("fruit", "strawberries", "Kaelo likes berries. Her favorite fruit is the strawberry.", "right"),
         ("fruit", "watermelon", "Her favorite fruit is watermelon.", "right"),
         ("flower", "rose", "Her favorite flower is the tulip.", "wrong"),
@@ -61,9 +39,11 @@ def test_objects_of_the_rules(thought: str, expected: str) -> None:
         ("portrait", OLD, "An old Caucasian man with white hair.", "wrong"),
         ("portrait", OLD, "An old woman with white hair.", "unclear"),
     ],
-)  # fmt: skip
-def test_knowledge(kind: str, answer: str, thought: str, expected: str) -> None:
-    assert conclusion(thought, case("knowledge", answer, kind)) == expected
+)
+def test_conclusions_in_plain_english(about: str, answer: str, thought: str, expected: str) -> None:
+    task, kind = (about, "") if about in ("maths", "mapping") else ("knowledge", about)
+    facts = {"task": task, "world": "everyday", "answer": answer, "kind": kind}
+    assert conclusion(thought, Case("x", "x", RULES, facts=facts)) == expected
 
 
 @pytest.mark.parametrize("name", ["maths", "mapping"])
@@ -90,15 +70,9 @@ def test_a_direct_answer_in_nanos_words_is_read_for_every_item(task: str) -> Non
 
 @pytest.mark.parametrize(
     ("reply", "status"),
-    [
-        ("{n}", "pass"),
-        ("The answer is {n}.", "pass"),
-        ("{n} {noun}", "pass"),
-        ("9", "fail"),
-        ("chairs", "unreadable"),
-        ("1" * 5000, "unreadable"),
-    ],  # Python reads no such number
-)
+    [("{n}", "pass"), ("The answer is {n}.", "pass"), ("{n} {noun}", "pass"), ("9", "fail"), ("chairs", "unreadable"),
+     ("1" * 5000, "unreadable")],  # Python reads no such number
+)  # fmt: skip
 def test_direct_answers_in_plain_english(reply: str, status: str) -> None:
     (item,) = get_task("maths", "everyday").generate(1, 1, "test", 0)
     text = reply.format(n=item.facts["count"], noun=item.facts["plural"])
