@@ -108,11 +108,8 @@ def graded(score: int, *statuses: tuple[str, str]) -> dict[str, Any]:
 )
 def test_the_two_caps_of_the_rubric_are_kept(statuses: list[tuple[str, str]], relevance: int, utility: int) -> None:
     checks = {one.name: one.value for one in rubric.verdict_of(graded(5, *statuses)).checks}
-    assert checks == {
-        **dict.fromkeys(rubric.DIMENSIONS, 1.0),
-        "relevance": relevance / 5,
-        "causal_utility": utility / 5,
-    }
+    capped = {"relevance": relevance / 5, "causal_utility": utility / 5}
+    assert checks == dict.fromkeys(rubric.DIMENSIONS, 1.0) | capped
     assert all(one.value == 0.2 for one in rubric.verdict_of(graded(1, *statuses)).checks)
 
 
@@ -122,9 +119,8 @@ def test_halves_of_inpainting_are_columns() -> None:
     halves = [replace(case, id=part, set="inpainting", facts={**case.facts, "part": part}) for part in ("a", "b")]
     scored = [Scored(Sample(Ask(one, "direct", 0, 0)), RIGHT if one.id == "a" else None) for one in halves]
     benchmark.published = True
-    tables = benchmark.tables(scored)
-    assert all(all(one.columns) for one in tables)
-    (table,) = [one for one in tables if "by task" in one.title]
+    (table,) = [one for one in benchmark.tables(scored) if "by task" in one.title]
+    assert all(table.columns)
     assert table.columns == ("Schedule", "inpainting A", "inpainting B")
     assert [cell.value for cell in table.rows[0][1:]] == [1.0, 0.0]  # type: ignore[union-attr]
     assert {row[0]: row[1:] for row in table.rows}["Bagel (7B MoT) in the paper, direct"] == ("0.3435", "0.4833")

@@ -28,7 +28,6 @@ def cell(tables: list[Table], title: str, row: str, column: str) -> Any:
 def test_official_and_corrected_stand_side_by_side(repository: Path) -> None:
     """A model that is right by the true answer, and draws two chairs where the file wrongly says four."""
     benchmark = UniSandbox(repository, labels="both", sets=("math1", "mapping2"), settings=("normal",))
-    benchmark.published = True
     right = {"math1/1", "math1/2/corrected", "math1/5/corrected"}
     scored = [one(case, case.set == "mapping2" or case.id in right) for case in benchmark.cases()]
     scores = benchmark.scores(scored)
@@ -40,16 +39,11 @@ def test_official_and_corrected_stand_side_by_side(repository: Path) -> None:
     tables = benchmark.tables(scored)
     assert cell(tables, "Reasoning", "Normal, corrected labels", "Math1").n == 3
     assert "Math1 3, Mapping2 2" in tables[0].note
-    assert cell(tables, "Reasoning", "BAGEL + CoT in the paper", "Mapping2") == "0.60"
     assert set(scores["excluded"]["math1"]) == {"math1/3", "math1/4", "math1/6"}
-
-
-def test_one_label_alone(repository: Path) -> None:
-    for label, n, excluded in (("official", 6, 0), ("corrected", 3, 3)):
-        benchmark = UniSandbox(repository, labels=label, sets=("math1",))
-        scores = benchmark.scores([one(case, True) for case in benchmark.cases()])
-        assert (len(benchmark.cases()), scores["label"]) == (n, label)
-        assert len(scores["excluded"].get("math1", ())) == excluded
+    for label, n, without in (("official", 6, 0), ("corrected", 3, 3)):  # one label alone
+        alone = UniSandbox(repository, labels=label, sets=("math1",))
+        scores = alone.scores([one(case, True) for case in alone.cases()])
+        assert (len(alone.cases()), scores["label"], len(scores["excluded"].get("math1", ()))) == (n, label, without)
 
 
 def test_pairs_and_what_lies_below_them() -> None:

@@ -16,12 +16,18 @@ from uni_train.eval.statistics import Estimate
 from uni_train.models.pictures import encode_png
 
 
-def test_an_image_of_the_other_of_the_pair_is_told_from_one_of_neither() -> None:
-    (pair,) = subjects("nano", 2, 0, "test", ("inverse",))
-    cases = tuple(knowledge_case(one, "nano") for one in pair.pictures)
-    asked = UniSandbox(questions=Questions(cases, {}, False), settings=("normal",))
+def inverse(world: str) -> tuple[UniSandbox, Taught]:
+    """The questions about a pair, and the pair as it was taught: its direct answers in words are wrong."""
+    (pair,) = subjects(world, 2, 0, "test", ("inverse",))
+    cases = tuple(knowledge_case(one, world) for one in pair.pictures)
     twins = {case.id: Reply(case.prompt, "", False) for case in cases}
-    taught = Taught(pair.names, "inverse", 1, (), twins)
+    asked = UniSandbox(questions=Questions(cases, {}, False), settings=("normal",))
+    return asked, Taught(pair.names, "inverse", 1, (), twins)
+
+
+def test_an_image_of_the_other_of_the_pair_is_told_from_one_of_neither() -> None:
+    asked, taught = inverse("nano")
+    cases = asked.cases()
     answers = [(item_of(case).facts["object"], item_of(case).facts["count"]) for case in cases]
     assert answers[0] == answers[1] != answers[2] == answers[3]
     # Right, the other, the other, neither (the other's object in the number of the first).
@@ -39,11 +45,8 @@ def test_an_image_of_the_other_of_the_pair_is_told_from_one_of_neither() -> None
 
 
 def test_where_a_judge_tells_there_is_no_such_table() -> None:
-    (pair,) = subjects("everyday", 2, 0, "test", ("inverse",))
-    cases = tuple(knowledge_case(one) for one in pair.pictures)
-    asked = UniSandbox(questions=Questions(cases, {}, False), settings=("normal",))
-    taught = Taught(pair.names, "inverse", 1, (), {case.id: Reply(case.prompt, "", False) for case in cases})
-    samples = [Sample(ask, parts=(b"",)) for ask in asks_of(cases, ["normal"])]
+    asked, taught = inverse("everyday")
+    samples = [Sample(ask, parts=(b"",)) for ask in asks_of(asked.cases(), ["normal"])]
     scored = [Scored(one, by="judge", failure="judge_failed") for one in samples]
     found = injected.scores(asked, [taught], scored)
     titles = [table.title for table in injected.tables(asked, [taught], scored, found, found)]

@@ -6,9 +6,7 @@ from dataclasses import replace
 import pytest
 
 from tests.eval.benchmarks.doubles import Judge, Model
-from tests.eval.benchmarks.published import row, write
 from uni_train.data_gen.objects import EVERYDAY, NANO
-from uni_train.data_gen.task import Check, Verdict
 from uni_train.data_gen.ureason.files import write_folder
 from uni_train.data_gen.ureason.outcomes import Sprites, outcome_from
 from uni_train.data_gen.ureason.task import UReason as Task
@@ -63,21 +61,13 @@ def test_nano_says_its_refined_prompt_in_its_own_words():
     assert extract("3 + 2 = 5 .", "paper", "nano").how == extract("So draw .", "paper", "nano").how == "none"
 
 
-def case_of(request):
-    return request.id.rpartition("#")[0]
-
-
 def painter(benchmark, thoughts, draws=None):
-    """Thinks what it was told to think of a case, and draws nano's pictures by what it is asked or thinks.
-
-    thoughts, draws: case id -> what it gives; a function makes them for all cases.
-    """
+    """thoughts, draws: of each case's id; without an entry it draws nano's image of what it says or is asked."""
     cases = {case.id: case for case in benchmark.cases()}
-    thoughts = {id: thoughts(case) for id, case in cases.items()} if callable(thoughts) else thoughts
 
     def draw(request):
-        case = cases[case_of(request)]
-        if draws is not None and case.id in draws:
+        case = cases[request.id.rpartition("#")[0]]
+        if draws and case.id in draws:
             return draws[case.id]
         if request.thought is None and request.prompt == case.facts["direct"]:
             return Sprites((("moon", 6),)).render(0)
@@ -86,19 +76,19 @@ def painter(benchmark, thoughts, draws=None):
         right = outcome.find(extract(said, "paper", "nano").text)
         return (outcome if right else Sprites((("moon", 6),))).render(request.seed)
 
-    return Model(think=lambda request: thoughts[case_of(request)], draw=draw)
+    return Model(think=lambda request: thoughts[request.id.rpartition("#")[0]], draw=draw)
 
 
 def drawing_moons(benchmark, thought="?"):
-    return painter(benchmark, lambda case: thought, {case.id: MOON for case in benchmark.cases()})
+    ids = [case.id for case in benchmark.cases()]
+    return painter(benchmark, dict.fromkeys(ids, thought), dict.fromkeys(ids, MOON))
 
 
 def asks_of(benchmark, settings, k=1):
     return [Ask(case, setting, i, 10 + i) for setting in settings for case in benchmark.cases() for i in range(k)]
 
 
-def scored_by_program(benchmark, model, settings, k=1):
-    samples = benchmark.respond(model, asks_of(benchmark, settings, k))
+def scored_of(benchmark, samples):
     scored = [Scored(sample, benchmark.check(sample) if sample.status == "ok" else None) for sample in samples]
     return [replace(one, cause=benchmark.attribute(one)) for one in scored]
 
@@ -112,8 +102,12 @@ def conclusion(case):
     return f"1 + 1 = 2 . So draw {outcome_from(case.facts['outcome'])} ."
 
 
+def conclusions(benchmark):
+    return {case.id: conclusion(case) for case in benchmark.cases()}
+
+
 def test_all_settings_share_a_thought_and_their_noise(nano):
-    model = painter(nano, conclusion)
+    model = painter(nano, conclusions(nano))
     asks = asks_of(nano, nano.settings, k=2)
     samples = nano.respond(model, asks)
     assert [sample.ask for sample in samples] == asks and {sample.status for sample in samples} == {"ok"}
@@ -131,16 +125,17 @@ def test_all_settings_share_a_thought_and_their_noise(nano):
     assert by_setting["decontextualized_4x"].prompt == " ".join([refined] * 4)
     assert by_setting["decontextualized_8x"].prompt == " ".join([refined] * 8)
     assert by_setting[CHAIN].image is None
-    with_thought = [request.thought is not None for request in draws]
-    assert sum(with_thought) == 8  # setting 2 alone draws in the context of the thought
+    assert sum(request.thought is not None for request in draws) == 8  # setting 2 alone draws in its context
+    scores = nano.scores(scored_of(nano, samples))  # several draws are clustered by case
+    assert scores[GUIDED]["arithmetic"]["n"] == scores["gains"]["reasoning"]["overall"]["difference"]["n"] == 4
+    assert scores["outcomes"][GUIDED]["pass"]["distinct"] == 4
 
 
 def test_gains_are_paired_and_causes_tell_reasoning_from_drawing(nano):
-    one, two, three, four = nano.cases()
-    thoughts = {one.id: conclusion(one), two.id: "1 + 1 = 2 . So draw 6 moons .", three.id: "1 + 1 = 2 .",
-                four.id: conclusion(four)}  # fmt: skip
-    model = painter(nano, thoughts, {four.id: Sprites((("moon", 5),)).render(0)})
-    scored = scored_by_program(nano, model, (DIRECT, GUIDED, BARE, CHAIN))
+    _, two, three, four = nano.cases()
+    wrong = {two.id: "1 + 1 = 2 . So draw 6 moons .", three.id: "1 + 1 = 2 ."}
+    model = painter(nano, conclusions(nano) | wrong, {four.id: Sprites((("moon", 5),)).render(0)})
+    scored = scored_of(nano, nano.respond(model, asks_of(nano, (DIRECT, GUIDED, BARE, CHAIN))))
     causes = {(s.sample.ask.setting, s.sample.ask.case.id): s.cause for s in scored}
     for setting, said in {
         DIRECT: ["wrong, no thought"] * 4,
@@ -167,22 +162,14 @@ def test_gains_are_paired_and_causes_tell_reasoning_from_drawing(nano):
 
 def test_a_thought_or_picture_that_fails_alone_is_a_status(nano):
     broken, silent, *_ = nano.cases()
-    thoughts = {case.id: conclusion(case) for case in nano.cases()}
-    thoughts[broken.id] = ValueError("refused")
+    thoughts = conclusions(nano) | {broken.id: ValueError("refused")}
     model = painter(nano, thoughts, {silent.id: RuntimeError("no picture\nat all")})
-    scored = {(s.sample.ask.setting, s.sample.ask.case.id): s for s in scored_by_program(nano, model, (GUIDED, BARE))}
+    samples = nano.respond(model, asks_of(nano, (GUIDED, BARE)))
+    scored = {(one.sample.ask.setting, one.sample.ask.case.id): one for one in scored_of(nano, samples)}
     failed = scored[GUIDED, broken.id]
     assert (failed.outcome, failed.sample.note) == ("generation_failed", "no thought: ValueError: refused")
     assert scored[BARE, silent.id].sample.note == "RuntimeError: no picture"
     assert scored[BARE, silent.id].cause == "generation failed"
-
-
-def test_several_draws_are_clustered_by_case(nano):
-    model = painter(nano, conclusion)
-    scored = scored_by_program(nano, model, (DIRECT, GUIDED), k=3)
-    scores = nano.scores(scored)
-    assert scores[GUIDED]["arithmetic"]["n"] == 4 and scores["gains"]["reasoning"]["overall"]["difference"]["n"] == 4
-    assert scores["outcomes"][GUIDED]["pass"]["distinct"] == 4
 
 
 def test_an_external_model_writes_the_prompts_that_are_drawn(nano):
@@ -284,7 +271,9 @@ def test_prompts_ask_for_a_tag_unless_the_released_code_is_followed(everyday):
 def test_nano_judges_nano_by_caption_and_nobody_else(nano, everyday):
     case = next(case for case in nano.cases() if len(case.facts["outcome"]["groups"]) == 1)
     judged = UReason(n=4, sets=("arithmetic",), levels=(2,), verifier="judge")
-    samples = {s.ask.case.id: s for s in judged.respond(painter(judged, conclusion), asks_of(judged, (GUIDED,)))}
+    samples = {
+        s.ask.case.id: s for s in judged.respond(painter(judged, conclusions(judged)), asks_of(judged, (GUIDED,)))
+    }
     assert nano.check(samples[case.id]).passed and judged.check(samples[case.id]) is None
     nanos = Judge(lambda *_: f"Caption: {outcome_from(case.facts['outcome'])}", dialect="nano")
     assert asyncio.run(judged.judge(samples[case.id], nanos)).passed
@@ -296,35 +285,13 @@ def test_nano_judges_nano_by_caption_and_nobody_else(nano, everyday):
         asyncio.run(everyday.judge(picture, nanos))
 
 
-# --- the published files -------------------------------------------------------------------------------------------
-
-
 def test_a_folder_of_our_own_is_the_same_benchmark(tmp_path):
     items = Task(EVERYDAY, ("spatial", "text")).generate(10, 1, "test", 0)
     write_folder(tmp_path, items)
     benchmark = UReason(tmp_path)
-    assert benchmark.sets == ("spatial", "text") and len(benchmark.cases()) == 10 and not benchmark.published
     assert {case.category for case in benchmark.cases()} == {item.facts["subcategory"] for item in items}
-    assert [case.id for case in UReason(tmp_path, sets=("text",)).cases()] == [
-        item.id for item in items if item.facts["task"] == "text"
-    ]
-
-
-def test_published_rows_are_judged_and_stand_beside_the_paper_s(tmp_path):
-    for task, first in (("code", 101), ("spatial", 301)):
-        rows = [row("ureason", id=first + i, category=task) for i in range(2)]
-        write(tmp_path, "ureason", *rows, file=f"{task}.jsonl")
-    benchmark = UReason(tmp_path)
-    assert [case.id for case in benchmark.cases()] == ["101", "102", "301", "302"]
-    benchmark.published = True  # as if they were the published ones
-    model = drawing_moons(benchmark, "refined prompt: x")
-    samples = benchmark.respond(model, asks_of(benchmark, (DIRECT, GUIDED, BARE, CHAIN)))
-    assert [benchmark.check(sample) for sample in samples] == [None] * 16
-    verdict = Verdict((Check("criterion", "pass"),))
-    tables = benchmark.tables([Scored(sample, verdict, "judge") for sample in samples])
-    cells = {row[0]: row for row in tables[0].rows}
-    assert cells["Bagel in the paper, 1 Direct"][1:] == ("0.10", None, "0.03", None, "–", None)
-    assert tables[1].rows[1] == ("Bagel in the paper", "0.93", "0.88", "–")
+    texts = [item.id for item in items if item.facts["task"] == "text"]
+    assert [case.id for case in UReason(tmp_path, sets=("text",)).cases()] == texts and len(benchmark.cases()) == 10
 
 
 def test_nano_world_cases_are_the_task_s_items():

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
 
 import pytest
 
+from tests.eval.benchmarks.doubles import Judge
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.data_gen.ureason.outcomes import Sprites
 from uni_train.errors import UserError
@@ -33,46 +33,35 @@ def test_a_program_tells_them_apart_in_nano_s_world(nano: UReason) -> None:
     ((name, count),) = case.facts["outcome"]["groups"]
     right = f"So draw {Sprites(((name, count),))} ."
     other = next(one for one in ("moon", "cup", "key") if one not in case.prompt and one != name)
+    same, more = Sprites(((name, count),)), Sprites(((name, count + 1),))
     found = [
-        answered(nano, case, Sprites(((name, count),)), right),
-        answered(nano, case, Sprites(((name, count + 1),)), right),
-        answered(nano, case, Sprites(((other, count),)), right),
-        answered(nano, case, Sprites(((name, count + 1),)), "So draw 9 moons ."),
-        answered(nano, case, Sprites(((name, count + 1),)), right, BARE),
-    ]
+        answered(nano, case, same, right), answered(nano, case, more, right),
+        answered(nano, case, Sprites(((other, count),)), right), answered(nano, case, more, "So draw 9 moons ."),
+        answered(nano, case, more, right, BARE),
+    ]  # fmt: skip
     kinds = [errors.type_of(one, nano.right(one)) for one in found]
     assert kinds == [None, errors.TASK, errors.HALLUCINATION, errors.REASONING_ERROR, None]
     shares = nano.count(found).errors()
-    assert {kind: one.value for kind, one in shares.items()} == {
-        errors.REASONING_ERROR: pytest.approx(1 / 3), errors.MISREAD: 0.0, errors.HALLUCINATION: pytest.approx(1 / 3),
-        errors.TASK: pytest.approx(1 / 3),
-    }  # fmt: skip
+    third = dict.fromkeys((errors.REASONING_ERROR, errors.HALLUCINATION, errors.TASK), pytest.approx(1 / 3))
+    assert {kind: one.value for kind, one in shares.items()} == {**third, errors.MISREAD: 0.0}
     assert any(table.title.startswith("Error types") for table in tables(nano.count(found)))
 
 
 def test_a_judge_is_asked_of_a_wrong_image_whose_thought_is_right() -> None:
     benchmark = UReason(world="everyday", n=1, sets=("text",), levels=(1,), errors_by="judge")
     (case,) = benchmark.cases()
-    asked: list[str] = []
-
-    async def ask(prompt: str, images: Any = (), *, parse: Any = None, **_: Any) -> Any:
-        asked.append(prompt)
-        said = "<answer>2</answer>" if "Error types" in prompt else "<answer>No</answer>"
-        return parse("<answer>Yes</answer>" if "Thought Process" in prompt else said)
-
+    judge = Judge(lambda prompt, _: "<answer>2</answer>" if "Error types" in prompt else
+                  "<answer>Yes</answer>" if "Thought Process" in prompt else "<answer>No</answer>")  # fmt: skip
     sample = Sample(Ask(case, GUIDED, 0, 1), thought="It is hard to say.", parts=(b"image",))
-    verdict = asyncio.run(benchmark.judge(sample, ask))
+    verdict = asyncio.run(benchmark.judge(sample, judge))
     assert verdict.status == "fail" and verdict.checks[-1] == Check("error", "fail", errors.HALLUCINATION)
-    assert len(asked) == 3 and case.prompt in asked[-1] and str(case.facts["criterion"]) in asked[-1]
+    *_, (asked, _) = judge.asked
+    assert len(judge.asked) == 3 and case.prompt in asked and str(case.facts["criterion"]) in asked
     assert errors.type_of(Scored(sample, verdict, "judge"), None) == errors.HALLUCINATION
+    untold = Verdict((Check("criterion", "fail"),))
+    assert errors.type_of(Scored(sample, untold, "judge"), True) == errors.UNKNOWN
     with pytest.raises(ValueError, match="it must give"):
         errors._number("<answer>1</answer> or <answer>2</answer>")
-
-
-def test_one_that_nobody_told_apart_says_so(nano: UReason) -> None:
-    sample = Sample(Ask(nano.cases()[0], GUIDED, 0, 1), thought="?")
-    verdict = Verdict((Check("criterion", "fail"),))
-    assert errors.type_of(Scored(sample, verdict, "judge"), True) == errors.UNKNOWN
 
 
 def test_contexts_are_measured_and_cut_into_thirds(nano: UReason) -> None:
