@@ -134,12 +134,6 @@ def test_maths_has_a_number_and_other_worlds_need_a_judge() -> None:
     assert UEval(n=1, sets=("maths",), verifier="judge").calls(asks[:1])["judge"] == 4
 
 
-def test_questions_about_the_same_rules_are_one_cluster() -> None:
-    nano = UEval(n=3, sets=("mapping",))
-    overall = nano.scores(by_program(nano, answered(nano, author(), TWO_PASSES)))[TWO_PASSES]["overall"]
-    assert (overall["n"], overall["distinct"]) == (6, 3)
-
-
 # --- the judge -----------------------------------------------------------------------------------------------------
 
 
@@ -235,12 +229,12 @@ def test_each_part_and_kind_of_question_has_its_own_prompt(released: UEval) -> N
     assert statuses(space.verdict) == {"image 1": "pass", "text 1": "pass", "text 2": "fail"}
     prompts = [(prompt.partition("\n")[0], len(images)) for prompt, images in judge.asked]
     question = "Why can people stand on it?"
-    assert prompts == [
-        (f"Closed image. {question}", 1),
-        *[(f"Text. {question} | 3 apples", 0)] * 2,
-        (f"Open image. {question} | 3 apples", 1),
-        (f"Text. {question} | 3 apples", 0),
-    ]
+    closed, text, open_ = (
+        f"Closed image. {question}",
+        f"Text. {question} | 3 apples",
+        f"Open image. {question} | 3 apples",
+    )
+    assert prompts == [(closed, 1), (text, 0), (text, 0), (open_, 1), (text, 0)]
     assert judge.asked[1][0].startswith("Text.") and "\n\n\n#### Rubric Item" in judge.asked[1][0]
     # The code's averages are over questions.
     found = released.scores([space, art])["over_questions"][TWO_PASSES]
@@ -291,9 +285,7 @@ def test_scores_are_means_of_image_and_text_over_questions_then_tasks(published:
     assert values("text", "space", "art", "overall") == [0.5, 0.5, 0.5]
     assert values("", "space", "art", "closed-ended", "open-ended", "overall") == [0.75, 0.5, 0.75, 0.5, 0.625]
     assert values("all_rubrics", "overall") == [pytest.approx((2 / 3 + 2 / 4) / 2)]  # section 2.2, another number
-    assert found["rubrics"][TWO_PASSES] == {
-        "rubrics": 7, "satisfied": 4, "by_program": 0, "unreadable": 1, "not_judged": 0,
-    }  # fmt: skip
+    assert [*found["rubrics"][TWO_PASSES].values()] == [7, 4, 0, 1, 0]  # all, satisfied, by program, unreadable
     assert [unit.value for unit in published.units(scored, "")] == [0.75, 0.5]
     assert [published.attribute(one) for one in scored] == ["text wanting", "image and text wanting"]
     lost = [scored[0], Scored(samples[1], None, "judge", "unparseable")]

@@ -17,7 +17,6 @@ from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Sample, Scored
 from uni_train.eval.benchmarks.ufo import Ufo, counting, replies, rubric
 from uni_train.eval.benchmarks.ufo.files import _column, read_folder
-from uni_train.eval.benchmarks.ufo.names import TEXT_CUE
 from uni_train.eval.images import bytes_of
 from uni_train.models.pictures import encode_png
 
@@ -133,13 +132,6 @@ def test_failure_modes_are_the_cause_of_a_cue_that_is_graded_low() -> None:
     scored = Scored(sample, rubric.verdict_of(reply), "judge")
     assert benchmark.attribute(scored) == "generic scene"
     assert benchmark.attribute(replace(scored, verdict=rubric.verdict_of(graded(2)))) == "fail"
-
-
-def test_a_cue_of_two_kinds_of_question_is_one_cluster() -> None:
-    benchmark = Ufo(n=3, sets=("maths", "maths_open"))
-    samples = [Sample(Ask(case, TEXT_CUE, 0, 0), thought="So draw 1 cup .") for case in benchmark.cases()]
-    overall = benchmark.scores([Scored(one, benchmark.check(one)) for one in samples])[TEXT_CUE]["overall"]
-    assert (overall["n"], overall["distinct"]) == (6, 3)
 
 
 def test_a_swap_without_a_cue_counts_nowhere(tmp_path: Path) -> None:

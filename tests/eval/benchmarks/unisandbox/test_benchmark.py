@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -97,33 +98,23 @@ def test_mapping_is_compared_by_the_paper_or_by_the_code(repository: Path) -> No
     paper, official = (UniSandbox(repository, compat=compat) for compat in ("paper", "official"))
     asked = [judged(one, "mapping2/1/A", "Caption: 2 apples", "Score: NO")[1] for one in (paper, official)]
     assert asked[0] != asked[1] and paper.revision != official.revision
-    nano = UniSandbox(n=1, sets=("mapping1",), verifier="judge")
+    nano = UniSandbox(n=1, sets=("mapping1",), verifier="judge")  # a program could read these
     case = nano.cases()[0]
+    assert nano.revision == UniSandbox(n=1, sets=("mapping1",)).revision
+    assert nano.calls([Ask(case, "normal", 0, 0)])["judge"] == 2
     assert f"Answer:** 1 {case.facts['answer']}" in judged(nano, case.id, "Caption: 2 moons", "Score: NO")[1]
 
 
-def test_the_judge_can_be_asked_about_pictures_that_a_program_reads() -> None:
-    benchmark = UniSandbox(n=1, sets=("math1",), verifier="judge")
-    assert benchmark.revision == UniSandbox(n=1, sets=("math1",)).revision
-    case = benchmark.cases()[0]
-    assert benchmark.check(Sample(Ask(case, "normal", 0, 0), parts=(b"png",))) is None
-    assert benchmark.calls([Ask(case, "normal", 0, 0)])["judge"] == 2
-
-
-@pytest.mark.parametrize(
-    ("thought", "cause"),
-    [
-        (None, "wrong, no thought"),
-        ("2 + 2 = 4. So draw 4 chairs.", "drawn wrong"),
-        ("2 + 2 = 5. So draw 5 chairs.", "reasoning wrong"),
-        ("Chairs in the sun.", "conclusion not found"),
-    ],
-)
-def test_causes(repository: Path, thought: str | None, cause: str) -> None:
+def test_causes(repository: Path) -> None:
     benchmark = UniSandbox(repository)
     case = next(case for case in benchmark.cases() if case.id == "math1/1")
-    sample = Sample(Ask(case, "cot", 0, 0), thought=thought, parts=(b"png",))
-    assert benchmark.attribute(Scored(sample, Verdict((Check("caption", "fail"),)))) == cause
-    assert benchmark.attribute(Scored(sample, Verdict((Check("caption", "pass"),)))) == ""
-    assert benchmark.attribute(Scored(sample, None, failure="unparseable")) == "judge unreadable"
-    assert benchmark.attribute(Scored(sample, None, failure="judge_failed")) == "judge failed"
+    wrong = Scored(Sample(Ask(case, "cot", 0, 0), parts=(b"png",)), Verdict((Check("caption", "fail"),)))
+    for thought, cause in {
+        None: "wrong, no thought",
+        "2 + 2 = 4. So draw 4 chairs.": "drawn wrong",
+        "2 + 2 = 5. So draw 5 chairs.": "reasoning wrong",
+        "Chairs in the sun.": "conclusion not found",
+    }.items():
+        assert benchmark.attribute(replace(wrong, sample=replace(wrong.sample, thought=thought))) == cause
+    for failure, cause in (("unparseable", "judge unreadable"), ("judge_failed", "judge failed")):
+        assert benchmark.attribute(replace(wrong, verdict=None, failure=failure)) == cause

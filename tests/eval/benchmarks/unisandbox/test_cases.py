@@ -13,7 +13,6 @@ from tests.eval.benchmarks.unisandbox.conftest import FORWARD, MATHS
 from uni_train.data_gen import sprites
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.export import make
-from uni_train.data_gen.jsonl import published_rows, write_rows
 from uni_train.data_gen.knowledge.people import make_knowledge
 from uni_train.data_gen.registry import get_task
 from uni_train.errors import UserError
@@ -122,13 +121,3 @@ def test_knowledge_of_the_nano_world_is_checked_by_program() -> None:
         assert [verdict is not None and verdict.passed for verdict in verdicts] == [True, same]
         assert conclusion(f"G K = {case.facts['answer']} .", case) == "right"
         assert conclusion("G K = 9 keys .", case) == "wrong" and conclusion("G K means G .", case) == "unclear"
-
-
-def test_our_own_questions_hold_under_both_labels(tmp_path: Path) -> None:
-    """Everyday questions of all levels, written as published and audited like anybody's."""
-    for task, file in (("maths", "math_{}.jsonl"), ("mapping", "mapping{}.jsonl")):
-        for level in (1, 2, 3):
-            items = get_task(task, "everyday").generate(40, level, "test", level)
-            write_rows(tmp_path / file.format(level), published_rows(items))
-    questions = published(tmp_path)
-    assert len(questions.cases) == 3 * 40 + 3 * 80 and not questions.relabelled

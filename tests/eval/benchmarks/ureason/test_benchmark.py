@@ -255,17 +255,17 @@ def test_thoughts_are_checked_by_program_where_they_are_plain_and_judged_elsewhe
 
 
 def test_prompts_ask_for_a_tag_unless_the_released_code_is_followed(everyday):
-    official = UReason(world="everyday", n=5, sets=("attribute", "text"), levels=(2,), compat="official")
-    assert [case.prompt for case in official.cases()] == [case.prompt for case in everyday.cases()]
-    asked = {}
-    for benchmark in (everyday, official):
+    """Or the published prompt is asked for, with strict extraction all the same."""
+    same = {"world": "everyday", "n": 5, "sets": ("attribute", "text"), "levels": (2,)}
+    official, published = UReason(**same, compat="official"), UReason(**same, prompt="published")
+    assert len({everyday.revision, official.revision, published.revision}) == 3
+    tag = "\n" + prompts.ASK_FOR_REFINED_PROMPT
+    for benchmark, asked, bare in (
+        (everyday, tag, ("not_extracted", "")), (published, "", ("not_extracted", "")), (official, "", ("ok", "a kite")),
+    ):  # fmt: skip
         sample = everyday_samples(benchmark, GUIDED, "a kite")[0]
-        asked[benchmark.compat] = sample.prompt.removeprefix(sample.ask.case.prompt)
-    assert asked == {"paper": "\n" + prompts.ASK_FOR_REFINED_PROMPT, "official": ""}
-    assert {s.status for s in everyday_samples(everyday, BARE, "a kite")} == {"not_extracted"}
-    whole = everyday_samples(official, BARE, "a kite")
-    assert {(s.status, s.prompt, s.facts["extraction"]) for s in whole} == {("ok", "a kite", "whole thought")}
-    assert official.revision != everyday.revision
+        assert sample.prompt == sample.ask.case.prompt + asked
+        assert {(one.status, one.prompt) for one in everyday_samples(benchmark, BARE, "a kite")} == {bare}
 
 
 def test_nano_judges_nano_by_caption_and_nobody_else(nano, everyday):

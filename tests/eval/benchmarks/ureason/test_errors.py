@@ -14,7 +14,6 @@ from uni_train.eval.benchmark import Ask, Case, Sample, Scored
 from uni_train.eval.benchmarks.ureason import UReason, errors, lengths
 from uni_train.eval.benchmarks.ureason.counting import tables
 from uni_train.eval.benchmarks.ureason.settings import BARE, GUIDED
-from uni_train.eval.prompts import ureason as prompts
 from uni_train.models.pictures import encode_png
 
 
@@ -74,11 +73,3 @@ def test_contexts_are_measured_and_cut_into_thirds(nano: UReason) -> None:
     assert lengths.thirds(scored[:8], size) == []
     with pytest.raises(UserError, match="no tokenizer that can be read"):
         lengths.measure("nowhere")[0](scored[0].sample)
-
-
-def test_the_published_prompt_can_be_asked_with_strict_extraction() -> None:
-    plain = UReason(world="everyday", n=1, sets=("text",), levels=(1,))
-    exact = UReason(world="everyday", n=1, sets=("text",), levels=(1,), prompt="published")
-    (case,) = exact.cases()
-    assert plain._asked(case).endswith(prompts.ASK_FOR_REFINED_PROMPT) and exact._asked(case) == case.prompt
-    assert exact.compat == "paper" and plain.revision != exact.revision

@@ -29,7 +29,7 @@ def test_templates_are_the_printed_ones() -> None:
 def test_every_template_asks_for_four_dimensions_under_keys_that_are_known(family: str, kind: str) -> None:
     asked = templates.filled(family, kind, "Draw {gt_prompt}.", "")
     assert "{ {" not in asked and "{instruction}" not in asked
-    if family in ("knowledge", "physical"):
+    if family in ("knowledge", "physical"):  # what is filled in is not filled in again
         assert (
             "Draw {gt_prompt}." in asked and templates.NO_REFERENCE in asked
         )  # what is filled in is not filled in again
