@@ -1,43 +1,21 @@
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.eval.test_compare import evaluation
 from uni_train.data_gen.knowledge.people import draw_characters, make_knowledge
-from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Sample, Scored
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.pooling import pool
-from uni_train.eval.evaluation import ASKED, FORMAT, SCORED, SCORES, Result
-from uni_train.eval.generation import asks_of
-from uni_train.eval.scored import write_scored
 
 
 def evaluated(folder: Path, benchmark: UniSandbox, right: str, **asked: Any) -> Path:
-    """A finished evaluation whose model draws things of one kind right: "portrait", "fruit" or "flower"."""
-    asks = asks_of(benchmark.cases(), benchmark.settings)
-    scored = [
-        Scored(Sample(ask, parts=(b"x",)), Verdict((Check("x", "pass" if ask.case.category == right else "fail"),)))
-        for ask in asks
-    ]
-    write_scored(folder / SCORED / "unisandbox.parquet", scored)
-    result = Result(
-        name="unisandbox", revision=benchmark.revision, settings=benchmark.settings, sets=benchmark.sets, n=len(asks),
-        outcomes={}, causes={}, scores=benchmark.scores(scored), tables=(), unjudged=(), shards=("unisandbox.parquet",),
-    )  # fmt: skip
-    plain = {
-        "format": FORMAT, "model": {"name": folder.name, "content": folder.name, "settings": {}}, "subset": None,
-        "seed": 0, "k": 1, "options": {"compat": "paper"}, "benchmarks": {}, "command": [], "started": "",
-        "judge": {"model": "judge"}, **asked,
-    }  # fmt: skip
-    (folder / ASKED).write_text(json.dumps(plain))
-    scores = {"format": FORMAT, "results": [result.to_dict()], "calls": {}, "seconds": {}}
-    (folder / SCORES).write_text(json.dumps(scores))
-    return folder
+    """Of a model that draws things of one kind right: "portrait", "fruit" or "flower"."""
+    asked = {"options": {"compat": "paper"}, "judge": {"model": "judge"}, **asked}
+    return evaluation(folder, [benchmark], lambda ask: ask.case.category == right, **asked)
 
 
 def test_table_4_counts_over_models(tmp_path: Path) -> None:

@@ -11,10 +11,11 @@ from uni_train.data_gen.ureason.files import write_folder
 from uni_train.data_gen.ureason.outcomes import Sprites, outcome_from
 from uni_train.data_gen.ureason.task import UReason as Task
 from uni_train.errors import UsageError
-from uni_train.eval.benchmark import Ask, Scored, Unparseable
+from uni_train.eval.benchmark import Scored, Unparseable
 from uni_train.eval.benchmarks.ureason import UReason
 from uni_train.eval.benchmarks.ureason.extraction import Refined, extract
 from uni_train.eval.benchmarks.ureason.settings import BARE, CHAIN, DIRECT, EXTERNAL, GUIDED, SETTINGS
+from uni_train.eval.generation import asks_of
 from uni_train.eval.prompts import ureason as prompts
 
 MOON = Sprites((("moon", 1),)).render(0)
@@ -84,10 +85,6 @@ def drawing_moons(benchmark, thought="?"):
     return painter(benchmark, dict.fromkeys(ids, thought), dict.fromkeys(ids, MOON))
 
 
-def asks_of(benchmark, settings, k=1):
-    return [Ask(case, setting, i, 10 + i) for setting in settings for case in benchmark.cases() for i in range(k)]
-
-
 def scored_of(benchmark, samples):
     scored = [Scored(sample, benchmark.check(sample) if sample.status == "ok" else None) for sample in samples]
     return [replace(one, cause=benchmark.attribute(one)) for one in scored]
@@ -108,7 +105,7 @@ def conclusions(benchmark):
 
 def test_all_settings_share_a_thought_and_their_noise(nano):
     model = painter(nano, conclusions(nano))
-    asks = asks_of(nano, nano.settings, k=2)
+    asks = asks_of(nano.cases(), nano.settings, k=2)
     samples = nano.respond(model, asks)
     assert [sample.ask for sample in samples] == asks and {sample.status for sample in samples} == {"ok"}
     thinks = [request for kind, request in model.asked if kind == "think"]
@@ -135,7 +132,7 @@ def test_gains_are_paired_and_causes_tell_reasoning_from_drawing(nano):
     _, two, three, four = nano.cases()
     wrong = {two.id: "1 + 1 = 2 . So draw 6 moons .", three.id: "1 + 1 = 2 ."}
     model = painter(nano, conclusions(nano) | wrong, {four.id: Sprites((("moon", 5),)).render(0)})
-    scored = scored_of(nano, nano.respond(model, asks_of(nano, (DIRECT, GUIDED, BARE, CHAIN))))
+    scored = scored_of(nano, nano.respond(model, asks_of(nano.cases(), (DIRECT, GUIDED, BARE, CHAIN))))
     causes = {(s.sample.ask.setting, s.sample.ask.case.id): s.cause for s in scored}
     for setting, said in {
         DIRECT: ["wrong, no thought"] * 4,
@@ -164,7 +161,7 @@ def test_a_thought_or_picture_that_fails_alone_is_a_status(nano):
     broken, silent, *_ = nano.cases()
     thoughts = conclusions(nano) | {broken.id: ValueError("refused")}
     model = painter(nano, thoughts, {silent.id: RuntimeError("no picture\nat all")})
-    samples = nano.respond(model, asks_of(nano, (GUIDED, BARE)))
+    samples = nano.respond(model, asks_of(nano.cases(), (GUIDED, BARE)))
     scored = {(one.sample.ask.setting, one.sample.ask.case.id): one for one in scored_of(nano, samples)}
     failed = scored[GUIDED, broken.id]
     assert (failed.outcome, failed.sample.note) == ("generation_failed", "no thought: ValueError: refused")
@@ -178,7 +175,7 @@ def test_an_external_model_writes_the_prompts_that_are_drawn(nano):
     assert benchmark.settings == SETTINGS and benchmark.revision != nano.revision
     world_of_words = UReason(world="everyday", n=2, sets=("text",), external=writer, settings=(EXTERNAL,))
     model = drawing_moons(world_of_words)
-    samples = world_of_words.respond(model, asks_of(world_of_words, (EXTERNAL,)))
+    samples = world_of_words.respond(model, asks_of(world_of_words.cases(), (EXTERNAL,)))
     assert [sample.prompt for sample in samples] == ["as I see it"] * 2
     (_, request), _ = writer.asked
     assert request.prompt == prompts.external_prompt(world_of_words.cases()[0].facts["direct"])
@@ -206,7 +203,7 @@ def everyday():
 
 
 def everyday_samples(benchmark, setting, thought):
-    return benchmark.respond(drawing_moons(benchmark, thought), asks_of(benchmark, (setting,)))
+    return benchmark.respond(drawing_moons(benchmark, thought), asks_of(benchmark.cases(), (setting,)))
 
 
 @pytest.mark.parametrize(
@@ -261,8 +258,10 @@ def test_prompts_ask_for_a_tag_unless_the_released_code_is_followed(everyday):
     assert len({everyday.revision, official.revision, published.revision}) == 3
     tag = "\n" + prompts.ASK_FOR_REFINED_PROMPT
     for benchmark, asked, bare in (
-        (everyday, tag, ("not_extracted", "")), (published, "", ("not_extracted", "")), (official, "", ("ok", "a kite")),
-    ):  # fmt: skip
+        (everyday, tag, ("not_extracted", "")),
+        (published, "", ("not_extracted", "")),
+        (official, "", ("ok", "a kite")),
+    ):
         sample = everyday_samples(benchmark, GUIDED, "a kite")[0]
         assert sample.prompt == sample.ask.case.prompt + asked
         assert {(one.status, one.prompt) for one in everyday_samples(benchmark, BARE, "a kite")} == {bare}
@@ -272,7 +271,8 @@ def test_nano_judges_nano_by_caption_and_nobody_else(nano, everyday):
     case = next(case for case in nano.cases() if len(case.facts["outcome"]["groups"]) == 1)
     judged = UReason(n=4, sets=("arithmetic",), levels=(2,), verifier="judge")
     samples = {
-        s.ask.case.id: s for s in judged.respond(painter(judged, conclusions(judged)), asks_of(judged, (GUIDED,)))
+        s.ask.case.id: s
+        for s in judged.respond(painter(judged, conclusions(judged)), asks_of(judged.cases(), (GUIDED,)))
     }
     assert nano.check(samples[case.id]).passed and judged.check(samples[case.id]) is None
     nanos = Judge(lambda *_: f"Caption: {outcome_from(case.facts['outcome'])}", dialect="nano")
