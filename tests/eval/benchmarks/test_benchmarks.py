@@ -31,8 +31,6 @@ def test_each_of_ours_is_here() -> None:
     assert sorted(ours) == sorted(NAMES)
 
 
-# --- evaluated ---------------------------------------------------------------------------------------------------
-
 GRADED = {  # UFO's rubric: of all questions on nano's world only this one needs a judge
     "decision_critical_factors": [{"factor": "x", "criticality": "critical", "status": "missing"}],
     "scores": dict.fromkeys(DIMENSIONS, 5),
@@ -111,8 +109,6 @@ def test_the_paper_s_rows_stand_below_published_questions(tmp_path: Path, name: 
     }  # fmt: skip
     assert {*cells} <= shown
 
-
-# --- files ---------------------------------------------------------------------------------------------------------
 
 NOT_THERE = "its input image is not there"
 

@@ -134,9 +134,6 @@ def test_maths_has_a_number_and_other_worlds_need_a_judge() -> None:
     assert UEval(n=1, sets=("maths",), verifier="judge").calls(asks[:1])["judge"] == 4
 
 
-# --- the judge -----------------------------------------------------------------------------------------------------
-
-
 def by_rubric(replies: Mapping[str, Any]) -> Judge:
     return Judge(lambda prompt, _: replies[re.findall(r"#### Rubric Item\n\n(.*)\n", prompt)[0]])
 
@@ -195,8 +192,7 @@ def test_without_an_image_the_judge_is_asked_about_the_text_alone(published: UEv
     assert "Image Answer: (none)" in judge.asked[0][0]
 
 
-# --- compat=official: prompts are read from the released code, here a file of ours in its form --------------------
-
+# compat=official: prompts are read from the released code, here a file of ours in its form
 CODE = '''
 import os
 raise SystemExit("nobody runs this")
@@ -265,9 +261,6 @@ def test_the_released_code_is_asked_for_and_checked(tmp_path: Path, released: UE
     assert UEval(data, compat="official", code=tmp_path / "ueval_eval.py").revision != released.revision
     said = ("true", " Yes", "1", "not sure", "maybe", True, False)
     assert [met_of({"criteria_met": one}) for one in said] == [True, True, True, False, False, True, False]
-
-
-# --- numbers -------------------------------------------------------------------------------------------------------
 
 
 def test_scores_are_means_of_image_and_text_over_questions_then_tasks(published: UEval) -> None:

@@ -184,9 +184,6 @@ def test_an_external_model_writes_the_prompts_that_are_drawn(nano):
         UReason(n=1, settings=(EXTERNAL,))
 
 
-# --- everyday: a judge is asked ------------------------------------------------------------------------------------
-
-
 def judge_that_says(picture, thought):
     """Yes, no or nothing readable to Figure 25 (an image) and to Figure 26 (a thought)."""
 
