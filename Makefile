@@ -6,8 +6,8 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 # Without a GPU: the tested versions, and with them torch's CPU build. With one: whatever fits it.
 CONSTRAINTS := $(shell nvidia-smi -L 2>/dev/null | grep -q GPU || echo -c constraints-cpu.txt)
-# One worker a core, four at most: each holds a torch of its own.
-WORKERS := -n logical --maxprocesses 4 --dist worksteal
+# One worker more than cores, for those that wait; four at most: each holds a torch of its own, and a process that forks.
+WORKERS := -n $(shell $(PYTHON) -c "import os; print(min(4, os.cpu_count() + 1))") --dist worksteal
 
 # deepspeed: nothing is compiled while it is installed
 export DS_BUILD_OPS ?= 0
