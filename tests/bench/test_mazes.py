@@ -56,9 +56,9 @@ def test_arms_last_equally_long_and_are_not_run_twice(tmp_path: Path, monkeypatc
     lasting = {"start": 0.2, "settle": 0.2, "seconds": 0.2}
     plan = mazes.Plan(tmp_path, n=8, **lasting, common=("model.threads=1", *SMALL), asked={3: 2, mazes.LEVEL: 4})
     for _ in range(2):
-        mazes.make(plan, Lab(fit=fit), ["stars"])
+        mazes.make(plan, Lab(fit=fit), ["grpo_same", "stars"])
     names = [next(one for one in given if one.startswith("name=")) for given in ran]
-    arms = ["start", "settled", "stars"]
+    arms = ["start", "settled", "grpo_same", "stars"]
     assert names == [f"name={what}-{arm}" for arm in arms for what in ("pace", "seed0")]
     lines = read_metrics(tmp_path / mazes.LINES)
     assert [line["arm"] for line in lines] == arms

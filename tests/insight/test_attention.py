@@ -60,6 +60,7 @@ def test_tables_are_means_over_items_layers_and_steps(found: dict) -> None:  # t
     ("arguments", "said"),
     [
         (["--layers", "2-9"], "there are no layers 2-9"),
+        (["--tokens", "3-400"], "there are no tokens 3-400"),
         (["--tokens", "9-3"], "'9-3' is not A-B or A, whole numbers from 1 on"),
     ],
 )
