@@ -159,7 +159,6 @@ def test_too_few_items_are_told_before_anything_runs(command, said):
         ("unigrpo_math", (*BAGEL, *EVERYDAY, "held_out.n=0"), 0),
         ("distil_maze", (*BAGEL, *EVERYDAY), 0),
         ("distil_maze", (*EDITOR, *EVERYDAY, "trained=lora"), 0),
-        ("stars_maze", (*BAGEL, *EVERYDAY), 0),
         ("stars_maze", (*EDITOR, *EVERYDAY, "trained=lora"), 0),
         ("flow_grpo_maze_qwen", (*EDITOR, "rows=2"), 2),
     ],

@@ -50,9 +50,10 @@ def test_every_shipped_recipe_has_its_items_and_an_update_and_is_not_refused(
     ("recipe", "overrides"),
     [
         ("sft", [*BAGEL, "strategy.precision=32-true"]),
+        ("stars_curriculum", [*BAGEL, "strategy.precision=32-true"]),
         ("stars_curriculum", ["batch.prompts=65536", "batch.accumulate=1000"]),
     ],
-    ids=["a small BAGEL", "accumulation makes room"],
+    ids=["a small BAGEL", "its rounds", "accumulation makes room"],
 )
 def test_what_fits_is_taken(recipe: str, overrides: list[str]) -> None:
     assert expect_memory(compose(recipe, overrides)) is None
