@@ -18,6 +18,7 @@ from uni_train.errors import UsageError
 from uni_train.eval.benchmark import BENCHMARKS, Ask, Benchmark, Case, Option, Sample, Scored
 
 PLUGIN = """
+from tests.eval.sample_evaluation import Sums
 from uni_train.eval.benchmark import Option, benchmark
 
 @benchmark("echo")
