@@ -31,7 +31,7 @@ import cv2
 import numpy as np
 
 from bench.markdown import row, table
-from tests.data_gen.maze.corruptions import WEAR, WIDTHS, Scene, by_hand, some_red, suite
+from bench.maze_corruptions import WEAR, WIDTHS, Scene, by_hand, some_red, suite
 from uni_train.data_gen.maze import picture as pictures
 from uni_train.data_gen.maze.grid import ALGORITHMS, draw
 from uni_train.data_gen.maze.task import Maze, read_facts

@@ -7,7 +7,7 @@ colour that it is nearest to.
 
 Red is what is redder than the input was at that place: the letter E is no path. All lengths are shares of the pitch
 (from room to room), so the size of an image does not matter. Thresholds were fitted on some seeds
-of tests/data_gen/maze/corruptions.py; docs/maze.md gives the error rates on other seeds.
+of bench/maze_corruptions.py; docs/maze.md gives the error rates on other seeds.
 """
 
 from __future__ import annotations

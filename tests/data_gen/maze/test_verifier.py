@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.data_gen.maze import corruptions
-from tests.data_gen.maze.corruptions import suite
+from bench import maze_corruptions as corruptions
+from bench.maze_corruptions import suite
 from uni_train.data_gen.maze.grid import Grid
 from uni_train.data_gen.maze.picture import NANO_COLOURS, choose_picture, draw
 from uni_train.data_gen.maze.task import Maze, read_facts
