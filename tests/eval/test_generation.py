@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from uni_train.errors import UserError
+from uni_train.errors import UsageError, UserError
 from uni_train.eval.benchmark import Ask, Case, Sample
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.generation import asks_of, cases_of, chunks, generate, settings_of
@@ -48,6 +48,8 @@ def test_a_subset_is_whole_pairs_of_every_set() -> None:
     assert [case.id for case in cases] == [case.id for case in cases_of(benchmark, subset=12, seed=0)]
     assert set(case.id for case in cases) < set(case.id for case in cases_of(benchmark))
     assert settings_of(benchmark, ["cot", "direct"]) == ("cot",)  # those that it has
+    with pytest.raises(UsageError, match="has no set math9"):
+        UniSandbox(sets=("math9",))
 
 
 def test_duplicate_ids_are_named() -> None:
