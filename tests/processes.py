@@ -6,6 +6,7 @@ itself (imports, options of the interpreter) takes a fresh one: `subprocess.run(
 
 from __future__ import annotations
 
+import atexit
 import multiprocessing
 import os
 import runpy
@@ -64,7 +65,13 @@ def _program(arguments: Sequence[str], env: Mapping[str, str], cwd: str, files: 
     os.environ.update(env)
     os.chdir(cwd)
     sys.path[:0] = [cwd, *filter(None, env.get("PYTHONPATH", "").split(os.pathsep))]
-    option, name, *rest = arguments
+    try:
+        _run(*arguments)
+    finally:
+        atexit._run_exitfuncs()  # as an interpreter does and multiprocessing does not
+
+
+def _run(option: str, name: str, *rest: str) -> None:
     if option == "-c":
         sys.argv = [option, *rest]
         exec(compile(name, "<string>", "exec"), {"__name__": "__main__"})
