@@ -259,6 +259,7 @@ def test_data_that_has_changed_under_a_run_is_refused(place: Path, tmp_path: Pat
     assert result.exit_code == 1 and "vlm.jsonl has 3 rows, but 2 when this run began" in result.output
 
 
+@pytest.mark.slow
 def test_dry_run_tells_parameters_tokens_and_shapes_without_weights(place: Path) -> None:
     long = ("batch.tokens=20000", "batch.example_tokens=20000")
     result = CliRunner().invoke(uni_train, ["fit", "--recipe", "sft", "--dry-run", *QUICK, *sources(place), *long])
