@@ -73,7 +73,8 @@ def start(out: Path) -> dict[str, list[dict[str, Any]]]:
         {"name": "crashed", "does": "crash", "kills": 8},
     ]
     if DEEPSPEED:
-        steps.append(step("offloaded", kind=ZERO3, updates=2, offload_optimizer=True, offload_weights=True))
+        away = {f"offload_{what}": True for what in ("optimizer", "weights", "averages")}
+        steps.append(step("offloaded", kind=ZERO3, updates=2, ema=0.9, **away))
     done = python("-m", "tests.training.driver", str(out), json.dumps(steps), cwd=ROOT)
     assert done.returncode == 0, done.stderr
     reports: dict[str, list[dict[str, Any]]] = {}
@@ -137,7 +138,7 @@ def test_half_precision_and_offloading_under_sharing_strategies(ran: Ran, tmp_pa
     fit(tmp_path / "mixed", updates=2, precision="bf16-mixed")
     close(finished(ran, "mixed"), tmp_path / "mixed", 0.02)
     if DEEPSPEED:
-        whole = fit(tmp_path / "offloaded", updates=2)
+        whole = fit(tmp_path / "offloaded", updates=2, ema=0.9)
         close(finished(ran, "offloaded"), tmp_path / "offloaded", 1e-5)
         same(ran[0] / "offloaded", whole, 1e-6)
 

@@ -173,6 +173,8 @@ def _check_common(config: RunConfig, where: Where) -> None:
             where,
             "deepspeed_zero3 and fsdp2 have it.",
         )
+    if strategy.offload_averages and config.ema is None:
+        raise wrong("strategy.offload_averages has no meaning without ema", "strategy.offload_averages", where)
     _check_one_card(config, where)
     if config.ema is not None and config.ema >= 1:
         raise wrong("ema must be below 1: at 1 the average never moves", "ema", where)

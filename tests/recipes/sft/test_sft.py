@@ -281,6 +281,7 @@ def test_dry_run_tells_parameters_tokens_and_shapes_without_weights(place: Path)
         (("frozen=[vae]",), "frozen.0 must be one of vit, connector, understanding, generation"),
         (("model.weights=nf4",), "model.weights=nf4 freezes the decoder, and this recipe trains all"),
         (("optimizer.state=8bit", "strategy=fsdp2"), "optimizer.state=8bit has no meaning for fsdp2"),
+        (("ema=null", "strategy.offload_averages=true"), "strategy.offload_averages has no meaning without ema"),
         (("lora.targets=decoder",), "lora.targets must be understanding, generation, both or re:PATTERN"),
         (("vit_dropout=1.5",), "vit_dropout must be between 0 and 1"),
     ],
