@@ -14,9 +14,9 @@ from safetensors.torch import load_file
 from tests.models.qwen_image_edit import tiny
 from tests.models.qwen_image_edit.conftest import picture
 from tests.tiny import finish, fit
+from tests.training.keys import killed_after
 from uni_train.cli.main import uni_train
 from uni_train.plan import this_machine
-from uni_train.training import callbacks
 from uni_train.training.metric_log import read_metrics
 
 QUICK = (
@@ -54,7 +54,7 @@ def given(folder: Path, rows: Path) -> list[str]:
 
 @pytest.mark.slow
 def test_it_trains_ends_in_the_same_numbers_when_killed_and_draws(
-    folder: Path, rows: Path, given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder: Path, rows: Path, given: list[str], tmp_path: Path
 ) -> None:
     run = finish(tmp_path / "whole", *given, recipe="sft")
     stage = run / "stages" / "00-sft"
@@ -68,18 +68,7 @@ def test_it_trains_ends_in_the_same_numbers_when_killed_and_draws(
     }
     assert all(line["mse"] > 0 and line["ce"] == 0 for line in read_metrics(stage / "metrics.jsonl"))
 
-    class Killed(BaseException):
-        """What nothing catches."""
-
-    saved = callbacks.PeriodicCheckpoint.on_train_batch_end
-
-    def die(self, trainer, *rest) -> None:
-        saved(self, trainer, *rest)
-        if trainer.global_step == 3:
-            raise Killed
-
-    with monkeypatch.context() as patched, pytest.raises(Killed):
-        patched.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", die)
+    with killed_after(3):
         fit(tmp_path / "killed", *given, recipe="sft")
     again = finish(tmp_path / "killed", *given, recipe="sft") / "stages" / "00-sft"
     assert (again / "metrics.jsonl").read_bytes() == (stage / "metrics.jsonl").read_bytes()

@@ -19,13 +19,13 @@ from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
 from tests.models.qwen_image_edit import tiny
 from tests.models.qwen_image_edit.conftest import picture
+from tests.training.keys import killed_after
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.eval.groups import read_facts
 from uni_train.models.bagel import mot
 from uni_train.models.load import build_model
 from uni_train.models.quantised import decoder_layers, plain, quantise
-from uni_train.training import callbacks
 from uni_train.training.metric_log import read_metrics
 
 pytest.importorskip("diffusers")
@@ -60,10 +60,6 @@ EDITOR = (
     "lora.targets=generation",
 )
 BAGEL = ("model=bagel_7b", "ema=0.5", "trained=all")
-
-
-class Killed(BaseException):
-    """What nothing catches."""
 
 
 @pytest.fixture(scope="module")
@@ -110,19 +106,10 @@ def finish(place: Path, out: Path, model: str, prompts: str = "alike") -> Path:
     return out / "flow_grpo_maze" / "seed0" / "stages" / "00-grpo"
 
 
-def killed_and_continued(place: Path, out: Path, model: str, patch: pytest.MonkeyPatch, prompts: str = "alike") -> Path:
+def killed_and_continued(place: Path, out: Path, model: str, prompts: str = "alike") -> Path:
     """After the first update of the second epoch."""
-    saved = callbacks.PeriodicCheckpoint.on_train_batch_end
-
-    def die(self, trainer, *rest) -> None:
-        saved(self, trainer, *rest)
-        if trainer.global_step == 3:
-            raise Killed
-
-    with patch.context() as during:
-        during.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", die)
-        with pytest.raises(Killed):
-            fit(place, out, model, prompts=prompts)
+    with killed_after(3):
+        fit(place, out, model, prompts=prompts)
     return finish(place, out, model, prompts=prompts)
 
 
@@ -133,11 +120,9 @@ def same(one: Path, other: Path, file: str) -> dict[str, torch.Tensor]:
 
 
 @pytest.mark.slow
-def test_an_editors_adapters_are_trained_continued_and_loaded_by_diffusers(
-    place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_editors_adapters_are_trained_continued_and_loaded_by_diffusers(place: Path, tmp_path: Path) -> None:
     stage = finish(place, tmp_path / "whole", "qwen", prompts="mixed")
-    again = killed_and_continued(place, tmp_path / "cut", "qwen", monkeypatch, prompts="mixed")
+    again = killed_and_continued(place, tmp_path / "cut", "qwen", prompts="mixed")
     assert (again / "metrics.jsonl").read_bytes() == (stage / "metrics.jsonl").read_bytes()
     weights = "model/transformer/diffusion_pytorch_model.safetensors"
     merged = same(stage, again, weights)
@@ -166,7 +151,7 @@ def test_a_bagel_is_trained_whole_on_pictures_of_mixed_sizes(
         stage = finish(place, tmp_path / "whole", "bagel", prompts="mixed")
     assert recomputed.called, "activation_checkpointing=true"
     assert all(line["sft"] > 0 for line in read_metrics(stage / "metrics.jsonl"))
-    again = killed_and_continued(place, tmp_path / "cut", "bagel", monkeypatch, prompts="mixed")
+    again = killed_and_continued(place, tmp_path / "cut", "bagel", prompts="mixed")
     for log in ("metrics.jsonl", "held_out.jsonl"):
         assert (again / log).read_bytes() == (stage / log).read_bytes()
     after = same(stage, again, "model/ema.safetensors")

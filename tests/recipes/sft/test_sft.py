@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
 from tests.tiny import keeping_steps
+from tests.training.keys import killed_after
 from uni_train.cli.main import uni_train
 from uni_train.errors import UserError
 from uni_train.training import callbacks
@@ -104,22 +105,10 @@ def untouched_positions(names: set[str]) -> set[str]:
 
 @pytest.mark.slow
 def test_a_killed_run_ends_in_the_same_numbers_and_its_time_adds_up(
-    place: Path, finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    place: Path, finished: Path, tmp_path: Path
 ) -> None:
-    class Killed(BaseException):
-        """What nothing catches."""
-
-    saved = callbacks.PeriodicCheckpoint.on_train_batch_end
-
-    def die(self, trainer, *rest) -> None:
-        saved(self, trainer, *rest)
-        if trainer.global_step == 3:
-            raise Killed
-
-    monkeypatch.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", die)
-    with pytest.raises(Killed):
+    with killed_after(3):
         fit(place, tmp_path)
-    monkeypatch.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", saved)
     left = tmp_path / "sft" / "seed0" / "stages" / "00-sft"
     half = left / ".model.0a1b2c3d.partial.safetensors"
     half.write_bytes(b"half")
