@@ -214,3 +214,25 @@ def test_defects_keep_their_traceback_and_errors_cross_process_boundaries_whole(
     assert as_user_error(KeyError("x")) is None and as_user_error(OSError("no path, no number")) is None
     error = pickle.loads(pickle.dumps(UsageError("what", "remedy")))
     assert (type(error), error.message, error.hint) == (UsageError, "what", "remedy")
+
+
+@pytest.mark.parametrize(("flag", "code"), [("--version", 0), ("--verison", 2)])
+def test_a_rank_ends_after_its_exit_handlers_and_without_the_end_of_the_interpreter(flag: str, code: int) -> None:
+    body = (
+        "import atexit, uni_train.cli.main as cli\n"
+        "class End:\n"
+        "    __del__ = lambda self: print('end of the interpreter')\n"
+        "end = End()\n"
+        "atexit.register(print, 'handler')\n"
+        "cli.main()"
+    )
+    for world_size in ("1", "2"):
+        ended = subprocess.run(
+            [sys.executable, "-c", body, flag],
+            env=os.environ | {"WORLD_SIZE": world_size},
+            capture_output=True,
+            text=True,
+        )
+        lines = ended.stdout.splitlines()
+        assert ended.returncode == code, ended.stderr
+        assert "handler" in lines and ("end of the interpreter" in lines) is (world_size == "1")

@@ -6,6 +6,7 @@ reads nicer, but it loads pydantic to parse a flag, which triples the time to th
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import sys
@@ -165,4 +166,12 @@ def main() -> None:
     # tens of times slower as soon as another process wants a core (docs/nano.md); sleeping ones cost nothing then.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     print_anything()
-    uni_train(prog_name="uni_train")
+    try:
+        uni_train(prog_name="uni_train")
+    except SystemExit as end:
+        if os.environ.get("WORLD_SIZE", "1") != "1":
+            from uni_train.console.ranks import leave
+
+            atexit._run_exitfuncs()
+            leave(end.code if isinstance(end.code, int) else int(end.code is not None))
+        raise

@@ -19,6 +19,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
+from typing import NoReturn
 
 from uni_train.console.failures import as_user_error, debugging, show
 from uni_train.distributed.preemption import INTERRUPTED
@@ -69,10 +70,18 @@ def one_message(ranks: Ranks) -> Iterator[None]:
         finally:
             if shown is not None:
                 show(shown, console)
-            sys.stdout.flush()
-            sys.stderr.flush()
-            # Not by the interpreter's end, which may wait for connections and threads that wait for other ranks.
-            os._exit(code)
+            leave(code)
+
+
+def leave(code: int) -> NoReturn:
+    """End this rank's process at once, without the interpreter's end.
+
+    That may wait for connections and threads that wait for other ranks. And a thread of gloo that frees a tensor during
+    it aborts the process (pytorch#179291); DeepSpeed and `torch.distributed.nn` keep such threads to the end.
+    """
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(code)
 
 
 def _reason(ranks: Ranks, hosts: list[str], error: BaseException) -> tuple[int, UserError | None]:
