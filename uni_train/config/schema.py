@@ -534,8 +534,6 @@ class RolloutConfig:
     size: Annotated[int, Interval(ge=1, le=8_192)] | None = None  # pixels a side while training; null = the model's
     guidance: Scale | None = None  # by text while training, 1 = none; null = the model's
     shared_noise: bool = False  # all images of a group begin with the same noise
-    # which groups are drawn whole; of the others only a first half: those all right (unsolved), or all equal (mixed)
-    complete: Literal["all", "unsolved", "mixed"] = "all"
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -102,20 +102,6 @@ class Distiller:
         arrays = (value.cpu().numpy() for value in (t.double(), clean.float(), noise.float()))
         return [States(*one) for one in zip(*arrays, sizes, strict=True)]
 
-    @torch.no_grad()
-    def gaps(self, lessons: Sequence[Lesson]) -> list[float]:
-        """How far the student is from the teacher: the mean squared difference of their velocities at each lesson's
-        states."""
-        found = self.states(lessons)
-        t, clean, noise = (
-            torch.from_numpy(np.stack([getattr(one, name) for one in found])).float().to(self.student.device)
-            for name in ("t", "clean", "noise")
-        )
-        x_t, target = interpolate(clean, noise, t[..., None, None]), noise - clean
-        with unsharded(self.student), self.student.guided_at(1.0):
-            own = velocities_at(self.student, [_student(lesson) for lesson in lessons], x_t, t)
-        return (own - target).square().flatten(1).mean(1).tolist()
-
     def _noised(self, lessons: Sequence[Lesson]) -> tuple[Tensor, Tensor, None]:
         """The teacher's images, noised afresh: states [B, D, G, C] and levels [B, D]."""
         levels, noise = [], []

@@ -29,7 +29,6 @@ from uni_train.models.nano.nano import Nano
 from uni_train.models.pictures import encode_png
 from uni_train.recipes.distil import drawing, thinking
 from uni_train.recipes.distil.config import DistilConfig
-from uni_train.recipes.distil.training import ByGap, Gaps
 from uni_train.stages.dry_run import describe
 from uni_train.training import callbacks
 from uni_train.training.metric_log import read_metrics
@@ -99,30 +98,6 @@ def test_a_given_state_is_learned_as_a_noised_image_is() -> None:
     assert int(one.mse_tokens) == int(other.mse_tokens) == 18
 
 
-@pytest.mark.slow
-def test_lessons_are_ordered_by_how_far_the_student_is(quick: tuple[str, ...], tmp_path: Path) -> None:
-    overrides = ("schedule.kind=gap", "schedule.check_every=2", "states=student")
-    run = finish(tmp_path, *quick, *overrides, recipe=RECIPE)
-    (stage,) = run.glob("stages/*-distil-gap")
-    looks = [line for line in read_metrics(stage / "metrics.jsonl") if "gap/near" in line]
-    assert [line["step"] for line in looks] == [2, 4, 6]
-    assert all(line["gap/near"] <= line["gap/middle"] <= line["gap/far"] for line in looks)
-    (entry,) = summary(run)["rounds"]
-    assert entry["level"] == "1+2" and entry["calls"]["velocities"] == 2 * (6 * 8 + 16 * 4)
-
-    class Order(Gaps):
-        def __init__(self) -> None:
-            self.order, self.every = [3, 1, 0, 2, 4, 5], 2
-
-    schedule = ByGap(Order(), 0.2, 5)
-    assert [schedule.gaps.part(n) for n in range(3)] == [[3, 1], [0, 2], [4, 5]]
-    assert schedule.mixture(0) == pytest.approx({"near": 0.8, "middle": 0, "pretrain": 0.2})
-    assert schedule.mixture(4) == pytest.approx({"middle": 0, "far": 0.8, "pretrain": 0.2})
-    other = ByGap(Order(), 0.2, 5)
-    other.load_state_dict({"order": [5, 4, 3, 2, 1, 0]})
-    assert other.gaps.part(0) == [5, 4]
-
-
 # --- thoughts and filters -------------------------------------------------------------------------------------------
 
 
@@ -190,7 +165,7 @@ def test_thoughts_that_are_all_filtered_out_are_an_error_that_says_why(quick: tu
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "overrides",
-    [("states=student", "teacher=ema"), ("states=teacher",), ("schedule.kind=gap", "schedule.check_every=2")],
+    [("states=student", "teacher=ema"), ("states=teacher",)],
 )
 def test_killed_while_drawing_and_training_it_ends_as_the_unbroken_one(
     quick: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, overrides: tuple[str, ...]
@@ -388,12 +363,7 @@ def test_keys_that_do_not_fit_together(overrides: list[str], message: str) -> No
     assert message in caught.value.message
 
 
-def test_stars_has_no_teacher_to_measure_a_gap_to() -> None:
-    with pytest.raises(UsageError, match=r"schedule\.kind=gap"):
-        compose("stars_mixed", ["schedule.kind=gap"])
-
-
-@pytest.mark.parametrize("overrides", [(), ("schedule.kind=gap",), ("model=bagel_7b",)])
+@pytest.mark.parametrize("overrides", [(), ("model=bagel_7b",)])
 def test_the_first_update_is_told_without_weights(overrides: tuple[str, ...]) -> None:
     tiny = () if "model=bagel_7b" in overrides else (*MODEL, "batch.prompts=8")
     said = "\n".join(describe(compose(RECIPE, [*tiny, *overrides])))

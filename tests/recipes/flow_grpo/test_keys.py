@@ -24,7 +24,6 @@ from uni_train.errors import UsageError
         (["variant=cps", "rollout.noise_level=1.5"], "rollout.noise_level of cps must be between 0 and 1"),
         (["rollout.noise_level=0"], "leaves no step random"),
         (["objective.baseline=batch", "objective.scale_rewards=group"], "groups of equal rewards have no deviation"),
-        (["objective.baseline=batch", "rollout.complete=mixed"], "draws half of the groups"),
         (["objective.clip_low=1"], "objective.clip_low must be below 1"),
         (["variant=grpo"], "variant must be one of flow_grpo, fast, cps, dance, guard, mix, dppo, diffusion_nft, awm"),
     ],

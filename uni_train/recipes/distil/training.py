@@ -1,9 +1,9 @@
-"""The student learns the teacher's velocities, round by round or by the gap between them."""
+"""The student learns the teacher's velocities, round by round."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,17 +25,13 @@ from uni_train.recipes.stars.filtering import kept_rows
 from uni_train.recipes.stars.finetune import curriculum, replayed, watching
 from uni_train.recipes.stars.rounds import updates
 from uni_train.stages.finetune import fit
-from uni_train.stages.work import StageRun, Work, in_batches
-from uni_train.training.curriculum import Curriculum, Ramp
+from uni_train.stages.work import StageRun, Work
+from uni_train.training.curriculum import Curriculum
 from uni_train.training.distillation import Distiller, DistilSettings, Lesson
 from uni_train.training.steps import Source, row_counts
 
 if TYPE_CHECKING:
     from lightning.pytorch.callbacks import Callback
-
-    from uni_train.training.callbacks import Evaluate
-
-PARTS = ("near", "middle", "far")
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,17 +87,7 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
     lengths = [updates(config, one, len(lessons[one.set_name])) for one in (config.rounds[i] for i in rounds)]
     total = Updates(sum(lengths), config.batch.accumulate, rows=config.batch.prompts)
     sources: dict[str, Source] = dict(lessons)  # type: ignore[arg-type]
-    schedule: Curriculum
-    evaluate: Evaluate
-    if config.schedule.kind == "gap":
-        gaps = Gaps(work, stage, distiller, list(lessons.values()))
-        schedule = ByGap(gaps, max(one.replay.get(PRETRAIN, 0.0) for one in config.rounds), total.total)
-        sources = {name: Part(gaps, number) for number, name in enumerate(PARTS)}  # type: ignore[misc]
-        gaps.measure(0)
-        evaluate = gaps.measure
-    else:
-        schedule = curriculum(config, rounds, lengths)
-        evaluate = watching(work, model, stage, rounds)
+    schedule = curriculum(config, rounds, lengths)
     if THOUGHTS in config.replays:
         sources[THOUGHTS] = ConcatDataset([Lessons(work, of, thinks=True) for of in taught.values()])  # type: ignore
     sources |= replayed(config, model, config.replays)
@@ -113,7 +99,7 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
         total,
         stage.path,
         stage=stage.name,
-        evaluate=evaluate if schedule.check_every else None,
+        evaluate=watching(work, model, stage, rounds) if schedule.check_every else None,
         callbacks=_follows(config, teacher, model),
         collate=distiller.collate,
     )
@@ -140,78 +126,12 @@ def _calls(config: DistilConfig, stage: StageRun, schedule: Curriculum, updates:
         seed = derive_seed(config.seed, stage.name, "counts", step)
         rows = row_counts(schedule.mixture(step), config.batch.prompts, seed)
         teacher_rows += sum(n for name, n in rows.items() if name != PRETRAIN)
-    gap_rows = 0
-    if isinstance(schedule, ByGap):
-        gap_rows = len(schedule.gaps.places) * (1 + updates // schedule.gaps.every)
     steps, draws = config.model.sampling.steps, config.batch.noise_draws
     draws = draws if config.states == "noised" else min(draws, steps)
     return {
-        "velocities": 0 if config.reused else (teacher_rows + gap_rows) * draws,
-        "rollout": (teacher_rows + gap_rows) * (steps - 1) if config.states == "student" else 0,
+        "velocities": 0 if config.reused else teacher_rows * draws,
+        "rollout": teacher_rows * (steps - 1) if config.states == "student" else 0,
     }
-
-
-# --- the curriculum without levels ----------------------------------------------------------------------------------
-
-
-class Gaps:
-    """Lessons in the order of the gap between student and teacher, measured every `every` updates."""
-
-    def __init__(
-        self, work: Work[DistilConfig], stage: StageRun, distiller: Distiller, lessons: Sequence[Sequence[Lesson]]
-    ) -> None:
-        self.places = [(some, index) for some in lessons for index in range(len(some))]
-        self.seeds = [derive_seed(work.config.seed, stage.name, "gap", place) for place in range(len(self.places))]
-        self.distiller, self.ranks, self.batch = distiller, work.ranks, work.config.model.draw_batch
-        self.every = work.config.schedule.check_every
-        self.order = list(range(len(self.places)))
-
-    def lesson(self, place: int) -> Lesson:
-        """One of all lessons, with the states at which its gap is measured."""
-        some, index = self.places[place]
-        return replace(some[index], seed=self.seeds[place])
-
-    def measure(self, step: int) -> Mapping[str, float]:
-        """Put the lessons in order; ranks share the work. The mean gap of each part."""
-        batches = [batch for _, batch in in_batches(range(len(self.places)), self.batch)]
-        mine = range(self.ranks.rank, len(batches), self.ranks.world_size)
-        mine_by_batch = {i: self.distiller.gaps([self.lesson(place) for place in batches[i]]) for i in mine}
-        by_batch = {i: gaps for part in self.ranks.gather(mine_by_batch) for i, gaps in part.items()}
-        gaps = [gap for i in range(len(batches)) for gap in by_batch[i]]
-        self.order = sorted(range(len(gaps)), key=gaps.__getitem__)
-        return {f"gap/{name}": float(np.mean([gaps[i] for i in self.part(n)])) for n, name in enumerate(PARTS)}
-
-    def part(self, number: int) -> list[int]:
-        """Numbers of the lessons of a third."""
-        return self.order[number * len(self.order) // len(PARTS) : (number + 1) * len(self.order) // len(PARTS)]
-
-
-class Part(Sequence[Lesson]):
-    """One third of the lessons, which changes with the gaps."""
-
-    def __init__(self, gaps: Gaps, number: int) -> None:
-        self.gaps, self.number = gaps, number
-
-    def __len__(self) -> int:
-        return len(self.gaps.part(self.number))
-
-    def __getitem__(self, index: int) -> Lesson:  # type: ignore[override]
-        return self.gaps.lesson(self.gaps.part(self.number)[index])
-
-
-class ByGap(Ramp):
-    """A ramp from the lessons with the smallest gap between student and teacher to those with the largest."""
-
-    def __init__(self, gaps: Gaps, replay: float, updates: int) -> None:
-        rest = {PRETRAIN: replay} if replay else {}
-        super().__init__([{name: 1 - replay, **rest} for name in PARTS], updates)
-        self.gaps, self.check_every = gaps, gaps.every
-
-    def state_dict(self) -> dict[str, list[int]]:
-        return {"order": self.gaps.order}
-
-    def load_state_dict(self, state: Mapping[str, list[int]]) -> None:
-        self.gaps.order = list(state["order"])
 
 
 def blank(config: DistilConfig, model: UnifiedModel, item: Item, image: np.ndarray | None) -> Example:

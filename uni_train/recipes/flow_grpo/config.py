@@ -89,9 +89,6 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
             where,
             f"The nearest number is updates_per_epoch={near}.",
         )
-    if rollout.complete != "all" and (rollout.group_size % 2 or config.thoughts is not None):
-        why = "thoughts are written for whole groups" if config.thoughts is not None else "group_size is odd"
-        raise wrong(f"rollout.complete={rollout.complete} draws half a group first: {why}", "rollout.complete", where)
     if config.forward:
         if rollout.shared_noise:
             raise wrong(
@@ -127,14 +124,6 @@ def _check_baseline(config: FlowGrpoConfig, where: Where) -> None:
             "objective.scale_rewards",
             where,
             "objective.scale_rewards=batch, or none.",
-        )
-    if config.rollout.complete != "all":
-        raise wrong(
-            f"rollout.complete={config.rollout.complete} draws half of the groups that objective.baseline=batch learns "
-            "from, too",
-            "rollout.complete",
-            where,
-            "rollout.complete=all.",
         )
 
 

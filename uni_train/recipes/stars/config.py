@@ -67,10 +67,9 @@ class ScheduleConfig:
     sequential: one after the other (the paper's curriculum). The others sample all rounds first, train once:
     mixed: all levels from the first update; ramp: the mixture moves linearly from the first level to the last;
     threshold: the next level joins when Normal accuracy on the current one reaches `threshold`.
-    gap: distil alone: no levels, but how far the student is from its teacher, prompt by prompt.
     """
 
-    kind: Literal["sequential", "mixed", "ramp", "threshold", "gap"] = "sequential"
+    kind: Literal["sequential", "mixed", "ramp", "threshold"] = "sequential"
     threshold: Share = 0.6
     check_every: Count = 50  # updates between two evaluations
     check_prompts: Prompts = 64
@@ -124,10 +123,6 @@ def check(config: StarsConfig, where: Where) -> None:
     if config.mode == "cot":
         check_thinks(config.model, "mode=cot", "mode", where)
     check_known(config.filter, FILTERS.names(), "filter", "filter", where)
-    if config.schedule.kind == "gap":
-        raise wrong(
-            "schedule.kind=gap measures the gap to a teacher, which kind: distil alone has", "schedule.kind", where
-        )
     if config.filter == "judge" and config.judge is None:
         raise wrong(
             "filter=judge needs to know who judges",

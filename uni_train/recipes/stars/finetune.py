@@ -127,10 +127,7 @@ def any_of(makers: Mapping[str, tuple[float, Callable[[random.Random], Example]]
 
 
 def curriculum(config: RoundsConfig, rounds: Sequence[int], lengths: Sequence[int]) -> Curriculum:
-    """The curriculum of one training: a round's own mixture, or one over all rounds. lengths: updates of each.
-
-    That of `schedule.kind=gap` follows from what is measured; before the first update it is that of `mixed`.
-    """
+    """The curriculum of one training: a round's own mixture, or one over all rounds. lengths: updates of each."""
     parts = []
     for i in rounds:
         one = config.rounds[i]
@@ -140,7 +137,7 @@ def curriculum(config: RoundsConfig, rounds: Sequence[int], lengths: Sequence[in
     kind = config.schedule.kind
     if kind == "sequential":
         return Constant(parts[0])
-    if kind in ("mixed", "gap"):
+    if kind == "mixed":
         even = {config.rounds[i].set_name: 1 / len(rounds) for i in rounds}
         replay = {name: share for name in NOT_SETS if (share := max(part.get(name, 0.0) for part in parts))}
         rest = 1 - sum(replay.values())

@@ -219,13 +219,11 @@ def collect(
     def sample() -> tuple[_Sampler, _Batch, float]:
         began = time.perf_counter()
         sampler = _Sampler(model, prompts, rewards, config, stage, epoch, groups, precision, draw_rows)
-        return sampler, sampler.all_groups(), time.perf_counter() - began
+        return sampler, sampler.sample(), time.perf_counter() - began
 
     sampler, batch, seconds = ranks.on_all(sample)
     scores = batch.scores
     images = _image_statistics(batch.images, k)
-    if config.rollout.complete != "all":
-        images["completed"] = batch.completed
     parts = ranks.gather((scores.each, scores.filled, scores.total, images))
     each, filled, total = (np.concatenate([part[column] for part in parts]) for column in range(3))
     expect_rewarded(rewards, each, [prompts[i // k].id for i in range(len(each))])
@@ -299,18 +297,16 @@ def schedule_of(model: UnifiedModel, condition: Any, rows: int, steps: int) -> S
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Batch:
-    """Some images of an epoch.
+    """A rank's images of an epoch.
 
     Attributes:
         latents: fields of Rollouts by name. waited: seconds for rewards behind the last image.
-        completed: share of groups that were sampled whole.
     """
 
     latents: dict[str, Tensor]
     images: list[np.ndarray]
     scores: Scores
     waited: float
-    completed: float = 1.0
 
 
 class _Sampler:
@@ -360,11 +356,12 @@ class _Sampler:
             note()
         return ids
 
-    def sample(self, rows: Sequence[int], group_size: int) -> _Batch:
-        """Those of some rows, `group_size` adjacent ones a group."""
+    def sample(self) -> _Batch:
+        """All images, `rollout.group_size` adjacent ones a group."""
+        rows = range(len(self.draws))
         parts: list[dict[str, Tensor]] = []
         images: list[np.ndarray] = []
-        with Scoring(self.rewards, group_size) as scoring:
+        with Scoring(self.rewards, self.config.rollout.group_size) as scoring:
             for begin in range(0, len(rows), self.draw_rows):
                 some = list(rows[begin : begin + self.draw_rows])
                 condition, schedule = self.context.select([self.images[row] for row in some])
@@ -379,31 +376,6 @@ class _Sampler:
             scores = scoring.scores()
         latents = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
         return _Batch(latents, images, scores, time.perf_counter() - sampled)
-
-    def all_groups(self) -> _Batch:
-        """All images; with `rollout.complete` half of each group, then the other half of the groups it names.
-
-        In the other groups each image of the first half is repeated in the second. Their rewards are equal either way,
-        or their statistics are those of the half.
-        """
-        rows, k = range(len(self.draws)), self.config.rollout.group_size
-        if self.config.rollout.complete == "all":
-            return self.sample(rows, k)
-        half = k // 2
-        begun = [row for row in rows if row % k < half]
-        first = self.sample(begun, half)
-        more = unfinished(first.scores.total.reshape(-1, half), self.rewards, self.config.rollout.complete)
-        rest = [row for row in rows if row % k >= half and more[row // k]]
-        parts = [first, self.sample(rest, half)] if rest else [first]
-        place = {row: at for at, row in enumerate([*begun, *rest])}
-        at = [place.get(row, place.get(row - half, -1)) for row in rows]
-        latents = {name: torch.cat([part.latents[name] for part in parts])[at] for name in first.latents}
-        images = [image for part in parts for image in part.images]
-        each = np.concatenate([part.scores.each for part in parts])[at]
-        verdicts = [verdict for part in parts for verdict in part.scores.verdicts]
-        scores = summed(self.rewards, each, tuple(verdicts[i] for i in at) if verdicts else (), k)
-        waited = sum(part.waited for part in parts)
-        return _Batch(latents, [images[i] for i in at], scores, waited, float(more.mean()))
 
     def _latents(self, rows: Sequence[int], condition: Any, schedule: Schedule) -> dict[str, Tensor]:
         """From noise to images, with the random steps; fields of Rollouts by name."""
@@ -433,18 +405,6 @@ class _Sampler:
         )
         means = unused if run.means is None else run.means
         return {"latents": run.latents, "log_probs": run.log_probs, "means": means, "final": run.final, "mask": mask}
-
-
-def unfinished(first: np.ndarray, rewards: Sequence[Reward], complete: str) -> np.ndarray:
-    """bool [G]: groups to be completed, by the summed rewards [G, k/2] of their first images.
-
-    mixed: those whose rewards differ. unsolved: also those whose rewards are equal and below the maximum.
-    """
-    differ = first.max(axis=1) > first.min(axis=1)
-    if complete == "mixed":
-        return differ
-    solved = sum(max(reward.weight, 0.0) for reward in rewards)
-    return differ | (first[:, 0] < solved)
 
 
 def columns_of(prompts: Sequence[Prompt], k: int, first: int) -> dict[str, list[Any]]:
