@@ -69,13 +69,9 @@ def _words(question: str, draw: bytes) -> str:
     yes = draw[0] % 2 == 1
     if "criteria_met" in question:
         return json.dumps({"explanation": "seen", "criteria_met": yes})
-    if (
-        "Reasoning Quality" in question
-        or "reasoning_accuracy" in question.lower()
-        or "Background Consistency" in question
-    ):
-        highest = 100 if "100" in question else 1
-        keys = ("Background_Consistency", "Rule_Obey", "Reasoning_Accuracy", "Visual_Quality", "Beneficial_Action")
+    if "Visual.Quality" in question:
+        highest = 100 if "Percentages" in question else 1
+        keys = ("Background_Consistency", "Rule_Obey", "Visual_Quality", "Reasoning_Accuracy")
         return json.dumps({key: draw[i] % (highest + 1) for i, key in enumerate(keys)})
     forms = (
         ("<answer>", f"<answer>{'Yes' if yes else 'No'}</answer>"),
