@@ -45,7 +45,7 @@ from uni_train.data_gen.registry import task_of
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.calls import CallStore, StoredModel
 from uni_train.eval.evaluation import Evaluation, EvaluationPlan, run
-from uni_train.eval.sampler import item_of
+from uni_train.eval.task_benchmark import item_of
 from uni_train.models.base import Request
 from uni_train.models.identity import CACHE, ModelIdentity, content_hash
 

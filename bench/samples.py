@@ -25,8 +25,8 @@ from bench.timing import MB, forget_peak, forked, resident
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmark import Ask, Sample, Scored
-from uni_train.eval.sampler import item_case
 from uni_train.eval.scored import TO_TRAIN_ON, read_folder, shard_path, write_scored
+from uni_train.eval.task_benchmark import item_case
 from uni_train.models.base import Example
 from uni_train.models.pictures import decode_png, encode_png
 from uni_train.recipes.stars.finetune import kept_samples

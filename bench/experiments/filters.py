@@ -26,7 +26,7 @@ def filters(lab: Lab, n: int = 64, temperature: float = 1.0, sets: Sequence[tupl
     """Precision and recall of every filter on the same thoughts, CANDIDATES of each of n prompts."""
     seed = lab.seeds[0]
     from uni_train.config.compose import compose
-    from uni_train.eval.sampler import Sampler
+    from uni_train.eval.task_benchmark import TaskBenchmark
     from uni_train.models.load import build_model
     from uni_train.recipes.distil import thinking
 
@@ -37,7 +37,7 @@ def filters(lab: Lab, n: int = 64, temperature: float = 1.0, sets: Sequence[tupl
     for name, level in sets:
         task = get_task(name, "nano")
         items = task.generate(n // task.items_per_draw, level, "train", derive_seed("filters", seed))
-        asks = Sampler(items, "cot").asks(seed, CANDIDATES)
+        asks = TaskBenchmark.of(items, "cot").asks(seed, CANDIDATES)
         thoughts = thinking.thoughts(model, asks, temperature)
         prompts = [ask.case.cluster_id for ask in asks]
         found = {}

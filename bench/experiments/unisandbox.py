@@ -32,9 +32,9 @@ from uni_train.errors import UsageError, UserError
 from uni_train.eval import summary as run_summary
 from uni_train.eval.benchmarks.unisandbox import PAPER, SAID, counting, set_name
 from uni_train.eval.results import Results
-from uni_train.eval.sampler import LABELS
 from uni_train.eval.scored import read_folder
 from uni_train.eval.statistics import Estimate, mean_over_seeds, proportion
+from uni_train.eval.task_benchmark import LABELS
 
 SETTINGS = {"normal": "Normal", "cot": "CoT", SAID: "Said"}
 CURRICULUM = "stars_curriculum evaluation.every_round=true name=rounds"

@@ -19,8 +19,8 @@ from uni_train.eval import summary
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored
 from uni_train.eval.benchmarks import unisandbox
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
-from uni_train.eval.sampler import item_of
 from uni_train.eval.scored import shard_path, write_scored
+from uni_train.eval.task_benchmark import item_of
 from uni_train.models.pictures import encode_png
 
 LABELS = ("before", "round1", "round2", "after")

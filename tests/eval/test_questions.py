@@ -36,7 +36,7 @@ from uni_train.eval.report.comparison import write_comparison
 from uni_train.eval.report.evaluation import report_of
 from uni_train.eval.report.leaderboard import SCORES, write_leaderboard
 from uni_train.eval.results import printed
-from uni_train.eval.sampler import item_case
+from uni_train.eval.task_benchmark import item_case
 
 NANO = "generated questions of the nano world, not the benchmark"
 

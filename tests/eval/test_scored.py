@@ -12,7 +12,6 @@ from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Sample, Scored
-from uni_train.eval.sampler import item_case
 from uni_train.eval.scored import (
     TO_TRAIN_ON,
     completed,
@@ -23,6 +22,7 @@ from uni_train.eval.scored import (
     write_scored,
 )
 from uni_train.eval.shards import DamagedShard
+from uni_train.eval.task_benchmark import item_case
 from uni_train.models.pictures import encode_png
 
 

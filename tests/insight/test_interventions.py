@@ -10,8 +10,8 @@ from uni_train.data_gen.registry import task_of
 from uni_train.eval.benchmark import Scored
 from uni_train.eval.generation import asks_of
 from uni_train.eval.statistics import PairedComparison
+from uni_train.eval.task_benchmark import cases_of_task, item_of
 from uni_train.insight.interventions import Interventions, refined_start, tampered
-from uni_train.insight.questions import cases_of_task, item_of
 from uni_train.models.base import Request
 
 THOUGHT = "A means B . B is cup . So draw 1 cup ."
@@ -75,12 +75,12 @@ def test_a_model_that_obeys_its_thought_loses_what_was_taken_and_follows_the_oth
 def test_a_partner_of_a_pair_is_no_donor_and_one_item_has_none() -> None:
     cases = cases_of_task("mapping", n=3)
     asked = Interventions(cases)
-    for place, case in enumerate(cases):
-        donor = asked.donor(place)
+    for case in cases:
+        donor = asked.donor(case)
         assert donor is not None and donor.cluster != case.cluster
         assert donor.facts["answer"] != case.facts["answer"]
     alone = Interventions(cases[:1])
-    assert alone.donor(0) is None
+    assert alone.donor(alone.cases()[0]) is None
     (sample,) = alone.respond(Obedient([item_of(cases[0])], ()), asks_of(cases[:1], ["other"]))
     assert sample.status == "cue_missing"
 

@@ -17,8 +17,8 @@ from uni_train.eval.benchmark import Scored
 from uni_train.eval.evaluation import load
 from uni_train.eval.generation import asks_of
 from uni_train.eval.report.flow_chart import flow
+from uni_train.eval.task_benchmark import cases_of_task, item_of
 from uni_train.insight.links import BREAKS, TITLES, Links, Unit, break_of, breaks_of, links_of, units_of
-from uni_train.insight.questions import cases_of_task, item_of
 
 
 def units(task: str, right: set[str]) -> tuple[list[Unit], Scripted]:

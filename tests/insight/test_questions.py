@@ -6,7 +6,8 @@ import pytest
 
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.registry import TASKS, get_task
-from uni_train.insight.questions import cases_of_task, concludes, item_of, plainly, says
+from uni_train.eval.task_benchmark import cases_of_task, item_of
+from uni_train.insight.questions import concludes, plainly, says
 
 
 @pytest.mark.parametrize("world", ["nano", "everyday"])

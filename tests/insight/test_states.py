@@ -13,7 +13,7 @@ from tests.insight.command import GOLDEN, insight
 from tests.models.bagel.published import published
 from uni_train.data_gen.seeds import rng
 from uni_train.errors import UserError
-from uni_train.insight.questions import cases_of_task
+from uni_train.eval.task_benchmark import cases_of_task
 from uni_train.insight.states import FOLDS, RIDGE, appearance_table, labels_of, probe, told_apart
 
 

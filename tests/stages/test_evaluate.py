@@ -14,8 +14,8 @@ from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.counting import accuracy_rows
 from uni_train.eval.compare import compare
 from uni_train.eval.evaluation import EvaluationPlan, load, run
-from uni_train.eval.sampler import item_of
 from uni_train.eval.scored import read_folder
+from uni_train.eval.task_benchmark import item_of
 
 EXTRA = ("math1_seen", "mapping2_chain")
 

@@ -11,8 +11,8 @@ import pytest
 
 from tests.tiny import TINY, fit
 from uni_train.config.schema import SIX_SETS
-from uni_train.eval.sampler import item_of
 from uni_train.eval.scored import read_folder, read_scored
+from uni_train.eval.task_benchmark import item_of
 from uni_train.eval.watch import checkpoints
 from uni_train.models.pictures import decode_png
 from uni_train.training.checkpoint_io import list_checkpoints

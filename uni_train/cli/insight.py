@@ -234,7 +234,7 @@ def _cases(asked: dict[str, Any]) -> tuple[list[Case], ConsoleProgress]:
         expect_there(asked["checkpoint"])  # before torch is imported, which takes seconds
     from uni_train.console.progress import ConsoleProgress
     from uni_train.eval.configured import world_of
-    from uni_train.insight.questions import cases_of_task
+    from uni_train.eval.task_benchmark import cases_of_task
 
     world = asked["world"] or world_of(asked["checkpoint"])
     cases = cases_of_task(

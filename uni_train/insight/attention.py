@@ -23,9 +23,10 @@ from uni_train.eval.benchmark import Case, Table
 from uni_train.eval.generation import asks_of
 from uni_train.eval.report.charts import Axis, Chart, Series, chart, linear_axis
 from uni_train.eval.statistics import Estimate, share
+from uni_train.eval.task_benchmark import request_of
 from uni_train.insight.interventions import refined_start
 from uni_train.insight.page import Overlay, Section
-from uni_train.insight.questions import request_of
+from uni_train.insight.questions import world_of
 from uni_train.models.bagel.inside import GROUPS, Attention, draw_with_attention, expect_inside
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.models.pictures import data_url, encode_png
@@ -91,7 +92,7 @@ def observe(
     inside = expect_inside(model)
     groups = layer_groups(inside.bagel.config.llm.num_hidden_layers, layers)
     requests = thoughtful_requests(model, cases, seed)
-    worlds = [str(case.facts["world"]) for case in cases]
+    worlds = [world_of(case) for case in cases]
     starts = [refined_start(request.thought or "", world) for request, world in zip(requests, worlds, strict=True)]
     shares, weights, by_level, overlays, ranks = [], [], [], [], []
     times: list[float] = []

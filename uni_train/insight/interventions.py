@@ -15,7 +15,8 @@ from uni_train.data_gen.task import Verdict
 from uni_train.eval.benchmark import Ask, Case, JudgeAsk, Sample, Scored, Table
 from uni_train.eval.benchmarks.ureason.extraction import extract
 from uni_train.eval.statistics import paired
-from uni_train.insight.questions import TaskBenchmark, item_of, unit_of
+from uni_train.eval.task_benchmark import TaskBenchmark, item_of
+from uni_train.insight.questions import draw_of, world_of
 
 AS_IT_IS, DROP, REPEAT, SHUFFLE, BLANK = "cot", "drop", "repeat", "shuffle", "blank"
 TRACE, REFINED, OTHER, FOLLOWED = "trace", "refined", "other", "other_followed"
@@ -56,7 +57,6 @@ class Interventions(TaskBenchmark):
     """
 
     name = "interventions"
-    known_sets = ()
     offered: ClassVar = (AS_IT_IS, DROP, REPEAT, SHUFFLE, BLANK, TRACE, REFINED, OTHER, FOLLOWED)
     titles: ClassVar = {
         AS_IT_IS: "As it is",
@@ -70,10 +70,12 @@ class Interventions(TaskBenchmark):
         FOLLOWED: "... and that item's answer is drawn",
     }
     thoughtful: ClassVar = frozenset(offered)
+    fused: ClassVar = frozenset()
+    undrawn: ClassVar = frozenset({FOLLOWED})
 
-    def donor(self, place: int) -> Case | None:
+    def donor(self, case: Case) -> Case | None:
         """The next case with another answer that is no partner of this one; None where there is none."""
-        case = self._cases[place]
+        place = next(i for i, other in enumerate(self._cases) if other.id == case.id)
         for step in range(1, len(self._cases)):
             other = self._cases[(place + step) % len(self._cases)]
             related = case.cluster is not None and case.cluster == other.cluster
@@ -81,16 +83,15 @@ class Interventions(TaskBenchmark):
                 return other
         return None
 
-    def prepared(self, ask: Ask, thought: str, place: int) -> Sample:
-        world = str(ask.case.facts["world"])
+    def prepared(self, ask: Ask, thought: str | None) -> Sample:
         if ask.setting in (OTHER, FOLLOWED):
-            donor = self.donor(place)
+            donor = self.donor(ask.case)
             if donor is None:
                 return Sample(ask, "cue_missing", "no other item has another answer", prompt=ask.case.prompt)
             # The exact thought of the other item: its own could be wrong, and would then show nothing.
             facts = {"other": donor.facts["item"]}
             return Sample(ask, prompt=ask.case.prompt, thought=item_of(donor).thought, facts=facts)
-        changed = tampered(ask.setting, thought, world, ask.case.id)
+        changed = tampered(ask.setting, thought or "", world_of(ask.case), ask.case.id)
         if changed is None:
             return Sample(ask, "not_extracted", "the thought has no refined prompt", ask.case.prompt, thought)
         return Sample(ask, prompt=ask.case.prompt, thought=changed)
@@ -101,10 +102,6 @@ class Interventions(TaskBenchmark):
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         return await super().judge(_scored_as(sample), ask)
 
-    def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
-        images = sum(ask.setting != FOLLOWED for ask in asks)
-        return {"think": len({(ask.case.id, ask.k) for ask in asks}), "draw": images, "judge": 2 * images}
-
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
         """The share that is right, and the effect of each intervention on the same items."""
         every = list(scored)
@@ -113,7 +110,7 @@ class Interventions(TaskBenchmark):
     def effects(self, scored: Sequence[Scored]) -> Table:
         by_setting: dict[str, dict[Any, Scored]] = {}
         for row in scored:
-            by_setting.setdefault(row.sample.ask.setting, {})[unit_of(row)] = row
+            by_setting.setdefault(row.sample.ask.setting, {})[draw_of(row)] = row
         before = by_setting.get(AS_IT_IS, {})
         rows = []
         for setting in self.settings:

@@ -14,15 +14,16 @@ answer is said. `BREAKS` names for each item the first link that fails on the wa
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmark import Ask, Sample, Scored, Table
 from uni_train.eval.report.flow_chart import Flow, flow
 from uni_train.eval.statistics import Estimate, paired, share
+from uni_train.eval.task_benchmark import TaskBenchmark, item_of
 from uni_train.insight.page import Section
-from uni_train.insight.questions import TaskBenchmark, item_of, plainly, unit_of
+from uni_train.insight.questions import concludes, draw_of, plainly, says
 
 if TYPE_CHECKING:
     from uni_train.eval.evaluation import Evaluation
@@ -83,24 +84,26 @@ class Links(TaskBenchmark):
     """The five questions about each case; see the head of this file."""
 
     name = "links"
-    known_sets = ()
     offered: ClassVar = (SAID, THOUGHT, TOLD, NORMAL, COT)
     titles: ClassVar = TITLES
     thoughtful: ClassVar = frozenset({THOUGHT, COT})
     answering: ClassVar = frozenset({SAID})
+    fused: ClassVar = frozenset()
+    undrawn: ClassVar = frozenset({THOUGHT})
 
-    def prepared(self, ask: Ask, thought: str, place: int) -> Sample:
-        if ask.setting == THOUGHT:
+    def prepared(self, ask: Ask, thought: str | None) -> Sample:
+        if thought is not None and ask.setting == THOUGHT:
             return Sample(ask, prompt=ask.case.prompt, thought=thought, parts=(thought,))
         if ask.setting == TOLD:
             return Sample(ask, prompt=plainly(item_of(ask.case)))
-        return Sample(ask, prompt=ask.case.prompt, thought=thought if ask.setting == COT else None)
+        return super().prepared(ask, thought)
 
-    def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
-        count = Counter(ask.setting for ask in asks)
-        thinks = {(ask.case.id, ask.k) for ask in asks if ask.setting in self.thoughtful}
-        images = count[TOLD] + count[NORMAL] + count[COT]
-        return {"think": len(thinks), "draw": images, "answer": count[SAID], "judge": 2 * images}
+    def check(self, sample: Sample) -> Verdict | None:
+        """Texts by their readers, images by the task."""
+        if sample.text is None:
+            return super().check(sample)
+        read = says if sample.ask.setting in self.answering else concludes
+        return Verdict((Check("words", read(item_of(sample.ask.case), sample.text), sample.text),))
 
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
         """Right by setting, the links, where items break, and paired differences."""
@@ -125,8 +128,8 @@ def units_of(scored: Iterable[Scored]) -> list[Unit]:
     right: dict[tuple[str, int], dict[str, bool]] = {}
     about: dict[tuple[str, int], tuple[str, str]] = {}
     for row in scored:
-        right.setdefault(unit_of(row), {})[row.sample.ask.setting] = row.passed
-        about[unit_of(row)] = row.sample.ask.case.cluster_id, row.sample.ask.case.set
+        right.setdefault(draw_of(row), {})[row.sample.ask.setting] = row.passed
+        about[draw_of(row)] = row.sample.ask.case.cluster_id, row.sample.ask.case.set
     return [Unit(*about[key], settings) for key, settings in right.items()]
 
 

@@ -27,9 +27,9 @@ from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.cases import Questions
 from uni_train.eval.benchmarks.unisandbox.counting import accuracy, accuracy_rows, units
 from uni_train.eval.calls import CallStore, StoredModel
-from uni_train.eval.sampler import Sampler, item_case
 from uni_train.eval.scored import read_folder, without_images
 from uni_train.eval.shortcuts import Trivial
+from uni_train.eval.task_benchmark import TaskBenchmark, item_case
 from uni_train.models.base import UnifiedModel
 from uni_train.models.identity import ModelIdentity
 from uni_train.stages import judging
@@ -135,16 +135,16 @@ def normal_accuracy(model: UnifiedModel, work: Work[Any], name: str, folder: Pat
     Args:
         folder: where images wait for a judge; it is removed afterwards.
     """
-    ranks, sampler = work.ranks, Sampler(watched(work, name), "normal")
-    asks = sampler.asks(derive_seed("check", work.config.seed))
+    ranks, asked = work.ranks, TaskBenchmark.of(watched(work, name), "normal")
+    asks = asked.asks(derive_seed("check", work.config.seed))
     batches = [batch for _, batch in in_batches(asks, work.config.model.draw_batch)]
     respondent = Batched(model, work.config.model.think_batch)
 
     def make(index: int) -> list[Scored]:
-        return sampler.sample(respondent, batches[index])
+        return asked.verified(respondent, batches[index])
 
     if reads_images(work.config):
-        judged = partial(judging.verified, work, folder)
+        judged = partial(judging.judged, work, folder, asked)
         make_shards(work, folder, [len(batch) for batch in batches], make, name, judged, quiet=True)
         scored = ranks.from_main(lambda: list(read_folder(folder / SHARDS, images=False)))
         ranks.from_main(lambda: shutil.rmtree(folder, ignore_errors=True))

@@ -25,28 +25,13 @@ from typing import Any
 from uni_train.addresses import held_port
 from uni_train.config.kinds import kind_of, reads_images
 from uni_train.config.schema import JudgeConfig, RunConfig
-from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Benchmark, JudgeAsk, Sample, Scored
-from uni_train.eval.benchmarks.unisandbox import UniSandbox
-from uni_train.eval.benchmarks.unisandbox.cases import Questions
+from uni_train.eval.benchmark import Benchmark, Sample, Scored
 from uni_train.stages.work import Work
 
 LOG = "judge.log"  # in the run's folder: what a served checkpoint says
 LOADING = 1800.0  # seconds that a checkpoint may take until it answers
 _DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
-
-
-class Filter(UniSandbox):
-    """The question of the filter (Table 13, its twin for mapping), asked of a judge in the place of the model."""
-
-    name = "stars_filter"
-
-    async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
-        from uni_train.eval.judges import prompt_accepted
-
-        assert sample.image is not None, "only samples with an image are judged"
-        return await prompt_accepted(ask, sample.image, str(sample.ask.case.facts["task"]), sample.prompt)
 
 
 def judge_of(config: RunConfig) -> JudgeConfig | None:
@@ -69,9 +54,8 @@ def ready(work: Work[Any]) -> None:
         work.judge = work.ranks.from_main(lambda: _answering(judge, work.folder.path / LOG))
 
 
-def verified(work: Work[Any], folder: Path, scored: Sequence[Scored]) -> list[Scored]:
-    """The samples with the judge's verdict: it captions an image, then compares the caption with the answer
-    (UniSandbox 3.2, Tables 9 and 10).
+def judged(work: Work[Any], folder: Path, benchmark: Benchmark, scored: Sequence[Scored]) -> list[Scored]:
+    """The samples, with the judge's verdict on those that no program could check.
 
     Args:
         folder: of the stage; `judge/` in it keeps replies and logs.
@@ -79,23 +63,10 @@ def verified(work: Work[Any], folder: Path, scored: Sequence[Scored]) -> list[Sc
     Raises:
         UserError: the judge did not answer for some of them.
     """
-    return _judged(work, folder, scored, UniSandbox)
-
-
-def filtered(work: Work[Any], folder: Path, scored: Sequence[Scored]) -> list[Scored]:
-    """The samples with what the judge says to the filter's question as their `filter_verdict`.
-
-    Raises:
-        UserError: the judge did not answer for some of them.
-    """
-    found = _judged(work, folder, scored, Filter)
-    return [
-        replace(one, filter_verdict=said.verdict or _unreadable(said)) for one, said in zip(scored, found, strict=True)
-    ]
-
-
-def _unreadable(said: Scored) -> Verdict:
-    return Verdict((Check("filter", "unreadable", said.replies[-1] if said.replies else ""),))
+    left = [place for place, one in enumerate(scored) if one.verdict is None and one.sample.status == "ok"]
+    replies = asked(work, folder, [scored[place].sample for place in left], benchmark) if left else []
+    by_judge = dict(zip(left, replies, strict=True))
+    return [by_judge.get(place, one) for place, one in enumerate(scored)]
 
 
 def asked(work: Work[Any], folder: Path, samples: Sequence[Sample], benchmark: Benchmark) -> list[Scored]:
@@ -121,12 +92,6 @@ def silent(config: RunConfig, failed: int, images: int) -> UserError:
         f"the judge {where} did not answer for {failed} of {images} images",
         "Start it, or wait, and run the same command again: images and replies are kept.",
     )
-
-
-def _judged(work: Work[Any], folder: Path, scored: Sequence[Scored], kind: type[UniSandbox]) -> list[Scored]:
-    cases = {one.sample.ask.case.id: one.sample.ask.case for one in scored}
-    benchmark = kind(questions=Questions(tuple(cases.values()), {}), verifier="judge")
-    return asked(work, folder, [one.sample for one in scored], benchmark)
 
 
 # --- who is asked -----------------------------------------------------------------------------------------------------

@@ -9,7 +9,7 @@ from uni_train.data_gen.registry import set_name, sources
 from uni_train.eval.benchmarks.unisandbox.benchmark import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.counting import PAPER
 from uni_train.eval.benchmarks.unisandbox.sets import LEVELS, SAID, SETS, SETTINGS, named
-from uni_train.eval.sampler import set_of
+from uni_train.eval.task_benchmark import set_of
 
 __all__ = [
     "LEVELS",

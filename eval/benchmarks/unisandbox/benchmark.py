@@ -9,24 +9,20 @@ caption with the answer (section 3.2, Tables 9 to 11).
 
 from __future__ import annotations
 
-import hashlib
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
 from uni_train.data_gen.sprites import verify_sprites
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UsageError
 from uni_train.eval.benchmark import (
     Ask,
-    Benchmark,
     Case,
     Headline,
     JudgeAsk,
     Option,
-    Respondent,
     Sample,
     Scored,
     Source,
@@ -49,24 +45,19 @@ from uni_train.eval.benchmarks.unisandbox.cases import (
 from uni_train.eval.benchmarks.unisandbox.sets import SAID, SETTINGS, all_sets
 from uni_train.eval.benchmarks.unisandbox.thoughts import conclusion, said
 from uni_train.eval.images import pixels
-from uni_train.eval.prompts.unisandbox import direct_prompt
-from uni_train.eval.sampler import LABELS, drawn, item_of, verified
 from uni_train.eval.submission import first_draws
-
-if TYPE_CHECKING:
-    from uni_train.models.base import OnStep
+from uni_train.eval.task_benchmark import LABELS, TaskBenchmark, item_of, revision_of
 
 LABEL_CHOICES = (*LABELS, "both")
 COMPATS = ("paper", "official")
 VERIFIERS = ("program", "judge")
-PROTOCOL = "unisandbox/1"  # what is asked; a change makes another revision
 # Why a sample is not right, where its outcome says it in other words.
 CAUSES = {"unreadable": "image unreadable", "unparseable": "judge unreadable"}
 _CAUSE_OF = {"wrong": "reasoning wrong", "right": "drawn wrong", "unclear": "conclusion not found"}
 
 
 @benchmark("unisandbox")
-class UniSandbox(Benchmark):
+class UniSandbox(TaskBenchmark):
     """The benchmark over the files in `data`, or over questions of our own.
 
     data: a folder with the published files (see `cases.published`), or None for questions of our own: `n` prompts a
@@ -83,6 +74,10 @@ class UniSandbox(Benchmark):
     name = "unisandbox"
     published: bool
     known_sets = ALL_SETS
+    protocol = "unisandbox/1"
+    offered: ClassVar = (*SETTINGS, SAID)
+    titles: ClassVar = counting.SETTING_NAMES
+    answering: ClassVar = frozenset({SAID})
     headline = SETTINGS
     headlines: ClassVar = {"": Headline(REASONING_SETS), "knowledge": Headline(KNOWLEDGE_SETS, None)}  # Tables 1 and 4
     options = (
@@ -111,7 +106,7 @@ class UniSandbox(Benchmark):
         names: Sequence[str] = (),
         questions: Questions | None = None,
     ) -> None:
-        expect_known("UniSandbox", "setting", settings, (*SETTINGS, SAID))
+        expect_known("UniSandbox", "setting", settings, self.offered)
         expect_known("UniSandbox", "set", sets or (), ALL_SETS)
         expect_known("UniSandbox", "label", (labels,), LABEL_CHOICES)
         expect_known("UniSandbox", "compat", (compat,), COMPATS)
@@ -134,19 +129,10 @@ class UniSandbox(Benchmark):
         self.world = worlds_of(questions.cases) or world
         self.excluded = questions.excluded if "corrected" in self.label_names else {}
         self._cases = tuple(case for case in questions.cases if set(self.label_names) & set(case.facts["labels"]))
-        self.settings = tuple(setting for setting in (*SETTINGS, SAID) if setting in settings)
+        self.settings = tuple(setting for setting in self.offered if setting in settings)
         asked = {case.set for case in self._cases}
         self.sets = tuple(name for name in (*all_sets(), *KNOWLEDGE_SETS) if name in asked)
-        self.revision = _revision(self._cases, compat)
-
-    def cases(self) -> Sequence[Case]:
-        return self._cases
-
-    def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:
-        """Cases that share a drawing (two labels of one question, asked with one seed) are asked once."""
-        images = iter(drawn(model, [ask for ask in asks if ask.setting != SAID], on_step))
-        replies = _answers(model, [ask for ask in asks if ask.setting == SAID], on_step)
-        return [next(replies if ask.setting == SAID else images) for ask in asks]
+        self.revision = revision_of(self._cases, self.protocol, compat)
 
     def check(self, sample: Sample) -> Verdict | None:
         """Object and count read off the pixels, in the nano world; None for images of the everyday world. What is
@@ -159,7 +145,7 @@ class UniSandbox(Benchmark):
         if facts["task"] == "knowledge":
             item = item_of(sample.ask.case)
             return verify_sprites(pixels(sample.drawn[-1]), item.facts["object"], item.facts["count"])
-        return verified(sample)
+        return super().check(sample)
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         """Caption, then compare (section 3.2)."""
@@ -221,30 +207,9 @@ class UniSandbox(Benchmark):
         return {"labels": list(self.label_names)}
 
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
-        """Draws are shared by the labels of a question; a judge captions and compares, so twice a sample."""
         images = [ask for ask in asks if ask.setting != SAID]
-        drawn = {(ask.case.facts["drawn_as"], ask.setting, ask.k) for ask in images}
         judged = sum(ask.case.facts["world"] != "nano" or self.verifier == "judge" for ask in images)
-        thoughts = sum(setting == "cot" for _, setting, _ in drawn)
-        calls = {"think": thoughts, "draw": len(drawn), "judge": 2 * judged}
-        return calls if len(images) == len(asks) else {**calls, "answer": len(asks) - len(images)}
-
-
-def _answers(model: Respondent, asks: Sequence[Ask], on_step: OnStep | None) -> Iterator[Sample]:
-    """Samples of the setting "said", in order."""
-    from uni_train.models.base import Request
-
-    if not asks:
-        return
-    requests = [
-        Request(one.case.facts["drawn_as"], direct_prompt(one.case.prompt, one.case.facts["world"]), seed=one.seed)
-        for one in asks
-    ]
-    for one, request, reply in zip(asks, requests, model.answer(requests, on_step=on_step), strict=True):
-        if isinstance(reply, Exception):
-            yield Sample(one, "generation_failed", f"no answer: {reply}", prompt=request.prompt)
-        else:
-            yield Sample(one, prompt=request.prompt, parts=(reply,))
+        return super().calls(asks) | {"judge": 2 * judged}
 
 
 def _expected(case: Case) -> str:
@@ -253,9 +218,3 @@ def _expected(case: Case) -> str:
         return str(case.facts["answer"])
     item = case.facts["item"]["facts"]
     return f"{item['count']} {item['object'] if item['count'] == 1 else item['plural']}"
-
-
-def _revision(cases: Sequence[Case], compat: str) -> str:
-    rows = [[case.id, case.set, case.prompt, case.cluster, case.category, dict(case.facts)] for case in cases]
-    text = json.dumps([PROTOCOL, compat, rows], sort_keys=True, ensure_ascii=False)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

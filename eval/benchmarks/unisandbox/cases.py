@@ -35,7 +35,7 @@ from uni_train.data_gen.task import Item, Question
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Case
 from uni_train.eval.benchmarks.unisandbox.sets import LEVELS, SETS
-from uni_train.eval.sampler import LABELS, count_of_objects, item_case, item_of
+from uni_train.eval.task_benchmark import LABELS, count_of_objects, item_case, item_of
 
 REASONING_SETS = SETS
 KNOWLEDGE_SETS = ("forward", "inverse")

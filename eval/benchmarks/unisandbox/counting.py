@@ -22,9 +22,9 @@ from uni_train.eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS, REASONING
 from uni_train.eval.benchmarks.unisandbox.sets import SAID, SETTINGS, all_sets, per_unit
 from uni_train.eval.benchmarks.unisandbox.thoughts import conclusion
 from uni_train.eval.results import Cell, Results, Unit, plain, unit_of
-from uni_train.eval.sampler import item_of
 from uni_train.eval.shortcuts import Trivial, best, counted, trivial
 from uni_train.eval.statistics import Estimate, PairedComparison, detectable_difference, shares
+from uni_train.eval.task_benchmark import item_of
 
 PAPER = paper.printed(Path(__file__))  # table -> rows of paper.csv
 SETTING_NAMES = {"normal": "Normal", "cot": "CoT", SAID: "Said"}

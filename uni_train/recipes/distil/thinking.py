@@ -20,8 +20,8 @@ from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored
 from uni_train.eval.benchmarks.unisandbox.thoughts import Conclusion, concluded, conclusion
 from uni_train.eval.prompts.unisandbox import direct_prompt
-from uni_train.eval.sampler import Sampler, item_of
 from uni_train.eval.scored import read_folder
+from uni_train.eval.task_benchmark import TaskBenchmark, item_of
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.stars import filtering
@@ -44,7 +44,7 @@ def run(work: Work[DistilConfig], stage: StageRun, one: RoundConfig) -> None:
         UserError: the filter keeps none.
     """
     config = work.config
-    wanted = Sampler(round_items(work, one), "cot").asks(config.seed, config.candidates)
+    wanted = TaskBenchmark.of(round_items(work, one), "cot").asks(config.seed, config.candidates)
     size = max(1, config.model.think_batch // config.candidates) * config.candidates
     batches = [batch for _, batch in in_batches(wanted, size)]
     teacher = None

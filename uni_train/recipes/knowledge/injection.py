@@ -199,11 +199,8 @@ def _conclude(
 ) -> None:
     """Judge the samples that no program could check, attribute errors, and write all samples to one file."""
     scored = [one for place in places for one in read_scored(place)]
-    todo = [i for i, one in enumerate(scored) if one.verdict is None and one.sample.status == "ok"]
-    if todo and work.config.judge is not None:
-        judged = judging.asked(work, stage.path, [scored[i].sample for i in todo], asked)
-        for i, one in zip(todo, judged, strict=True):
-            scored[i] = one
+    if work.config.judge is not None:
+        scored = judging.judged(work, stage.path, asked, scored)
     taught_by_case = {name: one for one in taught for name in one.twins}
     write_scored(file, [injected.attributed(asked, one, taught_by_case[one.sample.ask.case.id]) for one in scored])
     shutil.rmtree(stage.path / DRAWN, ignore_errors=True)

@@ -13,11 +13,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from uni_train.data_gen.task import Verdict
+from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Scored
+from uni_train.eval.benchmark import JudgeAsk, Sample, Scored
 from uni_train.eval.scored import read_folder, read_scored, shard_path
 from uni_train.eval.summary import Reliability, filter_reliability
+from uni_train.eval.task_benchmark import TaskBenchmark
 from uni_train.models.base import UnifiedModel
 from uni_train.recipes.stars.config import RoundConfig, RoundsConfig, StarsConfig
 from uni_train.recipes.stars.filters import FILTERS, Asking
@@ -38,8 +39,8 @@ def run(work: Work[StarsConfig], stage: StageRun, sampled: StageRun, round_: Rou
     def make(index: int) -> list[Scored]:
         return decided(config, teacher, read_scored(shard_path(sampled.shards, index)))
 
-    judged = partial(judging.filtered, work, stage.path) if config.filter == "judge" else None
-    make_shards(work, stage.path, sizes, make, "judge", judged)
+    judges = partial(judged, work, stage.path) if config.filter == "judge" else None
+    make_shards(work, stage.path, sizes, make, "judge", judges)
     stage.result = counted(work, stage, round_)
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
 
@@ -58,6 +59,30 @@ def decided(config: StarsConfig, teacher: Callable[[], UnifiedModel], samples: S
     if len(verdicts) != len(samples):
         raise UserError(f"filter={config.filter} gave {len(verdicts)} verdicts for {len(samples)} samples", hint)
     return [replace(one, filter_verdict=said) for one, said in zip(samples, verdicts, strict=True)]
+
+
+class JudgeFilter(TaskBenchmark):
+    """The question of the filter (Table 13, its twin for mapping), asked of a judge in the place of the model."""
+
+    name = "stars_filter"
+
+    async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
+        from uni_train.eval.judges import prompt_accepted
+
+        assert sample.image is not None, "only samples with an image are judged"
+        return await prompt_accepted(ask, sample.image, str(sample.ask.case.facts["task"]), sample.prompt)
+
+
+def judged(work: Work[Any], folder: Path, scored: Sequence[Scored]) -> list[Scored]:
+    """The samples with what the run's judge says to the filter's question as their `filter_verdict`.
+
+    Raises:
+        UserError: the judge did not answer for some of them.
+    """
+    cases = {one.sample.ask.case.id: one.sample.ask.case for one in scored}
+    replies = judging.asked(work, folder, [one.sample for one in scored], JudgeFilter(tuple(cases.values())))
+    verdicts = [one.verdict or Verdict((Check("filter", "unreadable", "".join(one.replies[-1:])),)) for one in replies]
+    return [replace(one, filter_verdict=verdict) for one, verdict in zip(scored, verdicts, strict=True)]
 
 
 def counted(work: Work[Any], stage: StageRun, round_: RoundConfig) -> dict[str, int]:

@@ -21,7 +21,7 @@ from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Scored
-from uni_train.eval.sampler import Sampler
+from uni_train.eval.task_benchmark import TaskBenchmark
 from uni_train.recipes.stars import filtering
 from uni_train.recipes.stars.config import RoundConfig, StarsConfig
 from uni_train.stages import judging
@@ -33,21 +33,21 @@ from uni_train.stages.work import StageRun, Work, in_batches
 def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
     """Sample `candidates` images of each of the round's prompts, and store them with the verifier's verdicts."""
     config = work.config
-    sampler = Sampler(round_items(work, round_), config.mode)
-    wanted = sampler.asks(config.seed, config.candidates)
+    benchmark = TaskBenchmark.of(round_items(work, round_), config.mode)
+    wanted = benchmark.asks(config.seed, config.candidates)
     batches = [batch for _, batch in in_batches(wanted, config.model.draw_batch)]
     teacher = work.model(None if config.teacher == "base" else work.weights)
     respondent = Batched(teacher, config.model.think_batch, config.temperature)
 
     def make(index: int) -> list[Scored]:
-        samples = sampler.sample(respondent, batches[index])
+        samples = benchmark.verified(respondent, batches[index])
         return samples if round_.kept is None else filtering.decided(config, lambda: teacher, samples)
 
     judgements: list[Judged] = []
     if reads_images(config):
-        judgements.append(partial(judging.verified, work, stage.path))
+        judgements.append(partial(judging.judged, work, stage.path, benchmark))
     if round_.kept is not None and config.filter == "judge":
-        judgements.append(partial(judging.filtered, work, stage.path))
+        judgements.append(partial(filtering.judged, work, stage.path))
 
     def judged(samples: Sequence[Scored]) -> list[Scored]:
         for judge in judgements:

@@ -11,8 +11,8 @@ from uni_train.eval.benchmarks.unisandbox import UniSandbox, injected
 from uni_train.eval.benchmarks.unisandbox.cases import Questions, knowledge_case
 from uni_train.eval.benchmarks.unisandbox.injected import OTHER, Reply, Taught
 from uni_train.eval.generation import asks_of
-from uni_train.eval.sampler import item_of
 from uni_train.eval.statistics import Estimate
+from uni_train.eval.task_benchmark import item_of
 from uni_train.models.pictures import encode_png
 
 

@@ -10,7 +10,7 @@ import pytest
 
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.seeds import derive_seed
-from uni_train.eval.sampler import Sampler, item_of
+from uni_train.eval.task_benchmark import TaskBenchmark, item_of
 from uni_train.models.base import Request
 
 
@@ -39,11 +39,11 @@ class Knowing:
 @pytest.mark.parametrize("task", ["maths", "maze"])
 def test_samples_are_asked_once_verified_and_keep_failures(task: str, setting: str) -> None:
     model = Knowing(task, 3)
-    sampler = Sampler(model.items, setting)
-    asks = sampler.asks(7)
+    benchmark = TaskBenchmark.of(model.items, setting)
+    asks = benchmark.asks(7)
     assert [item_of(ask.case) for ask in asks] == model.items
     assert [ask.seed for ask in asks] == [derive_seed(7, item.id, setting, 0) for item in model.items]
-    scored = sampler.sample(model, asks)  # type: ignore[arg-type]
+    scored = benchmark.verified(model, asks)  # type: ignore[arg-type]
     assert [request.prompt for request in model.asked] == [item.prompt for item in model.items]
     assert [len(request.images) for request in model.asked] == [int(task == "maze")] * 3
     assert [sample.passed for sample in scored] == [True, False, False]
@@ -54,5 +54,5 @@ def test_samples_are_asked_once_verified_and_keep_failures(task: str, setting: s
 
 def test_draws_of_one_prompt_differ_in_their_seed_alone() -> None:
     model = Knowing("maths", 1)
-    first, second = Sampler(model.items, "normal").asks(0, draws=2)
+    first, second = TaskBenchmark.of(model.items, "normal").asks(0, draws=2)
     assert first.case is second.case and (first.k, second.k) == (0, 1) and first.seed != second.seed

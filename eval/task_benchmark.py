@@ -1,0 +1,289 @@
+"""Items of any task of data_gen as a benchmark: asked in several settings, and verified by their task.
+
+    normal: draw(prompt)                    cot: think(prompt) -> thought, draw(prompt, thought)
+
+Training samples, filters and validates with it. UniSandbox and the benchmarks of `uni_train.insight` add settings and
+tables. Thought and image of a sample depend on its case, its setting and its seed alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, ClassVar, Self
+
+from uni_train.data_gen.registry import TASKS, get_task, set_name, task_of
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.task import Item, Verdict
+from uni_train.errors import UsageError, did_you_mean
+from uni_train.eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Respondent, Sample, Scored, Table, think_and_draw
+from uni_train.eval.images import encoded, pixels
+from uni_train.eval.prompts.unisandbox import direct_prompt
+from uni_train.eval.results import Results, plain, unit_of
+from uni_train.models.pictures import encode_png
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from uni_train.eval.images import StoredImage
+    from uni_train.models.base import OnStep, Request
+
+LABELS = ("official", "corrected")
+"""Of an answer: as published, and recomputed. Those of our own items are both."""
+
+
+class TaskBenchmark(Benchmark):
+    """Cases of tasks in some settings of `offered`; none named: all of them.
+
+    A subclass names further settings, and says by `prepared` what their images are drawn from.
+
+    Raises UsageError: no cases, or a setting that there is not.
+    """
+
+    name = "task"
+    known_sets: ClassVar[tuple[str, ...]] = ()
+    protocol: ClassVar[str] = "task/1"
+    """What is asked; a change makes another revision."""
+    offered: ClassVar[tuple[str, ...]] = ("normal", "cot")
+    titles: ClassVar[Mapping[str, str]] = {"normal": "Normal", "cot": "CoT"}
+    """What tables call the settings."""
+    answering: ClassVar[frozenset[str]] = frozenset()
+    """Settings that are answered in words."""
+    thoughtful: ClassVar[frozenset[str]] = frozenset({"cot"})
+    """Settings that need the model's own thought."""
+    fused: ClassVar[frozenset[str]] = frozenset({"cot"})
+    """Those of them drawn by the thought as it is: the model may think and draw in one pass."""
+    undrawn: ClassVar[frozenset[str]] = frozenset()
+    """Settings without an image of their own, beside those in words."""
+
+    def __init__(self, cases: Sequence[Case], settings: Sequence[str] = ()) -> None:
+        for name in settings:
+            if name not in self.offered:
+                raise UsageError(f"there is no setting {name}", did_you_mean(name, self.offered, "settings"))
+        if not cases:
+            raise UsageError("there is nothing to ask", "Ask for at least one item.")
+        self.settings = tuple(name for name in self.offered if not settings or name in settings)
+        self._cases = tuple(cases)
+        self.sets = tuple(dict.fromkeys(case.set for case in cases))
+        self.revision = revision_of(cases, self.protocol, self.name)
+
+    @classmethod
+    def of(cls, items: Iterable[Item], *settings: str) -> Self:
+        return cls([item_case(item) for item in items], settings)
+
+    def cases(self) -> Sequence[Case]:
+        return self._cases
+
+    # --- asking -------------------------------------------------------------------------------------------------------
+
+    def asks(self, seed: int, draws: int = 1) -> list[Ask]:
+        """Every case `draws` times in every setting, as training asks: each with a seed of its own.
+
+        A sample's seed follows from (run seed, case, setting, k).
+        """
+        return [
+            Ask(case, setting, k, derive_seed(seed, case.id, setting, k))
+            for setting in self.settings
+            for case in self._cases
+            for k in range(draws)
+        ]
+
+    def prepared(self, ask: Ask, thought: str | None) -> Sample:
+        """What is drawn from, and by which thought; a sample that has parts or has failed is not drawn."""
+        return Sample(ask, prompt=ask.case.prompt, thought=thought)
+
+    def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:
+        """Answers and thoughts where a setting needs them, then images. Calls that asks share are made once."""
+        requests = [
+            request_of(ask, direct_prompt(ask.case.prompt, ask.case.facts["world"]))
+            if ask.setting in self.answering
+            else request_of(ask)
+            for ask in asks
+        ]
+
+        def of(settings: frozenset[str]) -> list[Request]:
+            return [request for ask, request in zip(asks, requests, strict=True) if ask.setting in settings]
+
+        answers = _once(lambda some: model.answer(some, on_step=on_step), of(self.answering))
+        thoughts = _once(lambda some: model.think(some, on_step=on_step), of(self.thoughtful - self.fused))
+        samples, left = [], {}
+        for row, (ask, request) in enumerate(zip(asks, requests, strict=True)):
+            thought = thoughts.get(_key(request)) if ask.setting in self.thoughtful else None
+            sample = Sample(ask, prompt=request.prompt)
+            if ask.setting in self.answering:
+                sample = _with(sample, answers[_key(request)], "answer")
+            elif isinstance(thought, Exception):
+                sample = _with(sample, thought, "thought")
+            elif ask.setting not in self.fused:
+                sample = self.prepared(ask, thought)
+                if sample.status == "ok" and not sample.parts:
+                    left[row] = request_of(ask, sample.prompt, sample.thought)
+            samples.append(sample)
+        images = _once(lambda some: model.draw(some, on_step=on_step), list(left.values()))
+        for row, request in left.items():
+            samples[row] = _with(samples[row], images[_key(request)], "image")
+        fused = _once(lambda some: zip(*think_and_draw(model, some, on_step), strict=True), of(self.fused))
+        for row, (ask, request) in enumerate(zip(asks, requests, strict=True)):
+            if ask.setting in self.fused:
+                thought, image = fused[_key(request)]
+                words = thought if isinstance(thought, str) else None
+                noun = "thought" if words is None else "image"
+                samples[row] = _with(
+                    replace(samples[row], thought=words), image if words is not None else thought, noun
+                )
+        return samples
+
+    def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
+        """Thoughts and images that cases share count once; a judge captions and compares, so twice an image."""
+        drawn = [ask for ask in asks if ask.setting not in self.answering | self.undrawn]
+        calls = {
+            "think": len({(drawn_as(ask.case), ask.k) for ask in asks if ask.setting in self.thoughtful}),
+            "draw": len({(drawn_as(ask.case), ask.setting, ask.k) for ask in drawn}),
+            "judge": 2 * len(drawn),
+        }
+        answers = sum(ask.setting in self.answering for ask in asks)
+        return {**calls, "answer": answers} if answers else calls
+
+    # --- scoring ------------------------------------------------------------------------------------------------------
+
+    def check(self, sample: Sample) -> Verdict | None:
+        """By the task's verifier; None where there is no image, or no program can read it."""
+        if not sample.drawn:
+            return None
+        item = item_of(sample.ask.case)
+        task = task_of(item)
+        return task.verify(item, pixels(sample.drawn[-1])) if task.has_image(item) else None
+
+    async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
+        """Caption and compare where so many of one thing are asked for, else a question of yes or no."""
+        from uni_train.eval.judges import caption_matches, image_satisfies
+
+        assert sample.image is not None, "only samples with an image are judged"
+        item = item_of(sample.ask.case)
+        if "object" in item.facts:
+            return await caption_matches(ask, sample.image, item.answer, kind=item.task)
+        return await image_satisfies(ask, sample.image, item.answer)
+
+    def verified(self, model: Respondent, asks: Sequence[Ask]) -> list[Scored]:
+        """What the model makes of them, each verified if a program can."""
+        return [Scored(sample, self.check(sample)) for sample in self.respond(model, asks)]
+
+    def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
+        """setting -> set or "overall" -> Estimate.to_dict()."""
+        return dict(plain(self._shares(scored)))
+
+    def tables(self, scored: Iterable[Scored]) -> list[Table]:
+        """The share that is right, by setting and set."""
+        columns = [*self.sets, *(["overall"] if len(self.sets) > 1 else [])]
+        rows = tuple((self.titles[setting], *map(of.get, columns)) for setting, of in self._shares(scored).items())
+        return [Table("Right, by setting", ("Setting", *columns), rows, "95 % intervals, clustered by item or pair.")]
+
+    def _shares(self, scored: Iterable[Scored]) -> dict[str, dict[str, Any]]:
+        """n counts items; intervals are clustered by item or pair."""
+        by_setting = Results(map(unit_of, scored)).by("setting", self.settings)
+        return {
+            setting: {**{name: part.mean() for name, part in some.by("set", self.sets).items()}, "overall": some.mean()}
+            for setting, some in by_setting.items()
+        }
+
+
+def revision_of(cases: Sequence[Case], *protocol: str) -> str:
+    """A hash of what is asked and of how."""
+    rows = [[case.id, case.set, case.prompt, case.cluster, case.category, dict(case.facts)] for case in cases]
+    text = json.dumps([*protocol, rows], sort_keys=True, ensure_ascii=False)
+    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+
+
+# --- requests ---------------------------------------------------------------------------------------------------------
+
+
+def request_of(ask: Ask, prompt: str | None = None, thought: str | None = None) -> Request:
+    """A case as a request, with its images."""
+    from uni_train.models.base import Request
+
+    shown = tuple(pixels(image) for image in ask.case.images)
+    return Request(drawn_as(ask.case), prompt or ask.case.prompt, shown, thought=thought, seed=ask.seed)
+
+
+def drawn_as(case: Case) -> str:
+    """What a drawing goes by: cases that share it (two labels of a question) are asked once."""
+    return str(case.facts.get("drawn_as", case.id))
+
+
+def _key(request: Request) -> tuple[str, str, str | None, int]:
+    return request.id, request.prompt, request.thought, request.seed
+
+
+def _once(call: Callable[[list[Request]], Iterable[Any]], requests: Sequence[Request]) -> dict[Any, Any]:
+    """Key of a request -> what comes back."""
+    distinct = {_key(request): request for request in requests}
+    return dict(zip(distinct, call(list(distinct.values())), strict=True)) if distinct else {}
+
+
+def _with(sample: Sample, part: str | np.ndarray | StoredImage | Exception, noun: str) -> Sample:
+    if isinstance(part, Exception):
+        return replace(sample, status="generation_failed", note=f"no {noun}: {part}")
+    return replace(sample, parts=(part if isinstance(part, str) else encoded(part),))
+
+
+# --- items as cases ---------------------------------------------------------------------------------------------------
+
+
+def cases_of_task(
+    task: str, levels: Sequence[int] = (), n: int = 50, *, world: str = "nano", split: str = "test", seed: int = 0
+) -> list[Case]:
+    """`n` draws of each level as cases, the same questions as those of an evaluation with this seed.
+
+    Args:
+        levels: empty: the task's own default ones.
+
+    Raises:
+        DataError: no such task, world, level or split, or too few items in it.
+    """
+    drawer = get_task(task, world)
+    chosen = levels or drawer.default_levels or drawer.levels[:1]
+    seed = derive_seed("evaluation", seed)
+    return [item_case(item) for level in chosen for item in drawer.generate(n, level, split, seed)]
+
+
+def item_case(item: Item) -> Case:
+    """An item as it is asked and stored; the two of a pair share a cluster."""
+    shown = task_of(item).input_image(item)
+    category = "" if item.pair is None else f"question {item.id[-1]}"
+    if "count" in item.facts and item.pair is None:
+        category = count_of_objects(int(item.facts["count"]))
+    return Case(
+        id=item.id,
+        set=set_of(item),
+        prompt=item.prompt,
+        images=() if shown is None else (encode_png(shown),),
+        cluster=item.pair,
+        category=category,
+        facts={
+            "task": item.task,
+            "world": item.facts.get("world", ""),
+            "answer": item.answer,
+            "labels": list(LABELS),
+            "drawn_as": item.id,
+            "item": item.to_dict(),
+        },
+    )
+
+
+def item_of(case: Case) -> Item:
+    """The item of a case of ours."""
+    return Item.from_dict(case.facts["item"])
+
+
+def set_of(item: Item) -> str:
+    """The set in which an item is counted: of its task and level, unless its facts name another one."""
+    if item.facts.get("set"):
+        return str(item.facts["set"])
+    return set_name(item.task, item.level) if TASKS.get(item.task).sets else f"{item.task}{item.level}"
+
+
+def count_of_objects(count: int) -> str:
+    """ "1 object", "3 objects"."""
+    return "1 object" if count == 1 else f"{count} objects"
