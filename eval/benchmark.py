@@ -13,6 +13,9 @@ A benchmark is a module or folder of `uni_train.eval.benchmarks`, or a plug-in's
 
 from __future__ import annotations
 
+import hashlib
+import inspect
+import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -22,9 +25,10 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.registry import Registry, task_of
 from uni_train.data_gen.seeds import derive_seed
-from uni_train.data_gen.task import Item, Verdict
+from uni_train.data_gen.task import Check, Item, Verdict
 from uni_train.errors import UsageError, did_you_mean
-from uni_train.eval.results import Table, Unit, unit_of
+from uni_train.eval.paper import Paper, TableSpec, printed
+from uni_train.eval.results import Results, Table, Unit, plain, unit_of
 from uni_train.eval.sample import (  # noqa: F401  # a plug-in's benchmark imports them from here
     GENERATED,
     NO_ANSWER,
@@ -40,8 +44,13 @@ from uni_train.eval.sample import (  # noqa: F401  # a plug-in's benchmark impor
 from uni_train.hub import id_of
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from uni_train.eval.calls import StoredModel
-    from uni_train.models.base import OnStep
+    from uni_train.models.base import OnStep, Request
+
+COMPATS = ("paper", "official")
+VERIFIERS = ("program", "judge")
 
 
 def expect_known(title: str, noun: str, given: Sequence[str], known: Sequence[str]) -> None:
@@ -49,6 +58,34 @@ def expect_known(title: str, noun: str, given: Sequence[str], known: Sequence[st
     for name in given:
         if name not in known:
             raise UsageError(f"{title} has no {noun} {name}", did_you_mean(name, known, f"values of {noun}"))
+
+
+def request_of(
+    ask: Ask, prompt: str, thought: str | None = None, images: Iterable[np.ndarray] = (), step: str = ""
+) -> Request:
+    """A call of the model. Its id names case and draw (and `step`), not the setting: equal calls are stored once."""
+    from uni_train.models.base import Request
+
+    return Request(f"{ask.case.id}#{ask.k}{step}", prompt, tuple(images), thought=thought, seed=ask.seed)
+
+
+def verdict_of(check: str, right: bool, reason: str = "") -> Verdict:
+    """A verdict of one check, with the reason where it is not right."""
+    return Verdict((Check(check, "pass" if right else "fail", "" if right else reason),))
+
+
+def described(model: StoredModel) -> dict[str, Any]:
+    """What a model beside the evaluated one is, and not what it was called: JSON-able, for `Benchmark.told`."""
+    return {"content": model.identity.content, "settings": dict(model.identity.settings)}
+
+
+def revision_of(*content: Any, more: Iterable[bytes] = ()) -> str:
+    """16 hexadecimal digits: the hash of JSON-able content, and of `more` behind it."""
+    text = json.dumps(content, sort_keys=True, ensure_ascii=False)
+    digest = hashlib.blake2b(text.encode(), digest_size=8)
+    for part in more:
+        digest.update(part)
+    return digest.hexdigest()
 
 
 def note_of(error: Exception) -> str:
@@ -136,6 +173,10 @@ class Source:
         names = ("world", "n", "split", "sets", "compat", "verifier")
         return {name: getattr(self, name) for name in names}
 
+    def other(self, name: str) -> StoredModel | None:
+        """The model of this name, behind a store of its calls; None for no name."""
+        return self.open_model(name) if name and self.open_model is not None else None
+
 
 PUBLISHED = "published files"
 """How `Benchmark.questions` begins where the questions are the paper's."""
@@ -162,20 +203,26 @@ class Headline(NamedTuple):
 class Benchmark(ABC):
     """One benchmark. `revision` is a content hash of its data and of what is asked, part of every result.
 
-    known_sets: what `sets` may name. options: keys of `options.NAME`. open(source, **options): makes it from these;
-    who is registered has these three. headline: the settings that a leaderboard shows; empty: all. headlines: the
-    scores of each, by name, "" for the only or first one. published: whether its questions are its paper's; None: it
-    has no paper. yours: they are somebody's files in its schema. world: of generated questions. whole: how many cases
-    the whole benchmark has; None: not known. hub: the published data set on the Hub, "" where there is none.
+    title: its name in messages; "": `name`. known_sets: what `sets` may name. options: keys of `options.NAME`.
+    hashed: what of a case is in the revision. headline: the settings that a leaderboard shows; empty: all. headlines:
+    the scores of each, by name, "" for the only or first one. hub: the published data set on the Hub, "" where there is
+    none. published: whether its questions are its paper's; None: it has no paper. yours: they are somebody's files in
+    its schema. world: of generated questions. whole: how many cases the whole benchmark has; None: not known.
+
+    A subclass makes its cases and hands them over; `open` has checked what it is told:
+
+        def __init__(self, source: Source, *, steps: int = 6) -> None:
+            super().__init__(source, read_folder(source.data), settings=("direct", "cot"), asked=("mine/1", PROMPT))
     """
 
     name: str
+    title: ClassVar[str] = ""
     known_sets: ClassVar[tuple[str, ...]]
     options: ClassVar[tuple[Option, ...]] = ()
+    hashed: ClassVar[tuple[str, ...]] = ("id", "set", "prompt", "cluster", "category", "facts")
     headline: ClassVar[tuple[str, ...]] = ()
     headlines: ClassVar[Mapping[str, Headline]] = {"": Headline()}
     hub: ClassVar[str] = ""
-    open: ClassVar[Callable[..., Benchmark]]
     revision: str
     settings: tuple[str, ...]
     sets: tuple[str, ...]
@@ -184,9 +231,51 @@ class Benchmark(ABC):
     world: str = ""
     whole: int | None = None
 
-    @abstractmethod
+    def __init__(
+        self, source: Source, cases: Iterable[Case], *, settings: Sequence[str], asked: Sequence[Any] = ()
+    ) -> None:
+        """
+        Args:
+            cases: in a fixed order.
+            settings: those that are asked, in the order of tables.
+            asked: JSON-able, what is asked beside the cases: a version of the protocol, prompts. A change of it, as of
+                the cases, makes another revision.
+        """
+        self._cases = tuple(cases)
+        self.source, self.compat, self.verifier, self.world = source, source.compat, source.verifier, source.world
+        self.settings = tuple(settings)
+        there = {case.set for case in self._cases}
+        self.sets = tuple(name for name in self.known_sets if name in there)
+        self.whole = len(self._cases) if source.sets is None else None
+        self.whose(source.data)
+        self.revision = self.content_hash(asked)
+
+    @classmethod
+    def _opened(cls, source: Source, **options: Any) -> Benchmark:
+        title = cls.title or cls.name
+        choices = {option.key: option.choices for option in cls.options if option.choices}
+        expect_known(title, "set", source.sets or (), cls.known_sets)
+        expect_known(title, "compat", (source.compat,), COMPATS)
+        expect_known(title, "verifier", (source.verifier,), VERIFIERS)
+        for key, value in options.items():
+            expect_known(title, key, (value,), choices.get(key, (value,)))
+        return cls(source, **options)
+
+    open: ClassVar[Callable[..., Benchmark]] = _opened
+    """The benchmark of (source, **options), as `eval` is told of it. Raises UsageError for a name that it lacks."""
+
     def cases(self) -> Sequence[Case]:
         """All cases, in a fixed order."""
+        return self._cases
+
+    def content_hash(self, asked: Sequence[Any]) -> str:
+        """The revision, where `asked` is what is asked beside the cases."""
+        return revision_of(*asked, self.hashed_rows())
+
+    def hashed_rows(self) -> list[list[Any]]:
+        """Of each case what is in the revision."""
+        rows = ([getattr(case, name) for name in self.hashed] for case in self._cases)
+        return [[dict(cell) if isinstance(cell, Mapping) else cell for cell in row] for row in rows]
 
     def whose(self, data: Path | str | None, published: bool = False) -> None:
         """Set `published` and `yours` by what `data` is: generated (None), somebody's files, or those of the Hub.
@@ -229,13 +318,26 @@ class Benchmark(ABC):
         """Why a sample is not right: "" for one that is."""
         return "" if scored.passed else scored.outcome.replace("_", " ")
 
-    @abstractmethod
     def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-        """JSON-able: setting -> set -> Estimate.to_dict(), and whatever else the tables show."""
+        """JSON-able: setting -> set or "overall" (the mean over sets) -> Estimate.to_dict(), and whatever else the
+        tables show."""
+        by_setting = Results(self.units(scored, "")).by("setting", self.settings)
+        return plain({setting: some.by_set(self.sets) for setting, some in by_setting.items()})  # type: ignore[no-any-return]
 
-    @abstractmethod
+    def specs(self) -> Sequence[TableSpec]:
+        """The paper's tables, declared; what `tables` fills in."""
+        return ()
+
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
-        """The paper's tables, filled in."""
+        """The paper's tables, filled in, without those that have no rows."""
+        results = Results(self.units(scored, ""))
+        made = (spec.table(results, self.paper) for spec in self.specs())
+        return [table for table in made if table.rows]
+
+    @property
+    def paper(self) -> Paper | None:
+        """The numbers of paper.csv beside the benchmark; None where its questions are not asked."""
+        return printed(Path(inspect.getfile(type(self)))) if self.published else None
 
     @classmethod
     def labels(cls, scores: Mapping[str, Any]) -> Sequence[str]:
@@ -288,7 +390,7 @@ class Benchmark(ABC):
 BENCHMARKS: Registry[type[Benchmark]] = Registry(
     "benchmark",
     "uni_train.eval.benchmarks.*",
-    required=("name", "known_sets", "open", "respond", "check", "scores", "tables"),
+    required=("name", "known_sets", "respond", "check"),
 )
 benchmark = BENCHMARKS.register
 """Makes a benchmark known under a name, which is that of its module in `eval.benchmarks`, or in a plug-in any."""

@@ -95,6 +95,11 @@ class Results:
     def scored(self) -> list[Scored]:
         return [scored for unit in self for scored in unit.samples]
 
+    @property
+    def setting(self) -> str:
+        """Of the first unit, where all have one."""
+        return self.units[0].setting
+
     def where(self, keep: Callable[[Unit], bool]) -> Results:
         return Results(unit for unit in self if keep(unit))
 
@@ -120,6 +125,10 @@ class Results:
         return share(
             [one.worth for one in self], [*map(_column(unit), self)], [one.cluster for one in self], self._cells(over)
         )
+
+    def by_set(self, sets: Iterable[str]) -> dict[str, Estimate]:
+        """Set or "overall" -> its mean; overall is the mean over the sets, each alike."""
+        return {**{name: some.mean() for name, some in self.by("set", sets).items()}, "overall": self.mean("set")}
 
     def minus(self, before: Results, over: Key | None = None) -> PairedComparison | None:
         """Paired by `Unit.place` on what both have; None where that is nothing."""

@@ -1,1 +1,15 @@
-"""The instructions given to a model that judges: one file per benchmark, with the strict parsers of their answers."""
+"""The instructions given to a model that judges: one file per benchmark, with the strict parsers of their answers.
+
+A template is a constant whose placeholders stand in braces, named like the values that `filled` puts there.
+"""
+
+from __future__ import annotations
+
+import re
+
+_PLACEHOLDER = re.compile(r"\{(\w+)\}")
+
+
+def filled(template: str, **values: str) -> str:
+    """The template with its placeholders filled, in one pass: braces in a value, and those that name none, stay."""
+    return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), template)

@@ -99,7 +99,7 @@ HEADLINES: list[tuple[Callable[[Path], Benchmark], str, str, dict[str, Callable[
       "knowledge": lambda scores: scores["knowledge"]["official"]["cot"]}),
     (lambda at: UReason(n=2), "object", "direct", {"": lambda scores: scores["direct"]["overall"]}),
     (lambda at: UEval(n=2), "image 1", "two_passes", {"": lambda scores: scores["two_passes"]["overall"]}),
-    (lambda at: Ufo(n=3), "answer", "visual",
+    (lambda at: Ufo(Source(n=3)), "answer", "visual",
      {"multiple choice": lambda scores: scores["averages"]["mcq"]["visual"]["per question"],
       "open questions": lambda scores: scores["averages"]["open"]["visual"]["per question"]}),
     (vigor, REASONING, "direct", {"": lambda scores: scores["direct"]["overall"]}),

@@ -136,7 +136,7 @@ def ueval(folder: Path, n: int, sets: tuple[str, ...] | None = None) -> UEval:
 
 def ufo(folder: Path) -> Ufo:
     lines(folder / "open.jsonl", ({"id": i, "task": "Physics", "question": "?", "answer": "x"} for i in range(3)))
-    return Ufo(folder)
+    return Ufo(Source(data=folder))
 
 
 def vigor(folder: Path, sets: tuple[str, ...] | None = None) -> Vigor:

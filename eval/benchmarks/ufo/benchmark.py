@@ -14,12 +14,10 @@ code: it is answered directly, and counted as visual.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -43,39 +41,43 @@ from uni_train.eval.benchmark import (
     benchmark,
     expect_known,
     note_of,
+    revision_of,
+    verdict_of,
 )
 from uni_train.eval.benchmarks.ufo import counting, own, prompts, replies, rubric
 from uni_train.eval.benchmarks.ufo.files import HUB, Row, read_folder
 from uni_train.eval.benchmarks.ufo.names import (
     ANSWERS,
     BLIND,
+    CUES,
     DIMENSIONS,
     EXTRA,
     IMAGE_CUE,
-    JOINT,
+    IMAGE_TAKING,
     KINDS,
     SETS,
     SETTINGS,
     TEXT_CUE,
+    TEXT_TAKING,
     TEXTUAL,
-    VISUAL,
     kind_of_set,
     regime_of,
     set_of,
     task_of_set,
 )
 from uni_train.eval.images import Image, StoredImage, bytes_of, encoded, pixels
+from uni_train.eval.prompts import filled
 from uni_train.eval.results import Unit
 from uni_train.models.pictures import decode_picture, encode_png
 
 if TYPE_CHECKING:
     from uni_train.models.base import OnStep, Request
 
-COMPATS = ("paper", "official")
-VERIFIERS = ("program", "judge")
 PROTOCOL = "ufo/1"  # what is asked; a change makes another revision
 # Section 4.2 decodes with top-k 1, which is greedy (`sampling.temperature=0`), in 100 steps, guided by text at 7.5.
 
+Place = tuple[str, int]
+"""Case (or what its cues are drawn as) and draw: who shares cues."""
 Made = str | np.ndarray | StoredImage | Exception
 
 
@@ -92,88 +94,55 @@ class Cue:
 class Ufo(Benchmark):
     """UFO: two-step reasoning with textual and visual cues.
 
-    data: a folder with the published files; None for `n` questions a task of our own, from `world` and `split`. sets:
-    tasks, "_open" behind those without choices; None: all there are. extra: of "blind", "dimensions" and "swap", what
-    is asked beside the schedules and cue accuracy. verifier: "judge" leaves open answers and cues of our own to the
-    judge too.
+    source.data: a folder with the published files; None for `n` questions a task of our own, from `world` and `split`.
+    source.sets: tasks, "_open" behind those without choices. extra: of "blind", "dimensions" and "swap", what is asked
+    beside the schedules and cue accuracy. verifier: "judge" leaves open answers and cues of our own to the judge too.
 
     Raises UsageError for an unknown name, DataError for files that cannot be used.
     """
 
-    name = "ufo"
-    hub = HUB
-    published: bool
+    name, title, hub = "ufo", "UFO", HUB
     known_sets = SETS
     headline = ANSWERS
     headlines: ClassVar = {counting.HEADS[one]: Headline(counting.of_kind(one), None) for one in KINDS}  # Tables 3, 4
     options = (Option("extra", (), "also ask some of blind, dimensions, swap"),)
 
-    @classmethod
-    def open(cls, source: Source, *, extra: tuple[str, ...]) -> Ufo:
-        return cls(source.data, extra=extra, **source.arguments)
-
-    def __init__(
-        self,
-        data: Path | str | None = None,
-        *,
-        world: str = NANO.name,
-        n: int = 100,
-        split: str = "test",
-        sets: Sequence[str] | None = None,
-        compat: str = "paper",
-        verifier: str = "program",
-        extra: Sequence[str] = (),
-    ) -> None:
-        for noun, given, known in (
-            ("set", sets or (), SETS), ("compat", (compat,), COMPATS), ("verifier", (verifier,), VERIFIERS),
-            ("extra", extra, tuple(EXTRA)),
-        ):  # fmt: skip
-            expect_known("UFO", noun, given, known)
-        if data is None:
-            wanted = own.tasks_of(world) if sets is None else tuple(dict.fromkeys(map(task_of_set, sets)))
-            lacking = [task for task in wanted if task not in own.tasks_of(world)]
-            if lacking:
-                raise UsageError(
-                    f"UFO has no questions of our own for {lacking[0]} in the {world} world",
-                    f"There are {', '.join(own.tasks_of(world))}; name the published files with data.ufo=FOLDER.",
-                )
-            kinds = KINDS if sets is None else tuple(k for k in KINDS if k in {kind_of_set(one) for one in sets})
-            rows = own.rows_of(world, n, split, wanted, kinds)
-        else:
-            rows = read_folder(Path(data))
+    def __init__(self, source: Source, *, extra: Sequence[str] = ()) -> None:
+        expect_known("UFO", "extra", extra, tuple(EXTRA))
+        rows = own.questions(source) if source.data is None else read_folder(source.data)
+        cases = [_case(row) for row in rows if source.sets is None or set_of(row.task, row.kind) in source.sets]
+        self._others = _others(cases)
+        asked = {*ANSWERS, TEXT_CUE, IMAGE_CUE, *(setting for each in extra for setting in EXTRA[each])}
+        super().__init__(source, cases, settings=[setting for setting in SETTINGS if setting in asked])
         self.whole = len(rows)
-        rows = [row for row in rows if sets is None or set_of(row.task, row.kind) in sets]
-        self.compat, self.verifier = compat, verifier
-        self.whose(data)
-        self.world = world
-        self._cases = tuple(_case(row) for row in rows)
-        self._cues = {case.id: case.references[0] for case in self._cases if case.references}
-        self._by_id = {case.id: case for case in self._cases}
-        self._others = _others(self._cases)
-        self.sets = tuple(name for name in SETS if any(case.set == name for case in self._cases))
-        asked = {*ANSWERS, TEXT_CUE, IMAGE_CUE, *(setting for one in extra for setting in EXTRA[one])}
-        self.settings = tuple(setting for setting in SETTINGS if setting in asked)
-        self.revision = _revision(self._cases, self._cues, compat, verifier)
 
-    def cases(self) -> Sequence[Case]:
-        return self._cases
+    def content_hash(self, asked: Sequence[Any]) -> str:
+        """Each case is hashed beside its images, so that no two layouts of the same bytes are one."""
+        words = [PROTOCOL, self.compat, self.verifier, prompts.TEXTUAL_CUE, prompts.VISUAL_CUE, prompts.ANSWER_CHOICE]
+        words += [prompts.ANSWER_OPEN, prompts.GIVEN_TEXT, prompts.GIVEN_IMAGE]
+        return revision_of(*words, more=self._content())
+
+    def _content(self) -> Iterator[bytes]:
+        for case, row in zip(self._cases, self.hashed_rows(), strict=True):
+            yield json.dumps(row, sort_keys=True, ensure_ascii=False).encode()
+            for image in map(bytes_of, (*case.images, *(case.references or (b"",)))):
+                yield len(image).to_bytes(8, "big") + image
 
     def reference(self, case: Case) -> bytes | None:
         """The published visual cue, as PNG."""
-        cue = self._cues.get(case.id)
-        return None if cue is None else encode_png(_decoded(cue))
+        return encode_png(_decoded(case.references[0])) if case.references else None
 
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
         """Cues once for all settings that share them. Judged are cues of published cases, and their open answers."""
-        texts = {_place(one) for one in asks if _needs(one.setting)[0]}
-        images = {_place(one) for one in asks if _needs(one.setting)[1]}
-        nano = {_place(one) for one in asks if _world(one.case) == NANO.name}
-        answers = sum(_answers(one.setting) for one in asks)
+        texts, images = (
+            {_place(ask) for ask in asks if ask.setting in taking} for taking in (TEXT_TAKING, IMAGE_TAKING)
+        )
+        nano = {_place(ask) for ask in asks if _is_nano(ask.case)}
+        answers = sum(ask.setting not in CUES for ask in asks)
         judged = sum(
-            one.setting == DIMENSIONS
-            or (one.setting in (TEXT_CUE, IMAGE_CUE) and not self._by_program(one.case))
-            or (_answers(one.setting) and kind_of_set(one.case.set) == "open" and not self._by_program(one.case))
-            for one in asks
+            ask.setting == DIMENSIONS
+            or ((ask.setting in CUES or kind_of_set(ask.case.set) == "open") and not self._by_program(ask.case))
+            for ask in asks
         )
         return {
             "think": len(texts & nano), "draw": len(images), "answer": answers + len(texts - nano), "judge": judged,
@@ -184,54 +153,46 @@ class Ufo(Benchmark):
     def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:
         """Make the cues that are needed, then answer with them."""
         texts, images = self._made(model, asks, on_step)
-        samples: dict[int, Sample] = {}
+        samples: list[Sample] = []
         requests: dict[int, Request] = {}
-        for row, ask in enumerate(asks):
+        for ask in asks:
             place = _place(ask)
-            if ask.setting in (TEXT_CUE, IMAGE_CUE, DIMENSIONS):
-                made = texts[place] if ask.setting == TEXT_CUE else images[place]
-                samples[row] = _cue_sample(ask, made)
+            if ask.setting in CUES:
+                samples.append(_cue_sample(ask, (texts if ask.setting == TEXT_CUE else images)[place]))
                 continue
             cue = self._cue(ask, texts.get(place), images.get(place))
             if cue is None:
-                samples[row] = Sample(ask, "cue_missing", "the data have no such cue")
+                samples.append(Sample(ask, "cue_missing", "the data have no such cue"))
             elif cue.failed and self.compat == "paper":
-                samples[row] = Sample(ask, "generation_failed", f"no cue: {cue.failed}", thought=cue.text)
+                samples.append(Sample(ask, "generation_failed", f"no cue: {cue.failed}", thought=cue.text))
             else:
-                requests[row] = self._answering(ask, cue)
+                request = requests[len(samples)] = _answering(ask, cue)
                 shown = () if cue.image is None else (encoded(cue.image),)
                 facts = {"cue_failed": cue.failed} if cue.failed else {}
-                samples[row] = Sample(ask, prompt=requests[row].prompt, thought=cue.text, parts=shown, facts=facts)
-        said = model.answer(list(requests.values()), on_step=on_step) if requests else []
-        for row, reply in zip(requests, said, strict=True):
+                samples.append(Sample(ask, prompt=request.prompt, thought=cue.text, parts=shown, facts=facts))
+        answers = model.answer(list(requests.values()), on_step=on_step) if requests else []
+        for row, reply in zip(requests, answers, strict=True):
             samples[row] = _answered(samples[row], reply)
-        return [samples[row] for row in range(len(asks))]
+        return samples
 
     def _made(
         self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None
-    ) -> tuple[dict[tuple[str, int], Made], dict[tuple[str, int], Made]]:
-        """(case id, k) -> the model's own textual cue, and its own visual one."""
-        spoken: dict[tuple[str, int], Ask] = {}
-        thought: dict[tuple[str, int], Ask] = {}
-        drawn: dict[tuple[str, int], Ask] = {}
-        for ask in asks:
-            text, image = _needs(ask.setting)
-            if text:
-                (thought if _world(ask.case) == NANO.name else spoken)[_place(ask)] = ask
-            if image:
-                drawn[_place(ask)] = ask
-        texts: dict[tuple[str, int], Made] = {}
-        images: dict[tuple[str, int], Made] = {}
-        if spoken:
-            asked = [_cue_request(ask, prompts.TEXTUAL_CUE, "say") for ask in spoken.values()]
-            texts |= zip(spoken, model.answer(asked, on_step=on_step), strict=True)
-        if thought:
-            asked = [_cue_request(ask, prompts.TEXTUAL_CUE, "say") for ask in thought.values()]
-            texts |= zip(thought, model.think(asked, on_step=on_step), strict=True)
-        if drawn:
-            asked = [_cue_request(ask, prompts.VISUAL_CUE, "draw") for ask in drawn.values()]
-            images |= zip(drawn, model.draw(asked, on_step=on_step), strict=True)
-        return texts, images
+    ) -> tuple[dict[Place, Made], dict[Place, Made]]:
+        """The model's own textual cues, and its own visual ones."""
+
+        def made(
+            skill: Callable[..., Sequence[Any]], due: dict[Place, Ask], template: str, key: str
+        ) -> dict[Place, Made]:
+            requests = [_cue_request(ask, template, key) for ask in due.values()]
+            return dict(zip(due, skill(requests, on_step=on_step), strict=True)) if due else {}
+
+        textual = {_place(ask): ask for ask in asks if ask.setting in TEXT_TAKING}
+        visual = {_place(ask): ask for ask in asks if ask.setting in IMAGE_TAKING}
+        plain = {place: ask for place, ask in textual.items() if not _is_nano(ask.case)}
+        nano = {place: ask for place, ask in textual.items() if _is_nano(ask.case)}
+        texts = made(model.answer, plain, prompts.TEXTUAL_CUE, "say")
+        texts |= made(model.think, nano, prompts.TEXTUAL_CUE, "say")
+        return texts, made(model.draw, visual, prompts.VISUAL_CUE, "draw")
 
     def _cue(self, ask: Ask, text: Made | None, image: Made | None) -> Cue | None:
         """What the second step of a setting is given; None where the data have no such cue."""
@@ -244,31 +205,19 @@ class Ufo(Benchmark):
                 failed,
             )
         if source == "blank":
-            return Cue(text="") if schedule == TEXTUAL else Cue(image=_blank(self._cues.get(ask.case.id)))
-        owner = ask.case.id if source == "true" else self._others.get(ask.case.id, "")
+            return Cue(text="") if schedule == TEXTUAL else Cue(image=_blank(ask.case))
+        owner = ask.case if source == "true" else self._others.get(ask.case.id)
+        if owner is None:
+            return None
         if schedule == TEXTUAL:
-            said = str(self._by_id[owner].facts["text_cue"]) if owner else ""
-            return Cue(text=said) if said else None
-        return Cue(image=_decoded(self._cues[owner])) if owner in self._cues else None
-
-    def _answering(self, ask: Ask, cue: Cue) -> Request:
-        """The second step. nano is asked the question alone, behind the textual cue."""
-        from uni_train.models.base import Request
-
-        case = ask.case
-        shown = [] if ask.setting == BLIND else [_decoded(image) for image in case.images]
-        if cue.image is not None:
-            shown.append(pixels(cue.image))
-        if _world(case) == NANO.name:
-            prompt = f"{cue.text or ''} {case.prompt}".strip()
-        else:
-            prompt = _answer_prompt(case, cue, blind=ask.setting == BLIND)
-        return Request("#".join(map(str, _place(ask))), prompt, tuple(shown), seed=ask.seed)
+            cue = str(owner.facts["text_cue"])
+            return Cue(text=cue) if cue else None
+        return Cue(image=_decoded(owner.references[0])) if owner.references else None
 
     # --- scoring -------------------------------------------------------------------------------------------------
 
     def _by_program(self, case: Case) -> bool:
-        return _world(case) == NANO.name and self.verifier == "program"
+        return _is_nano(case) and self.verifier == "program"
 
     def check(self, sample: Sample) -> Verdict | None:
         """Choices, and open answers that are the reference word for word. Of nano: its open answers and cues too."""
@@ -278,14 +227,14 @@ class Ufo(Benchmark):
         if _is_image_cue(sample):
             return _drawn(case, sample.drawn[-1]) if nano else None
         if sample.ask.setting == TEXT_CUE:
-            return _verdict("cue", _concludes(sample.thought or "", case), "the cue ends elsewhere") if nano else None
+            return verdict_of("cue", _concludes(sample.thought or "", case), "the cue ends elsewhere") if nano else None
         answer = str(case.facts["answer"])
         if kind_of_set(case.set) == "mcq":
             chosen = sample.facts.get("choice")
-            return _verdict("answer", chosen == answer, f"chose {chosen}, right is {answer}")
+            return verdict_of("answer", chosen == answer, f"chose {chosen}, right is {answer}")
         same = replies.same(sample.text or "", answer)
         if nano or (same and self.verifier == "program"):
-            return _verdict("answer", same, f"said {sample.text!r}, right is {answer!r}")
+            return verdict_of("answer", same, f"said {sample.text!r}, right is {answer!r}")
         return None
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
@@ -294,33 +243,26 @@ class Ufo(Benchmark):
 
         if dialect(ask) == "nano":
             raise UsageError("nano cannot judge cues and answers of UFO", "Choose another judge.")
-        facts = sample.ask.case.facts
-        question, answer = sample.ask.case.prompt, str(facts["right"] or facts["answer"])
-        values = {"question": question, "answer": answer, "reference": ""}
-        if facts["text_cue"]:
-            values["reference"] = f"Reference cue: {facts['text_cue']}\n"
+        case = sample.ask.case
+        answer = str(case.facts["right"] or case.facts["answer"])
         if sample.ask.setting == DIMENSIONS:
-            reader = _rubric_reader()
-            found = await ask(
-                prompts.dimensions_prompt(question, answer), sample.images, parse=reader, schema=rubric.SCHEMA
-            )
-            return rubric.verdict_of(found)
+            prompt = prompts.dimensions_prompt(case.prompt, answer)
+            reply = await ask(prompt, sample.images, parse=_rubric_reader(), schema=rubric.SCHEMA)
+            return rubric.verdict_of(reply)
+        reference = f"Reference cue: {case.facts['text_cue']}\n" if case.facts["text_cue"] else ""
+        images: tuple[bytes, ...] = ()
+        check, words = "cue", sample.thought or ""
         if _is_image_cue(sample):
-            true = self._cues.get(sample.ask.case.id)
-            shown = () if true is None else (bytes_of(true),)
-            if shown:
-                values["reference"] += "The first image is the reference cue.\n"
-            asked = prompts.filled(prompts.JUDGE_IMAGE_CUE, values)
-            right = await ask(asked, (*shown, *sample.images), parse=prompts.read_yes_no)
-            return _verdict("cue", right, "the judge does not accept the visual cue")
-        if sample.ask.setting == TEXT_CUE:
-            asked = prompts.filled(prompts.JUDGE_TEXT_CUE, {**values, "cue": sample.thought or ""})
-            right = await ask(asked, parse=prompts.read_yes_no)
-            return _verdict("cue", right, "the judge does not accept the textual cue")
-        said = replies.open_answer(sample.text or "")
-        asked = prompts.filled(prompts.JUDGE_OPEN, {**values, "reply": said})
-        right = await ask(asked, parse=prompts.read_yes_no)
-        return _verdict("answer", right, f"said {said!r}, right is {answer!r}")
+            template, reason = prompts.JUDGE_IMAGE_CUE, "the judge does not accept the visual cue"
+            images = (*map(bytes_of, case.references), *sample.images)
+            reference += "The first image is the reference cue.\n" if case.references else ""
+        elif sample.ask.setting == TEXT_CUE:
+            template, reason = prompts.JUDGE_TEXT_CUE, "the judge does not accept the textual cue"
+        else:
+            check, template, words = "answer", prompts.JUDGE_OPEN, replies.open_answer(sample.text or "")
+            reason = f"said {words!r}, right is {answer!r}"
+        prompt = filled(template, question=case.prompt, answer=answer, reference=reference, cue=words, reply=words)
+        return verdict_of(check, await ask(prompt, images, parse=prompts.read_yes_no), reason)
 
     def attribute(self, scored: Scored) -> str:
         """Of a visual cue that the rubric grades low, the failure mode that the judge names."""
@@ -342,21 +284,11 @@ class Ufo(Benchmark):
         return counting.scores(counting.Count(scored))
 
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
-        return counting.tables(counting.Count(scored), published=self.published)
+        return counting.tables(counting.Count(scored), self.paper)
 
 
-def _needs(setting: str) -> tuple[bool, bool]:
-    """Whether it takes the model's own textual cue, and its own visual one."""
-    return setting in (TEXTUAL, JOINT, TEXT_CUE), setting in (VISUAL, JOINT, IMAGE_CUE, DIMENSIONS)
-
-
-def _place(ask: Ask) -> tuple[str, int]:
-    """Who shares cues."""
+def _place(ask: Ask) -> Place:
     return str(ask.case.facts.get("drawn_as", ask.case.id)), ask.k
-
-
-def _answers(setting: str) -> bool:
-    return setting not in (TEXT_CUE, IMAGE_CUE, DIMENSIONS)
 
 
 def _is_image_cue(sample: Sample) -> bool:
@@ -364,17 +296,29 @@ def _is_image_cue(sample: Sample) -> bool:
     return sample.ask.setting == IMAGE_CUE or (sample.text is None and bool(sample.drawn))
 
 
-def _cue_request(ask: Ask, template: str, told: str) -> Request:
-    """The first step, about the question without its choices; nano is asked it as it stands, or as facts[told] says."""
+def _request(ask: Ask, prompt: str, images: Iterable[np.ndarray]) -> Request:
     from uni_train.models.base import Request
 
+    return Request("#".join(map(str, _place(ask))), prompt, tuple(images), seed=ask.seed)
+
+
+def _cue_request(ask: Ask, template: str, key: str) -> Request:
+    """The first step, about the question without its choices; nano is asked it as it stands, or as facts[key] says."""
     case = ask.case
-    inputs = case.images[: case.facts["inputs"]]
-    if _world(case) == NANO.name:
-        prompt = str(case.facts.get(told, case.prompt))
-    else:
-        prompt = template.replace("{Question}", case.prompt)
-    return Request("#".join(map(str, _place(ask))), prompt, tuple(_decoded(image) for image in inputs), seed=ask.seed)
+    nano = _is_nano(case)
+    prompt = str(case.facts.get(key, case.prompt)) if nano else filled(template, Question=case.prompt)
+    return _request(ask, prompt, map(_decoded, case.images[: case.facts["inputs"]]))
+
+
+def _answering(ask: Ask, cue: Cue) -> Request:
+    """The second step. nano is asked the question alone, behind the textual cue."""
+    case, blind = ask.case, ask.setting == BLIND
+    shown = [] if blind else [_decoded(image) for image in case.images]
+    if cue.image is not None:
+        shown.append(pixels(cue.image))
+    nano = _is_nano(case)
+    prompt = f"{cue.text or ''} {case.prompt}".strip() if nano else _answer_prompt(case, cue, blind=blind)
+    return _request(ask, prompt, shown)
 
 
 def _cue_sample(ask: Ask, made: Made) -> Sample:
@@ -407,7 +351,7 @@ def _answer_prompt(case: Case, cue: Cue, *, blind: bool) -> str:
             f"{letter}: {text}" if text is not None else f"{letter}: {'an image' if blind else f'image {place}'}"
         )
     if cue.text is not None:
-        lines.append(prompts.GIVEN_TEXT.replace("{cue}", cue.text))
+        lines.append(filled(prompts.GIVEN_TEXT, cue=cue.text))
     if cue.image is not None:
         lines.append(prompts.GIVEN_IMAGE)
     lines.append(prompts.ANSWER_CHOICE if facts["choices"] else prompts.ANSWER_OPEN)
@@ -432,42 +376,40 @@ def _case(row: Row) -> Case:
         facts["drawn_as"] = f"own/{row.id}"
     cue = () if row.cue_image is None else (row.cue_image,)
     category = row.part or regime_of(name)
-    return Case(_id(row), name, row.question, tuple(images), category=category, facts=facts, references=cue)
+    return Case(
+        f"{row.kind}/{row.id}", name, row.question, tuple(images), category=category, facts=facts, references=cue
+    )
 
 
-def _id(row: Row) -> str:
-    return f"{row.kind}/{row.id}"
-
-
-def _others(cases: Sequence[Case]) -> dict[str, str]:
+def _others(cases: Sequence[Case]) -> dict[str, Case]:
     """Case -> the next case of its set with another answer, whose cue is the wrong one for it."""
-    found: dict[str, str] = {}
+    others: dict[str, Case] = {}
     by_set: dict[str, list[Case]] = {}
     for case in cases:
         by_set.setdefault(case.set, []).append(case)
     for some in by_set.values():
         for at, case in enumerate(some):
-            around = (*some[at + 1 :], *some[:at])
-            other = next((one.id for one in around if _right(one) != _right(case)), "")
-            found[case.id] = other
-    return found
+            other = next((each for each in (*some[at + 1 :], *some[:at]) if _right(each) != _right(case)), None)
+            if other is not None:
+                others[case.id] = other
+    return others
 
 
 def _right(case: Case) -> str:
     return replies.normalised(str(case.facts["right"] or case.id))
 
 
-def _world(case: Case) -> str:
-    return str(case.facts["world"])
+def _is_nano(case: Case) -> bool:
+    return bool(case.facts["world"] == NANO.name)
 
 
 def _decoded(image: Image) -> np.ndarray:
     return decode_picture(bytes_of(image), "an image of UFO")
 
 
-def _blank(like: Image | None) -> np.ndarray:
+def _blank(case: Case) -> np.ndarray:
     """White, of the size of the true cue, or 512 x 512."""
-    return np.full((512, 512, 3) if like is None else _decoded(like).shape, 255, dtype=np.uint8)
+    return np.full(_decoded(case.references[0]).shape if case.references else (512, 512, 3), 255, dtype=np.uint8)
 
 
 def _drawn(case: Case, image: Image) -> Verdict:
@@ -476,7 +418,7 @@ def _drawn(case: Case, image: Image) -> Verdict:
     if not found.readable:
         return Verdict((Check("cue", "unreadable", found.reason),))
     right = (found.name, found.count) == (case.facts["object"], case.facts["count"])
-    return _verdict("cue", right, f"the cue shows {found.count} {found.name}, right is {case.facts['right']}")
+    return verdict_of("cue", right, f"the cue shows {found.count} {found.name}, right is {case.facts['right']}")
 
 
 def _concludes(cue: str, case: Case) -> bool:
@@ -485,25 +427,8 @@ def _concludes(cue: str, case: Case) -> bool:
     return bool(said) and replies.normalised(rest) == replies.normalised(str(case.facts["right"]))
 
 
-def _verdict(name: str, right: bool, reason: str) -> Verdict:
-    return Verdict((Check(name, "pass" if right else "fail", "" if right else reason),))
-
-
 @cache
 def _rubric_reader() -> Any:
     from uni_train.eval.judges.reading import JsonReader
 
     return JsonReader(rubric.SCHEMA)
-
-
-def _revision(cases: Sequence[Case], cues: Mapping[str, Image], compat: str, verifier: str) -> str:
-    words = [PROTOCOL, compat, verifier]
-    words += [prompts.TEXTUAL_CUE, prompts.VISUAL_CUE, prompts.ANSWER_CHOICE, prompts.ANSWER_OPEN]
-    words += [prompts.GIVEN_TEXT, prompts.GIVEN_IMAGE]
-    digest = hashlib.blake2b(json.dumps(words).encode(), digest_size=8)
-    for case in cases:
-        row = [case.id, case.set, case.prompt, case.cluster, case.category, dict(case.facts)]
-        digest.update(json.dumps(row, sort_keys=True, ensure_ascii=False).encode())
-        for image in map(bytes_of, (*case.images, cues.get(case.id, b""))):
-            digest.update(len(image).to_bytes(8, "big") + image)
-    return digest.hexdigest()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -33,7 +34,8 @@ from uni_train.eval.benchmarks.ufo.names import (
 )
 from uni_train.eval.benchmarks.ufo.rubric import DIMENSIONS as FIVE
 from uni_train.eval.benchmarks.ufo.rubric import MOST
-from uni_train.eval.results import Cell, Results, Unit, plain, unit_of
+from uni_train.eval.paper import Column, TableSpec
+from uni_train.eval.results import Results, Unit, plain, unit_of
 from uni_train.eval.statistics import Estimate, PairedComparison
 
 PAPER = paper.printed(Path(__file__))  # table -> rows of paper.csv
@@ -47,10 +49,8 @@ QUESTIONS = {
 # though the printed halves of inpainting are shares of 230 and 60.
 RECONSTRUCTION_QUESTIONS = {"mcq": (170, 326, 310, 30), "open": (170, 362, 310, 30)}
 INPAINTING = ("inpainting a", "inpainting b", "inpainting")  # its columns in Tables B; the last: of an unknown half
-AVERAGES = ("mean of regimes", "mean of tasks", "per question")
 _CUES = {TEXT_CUE: "textual", IMAGE_CUE: "visual"}
 HEADS = {"mcq": "multiple choice", "open": "open questions"}
-_Row = tuple[Cell, ...]
 
 
 def of_kind(kind: str) -> list[str]:
@@ -80,6 +80,11 @@ def _half(one: Unit) -> tuple[str, str]:
     return _task(one), str(one.case.facts.get("part", ""))
 
 
+AVERAGES: Mapping[str, Callable[[Unit], str] | None] = {
+    "mean of regimes": _regime, "mean of tasks": _task, "per question": None,
+}  # fmt: skip
+
+
 class Count:
     """Samples by setting."""
 
@@ -99,7 +104,7 @@ class Count:
     def averages(self, kind: str, setting: str) -> dict[str, Estimate]:
         """Name of an average -> accuracy; {} where nothing was asked."""
         some = self.of(setting, kind)
-        return {name: _mean(some, over) for name, over in zip(AVERAGES, (_regime, _task, None), strict=True) if some}
+        return {name: _mean(some, over) for name, over in AVERAGES.items() if some}
 
     def gains(self, kind: str, setting: str) -> dict[str, PairedComparison]:
         """regime or "all" -> a schedule minus direct, on the same questions and draws."""
@@ -157,114 +162,129 @@ def scores(count: Count) -> dict[str, Any]:
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def tables(count: Count, *, published: bool) -> list[Table]:
+def tables(count: Count, printed: paper.Paper | None) -> list[Table]:
     """Tables 3 and 4, B.1 to B.8, 5 and 8, then ours; the paper's rows below ours where its questions are asked."""
-    found = []
-    for kind in KINDS:
-        found += [_by_regime(count, kind, published), _by_task(count, kind, published), _gains(count, kind)]
-        found.append(_necessity(count, kind))
-    found += [_cue_accuracy(count, published), _dimensions(count, published), _swap(count)]
-    return [table for table in found if table.rows]
+    specs = [spec for kind in KINDS for spec in (
+        _by_regime(count, kind, printed), _by_task(count, kind, printed), _gains(count, kind), _necessity(count, kind),
+    )]  # fmt: skip
+    specs += [_cue_accuracy(count), _dimensions(count), _swap(count)]
+    return [table for spec in specs if (table := spec.table(paper=printed)).rows]
 
 
-def _by_regime(count: Count, kind: str, published: bool) -> Table:
-    rows: list[_Row] = []
-    asked = [one for one in count.asked(kind) if one in ANSWERS]
-    for setting in asked:
-        by_name, means = regimes(count.of(setting, kind)), count.averages(kind, setting)
-        rows.append((setting, *(by_name.get(one) for one in REGIMES), *(means[one] for one in AVERAGES)))
-    number = 3 + KINDS.index(kind)
-    for row in PAPER[f"Table {number}"] if published else ():
-        for setting in asked:
-            own = [_number(row[f"{regime} {setting}"]) for regime in REGIMES]
-            own += [mean_of(own), task_mean(kind, setting, row["model"]), _number(row[f"average {setting}"])]
-            rows.append((f"{row['model']} in the paper, {setting}", *map(_percent, own)))
-    note = (
-        "Per question: every question counts alike; a regime is the mean of its questions. The paper's row has its "
-        "printed Average there, and means of its printed regimes and tasks (inpainting's two halves are one)."
-        if published
-        else "Per question: every question counts alike; a regime is the mean of its questions."
-    )
-    head = ("Schedule", *(f"State {one}" for one in REGIMES), *(one.capitalize() for one in AVERAGES))
-    return Table(f"Accuracy, {HEADS[kind]} (Table {number})", head, tuple(rows), note)
+def _by_regime(count: Count, kind: str, printed: paper.Paper | None) -> TableSpec:
+    asked = {setting: count.of(setting, kind) for setting in ANSWERS if count.of(setting, kind)}
+    number = f"Table {3 + KINDS.index(kind)}"
+    note = "Per question: every question counts alike; a regime is the mean of its questions."
+    if printed is not None:
+        note += (
+            " The paper's row has its printed Average there, and means of its printed regimes and tasks (inpainting's "
+            "two halves are one)."
+        )
+    of_paper = (lambda row: _share(mean_of(_cells(row, REGIMES))),
+                lambda row: _share(task_mean(kind, row["setting"], row["model"])),
+                _printed("average"))  # fmt: skip
+    columns = [
+        *_regimes(),
+        *(Column(name.capitalize(), lambda some, over=over: _mean(some, over), cell)  # type: ignore[misc]
+          for (name, over), cell in zip(AVERAGES.items(), of_paper, strict=True)),
+    ]  # fmt: skip
+    rows = paper.per_setting(PAPER[number], asked, (*REGIMES, "average"))
+    return TableSpec(f"Accuracy, {HEADS[kind]} ({number})", columns, asked, paper=rows,
+                     label="{model} in the paper, {setting}", first="Schedule", note=note)  # fmt: skip
 
 
-def _by_task(count: Count, kind: str, published: bool) -> Table:
+def _by_task(count: Count, kind: str, printed: paper.Paper | None) -> TableSpec:
+    asked = {setting: count.of(setting, kind) for setting in count.asked(kind)}
     halves = {_half(one) for setting in count.by_setting for one in count.of(setting, kind)}
-    there = sorted(halves, key=lambda half: (list(TASKS).index(half[0]), half[1]))
-    rows: list[_Row] = []
-    for setting in count.asked(kind):
-        by_half = count.of(setting, kind).by(_half)
-        rows.append((setting, *(_mean(by_half[half]) if half in by_half else None for half in there)))
-    asked = [setting for setting in count.asked(kind) if published and setting in ANSWERS]
-    rows += [
-        (f"{row['model']} in the paper, {setting}", *(_printed(row, *half) for half in there))
-        for setting in asked
-        for row in _tasks(kind, setting)
-    ]
-    note = "The paper prints halves A and B of inpainting." if published else ""
-    title = f"Accuracy by task, {HEADS[kind]} (Tables B.{1 + 4 * KINDS.index(kind)} to B.{4 + 4 * KINDS.index(kind)})"
-    heads = (f"{task.replace('_', ' ')} {part.upper()}".strip() for task, part in there)
-    return Table(title, ("Schedule", *heads), tuple(rows), note)
+    columns = [
+        Column(f"{task.replace('_', ' ')} {part.upper()}".strip(), partial(_of_half, (task, part)),
+               partial(_task_printed, task, part))
+        for task, part in sorted(halves, key=lambda half: (list(TASKS).index(half[0]), half[1]))
+    ]  # fmt: skip
+    first = 1 + 4 * KINDS.index(kind)
+    rows = [{**row, "setting": row["schedule"]} for setting in ANSWERS for row in _tasks(kind, setting)]
+    note = "" if printed is None else "The paper prints halves A and B of inpainting."
+    return TableSpec(f"Accuracy by task, {HEADS[kind]} (Tables B.{first} to B.{first + 3})", columns, asked, paper=rows,
+                     label="{model} in the paper, {setting}", first="Schedule", note=note)  # fmt: skip
 
 
-def _gains(count: Count, kind: str) -> Table:
-    found = {setting: count.gains(kind, setting) for setting in ANSWERS[1:]}
-    rows = tuple((s, *(gains.get(name) for name in (*REGIMES, "all"))) for s, gains in found.items() if gains)
-    head = ("Schedule", *(f"State {one}" for one in REGIMES), "All")
-    note = "Accuracy minus that of direct, on the same questions."
-    return Table(f"Gain of cues over direct, {HEADS[kind]}", head, rows, note)
+def _gains(count: Count, kind: str) -> TableSpec:
+    asked = {
+        setting: some for setting in ANSWERS[1:] if (some := count.of(setting, kind)) and count.gains(kind, setting)
+    }
+    heads = {**{regime: f"State {regime}" for regime in REGIMES}, "all": "All"}
+    columns = [Column(head, lambda some, name=name: count.gains(kind, some.setting).get(name))  # type: ignore[misc]
+               for name, head in heads.items()]  # fmt: skip
+    return TableSpec(f"Gain of cues over direct, {HEADS[kind]}", columns, asked, first="Schedule",
+                     note="Accuracy minus that of direct, on the same questions.")  # fmt: skip
 
 
-def _necessity(count: Count, kind: str) -> Table:
+def _necessity(count: Count, kind: str) -> TableSpec:
     """The paper's two filters, applied to the model itself instead of to outside validators."""
-    easy = {name: {one.place for one in count.of(name, kind) if one.right} for name in (DIRECT, BLIND)}
-    rows: list[_Row] = []
-    for setting in ANSWERS[1:]:
-        if some := count.of(setting, kind):
-            hard = [some.where(lambda one, name=name: one.place not in easy[name]) for name in easy]  # type: ignore[misc]
-            rows.append((setting, *(_mean(part) if part and count.of(name, kind) else None
-                                    for part, name in zip(hard, easy, strict=True))))  # fmt: skip
-    note = (
-        "Only questions that the model itself answers wrong directly, or without images. The paper removed questions "
-        "that other models solve without cues (cue necessity) or without images (contamination)."
+
+    def hard(setting: str, some: Results) -> Estimate | None:
+        easy = {one.place for one in count.of(setting, kind) if one.right}
+        left = some.where(lambda one: one.place not in easy)
+        return _mean(left) if left and count.of(setting, kind) else None
+
+    heads = {DIRECT: "Not solved directly", BLIND: "Not solved without images"}
+    return TableSpec(
+        f"Accuracy on questions that need cues, {HEADS[kind]}",
+        [Column(head, partial(hard, setting)) for setting, head in heads.items()],
+        {setting: some for setting in ANSWERS[1:] if (some := count.of(setting, kind))},
+        first="Schedule",
+        note="Only questions that the model itself answers wrong directly, or without images. The paper removed "
+        "questions that other models solve without cues (cue necessity) or without images (contamination).",
     )
-    head = ("Schedule", "Not solved directly", "Not solved without images")
-    return Table(f"Accuracy on questions that need cues, {HEADS[kind]}", head, tuple(rows), note)
 
 
-def _cue_accuracy(count: Count, published: bool) -> Table:
-    asked = {setting: some for setting in _CUES if (some := count.of(setting))}
-    rows: list[_Row] = [
-        (_CUES[setting], *map(regimes(some).get, REGIMES), _mean(some, _regime)) for setting, some in asked.items()
-    ]
-    for row in PAPER["Table 5"] if published else ():
-        for setting in asked:
-            own = [_number(row[f"{regime} {_CUES[setting]}"]) for regime in REGIMES]
-            rows.append((f"{row['model']} in the paper, {_CUES[setting]}", *map(_percent, [*own, mean_of(own)])))
-    head = ("Cue", *(f"State {one}" for one in REGIMES), "Mean of regimes")
-    return Table("Accuracy of the cues (Table 5)", head, tuple(rows), "The judge's questions are ours.")
-
-
-def _dimensions(count: Count, published: bool) -> Table:
-    found, names = count.dimensions(), (*FIVE, "average")
-    rows: list[_Row] = []
-    if found:
-        rows.append(("visual cues", *(f"{MOST * (found[name].value or 0):.2f}" for name in names)))
-        for row in PAPER["Table 8"] if published else ():
-            rows.append((f"{row['model']} in the paper", *(row[name] and f"{float(row[name]):.2f}" for name in names)))
-    head = ("Cues", *(name.replace("_", " ").capitalize() for name in names))
-    note = "0 to 5, after the rubric's two caps; a cue that was not drawn has 0. Intervals are in scores.json."
-    return Table("Visual cues by the five dimensions (Table 8)", head, tuple(rows), note)
-
-
-def _swap(count: Count) -> Table:
-    found = {schedule: rates for schedule in CUED if (rates := count.swap(schedule))}
-    rows = tuple((schedule, *map(rates.get, ("own", *SOURCES))) for schedule, rates in found.items())
-    note = (
-        "On the questions that have all four. A model that uses its cues is right with true ones and not with others."
+def _cue_accuracy(count: Count) -> TableSpec:
+    asked = {name: some for setting, name in _CUES.items() if (some := count.of(setting))}
+    mean = Column(
+        "Mean of regimes", lambda some: _mean(some, _regime), lambda row: _share(mean_of(_cells(row, REGIMES)))
     )
-    return Table("Whose cue it answers with", ("Schedule", "Own", "True", "Another's", "Blank"), rows, note)
+    return TableSpec(
+        "Accuracy of the cues (Table 5)", [*_regimes(), mean], asked, first="Cue",
+        paper=paper.per_setting(PAPER["Table 5"], asked, REGIMES), label="{model} in the paper, {setting}",
+        note="The judge's questions are ours.",
+    )  # fmt: skip
+
+
+def _dimensions(count: Count) -> TableSpec:
+    means, some = count.dimensions(), count.of(DIMENSIONS)
+    columns = [
+        Column(name.replace("_", " ").capitalize(),
+               lambda _, name=name: f"{MOST * (means[name].value or 0):.2f}",  # type: ignore[misc]
+               lambda row, name=name: row[name] and f"{float(row[name]):.2f}")  # type: ignore[misc]
+        for name in (*FIVE, "average")
+    ]  # fmt: skip
+    return TableSpec(
+        "Visual cues by the five dimensions (Table 8)", columns, {"visual cues": some} if some else {}, first="Cues",
+        paper="Table 8",
+        note="0 to 5, after the rubric's two caps; a cue that was not drawn has 0. Intervals are in scores.json.",
+    )  # fmt: skip
+
+
+def _swap(count: Count) -> TableSpec:
+    heads = {"own": "Own", "true": "True", "other": "Another's", "blank": "Blank"}
+    return TableSpec(
+        "Whose cue it answers with",
+        [Column(head, lambda some, of=of: count.swap(some.setting).get(of)) for of, head in heads.items()],  # type: ignore[misc]
+        {schedule: count.of(schedule) for schedule in CUED if count.swap(schedule)},
+        first="Schedule",
+        note="On the questions that have all four. A model that uses its cues is right with true ones and not with "
+        "others.",
+    )
+
+
+def _regimes() -> list[Column]:
+    return [Column(f"State {regime}", lambda some, regime=regime: regimes(some).get(regime), _printed(regime))  # type: ignore[misc]
+            for regime in REGIMES]  # fmt: skip
+
+
+def _of_half(half: tuple[str, str], some: Results) -> Estimate | None:
+    part = some.where(lambda one: _half(one) == half)
+    return _mean(part) if part else None
 
 
 # --- what the paper prints -------------------------------------------------------------------------------------------
@@ -280,7 +300,7 @@ def task_mean(kind: str, setting: str, model: str) -> float | None:
     some models' sizes apart."""
     for row in _tasks(kind, setting):
         if row["model"].replace("3B + 4B", "3B") == model:
-            tasks = [_number(row[task]) for task in TASKS if task in row and task != "inpainting"]
+            tasks = _cells(row, [task for task in TASKS if task in row and task != "inpainting"])
             return mean_of([mean_of([float(row[name]) for name in INPAINTING if row[name]]), *tasks])
     return None
 
@@ -289,15 +309,19 @@ def _tasks(kind: str, setting: str) -> list[paper.Row]:
     return [row for row in PAPER["Tables B"] if (row["kind"], row["schedule"]) == (kind, setting)]
 
 
-def _printed(row: Mapping[str, str], task: str, part: str) -> str | None:
+def _task_printed(task: str, part: str, row: paper.Row) -> str | None:
     """A task's cell; of inpainting both halves where the data do not name them."""
     names = INPAINTING if (task, part) == ("inpainting", "") else (f"{task} {part}".strip(),)
     return " + ".join(f"{float(cell) / 100:.4f}" for name in names if (cell := row.get(name))) or None
 
 
-def _number(cell: str) -> float | None:
-    return float(cell) if cell else None
+def _printed(column: str) -> Callable[[paper.Row], str | None]:
+    return lambda row: paper.per_cent(row[column], 4)
 
 
-def _percent(cell: float | None) -> str | None:
+def _cells(row: paper.Row, names: Iterable[str]) -> list[float | None]:
+    return [float(row[name]) if row[name] else None for name in names]
+
+
+def _share(cell: float | None) -> str | None:
     return None if cell is None else f"{cell / 100:.4f}"

@@ -18,6 +18,8 @@ SETS = tuple(f"{task}{'' if kind == 'mcq' else '_open'}" for kind in KINDS for t
 DIRECT, TEXTUAL, VISUAL, JOINT = "direct", "textual", "visual", "joint"
 ANSWERS = (DIRECT, TEXTUAL, VISUAL, JOINT)  # the paper's four schedules
 TEXT_CUE, IMAGE_CUE, DIMENSIONS = "textual_cue", "visual_cue", "cue_dimensions"  # the cue itself is scored
+CUES = (TEXT_CUE, IMAGE_CUE, DIMENSIONS)
+TEXT_TAKING, IMAGE_TAKING = (TEXTUAL, JOINT, TEXT_CUE), (VISUAL, JOINT, IMAGE_CUE, DIMENSIONS)  # the model's own cue
 BLIND = "blind"  # direct, without the images of the question: the check for contamination
 CUED = (TEXTUAL, VISUAL)
 SOURCES = ("true", "other", "blank")  # of a cue in the place of the model's own

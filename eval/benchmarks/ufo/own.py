@@ -21,8 +21,10 @@ from uni_train.data_gen.objects import NANO, get_world
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.seeds import derive_seed, digest
 from uni_train.data_gen.task import Item
+from uni_train.errors import UsageError
+from uni_train.eval.benchmark import Source
 from uni_train.eval.benchmarks.ufo.files import LETTERS, Row
-from uni_train.eval.benchmarks.ufo.names import KINDS
+from uni_train.eval.benchmarks.ufo.names import KINDS, kind_of_set, task_of_set
 from uni_train.models.nano import language
 from uni_train.models.pictures import encode_png
 
@@ -30,16 +32,28 @@ LEVEL = {"maths": (1, 2, 3), "mapping": (1, 2, 3)}
 _COVER = (128, 128, 128)
 
 
-def tasks_of(world: str) -> tuple[str, ...]:
-    return ("maths", "inpainting", "mapping") if world == NANO.name else ("maths", "mapping")
+def questions(source: Source) -> list[Row]:
+    """`source.n` questions a task, the same with choices and open.
 
-
-def rows_of(world: str, n: int, split: str, tasks: Sequence[str], kinds: Sequence[str] = KINDS) -> list[Row]:
-    """`n` questions a task, the same with choices and open. Raises DataError where the world has too few."""
+    Raises UsageError for a task that the world lacks, DataError where it has too few.
+    """
+    world, sets = source.world, source.sets
+    there = ("maths", "inpainting", "mapping") if world == NANO.name else ("maths", "mapping")
+    tasks = there if sets is None else tuple(dict.fromkeys(map(task_of_set, sets)))
+    lacking = [task for task in tasks if task not in there]
+    if lacking:
+        raise UsageError(
+            f"UFO has no questions of our own for {lacking[0]} in the {world} world",
+            f"There are {', '.join(there)}; name the published files with data.ufo=FOLDER.",
+        )
+    kinds = KINDS if sets is None else tuple(kind for kind in KINDS if kind in map(kind_of_set, sets))
     rows = []
-    for task in tasks_of(world):
+    for task in there:
         if task in tasks:
-            made = _inpainting(n, split) if task == "inpainting" else _reasoned(task, world, n, split)
+            if task == "inpainting":
+                made = _inpainting(source.n, source.split)
+            else:
+                made = _reasoned(task, world, source.n, source.split)
             rows += [_as(kind, row) for kind in kinds for row in made]
     return rows
 

@@ -9,7 +9,6 @@ answer with the reference. Placeholders are filled as they stand, whatever they 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 
 # A.2.1. Placeholder: {Question}.
 TEXTUAL_CUE = """\
@@ -180,13 +179,7 @@ Reply: {reply}
 
 Reply with <answer>Yes</answer> or <answer>No</answer> alone."""
 
-_FIELD = re.compile(r"\{(\w+)\}")
 _TAG = re.compile(r"<answer>\s*(yes|no)\s*</answer>", re.IGNORECASE)
-
-
-def filled(template: str, values: Mapping[str, str]) -> str:
-    """The template with its placeholders filled, in one pass: braces in a value stay what they are."""
-    return _FIELD.sub(lambda found: values.get(found[1], found[0]), template)
 
 
 def dimensions_prompt(question: str, answer: str) -> str:

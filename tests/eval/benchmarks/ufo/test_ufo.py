@@ -14,7 +14,7 @@ from pyarrow import parquet
 from tests.eval.benchmarks.published import PNG, row, write
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Ask, Sample, Scored
+from uni_train.eval.benchmark import Ask, Sample, Scored, Source
 from uni_train.eval.benchmarks.ufo import Ufo, counting, replies, rubric
 from uni_train.eval.benchmarks.ufo.files import _column, read_folder
 from uni_train.eval.images import bytes_of
@@ -29,7 +29,7 @@ def test_choices_may_be_images_and_open_questions_have_none(tmp_path: Path) -> N
     mcq, open_ = read_folder(tmp_path)
     assert (mcq.task, mcq.answer, mcq.choices) == ("jigsaw", "B", {"A": PNG, "B": PNG})
     assert (open_.task, open_.part, open_.choices, open_.cue_image) == ("inpainting", "a", {}, None)
-    benchmark = Ufo(tmp_path)
+    benchmark = Ufo(Source(data=tmp_path))
     assert benchmark.sets == ("jigsaw", "inpainting_open") and len(benchmark.cases()[0].images) == 3
 
 
@@ -113,7 +113,7 @@ def test_the_two_caps_of_the_rubric_are_kept(statuses: list[tuple[str, str]], re
 
 
 def test_halves_of_inpainting_are_columns() -> None:
-    benchmark = Ufo(n=2, sets=("maths",))
+    benchmark = Ufo(Source(n=2, sets=("maths",)))
     case = benchmark.cases()[0]
     halves = [replace(case, id=part, set="inpainting", facts={**case.facts, "part": part}) for part in ("a", "b")]
     scored = [Scored(Sample(Ask(one, "direct", 0, 0)), RIGHT if one.id == "a" else None) for one in halves]
@@ -126,7 +126,7 @@ def test_halves_of_inpainting_are_columns() -> None:
 
 
 def test_failure_modes_are_the_cause_of_a_cue_that_is_graded_low() -> None:
-    benchmark = Ufo(n=1, sets=("maths",), extra=("dimensions",))
+    benchmark = Ufo(Source(n=1, sets=("maths",)), extra=("dimensions",))
     sample = Sample(Ask(benchmark.cases()[0], "cue_dimensions", 0, 0))
     reply = graded(2, ("critical", "verified")) | {"failure_modes": ["generic_scene", "of the judge's own"]}
     scored = Scored(sample, rubric.verdict_of(reply), "judge")
@@ -136,7 +136,9 @@ def test_failure_modes_are_the_cause_of_a_cue_that_is_graded_low() -> None:
 
 def test_a_swap_without_a_cue_counts_nowhere(tmp_path: Path) -> None:
     """In scores as where evaluations are compared."""
-    benchmark = Ufo(write(tmp_path, "ufo", row("ufo"), row("ufo", id="2", cue_image=None)), extra=("swap",))
+    benchmark = Ufo(
+        Source(data=write(tmp_path, "ufo", row("ufo"), row("ufo", id="2", cue_image=None))), extra=("swap",)
+    )
     asks = [Ask(case, "visual_true", 0, 0) for case in benchmark.cases()]
     scored = [Scored(Sample(asks[0]), RIGHT), Scored(Sample(asks[1], "cue_missing"))]
     (cell,) = {(unit.setting, unit.name) for unit in Ufo.units(scored, "")}
