@@ -55,13 +55,13 @@ def per_setting(rows: Iterable[Row], settings: Iterable[str], columns: Iterable[
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A score of the units of each row.
+    """A score of what stands in each row, mostly `Results`.
 
     printed: the paper's column of the same number, in per cent; or a function of the paper's row; "": it prints none.
     """
 
     head: str
-    score: Callable[[Results], Cell]
+    score: Callable[[Any], Cell]
     printed: str | Callable[[Row], str | None] = ""
 
     def of_paper(self, row: Row) -> str | None:
@@ -80,7 +80,7 @@ class TableSpec:
 
     title: str
     columns: Sequence[Column]
-    rows: Key | Mapping[Any, Results] = "setting"
+    rows: Key | Mapping[Any, Any] = "setting"
     order: Iterable[Any] | None = None
     names: Mapping[Any, str] = field(default_factory=dict)
     paper: str | Sequence[Row] = ()
@@ -91,12 +91,12 @@ class TableSpec:
 
     def table(self, results: Results = Results(()), paper: Paper | None = None) -> Table:  # noqa: B008  # immutable
         """The table, filled in; without groups it has no rows. paper: `printed`; None: other questions are asked."""
-        groups = self.rows if isinstance(self.rows, Mapping) else results.by(self.rows, self.order)
+        groups: Mapping[Any, Any] = self.rows if isinstance(self.rows, Mapping) else results.by(self.rows, self.order)
         lines = [(self.names.get(key, key), *(one.score(some) for one in self.columns)) for key, some in groups.items()]
         lines += map(tuple, self.below)
         if paper is not None and groups:
             rows = paper[self.paper] if isinstance(self.paper, str) else self.paper
-            lines += [self._of_paper(row) for row in rows if row.get("setting", next(iter(groups))) in groups]
+            lines += [self._of_paper(row) for row in rows if row.get("setting") in (None, *groups)]
         return Table(self.title, (self.first, *(one.head for one in self.columns)), tuple(lines), self.note)
 
     def _of_paper(self, row: Row) -> tuple[Cell, ...]:

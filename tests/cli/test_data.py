@@ -12,6 +12,7 @@ from PIL import Image
 
 from uni_train.cli.main import uni_train
 from uni_train.data_gen.jsonl import read_items
+from uni_train.eval.benchmark import Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.ureason import UReason
 
@@ -182,7 +183,7 @@ def test_ureason_s_folder_is_a_benchmark_and_can_be_replaced(tmp_path: Path) -> 
     assert made.exit_code == 0, made.output
     items = read_items(out / "items.jsonl")
     assert {item.level for item in items} == {2, 3} and len(items) == 60
-    benchmark = UReason(out)
+    benchmark = UReason(Source(data=out))
     assert {case.id for case in benchmark.cases()} == {item.id for item in items} and len(benchmark.sets) == 5
     row = json.loads((out / "direct_code.jsonl").read_text().splitlines()[0])
     assert list(row) == ["id", "prompt", "expect_en", "category", "subcategory", "facts"]

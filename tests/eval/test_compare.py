@@ -13,7 +13,7 @@ from tests.eval.sample_evaluation import write_evaluation
 from uni_train.console.progress import ConsoleProgress
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Ask, Benchmark, Sample, Scored
+from uni_train.eval.benchmark import Ask, Benchmark, Sample, Scored, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.ureason import UReason
 from uni_train.eval.compare import compare, side_by_side
@@ -147,7 +147,7 @@ def test_what_is_not_alike_is_refused_or_said(tmp_path: Path) -> None:
         (against("three", subset=5), r"--subset was all and 5"),
         (against("four", seed=7), r"--seed was 0 and 7"),
         (against("five", k=2), r"--k was 1 and 2"),
-        (against("six", UReason(world="nano", n=3)), r"no benchmark in common"),
+        (against("six", UReason(Source(world="nano", n=3))), r"no benchmark in common"),
     ]:
         with pytest.raises(UserError, match=message):
             compare(one, other)

@@ -97,7 +97,7 @@ HEADLINES: list[tuple[Callable[[Path], Benchmark], str, str, dict[str, Callable[
     (lambda at: UniSandbox(n=2, characters=2, sets=("math1", "mapping1", "forward", "inverse")), "object", "cot",
      {"": lambda scores: scores["average"]["official"]["cot"],
       "knowledge": lambda scores: scores["knowledge"]["official"]["cot"]}),
-    (lambda at: UReason(n=2), "object", "direct", {"": lambda scores: scores["direct"]["overall"]}),
+    (lambda at: UReason(Source(n=2)), "object", "direct", {"": lambda scores: scores["direct"]["overall"]}),
     (lambda at: UEval(n=2), "image 1", "two_passes", {"": lambda scores: scores["two_passes"]["overall"]}),
     (lambda at: Ufo(Source(n=3)), "answer", "visual",
      {"multiple choice": lambda scores: scores["averages"]["mcq"]["visual"]["per question"],

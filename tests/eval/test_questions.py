@@ -125,7 +125,7 @@ def ureason(folder: Path, n: int) -> UReason:
     for prefix in ("", "direct_"):
         rows = ({"id": i, "prompt": f"{prefix}Task {i}", "expect_en": f"A {i}.", "category": "code"} for i in range(n))
         lines(folder / f"{prefix}code.jsonl", rows)
-    return UReason(folder)
+    return UReason(Source(data=folder))
 
 
 def ueval(folder: Path, n: int, sets: tuple[str, ...] | None = None) -> UEval:
@@ -176,7 +176,7 @@ def test_published_is_what_has_the_published_number_and_ids_or_is_of_the_hub(
 
 
 def test_sets_that_a_subset_leaves_out_are_named(tmp_path: Path) -> None:
-    benchmark: Benchmark = UReason(n=3, world="everyday")
+    benchmark: Benchmark = UReason(Source(n=3, world="everyday"))
     asked = cases_of(benchmark, subset=4)
     (left,) = {*benchmark.sets} - {case.set for case in asked}
     assert benchmark.questions(asked) == f"{generated_questions('everyday')}; none of {left}"

@@ -17,12 +17,9 @@ Images of nano are checked by program, others by a judge (Figures 25 and 26).
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uni_train.data_gen import sprites
@@ -32,6 +29,7 @@ from uni_train.data_gen.ureason.outcomes import Outcome, Sprites, outcome_from
 from uni_train.data_gen.ureason.taxonomy import TASKS
 from uni_train.errors import UsageError, did_you_mean
 from uni_train.eval.benchmark import (
+    VERIFIERS,
     Ask,
     Benchmark,
     Case,
@@ -44,11 +42,13 @@ from uni_train.eval.benchmark import (
     Table,
     Unparseable,
     benchmark,
-    expect_known,
+    described,
     note_of,
+    request_of,
+    verdict_of,
 )
 from uni_train.eval.benchmarks.ureason import counting, errors
-from uni_train.eval.benchmarks.ureason.extraction import _LABEL, extract
+from uni_train.eval.benchmarks.ureason.extraction import LABEL, extract
 from uni_train.eval.benchmarks.ureason.settings import (
     BARE,
     CHAIN,
@@ -70,10 +70,10 @@ if TYPE_CHECKING:
     from uni_train.eval.calls import StoredModel
     from uni_train.models.base import OnStep, Request
 
+Place = tuple[str, int]
+"""Case and draw."""
 # Where the released scripts keep the images of a setting.
 _RELEASED = {DIRECT: "direct/direct_{task}", GUIDED: "think/{task}", BARE: "think-generated_prompts/{task}"}
-COMPATS = ("paper", "official")
-VERIFIERS = ("program", "judge")
 PROMPTS = ("tagged", "published")
 PROTOCOL = "ureason/1"  # what is asked; a change makes another revision
 LEVELS = (1, 2, 3)
@@ -83,22 +83,21 @@ _CAUSES = {"unreadable": "image unreadable", "unparseable": "judge unreadable"}
 
 @benchmark("ureason")
 class UReason(Benchmark):
-    """The benchmark over the files in `data`, or over instances of our own.
+    """The benchmark over published files, or over instances of our own.
 
-    data: a folder with `<task>.jsonl` and `direct_<task>.jsonl`, as published or as `data make --task ureason` writes
-    them; None for `n` instances of each task of `world` ("nano" or "everyday"), of all `levels` alike, from `split` and
-    `seed`. sets: which tasks; None: all that `data` or the world has. settings: None for all, but `external_prompt`
-    only where there is an `external` model, which writes the refined prompts of that setting (behind a store of its
-    own). prompt: "published" asks as published, with strict extraction (compat "official" always asks so). errors_by:
-    "judge" has the judge tell error types apart. tokenizer: see `lengths.measure`. verifier: "judge" leaves nano's
-    images to the judge too, to compare it with the program.
+    source.data: a folder with `<task>.jsonl` and `direct_<task>.jsonl`, as published or as `data make --task ureason`
+    writes them; None for `n` instances of each task of `world` ("nano" or "everyday"), of all `levels` alike.
+    prompt_model: writes the refined prompts of the setting `external_prompt`. prompt: "published" asks as published,
+    with strict extraction (compat "official" always asks so). errors: "judge" has the judge tell error types apart.
+    tokenizer: see `lengths.measure`. verifier: "judge" leaves nano's images to the judge too, to compare it with the
+    program.
 
     Raises UsageError for an unknown name, DataError for files that cannot be used.
     """
 
-    name = "ureason"
-    published: bool
+    name, title = "ureason", "UReason"
     known_sets = tuple(TASKS)
+    hashed = ("id", "set", "prompt", "category", "facts")
     headline = HEADLINE
     options = (
         Option("prompt_model", "", "also draw from refined prompts that this model writes"),
@@ -109,69 +108,37 @@ class UReason(Benchmark):
         Option("tokenizer", "", "folder with tokenizer.json that counts contexts; empty: words"),
     )
 
-    @classmethod
-    def open(cls, source: Source, *, prompt_model: str, prompt: str, errors: str, tokenizer: str) -> UReason:
-        external = source.open_model(prompt_model) if prompt_model and source.open_model is not None else None
-        return cls(
-            source.data, external=external, prompt=prompt, errors_by=errors, tokenizer=tokenizer, **source.arguments
-        )
-
     def __init__(
         self,
-        data: Path | str | None = None,
+        source: Source,
         *,
-        world: str = "nano",
-        n: int = 100,
-        split: str = "test",
-        seed: int = 0,
-        levels: Sequence[int] = LEVELS,
-        settings: Sequence[str] | None = None,
-        sets: Sequence[str] | None = None,
-        compat: str = "paper",
-        verifier: str = "program",
-        external: StoredModel | None = None,
+        prompt_model: str = "",
         prompt: str = "tagged",
-        errors_by: str = "program",
+        errors: str = "program",
         tokenizer: str = "",
+        levels: Sequence[int] = LEVELS,
     ) -> None:
-        known = SETTINGS if external is not None else tuple(name for name in SETTINGS if name != EXTERNAL)
-        expect_known("UReason", "setting", settings or (), SETTINGS)
-        expect_known("UReason", "set", sets or (), TASKS)
-        expect_known("UReason", "compat", (compat,), COMPATS)
-        expect_known("UReason", "verifier", (verifier,), VERIFIERS)
-        expect_known("UReason", "prompt", (prompt,), PROMPTS)
-        expect_known("UReason", "errors", (errors_by,), VERIFIERS)
-        if external is None and EXTERNAL in (settings or ()):
-            raise UsageError(
-                f"the setting {EXTERNAL} needs a model that writes the refined prompts",
-                "Name one (an endpoint or a checkpoint), or leave the setting out.",
-            )
-        rows = _generated(world, n, levels, split, seed, sets) if data is None else _published(Path(data), sets)
-        self.compat, self.verifier, self.external = compat, verifier, external
-        self.prompt, self.errors_by, self.tokenizer = prompt, errors_by, tokenizer
-        self._cases = tuple(_case(row) for row in rows)
+        self.prompt, self.errors_by, self.tokenizer = prompt, errors, tokenizer
+        self.external = source.other(prompt_model)
+        writer = None if self.external is None else _identity(self.external)
+        asked = [PROTOCOL, source.compat, source.verifier, writer, LABEL.pattern, prompts.ASK_FOR_REFINED_PROMPT]
+        asked += [prompt] if source.compat == "paper" and prompt != "tagged" else []
+        settings = [name for name in SETTINGS if name != EXTERNAL or self.external is not None]
+        rows = _generated(source, levels) if source.data is None else _published(source)
+        super().__init__(source, map(_case, rows), settings=settings, asked=asked)
         sizes = set(Counter(case.set for case in self._cases).values())
-        own = any("outcome" in case.facts for case in self._cases)
-        self.whose(None if own else data, published=sizes in map(set, SIZES))
+        ours = any("outcome" in case.facts for case in self._cases)
+        self.whose(None if ours else source.data, published=sizes in map(set, SIZES))
         self.whole = len(TASKS) * max(sizes, default=0)
-        self.world = str(self._cases[0].facts.get("world", world)) if self._cases else world
-        self.sets = tuple(task for task in TASKS if any(case.set == task for case in self._cases))
-        self.settings = tuple(name for name in known if settings is None or name in settings)
-        self.revision = _revision(self._cases, compat, verifier, external, prompt)
-
-    def cases(self) -> Sequence[Case]:
-        return self._cases
+        self.world = str(self._cases[0].facts.get("world", source.world)) if self._cases else source.world
 
     def helpers(self) -> Mapping[str, StoredModel]:
         return {} if self.external is None else {"answer": self.external}
 
     def told(self) -> Mapping[str, Any]:
         """What the writer of prompts is, and not what it was called; who tells errors apart."""
-        told: dict[str, Any] = {} if self.errors_by == "program" else {"errors": self.errors_by}
-        if self.external is not None:
-            identity = self.external.identity
-            told["prompt_model"] = {"content": identity.content, "settings": dict(identity.settings)}
-        return told
+        errors_by = {} if self.errors_by == "program" else {"errors": self.errors_by}
+        return errors_by if self.external is None else {**errors_by, "prompt_model": described(self.external)}
 
     @classmethod
     def complexity(cls, case: Case) -> tuple[str, float] | None:
@@ -210,15 +177,13 @@ class UReason(Benchmark):
 
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
         """A thought once for all settings that share it; at most one judgement of it beside those of the images."""
-        thinks = {(ask.case.id, ask.k) for ask in asks if _thinks(ask.setting)}
-        pictures = [ask for ask in asks if ask.setting != CHAIN]
-        by_program = {ask.case.id for ask in asks if ask.case.facts.get("world") == "nano"}
-        judged = [ask for ask in pictures if ask.case.id not in by_program or self.verifier == "judge"]
-        chains = {place for place in thinks if place[0] not in by_program}
+        by_program = {ask.case.id for ask in asks if _world(ask.case) == "nano"}
+        thinks = {_place(ask) for ask in asks if _thinks(ask.setting)}
+        pictures = [ask.case.id for ask in asks if ask.setting != CHAIN]
+        judged = sum(self.verifier == "judge" or case not in by_program for case in pictures)
+        chains = sum(case not in by_program for case, _ in thinks)
         answers = sum(ask.setting == EXTERNAL for ask in asks)
-        return {
-            "think": len(thinks), "draw": len(pictures), "answer": answers, "judge": len(judged) + len(chains),
-        }  # fmt: skip
+        return {"think": len(thinks), "draw": len(pictures), "answer": answers, "judge": judged + chains}
 
     # --- asking --------------------------------------------------------------------------------------------------
 
@@ -239,25 +204,18 @@ class UReason(Benchmark):
         self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None
     ) -> dict[tuple[str, int, bool], str | Exception]:
         """(case id, k, external) -> what was thought."""
-        own = {_place_of(ask): _request(ask, self._asked(ask.case)) for ask in asks if _thinks(ask.setting)}
-        other = {
-            _place_of(ask): _request(ask, prompts.external_prompt(ask.case.facts["direct"]))
-            for ask in asks
-            if ask.setting == EXTERNAL
-        }
-        found: dict[tuple[str, int, bool], str | Exception] = {}
-        if own:
-            texts = model.think(list(own.values()), on_step=on_step)
-            found.update(((*place, False), text) for place, text in zip(own, texts, strict=True))
-        if other:
+        mine = {(*_place(ask), False): request_of(ask, self._asked(ask.case)) for ask in asks if _thinks(ask.setting)}
+        others = {(*_place(ask), True): request_of(ask, prompts.external_prompt(ask.case.facts["direct"]))
+                  for ask in asks if ask.setting == EXTERNAL}  # fmt: skip
+        texts = list(model.think(list(mine.values()), on_step=on_step)) if mine else []
+        if others:
             assert self.external is not None, "the setting is not offered without a model"
-            texts = self.external.answer(list(other.values()), on_step=on_step)
-            found.update(((*place, True), text) for place, text in zip(other, texts, strict=True))
-        return found
+            texts += self.external.answer(list(others.values()), on_step=on_step)
+        return dict(zip((*mine, *others), texts, strict=True))
 
     def _asked(self, case: Case) -> str:
         """The prompt of the thoughtful settings. nano is asked in its own words, and always says its label."""
-        plain = self.compat == "official" or self.prompt == "published" or case.facts.get("world") == "nano"
+        plain = self.compat == "official" or self.prompt == "published" or _world(case) == "nano"
         return case.prompt if plain else f"{case.prompt}\n{prompts.ASK_FOR_REFINED_PROMPT}"
 
     def _prepared(self, ask: Ask, thoughts: Mapping[tuple[str, int, bool], str | Exception]) -> Sample:
@@ -265,10 +223,10 @@ class UReason(Benchmark):
         case = ask.case
         if ask.setting == DIRECT:
             return Sample(ask, prompt=case.facts["direct"])
-        thought = thoughts[*_place_of(ask), ask.setting == EXTERNAL]
+        thought = thoughts[*_place(ask), ask.setting == EXTERNAL]
         if isinstance(thought, Exception):
             return Sample(ask, status="generation_failed", note=f"no thought: {note_of(thought)}")
-        refined = extract(thought, self.compat, case.facts.get("world", "everyday"))
+        refined = extract(thought, self.compat, _world(case))
         facts = {"extraction": refined.how, "refined": refined.text}
         if ask.setting in (GUIDED, CHAIN):
             return Sample(ask, prompt=self._asked(case), thought=thought, facts=facts)
@@ -287,7 +245,8 @@ class UReason(Benchmark):
             return None
         if sample.ask.setting == CHAIN:
             right = _concludes(sample, outcome)
-            return None if right is None else _chain_verdict(right, sample, outcome)
+            reason = f"the thought does not end in: {outcome.criterion()}"
+            return None if right is None else verdict_of(REASONING, right, reason)
         if isinstance(outcome, Sprites) and sample.drawn and self.verifier == "program":
             return self._typed(sample, outcome)
         return None
@@ -315,19 +274,23 @@ class UReason(Benchmark):
                 return Verdict((Check("caption", "unreadable", "nano captions one kind of object"),))
             return await caption_matches(ask, image, str(outcome), kind="maths")
         verdict = await image_satisfies(ask, image, criterion)
-        known = outcome is not None and _concludes(sample, outcome) is not None
-        if verdict.status == "fail" and outcome is not None and known and _concludes(sample, outcome):
-            return await self._judged_type(sample, verdict, image, ask)
-        if verdict.status != "fail" or thought is None or known:
+        right = self.right(Scored(sample))
+        if verdict.status != "fail" or thought is None or right is False:
+            return verdict
+        if right is None:
+            try:
+                chain = await thought_satisfies(ask, case.prompt, thought, criterion)
+            except Unparseable:
+                return verdict
+            verdict = Verdict((*verdict.checks, *chain.checks))
+            right = chain.passed
+        if not right or self.errors_by != "judge" or sample.ask.setting != GUIDED:
             return verdict
         try:
-            chain = await thought_satisfies(ask, case.prompt, thought, criterion)
+            kind = await errors.judged(ask, image, case.prompt, criterion)
         except Unparseable:
             return verdict
-        verdict = Verdict((*verdict.checks, *chain.checks))
-        if not chain.passed:
-            return verdict
-        return await self._judged_type(sample, verdict, image, ask)
+        return Verdict((*verdict.checks, Check(errors.CHECK, "fail", kind)))
 
     def _typed(self, sample: Sample, outcome: Sprites) -> Verdict:
         """A program's verdict; of a wrong image in setting 2 whose thought is right with the type of its error."""
@@ -336,17 +299,6 @@ class UReason(Benchmark):
         if sample.ask.setting != GUIDED or verdict.status != "fail" or not _concludes(sample, outcome):
             return verdict
         kind = errors.by_program(outcome, sample.ask.case.prompt, sprites.read(shown).name)
-        return Verdict((*verdict.checks, Check(errors.CHECK, "fail", kind)))
-
-    async def _judged_type(self, sample: Sample, verdict: Verdict, image: bytes, ask: JudgeAsk) -> Verdict:
-        """The same with the type of the error, where the judge is to tell it."""
-        if self.errors_by != "judge" or sample.ask.setting != GUIDED:
-            return verdict
-        case = sample.ask.case
-        try:
-            kind = await errors.judged(ask, image, case.prompt, str(case.facts["criterion"]))
-        except Unparseable:
-            return verdict
         return Verdict((*verdict.checks, Check(errors.CHECK, "fail", kind)))
 
     def attribute(self, scored: Scored) -> str:
@@ -364,9 +316,7 @@ class UReason(Benchmark):
             return "reasoning wrong"
         if sample.thought is None:
             return "wrong, no thought"
-        right = self.right(scored)
-        if right is None and scored.verdict is not None:
-            right = next((c.status == "pass" for c in scored.verdict.checks if c.name == REASONING), None)
+        right = errors.thought_right(scored, self.right(scored))
         return {True: "drawn wrong", False: "reasoning wrong", None: "wrong, reasoning not judged"}[right]
 
     def right(self, scored: Scored) -> bool | None:
@@ -392,55 +342,43 @@ class UReason(Benchmark):
 
     def count(self, scored: Iterable[Scored]) -> counting.Count:
         """The samples, with what their numbers depend on beside them."""
-        return counting.Count(
-            scored,
-            self.right,
-            published=self.published,
-            cases=self.whole or 0,
-            compat=self.compat,
-            tokenizer=self.tokenizer,
-            writer=getattr(self.external, "name", "external model"),
-        )
+        return counting.Count(self, scored)
 
 
-def _published(folder: Path, sets: Sequence[str] | None) -> list[Row]:
+def _published(source: Source) -> list[Row]:
     from uni_train.data_gen.ureason.files import read_folder
 
-    there = [task for task in TASKS if (folder / f"{task}.jsonl").is_file()]
-    return read_folder(folder, [task for task in TASKS if task in (sets or there or TASKS)])
+    folder = source.data
+    assert folder is not None
+    there = source.sets or [task for task in TASKS if (folder / f"{task}.jsonl").is_file()]
+    return read_folder(folder, [task for task in TASKS if task in (there or TASKS)])
 
 
-def _generated(
-    world: str, n: int, levels: Sequence[int], split: str, seed: int, sets: Sequence[str] | None
-) -> list[Row]:
+def _generated(source: Source, levels: Sequence[int]) -> list[Row]:
     from uni_train.data_gen.objects import get_world
     from uni_train.data_gen.ureason.files import row_of
     from uni_train.data_gen.ureason.task import UReason as Task
     from uni_train.data_gen.ureason.taxonomy import subcategories
 
-    there = subcategories(get_world(world).name)
-    lacking = [task for task in sets or () if task not in there]
+    world = get_world(source.world)
+    there = subcategories(world.name)
+    lacking = [task for task in source.sets or () if task not in there]
     if lacking:
-        raise UsageError(f"the {world} world has no {lacking[0]}", did_you_mean(lacking[0], there, "sets"))
-    shares = [n // len(levels) + (index < n % len(levels)) for index in range(len(levels))]
+        raise UsageError(f"the {world.name} world has no {lacking[0]}", did_you_mean(lacking[0], there, "sets"))
+    shares = [source.n // len(levels) + (index < source.n % len(levels)) for index in range(len(levels))]
     return [
         row_of(item)
-        for task in sets or there
+        for task in source.sets or there
         for level, share in zip(levels, shares, strict=True)
         if share
-        for item in Task(get_world(world), (task,)).generate(share, level, split, seed)
+        for item in Task(world, (task,)).generate(share, level, source.split, 0)
     ]
 
 
-def _revision(cases: Sequence[Case], compat: str, verifier: str, external: Respondent | None, prompt: str) -> str:
-    rows = [[case.id, case.set, case.prompt, case.category, dict(case.facts)] for case in cases]
-    # A stored model says what it is, others have but a name.
-    identity = getattr(external, "identity", None)
-    writer = None if external is None else external.name if identity is None else identity.key
-    asked = [PROTOCOL, compat, verifier, writer, _LABEL.pattern, prompts.ASK_FOR_REFINED_PROMPT]
-    asked += [prompt] if compat == "paper" and prompt != "tagged" else []
-    text = json.dumps([*asked, rows], sort_keys=True, ensure_ascii=False)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
+def _identity(model: StoredModel) -> str:
+    """A stored model says what it is, others have but a name."""
+    identity = getattr(model, "identity", None)
+    return model.name if identity is None else identity.key
 
 
 def _case(row: Row) -> Case:
@@ -448,20 +386,17 @@ def _case(row: Row) -> Case:
     return Case(id=row.id, set=row.task, prompt=row.prompt, category=row.subcategory, facts=facts)
 
 
+def _world(case: Case) -> str:
+    return str(case.facts.get("world", "everyday"))
+
+
 def _thinks(setting: str) -> bool:
     return setting not in (DIRECT, EXTERNAL)
 
 
-def _request(ask: Ask, prompt: str, thought: str | None = None) -> Request:
-    from uni_train.models.base import Request
-
-    # The id names the case and the draw, not the setting: equal calls of two settings are then one stored call.
-    return Request(f"{ask.case.id}#{ask.k}", prompt, thought=thought, seed=ask.seed)
-
-
 def _drawing(sample: Sample) -> Request:
     """Setting 2 draws in the context of its thought, all others from their prompt alone."""
-    return _request(sample.ask, sample.prompt, sample.thought if sample.ask.setting == GUIDED else None)
+    return request_of(sample.ask, sample.prompt, sample.thought if sample.ask.setting == GUIDED else None)
 
 
 def _outcome(case: Case) -> Outcome | None:
@@ -473,18 +408,11 @@ def _concludes(sample: Sample, outcome: Outcome) -> bool | None:
 
     nano always says its conclusion in the same words, so that one without them has none.
     """
-    thought = sample.thought or ""
-    world = sample.ask.case.facts.get("world", "everyday")
-    conclusion = extract(thought, "paper", world).text
+    conclusion = extract(sample.thought or "", "paper", _world(sample.ask.case)).text
     if not conclusion:
         return False if isinstance(outcome, Sprites) else None
     return outcome.find(conclusion)
 
 
-def _chain_verdict(right: bool, sample: Sample, outcome: Outcome) -> Verdict:
-    reason = "" if right else f"the thought does not end in: {outcome.criterion()}"
-    return Verdict((Check(REASONING, "pass" if right else "fail", reason),))
-
-
-def _place_of(ask: Ask) -> tuple[str, int]:
+def _place(ask: Ask) -> Place:
     return ask.case.id, ask.k

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from uni_train.data_gen.ureason.outcomes import Sprites
 from uni_train.eval.benchmark import Scored
 from uni_train.eval.benchmarks.ureason.settings import GUIDED, REASONING
+from uni_train.eval.prompts import filled
 
 if TYPE_CHECKING:
     from uni_train.eval.benchmark import JudgeAsk
@@ -44,8 +45,7 @@ _ANSWER = re.compile(r"<answer>\s*([123])\s*\.?\s*</answer>", re.IGNORECASE)
 
 async def judged(ask: JudgeAsk, image: bytes, prompt: str, criterion: str) -> str:
     """One of the last three types. Raises Unparseable."""
-    values = {"prompt": prompt, "criterion": criterion}
-    question = re.sub(r"\{(prompt|criterion)\}", lambda found: values[found[1]], QUESTION)
+    question = filled(QUESTION, prompt=prompt, criterion=criterion)
     return TYPES[await ask(question, (image,), parse=_number)]
 
 
@@ -63,12 +63,17 @@ def by_program(outcome: Sprites, prompt: str, drawn: str | None) -> str:
     return HALLUCINATION if drawn is not None and drawn not in named and drawn not in prompt.lower() else TASK
 
 
+def thought_right(scored: Scored, right: bool | None) -> bool | None:
+    """Whether a sample's thought is right: as a program tells (`right`), else as the judge did; None: nobody knows."""
+    if right is not None or scored.verdict is None:
+        return right
+    return next((check.status == "pass" for check in scored.verdict.checks if check.name == REASONING), None)
+
+
 def type_of(scored: Scored, right: bool | None) -> str | None:
     """One of TYPES or UNKNOWN of a wrong image in setting 2; None of all other samples. right: its thought."""
     if scored.sample.ask.setting != GUIDED or scored.outcome != "fail" or scored.verdict is None:
         return None
-    if right is None:
-        right = next((c.status == "pass" for c in scored.verdict.checks if c.name == REASONING), None)
-    if right is False:
+    if thought_right(scored, right) is False:
         return REASONING_ERROR
     return next((check.reason for check in scored.verdict.checks if check.name == CHECK), UNKNOWN)

@@ -23,7 +23,7 @@ class Refined:
     how: str
 
 
-_LABEL = re.compile(r"\b(?:refined|final(?:\s+scene)?)\s+prompt\b[\"'*_\s]*(?:is)?[\"'*_\s]*:", re.IGNORECASE)
+LABEL = re.compile(r"\b(?:refined|final(?:\s+scene)?)\s+prompt\b[\"'*_\s]*(?:is)?[\"'*_\s]*:", re.IGNORECASE)
 _NANO_LABEL = "So draw"
 # What the prompts show in the place of a description, in case a model says just that.
 _PLACEHOLDERS = ("...", "your description", "your visual description here", "a direct description of the final state")
@@ -41,7 +41,7 @@ def extract(thought: str, compat: str, world: str = "everyday") -> Refined:
     tagged = prompts.parse_refined_prompt(thought)
     if tagged is not None and _said(tagged):
         return Refined(_said(tagged), "tag")
-    labels = list(_LABEL.finditer(thought))
+    labels = list(LABEL.finditer(thought))
     text = _said(thought[labels[-1].end() :]) if labels else ""
     return Refined(text, "label") if text else Refined("", "none")
 

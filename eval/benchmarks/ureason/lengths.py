@@ -27,9 +27,9 @@ def measure(tokenizer: str) -> tuple[Size, str]:
     return lambda sample: count(_context(sample)), "tokens"
 
 
-def told(sizes: Sequence[int]) -> tuple[str]:
+def mean_and_spread(sizes: Sequence[int]) -> str:
     """Mean and standard deviation, in the paper's form."""
-    return (f"{statistics.fmean(sizes):.1f} ({statistics.pstdev(sizes):.1f})",)
+    return f"{statistics.fmean(sizes):.1f} ({statistics.pstdev(sizes):.1f})"
 
 
 def thirds(scored: Sequence[Scored], size: Size) -> list[tuple[str, list[Scored]]]:

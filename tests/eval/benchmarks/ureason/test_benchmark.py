@@ -11,13 +11,14 @@ from uni_train.data_gen.ureason.files import write_folder
 from uni_train.data_gen.ureason.outcomes import Sprites, outcome_from
 from uni_train.data_gen.ureason.task import UReason as Task
 from uni_train.errors import UsageError
-from uni_train.eval.benchmark import Scored, Unparseable
+from uni_train.eval.benchmark import Scored, Source, Unparseable
 from uni_train.eval.benchmarks.ureason import UReason
 from uni_train.eval.benchmarks.ureason.extraction import Refined, extract
 from uni_train.eval.benchmarks.ureason.settings import BARE, CHAIN, DIRECT, EXTERNAL, GUIDED, SETTINGS
 from uni_train.eval.generation import asks_of
 from uni_train.eval.prompts import ureason as prompts
 
+WORDS = {"world": "everyday", "n": 5, "sets": ("attribute", "text")}
 MOON = Sprites((("moon", 1),)).render(0)
 
 
@@ -92,7 +93,7 @@ def scored_of(benchmark, samples):
 
 @pytest.fixture(scope="module")
 def nano():
-    return UReason(n=4, sets=("arithmetic",), levels=(2,))
+    return UReason(Source(n=4, sets=("arithmetic",)), levels=(2,))
 
 
 def conclusion(case):
@@ -169,19 +170,22 @@ def test_a_thought_or_picture_that_fails_alone_is_a_status(nano):
     assert scored[BARE, silent.id].cause == "generation failed"
 
 
+def written_by(writer, **source):
+    return Source(open_model=lambda name: writer, **source)
+
+
 def test_an_external_model_writes_the_prompts_that_are_drawn(nano):
     writer = Model(answer="<refined_prompt>as I see it</refined_prompt>")
-    benchmark = UReason(n=4, sets=("arithmetic",), levels=(2,), external=writer)
+    benchmark = UReason(written_by(writer, n=4, sets=("arithmetic",)), prompt_model="writer", levels=(2,))
     assert benchmark.settings == SETTINGS and benchmark.revision != nano.revision
-    world_of_words = UReason(world="everyday", n=2, sets=("text",), external=writer, settings=(EXTERNAL,))
+    world_of_words = UReason(written_by(writer, world="everyday", n=2, sets=("text",)), prompt_model="writer")
     model = drawing_moons(world_of_words)
     samples = world_of_words.respond(model, asks_of(world_of_words.cases(), (EXTERNAL,)))
     assert [sample.prompt for sample in samples] == ["as I see it"] * 2
     (_, request), _ = writer.asked
     assert request.prompt == prompts.external_prompt(world_of_words.cases()[0].facts["direct"])
     assert [kind for kind, _ in model.asked] == ["draw"] * 2
-    with pytest.raises(UsageError, match="needs a model that writes the refined prompts"):
-        UReason(n=1, settings=(EXTERNAL,))
+    assert EXTERNAL not in nano.settings
 
 
 def judge_that_says(picture, thought):
@@ -196,7 +200,7 @@ def judge_that_says(picture, thought):
 
 @pytest.fixture(scope="module")
 def everyday():
-    return UReason(world="everyday", n=5, sets=("attribute", "text"), levels=(2,))
+    return UReason(Source(**WORDS), levels=(2,))
 
 
 def everyday_samples(benchmark, setting, thought):
@@ -250,8 +254,8 @@ def test_thoughts_are_checked_by_program_where_they_are_plain_and_judged_elsewhe
 
 def test_prompts_ask_for_a_tag_unless_the_released_code_is_followed(everyday):
     """Or the published prompt is asked for, with strict extraction all the same."""
-    same = {"world": "everyday", "n": 5, "sets": ("attribute", "text"), "levels": (2,)}
-    official, published = UReason(**same, compat="official"), UReason(**same, prompt="published")
+    official = UReason(Source(**WORDS, compat="official"), levels=(2,))
+    published = UReason(Source(**WORDS), prompt="published", levels=(2,))
     assert len({everyday.revision, official.revision, published.revision}) == 3
     tag = "\n" + prompts.ASK_FOR_REFINED_PROMPT
     for benchmark, asked, bare in (
@@ -266,7 +270,7 @@ def test_prompts_ask_for_a_tag_unless_the_released_code_is_followed(everyday):
 
 def test_nano_judges_nano_by_caption_and_nobody_else(nano, everyday):
     case = next(case for case in nano.cases() if len(case.facts["outcome"]["groups"]) == 1)
-    judged = UReason(n=4, sets=("arithmetic",), levels=(2,), verifier="judge")
+    judged = UReason(Source(n=4, sets=("arithmetic",), verifier="judge"), levels=(2,))
     samples = {
         s.ask.case.id: s
         for s in judged.respond(painter(judged, conclusions(judged)), asks_of(judged.cases(), (GUIDED,)))
@@ -285,14 +289,16 @@ def test_nano_judges_nano_by_caption_and_nobody_else(nano, everyday):
 def test_a_folder_of_our_own_is_the_same_benchmark(tmp_path):
     items = Task(EVERYDAY, ("spatial", "text")).generate(10, 1, "test", 0)
     write_folder(tmp_path, items)
-    benchmark = UReason(tmp_path)
+    benchmark = UReason(Source(data=tmp_path))
     assert {case.category for case in benchmark.cases()} == {item.facts["subcategory"] for item in items}
     texts = [item.id for item in items if item.facts["task"] == "text"]
-    assert [case.id for case in UReason(tmp_path, sets=("text",)).cases()] == texts and len(benchmark.cases()) == 10
+    assert [case.id for case in UReason(Source(data=tmp_path, sets=("text",))).cases()] == texts and len(
+        benchmark.cases()
+    ) == 10
 
 
 def test_nano_world_cases_are_the_task_s_items():
-    ids = [case.id for case in UReason(n=6).cases()]
+    ids = [case.id for case in UReason(Source(n=6)).cases()]
     items = [item for task in ("code", "arithmetic") for level in (1, 2, 3)
              for item in Task(NANO, (task,)).generate(2, level, "test", 0)]  # fmt: skip
     assert ids == [item.id for item in items]

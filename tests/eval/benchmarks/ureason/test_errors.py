@@ -10,7 +10,7 @@ from tests.eval.benchmarks.doubles import Judge
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.data_gen.ureason.outcomes import Sprites
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Ask, Case, Sample, Scored
+from uni_train.eval.benchmark import Ask, Case, Sample, Scored, Source
 from uni_train.eval.benchmarks.ureason import UReason, errors, lengths
 from uni_train.eval.benchmarks.ureason.counting import tables
 from uni_train.eval.benchmarks.ureason.settings import BARE, GUIDED
@@ -24,7 +24,7 @@ def answered(benchmark: UReason, case: Case, drawn: Sprites, thought: str, setti
 
 @pytest.fixture(scope="module")
 def nano() -> UReason:
-    return UReason(n=4, sets=("arithmetic",), levels=(1,))
+    return UReason(Source(n=4, sets=("arithmetic",)), levels=(1,))
 
 
 def test_a_program_tells_them_apart_in_nano_s_world(nano: UReason) -> None:
@@ -47,7 +47,7 @@ def test_a_program_tells_them_apart_in_nano_s_world(nano: UReason) -> None:
 
 
 def test_a_judge_is_asked_of_a_wrong_image_whose_thought_is_right() -> None:
-    benchmark = UReason(world="everyday", n=1, sets=("text",), levels=(1,), errors_by="judge")
+    benchmark = UReason(Source(world="everyday", n=1, sets=("text",)), levels=(1,), errors="judge")
     (case,) = benchmark.cases()
     judge = Judge(lambda prompt, _: "<answer>2</answer>" if "Error types" in prompt else
                   "<answer>Yes</answer>" if "Thought Process" in prompt else "<answer>No</answer>")  # fmt: skip
@@ -67,7 +67,7 @@ def test_contexts_are_measured_and_cut_into_thirds(nano: UReason) -> None:
     asks = [Ask(Case(f"c{i}", "text", "one two"), GUIDED, 0, i) for i in range(9)]
     scored = [Scored(Sample(ask, prompt="one two", thought="w " * i)) for i, ask in enumerate(asks)]
     size, unit = lengths.measure("")
-    assert unit == "words" and lengths.told([size(one.sample) for one in scored]) == ("6.0 (2.6)",)
+    assert unit == "words" and lengths.mean_and_spread([size(one.sample) for one in scored]) == "6.0 (2.6)"
     thirds = lengths.thirds(scored, size)
     assert [(name, len(some)) for name, some in thirds] == [("2 to 4", 3), ("5 to 7", 3), ("8 to 10", 3)]
     assert lengths.thirds(scored[:8], size) == []
