@@ -302,9 +302,14 @@ class Benchmark(ABC):
         share = f"{n:,} cases of {', '.join(self.sets)}" if whole is None else f"{n:,} of {whole:,} cases"
         return f"{files}, revision {self.revision}, {share}{without}"
 
-    @abstractmethod
     def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:
-        """Ask the model. Any number of asks of any settings; every call is stored, so a restart repeats none."""
+        """Ask the model. Any number of asks of any settings; every call is stored, so a restart repeats none.
+
+        Here: an image each, in the setting "cot" drawn by a thought.
+        """
+        from uni_train.eval.sampler import drawn
+
+        return drawn(model, asks, on_step)
 
     @abstractmethod
     def check(self, sample: Sample) -> Verdict | None:
@@ -390,7 +395,7 @@ class Benchmark(ABC):
 BENCHMARKS: Registry[type[Benchmark]] = Registry(
     "benchmark",
     "uni_train.eval.benchmarks.*",
-    required=("name", "known_sets", "respond", "check"),
+    required=("name", "known_sets", "check"),
 )
 benchmark = BENCHMARKS.register
 """Makes a benchmark known under a name, which is that of its module in `eval.benchmarks`, or in a plug-in any."""

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from uni_train.eval.results import Cell, Key, Results, Table
-from uni_train.eval.statistics import signed
+from uni_train.eval.statistics import Estimate, signed
 
 Row = dict[str, str]
 """Column -> cell, as printed."""
@@ -51,6 +51,11 @@ def per_setting(rows: Iterable[Row], settings: Iterable[str], columns: Iterable[
         for row in rows
         for setting in settings
     ]
+
+
+def mean_of(key: Key, value: Any) -> Callable[[Results], Estimate | None]:
+    """The score of a column: the mean of the units that have this value, such as `mean_of("set", "maths")`."""
+    return lambda some: part.mean() if (part := some.by(key).get(value)) else None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,14 +1,23 @@
-"""Rows of published files as pydantic models; what does not fit is named by file, line and key."""
+"""Rows of published files as pydantic models; what does not fit is named by file, line and key.
+
+class Question(PublishedRow):
+    id: TextOrNumber
+    prompt: Text
+
+for place, question in read_file(folder / "test.jsonl", Question): ...
+"""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
 from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.jsonl import read_objects
 
 
 def _filled(value: str) -> str:
@@ -53,6 +62,13 @@ def read_row(kind: type[R], place: str, raw: Mapping[str, Any], shape: str = "")
     what = f'"{key}"' if number is None else f'number {number + 1} of "{key}"'
     why = first["msg"].removeprefix("Value error, ").replace("Input should be a valid", "expected a")
     raise DataError(f"{place}: {what} is {shown(first['input'])}; {why}")
+
+
+def read_file(path: Path, kind: type[R]) -> Iterator[tuple[str, R]]:
+    """(place, row) of each line of a file of JSON lines. Raises DataError as `read_row`."""
+    for number, raw in read_objects(path):
+        place = f"{path}, line {number}"
+        yield place, read_row(kind, place, raw)
 
 
 def shown(value: Any) -> str:

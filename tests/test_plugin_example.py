@@ -41,7 +41,7 @@ print(json.dumps({
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder in which the example is installed, by pip, without a network."""
     site, source = tmp_path_factory.mktemp("site"), tmp_path_factory.mktemp("source") / "plugin"
-    for file in [EXAMPLE / "pyproject.toml", *(EXAMPLE / "shades").glob("*.py")]:
+    for file in [EXAMPLE / "pyproject.toml", *(EXAMPLE / "shades").glob("*.*")]:
         copy = source / file.relative_to(EXAMPLE)
         copy.parent.mkdir(parents=True, exist_ok=True)
         copy.write_bytes(file.read_bytes())
@@ -68,7 +68,46 @@ def test_it_is_trained_with_and_evaluated(site: Path, tmp_path: Path) -> None:
     assert said["package"] == "shades" and said["family"] == "pocket"
     assert len(said["rewards"]) == 2 and all(0 < one < 1 for one in said["rewards"])
     assert said["held_out"]["step"] == 2
-    assert {name: one["n"] for name, one in said["scores"].items()} == {"shades1": 3, "shades2": 3}
+    assert {name: one["n"] for name, one in said["scores"].items()} == {"shades1": 3, "shades2": 3, "overall": 6}
+
+
+NAMING = """
+import json, sys
+from pathlib import Path
+import numpy as np
+from uni_train.eval.benchmark import BENCHMARKS, Scored, Source
+from uni_train.eval.generation import asks_of
+
+class Painter:
+    def think(self, requests, **_):
+        return ["It is 2 tenths."] * len(requests)
+    def draw(self, requests, **_):
+        return [np.full((8, 8, 3), 51 if one.thought else 255, np.uint8) for one in requests]
+
+benchmark = BENCHMARKS.get("shade_naming").open(Source(data=Path(sys.argv[1])), tolerance=0.5)
+samples = benchmark.respond(Painter(), asks_of(benchmark.cases(), benchmark.settings))
+scored = [Scored(sample, benchmark.check(sample)) for sample in samples]
+scores, tables = benchmark.scores(scored), benchmark.tables(scored)
+print(json.dumps([benchmark.questions(), scores, [table.to_dict() for table in tables]]))
+"""
+
+
+@pytest.mark.parametrize("n", [200, 20])
+def test_a_benchmark_of_one_file_has_the_tables_of_its_paper(tmp_path: Path, n: int) -> None:
+    """The paper's rows stand there where all of its questions are asked."""
+    rows = [{"id": i, "set": ("named", "mixed")[i % 2], "prompt": f"{i} .", "tenths": i % 10} for i in range(n)]
+    (tmp_path / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    done = python(tmp_path, EXAMPLE, "-c", NAMING, str(tmp_path), plugins="shades.naming")
+    assert done.returncode == 0, done.stderr
+    questions, scores, tables = json.loads(done.stdout)
+    assert ("published files" in questions) == (n == 200)
+    assert {name: one["value"] for name, one in scores["cot"].items()} == {"named": 0.2, "mixed": 0, "overall": 0.1}
+    assert [table["columns"][1:] for table in tables] == [["Named", "Mixed", "Average"], ["Dark", "Middle", "Light"]]
+    first, second = ({row[0]: row[1:] for row in table["rows"]} for table in tables)
+    assert (first["cot"][2]["value"], second["cot"][0]["value"]) == (0.1, 0.25)
+    printed = {"Pen in the paper, cot": ["0.600", "0.485", "0.543"]} if n == 200 else {}
+    assert {name: cells for name, cells in first.items() if "cot" in name and name != "cot"} == printed
+    assert len((EXAMPLE / "shades" / "naming.py").read_text().splitlines()) <= 80
 
 
 def test_the_readme_is_one_screen_and_names_every_file() -> None:
