@@ -145,7 +145,13 @@ def share(
 
 def shares(names: Iterable[str], seen: Sequence[str], clusters: Sequence[Hashable]) -> dict[str, Estimate]:
     """Each of `names`: the share of `seen` that it is, n of each being their number; intervals as of `share`."""
-    return {name: share([one == name for one in seen], range(len(seen)), clusters) for name in names}
+    names, n, distinct = list(names), len(seen), len(set(clusters))
+    if not n or not names:
+        return {name: share([], []) for name in names}
+    means = Means.of([[one == name for one in seen] for name in names], clusters)
+    bounds = zip(names, means.values, means.low, means.high, strict=True)
+    repeats = distinct if distinct < n else None
+    return {name: Estimate(float(value), n, float(low), float(high), repeats) for name, value, low, high in bounds}
 
 
 def interval(mean: ArrayLike, size: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
