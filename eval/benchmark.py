@@ -18,7 +18,7 @@ import inspect
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -27,6 +27,7 @@ from uni_train.data_gen.registry import Registry, task_of
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Check, Item, Verdict
 from uni_train.errors import UsageError, did_you_mean
+from uni_train.eval.images import encoded, pixels
 from uni_train.eval.paper import Paper, TableSpec, printed
 from uni_train.eval.results import Results, Table, Unit, plain, unit_of
 from uni_train.eval.sample import (  # noqa: F401  # a plug-in's benchmark imports them from here
@@ -47,6 +48,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from uni_train.eval.calls import StoredModel
+    from uni_train.eval.images import StoredImage
     from uni_train.models.base import OnStep, Request
 
 COMPATS = ("paper", "official")
@@ -86,6 +88,13 @@ def revision_of(*content: Any, more: Iterable[bytes] = ()) -> str:
     for part in more:
         digest.update(part)
     return digest.hexdigest()
+
+
+def with_part(sample: Sample, part: str | np.ndarray | StoredImage | Exception, noun: str) -> Sample:
+    """The sample with what came back as its part; without, "no image: ..." is its note."""
+    if isinstance(part, Exception):
+        return replace(sample, status="generation_failed", note=f"no {noun}: {part}")
+    return replace(sample, parts=(part if isinstance(part, str) else encoded(part),))
 
 
 def note_of(error: Exception) -> str:
@@ -307,9 +316,21 @@ class Benchmark(ABC):
 
         Here: an image each, in the setting "cot" drawn by a thought.
         """
-        from uni_train.eval.sampler import drawn
-
-        return drawn(model, asks, on_step)
+        samples: dict[tuple[str, str, int], Sample] = {}
+        for thinks in (False, True):
+            some = [ask for ask in asks if (ask.setting == "cot") is thinks]
+            requests = [request_of(ask, ask.case.prompt, images=map(pixels, ask.case.images)) for ask in some]
+            thoughts: Sequence[str | Exception | None] = [None] * len(some)
+            images: Sequence[np.ndarray | StoredImage | Exception] = []
+            if thinks and some:
+                thoughts, images = think_and_draw(model, requests, on_step)
+            elif some:
+                images = model.draw(requests, on_step=on_step)
+            for ask, thought, image in zip(some, thoughts, images, strict=True):
+                words = None if isinstance(thought, Exception) else thought
+                sample = Sample(ask, prompt=ask.case.prompt, thought=words)
+                samples[sample.identity] = with_part(sample, image, "thought" if thought is not words else "image")
+        return [samples[ask.case.id, ask.setting, ask.k] for ask in asks]
 
     @abstractmethod
     def check(self, sample: Sample) -> Verdict | None:

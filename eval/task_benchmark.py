@@ -8,8 +8,6 @@ tables. Thought and image of a sample depend on its case, its setting and its se
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Self
@@ -18,16 +16,25 @@ from uni_train.data_gen.registry import TASKS, get_task, set_name, task_of
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Verdict
 from uni_train.errors import UsageError, did_you_mean
-from uni_train.eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Respondent, Sample, Scored, Table, think_and_draw
-from uni_train.eval.images import encoded, pixels
+from uni_train.eval.benchmark import (
+    Ask,
+    Benchmark,
+    Case,
+    JudgeAsk,
+    Respondent,
+    Sample,
+    Scored,
+    Source,
+    Table,
+    think_and_draw,
+    with_part,
+)
+from uni_train.eval.images import pixels
 from uni_train.eval.prompts.unisandbox import direct_prompt
 from uni_train.eval.results import Results, plain, unit_of
 from uni_train.models.pictures import encode_png
 
 if TYPE_CHECKING:
-    import numpy as np
-
-    from uni_train.eval.images import StoredImage
     from uni_train.models.base import OnStep, Request
 
 LABELS = ("official", "corrected")
@@ -64,17 +71,14 @@ class TaskBenchmark(Benchmark):
                 raise UsageError(f"there is no setting {name}", did_you_mean(name, self.offered, "settings"))
         if not cases:
             raise UsageError("there is nothing to ask", "Ask for at least one item.")
-        self.settings = tuple(name for name in self.offered if not settings or name in settings)
-        self._cases = tuple(cases)
+        asked = [name for name in self.offered if not settings or name in settings]
+        super().__init__(Source(), cases, settings=asked, asked=(self.protocol, self.name))
         self.sets = tuple(dict.fromkeys(case.set for case in cases))
-        self.revision = revision_of(cases, self.protocol, self.name)
+        self.published = self.whole = None
 
     @classmethod
     def of(cls, items: Iterable[Item], *settings: str) -> Self:
         return cls([item_case(item) for item in items], settings)
-
-    def cases(self) -> Sequence[Case]:
-        return self._cases
 
     # --- asking -------------------------------------------------------------------------------------------------------
 
@@ -113,9 +117,9 @@ class TaskBenchmark(Benchmark):
             thought = thoughts.get(_key(request)) if ask.setting in self.thoughtful else None
             sample = Sample(ask, prompt=request.prompt)
             if ask.setting in self.answering:
-                sample = _with(sample, answers[_key(request)], "answer")
+                sample = with_part(sample, answers[_key(request)], "answer")
             elif isinstance(thought, Exception):
-                sample = _with(sample, thought, "thought")
+                sample = with_part(sample, thought, "thought")
             elif ask.setting not in self.fused:
                 sample = self.prepared(ask, thought)
                 if sample.status == "ok" and not sample.parts:
@@ -123,14 +127,14 @@ class TaskBenchmark(Benchmark):
             samples.append(sample)
         images = _once(lambda some: model.draw(some, on_step=on_step), list(left.values()))
         for row, request in left.items():
-            samples[row] = _with(samples[row], images[_key(request)], "image")
+            samples[row] = with_part(samples[row], images[_key(request)], "image")
         fused = _once(lambda some: zip(*think_and_draw(model, some, on_step), strict=True), of(self.fused))
         for row, (ask, request) in enumerate(zip(asks, requests, strict=True)):
             if ask.setting in self.fused:
                 thought, image = fused[_key(request)]
                 words = thought if isinstance(thought, str) else None
                 noun = "thought" if words is None else "image"
-                samples[row] = _with(
+                samples[row] = with_part(
                     replace(samples[row], thought=words), image if words is not None else thought, noun
                 )
         return samples
@@ -189,13 +193,6 @@ class TaskBenchmark(Benchmark):
         }
 
 
-def revision_of(cases: Sequence[Case], *protocol: str) -> str:
-    """A hash of what is asked and of how."""
-    rows = [[case.id, case.set, case.prompt, case.cluster, case.category, dict(case.facts)] for case in cases]
-    text = json.dumps([*protocol, rows], sort_keys=True, ensure_ascii=False)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
-
-
 # --- requests ---------------------------------------------------------------------------------------------------------
 
 
@@ -220,12 +217,6 @@ def _once(call: Callable[[list[Request]], Iterable[Any]], requests: Sequence[Req
     """Key of a request -> what comes back."""
     distinct = {_key(request): request for request in requests}
     return dict(zip(distinct, call(list(distinct.values())), strict=True)) if distinct else {}
-
-
-def _with(sample: Sample, part: str | np.ndarray | StoredImage | Exception, noun: str) -> Sample:
-    if isinstance(part, Exception):
-        return replace(sample, status="generation_failed", note=f"no {noun}: {part}")
-    return replace(sample, parts=(part if isinstance(part, str) else encoded(part),))
 
 
 # --- items as cases ---------------------------------------------------------------------------------------------------

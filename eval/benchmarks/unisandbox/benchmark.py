@@ -18,7 +18,10 @@ from uni_train.data_gen.sprites import verify_sprites
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UsageError
 from uni_train.eval.benchmark import (
+    COMPATS,
+    VERIFIERS,
     Ask,
+    Benchmark,
     Case,
     Headline,
     JudgeAsk,
@@ -46,11 +49,9 @@ from uni_train.eval.benchmarks.unisandbox.sets import SAID, SETTINGS, all_sets
 from uni_train.eval.benchmarks.unisandbox.thoughts import conclusion, said
 from uni_train.eval.images import pixels
 from uni_train.eval.submission import first_draws
-from uni_train.eval.task_benchmark import LABELS, TaskBenchmark, item_of, revision_of
+from uni_train.eval.task_benchmark import LABELS, TaskBenchmark, item_of
 
 LABEL_CHOICES = (*LABELS, "both")
-COMPATS = ("paper", "official")
-VERIFIERS = ("program", "judge")
 # Why a sample is not right, where its outcome says it in other words.
 CAUSES = {"unreadable": "image unreadable", "unparseable": "judge unreadable"}
 _CAUSE_OF = {"wrong": "reasoning wrong", "right": "drawn wrong", "unclear": "conclusion not found"}
@@ -122,17 +123,17 @@ class UniSandbox(TaskBenchmark):
         self.label_names = LABELS if labels == "both" and questions.relabelled else ("official",)
         if labels == "corrected":
             self.label_names = ("corrected",)
-        self.compat, self.verifier = compat, verifier
+        cases = [case for case in questions.cases if set(self.label_names) & set(case.facts["labels"])]
+        source = Source(data=None if data is None else Path(data), world=world, compat=compat, verifier=verifier)
+        chosen = [setting for setting in self.offered if setting in settings]
+        Benchmark.__init__(self, source, cases, settings=chosen, asked=(self.protocol, compat))
         self.published = questions.files and questions.as_published
         self.yours = questions.files and not self.published
         self.whole = PUBLISHED_CASES
         self.world = worlds_of(questions.cases) or world
         self.excluded = questions.excluded if "corrected" in self.label_names else {}
-        self._cases = tuple(case for case in questions.cases if set(self.label_names) & set(case.facts["labels"]))
-        self.settings = tuple(setting for setting in self.offered if setting in settings)
-        asked = {case.set for case in self._cases}
-        self.sets = tuple(name for name in (*all_sets(), *KNOWLEDGE_SETS) if name in asked)
-        self.revision = revision_of(self._cases, self.protocol, compat)
+        present = {case.set for case in cases}
+        self.sets = tuple(name for name in (*all_sets(), *KNOWLEDGE_SETS) if name in present)
 
     def check(self, sample: Sample) -> Verdict | None:
         """Object and count read off the pixels, in the nano world; None for images of the everyday world. What is

@@ -7,9 +7,10 @@ from collections.abc import Sequence
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Verdict
 from uni_train.eval.benchmark import Benchmark, Option, Sample, Source, benchmark
+from uni_train.eval.images import pixels
 from uni_train.eval.paper import Column, TableSpec
 from uni_train.eval.results import Results
-from uni_train.eval.sampler import item_case, verified
+from uni_train.eval.task_benchmark import item_case, item_of
 
 
 @benchmark("shade_test")
@@ -26,7 +27,7 @@ class ShadeTest(Benchmark):
         super().__init__(source, map(item_case, items), settings=("normal",), asked=("shade_test/1",))
 
     def check(self, sample: Sample) -> Verdict | None:
-        return verified(sample)
+        return get_task("shades").verify(item_of(sample.ask.case), pixels(sample.drawn[-1]))
 
     def specs(self) -> Sequence[TableSpec]:
         return [TableSpec("Shades that are right", [Column("share", Results.mean)], rows="set", first="set")]
