@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from tests.eval.benchmarks.published import write_vigor
 from tests.eval.sample_evaluation import SKILL, sample_evaluation
 from tests.eval.test_compare import evaluation
 from uni_train.errors import UserError
@@ -16,9 +17,9 @@ from uni_train.eval.benchmarks.ueval import UEval
 from uni_train.eval.benchmarks.ufo import Ufo
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.ureason import UReason
-from uni_train.eval.benchmarks.vigor import Vigor, programs
-from uni_train.eval.benchmarks.vigor.files import write_folder
-from uni_train.eval.benchmarks.vigor.templates import REASONING
+from uni_train.eval.benchmarks.vigor import Vigor
+from uni_train.eval.benchmarks.vigor.cases import generated
+from uni_train.eval.benchmarks.vigor.prompts import REASONING
 from uni_train.eval.compare import compare
 from uni_train.eval.leaderboard import Column, leaderboard
 from uni_train.eval.report.leaderboard import context
@@ -87,9 +88,8 @@ def test_what_is_no_evaluation_or_cannot_be_told_apart_is_refused(tmp_path: Path
 
 def vigor(folder: Path) -> Vigor:
     """Sets of different sizes: three mazes and an equation."""
-    records = [*programs.own_records("everyday", 3, "test", 0, ("maze_navigation",))]
-    records += programs.own_records("nano", 1, "test", 0, ("algebraic_calculation",))
-    write_folder(folder, [(record, None) for record in records])
+    mazes = generated("everyday", 3, "test", 0, ("maze_navigation",))
+    write_vigor(folder, *mazes, *generated("nano", 1, "test", 0, ("algebraic_calculation",)))
     return Vigor(Source(data=folder))
 
 

@@ -12,6 +12,7 @@ from unittest.mock import MagicMock
 import pytest
 from rich.console import Console
 
+from tests.eval.benchmarks.published import write_vigor
 from tests.eval.sample_evaluation import sample_evaluation
 from uni_train.cli.evaluation.running import show
 from uni_train.config.schema import EvalConfig
@@ -25,8 +26,7 @@ from uni_train.eval.benchmarks.ufo import Ufo
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.ureason import UReason
 from uni_train.eval.benchmarks.vigor import Vigor
-from uni_train.eval.benchmarks.vigor.files import write_folder
-from uni_train.eval.benchmarks.vigor.programs import own_records
+from uni_train.eval.benchmarks.vigor.cases import generated
 from uni_train.eval.compare import compare
 from uni_train.eval.evaluation import Evaluation, EvaluationPlan
 from uni_train.eval.generation import cases_of
@@ -140,7 +140,7 @@ def ufo(folder: Path) -> Ufo:
 
 
 def vigor(folder: Path, sets: tuple[str, ...] | None = None) -> Vigor:
-    write_folder(folder, [(one, None) for one in own_records("everyday", 3, "test", 0, ("maze_navigation",))])
+    write_vigor(folder, *generated("everyday", 3, "test", 0, ("maze_navigation",)))
     return Vigor(Source(data=folder, sets=sets))
 
 

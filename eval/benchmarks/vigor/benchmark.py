@@ -16,11 +16,14 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uni_train.data_gen.task import Check, Item, Verdict
+from uni_train.data_gen.registry import task_of
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.task import Item, Verdict
 from uni_train.errors import UsageError
 from uni_train.eval.benchmark import (
     Ask,
@@ -39,22 +42,20 @@ from uni_train.eval.benchmark import (
     expect_known,
     note_of,
 )
-from uni_train.eval.benchmarks.vigor import counting, planning, programs, truths
-from uni_train.eval.benchmarks.vigor.files import HUB, Record, digest, read_folder
-from uni_train.eval.benchmarks.vigor.tasks import TASKS, family_of, title
-from uni_train.eval.benchmarks.vigor.templates import (
+from uni_train.eval.benchmarks.vigor import counting, prompts
+from uni_train.eval.benchmarks.vigor.cases import HUB, TASKS, Fields, digest, generated, read_folder, title
+from uni_train.eval.benchmarks.vigor.programs import Program, program_of
+from uni_train.eval.benchmarks.vigor.prompts import (
     BACKGROUND,
     DIMENSIONS,
+    GOOD,
     PROCESS,
     QUALITY,
     REASONING,
     RESULT,
     RULE,
-    Marks,
-    filled,
-    read_marks,
 )
-from uni_train.eval.images import Image, StoredImage, bytes_of, encoded, of_file, pixels
+from uni_train.eval.images import Image, StoredImage, bytes_of, encoded, pixels
 from uni_train.eval.results import unit_of
 from uni_train.models.pictures import decode_picture, encode_png
 
@@ -66,7 +67,7 @@ if TYPE_CHECKING:
 
 PROTOCOL = "vigor/1"  # what is asked; a change makes another revision
 DIRECT, COT, PLANNED, INTERLEAVED = "direct", "cot", "planned", "interleaved"
-GOOD = 0.68  # of a process mark: section 3.3 calls 68 to 100 good
+STEPWISE = (PLANNED, INTERLEAVED, PROCESS)  # settings that ask for several images
 _CAUSES = {
     REASONING: "reasoning wrong", RULE: "rule broken", BACKGROUND: "background changed", QUALITY: "visual quality",
 }  # fmt: skip
@@ -74,12 +75,12 @@ _CAUSES = {
 
 @benchmark("vigor")
 class Vigor(Benchmark):
-    """The benchmark over the published files in `source.data`, or over records of our own (`programs.own_records`).
+    """The benchmark over the published files in `source.data`, or over questions of our own (`cases.generated`).
 
     ground_truth: "hidden" shows the judge neither the answer image nor the answer (Table 2). visual_quality: "judge"
     asks one for it where a program decides the rest. planner: writes the steps of `planned`, at most `steps`.
     interleaved: the model's own answer has the frames. fields: roles of fields in records.json that are not known
-    (`files.ROLES`).
+    (`cases.ROLES`).
 
     Raises UsageError for an unknown name, DataError for files that cannot be used.
     """
@@ -137,23 +138,26 @@ class Vigor(Benchmark):
             )
         self.whose(source.data)
         self.world = source.world
-        self.fields: Mapping[str, Mapping[str, tuple[str, ...]]] = {}
+        self.fields: Fields = {}
         if source.data is not None:
-            found = read_folder(source.data, source.sets, fields)
-            records, self.fields = found.records, found.fields
+            cases, self.fields = read_folder(source.data, source.sets, fields)
         else:
-            records = tuple(programs.own_records(source.world, source.n, source.split, seed, source.sets))
-        self.whole = len(records) if source.sets is None else None
-        self._records = {record.id: record for record in records}
-        self._items = _items(records) if source.verifier == "program" else {}
-        self._truths = _truths(records) if source.verifier == "program" else {}
+            cases = generated(source.world, source.n, source.split, seed, source.sets)
+        self.whole = len(cases) if source.sets is None else None
+        known = {case.id: program_of(case) for case in cases} if source.verifier == "program" else {}
+        self._programs: dict[str, Program] = {id_: program for id_, program in known.items() if program is not None}
         self.ground_truth, self.visual_quality, self.steps = ground_truth, visual_quality, steps
         self.planner = planner
-        self._cases = tuple(_case(record, self._items.get(record.id)) for record in records)
+        self._cases = tuple(self._with_dimensions(case) for case in cases)
         self.sets = tuple(task for task in TASKS if any(case.set == task for case in self._cases))
         frames = () if planner is None and not interleaved else (INTERLEAVED if interleaved else PLANNED, PROCESS)
         self.interleaved, self.settings = interleaved, (DIRECT, COT, *frames)
         self.revision = self._revision()
+
+    def _with_dimensions(self, case: Case) -> Case:
+        program = self._programs.get(case.id)
+        names = DIMENSIONS if program is None else program.dimensions
+        return replace(case, facts={**case.facts, "dimensions": list(names)})
 
     def cases(self) -> Sequence[Case]:
         return self._cases
@@ -173,34 +177,31 @@ class Vigor(Benchmark):
         """The image ground truth, or the one that a program draws, as PNG."""
         if case.references:
             return encode_png(decode_picture(bytes_of(case.references[0]), f"the ground truth of {case.id}"))
-        record = self._records[case.id]
-        return None if record.item is None else programs.answer_image(record.item)
+        if case.facts["item"] is None:
+            return None
+        item = Item.from_dict(case.facts["item"])
+        return encode_png(task_of(item).render(item, derive_seed(0, "reference", item.id)))
 
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
         """At most: a plan may have fewer steps. `planned` and `process` share theirs."""
-        sequences = {(ask.case.id, ask.k) for ask in asks if _stepwise(ask)}
-        single = sum(not _stepwise(ask) for ask in asks)
+        sequences = len({(ask.case.id, ask.k) for ask in asks if ask.setting in STEPWISE})
+        single = sum(ask.setting not in STEPWISE for ask in asks)
         thoughts = sum(ask.setting == COT for ask in asks)
-        judged = sum(self._judged(ask) for ask in asks)
+        judged = sum(self.visual_quality == "judge" or not self._decides(ask) for ask in asks)
         if self.interleaved:
-            return {"think": thoughts, "draw": single, "compose": len(sequences), "judge": judged}
-        calls = {"think": thoughts, "draw": single + self.steps * len(sequences), "judge": judged}
-        return calls if not sequences else {**calls, "answer": len(sequences)}
+            return {"think": thoughts, "draw": single, "compose": sequences, "judge": judged}
+        calls = {"think": thoughts, "draw": single + self.steps * sequences, "judge": judged}
+        return {**calls, "answer": sequences} if sequences else calls
 
-    def _judged(self, ask: Ask) -> bool:
-        """Whether a judge may be asked."""
-        known = self._item(ask) is not None or (ask.case.id in self._truths and ask.setting != PROCESS)
-        return not known or self.visual_quality == "judge"
-
-    def _item(self, ask: Ask) -> Item | None:
-        """What a program decides by; of sprites it knows nothing of a process."""
-        item = self._items.get(ask.case.id)
-        return None if item is not None and ask.setting == PROCESS and item.task != "maze" else item
+    def _decides(self, ask: Ask) -> bool:
+        """Whether a program knows of the images of a setting."""
+        program = self._programs.get(ask.case.id)
+        return program is not None and (ask.setting != PROCESS or program.process is not None)
 
     def _revision(self) -> str:
         rows = [[case.id, case.set, case.prompt, case.category, dict(case.facts)] for case in self._cases]
         images = [[digest(image) for image in case.images] for case in self._cases]
-        text = json.dumps([PROTOCOL, planning.PROMPT, rows, images], sort_keys=True, ensure_ascii=False)
+        text = json.dumps([PROTOCOL, prompts.PLAN, rows, images], sort_keys=True, ensure_ascii=False)
         return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     # --- asking --------------------------------------------------------------------------------------------------
@@ -208,68 +209,73 @@ class Vigor(Benchmark):
     def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:
         """One image, or those of a plan; equal requests of two settings are one stored call."""
         samples = [Sample(ask, prompt=ask.case.prompt) for ask in asks]
-        thoughtful = [row for row, ask in enumerate(asks) if ask.setting == COT]
-        asked = [_request(asks[row], asks[row].case.prompt) for row in thoughtful]
-        for row, thought in zip(thoughtful, model.think(asked, on_step=on_step) if asked else (), strict=True):
-            if isinstance(thought, Exception):
-                note = f"no thought: {note_of(thought)}"
-                samples[row] = replace(samples[row], status="generation_failed", note=note)
-            else:
-                samples[row] = replace(samples[row], thought=thought)
-        single = [row for row, one in enumerate(samples) if one.status == "ok" and not _stepwise(one.ask)]
-        drawn = [replace(_request(asks[row], asks[row].case.prompt), thought=samples[row].thought) for row in single]
-        for row, image in zip(single, model.draw(drawn, on_step=on_step) if drawn else (), strict=True):
-            samples[row] = _with(samples[row], image)
-        stepwise = [row for row, ask in enumerate(asks) if _stepwise(ask)]
-        if stepwise and self.interleaved:
-            asked = [_request(asks[row], asks[row].case.prompt) for row in stepwise]
-            for row, answer in zip(stepwise, model.compose(asked, on_step=on_step), strict=True):
-                samples[row] = _composed(samples[row], answer)
-        elif stepwise:
-            self._draw_steps(model, samples, stepwise, on_step)
-        for row in stepwise:
-            if samples[row].ask.setting == PROCESS and samples[row].status == "ok":
-                samples[row] = _of_one_size(samples[row])
-        return samples
 
-    def _draw_steps(
-        self, model: Respondent, samples: list[Sample], rows: Sequence[int], on_step: OnStep | None
-    ) -> None:
-        """Fill in the samples of `planned` and `process`, all first steps before all second ones."""
-        assert self.planner is not None, "the settings are not offered without a planner"
-        asked = [_request(samples[row].ask, planning.prompt(samples[row].ask.case.prompt, self.steps)) for row in rows]
-        plans: dict[int, list[str]] = {}
-        for row, plan in zip(rows, self.planner.answer(asked, on_step=on_step), strict=True):
-            if isinstance(plan, Exception):
-                samples[row] = replace(samples[row], status="generation_failed", note=f"no plan: {note_of(plan)}")
-                continue
-            plans[row] = planning.steps_of(plan, self.steps)
-            samples[row] = replace(samples[row], thought=plan)
-            if not plans[row]:
-                samples[row] = replace(samples[row], status="not_extracted", note="the plan has no numbered steps")
-        for number in range(self.steps):
-            due = [row for row in rows if samples[row].status == "ok" and number < len(plans[row])]
-            if not due:
-                break
-            requests = [_request(samples[row].ask, plans[row][number], _last(samples[row]), number) for row in due]
-            for row, image in zip(due, model.draw(requests, on_step=on_step), strict=True):
-                samples[row] = _with(samples[row], image, plans[row][number])
+        def due(*settings: str, step: int = 0) -> list[int]:
+            """Rows of samples that have not failed; from the second step on those whose plan has it."""
+            rows = [row for row, one in enumerate(samples) if one.status == "ok" and one.ask.setting in settings]
+            return [row for row in rows if step == 0 or step < len(self._plan(samples[row]))]
+
+        def ask(
+            rows: Sequence[int],
+            skill: Callable[..., Sequence[Any]],
+            request: Callable[[Sample], Request],
+            take: Callable[[Sample, Any], Sample],
+            lacking: str = "",
+        ) -> None:
+            """Put what comes into the samples. lacking: said of what does not come."""
+            requests = [request(samples[row]) for row in rows]
+            for row, reply in zip(rows, skill(requests, on_step=on_step) if rows else (), strict=True):
+                failed = isinstance(reply, Exception)
+                samples[row] = _failed(samples[row], lacking + note_of(reply)) if failed else take(samples[row], reply)
+
+        ask(due(COT), model.think, _request, _with_thought, "no thought: ")
+        ask(due(DIRECT, COT), model.draw, lambda one: replace(_request(one), thought=one.thought), _with_image)
+        if self.interleaved:
+            ask(due(*STEPWISE), model.compose, _request, _with_parts)
+        elif rows := due(*STEPWISE):
+            assert self.planner is not None, "the settings are not offered without a planner"
+            ask(rows, self.planner.answer, self._plan_request, self._with_plan, "no plan: ")
+            for step in range(self.steps):  # all first steps before all second ones
+                request, take = partial(self._step_request, step), partial(self._with_step, step)
+                ask(due(*STEPWISE, step=step), model.draw, request, take)
+        return [_of_one_size(one) if one.ask.setting == PROCESS and one.status == "ok" else one for one in samples]
+
+    def _plan_request(self, sample: Sample) -> Request:
+        words = {"instruction": sample.ask.case.prompt, "steps": self.steps}
+        return replace(_request(sample), prompt=prompts.PLAN.format(**words))
+
+    def _with_plan(self, sample: Sample, plan: str) -> Sample:
+        sample = replace(sample, thought=plan)
+        if self._plan(sample):
+            return sample
+        return replace(sample, status="not_extracted", note="the plan has no numbered steps")
+
+    def _plan(self, sample: Sample) -> list[str]:
+        return prompts.steps_of(sample.thought or "", self.steps)
+
+    def _step_request(self, step: int, sample: Sample) -> Request:
+        """On the image of the step before."""
+        request = _request(sample, sample.drawn[-1:] or None)
+        return replace(request, id=f"{request.id}/{step}", prompt=self._plan(sample)[step])
+
+    def _with_step(self, step: int, sample: Sample, image: np.ndarray | StoredImage) -> Sample:
+        return _with_image(replace(sample, parts=(*sample.parts, self._plan(sample)[step])), image)
 
     # --- scoring -------------------------------------------------------------------------------------------------
 
     def check(self, sample: Sample) -> Verdict | None:
         """All that a program decides; None where a judge is asked for anything."""
-        item = self._item(sample.ask)
-        if self.visual_quality == "judge" and (item is None or item.task == "maze"):
+        if self.visual_quality == "judge" and QUALITY in sample.ask.case.facts["dimensions"]:
             return None
-        return self._read(sample) if item is None else _program(item, sample)
+        return self._by_program(sample)
 
-    def _read(self, sample: Sample) -> Verdict | None:
-        """What a program reads off the final image of a published jigsaw, sudoku or plot."""
-        truth = self._truths.get(sample.ask.case.id)
-        if truth is None or sample.ask.setting == PROCESS:
+    def _by_program(self, sample: Sample) -> Verdict | None:
+        program = self._programs.get(sample.ask.case.id)
+        if program is None:
             return None
-        return truth.verdict(pixels(sample.drawn[-1]))
+        if sample.ask.setting != PROCESS:
+            return program.result(pixels(sample.drawn[-1]))
+        return None if program.process is None else program.process([pixels(frame) for frame in sample.drawn])
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         """The paper's template; where a program decides, the judge's visual quality beside the program's checks."""
@@ -283,15 +289,13 @@ class Vigor(Benchmark):
         reference = self.reference(case) if shown else None
         output = sample.images if kind == PROCESS else sample.images[-1:]
         images = (*map(bytes_of, case.images), *output, *(() if reference is None else (reference,)))
-        prompt = filled(family_of(case.set), kind, case.prompt, answer)
-        marks: Marks = await ask(prompt, images, parse=lambda text: read_marks(text, kind))
-        judged = _verdict(marks.values, marks.reasons, kind)
-        item = self._item(sample.ask)
-        own = self._read(sample) if item is None else _program(item, sample)
-        if own is None:
+        prompt = prompts.judge_prompt(prompts.family_of(case.set), kind, case.prompt, answer)
+        judged: Verdict = await ask(prompt, images, parse=lambda text: prompts.read_marks(text, kind))
+        known = self._by_program(sample)
+        if known is None:
             return judged
         quality = next(check for check in judged.checks if check.name == QUALITY)
-        return replace(own, checks=(*(check for check in own.checks if check.name != QUALITY), quality))
+        return replace(known, checks=(*(check for check in known.checks if check.name != QUALITY), quality))
 
     def attribute(self, scored: Scored) -> str:
         """The first dimension that fails, the task itself before its looks."""
@@ -322,72 +326,44 @@ class Vigor(Benchmark):
         return counting.scores(scored)
 
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
-        copied = programs.copied(self._records, self._items)
-        found = counting.tables(scored, published=self.published, copied=copied)
+        found = counting.tables(scored, published=self.published, copied=self._copies())
         return [*found, *([counting.fields_found(self.fields)] if self.fields else [])]
 
-
-def _items(records: Iterable[Record]) -> dict[str, Item]:
-    """Record id -> what a program checks it by."""
-    found = {record.id: record.item or programs.read_maze(record) for record in records}
-    return {name: item for name, item in found.items() if item is not None}
-
-
-def _truths(records: Iterable[Record]) -> dict[str, truths.Truth]:
-    """Record id -> the program that compares an output with its ground truth."""
-    found = {record.id: truths.read_truth(record) for record in records}
-    return {name: truth for name, truth in found.items() if truth is not None}
+    def _copies(self) -> list[Verdict]:
+        """What a model that copies its input is worth on the mazes, by the program."""
+        mazes = ((self._programs.get(case.id), case) for case in self._cases if case.images)
+        verdicts = (
+            program.result(decode_picture(bytes_of(case.images[0]), case.id))
+            for program, case in mazes
+            if program is not None and program.process is not None
+        )
+        return [verdict for verdict in verdicts if verdict is not None]
 
 
-def _case(record: Record, item: Item | None) -> Case:
-    truth = () if record.answer_image is None else (of_file(record.answer_image),)
-    return Case(
-        id=record.id,
-        set=record.task,
-        prompt=record.instruction,
-        images=() if record.image is None else (record.image,),
-        category=record.size,
-        facts={
-            "answer": record.answer,
-            "answer_image": digest(truth[0]) if truth else None,
-            "item": None if record.item is None else record.item.to_dict(),
-            "dimensions": list(DIMENSIONS if item is None else programs.dimensions(item)),
-        },
-        references=truth,
-    )
-
-
-def _stepwise(ask: Ask) -> bool:
-    """Whether several images are asked for."""
-    return ask.setting in (PLANNED, INTERLEAVED, PROCESS)
-
-
-def _request(ask: Ask, prompt: str, image: Image | None = None, step: int | None = None) -> Request:
-    """The id names case, draw and step, not the setting: equal calls of two settings are then one stored call."""
+def _request(sample: Sample, images: Sequence[Image] | None = None) -> Request:
+    """The question. The id names case and draw, not the setting: equal calls of two settings are one stored call."""
     from uni_train.models.base import Request
 
-    shown = ask.case.images if image is None else (image,)
-    name = f"{ask.case.id}#{ask.k}" + ("" if step is None else f"/{step}")
-    images = tuple(decode_picture(bytes_of(one), f"the image of {ask.case.id}") for one in shown)
-    return Request(name, prompt, images, seed=ask.seed)
+    case, k, seed = sample.ask.case, sample.ask.k, sample.ask.seed
+    shown = case.images if images is None else images
+    decoded = tuple(decode_picture(bytes_of(image), f"the image of {case.id}") for image in shown)
+    return Request(f"{case.id}#{k}", case.prompt, decoded, seed=seed)
 
 
-def _last(sample: Sample) -> Image | None:
-    return sample.drawn[-1] if sample.drawn else None
+def _failed(sample: Sample, note: str) -> Sample:
+    return replace(sample, status="generation_failed", note=note)
 
 
-def _with(sample: Sample, image: np.ndarray | StoredImage | Exception, step: str | None = None) -> Sample:
-    if isinstance(image, Exception):
-        return replace(sample, status="generation_failed", note=note_of(image))
-    said = () if step is None else (step,)
-    return replace(sample, parts=(*sample.parts, *said, encoded(image)))
+def _with_thought(sample: Sample, thought: str) -> Sample:
+    return replace(sample, thought=thought)
 
 
-def _composed(sample: Sample, answer: Sequence[str | np.ndarray | StoredImage] | Exception) -> Sample:
-    """With the texts and images of one answer, in order."""
-    if isinstance(answer, Exception):
-        return replace(sample, status="generation_failed", note=note_of(answer))
-    sample = replace(sample, parts=tuple(part if isinstance(part, str) else encoded(part) for part in answer))
+def _with_image(sample: Sample, image: np.ndarray | StoredImage) -> Sample:
+    return replace(sample, parts=(*sample.parts, encoded(image)))
+
+
+def _with_parts(sample: Sample, parts: Sequence[str | np.ndarray | StoredImage]) -> Sample:
+    sample = replace(sample, parts=tuple(part if isinstance(part, str) else encoded(part) for part in parts))
     return sample if sample.drawn else replace(sample, status="not_extracted", note="the answer has no image")
 
 
@@ -398,30 +374,6 @@ def _of_one_size(sample: Sample) -> Sample:
     sizes = []
     for frame in sample.images:
         with PIL.open(io.BytesIO(frame)) as image:
-            sizes.append(image.size)
-    if len(set(sizes)) == 1:
-        return sample
-    said = ", ".join(f"{width} x {height}" for width, height in dict.fromkeys(sizes))
-    return replace(sample, status="generation_failed", note=f"frames of different sizes: {said}")
-
-
-def _program(item: Item, sample: Sample) -> Verdict:
-    frames = [pixels(frame) for frame in sample.drawn]
-    if sample.ask.setting != PROCESS:
-        return programs.result_of(item, frames[-1])
-    return _verdict(programs.process_of(item, frames), {}, PROCESS)
-
-
-def _verdict(values: Mapping[str, float], reasons: Mapping[str, str], kind: str) -> Verdict:
-    """Of a result pass or fail; of a process graded, and passed where it is good."""
-    return Verdict(
-        tuple(
-            Check(
-                name,
-                "pass" if values[name] >= (GOOD if kind == PROCESS else 1) else "fail",
-                reasons.get(name, ""),
-                values[name] if kind == PROCESS else None,
-            )
-            for name in DIMENSIONS
-        )
-    )
+            sizes.append("{} x {}".format(*image.size))
+    different = list(dict.fromkeys(sizes))
+    return _failed(sample, f"frames of different sizes: {', '.join(different)}") if len(different) > 1 else sample

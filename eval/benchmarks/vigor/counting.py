@@ -15,8 +15,8 @@ from typing import Any
 from uni_train.data_gen.task import Verdict
 from uni_train.eval import paper
 from uni_train.eval.benchmark import Scored, Table
-from uni_train.eval.benchmarks.vigor.tasks import DOMAINS, MAZE, TASKS, title
-from uni_train.eval.benchmarks.vigor.templates import BACKGROUND, DIMENSIONS, PROCESS, QUALITY, REASONING, RULE
+from uni_train.eval.benchmarks.vigor.cases import DOMAINS, MAZE, TASKS, Fields, title
+from uni_train.eval.benchmarks.vigor.prompts import BACKGROUND, DIMENSIONS, PROCESS, QUALITY, REASONING, RULE
 from uni_train.eval.results import Cell, Results, plain, tabulate, unit_of
 from uni_train.eval.statistics import Estimate
 
@@ -233,7 +233,7 @@ def _draw_table(settings: Mapping[str, Results]) -> Table:
     return Table("From draw to draw", ("Setting", "Each draw", "Variance"), rows, note)
 
 
-def fields_found(fields: Mapping[str, Mapping[str, tuple[str, ...]]]) -> Table:
+def fields_found(fields: Fields) -> Table:
     """Which fields of records.json were read as what."""
     roles = list(dict.fromkeys(role for found in fields.values() for role in found))
     rows = tuple((title(task), *(", ".join(found.get(role, ())) or None for role in roles)) for task, found in

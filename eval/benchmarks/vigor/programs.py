@@ -1,25 +1,34 @@
-"""Where a program decides: records of our own, and published mazes that can be read without doubt.
+"""What a program decides of the images of a case, so that no judge is asked.
 
-A published maze has no grid in its record. It is read out of its input image (`read_maze`), and used only if the
-image ground truth passes the verifier and a copy of the input fails; the judge decides every other maze.
+A case with an item of data_gen has the item's verifier. A published maze has no grid in its record: it is read out of
+its input image, and used only if the image ground truth passes the verifier and a copy of the input fails. Published
+jigsaws, sudokus and plots are compared with their ground truth (`solutions`). The judge decides everything else.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.maze.task import TEST_LEVELS, read_facts
-from uni_train.data_gen.objects import NANO, get_world
 from uni_train.data_gen.registry import task_of
-from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Check, Item, Verdict
-from uni_train.eval.benchmarks.vigor.files import Record
-from uni_train.eval.benchmarks.vigor.tasks import ALGEBRA, MAZE
-from uni_train.eval.benchmarks.vigor.templates import BACKGROUND, DIMENSIONS, QUALITY, REASONING, RULE
+from uni_train.eval.benchmark import Case
+from uni_train.eval.benchmarks.vigor import solutions
+from uni_train.eval.benchmarks.vigor.cases import MAZE
+from uni_train.eval.benchmarks.vigor.prompts import (
+    BACKGROUND,
+    DIMENSIONS,
+    PROCESS,
+    QUALITY,
+    REASONING,
+    RULE,
+    verdict_of,
+)
 from uni_train.eval.images import bytes_of
-from uni_train.models.pictures import decode_picture, encode_png
+from uni_train.models.pictures import decode_picture
 
 if TYPE_CHECKING:
     import numpy as np
@@ -27,54 +36,47 @@ if TYPE_CHECKING:
     from uni_train.data_gen.maze.grid import Grid
     from uni_train.data_gen.maze.picture import Picture
 
-LEVELS = (1, 2, 3)  # of the equations
 DARK, PALE, GREY = 128, 100, 70  # of 255: a wall is darker and paler, a letter more of its colour
 WALL, FREE = 0.9, 0.1  # shares of dark pixels in a place of the lattice
 READ = "published"  # the style of a maze that was read
 
 
-def own_records(world: str, n: int, split: str, seed: int, sets: Sequence[str] | None) -> list[Record]:
-    """`n` records a task. nano's world: equations that are drawn as sprites, and mazes where they are named, for nano
-    edits nothing and nano_edit reads nothing else. Everyday world: mazes."""
-    found = []
-    default = (ALGEBRA,) if world == NANO.name else (MAZE,)
-    for task in sets or default:
-        if task == ALGEBRA and world == NANO.name:
-            found += [_of_equation(item) for item in _spread("maths", LEVELS, world, n, split, seed)]
-        elif task == MAZE:
-            found += [_of_maze(item) for item in _spread("maze", TEST_LEVELS, world, n, split, seed)]
-        else:
-            have = f"{ALGEBRA}, {MAZE}" if world == NANO.name else MAZE
-            raise DataError(f"the {world} world has no {task} of our own, only {have}: set data.vigor=FOLDER")
-    return found
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What is known of a case's images, uint8 [H, W, 3].
+
+    result: of the final image; None where it cannot be read. process: of all frames; None: the judge's. dimensions:
+    those that an answer has.
+    """
+
+    result: Callable[[np.ndarray], Verdict | None]
+    process: Callable[[Sequence[np.ndarray]], Verdict] | None = None
+    dimensions: tuple[str, ...] = DIMENSIONS
 
 
-def answer_image(item: Item) -> bytes:
-    """An image that is right, as PNG."""
-    return encode_png(task_of(item).render(item, derive_seed(0, "reference", item.id)))
-
-
-def dimensions(item: Item) -> tuple[str, ...]:
-    """Those that a program finds in an answer. Sprites have no input whose background could be kept."""
-    return DIMENSIONS if item.task == "maze" else (RULE, REASONING)
-
-
-def result_of(item: Item, image: np.ndarray) -> Verdict:
-    """The checks of Result on a final image: all four of a maze; of sprites object (rule) and both (reasoning)."""
-    verdict = task_of(item).verify(item, image)
+def program_of(case: Case) -> Program | None:
+    """The program that decides a case; None where one might be wrong about it."""
+    item = Item.from_dict(case.facts["item"]) if case.facts["item"] else read_maze(case)
+    if item is None:
+        result = solutions.reader_of(case)
+        return None if result is None else Program(result)
     if item.task == "maze":
-        return verdict
+        return Program(partial(task_of(item).verify, item), partial(maze_process, item))
+    return Program(partial(sprites_result, item), dimensions=(RULE, REASONING))  # no input with a background to keep
+
+
+def sprites_result(item: Item, image: np.ndarray) -> Verdict:
+    """Object (rule), and object and count (reasoning), of drawn sprites."""
+    verdict = task_of(item).verify(item, image)
     if verdict.status == "unreadable":
-        return Verdict(tuple(Check(name, "unreadable", verdict.reason) for name in dimensions(item)))
+        return Verdict(tuple(Check(name, "unreadable", verdict.reason) for name in (RULE, REASONING)))
     drawn = next(check for check in verdict.checks if check.name == "object")
-    return Verdict((
-        Check(RULE, drawn.status, drawn.reason), Check(REASONING, verdict.status, verdict.reason),
-    ))  # fmt: skip
+    return Verdict((Check(RULE, drawn.status, drawn.reason), Check(REASONING, verdict.status, verdict.reason)))
 
 
-def process_of(item: Item, frames: Sequence[np.ndarray]) -> dict[str, float]:
-    """Dimension -> share of the frames, as the templates of process define them. A frame is beneficial if it is nearer
-    to the solution than the one before (the verifier's score), or keeps a solution."""
+def maze_process(item: Item, frames: Sequence[np.ndarray]) -> Verdict:
+    """Shares of the frames, as the templates of process define them. A frame is beneficial if it is nearer to the
+    solution than the one before (the verifier's score), or keeps a solution."""
     verdicts = [task_of(item).verify(item, frame) for frame in frames]
     shares = {
         name: sum(c.status == "pass" for v in verdicts for c in v.checks if c.name == name) / len(frames)
@@ -83,24 +85,24 @@ def process_of(item: Item, frames: Sequence[np.ndarray]) -> dict[str, float]:
     scores = [verdict.score or 0.0 for verdict in verdicts]
     before = [0.0, *scores]
     shares[REASONING] = sum(now > then or now == 1 for then, now in zip(before, scores, strict=False)) / len(frames)
-    return shares
+    return verdict_of(shares, PROCESS)
 
 
-def read_maze(record: Record) -> Item | None:
+def read_maze(case: Case) -> Item | None:
     """The maze of a published record, or None where a program might be wrong about it."""
-    if record.task != MAZE or record.image is None or record.answer_image is None:
+    if case.set != MAZE or not case.images or not case.references:
         return None
-    shown = decode_picture(bytes_of(record.image), record.id)
-    solved = decode_picture(record.answer_image.read_bytes(), str(record.answer_image))
+    shown, solved = (decode_picture(bytes_of(image), case.id) for image in (*case.images, *case.references))
     try:
         read = _read(shown)
         if read is None:
             return None
         grid, picture = read
         facts = {"maze": grid.to_text(), "picture": picture.to_dict(), "canonical": grid.canonical(), "algorithm": READ}
-        item = Item(record.id, "maze", grid.rows, "published", record.instruction, "", facts, "")
-        copied = {check.name: check.status for check in result_of(item, shown).checks}
-        sound = result_of(item, solved).passed and copied[REASONING] == copied[RULE] == "fail"
+        item = Item(case.id, "maze", grid.rows, "published", case.prompt, "", facts, "")
+        verify = task_of(item).verify
+        copied = {check.name: check.status for check in verify(item, shown).checks}
+        sound = verify(item, solved).passed and copied[REASONING] == copied[RULE] == "fail"
         return item if sound and copied[BACKGROUND] == "pass" else None
     except (DataError, ValueError):
         return None
@@ -179,37 +181,3 @@ def _colour(pixels: np.ndarray) -> tuple[int, int, int]:
 def _rgb(values: object) -> tuple[int, int, int]:
     red, green, blue = (int(value) for value in values)  # type: ignore[attr-defined]
     return red, green, blue
-
-
-def _spread(task: str, levels: Sequence[int], world: str, n: int, split: str, seed: int) -> list[Item]:
-    """`n` items, of all levels alike; mazes of 2 x 2 rooms are test alone and few."""
-    from uni_train.data_gen.registry import TASKS
-
-    kind = TASKS.get(task).in_world(get_world(world))
-    levels = [level for level in levels if task != "maze" or level > 2 or (split == "test" and n <= 6 * len(levels))]
-    shares = [n // len(levels) + (index < n % len(levels)) for index in range(len(levels))]
-    return [
-        item
-        for level, share in zip(levels, shares, strict=True)
-        if share
-        for item in kind.generate(share, level, split, seed)
-    ]
-
-
-def _of_equation(item: Item) -> Record:
-    name = item.id.replace("/", "-")
-    return Record(f"{ALGEBRA}/{name}", ALGEBRA, item.prompt, answer=item.answer, item=item)
-
-
-def _of_maze(item: Item) -> Record:
-    name = item.id.replace("/", "-")
-    shown = task_of(item).input_image(item)
-    assert shown is not None, "a maze is shown"
-    rows = read_facts(item)[0].rows
-    return Record(f"{MAZE}/{name}", MAZE, item.prompt, encode_png(shown), size=f"{rows}x{rows}", item=item)
-
-
-def copied(records: Mapping[str, Record], items: Mapping[str, Item]) -> list[Verdict]:
-    """What a model that copies its input is worth on the mazes, by the program."""
-    shown = ((item, records[name].image) for name, item in items.items() if item.task == "maze")
-    return [result_of(item, decode_picture(bytes_of(image), item.id)) for item, image in shown if image is not None]

@@ -8,7 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from uni_train.eval.benchmark import BENCHMARKS, Benchmark, Source
+from uni_train.eval.benchmark import BENCHMARKS, Benchmark, Case, Source
+from uni_train.eval.images import bytes_of
 from uni_train.models.pictures import encode_png
 
 PNG = encode_png(np.full((8, 8, 3), 200, np.uint8))
@@ -48,6 +49,24 @@ def write(folder: Path, name: str, *rows: Any, file: str = "") -> Path:
     path.write_text(text, encoding="utf-8")
     if name == "ureason":
         path.with_name(f"direct_{path.name}").write_text(text)
+    return folder
+
+
+def write_vigor(folder: Path, *cases: Case) -> Path:
+    """Cases in ViGoR's layout, their references as the image ground truth."""
+    by_task: dict[str, list[dict[str, Any]]] = {}
+    for case in cases:
+        rows = by_task.setdefault(case.set, [])
+        given = {"id": case.id.partition("/")[2], "instruction": case.prompt, "gt_prompt": case.facts["answer"] or None,
+                 "size": case.category or None, "item": case.facts["item"]}  # fmt: skip
+        (folder / case.set).mkdir(parents=True, exist_ok=True)
+        for key, images in (("input_image", case.images), ("gt_image", case.references)):
+            for image in images:
+                given[key] = f"{len(rows):04d}_{key}.png"
+                (folder / case.set / given[key]).write_bytes(bytes_of(image))
+        rows.append(given)
+    for task, rows in by_task.items():
+        (folder / task / "records.json").write_text(json.dumps(rows))
     return folder
 
 

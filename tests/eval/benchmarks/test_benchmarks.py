@@ -110,7 +110,7 @@ def test_the_paper_s_rows_stand_below_published_questions(tmp_path: Path, name: 
     assert {*cells} <= shown
 
 
-NOT_THERE = "its input image is not there"
+NOT_THERE = 'its "image" is not there'
 
 
 @pytest.mark.parametrize(
@@ -135,18 +135,19 @@ NOT_THERE = "its input image is not there"
         ("ufo", {"category": "State Augmentation"}, "jigsaw is of state reconstruction"),
         ("ufo", {"input_images": ["none.png"]}, "none.png cannot be read"),
         ("ufo", {"choice_b": None}, "expected at least two"), ("ufo", {"question": " "}, '"question" is'),
-        ("vigor", 3, "record 1 must be an object"), ("vigor", {"instruction": ...}, "record 1: no instruction"),
+        ("vigor", 3, "record 1 must be an object"),
+        ("vigor", {"instruction": ...}, 'record 1: no "instruction"; its keys are image'),
         ("vigor", {"hint": "x"},
          "record 1: unknown field 'hint'. Say what it is for: options.vigor.fields=hint=ROLE"),
-        ("vigor", {"image": ...}, "record 1: no input image"),
+        ("vigor", {"image": ...}, 'record 1: no "image", which is a file named input_image'),
         ("vigor", {"prompt": "Empty."}, "'instruction' and 'prompt' both give its instruction, and differ"),
         ("vigor", {"image": "c.png"}, NOT_THERE), ("vigor", {"image": "../../secret.png"}, NOT_THERE),
         ("vigor", {"image": "records.json"}, "no image that can be read"),
-        ("vigor", {"gt_image": "a.mp4"}, "its answer image is the video a.mp4: take its frames"),
-        ("vigor", {"image": ["a.png", "a.png"]}, "must be one file name"),
-        ("vigor", {"size": "large"}, "its size must read like 4 or 4x4"),
+        ("vigor", {"gt_image": "a.mp4"}, '"answer_image" is "a.mp4"; a video: take its frames'),
+        ("vigor", {"image": ["a.png", "a.png"]}, "expected one file name"),
+        ("vigor", {"size": "large"}, '"size" is "large"; expected a size like 4 or 4x4'),
         ("vigor", {"id": 1}, "record 1 has the id 'sudoku/1' of record 0"),
-        ("vigor", {"item": {"id": 3}}, "its item is none of data_gen"),
+        ("vigor", {"item": {"id": 3}}, "expected an item of data_gen"),
     ],
 )  # fmt: skip
 def test_a_damaged_row_is_named_by_file_place_and_key(tmp_path: Path, name: str, change: Any, said: str) -> None:

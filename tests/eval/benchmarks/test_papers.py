@@ -17,7 +17,7 @@ from uni_train.eval.benchmarks.unisandbox import PAPER as UNISANDBOX
 from uni_train.eval.benchmarks.ureason import counting as ureason
 from uni_train.eval.benchmarks.ureason.settings import BARE, DIRECT, EIGHT_TIMES, GUIDED, HEADLINE
 from uni_train.eval.benchmarks.vigor import counting as vigor
-from uni_train.eval.benchmarks.vigor.templates import DIMENSIONS as FOUR
+from uni_train.eval.benchmarks.vigor.prompts import DIMENSIONS as FOUR
 
 Row = Mapping[str, str]
 

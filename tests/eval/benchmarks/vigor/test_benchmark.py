@@ -12,11 +12,12 @@ import numpy as np
 import pytest
 
 from tests.eval.benchmarks.doubles import Judge, Model
+from tests.eval.benchmarks.published import write_vigor
 from uni_train.data_gen.maze.task import INSTRUCTION
 from uni_train.errors import UsageError
 from uni_train.eval.benchmark import Ask, Sample, Scored, Source
-from uni_train.eval.benchmarks.vigor import Vigor, programs
-from uni_train.eval.benchmarks.vigor.files import Record, write_folder
+from uni_train.eval.benchmarks.vigor import Vigor
+from uni_train.eval.benchmarks.vigor.cases import make_case
 from uni_train.models.pictures import decode_png
 
 MAZES = Source(n=3, sets=("maze_navigation",))
@@ -111,10 +112,11 @@ FILLED_IN = json.dumps({"Background.Consistency": 1, "Rule_Obey": 1, "ReasoningA
 
 def test_program_and_judge_share_a_sample(tmp_path: Path) -> None:
     """A maze that a program checks, and a sudoku that only a judge can."""
-    (maze,) = programs.own_records("nano", 1, "test", 0, ["maze_navigation"])
-    assert maze.item is not None
-    sudoku, answer = Record("sudoku/1", "sudoku", INSTRUCTION, maze.image, size="4x4"), programs.answer_image(maze.item)
-    write_folder(tmp_path, [(maze, answer), (sudoku, answer)])
+    nano = Vigor(replace(MAZES, n=1))
+    (maze,) = nano.cases()
+    answer = nano.reference(maze)
+    sudoku = make_case("sudoku", "1", INSTRUCTION, maze.images[0], answer_image=answer, size="4x4")
+    write_vigor(tmp_path, replace(maze, references=sudoku.references), sudoku)
 
     def scored(**options: Any) -> tuple[Vigor, dict[str, Scored], list[Any]]:
         benchmark, judge = Vigor(Source(data=tmp_path), **options), Judge(lambda *_: FILLED_IN)

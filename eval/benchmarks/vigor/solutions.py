@@ -1,6 +1,6 @@
 """Published jigsaws, sudokus and plots by program: an output is compared with the image ground truth.
 
-A program reads a record only if it passes these checks: the ground truth passes, a copy of the input fails, the ground
+A program reads a case only if it passes these checks: the ground truth passes, a copy of the input fails, the ground
 truth of a sudoku is a Latin square, and the input of a plot shows its axes. The judge decides outputs that cannot be
 read. Visual quality is the judge's (`options.vigor.visual_quality=judge`), for no program here knows what an image
 should look like.
@@ -12,24 +12,20 @@ and block building, which are photographs.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.task import Check, Verdict
-from uni_train.eval.benchmarks.vigor.files import Record
-from uni_train.eval.benchmarks.vigor.tasks import JIGSAW, PLOT, SUDOKU
-from uni_train.eval.benchmarks.vigor.templates import BACKGROUND, REASONING, RULE
+from uni_train.eval.benchmark import Case
+from uni_train.eval.benchmarks.vigor.cases import JIGSAW, PLOT, SUDOKU
+from uni_train.eval.benchmarks.vigor.prompts import BACKGROUND, REASONING, RULE
 from uni_train.eval.images import bytes_of
 from uni_train.models.pictures import decode_picture
 
-if TYPE_CHECKING:
-    from uni_train.eval.images import Image
-
-DIMENSIONS = (BACKGROUND, RULE, REASONING)
+WHY = {BACKGROUND: "the background has changed", RULE: "the rules are broken", REASONING: "it is not solved"}
 SAME, OTHER = 0.80, 0.55  # likeness (NCC) of pieces that are the same, and that are not; between them nobody can tell
 FLAT = 4.0  # of 255: the spread of a piece without anything to see
 COLOUR = 24.0  # of 255: how far the mean colour of a piece may drift
@@ -42,47 +38,42 @@ _INK = 60.0  # of 255: how far a digit's colour is from that of its cell, a curv
 
 
 @dataclass(frozen=True, slots=True)
-class Truth:
-    """A record whose outputs a program can read. n: pieces or cells a side; 0: of a plot."""
+class Reader:
+    """Reads background, rule and reasoning off a final image. n: pieces or cells a side; 0: of a plot."""
 
-    record: Record
+    case: Case
     n: int
 
-    def verdict(self, image: np.ndarray) -> Verdict | None:
-        """Background, rule and reasoning of a final image, uint8 [H, W, 3]; None where it cannot be read."""
-        shown, solved = _images(self.record)
-        return _READERS[self.record.task](_fitted(image, solved), shown, solved, self.n)
+    def __call__(self, image: np.ndarray) -> Verdict | None:
+        """image: uint8 [H, W, 3]. None where it cannot be read."""
+        shown, solved = _images(self.case)
+        return _READERS[self.case.set](_fitted(image, solved), shown, solved, self.n)
 
 
-def read_truth(record: Record) -> Truth | None:
-    """The record's program, or None where it might be wrong about it."""
-    if record.task not in _READERS or record.image is None or record.answer_image is None:
+def reader_of(case: Case) -> Reader | None:
+    """The case's reader; None where it might be wrong about it."""
+    read = _READERS.get(case.set)
+    if read is None or not case.images or not case.references:
         return None
     try:
-        shown, solved = _images(record)
+        shown, solved = _images(case)
     except DataError:
         return None
     if shown.shape != solved.shape:
         return None
-    read = _READERS[record.task]
-    sizes = [int(record.size.split("x")[0])] if record.size else list(SIDES)
-    if record.task == PLOT:
-        sizes = [0]
-    for n in sizes:
+    for n in (0,) if case.set == PLOT else (int(case.category.split("x")[0]),) if case.category else SIDES:
         right, copied = read(solved, shown, solved, n), read(shown, shown, solved, n)
         if right is None or copied is None or not right.passed:
             continue
         by_name = {check.name: check.status for check in copied.checks}
         if by_name[REASONING] == "fail" and by_name[BACKGROUND] == "pass":
-            return Truth(record, n)
+            return Reader(case, n)
     return None
 
 
-def _images(record: Record) -> tuple[np.ndarray, np.ndarray]:
-    assert record.image is not None and record.answer_image is not None
-    image: Image = record.image
-    return (decode_picture(bytes_of(image), record.id),
-            decode_picture(record.answer_image.read_bytes(), str(record.answer_image)))  # fmt: skip
+def _images(case: Case) -> Iterator[np.ndarray]:
+    """Input and ground truth, decoded anew: those of all cases are too many to keep."""
+    return (decode_picture(bytes_of(image), case.id) for image in (*case.images, *case.references))
 
 
 def _fitted(image: np.ndarray, like: np.ndarray) -> np.ndarray | None:
@@ -97,10 +88,10 @@ def _fitted(image: np.ndarray, like: np.ndarray) -> np.ndarray | None:
     return cv2.resize(image, (wide, tall), interpolation=cv2.INTER_AREA if height > tall else cv2.INTER_LINEAR)
 
 
-def _verdict(**right: bool) -> Verdict:
-    said = {BACKGROUND: "the background has changed", RULE: "the rules are broken", REASONING: "it is not solved"}
+def _verdict(background: bool, rule: bool, reasoning: bool) -> Verdict:
+    right = {BACKGROUND: background, RULE: rule, REASONING: reasoning}
     return Verdict(
-        tuple(Check(name, "pass" if right[name] else "fail", "" if right[name] else said[name]) for name in DIMENSIONS)
+        tuple(Check(name, "pass" if right[name] else "fail", "" if right[name] else why) for name, why in WHY.items())
     )
 
 
@@ -118,15 +109,15 @@ def _jigsaw(image: np.ndarray | None, shown: np.ndarray, solved: np.ndarray, n: 
         return None
     likeness = np.array([[_alike(one, other) for other in wanted] for one in pieces])
     rows, columns = linear_sum_assignment(-likeness)
-    best, own = likeness[rows, columns], np.diag(likeness)
-    if ((best > OTHER) & (best < SAME)).any() or ((own > OTHER) & (own < SAME) & (own >= best)).any():
+    best, in_place = likeness[rows, columns], np.diag(likeness)
+    if ((best > OTHER) & (best < SAME)).any() or ((in_place > OTHER) & (in_place < SAME) & (in_place >= best)).any():
         return None
     drift = [
         np.abs(pieces[i].mean(axis=(0, 1)) - wanted[j].mean(axis=(0, 1))).max()
         for i, j in zip(rows, columns, strict=True)
     ]
     kept = bool((best >= SAME).all())
-    return _verdict(**{BACKGROUND: max(drift) <= COLOUR, RULE: kept, REASONING: bool((own >= SAME).all())})
+    return _verdict(max(drift) <= COLOUR, kept, bool((in_place >= SAME).all()))
 
 
 def _pieces(image: np.ndarray, n: int) -> list[np.ndarray]:
@@ -181,7 +172,7 @@ def _sudoku(image: np.ndarray | None, shown: np.ndarray, solved: np.ndarray, n: 
     found = np.array(read).reshape(n, n)
     fixed = np.array([glyph is not None for glyph in given]).reshape(n, n)
     kept = bool((found == answer)[fixed].all()) and _lines_kept(image, shown, box, n)
-    return _verdict(**{BACKGROUND: kept, RULE: _valid(found, answer), REASONING: bool((found == answer).all())})
+    return _verdict(kept, _valid(found, answer), bool((found == answer).all()))
 
 
 def _grid_box(image: np.ndarray) -> tuple[int, int, int, int]:
@@ -193,30 +184,36 @@ def _grid_box(image: np.ndarray) -> tuple[int, int, int, int]:
     return int(rows[0]), int(columns[0]), int(rows[-1]) + 1, int(columns[-1]) + 1
 
 
+def _cells(box: tuple[int, int, int, int], n: int) -> Iterator[tuple[slice, slice]]:
+    """The insides of the n x n cells, in reading order: rows and columns of an image."""
+    top, left, bottom, right = box
+    height, width = (bottom - top) / n, (right - left) / n
+    for row in range(n):
+        for column in range(n):
+            y, x = top + row * height, left + column * width
+            yield (slice(round(y + 0.14 * height), round(y + 0.86 * height)),
+                   slice(round(x + 0.14 * width), round(x + 0.86 * width)))  # fmt: skip
+
+
 def _glyphs(image: np.ndarray, box: tuple[int, int, int, int], n: int) -> list[np.ndarray | None]:
     """What is written in each cell, float32 [20, 20] of ink; None in an empty one."""
     import cv2
 
-    top, left, bottom, right = box
-    height, width = (bottom - top) / n, (right - left) / n
-    found: list[np.ndarray | None] = []
-    for row in range(n):
-        for column in range(n):
-            y, x = top + row * height, left + column * width
-            cell = image[round(y + 0.14 * height) : round(y + 0.86 * height),
-                         round(x + 0.14 * width) : round(x + 0.86 * width)].astype(np.float32)  # fmt: skip
-            ink = np.abs(cell - np.median(cell.reshape(-1, 3), axis=0)).max(axis=2)
-            ys, xs = np.nonzero(ink > _INK)
-            if len(ys) < 0.01 * ink.size:
-                found.append(None)
-                continue
-            glyph = ink[ys.min() : ys.max() + 1, xs.min() : xs.max() + 1]
-            side = max(glyph.shape)
-            square = np.zeros((side, side), np.float32)
-            at = [(side - length) // 2 for length in glyph.shape]
-            square[at[0] : at[0] + glyph.shape[0], at[1] : at[1] + glyph.shape[1]] = glyph
-            found.append(cv2.resize(square, (_GLYPH, _GLYPH), interpolation=cv2.INTER_AREA))
-    return found
+    glyphs: list[np.ndarray | None] = []
+    for inside in _cells(box, n):
+        cell = image[inside].astype(np.float32)
+        ink = np.abs(cell - np.median(cell.reshape(-1, 3), axis=0)).max(axis=2)
+        ys, xs = np.nonzero(ink > _INK)
+        if len(ys) < 0.01 * ink.size:
+            glyphs.append(None)
+            continue
+        glyph = ink[ys.min() : ys.max() + 1, xs.min() : xs.max() + 1]
+        side = max(glyph.shape)
+        square = np.zeros((side, side), np.float32)
+        y, x = ((side - length) // 2 for length in glyph.shape)
+        square[y : y + glyph.shape[0], x : x + glyph.shape[1]] = glyph
+        glyphs.append(cv2.resize(square, (_GLYPH, _GLYPH), interpolation=cv2.INTER_AREA))
+    return glyphs
 
 
 def _classes(glyphs: list[np.ndarray | None], n: int) -> tuple[np.ndarray | None, list[np.ndarray]]:
@@ -266,14 +263,9 @@ def _boxed(grid: np.ndarray, rows: int) -> bool:
 
 def _lines_kept(image: np.ndarray, shown: np.ndarray, box: tuple[int, int, int, int], n: int) -> bool:
     """Whether the grid looks as before, with what is inside cells left out."""
-    top, left, bottom, right = box
     outside = np.ones(shown.shape[:2], bool)
-    height, width = (bottom - top) / n, (right - left) / n
-    for row in range(n):
-        for column in range(n):
-            y, x = top + row * height, left + column * width
-            outside[round(y + 0.14 * height) : round(y + 0.86 * height),
-                    round(x + 0.14 * width) : round(x + 0.86 * width)] = False  # fmt: skip
+    for inside in _cells(box, n):
+        outside[inside] = False
     return _ncc(image[outside].astype(np.float32), shown[outside].astype(np.float32)) >= SAME
 
 
@@ -303,7 +295,7 @@ def _plot(image: np.ndarray | None, shown: np.ndarray, solved: np.ndarray, n: in
     if min(shares) < CURVE and min(shares) >= NO_CURVE:
         return None
     right = min(shares) >= CURVE
-    return _verdict(**{BACKGROUND: kept, RULE: right, REASONING: right})
+    return _verdict(kept, right, right)
 
 
 def _has_axes(shown: np.ndarray, curve: np.ndarray, near: int) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -11,11 +10,12 @@ import numpy as np
 import pytest
 from PIL import Image, ImageDraw, ImageFont
 
+from tests.eval.benchmarks.published import write_vigor
 from uni_train.data_gen.task import Verdict
-from uni_train.eval.benchmark import Ask, Sample, Source
-from uni_train.eval.benchmarks.vigor import Vigor, truths
-from uni_train.eval.benchmarks.vigor.files import read_folder
-from uni_train.eval.benchmarks.vigor.truths import Truth, read_truth
+from uni_train.eval.benchmark import Ask, Case, Sample, Source
+from uni_train.eval.benchmarks.vigor import Vigor, solutions
+from uni_train.eval.benchmarks.vigor.cases import make_case
+from uni_train.eval.benchmarks.vigor.solutions import Reader, reader_of
 from uni_train.models.pictures import encode_png
 
 SQUARE = np.array([[1, 2, 3, 4], [3, 4, 1, 2], [2, 1, 4, 3], [4, 3, 2, 1]])
@@ -83,18 +83,15 @@ def wave(x: np.ndarray) -> np.ndarray:
     return np.sin(x) + x / 4
 
 
-def folder(at: Path, task: str, shown: np.ndarray, solved: np.ndarray, **row: object) -> Path:
-    place = at / "data" / task
-    place.mkdir(parents=True)
-    for name, image in (("in.png", shown), ("gt.png", solved)):
-        (place / name).write_bytes(encode_png(image))
-    record = {"id": 1, "instruction": "Solve it.", "input_image": "in.png", "gt_image": "gt.png", **row}
-    (place / "records.json").write_text(json.dumps([record]))
-    return at / "data"
+def record(task: str, shown: np.ndarray, solved: np.ndarray, size: str = "") -> Case:
+    images = encode_png(shown), encode_png(solved)
+    return make_case(task, "1", "Solve it.", images[0], answer_image=images[1], size=size)
 
 
-def truth_of(at: Path, task: str, shown: np.ndarray, solved: np.ndarray, **row: object) -> Truth | None:
-    return read_truth(read_folder(folder(at, task, shown, solved, **row)).records[0])
+def reader(task: str, shown: np.ndarray, solved: np.ndarray, size: str = "") -> Reader:
+    found = reader_of(record(task, shown, solved, size))
+    assert found is not None
+    return found
 
 
 def as_models_draw(image: np.ndarray, side: int) -> np.ndarray:
@@ -109,10 +106,10 @@ def statuses(verdict: Verdict | None) -> list[str]:
     return [] if verdict is None else [check.status for check in verdict.checks]
 
 
-def test_sudokus_are_read_whatever_the_colour_of_their_digits(tmp_path: Path) -> None:
+def test_sudokus_are_read_whatever_the_colour_of_their_digits() -> None:
     shown, solved = sudoku(np.where(GIVEN, SQUARE, 0)), sudoku(SQUARE)
-    truth = truth_of(tmp_path, "Sudoku", shown, solved, size="4x4")
-    assert truth is not None and truth.n == 4
+    read = reader("sudoku", shown, solved, size="4x4")
+    assert read.n == 4
     swapped, changed, one_empty = SQUARE.copy(), SQUARE.copy(), SQUARE.copy()
     swapped[:, [1, 2]] = swapped[:, [2, 1]]
     changed[0, 0], one_empty[0, 1] = 2, 0
@@ -126,7 +123,7 @@ def test_sudokus_are_read_whatever_the_colour_of_their_digits(tmp_path: Path) ->
         (np.zeros_like(solved), ["fail"] * 3),
         (scenery(side=256), []),
     ):
-        assert statuses(truth.verdict(image)) == said
+        assert statuses(read(image)) == said
 
 
 def cyclic(steps: Sequence[int]) -> np.ndarray:
@@ -144,24 +141,23 @@ def cyclic(steps: Sequence[int]) -> np.ndarray:
     ],
     ids=["4", "6, two rows", "6, three rows", "9"],
 )  # fmt: skip
-def test_boxes_of_every_size_keep_the_rule(tmp_path: Path, solved: np.ndarray, boxes_broken: np.ndarray) -> None:
+def test_boxes_of_every_size_keep_the_rule(solved: np.ndarray, boxes_broken: np.ndarray) -> None:
     """A Latin square with broken boxes keeps no rule of sudoku; a size without boxes has rows and columns alone."""
     given = np.zeros(solved.shape, bool)
-    truth = truth_of(tmp_path, "Sudoku", sudoku(np.where(given, solved, 0), given), sudoku(solved, given))
-    assert truth is not None and truth.n == len(solved)
-    assert statuses(truth.verdict(sudoku(solved, given))) == ["pass"] * 3
-    assert statuses(truth.verdict(sudoku(boxes_broken, given)))[1:] == ["fail", "fail"]
+    read = reader("sudoku", sudoku(np.where(given, solved, 0), given), sudoku(solved, given))
+    assert read.n == len(solved)
+    assert statuses(read(sudoku(solved, given))) == ["pass"] * 3
+    assert statuses(read(sudoku(boxes_broken, given)))[1:] == ["fail", "fail"]
     seven, other = cyclic(range(7)), cyclic([*range(1, 7), 0])
-    assert truths._valid(other, seven)
+    assert solutions._valid(other, seven)
 
 
-def test_a_jigsaw_is_right_when_every_piece_is_at_its_place(tmp_path: Path) -> None:
+def test_a_jigsaw_is_right_when_every_piece_is_at_its_place() -> None:
     solved, order = scenery(), [3, 0, 2, 1, 5, 8, 6, 4, 7]
     for n in (2, 4):  # pieces are found without a size
-        found = truth_of(tmp_path / str(n), "Jigsaw", scrambled(solved, [*range(1, n * n), 0], n), solved)
-        assert found is not None and found.n == n
-    truth = truth_of(tmp_path, "Jigsaw_Puzzle", scrambled(solved, order, 3), solved)
-    assert truth is not None and truth.n == 3
+        assert reader("jigsaw_puzzle", scrambled(solved, [*range(1, n * n), 0], n), solved).n == n
+    read = reader("jigsaw_puzzle", scrambled(solved, order, 3), solved)
+    assert read.n == 3
     for image, said in (
         (as_models_draw(solved, 300), ["pass"] * 3),
         (scrambled(solved, order, 3), ["pass", "pass", "fail"]),
@@ -169,13 +165,12 @@ def test_a_jigsaw_is_right_when_every_piece_is_at_its_place(tmp_path: Path) -> N
         (scrambled(solved, [0, 0, 2, 3, 4, 5, 6, 7, 8], 3), ["fail"]),
         (solved[:, :150], []),
     ):
-        assert statuses(truth.verdict(image))[-1:] == said[-1:]
-        assert said[:1] != ["pass"] or statuses(truth.verdict(image)) == said
+        assert statuses(read(image))[-1:] == said[-1:]
+        assert said[:1] != ["pass"] or statuses(read(image)) == said
 
 
-def test_a_plot_is_right_where_its_curve_lies_on_the_true_one(tmp_path: Path) -> None:
-    truth = truth_of(tmp_path, "Function_Plotting", axes(), plot(wave))
-    assert truth is not None
+def test_a_plot_is_right_where_its_curve_lies_on_the_true_one() -> None:
+    read = reader("function_plotting", axes(), plot(wave))
     noisy = np.asarray(Image.fromarray(as_models_draw(plot(wave), 640)).resize((640, 480)))
     for image, said in (
         (plot(wave), ["pass"] * 3),
@@ -189,29 +184,30 @@ def test_a_plot_is_right_where_its_curve_lies_on_the_true_one(tmp_path: Path) ->
         (plot(wave, to=8), []),  # nine tenths of it: nobody can tell how exact is exact
         (plot(wave)[:, :300], []),
     ):
-        assert statuses(truth.verdict(image)) == said
+        assert statuses(read(image)) == said
 
 
 @pytest.mark.slow
-def test_what_a_program_might_be_wrong_about_is_the_judge_s(tmp_path: Path) -> None:
+def test_what_a_program_might_be_wrong_about_is_the_judge_s() -> None:
     solved = scenery()
     wrong = SQUARE.copy()
     wrong[0] = wrong[1]
-    for name, task, shown, truth, *size in (
-        ("other size", "Jigsaw", solved[:200], solved),
-        ("not its pieces", "Jigsaw", scenery(1), solved, "3x3"),
-        ("solved already", "Jigsaw", solved, solved),
-        ("no Latin square", "Sudoku", sudoku(np.where(GIVEN, wrong, 0)), sudoku(wrong)),
-        ("a plot without axes", "Function_Plotting", np.full_like(axes(), 255), plot(wave)),
-        ("a plot that fills its box", "Function_Plotting", axes(), plot(lambda x: 3 * np.sin(20 * x))),
-        ("a building", "Block_Building", solved[::-1], solved),
+    for name, task, shown, answer, *size in (
+        ("other size", "jigsaw_puzzle", solved[:200], solved),
+        ("not its pieces", "jigsaw_puzzle", scenery(1), solved, "3x3"),
+        ("solved already", "jigsaw_puzzle", solved, solved),
+        ("no Latin square", "sudoku", sudoku(np.where(GIVEN, wrong, 0)), sudoku(wrong)),
+        ("a plot without axes", "function_plotting", np.full_like(axes(), 255), plot(wave)),
+        ("a plot that fills its box", "function_plotting", axes(), plot(lambda x: 3 * np.sin(20 * x))),
+        ("a building", "block_building", solved[::-1], solved),
     ):
-        assert truth_of(tmp_path / name, task, shown, truth, size=(*size, None)[0]) is None, name
+        assert reader_of(record(task, shown, answer, *size)) is None, name
 
 
 def test_a_judge_is_asked_where_the_program_cannot_tell(tmp_path: Path) -> None:
     shown, solved = sudoku(np.where(GIVEN, SQUARE, 0)), sudoku(SQUARE)
-    benchmark = Vigor(Source(data=folder(tmp_path, "Sudoku", shown, solved, size=4)))
+    data = write_vigor(tmp_path, record("sudoku", shown, solved, size="4x4"))
+    benchmark = Vigor(Source(data=data))
     (case,) = benchmark.cases()
 
     def sample(image: np.ndarray, setting: str = "direct") -> Sample:
@@ -220,7 +216,7 @@ def test_a_judge_is_asked_where_the_program_cannot_tell(tmp_path: Path) -> None:
     right = benchmark.check(sample(solved))
     assert right is not None and right.passed and benchmark.check(sample(scenery(side=256))) is None
     assert benchmark.check(sample(solved, "process")) is None
-    assert Vigor(Source(data=tmp_path / "data", verifier="judge")).check(sample(solved)) is None
+    assert Vigor(Source(data=data, verifier="judge")).check(sample(solved)) is None
     asks = [Ask(case, "direct", 0, 1)]
     assert benchmark.calls(asks)["judge"] == 0
-    assert Vigor(Source(data=tmp_path / "data"), visual_quality="judge").calls(asks)["judge"] == 1
+    assert Vigor(Source(data=data), visual_quality="judge").calls(asks)["judge"] == 1

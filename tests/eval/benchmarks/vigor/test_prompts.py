@@ -8,9 +8,9 @@ import re
 
 import pytest
 
-from uni_train.eval.benchmarks.vigor import templates
-from uni_train.eval.benchmarks.vigor.tasks import DOMAINS, TASKS, family_of, task_named
-from uni_train.eval.benchmarks.vigor.templates import DIMENSIONS, TABLES, dimension_of, read_marks
+from uni_train.eval.benchmarks.vigor import prompts
+from uni_train.eval.benchmarks.vigor.cases import DOMAINS, TASKS, task_named
+from uni_train.eval.benchmarks.vigor.prompts import DIMENSIONS, TABLES, dimension_of, family_of, read_marks
 
 KINDS = ("process", "result")
 # Of all 18 files, as extracted from the paper: a template is not edited by chance.
@@ -19,7 +19,7 @@ DIGEST = "8193121bb529c6ef2178b43a76fa90c1"
 
 def test_templates_are_the_printed_ones() -> None:
     assert sorted(number for pair in TABLES.values() for number in pair) == list(range(5, 23))
-    text = "\0".join(templates.template(family, kind) for family in sorted(TABLES) for kind in KINDS)
+    text = "\0".join(prompts.template(family, kind) for family in sorted(TABLES) for kind in KINDS)
     assert hashlib.blake2b(text.encode(), digest_size=16).hexdigest() == DIGEST
     assert {family_of(task) for task in TASKS} == set(TABLES) and len(TASKS) == 20
 
@@ -27,12 +27,10 @@ def test_templates_are_the_printed_ones() -> None:
 @pytest.mark.parametrize("family", TABLES)
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_template_asks_for_four_dimensions_under_keys_that_are_known(family: str, kind: str) -> None:
-    asked = templates.filled(family, kind, "Draw {gt_prompt}.", "")
+    asked = prompts.judge_prompt(family, kind, "Draw {gt_prompt}.", "")
     assert "{ {" not in asked and "{instruction}" not in asked
     if family in ("knowledge", "physical"):  # what is filled in is not filled in again
-        assert (
-            "Draw {gt_prompt}." in asked and templates.NO_REFERENCE in asked
-        )  # what is filled in is not filled in again
+        assert "Draw {gt_prompt}." in asked and prompts.NO_REFERENCE in asked
     form = asked.split("```")[1]
     assert form.count("{") == form.count("}") == 2
     keys = re.findall(r'"([A-Z][\w.]*)": (?:integer|0 or 1)', form)
@@ -40,7 +38,8 @@ def test_every_template_asks_for_four_dimensions_under_keys_that_are_known(famil
     worth = 100 if kind == "process" else 1
     reply = {key: worth for key in keys} | {"Explanation": {"Background": "kept"}}
     marks = read_marks(f"```json\n{json.dumps(reply)}\n```", kind)
-    assert set(marks.values.values()) == {1.0} and marks.reasons == {"background_consistency": "kept"}
+    assert marks.passed and [check.reason for check in marks.checks] == ["kept", "", "", ""]
+    assert {check.value for check in marks.checks} == {1.0 if kind == "process" else None}
 
 
 @pytest.mark.parametrize(
