@@ -88,8 +88,7 @@ def test_what_is_no_evaluation_or_cannot_be_told_apart_is_refused(tmp_path: Path
 
 def vigor(folder: Path) -> Vigor:
     """Sets of different sizes: three mazes and an equation."""
-    mazes = generated("everyday", 3, "test", 0, ("maze_navigation",))
-    write_vigor(folder, *mazes, *generated("nano", 1, "test", 0, ("algebraic_calculation",)))
+    write_vigor(folder, *generated(Source(world="everyday", n=3)), *generated(Source(n=1)))
     return Vigor(Source(data=folder))
 
 
@@ -98,7 +97,7 @@ HEADLINES: list[tuple[Callable[[Path], Benchmark], str, str, dict[str, Callable[
      {"": lambda scores: scores["average"]["official"]["cot"],
       "knowledge": lambda scores: scores["knowledge"]["official"]["cot"]}),
     (lambda at: UReason(Source(n=2)), "object", "direct", {"": lambda scores: scores["direct"]["overall"]}),
-    (lambda at: UEval(n=2), "image 1", "two_passes", {"": lambda scores: scores["two_passes"]["overall"]}),
+    (lambda at: UEval(Source(n=2)), "image 1", "two_passes", {"": lambda scores: scores["two_passes"]["overall"]}),
     (lambda at: Ufo(Source(n=3)), "answer", "visual",
      {"multiple choice": lambda scores: scores["averages"]["mcq"]["visual"]["per question"],
       "open questions": lambda scores: scores["averages"]["open"]["visual"]["per question"]}),

@@ -131,7 +131,7 @@ def ureason(folder: Path, n: int) -> UReason:
 def ueval(folder: Path, n: int, sets: tuple[str, ...] | None = None) -> UEval:
     lines(folder / "test.jsonl", ({"id": i, "task": ("art", "life")[i % 2], "prompt": "Draw.", "image_rubrics": ["x"],
                                    "text_rubrics": []} for i in range(n)))  # fmt: skip
-    return UEval(folder, sets=sets)
+    return UEval(Source(data=folder, sets=sets))
 
 
 def ufo(folder: Path) -> Ufo:
@@ -140,7 +140,7 @@ def ufo(folder: Path) -> Ufo:
 
 
 def vigor(folder: Path, sets: tuple[str, ...] | None = None) -> Vigor:
-    write_vigor(folder, *generated("everyday", 3, "test", 0, ("maze_navigation",)))
+    write_vigor(folder, *generated(Source(world="everyday", n=3)))
     return Vigor(Source(data=folder, sets=sets))
 
 

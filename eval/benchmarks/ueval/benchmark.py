@@ -5,15 +5,14 @@
     one_pass: compose(prompt), text and images at once, as the paper asks all others
     traced: the same with another model's reasoning trace at the end of the prompt (section 3.3), where one is named
 
-Rubrics of our own questions are decided by program in nano's world (`own`), all others by a judge: in the words of
+Rubrics of our own questions are decided by program in nano's world (`cases`), all others by a judge: in the words of
 Figure 9, or with compat=official in those of the released code.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -33,11 +32,24 @@ from uni_train.eval.benchmark import (
     Unit,
     Unparseable,
     benchmark,
+    described,
     expect_known,
     note_of,
+    request_of,
 )
-from uni_train.eval.benchmarks.ueval import counting, own
-from uni_train.eval.benchmarks.ueval.files import HUB, QUESTIONS, read_folder
+from uni_train.eval.benchmarks.ueval import counting
+from uni_train.eval.benchmarks.ueval.cases import (
+    GENERATED,
+    HUB,
+    PARTS,
+    QUESTIONS,
+    SETS,
+    TASKS,
+    generated,
+    read_folder,
+    rubric_check,
+    rubrics_of,
+)
 from uni_train.eval.benchmarks.ueval.prompts import JUDGE, OFFICIAL_REPLY, REPLY, judge_prompt, met, read_official
 from uni_train.eval.images import StoredImage, encoded
 from uni_train.eval.results import unit_of
@@ -47,81 +59,47 @@ if TYPE_CHECKING:
     import numpy as np
 
     from uni_train.eval.calls import StoredModel
-    from uni_train.models.base import OnStep, Request
+    from uni_train.models.base import OnStep
 
 ONE_PASS, TWO_PASSES, THINK_FIRST, TRACED = "one_pass", "two_passes", "think_first", "traced"
 PASSES = {"two": (TWO_PASSES, THINK_FIRST), "one": (ONE_PASS,), "all": (ONE_PASS, TWO_PASSES, THINK_FIRST)}
-COMPATS = ("paper", "official")
-VERIFIERS = ("program", "judge")
 PROTOCOL = "ueval/1"  # what is asked; a change makes another revision
 
 
 @benchmark("ueval")
 class UEval(Benchmark):
-    """The benchmark over the files in `data`, or over questions of our own.
+    """The benchmark over the published files in `source.data`, or over questions of our own.
 
-    data: a folder with the published files (see `files.read_folder`); None: `n` questions a set of `world`, from
-    `split` and `seed`. sets: which tasks; None: all that there are. passes: "two" (two_passes and think_first), "one"
-    (one_pass) or "all". tracer: whose reasoning traces `traced` gives the model. compat: "official" judges as the
-    released code, whose clone is `code`. verifier: "judge" leaves to the judge too what a program could tell.
+    passes: "two" (two_passes and think_first), "one" (one_pass) or "all". trace_model: whose reasoning traces `traced`
+    gives the model. code: the clone of the released code that compat=official judges as.
 
     Raises UsageError for an unknown name, DataError for files that cannot be used.
     """
 
-    name = "ueval"
-    hub = HUB
-    published: bool
-    known_sets = counting.SETS
+    name, title, hub = "ueval", "UEval", HUB
+    known_sets = SETS
+    hashed = ("id", "set", "prompt", "facts")
     options = (
         Option("passes", "two", "text and image asked for in two passes, in one, or both ways", tuple(PASSES)),
         Option("trace_model", "", "also ask with the reasoning traces of this model behind the questions"),
         Option("code", "", "a clone of the released code, for the judge's prompts of compat=official"),
     )
 
-    @classmethod
-    def open(cls, source: Source, *, passes: str, trace_model: str, code: str) -> UEval:
-        tracer = source.open_model(trace_model) if trace_model and source.open_model is not None else None
-        told = {"passes": passes, "tracer": tracer, "code": Path(code) if code else None}
-        return cls(source.data, **told, **source.arguments)  # type: ignore[arg-type]
-
-    def __init__(
-        self,
-        data: Path | str | None = None,
-        *,
-        world: str = "nano",
-        n: int = 100,
-        split: str = "test",
-        seed: int = 0,
-        sets: Sequence[str] | None = None,
-        passes: str = "two",
-        tracer: StoredModel | None = None,
-        compat: str = "paper",
-        code: Path | None = None,
-        verifier: str = "program",
-    ) -> None:
-        expect_known("UEval", "set", sets or (), own.SETS if data is None else counting.TASKS)
-        expect_known("UEval", "verifier", (verifier,), VERIFIERS)
-        expect_known("UEval", "passes", (passes,), tuple(PASSES))
-        expect_known("UEval", "compat", (compat,), COMPATS)
-        if compat == "official" and code is None:
+    def __init__(self, source: Source, *, passes: str = "two", trace_model: str = "", code: str = "") -> None:
+        expect_known("UEval", "set", source.sets or (), GENERATED if source.data is None else TASKS)
+        if source.compat == "official" and not code:
             raise UsageError(
                 "UEval's compat=official asks the judge in the words of the released code, which is not shipped",
                 "git clone https://github.com/zlab-princeton/UEval, then options.ueval.code=UEval.",
             )
-        made = own.generated(world, n, split, seed, sets or own.SETS) if data is None else read_folder(Path(data), sets)
-        self._cases = tuple(made)
-        self.whole = len(made) if data is None or sets is None else len(read_folder(Path(data)))
-        self.whose(data, published=self.whole == QUESTIONS)
-        self.world = world
-        self.official = read_official(code) if compat == "official" and code is not None else None
-        self.verifier = verifier
-        self.tracer, self._traced_at_once = tracer, passes == "one"
-        self.settings = PASSES[passes] if tracer is None else (*PASSES[passes], TRACED)
-        self.sets = tuple(name for name in counting.SETS if any(case.set == name for case in self._cases))
-        self.revision = _revision(self._cases, self.official.all if self.official else ())
-
-    def cases(self) -> Sequence[Case]:
-        return self._cases
+        cases = generated(source) if source.data is None else read_folder(source.data, source.sets)
+        self.official = read_official(Path(code)) if source.compat == "official" else None
+        self.tracer, self._traced_at_once = source.other(trace_model), passes == "one"
+        settings = PASSES[passes] if self.tracer is None else (*PASSES[passes], TRACED)
+        asked = ("official", *self.official.all) if self.official else ("paper", JUDGE)
+        super().__init__(source, cases, settings=settings, asked=(PROTOCOL, *asked))
+        self.whole = len(read_folder(source.data)) if source.data is not None and source.sets else len(cases)
+        self.whose(source.data, published=self.whole == QUESTIONS)
 
     def reference(self, case: Case) -> None:
         """None: a right image alone answers no question here."""
@@ -131,94 +109,86 @@ class UEval(Benchmark):
 
     def told(self) -> Mapping[str, Any]:
         """Whose traces were given."""
-        if self.tracer is None:
-            return {}
-        identity = self.tracer.identity
-        return {"trace_model": {"content": identity.content, "settings": dict(identity.settings)}}
+        return {} if self.tracer is None else {"trace_model": described(self.tracer)}
 
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
         """A judge is asked about each rubric by itself."""
         composed = sum(self._at_once(ask) for ask in asks)
         thought_first = sum(ask.setting == THINK_FIRST for ask in asks)
         traces = sum(ask.setting == TRACED for ask in asks)
-        judged = [ask.case.facts for ask in asks if self.verifier == "judge" or "program" not in ask.case.facts]
-        found = {
+        judged = (ask.case for ask in asks if self.verifier == "judge" or "program" not in ask.case.facts)
+        calls = {
             "think": thought_first + traces,
             "answer": len(asks) - composed - thought_first,
             "draw": len(asks) - composed,
             "compose": composed,
         }
-        rubrics = sum(len(facts["image_rubrics"]) + len(facts["text_rubrics"]) for facts in judged)
-        return {**{kind: n for kind, n in found.items() if n}, "judge": rubrics}
+        rubrics = sum(len(rubrics_of(case)) for case in judged)
+        return {**{kind: n for kind, n in calls.items() if n}, "judge": rubrics}
 
     # --- asking --------------------------------------------------------------------------------------------------
 
     def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:
         """A part that fails leaves the other: its rubrics are then not satisfied."""
-        traces = self._traces(asks, on_step)
-        due = [one for one in asks if not isinstance(traces.get(_key(one)), Exception)]
+        prompts = [ask.case.prompt for ask in asks]
+        traces: dict[int, Any] = {}
+        parts: list[list[Any]] = [[] for _ in asks]
 
-        def request(ask: Ask, thought: str | None = None) -> Request:
-            trace = traces.get(_key(ask))
-            return _request(ask, _asked(ask.case, trace) if isinstance(trace, str) else ask.case.prompt, thought)
+        def call(
+            skill: Callable[..., Sequence[Any]], rows: Sequence[int], drawn: bool = False
+        ) -> Iterator[tuple[int, Any]]:
+            """Row and reply. drawn: by the thought before, where there is one."""
+            thoughts = [parts[row][0] if drawn and asks[row].setting == THINK_FIRST else None for row in rows]
+            requests = [
+                request_of(asks[row], prompts[row], thought) for row, thought in zip(rows, thoughts, strict=True)
+            ]
+            yield from zip(rows, skill(requests, on_step=on_step) if rows else (), strict=True)
 
-        said: dict[Any, Any] = {}
-        thinking = [one for one in due if one.setting == THINK_FIRST]
-        answering = [one for one in due if one.setting != THINK_FIRST and not self._at_once(one)]
-        for some, skill in ((answering, model.answer), (thinking, model.think)):
-            if some:
-                said |= zip(map(_key, some), skill([request(one) for one in some], on_step=on_step), strict=True)
-        drawn = [*answering, *(one for one in thinking if not isinstance(said[_key(one)], Exception))]
-        requests = [request(one, said[_key(one)] if one.setting == THINK_FIRST else None) for one in drawn]
-        images = model.draw(requests, on_step=on_step) if drawn else []
-        shown: dict[Any, Any] = dict(zip(map(_key, drawn), images, strict=True))
-        at_once = [one for one in due if self._at_once(one)]
-        answers = model.compose([request(one) for one in at_once], on_step=on_step) if at_once else []
-        composed: dict[Any, Any] = dict(zip(map(_key, at_once), answers, strict=True))
-        samples = []
-        for one in asks:
-            key = _key(one)
-            if isinstance(traces.get(key), Exception):
-                samples.append(_sample(one, [traces[key]]))
-            elif self._at_once(one):
-                answer = composed[key]
-                samples.append(
-                    _sample(one, [answer] if isinstance(answer, Exception) else list(answer), traces.get(key))
-                )
-            else:
-                samples.append(_sample(one, [said[key], *([shown[key]] if key in shown else [])], traces.get(key)))
-        return samples
+        traced = [row for row, ask in enumerate(asks) if ask.setting == TRACED]
+        if traced:
+            assert self.tracer is not None, "the setting is not offered without a model"
+            traces = dict(call(self.tracer.think, traced))
+            for row, trace in traces.items():
+                if isinstance(trace, Exception):
+                    parts[row] = [trace]
+                else:
+                    prompts[row] = _with_trace(asks[row].case, trace)
+        due = [row for row in range(len(asks)) if not parts[row]]
+        thinking = [row for row in due if asks[row].setting == THINK_FIRST]
+        answering = [row for row in due if asks[row].setting != THINK_FIRST and not self._at_once(asks[row])]
+        for row, text in (*call(model.answer, answering), *call(model.think, thinking)):
+            parts[row].append(text)
+        drawing = [*answering, *(row for row in thinking if not isinstance(parts[row][0], Exception))]
+        for row, image in call(model.draw, drawing, drawn=True):
+            parts[row].append(image)
+        for row, reply in call(model.compose, [row for row in due if self._at_once(asks[row])]):
+            parts[row] += [reply] if isinstance(reply, Exception) else reply
+        return [
+            _sample(ask, prompt, part, traces.get(row))
+            for row, (ask, prompt, part) in enumerate(zip(asks, prompts, parts, strict=True))
+        ]
 
     def _at_once(self, ask: Ask) -> bool:
         """Whether text and images are asked for in one pass."""
         return ask.setting == ONE_PASS or (ask.setting == TRACED and self._traced_at_once)
 
-    def _traces(self, asks: Sequence[Ask], on_step: OnStep | None) -> dict[Any, str | Exception]:
-        """What the other model thought about the questions of `traced`."""
-        traced = [one for one in asks if one.setting == TRACED]
-        if not traced:
-            return {}
-        assert self.tracer is not None, "the setting is not offered without a model"
-        texts = self.tracer.think([_request(one, one.case.prompt) for one in traced], on_step=on_step)
-        return dict(zip(map(_key, traced), texts, strict=True))
-
     # --- scoring -------------------------------------------------------------------------------------------------
 
     def check(self, sample: Sample) -> Verdict | None:
         """Where a program can decide every rubric: in nano's world, and where there is nothing to judge."""
-        checks = [self._decided(sample, part, number) for part, number, _ in _rubrics(sample.ask.case)]
+        checks = [self._by_program(sample, part, number) for part, number, _ in rubrics_of(sample.ask.case)]
         known = [check for check in checks if check is not None]
         return Verdict(tuple(known)) if len(known) == len(checks) else None
 
-    def _decided(self, sample: Sample, part: str, number: int) -> Check | None:
+    def _by_program(self, sample: Sample, part: str, number: int) -> Check | None:
         """None: the judge's. The released code asks it about a part that is missing too."""
-        name = f"{part} {number + 1}"
         there = sample.drawn if part == "image" else (sample.text or "").strip()
         if not there and self.official is None:
-            return Check(name, "fail", f"there is no {part}", 0.0)
+            return Check(f"{part} {number + 1}", "fail", f"there is no {part}", 0.0)
         if self.verifier == "judge":
             return None
-        return own.decided(sample.ask.case, part, number, sample.text or "", sample.drawn[-1] if sample.drawn else None)
+        image = sample.drawn[-1] if sample.drawn else None
+        return rubric_check(sample.ask.case, part, number, sample.text or "", image)
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         """One question a rubric. One without a reply that can be read is unreadable, and the others stand; raises
@@ -232,8 +202,8 @@ class UEval(Benchmark):
         checks: list[Check] = []
         failures: list[Exception] = []
         asked = 0
-        for part, number, rubric in _rubrics(sample.ask.case):
-            check = self._decided(sample, part, number)
+        for part, number, rubric in rubrics_of(sample.ask.case):
+            check = self._by_program(sample, part, number)
             if check is None:
                 asked += 1
                 name = f"{part} {number + 1}"
@@ -265,7 +235,7 @@ class UEval(Benchmark):
         """Which part does not satisfy all of its rubrics."""
         if scored.passed or scored.verdict is None or scored.sample.status != "ok":
             return super().attribute(scored)
-        wanting = [part for part in counting.PARTS if any(c.status != "pass" for c in counting.rubrics(scored, part))]
+        wanting = [part for part in PARTS if any(c.status != "pass" for c in counting.rubrics(scored, part))]
         return f"{' and '.join(wanting)} wanting"
 
     @classmethod
@@ -285,7 +255,7 @@ class UEval(Benchmark):
         return counting.scores(self._count(scored))
 
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
-        return counting.tables(self._count(scored), self.published)
+        return counting.tables(self._count(scored), self.paper)
 
     def _count(self, scored: Iterable[Scored]) -> counting.Count:
         return counting.Count(scored, self.settings, self.official is not None)
@@ -296,48 +266,24 @@ class UEval(Benchmark):
         return [unit_of(one, counting.satisfied(one, "score")) for one in scored]
 
 
-def _rubrics(case: Case) -> list[tuple[str, int, str]]:
-    """(part, number from 0, text), images first."""
-    return [(part, i, text) for part in counting.PARTS for i, text in enumerate(case.facts[f"{part}_rubrics"])]
-
-
-def _key(ask: Ask) -> tuple[str, str, int]:
-    return ask.case.id, ask.setting, ask.k
-
-
-def _request(ask: Ask, prompt: str, thought: str | None = None) -> Request:
-    from uni_train.models.base import Request
-
-    # The id names the case and the draw, not the setting: equal calls of two settings are then one stored call.
-    return Request(f"{ask.case.id}#{ask.k}", prompt, thought=thought, seed=ask.seed)
-
-
-def _asked(case: Case, trace: str) -> str:
+def _with_trace(case: Case, trace: str) -> str:
     """The question with a trace at its end, as the paper appends it; nano's words stand on one line."""
     return f"{case.prompt} {trace}" if "program" in case.facts else f"{case.prompt}\n\n{trace}"
 
 
 def _sample(
-    ask: Ask, parts: Sequence[str | np.ndarray | StoredImage | Exception], trace: str | Exception | None = None
+    ask: Ask, prompt: str, parts: Sequence[str | np.ndarray | StoredImage | Exception], trace: str | Exception | None
 ) -> Sample:
     """What came, in order; failed only where nothing did."""
-    problems = [note_of(one) for one in parts if isinstance(one, Exception)]
-    came = tuple(one if isinstance(one, str) else encoded(one) for one in parts if not isinstance(one, Exception))
+    problems = [note_of(part) for part in parts if isinstance(part, Exception)]
+    came = tuple(part if isinstance(part, str) else encoded(part) for part in parts if not isinstance(part, Exception))
     status = "ok" if came else "generation_failed"
     thought = came[0] if ask.setting == THINK_FIRST and came and isinstance(came[0], str) else None
-    prompt = ask.case.prompt
     if isinstance(trace, str):
-        thought, prompt = trace, _asked(ask.case, trace)
+        thought = trace
     return Sample(ask, status, "; ".join(problems), prompt=prompt, thought=thought, parts=came)
 
 
 def _why(reply: Mapping[str, Any]) -> str:
     unsure = "(not sure) " if reply["criteria_met"] is not False else ""
     return f"{unsure}{' '.join(str(reply.get('explanation', '')).split())[:300]}"
-
-
-def _revision(cases: Sequence[Case], official: tuple[str, ...]) -> str:
-    rows = [[case.id, case.set, case.prompt, dict(case.facts)] for case in cases]
-    words = ["official", *official] if official else ["paper", JUDGE]
-    text = json.dumps([PROTOCOL, *words, rows], sort_keys=True, ensure_ascii=False)
-    return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()

@@ -8,22 +8,19 @@ them, which stands beside it. A rubric that could not be read is not satisfied, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from uni_train.data_gen.task import Check
 from uni_train.eval import paper
 from uni_train.eval.benchmark import Scored, Table
-from uni_train.eval.benchmarks.ueval import own
-from uni_train.eval.benchmarks.ueval.files import CLOSED, OPEN, TASKS
-from uni_train.eval.results import Cell, Results, plain, tabulate, unit_of
+from uni_train.eval.benchmarks.ueval.cases import KINDS, PARTS, SETS, TASKS, rubrics_of
+from uni_train.eval.paper import Column, TableSpec
+from uni_train.eval.results import Results, plain, unit_of
 from uni_train.eval.statistics import Estimate, PairedComparison
 
 PAPER = paper.printed(Path(__file__))  # table -> rows of paper.csv
-PARTS = ("image", "text")
-SETS = (*TASKS, *own.SETS)
-KINDS = {"closed-ended": (*CLOSED, *own.CLOSED), "open-ended": (*OPEN, *own.OPEN)}
 GROUPS = {**{name: (name,) for name in SETS}, **KINDS, "overall": SETS}
 MEASURES = ("score", "image", "text", "all_rubrics")
 TITLES = {
@@ -106,63 +103,64 @@ def scores(count: Count) -> dict[str, Any]:
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def tables(count: Count, published: bool) -> list[Table]:
-    """The layouts of Tables 1, 3 and 4, the paper's own rows below ours where its questions are asked."""
-    there = {name for found in count.means.values() for name in found["score"]}
+def tables(count: Count, printed: paper.Paper | None) -> list[Table]:
+    """Tables 1, 3 and 4 with the paper's rows below ours where its questions are asked; who judged; rubrics."""
+    there = {name for means in count.means.values() for name in means["score"]}
     asked = [name for name in SETS if name in there]
     if not asked:
         return []
     groups = (*asked, *(name for name in (*KINDS, "overall") if name in there))
     columns = [*((name, name, "score") for name in groups), ("all rubrics", "overall", "all_rubrics")]
-    made = [
-        _means(
-            count, "Mean of image and text score (Table 1)", columns, published, asked,
-            "Averages are over tasks. All rubrics: satisfied over all rubrics of a question (section 2.2), overall.",
-        )
-    ]  # fmt: skip
-    for number, (kind, names) in zip((3, 4), KINDS.items(), strict=True):
+    note = "Averages are over tasks. All rubrics: satisfied over all rubrics of a question (section 2.2), overall."
+    specs = [_means(count, "Mean of image and text score", "Table 1", columns, asked, len(asked) == len(TASKS), note)]
+    for number, (kind, names) in zip(("Table 3", "Table 4"), KINDS.items(), strict=True):
         inside = [name for name in asked if name in names]
         if inside:
             columns = [(f"{'average' if name == kind else name}, {part}", name, part)
                        for name in (*inside, kind) for part in PARTS]  # fmt: skip
-            title = f"Image and text scores, {kind} tasks (Table {number})"
-            made.append(_means(count, title, columns, published, inside))
-    made += _judges(count, asked, published)
+            specs.append(
+                _means(count, f"Image and text scores, {kind} tasks", number, columns, inside, len(inside) == 4)
+            )
+    made = [spec.table(paper=printed) for spec in (*specs, *_judges(count, asked))]
     if gains := count.trace_gains():
         changed = tuple((name.capitalize(), *cells) for name, cells in gains.items())
         note = "On the same questions, asked alike. The paper shows one question (Figure 5) and prints no scores."
         head = ("Measure", "Without", "With", "Difference")
         made.append(Table("Effect of another model's trace", head, changed, note))
     if count.official:
-        rows = tuple((TITLES[s], *map(count.over_questions(s).get, PARTS)) for s in count.by_setting)
+        columns_ = [Column(part.capitalize(), lambda some, part=part: count.over_questions(some.setting).get(part))  # type: ignore[misc]
+                    for part in PARTS]  # fmt: skip
         note = "The judge was asked as by the released code; rows of the paper are of Figure 9."
-        made.append(
-            Table("Over questions, as the released code averages", ("Setting", *map(str.capitalize, PARTS)), rows, note)
-        )
+        title = "Over questions, as the released code averages"
+        made.append(TableSpec(title, columns_, count.by_setting, names=TITLES, note=note).table())
     made.append(_rubrics({setting: _counted(some.scored) for setting, some in count.by_setting.items()}))
     return made
+
+
+def _head(name: str) -> str:
+    return name.replace("_", " ").capitalize()
 
 
 def _means(
     count: Count,
     title: str,
+    number: str,
     columns: Sequence[tuple[str, str, str]],
-    published: bool,
     asked: Sequence[str],
+    whole: bool,
     note: str = "",
-) -> Table:
-    """Rows of settings. columns: head, group of sets, measure. Below, the rows of the paper's table in the title, with
-    the averages where all of its tasks are asked."""
-    rows: list[tuple[Cell, ...]] = [
-        (TITLES[setting], *(found[measure].get(name) for _, name, measure in columns))
-        for setting, found in count.means.items()
-    ]
-    number = title[title.index("(Table") + 1 : -1]
-    whole = len(asked) == (len(TASKS) if number == "Table 1" else 4)
-    for row in PAPER[number] if published else ():
-        cells = [_printed(row, name, measure) if name in asked or whole else None for _, name, measure in columns]
-        rows.append((f"{row['model']} in the paper", *cells))
-    return Table(title, ("Setting", *(head.replace("_", " ").capitalize() for head, *_ in columns)), tuple(rows), note)
+) -> TableSpec:
+    """columns: head, group of sets, measure. asked: tasks whose cells of the paper's table stand there; whole: also
+    its averages, for all of its tasks are asked."""
+
+    def column(head: str, name: str, measure: str) -> Column:
+        def of_paper(row: paper.Row) -> str | None:
+            return _printed(row, name, measure) if name in asked or whole else None
+
+        return Column(_head(head), lambda some: count.means[some.setting][measure].get(name), of_paper)
+
+    made = [column(*one) for one in columns]
+    return TableSpec(f"{title} ({number})", made, count.by_setting, names=TITLES, paper=number, note=note)
 
 
 def _printed(row: paper.Row, name: str, measure: str) -> str | None:
@@ -172,7 +170,7 @@ def _printed(row: paper.Row, name: str, measure: str) -> str | None:
     return paper.per_cent(row.get(name if measure == "score" else f"{name} {measure}", ""))
 
 
-def _judges(count: Count, asked: Sequence[str], published: bool) -> list[Table]:
+def _judges(count: Count, asked: Sequence[str]) -> list[TableSpec]:
     """Table 2: who judged beside the settings."""
     judges = Counter(
         one.by for some in count.by_setting.values() for one in some.scored if one.by not in ("", "program")
@@ -180,35 +178,32 @@ def _judges(count: Count, asked: Sequence[str], published: bool) -> list[Table]:
     if not judges:
         return []
     ((judge, _),) = judges.most_common(1)
-    lines = {f"{judge}, {TITLES[setting].lower()}": some for setting, some in count.by_setting.items()}
-    columns = [(name.replace("_", " ").capitalize(), lambda some, name=name: measured(some, "score").get(name))  # type: ignore[misc]
+    columns = [Column(_head(name), lambda some, name=name: count.means[some.setting]["score"].get(name), name)  # type: ignore[misc]
                for name in asked]  # fmt: skip
-    below = [(f"{row['model']} in the paper, GPT-5-Thinking", *(paper.per_cent(row[task]) for task in asked))
-             for row in PAPER["Table 2"] if published]  # fmt: skip
+    names = {setting: f"{judge}, {TITLES[setting].lower()}" for setting in count.by_setting}
     note = "`eval --judges ONE,TWO` has the same answers judged by several, and a leaderboard of them."
-    return [tabulate("Judges (Table 2)", columns, lines, below, note, "Judge")]
+    return [TableSpec("Judges (Table 2)", columns, count.by_setting, names=names, paper="Table 2", first="Judge",
+                      label="{model} in the paper, GPT-5-Thinking", note=note)]  # fmt: skip
 
 
 def _rubrics(counted: Mapping[str, Mapping[str, int]]) -> Table:
     columns = ("rubrics", "satisfied", "by_program", "unreadable", "not_judged")
-    heads = ("Setting", *(name.replace("_", " ").capitalize() for name in columns))
     rows = tuple((TITLES[s], *(f"{one[name]:,}" for name in columns)) for s, one in counted.items())
     note = (
         "Unreadable: an image that no program can read, or a judge's reply. Not judged: of samples without a verdict."
     )
-    return Table("Rubrics", heads, rows, f"{note} Both count as not satisfied.")
+    return Table("Rubrics", ("Setting", *map(_head, columns)), rows, f"{note} Both count as not satisfied.")
 
 
 def _counted(scored: Sequence[Scored]) -> dict[str, int]:
-    def count(of: Callable[[Check], bool], some: Sequence[Scored]) -> int:
-        return sum(of(check) for one in some for part in PARTS for check in rubrics(one, part))
+    def statuses(some: Iterable[Scored]) -> list[str]:
+        return [check.status for one in some for part in PARTS for check in rubrics(one, part)]
 
-    n = sum(len(one.sample.ask.case.facts[f"{part}_rubrics"]) for one in scored for part in PARTS)
-    by_program = [one for one in scored if one.by == "program"]
+    n, judged = sum(len(rubrics_of(one.sample.ask.case)) for one in scored), statuses(scored)
     return {
         "rubrics": n,
-        "satisfied": count(lambda check: check.status == "pass", scored),
-        "by_program": count(lambda check: True, by_program),
-        "unreadable": count(lambda check: check.status == "unreadable", scored),
-        "not_judged": n - count(lambda check: True, scored),
+        "satisfied": judged.count("pass"),
+        "by_program": len(statuses(one for one in scored if one.by == "program")),
+        "unreadable": judged.count("unreadable"),
+        "not_judged": n - len(judged),
     }

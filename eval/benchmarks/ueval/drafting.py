@@ -20,7 +20,7 @@ from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.jsonl import read_objects
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Respondent
-from uni_train.eval.benchmarks.ueval.files import read_question
+from uni_train.eval.benchmarks.ueval.cases import read_question
 from uni_train.eval.judges.reading import JsonReader
 
 if TYPE_CHECKING:

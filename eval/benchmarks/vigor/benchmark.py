@@ -13,9 +13,7 @@ visual quality.
 
 from __future__ import annotations
 
-import hashlib
 import io
-import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -39,8 +37,10 @@ from uni_train.eval.benchmark import (
     Table,
     Unit,
     benchmark,
-    expect_known,
+    described,
     note_of,
+    request_of,
+    revision_of,
 )
 from uni_train.eval.benchmarks.vigor import counting, prompts
 from uni_train.eval.benchmarks.vigor.cases import HUB, TASKS, Fields, digest, generated, read_folder, title
@@ -56,6 +56,7 @@ from uni_train.eval.benchmarks.vigor.prompts import (
     RULE,
 )
 from uni_train.eval.images import Image, StoredImage, bytes_of, encoded, pixels
+from uni_train.eval.prompts import filled
 from uni_train.eval.results import unit_of
 from uni_train.models.pictures import decode_picture, encode_png
 
@@ -85,10 +86,9 @@ class Vigor(Benchmark):
     Raises UsageError for an unknown name, DataError for files that cannot be used.
     """
 
-    name = "vigor"
-    hub = HUB
-    published: bool
+    name, title, hub = "vigor", "ViGoR-Bench", HUB
     known_sets = TASKS
+    hashed = ("id", "set", "prompt", "category", "facts")
     headline = (DIRECT, COT, PLANNED, INTERLEAVED)
     headlines: ClassVar = {"": Headline(over=None)}  # Table 3
     options = (
@@ -100,78 +100,57 @@ class Vigor(Benchmark):
         Option("fields", (), "NAME=ROLE of unknown fields in records.json"),
     )
 
-    @classmethod
-    def open(
-        cls,
-        source: Source,
-        *,
-        planner: str,
-        ground_truth: str,
-        visual_quality: str,
-        steps: int,
-        interleaved: str,
-        fields: Sequence[str],
-    ) -> Vigor:
-        writer = source.open_model(planner) if planner and source.open_model is not None else None
-        told = {"ground_truth": ground_truth, "visual_quality": visual_quality, "steps": steps, "fields": fields}
-        return cls(source, planner=writer, interleaved=interleaved == "yes", **told)  # type: ignore[arg-type]
-
     def __init__(
         self,
         source: Source,
         *,
-        seed: int = 0,
         ground_truth: str = "shown",
         visual_quality: str = "program",
-        planner: StoredModel | None = None,
-        interleaved: bool = False,
+        planner: str = "",
         steps: int = 6,
+        interleaved: str = "no",
         fields: Sequence[str] = (),
     ) -> None:
-        expect_known("ViGoR-Bench", "set", source.sets or (), TASKS)
         if steps < 1:
             raise UsageError(f"steps={steps}: a plan has at least one", "Write vigor.steps=6, say.")
-        if planner is not None and interleaved:
+        self.interleaved = interleaved == "yes"
+        if planner and self.interleaved:
             raise UsageError(
                 "vigor.planner and vigor.interleaved both give the frames of `process`",
                 "Leave one of them out, and evaluate again with the other.",
             )
-        self.whose(source.data)
-        self.world = source.world
+        self.ground_truth, self.visual_quality, self.steps = ground_truth, visual_quality, steps
+        self.planner = source.other(planner)
         self.fields: Fields = {}
-        if source.data is not None:
-            cases, self.fields = read_folder(source.data, source.sets, fields)
+        if source.data is None:
+            cases = generated(source)
         else:
-            cases = generated(source.world, source.n, source.split, seed, source.sets)
-        self.whole = len(cases) if source.sets is None else None
+            cases, self.fields = read_folder(source.data, source.sets, fields)
         known = {case.id: program_of(case) for case in cases} if source.verifier == "program" else {}
         self._programs: dict[str, Program] = {id_: program for id_, program in known.items() if program is not None}
-        self.ground_truth, self.visual_quality, self.steps = ground_truth, visual_quality, steps
-        self.planner = planner
-        self._cases = tuple(self._with_dimensions(case) for case in cases)
-        self.sets = tuple(task for task in TASKS if any(case.set == task for case in self._cases))
-        frames = () if planner is None and not interleaved else (INTERLEAVED if interleaved else PLANNED, PROCESS)
-        self.interleaved, self.settings = interleaved, (DIRECT, COT, *frames)
-        self.revision = self._revision()
+        settings = [DIRECT, COT]
+        if self.interleaved or self.planner is not None:
+            settings += [INTERLEAVED if self.interleaved else PLANNED, PROCESS]
+        cases = [self._with_dimensions(case) for case in cases]
+        super().__init__(source, cases, settings=settings, asked=(PROTOCOL, prompts.PLAN))
 
     def _with_dimensions(self, case: Case) -> Case:
         program = self._programs.get(case.id)
         names = DIMENSIONS if program is None else program.dimensions
         return replace(case, facts={**case.facts, "dimensions": list(names)})
 
-    def cases(self) -> Sequence[Case]:
-        return self._cases
+    def content_hash(self, asked: Sequence[Any]) -> str:
+        """Images are hashed beside the cases."""
+        images = [[digest(image) for image in case.images] for case in self._cases]
+        return revision_of(*asked, self.hashed_rows(), images)
 
     def helpers(self) -> Mapping[str, StoredModel]:
         return {} if self.planner is None else {"answer": self.planner}
 
     def told(self) -> Mapping[str, Any]:
         """Who decides by what, and what the planner is."""
-        told: dict[str, Any] = {"ground_truth": self.ground_truth, "visual_quality": self.visual_quality}
-        if self.planner is not None:
-            identity = self.planner.identity
-            told["planner"] = {"content": identity.content, "settings": dict(identity.settings), "steps": self.steps}
-        return told
+        told = {"ground_truth": self.ground_truth, "visual_quality": self.visual_quality}
+        return told if self.planner is None else {**told, "planner": {**described(self.planner), "steps": self.steps}}
 
     def reference(self, case: Case) -> bytes | None:
         """The image ground truth, or the one that a program draws, as PNG."""
@@ -197,12 +176,6 @@ class Vigor(Benchmark):
         """Whether a program knows of the images of a setting."""
         program = self._programs.get(ask.case.id)
         return program is not None and (ask.setting != PROCESS or program.process is not None)
-
-    def _revision(self) -> str:
-        rows = [[case.id, case.set, case.prompt, case.category, dict(case.facts)] for case in self._cases]
-        images = [[digest(image) for image in case.images] for case in self._cases]
-        text = json.dumps([PROTOCOL, prompts.PLAN, rows, images], sort_keys=True, ensure_ascii=False)
-        return hashlib.blake2b(text.encode(), digest_size=8).hexdigest()
 
     # --- asking --------------------------------------------------------------------------------------------------
 
@@ -241,8 +214,7 @@ class Vigor(Benchmark):
         return [_of_one_size(one) if one.ask.setting == PROCESS and one.status == "ok" else one for one in samples]
 
     def _plan_request(self, sample: Sample) -> Request:
-        words = {"instruction": sample.ask.case.prompt, "steps": self.steps}
-        return replace(_request(sample), prompt=prompts.PLAN.format(**words))
+        return _request(sample, filled(prompts.PLAN, instruction=sample.ask.case.prompt, steps=str(self.steps)))
 
     def _with_plan(self, sample: Sample, plan: str) -> Sample:
         sample = replace(sample, thought=plan)
@@ -255,8 +227,7 @@ class Vigor(Benchmark):
 
     def _step_request(self, step: int, sample: Sample) -> Request:
         """On the image of the step before."""
-        request = _request(sample, sample.drawn[-1:] or None)
-        return replace(request, id=f"{request.id}/{step}", prompt=self._plan(sample)[step])
+        return _request(sample, self._plan(sample)[step], sample.drawn[-1:], f"/{step}")
 
     def _with_step(self, step: int, sample: Sample, image: np.ndarray | StoredImage) -> Sample:
         return _with_image(replace(sample, parts=(*sample.parts, self._plan(sample)[step])), image)
@@ -326,8 +297,7 @@ class Vigor(Benchmark):
         return counting.scores(scored)
 
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
-        found = counting.tables(scored, published=self.published, copied=self._copies())
-        return [*found, *([counting.fields_found(self.fields)] if self.fields else [])]
+        return counting.tables(scored, self.paper, self._copies(), self.fields)
 
     def _copies(self) -> list[Verdict]:
         """What a model that copies its input is worth on the mazes, by the program."""
@@ -340,14 +310,11 @@ class Vigor(Benchmark):
         return [verdict for verdict in verdicts if verdict is not None]
 
 
-def _request(sample: Sample, images: Sequence[Image] | None = None) -> Request:
-    """The question. The id names case and draw, not the setting: equal calls of two settings are one stored call."""
-    from uni_train.models.base import Request
-
-    case, k, seed = sample.ask.case, sample.ask.k, sample.ask.seed
-    shown = case.images if images is None else images
-    decoded = tuple(decode_picture(bytes_of(image), f"the image of {case.id}") for image in shown)
-    return Request(f"{case.id}#{k}", case.prompt, decoded, seed=seed)
+def _request(sample: Sample, prompt: str = "", images: Sequence[Image] = (), step: str = "") -> Request:
+    """The question, or another prompt or other images in its place."""
+    case = sample.ask.case
+    shown = (decode_picture(bytes_of(image), f"the image of {case.id}") for image in images or case.images)
+    return request_of(sample.ask, prompt or case.prompt, images=shown, step=step)
 
 
 def _failed(sample: Sample, note: str) -> Sample:

@@ -27,7 +27,7 @@ from uni_train.data_gen.reading_limits import open_image, read_json, reason
 from uni_train.data_gen.registry import get_task, task_of
 from uni_train.data_gen.task import Item
 from uni_train.errors import UsageError, did_you_mean
-from uni_train.eval.benchmark import Case
+from uni_train.eval.benchmark import Case, Source
 from uni_train.eval.images import Image, bytes_of, of_file
 from uni_train.eval.published_rows import PublishedRow, Text, TextOrNumber, read_row
 from uni_train.models.pictures import encode_png
@@ -292,15 +292,16 @@ def _image_file(folder: Path, root: Path, name: str, what: str) -> Path:
 # --- questions of our own --------------------------------------------------------------------------------------------
 
 
-def generated(world: str, n: int, split: str, seed: int, sets: Sequence[str] | None) -> list[Case]:
+def generated(source: Source, seed: int = 0) -> list[Case]:
     """`n` questions a task. nano's world: equations that are drawn as sprites, and mazes where they are named, for nano
     edits nothing and nano_edit reads nothing else. Everyday world: mazes.
 
     Raises DataError for another task.
     """
+    world, n, split = source.world, source.n, source.split
     known = (ALGEBRA, MAZE) if world == NANO.name else (MAZE,)
     cases = []
-    for task in sets or known[:1]:
+    for task in source.sets or known[:1]:
         if task not in known:
             raise DataError(
                 f"the {world} world has no {task} of our own, only {', '.join(known)}: set data.vigor=FOLDER"

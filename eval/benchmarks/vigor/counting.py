@@ -17,7 +17,8 @@ from uni_train.eval import paper
 from uni_train.eval.benchmark import Scored, Table
 from uni_train.eval.benchmarks.vigor.cases import DOMAINS, MAZE, TASKS, Fields, title
 from uni_train.eval.benchmarks.vigor.prompts import BACKGROUND, DIMENSIONS, PROCESS, QUALITY, REASONING, RULE
-from uni_train.eval.results import Cell, Results, plain, tabulate, unit_of
+from uni_train.eval.paper import Column, TableSpec
+from uni_train.eval.results import Cell, Results, plain, unit_of
 from uni_train.eval.statistics import Estimate
 
 PAPER = paper.printed(Path(__file__))  # table -> rows of paper.csv
@@ -85,25 +86,27 @@ def scores(scored: Iterable[Scored]) -> dict[str, Any]:
     Beside the settings: "measures": setting -> (reasoning_success | all_four | mean | a dimension) -> the same names ->
     Estimate. "sizes": setting -> task -> size -> reasoning success. "draws": setting -> what varies from draw to draw.
     """
-    found: dict[str, Any] = {}
-    measures: dict[str, Any] = {}
-    sizes: dict[str, Any] = {}
-    draws: dict[str, Any] = {}
-    for setting, some in by_setting(scored).items():
+    settings = by_setting(scored)
+    found: dict[str, Any] = {"measures": {}, "sizes": {}, "draws": {}}
+    for setting, some in settings.items():
         parts = some.groups(GROUPS)
         found[setting] = {n: estimate(part, mean if setting == PROCESS else reasoning) for n, part in parts.items()}
-        measures[setting] = {
-            name: {n: one for n, part in parts.items() if (one := estimate(part, measure)) is not None}
+        found["measures"][setting] = {
+            name: {n: value for n, part in parts.items() if (value := estimate(part, measure)) is not None}
             for name, measure in MEASURES.items()
             if (name, setting) != ("all_four", PROCESS)
         }
         by_size = {task: _sizes(part) for task, part in some.by("set", TASKS).items()}
-        sizes[setting] = {
+        found["sizes"][setting] = {
             task: {size: estimate(part, reasoning) for size, part in of.items()} for task, of in by_size.items() if of
         }
-        if len(some.by("k")) > 1:
-            draws[setting] = _draws(some)
-    return plain({**found, "measures": measures, "sizes": sizes, "draws": draws})  # type: ignore[no-any-return]
+    found["draws"] = {setting: _draws(some) for setting, some in _repeated(settings).items()}
+    return plain(found)  # type: ignore[no-any-return]
+
+
+def _repeated(settings: Mapping[str, Results]) -> dict[str, Results]:
+    """The settings that were asked more than once."""
+    return {setting: some for setting, some in settings.items() if len(some.by("k")) > 1}
 
 
 def _draws(some: Results) -> dict[str, Any]:
@@ -128,62 +131,55 @@ def _sides(size: str) -> list[int]:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def tables(scored: Iterable[Scored], *, published: bool, copied: Sequence[Verdict] = ()) -> list[Table]:
-    """Table 3 (result, process), each task and domain, Figure 5, Table 4, and the spread over draws.
+def tables(
+    scored: Iterable[Scored], printed: paper.Paper | None, copied: Sequence[Verdict], fields: Fields
+) -> list[Table]:
+    """Table 3 (result, process), each task and domain, Figure 5, Table 4, the spread over draws, and the fields read.
 
-    published: the paper's own rows stand below ours. copied: verdicts of copies of the input.
+    copied: verdicts of copies of the input. fields: of published files.
     """
     settings = by_setting(scored)
     results = {setting: some for setting, some in settings.items() if setting != PROCESS}
-    found = []
-    if results:
-        below = [_copies(copied)] if copied else []
-        below += [(_named(row), *_printed(row, RESULT)) for row in PAPER["Table 3"] if published]
-        found.append(tabulate("Result metrics (Table 3)", RESULT, results, below, _NOTE))
-        found.append(_by_task(results))
-    if PROCESS in settings:
-        lines = {title(name): part for name, part in settings[PROCESS].groups(GROUPS).items()}
-        below = [(_named(row), *_printed(row, STEPS, "process "))
-                 for row in PAPER["Table 3"] if published and row["process mean"]]  # fmt: skip
-        note = "Marks from 0 to 1 (the paper: 0 to 100). RA is what the templates call Beneficial Action."
-        found.append(tabulate("Process metrics (Table 3)", STEPS, lines, below, note, "Task"))
-    found.append(_size_table(results))
+    process = settings.get(PROCESS, Results(())).groups(GROUPS)
     mazes = {setting: part for setting, some in results.items() if (part := some.where(lambda unit: unit.set == MAZE))}
-    if mazes and published:
-        below = [(f"{row['model']} in the paper", *_printed(row, RESULT)) for row in PAPER["Table 4"]]
-        found.append(tabulate("Maze navigation (Table 4)", RESULT, mazes, below, _NOTE))
-    found.append(_draw_table(settings))
-    return [table for table in found if table.rows]
+    models = [{**row, "kind": row["kind"] + (", planner" if row["planner"] else "")} for row in PAPER["Table 3"]]
+    label = "{model} in the paper, {kind}"
+    copies = [_copies(copied)] if copied and results else []
+    result = TableSpec("Result metrics (Table 3)", RESULT, results, paper=models, label=label, below=copies, note=_NOTE)
+    note = "Marks from 0 to 1 (the paper: 0 to 100). RA is what the templates call Beneficial Action."
+    steps = TableSpec(
+        "Process metrics (Table 3)", STEPS, process, names={name: title(name) for name in GROUPS}, label=label,
+        paper=[row for row in models if row["process mean"]], first="Task", note=note,
+    )  # fmt: skip
+    maze = TableSpec("Maze navigation (Table 4)", RESULT, mazes if printed else {}, paper="Table 4", note=_NOTE)
+    note = "Reasoning of each draw over all cases. Variance: of a case from draw to draw, the mean over cases."
+    draws = TableSpec("From draw to draw", DRAWS, _repeated(settings), note=note)
+    made = [result.table(paper=printed), _by_task(results).table(), steps.table(paper=printed), _by_size(results),
+            maze.table(paper=printed), draws.table(), _fields_read(fields)]  # fmt: skip
+    return [table for table in made if table.rows]
 
 
-Column = tuple[str, Callable[[Results], Cell]]
+def _column(head: str, measure: Measure, printed: str = "") -> Column:
+    return Column(head, lambda some: estimate(some, measure), printed)
 
 
-def _column(head: str, measure: Measure) -> Column:
-    return head, lambda some: estimate(some, measure)
-
-
-_LOOKS = [_column(head, MEASURES[name]) for head, name in (("BC", BACKGROUND), ("RO", RULE), ("VQ", QUALITY))]
+_LOOKS = {"BC": BACKGROUND, "RO": RULE, "VQ": QUALITY}
 RESULT = [
-    _column("Reasoning success", reasoning), _column("All four", all_four), _column("Mean", mean), *_LOOKS,
+    _column("Reasoning success", reasoning, REASONING), _column("All four", all_four), _column("Mean", mean, "mean"),
+    *(_column(head, MEASURES[name], name) for head, name in _LOOKS.items()),
 ]  # fmt: skip
-STEPS = [_column("RA", MEASURES[REASONING]), _column("Mean", mean), *_LOOKS]
-_IN_PAPER = {
-    "Reasoning success": REASONING, "RA": REASONING, "Mean": "mean", "BC": BACKGROUND, "RO": RULE, "VQ": QUALITY,
-}  # fmt: skip
+STEPS = [
+    _column("RA", MEASURES[REASONING], f"process {REASONING}"), _column("Mean", mean, "process mean"),
+    *(_column(head, MEASURES[name], f"process {name}") for head, name in _LOOKS.items()),
+]  # fmt: skip
+DRAWS = [
+    Column("Each draw", lambda some: ", ".join(f"{value:.3f}" for value in _draws(some)["each"])),
+    Column("Variance", lambda some: f"{_draws(some)['variance']:.3f}"),
+]
 _NOTE = (
     "BC: background consistency, RO: rule obey, VQ: visual quality. The mean of the four is the paper's Avg: "
     "a copy of the input earns half of it. The paper prints no share that passes all four."
 )
-
-
-def _printed(row: paper.Row, columns: Sequence[Column], of: str = "") -> list[str | None]:
-    """What a row of the paper has in these columns; the mean is the printed one."""
-    return [paper.per_cent(row[of + _IN_PAPER[head]]) if head in _IN_PAPER else None for head, _ in columns]
-
-
-def _named(row: paper.Row) -> str:
-    return f"{row['model']} in the paper, {row['kind']}" + (", planner" if row["planner"] else "")
 
 
 def _copies(copied: Sequence[Verdict]) -> tuple[Cell, ...]:
@@ -197,46 +193,39 @@ def _copies(copied: Sequence[Verdict]) -> tuple[Cell, ...]:
     return (f"a copy of the input ({len(copied)} mazes, by program)", *(f"{value:.3f}" for value in cells))
 
 
-def _by_task(results: Mapping[str, Results]) -> Table:
-    heads = [f"{setting}: {name}" for setting in results for name in ("reasoning success", "all four", "mean", "n")]
-    parts = {setting: some.groups(GROUPS) for setting, some in results.items()}
-    names = [name for name in (*TASKS, *DOMAINS) if any(name in found for found in parts.values())]
-    rows: list[tuple[Cell, ...]] = []
-    for name in names:
-        cells: list[Cell] = []
-        for found in parts.values():
-            some = found.get(name, Results(()))
-            cells += [*(estimate(some, measure) for measure in (reasoning, all_four, mean)), str(len(some))]
-        rows.append((title(name), *cells))
-    return Table("Tasks and domains", ("Task", *heads), tuple(rows))
+def _by_task(results: Mapping[str, Results]) -> TableSpec:
+    groups = Results(unit for some in results.values() for unit in some).groups(GROUPS)
+    columns = []
+    for setting in results:
+        for head, score in (*((one.head, one.score) for one in RESULT[:3]), ("n", lambda some: str(len(some)))):
+
+            def of_setting(some: Results, setting: str = setting, score: Callable[[Results], Cell] = score) -> Cell:
+                return score(some.where(lambda unit: unit.setting == setting))
+
+            columns.append(Column(f"{setting}: {head[:1].lower()}{head[1:]}", of_setting))
+    names = {name: title(name) for name in groups}
+    return TableSpec(
+        "Tasks and domains", columns, {k: v for k, v in groups.items() if k != "overall"}, names=names, first="Task"
+    )
 
 
-def _size_table(results: Mapping[str, Results]) -> Table:
+def _by_size(results: Mapping[str, Results]) -> Table:
     groups = {(setting, task): _sizes(part) for setting, some in results.items()
               for task, part in some.by("set", TASKS).items()}  # fmt: skip
-    sizes = sorted({size for found in groups.values() for size in found}, key=_sides)
+    sizes = sorted({size for by_size in groups.values() for size in by_size}, key=_sides)
     rows = tuple(
-        (setting, title(task), *(estimate(found.get(size, Results(())), reasoning) for size in sizes))
-        for (setting, task), found in groups.items()
-        if found
+        (setting, title(task), *(estimate(by_size.get(size, Results(())), reasoning) for size in sizes))
+        for (setting, task), by_size in groups.items()
+        if by_size
     )
     return Table("Reasoning success by size (Figure 5)", ("Setting", "Task", *sizes), rows)
 
 
-def _draw_table(settings: Mapping[str, Results]) -> Table:
-    found = {setting: _draws(some) for setting, some in settings.items() if len(some.by("k")) > 1}
-    rows = tuple(
-        (setting, ", ".join(f"{value:.3f}" for value in of["each"]), f"{of['variance']:.3f}")
-        for setting, of in found.items()
-    )
-    note = "Reasoning of each draw over all cases. Variance: of a case from draw to draw, the mean over cases."
-    return Table("From draw to draw", ("Setting", "Each draw", "Variance"), rows, note)
-
-
-def fields_found(fields: Fields) -> Table:
+def _fields_read(fields: Fields) -> Table:
     """Which fields of records.json were read as what."""
-    roles = list(dict.fromkeys(role for found in fields.values() for role in found))
-    rows = tuple((title(task), *(", ".join(found.get(role, ())) or None for role in roles)) for task, found in
-                 fields.items())  # fmt: skip
+    roles = list(dict.fromkeys(role for by_role in fields.values() for role in by_role))
+    rows = tuple(
+        (title(task), *(", ".join(by_role.get(role, ())) or None for role in roles)) for task, by_role in fields.items()
+    )
     note = "Field names were probed: check them against the dataset's own description."
     return Table("Fields of records.json as they were read", ("Task", *roles), rows, note)

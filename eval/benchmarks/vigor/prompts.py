@@ -20,6 +20,7 @@ from typing import Any
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmarks.vigor.cases import DOMAINS
 from uni_train.eval.judges.reading import JsonReader
+from uni_train.eval.prompts import filled
 
 BACKGROUND, RULE, QUALITY, REASONING = (
     "background_consistency", "rule_obey", "visual_quality", "reasoning_success",
@@ -72,8 +73,7 @@ def judge_prompt(family: str, kind: str, instruction: str, answer: str) -> str:
         head, _, rest = text.partition("{ {")
         body, _, tail = rest.rpartition("} }")
         text = f"{head}{{{body}}}{tail}"
-    given = {"instruction": instruction, "gt_prompt": answer or NO_REFERENCE}
-    return re.sub(r"\{(instruction|gt_prompt)\}", lambda match: given[match[1]], text)
+    return filled(text, instruction=instruction, gt_prompt=answer or NO_REFERENCE)
 
 
 def dimension_of(key: str) -> str | None:

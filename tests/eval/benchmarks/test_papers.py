@@ -8,8 +8,8 @@ import pytest
 
 from uni_train.data_gen.ureason.taxonomy import TASKS
 from uni_train.eval.benchmarks.ueval import counting as ueval
-from uni_train.eval.benchmarks.ueval.files import CLOSED, OPEN
-from uni_train.eval.benchmarks.ueval.files import TASKS as EIGHT
+from uni_train.eval.benchmarks.ueval.cases import CLOSED, OPEN
+from uni_train.eval.benchmarks.ueval.cases import TASKS as EIGHT
 from uni_train.eval.benchmarks.ufo import counting as ufo
 from uni_train.eval.benchmarks.ufo.names import ANSWERS, KINDS, REGIMES
 from uni_train.eval.benchmarks.ufo.rubric import DIMENSIONS as FIVE

@@ -17,7 +17,7 @@ from tests.eval.benchmarks.published import row, write
 from uni_train.data_gen import sprites
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.task import Verdict
-from uni_train.eval.benchmark import Ask, Sample, Scored, Unparseable
+from uni_train.eval.benchmark import Ask, Sample, Scored, Source, Unparseable
 from uni_train.eval.benchmarks.ueval import UEval
 from uni_train.eval.benchmarks.ueval.benchmark import ONE_PASS, THINK_FIRST, TRACED, TWO_PASSES
 from uni_train.eval.benchmarks.ueval.prompts import JUDGE, REPLY, judge_prompt, read_official
@@ -51,7 +51,7 @@ def statuses(verdict: Verdict | None) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def apples() -> UEval:
     """Any number of apples, asked in all ways."""
-    benchmark = UEval(n=100, sets=("any_number",), passes="all")
+    benchmark = UEval(Source(sets=("any_number",)), passes="all")
     benchmark._cases = tuple(case for case in benchmark._cases if "apples" in case.prompt)
     return benchmark
 
@@ -71,8 +71,9 @@ def test_each_setting_asks_as_the_paper_or_as_we_say(apples: UEval) -> None:
 @pytest.mark.parametrize(("passes", "skills"), [("two", ["answer", "draw"]), ("one", ["compose"])])
 def test_the_trace_of_another_model_stands_behind_the_question(apples: UEval, passes: str, skills: list[str]) -> None:
     tracer, model = Model(think="So draw 3 apples ."), author()
-    traced = UEval(n=1, sets=("any_number",), passes=passes, tracer=tracer)  # type: ignore[arg-type]
-    assert traced.settings[-1] == TRACED and TRACED not in UEval(n=1, passes=passes).settings
+    source = Source(n=1, sets=("any_number",), open_model=lambda _: tracer)  # type: ignore[arg-type, return-value]
+    traced = UEval(source, passes=passes, trace_model="tracer")
+    assert traced.settings[-1] == TRACED and TRACED not in UEval(source, passes=passes).settings
     traced._cases = apples.cases()  # type: ignore[assignment]
     (sample,) = answered(traced, model, TRACED)
     assert [request.prompt for _, request in tracer.asked] == ["Draw some apples ."]
@@ -119,19 +120,19 @@ def test_a_program_decides_every_rubric_of_nano(apples: UEval, text: str, image:
 
 
 def test_maths_has_a_number_and_other_worlds_need_a_judge() -> None:
-    nano = UEval(n=3, sets=("maths", "mapping"))
+    nano = UEval(Source(n=3, sets=("maths", "mapping")))
     assert len(nano.cases()) == 9  # pairs of mapping
     for case in nano.cases():
         said, program = f"So draw {case.facts['text_ref']} .", case.facts["program"]
         picture = sprites.render(program["object"], program["count"], 0)
         (sample,) = nano.respond(author(said, picture), [Ask(case, TWO_PASSES, 0, 5)])  # type: ignore[arg-type]
         assert program["count"] > 0 and nano.check(sample).passed  # type: ignore[union-attr]
-    other = UEval(world="everyday", n=3, sets=("maths",))
+    other = UEval(Source(world="everyday", n=3, sets=("maths",)))
     assert "Answer with an image" in other.cases()[0].prompt
     assert other.check(answered(other, author(), TWO_PASSES)[0]) is None
     asks = [Ask(case, TWO_PASSES, 0, 0) for case in other.cases()]
     assert other.calls(asks)["judge"] == 4 * 3
-    assert UEval(n=1, sets=("maths",), verifier="judge").calls(asks[:1])["judge"] == 4
+    assert UEval(Source(n=1, sets=("maths",), verifier="judge")).calls(asks[:1])["judge"] == 4
 
 
 def by_rubric(replies: Mapping[str, Any]) -> Judge:
@@ -145,7 +146,7 @@ def met(value: Any) -> str:
 @pytest.fixture
 def published(tmp_path: Path) -> UEval:
     art = row("ueval", id=8, task="art", image_rubrics=["It shows a cat.", "It shows a car."])
-    return UEval(write(tmp_path, "ueval", row("ueval"), art))
+    return UEval(Source(data=write(tmp_path, "ueval", row("ueval"), art)))
 
 
 def judged(benchmark: UEval, *said: Any, model: Model | None = None) -> tuple[Verdict, Judge]:
@@ -214,7 +215,8 @@ IMAGE_RUBRIC_TEMPLATE = "#### Rubric Item\\n\\n<<rubric_item>>\\n"
 def released(tmp_path: Path) -> UEval:
     (tmp_path / "ueval_eval.py").write_text(CODE)
     art = row("ueval", id=8, task="art", text_rubrics=[STAIRS])
-    return UEval(write(tmp_path / "data", "ueval", row("ueval"), art), compat="official", code=tmp_path)
+    source = Source(data=write(tmp_path / "data", "ueval", row("ueval"), art), compat="official")
+    return UEval(source, code=str(tmp_path))
 
 
 def test_each_part_and_kind_of_question_has_its_own_prompt(released: UEval) -> None:
@@ -256,9 +258,9 @@ def test_the_released_code_is_asked_for_and_checked(tmp_path: Path, released: UE
         with pytest.raises(DataError, match=r"git clone https://github.com/zlab-princeton/UEval"):
             read_official(tmp_path / place)
     data = tmp_path / "data"
-    assert released.revision != UEval(data).revision
+    assert released.revision != UEval(Source(data=data)).revision
     (tmp_path / "ueval_eval.py").write_text(CODE.replace("Text. ", "Texts. "))
-    assert UEval(data, compat="official", code=tmp_path / "ueval_eval.py").revision != released.revision
+    assert UEval(released.source, code=str(tmp_path / "ueval_eval.py")).revision != released.revision
     said = ("true", " Yes", "1", "not sure", "maybe", True, False)
     assert [met_of({"criteria_met": one}) for one in said] == [True, True, True, False, False, True, False]
 

@@ -12,6 +12,7 @@ from tests.eval.benchmarks.doubles import Model
 from tests.eval.benchmarks.published import row, write
 from uni_train.data_gen.errors import DataError
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Source
 from uni_train.eval.benchmarks.ueval import UEval
 from uni_train.eval.benchmarks.ueval.drafting import ATTEMPTS, drafted
 
@@ -38,7 +39,7 @@ def test_drafts_are_rows_that_the_benchmark_reads(tmp_path: Path) -> None:
     assert asked.seed != again.seed and asked.prompt == again.prompt and len(asked.images) == 1
     parts = ("Question: Why can people stand on it?", "Reference text: By stairs.", "1, attached", '{"image_rubrics"')
     assert all(part in asked.prompt for part in parts)
-    case, _ = UEval(write(tmp_path / "data", "ueval", first, second)).cases()
+    case, _ = UEval(Source(data=write(tmp_path / "data", "ueval", first, second))).cases()
     assert case.facts["text_rubrics"] == DRAFT["text_rubrics"]
 
 

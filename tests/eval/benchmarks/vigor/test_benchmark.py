@@ -51,9 +51,8 @@ def marks(one: Scored) -> dict[str, float | None]:
 
 
 def planned(**changes: Any) -> tuple[Vigor, Model]:
-    benchmark = Vigor(MAZES)
-    benchmark.planner = model = painter(benchmark, **changes)  # type: ignore[assignment]
-    return benchmark, model
+    model = painter(Vigor(MAZES), **changes)
+    return Vigor(replace(MAZES, open_model=lambda _: model), planner="planner"), model  # type: ignore[arg-type, return-value]
 
 
 def test_a_plan_is_drawn_step_by_step_and_its_frames_are_scored_apart() -> None:
@@ -83,7 +82,7 @@ def test_a_plan_is_drawn_step_by_step_and_its_frames_are_scored_apart() -> None:
 
 
 def test_a_model_may_give_all_frames_in_one_answer() -> None:
-    benchmark = Vigor(MAZES, interleaved=True)
+    benchmark = Vigor(MAZES, interleaved="yes")
     assert benchmark.settings == ("direct", "cot", "interleaved", "process")
     scored = scored_by(painter(benchmark), benchmark, ("interleaved", "process"))
     assert [one.outcome for one in scored] == ["pass"] * 3 + ["fail"] * 3
@@ -94,7 +93,7 @@ def test_a_model_may_give_all_frames_in_one_answer() -> None:
     silent = painter(benchmark, plan="")
     assert {one.outcome for one in scored_by(silent, benchmark, ("interleaved",))} == {"not_extracted"}
     with pytest.raises(UsageError, match=r"vigor\.planner and vigor\.interleaved"):
-        Vigor(MAZES, interleaved=True, planner=silent)  # type: ignore[arg-type]
+        Vigor(MAZES, interleaved="yes", planner="planner")
 
 
 def test_no_plan_and_frames_of_several_sizes_are_statuses() -> None:

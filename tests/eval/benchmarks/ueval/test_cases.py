@@ -10,8 +10,9 @@ import pytest
 
 from tests.eval.benchmarks.published import row, write
 from uni_train.data_gen.errors import DataError
+from uni_train.eval.benchmark import Source
 from uni_train.eval.benchmarks.ueval import UEval
-from uni_train.eval.benchmarks.ueval.files import read_folder
+from uni_train.eval.benchmarks.ueval.cases import read_folder
 
 
 def test_both_schemas_ask_the_same(tmp_path: Path) -> None:
@@ -33,7 +34,7 @@ def test_parquet_is_read_without_its_images_and_only_of_the_test_split(tmp_path:
     pq.write_table(pa.table({**table, "image_ref": [[b"x" * 100], []]}), file)
     write(tmp_path, "ueval", row("ueval", id="c"), file="train.jsonl")
     assert [case.id for case in read_folder(tmp_path)] == ["a", "b"]
-    assert [case.id for case in UEval(tmp_path, sets=("tech",)).cases()] == ["b"]
+    assert [case.id for case in UEval(Source(data=tmp_path, sets=("tech",))).cases()] == ["b"]
     pq.write_table(pa.table({**table, "prompt": ["x", ""]}), file)
     with pytest.raises(DataError, match=r'00001\.parquet, row 2: "prompt" is ""'):
         read_folder(tmp_path)
