@@ -8,7 +8,7 @@ them, which stands beside it. A rubric that could not be read is not satisfied, 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +22,7 @@ from uni_train.eval.statistics import Estimate, PairedComparison
 
 PAPER = paper.printed(Path(__file__))  # table -> rows of paper.csv
 GROUPS = {**{name: (name,) for name in SETS}, **KINDS, "overall": SETS}
+COUNTS = ("rubrics", "satisfied", "by_program", "unreadable", "not_judged")
 MEASURES = ("score", "image", "text", "all_rubrics")
 TITLES = {
     "one_pass": "One pass", "two_passes": "Two passes", "think_first": "Think, then draw",
@@ -128,13 +129,18 @@ def tables(count: Count, printed: paper.Paper | None) -> list[Table]:
         head = ("Measure", "Without", "With", "Difference")
         made.append(Table("Effect of another model's trace", head, changed, note))
     if count.official:
-        columns_ = [Column(part.capitalize(), lambda some, part=part: count.over_questions(some.setting).get(part))  # type: ignore[misc]
-                    for part in PARTS]  # fmt: skip
-        note = "The judge was asked as by the released code; rows of the paper are of Figure 9."
         title = "Over questions, as the released code averages"
+        note = "The judge was asked as by the released code; rows of the paper are of Figure 9."
+        columns_ = [Column(_head(part), lambda some, part=part: count.over_questions(some.setting).get(part))  # type: ignore[misc]
+                    for part in PARTS]  # fmt: skip
         made.append(TableSpec(title, columns_, count.by_setting, names=TITLES, note=note).table())
-    made.append(_rubrics({setting: _counted(some.scored) for setting, some in count.by_setting.items()}))
-    return made
+    columns_ = [Column(_head(name), lambda some, name=name: f"{_counted(some.scored)[name]:,}")  # type: ignore[misc]
+                for name in COUNTS]  # fmt: skip
+    note = (
+        "Unreadable: an image that no program can read, or a judge's reply. Not judged: of samples without a verdict. "
+        "Both count as not satisfied."
+    )
+    return [*made, TableSpec("Rubrics", columns_, count.by_setting, names=TITLES, note=note).table()]
 
 
 def _head(name: str) -> str:
@@ -186,24 +192,11 @@ def _judges(count: Count, asked: Sequence[str]) -> list[TableSpec]:
                       label="{model} in the paper, GPT-5-Thinking", note=note)]  # fmt: skip
 
 
-def _rubrics(counted: Mapping[str, Mapping[str, int]]) -> Table:
-    columns = ("rubrics", "satisfied", "by_program", "unreadable", "not_judged")
-    rows = tuple((TITLES[s], *(f"{one[name]:,}" for name in columns)) for s, one in counted.items())
-    note = (
-        "Unreadable: an image that no program can read, or a judge's reply. Not judged: of samples without a verdict."
-    )
-    return Table("Rubrics", ("Setting", *map(_head, columns)), rows, f"{note} Both count as not satisfied.")
-
-
 def _counted(scored: Sequence[Scored]) -> dict[str, int]:
     def statuses(some: Iterable[Scored]) -> list[str]:
         return [check.status for one in some for part in PARTS for check in rubrics(one, part)]
 
     n, judged = sum(len(rubrics_of(one.sample.ask.case)) for one in scored), statuses(scored)
-    return {
-        "rubrics": n,
-        "satisfied": judged.count("pass"),
-        "by_program": len(statuses(one for one in scored if one.by == "program")),
-        "unreadable": judged.count("unreadable"),
-        "not_judged": n - len(judged),
-    }
+    by_program = statuses(one for one in scored if one.by == "program")
+    counts = (n, judged.count("pass"), len(by_program), judged.count("unreadable"), n - len(judged))
+    return dict(zip(COUNTS, counts, strict=True))

@@ -22,6 +22,7 @@ from uni_train.errors import UserError
 from uni_train.eval.benchmark import Respondent
 from uni_train.eval.benchmarks.ueval.cases import read_question
 from uni_train.eval.judges.reading import JsonReader
+from uni_train.eval.prompts import filled
 
 if TYPE_CHECKING:
     import numpy as np
@@ -42,7 +43,7 @@ Write two lists of criteria, one for the images and one for the text.
 - No criterion repeats another. Do not demand the reference's wording or style.
 - Where images hold words, one criterion demands that these are spelled correctly and can be read.
 
-Reply with a JSON object and nothing else: {{"image_rubrics": ["..."], "text_rubrics": ["..."]}}"""  # noqa: E501
+Reply with a JSON object and nothing else: {"image_rubrics": ["..."], "text_rubrics": ["..."]}"""  # noqa: E501
 _LIST = {"type": "array", "items": {"type": "string", "minLength": 1}, "minItems": 1, "uniqueItems": True}
 REPLY = {
     "type": "object",
@@ -59,6 +60,8 @@ def drafted(items: Path, model: Respondent) -> Iterator[dict[str, Any]]:
         DataError: names file and line: no JSON, a key that is missing, an image that cannot be read. UserError: the
             model failed, or gave no rubrics in ATTEMPTS replies.
     """
+    from uni_train.models.base import Request
+
     reader = JsonReader(REPLY)
     for line, row in read_objects(items):
         place = f"{items}, line {line}"
@@ -67,34 +70,24 @@ def drafted(items: Path, model: Respondent) -> Iterator[dict[str, Any]]:
             continue
         case = read_question(place, {**row, "image_rubrics": ["to be drafted"], "text_rubrics": []})
         images = tuple(_image(place, items.parent, name) for name in row.get("image_ref") or ())
-        words = {"question": case.prompt, "text": case.facts["text_ref"] or "(none)",
-                 "images": f"{len(images)}, attached" if images else "(none)"}  # fmt: skip
-        yield {**row, **_asked(place, model, PROMPT.format(**words), images, case.id, reader), "drafted_by": model.name}
+        prompt = filled(
+            PROMPT, question=case.prompt, text=case.facts["text_ref"] or "(none)",
+            images=f"{len(images)}, attached" if images else "(none)",
+        )  # fmt: skip
+        yield {**row, **_draft(place, model, Request(case.id, prompt, images), reader), "drafted_by": model.name}
 
 
-def _asked(
-    place: str, model: Respondent, prompt: str, images: tuple[np.ndarray, ...], id_: str, reader: JsonReader
-) -> dict[str, list[str]]:
-    from uni_train.models.base import Request
-
-    request = Request(id_, prompt, images)
+def _draft(place: str, model: Respondent, request: Request, reader: JsonReader) -> dict[str, list[str]]:
     problem = ""
-    for attempt in range(ATTEMPTS):
-        (reply,) = model.answer([_again(request, attempt)])
+    for seed in range(ATTEMPTS):  # another seed is another stored call
+        (reply,) = model.answer([replace(request, seed=seed)])
         if isinstance(reply, Exception):
             raise UserError(f"{place}: {model.name} gave no answer ({reply})", "Run the same command again.")
         try:
-            found: dict[str, list[str]] = reader(reply)
+            return reader(reply)  # type: ignore[no-any-return]
         except ValueError as error:
             problem = str(error)
-            continue
-        return found
     raise UserError(f"{place}: no rubrics in {ATTEMPTS} replies of {model.name}; {problem}", "Use another model.")
-
-
-def _again(request: Request, attempt: int) -> Request:
-    """Another seed is another stored call."""
-    return replace(request, seed=attempt)
 
 
 def _image(place: str, folder: Path, name: Any) -> np.ndarray:
