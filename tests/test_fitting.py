@@ -70,7 +70,6 @@ def test_images_that_no_program_can_read_have_a_judge() -> None:
     [
         ("stars_curriculum", "filter=judge judge.model=http://127.0.0.1:1/v1#j judge.retries=0", "judge"),
         ("unigrpo_math", "rewards.a={function:judge,judge:{model:'http://127.0.0.1:1/v1#j',retries:0}}", "rewards.a"),
-        ("flow_grpo_math", "rewards.a={function:http,http:{address:'http://127.0.0.1:1/s'}}", "rewards.a"),
     ],
 )
 def test_servers_that_a_run_asks_are_named_by_its_dry_run_and_asked_before_the_first_stage(

@@ -1,4 +1,4 @@
-"""Addresses of servers, and which key goes there: one rule for judges, remote models and rewards."""
+"""Addresses of servers, and which key goes there: one rule for judges and remote models."""
 
 from __future__ import annotations
 

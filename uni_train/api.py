@@ -289,7 +289,7 @@ def run_evaluation(
 
 def _track(done: Evaluation, logger: LoggerConfig, place: Checkpoint | None, progress: Progress) -> None:
     """Into the W&B group of the training that the checkpoint is from, if it is from one."""
-    from uni_train.config.build import build
+    from uni_train.config.build import build_section
     from uni_train.config.schema import LoggerConfig
     from uni_train.data_gen.reading_limits import read_yaml
     from uni_train.eval.tracking import log_evaluation
@@ -297,7 +297,7 @@ def _track(done: Evaluation, logger: LoggerConfig, place: Checkpoint | None, pro
 
     project, group, offline = logger.project, logger.group, logger.offline
     if place is not None:
-        of_run = build(read_yaml(place.run / "config.yaml")).logger
+        of_run = build_section(LoggerConfig, read_yaml(place.run / "config.yaml").get("logger"))
         project = project if project != LoggerConfig().project else of_run.project
         group = group or group_of(of_run.group, place.run)
         offline = of_run.offline if offline is None else offline

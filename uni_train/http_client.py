@@ -1,4 +1,4 @@
-"""The one client of servers that may be broken or hostile: of judges, remote models and rewards behind an address.
+"""The one client of servers that may be broken or hostile: of judges and remote models.
 
 A reply has a largest size (after decompression), a request a longest time in all, and a server a longest wait that it
 may ask for. No redirect is followed: a key goes to the address that it was given for and nowhere else. Text is made

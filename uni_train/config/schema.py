@@ -498,23 +498,13 @@ GrpoVariant = Literal["flow_grpo", "fast", "cps", "dance", "guard", "mix", "dppo
 
 
 @dataclass(frozen=True, kw_only=True)
-class HttpRewardConfig(ServerConfig):
-    """An address that scores images (uni_train/rewards/http.py says what it is sent)."""
-
-    address: str  # http://HOST:PORT/PATH
-    connections: Few = 4  # requests under way at once
-    batch: Rows = 16  # images a request
-
-
-@dataclass(frozen=True, kw_only=True)
 class RewardConfig:
-    """function: verifier, verifier_dense, self_check, judge, http; MODULE:FUNCTION or FILE.py:FUNCTION as in trl."""
+    """function: verifier, verifier_dense, self_check, judge; MODULE:FUNCTION or FILE.py:FUNCTION as in trl."""
 
     function: str
     weight: Annotated[float, Interval(ge=-1e6, le=1e6)] = 1.0
     judge: JudgeConfig | None = None  # function=judge
-    http: HttpRewardConfig | None = None  # function=http
-    apart: bool = False  # ask it in a thread, some images at a time, while others are drawn; as judge and http
+    apart: bool = False  # ask it in a thread, some images at a time, while others are drawn; as judge
     patience: Seconds = 600.0  # seconds that such a one may take longer than the drawing
 
 

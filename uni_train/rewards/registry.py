@@ -31,7 +31,6 @@ _BUILT_IN = {
     "verifier_dense": "uni_train.rewards.verifier",
     "self_check": "uni_train.rewards.judging",
     "judge": "uni_train.rewards.judging",
-    "http": "uni_train.rewards.http",
 }
 REWARDS: Registry[Any] = Registry("reward", _BUILT_IN, required=("__call__",))
 reward = REWARDS.register
@@ -65,7 +64,7 @@ def make_rewards(configs: Mapping[str, RewardConfig], trained: Trained) -> list[
         function: RewardFunction = (
             implementation(config, trained) if isinstance(implementation, type) else implementation
         )
-        asked_apart = config.apart or config.judge is not None or config.http is not None
+        asked_apart = config.apart or config.judge is not None
         rewards.append(Reward(name, function, config.weight, apart=config.patience if asked_apart else None))
     return rewards
 

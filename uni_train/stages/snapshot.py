@@ -81,6 +81,10 @@ def write_snapshot(checkpoint: Path, root: Path) -> Path:
         plain = read_yaml(run / "config.yaml")
     except (OSError, ValueError) as error:
         raise UserError(f"{run / 'config.yaml'} cannot be read ({reason(error)})", "Restore it.") from error
+    rewards = plain.get("rewards")
+    for reward in rewards.values() if isinstance(rewards, dict) else ():
+        if isinstance(reward, dict):
+            reward.pop("http", None)  # a key of earlier versions, on which no model depends
     config = build(plain)
     model = build_model(config.model, config.seed, dtype_for(config.strategy.precision))
     before = _model_before(stage, config)

@@ -187,7 +187,7 @@ def _judges(count: Count, asked: Sequence[str]) -> list[TableSpec]:
     columns = [Column(_head(name), lambda some, name=name: count.means[some.setting]["score"].get(name), name)  # type: ignore[misc]
                for name in asked]  # fmt: skip
     names = {setting: f"{judge}, {TITLES[setting].lower()}" for setting in count.by_setting}
-    note = "`eval --judges ONE,TWO` has the same answers judged by several, and a leaderboard of them."
+    note = "`eval leaderboard` compares evaluations of the same answers by several judges."
     return [TableSpec("Judges (Table 2)", columns, count.by_setting, names=names, paper="Table 2", first="Judge",
                       label="{model} in the paper, GPT-5-Thinking", note=note)]  # fmt: skip
 

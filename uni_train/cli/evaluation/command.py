@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
@@ -15,10 +12,6 @@ from uni_train.cli.evaluation.options import config_of, evaluation_options, is_k
 from uni_train.cli.evaluation.running import show
 from uni_train.cli.recipe import complete_models
 from uni_train.errors import UsageError, nearest
-
-if TYPE_CHECKING:
-    from uni_train.config.schema import EvalConfig
-    from uni_train.console.progress import ConsoleProgress
 
 
 class TakesKeys(click.Group):
@@ -44,14 +37,12 @@ class TakesKeys(click.Group):
 )  # fmt: skip
 @evaluation_options
 @click.option("--name", metavar="NAME", help="The evaluation's folder.  [default: model, benchmarks, a hash]")
-@click.option("--judges", metavar="MODEL,...", help="Several judges of the same answers, then a leaderboard of them.")
 @click.option("--plan", "plan_only", is_flag=True, help="Print calls, tokens, cost and GPU hours, and stop.")
 @click.pass_context
 def evaluate(
     context: click.Context,
     checkpoint: str | None,
     words: tuple[str, ...],
-    judges: str | None,
     plan_only: bool,
     **options: Any,
 ) -> None:
@@ -65,7 +56,6 @@ def evaluate(
       uni_train eval shipped
       uni_train eval runs/stars_curriculum/seed0 -b unisandbox,ureason logger=wandb
       uni_train eval checkpoints/BAGEL-7B-MoT data.unisandbox=UniSandbox/benchmark judge.model=google/gemini-2.5-pro
-      uni_train eval MODEL -b ureason --judges google/gemini-2.5-pro,openai/gpt-4o
       uni_train eval http://127.0.0.1:8000/v1#nano world=nano --subset 50
       uni_train eval checkpoints/BAGEL-7B-MoT -b ureason --plan "judge.price=[1.25,10]"
       uni_train eval compare evals/before evals/after
@@ -77,8 +67,7 @@ def evaluate(
     if checkpoint is None:
         raise UsageError("the checkpoint is missing", "Name a folder, a run, shipped, or URL#MODEL.")
     _expect_no_command(checkpoint)
-    overrides = overrides_of(words, options)
-    config = config_of(overrides)
+    config = config_of(overrides_of(words, options))
     from uni_train.models.recognise import expect_there
 
     if not plan_only and not checkpoint.startswith(("http://", "https://")):
@@ -89,40 +78,12 @@ def evaluate(
     if plan_only:
         print_plan(checkpoint, config, progress)
         return
-    if judges is None:
-        _run(checkpoint, config, progress)
-    else:
-        _side_by_side(checkpoint, overrides, [name.strip() for name in judges.split(",")], progress)
+    from uni_train.api import run_evaluation
+
+    run_evaluation(checkpoint, config, progress, lambda done, page: show(done, progress, page))
 
 
 def _expect_no_command(checkpoint: str) -> None:
     command = nearest(checkpoint, list(evaluate.commands))
     if command is not None and not Path(checkpoint).exists() and checkpoint != "shipped":
         raise UsageError(f"there is neither a checkpoint {checkpoint} nor such a command", f"Did you mean {command}?")
-
-
-def _run(checkpoint: str, config: EvalConfig, progress: ConsoleProgress) -> Path:
-    from uni_train.api import run_evaluation
-
-    return run_evaluation(checkpoint, config, progress, lambda done, page: show(done, progress, page)).folder
-
-
-def _side_by_side(checkpoint: str, overrides: Sequence[str], judges: list[str], progress: ConsoleProgress) -> None:
-    """The same answers as several judges score them."""
-    from uni_train.eval.leaderboard import leaderboard
-    from uni_train.eval.report.leaderboard import write_leaderboard
-
-    if len(set(judges)) < len(judges) or not all(judges):
-        raise UsageError(f"--judges {','.join(judges)}: each judge once", "Write --judges ONE,TWO.")
-    folders = {}
-    for judge in judges:
-        config = config_of([*overrides, f"judge.model={judge}"])
-        name = config.name and f"{config.name}-{_safe(judge)}"
-        folders[judge] = _run(checkpoint, replace(config, name=name), progress)
-    board = leaderboard([f"{judge}={folder}" for judge, folder in folders.items()])
-    place = Path(config.out) / f"judges-{_safe('-'.join(judges))}"
-    progress.say(f"judges beside each other: {write_leaderboard(place, board)}")
-
-
-def _safe(name: str) -> str:
-    return re.sub(r"[^A-Za-z0-9_.-]+", "-", name)

@@ -150,13 +150,6 @@ def _check_rewards(config: FlowGrpoConfig, where: Where) -> None:
                 where,
                 f"rewards.{name}={{function:judge,judge:{{model:'http://HOST:PORT/v1#MODEL'}}}}.",
             )
-        if (reward.function == "http") != (reward.http is not None):
-            raise wrong(
-                f"rewards.{name}: function=http and its address belong together",
-                f"rewards.{name}.http",
-                where,
-                f"rewards.{name}={{function:http,http:{{address:'http://HOST:PORT/PATH'}}}}.",
-            )
         if reward.judge is not None and (reward.judge.model is None or reward.judge.dialect != "paper"):
             raise wrong(
                 f"rewards.{name}.judge is asked in the recipe's words at an address",

@@ -37,9 +37,8 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
 
         found: dict[str, Callable[[], object]] = {}
         for name, reward in config.used_rewards.items():
-            address = reward.judge.address if reward.judge else reward.http.address if reward.http else None
-            if address is not None:
-                found[f"rewards.{name}: {address}"] = partial(find_reward(reward.function), reward)
+            if reward.judge is not None:
+                found[f"rewards.{name}: {reward.judge.address}"] = partial(find_reward(reward.function), reward)
         return found
 
     def trained(self, config: FlowGrpoConfig) -> tuple[str, tuple[str, ...]]:
