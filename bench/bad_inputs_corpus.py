@@ -480,7 +480,7 @@ def label_cases() -> Iterator[Case]:
     def ask(name: str, content: bytes | str) -> Callable[[Path], object]:
         def asked(folder: Path) -> None:
             from tests.eval.judges.criteria import Criteria
-            from uni_train.eval.judges.labels import read_labels
+            from uni_train.eval.judges.calibrate import read_labels
 
             (folder / "x.png").write_bytes(png())
             file = folder / name

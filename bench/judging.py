@@ -127,12 +127,13 @@ def judge_all(n: int, url: str, folder: Path) -> tuple[float, float, str]:
 def own_client(n: int, url: str) -> tuple[float, float]:
     """The same by the client that judging uses."""
     from uni_train.config.schema import JudgeConfig
-    from uni_train.eval.judges.client import ask, client_of
+    from uni_train.eval.judges.judge import ask
     from uni_train.eval.judges.replies import Turn
+    from uni_train.http_client import Client
 
     judge = JudgeConfig(model=f"{url}#judge", connections=AT_ONCE)
     return _asked(
-        n, client_of(judge), lambda client, words, image: ask(client, judge, [Turn("user", words, (image,))], None)
+        n, Client("", judge), lambda client, words, image: ask(client, judge, [Turn("user", words, (image,))], None)
     )
 
 
@@ -237,7 +238,7 @@ def kills(n: int, times: int) -> None:
 
     Runs are forks of this process, which has imported everything: what is killed is judging, not Python's start.
     """
-    from uni_train.eval.judges import judging  # noqa: F401
+    from uni_train.eval import judges  # noqa: F401
 
     fork = multiprocessing.get_context("fork")
     with Server() as server, tempfile.TemporaryDirectory() as name:

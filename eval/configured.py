@@ -16,7 +16,7 @@ from uni_train.eval.answers import holds_answers
 from uni_train.eval.benchmark import BENCHMARKS, Benchmark, Source
 from uni_train.eval.calls import CallStore, StoredModel
 from uni_train.eval.evaluation import EvaluationPlan
-from uni_train.eval.judges.revision import with_served_revision
+from uni_train.eval.judges import with_served_revision
 from uni_train.eval.last_seen import LastSeen
 from uni_train.eval.respondent import is_remote, open_model
 from uni_train.hub import local

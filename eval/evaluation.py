@@ -108,7 +108,7 @@ class Result:
         questions: what was asked (`Benchmark.questions`), which stands in every table too.
         judge: where a judge was asked: its name and way, the number of samples judged and by whom, what its last
             calibration for this benchmark found (None: it was never calibrated, and its scores are worth as much), and
-            its scores, raw and corrected (`uni_train.eval.judges.prevalence.judged_scores`).
+            its scores, raw and corrected (`uni_train.eval.judges.agreement.judged_scores`).
     """
 
     name: str
@@ -537,7 +537,7 @@ def _no_skill_tables(lacking: Mapping[tuple[str, str], str]) -> list[Table]:
 
 def _not_scored(scored: Sequence[Scored]) -> dict[tuple[str, str], str]:
     """(setting, set) -> why it has no score: a number there would be about the judge's or the model's server."""
-    from uni_train.eval.judges.failures import mostly_failed
+    from uni_train.eval.judges import mostly_failed
 
     cells: dict[tuple[str, str], list[Scored]] = defaultdict(list)
     settings: dict[str, list[Scored]] = defaultdict(list)
@@ -560,13 +560,13 @@ def _about_judge(
     by = Counter(one.by for one in scored if one.by not in ("", "program"))
     if plan.judge is None or not by:
         return None, []
-    from uni_train.eval.judges import calibration, prevalence
+    from uni_train.eval.judges import agreement
 
-    record = calibration.find(plan.store_folder, plan.judge, benchmark.name)
-    cited = calibration.cited(plan.store_folder, plan.judge, benchmark)
-    judged = prevalence.judged_scores(scored, plan.judge, record)
+    record = agreement.find(plan.store_folder, plan.judge, benchmark.name)
+    cited = agreement.citation(plan.store_folder, plan.judge, benchmark)
+    judged = agreement.judged_scores(scored, plan.judge, record)
     about = {"name": plan.judge.name, "way": plan.judge.label, "samples": by.total(), "by": dict(by.most_common())}
-    return about | {"calibration": cited, "scores": judged}, [prevalence.table_of(judged, calibration.said(cited))]
+    return about | {"calibration": cited, "scores": judged}, [agreement.table_of(judged, agreement.sentence_of(cited))]
 
 
 def _verdicts(

@@ -13,8 +13,8 @@ import math
 import random
 import re
 import time
-from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
@@ -23,6 +23,9 @@ from uni_train.errors import UserError
 if TYPE_CHECKING:
     from uni_train.config.schema import ServerConfig
 
+T = TypeVar("T")
+HEARTBEAT = 1.0
+"""Seconds between two signs that replies are waited for."""
 MOST_BYTES = 64 << 20
 """Of a reply's body, compressed or not."""
 LONGEST_WAIT = 120.0
@@ -191,15 +194,63 @@ class Client:
             raise BadReply(f"{url} sent {came}") from None
 
 
-def get_json(url: str, key: str, config: ServerConfig) -> Any:
-    """The JSON at an address. Raises as `Client.ask`."""
+def ask_all(
+    items: Iterable[T],
+    ask: Callable[[Client, T], Awaitable[None]],
+    key: str,
+    config: ServerConfig,
+    *,
+    workers: int | None = None,
+    beat: Callable[[], object] = lambda: None,
+) -> None:
+    """Await `ask` with one client for each item, in their order; it keeps what it receives.
+
+    Args:
+        key, config: of the client. workers: so many at once; None: `config.connections`.
+        beat: called every `HEARTBEAT` seconds, so that a server that does not answer is seen to be waited for.
+
+    Raises:
+        Exception: the first that `ask` raises; it cancels the others.
+    """
     import anyio
 
-    async def get() -> Any:
-        async with Client(key, config) as client:
-            return await client.ask(url)
+    todo = iter(items)
 
-    return anyio.run(get)
+    async def work(client: Client) -> None:
+        for item in todo:
+            await ask(client, item)
+
+    async def keep_beating() -> None:
+        while True:
+            await anyio.sleep(HEARTBEAT)
+            beat()
+
+    async def everything() -> None:
+        async with Client(key, config) as client, anyio.create_task_group() as waiting:
+            waiting.start_soon(keep_beating)
+            async with anyio.create_task_group() as tasks:
+                for _ in range(workers or config.connections):
+                    tasks.start_soon(work, client)
+            waiting.cancel_scope.cancel()
+
+    try:
+        anyio.run(everything)
+    except ExceptionGroup as group:
+        error: Exception = group
+        while isinstance(error, ExceptionGroup):
+            error = error.exceptions[0]
+        raise error from None
+
+
+def get_json(url: str, key: str, config: ServerConfig) -> Any:
+    """The JSON at an address. Raises as `Client.ask`."""
+    received: list[Any] = []
+
+    async def get(client: Client, at: str) -> None:
+        received.append(await client.ask(at))
+
+    ask_all([url], get, key, config)
+    return received[0]
 
 
 _TELLING = ("root", "parent", "revision", "version", "digest", "meta")  # of vLLM, SGLang, llama.cpp and gateways

@@ -28,8 +28,7 @@ from tests.eval.judges.server import Asked, JudgeServer
 from tests.served import served
 from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.seeds import derive_seed
-from uni_train.eval.judges.anchors import Anchor, anchors_from_references
-from uni_train.eval.judges.calibrating import calibrate
+from uni_train.eval.judges.calibrate import Anchor, anchors_from_references, calibrate
 from uni_train.eval.statistics import Estimate
 
 ERRORS = {"independent": (0.03, 0.10), "lenient": (0.06, 0.20), "large": (0.01, 0.04)}

@@ -1,35 +1,34 @@
 """Judging by a model what no program can check: which model, what it is asked, how its words are read, what is kept.
 
-questions    the pieces that benchmarks ask with: caption then compare, yes or no, JSON
-wording      what a way of asking adds to a prompt and reads of a reply
-ways         how often and how: binary, chain of thought, majority, confidence, tournament
-asking       stored replies first, then the model; re-asking, limits
-client       a question over HTTP, its reply, what a failure means
-replies      what judges have said, by content
-judging      what is stored is read, the rest asked and logged
-cascade      small judges first, the large one where they settle nothing
-log          judgements in inspect-ai's log format
-anchors      samples of which the truth is known; labels: those that people have labelled
-calibrating  how far a judge agrees with them (agreement, perturbation); calibration: the record, which judging cites
-prevalence   a judge's scores, corrected for the mistakes that its calibration knows
+judge      samples to verdicts: stored replies first, then the model; small judges first; limits; the record
+ways       the questions that benchmarks ask with, reading replies, ways of asking
+calibrate  measuring a judge on anchors, samples of known truth, such as labels of people
+agreement  the numbers of that, their record, which evaluations cite, and scores corrected by it
+replies    what judges have said, by content
+log        judgements in inspect-ai's log format
 """
 
-from uni_train.eval.judges.cascade import run
-from uni_train.eval.judges.judging import expect_answer
-from uni_train.eval.judges.questions import (
+from uni_train.eval.judges.judge import NoReply, Stopped, expect_answer, mostly_failed, run, with_served_revision
+from uni_train.eval.judges.ways import (
+    JsonReader,
     caption_matches,
+    dialect,
     filled_in,
     image_satisfies,
     prompt_accepted,
     thought_satisfies,
 )
-from uni_train.eval.judges.revision import with_served_revision
 
 __all__ = [
+    "JsonReader",
+    "NoReply",
+    "Stopped",
     "caption_matches",
+    "dialect",
     "expect_answer",
     "filled_in",
     "image_satisfies",
+    "mostly_failed",
     "prompt_accepted",
     "run",
     "thought_satisfies",

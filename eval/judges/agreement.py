@@ -1,25 +1,38 @@
-"""How far verdicts agree with what is known: numbers and their 95 % intervals.
+"""How far a judge agrees with what is known: the numbers, their record, and scores corrected by them.
 
-Shares are clustered by item. Where every rating is of an item of its own, kappa has the interval of statsmodels. Where
-ratings share items (a reference and a shuffled one of a case, several rubrics of an answer), and for errors and
-correlations, intervals are percentiles of `RESAMPLES` bootstrap samples of whole items.
+Numbers have 95 % intervals. Shares are clustered by item. Where every rating is of an item of its own, kappa has the
+interval of statsmodels. Where ratings share items (a reference and a shuffled one of a case, several rubrics of an
+answer), and for errors and correlations, intervals are percentiles of `RESAMPLES` bootstrap samples of whole items.
+
+A `Calibration` is the record, which evaluations cite; `uni_train.eval.judges.calibrate` makes it. It is found again by
+the judge, its dialect, the way it is asked, and the benchmark.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import math
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from uni_train.config.schema import JudgeConfig
+from uni_train.data_gen.reading_limits import read_json
 from uni_train.data_gen.seeds import derive_seed
-from uni_train.eval.statistics import Estimate, proportion, share
+from uni_train.eval.benchmark import Benchmark, Scored, Table
+from uni_train.eval.statistics import CONFIDENCE, Estimate, proportion, share
+from uni_train.files import atomic_write_json
 
 if TYPE_CHECKING:
     import numpy as np
 
-SAID = ("pass", "fail", "none")
+FORMAT = "uni_train.calibration/2"
+HARDLY = 0.55
+"""A balanced accuracy whose interval reaches down to this is hardly better than chance."""
+OUTCOMES = ("pass", "fail", "none")
 RESAMPLES = 1000
 BINS = (0.335, 0.675)
 """Upper ends of bad and moderate: 0-33, 34-67, 68-100 of a hundred (ViGoR-Bench, section 3.3)."""
@@ -30,12 +43,12 @@ class Rating:
     """What a judge, or a person, said of something of which the truth is known.
 
     item: ratings that share it are not independent. truth: in [0, 1], the mean of people where it is theirs; above one
-    half it is right. said: one of SAID; "none" is no answer, and a disagreement. value: in [0, 1].
+    half it is right. outcome: one of OUTCOMES; "none" is no answer, and a disagreement. value: in [0, 1].
     """
 
     item: str
     truth: float
-    said: str
+    outcome: str
     value: float
 
     @property
@@ -44,7 +57,7 @@ class Rating:
 
     @property
     def agrees(self) -> bool:
-        return self.said == ("pass" if self.right else "fail")
+        return self.outcome == ("pass" if self.right else "fail")
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,12 +96,12 @@ def agreement(ratings: Sequence[Rating]) -> Agreement:
     if not ratings:
         raise ValueError("no ratings")
     table = {
-        side: Counter(one.said for one in ratings if one.right == (side == "right")) for side in ("right", "wrong")
+        side: Counter(one.outcome for one in ratings if one.right == (side == "right")) for side in ("right", "wrong")
     }
     shares = {
         "accuracy": [(one.item, one.agrees) for one in ratings],
-        "sensitivity": [(one.item, one.said == "pass") for one in ratings if one.right],
-        "specificity": [(one.item, one.said == "fail") for one in ratings if not one.right],
+        "sensitivity": [(one.item, one.outcome == "pass") for one in ratings if one.right],
+        "specificity": [(one.item, one.outcome == "fail") for one in ratings if not one.right],
         "always_no": [(one.item, not one.right) for one in ratings],
         "bins": [(one.item, _bin(one.value) == _bin(one.truth)) for one in ratings],
     }
@@ -152,7 +165,7 @@ def _resampled(ratings: Sequence[Rating]) -> dict[str, tuple[float, np.ndarray]]
 
 def _row(one: Rating) -> list[float]:
     """What is summed over items: the 2 x 3 table of truth and verdict, agreements of bins, errors, moments."""
-    cells = [float(one.right == right and one.said == said) for right in (True, False) for said in SAID]
+    cells = [float(one.right == right and one.outcome == said) for right in (True, False) for said in OUTCOMES]
     same = float(_bin(one.value) == _bin(one.truth))
     x, y = one.truth, one.value
     return [*cells, same, abs(x - y), x, y, x * x, y * y, x * y]
@@ -206,7 +219,7 @@ def kappa(table: Mapping[str, Mapping[str, int]]) -> Estimate:
     import numpy as np
     from statsmodels.stats.inter_rater import cohens_kappa
 
-    rows = [[table[side][said] for said in SAID] for side in ("right", "wrong")] + [[0, 0, 0]]
+    rows = [[table[side][said] for said in OUTCOMES] for side in ("right", "wrong")] + [[0, 0, 0]]
     n = sum(map(sum, rows))
     # With no answer on neither side, its empty row and column change nothing.
     by_chance = sum(sum(rows[i]) * sum(row[i] for row in rows) for i in range(3))
@@ -228,3 +241,228 @@ def mean_of_two(first: Estimate, second: Estimate) -> Estimate:
     below = math.hypot(first.value - first.low, second.value - second.low) / 2
     above = math.hypot(first.high - first.value, second.high - second.value) / 2
     return Estimate(value, first.n + second.n, value - below, value + above)
+
+
+# --- the record ------------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Calibration:
+    """What was found.
+
+    Attributes:
+        judge: `JudgeConfig.manner`. way: `JudgeConfig.label`. benchmark, benchmark_revision: what it was asked.
+        anchors: a hash of the samples and their truths; only judges of the same can be compared.
+        counts: kind -> "right"|"wrong" -> "pass"|"fail"|"none" -> number of ratings.
+        overall: of all ratings. by_kind, by_setting: of each kind and setting.
+        by_sample: where people labelled single checks, of the means of samples; else None.
+        people: each person against the mean of the others, where there are several; None where there are not.
+        split: ratings left out of all but `people`, because as many people say pass as fail.
+        stability: shares of samples whose verdict another draw or a changed image flips; mean variances of values.
+        cascade: of a judge with small ones, what `uni_train.eval.judges.calibrate` compares; else None.
+        disagreements: the first of them: {"id", "setting", "check", "kind", "truth", "judged", "reply"}.
+        made: when.
+    """
+
+    judge: Mapping[str, Any]
+    way: str
+    benchmark: str
+    benchmark_revision: str
+    anchors: str
+    counts: Mapping[str, Mapping[str, Mapping[str, int]]]
+    overall: Agreement
+    by_kind: Mapping[str, Agreement]
+    by_setting: Mapping[str, Agreement]
+    by_sample: Agreement | None
+    people: Agreement | None
+    split: int
+    stability: Mapping[str, Estimate]
+    cascade: Mapping[str, Any] | None
+    disagreements: tuple[Mapping[str, Any], ...]
+    made: str
+
+    @property
+    def n(self) -> int:
+        return self.overall.n
+
+    def to_dict(self) -> dict[str, Any]:
+        """JSON-able."""
+        plain = {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
+        return {"format": FORMAT, "n": self.n, **plain}
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Calibration:
+        """Raises KeyError, TypeError and ValueError for what `to_dict` did not make."""
+        if raw["format"] != FORMAT:
+            raise ValueError(f"of the format {raw['format']}")
+        found = {one.name: raw[one.name] for one in fields(cls)}
+        for name in ("by_kind", "by_setting"):
+            found[name] = {key: Agreement.from_dict(one) for key, one in raw[name].items()}
+        for name in ("overall", "by_sample", "people"):
+            found[name] = None if raw[name] is None else Agreement.from_dict(raw[name])
+        found["stability"] = {key: Estimate.from_dict(one) for key, one in raw["stability"].items()}
+        return cls(**{**found, "disagreements": tuple(raw["disagreements"])})
+
+
+def keep(store: Path, judge: JudgeConfig, calibration: Calibration) -> None:
+    """Write the record; it replaces an earlier one."""
+    path = _path(store, judge, calibration.benchmark)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write_json(path, calibration.to_dict())
+
+
+def citation(store: Path, judge: JudgeConfig, benchmark: Benchmark) -> dict[str, Any] | None:
+    """What an evaluation says of its judge: the numbers, and whether of the same questions; None: not calibrated."""
+    found = find(store, judge, benchmark.name)
+    if found is None:
+        return None
+    names = ("kappa", "accuracy", "balanced_accuracy", "sensitivity", "specificity")
+    numbers: dict[str, Any] = {name: getattr(found.overall, name).to_dict() for name in names}
+    same = found.benchmark_revision == benchmark.revision
+    truths = {kind: one.n for kind, one in found.by_kind.items()}
+    numbers |= {"cascade": found.cascade} if found.cascade else {}
+    return {"n": found.n, "truths": truths, **numbers, "made": found.made, "same_questions": same}
+
+
+def sentence_of(cited: Mapping[str, Any] | None) -> str:
+    """The same as a sentence, for tables and reports."""
+    if cited is None:
+        return "It is uncalibrated: nobody has checked how far it agrees with what is known (uni_train eval calibrate)."
+    kappa, balanced = (Estimate.from_dict(cited[key]) for key in ("kappa", "balanced_accuracy"))
+    truths = ", ".join(f"{kind} {n}" for kind, n in cited.get("truths", {}).items()) or "program, references"
+    where = "" if cited["same_questions"] else ", on other questions of this benchmark"
+    text = f"It is calibrated on {cited['n']} verdicts of known truth ({truths}){where}: kappa {kappa}, balanced "
+    text += f"accuracy {balanced}."
+    if "cascade" in cited:
+        asked, bias = (Estimate.from_dict(cited["cascade"][key]) for key in ("asked", "bias"))
+        text += f" There the large judge was asked about {asked}, with a bias of {bias}."
+    return text
+
+
+def find(store: Path, judge: JudgeConfig, benchmark: str) -> Calibration | None:
+    """The calibration of this judge, asked this way, for a benchmark; None if there is none that can be read."""
+    return _read(_path(store, judge, benchmark))
+
+
+def comparable(store: Path, calibration: Calibration) -> list[Calibration]:
+    """All records of judges and ways that were measured on the same anchors, `found` among them, by name."""
+    paths = (Path(store) / "calibrations").glob(f"{calibration.benchmark}-*.json")
+    others = [one for path in paths if (one := _read(path)) is not None and one.anchors == calibration.anchors]
+    return sorted(others, key=lambda one: (str(one.judge["model"]), one.way))
+
+
+def _read(path: Path) -> Calibration | None:
+    try:
+        return Calibration.from_dict(read_json(path))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return None
+
+
+def _path(store: Path, judge: JudgeConfig, benchmark: str) -> Path:
+    way = "" if judge.way == "published" else f"{judge.way}{judge.votes}-"
+    if judge.small:
+        said = json.dumps(judge.manner, sort_keys=True, default=str)
+        way += f"cascade-{hashlib.blake2b(said.encode(), digest_size=8).hexdigest()}-"
+    return Path(store) / "calibrations" / f"{benchmark}-{judge.dialect}-{way}{judge.key}.json"
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _plain(one) for key, one in value.items()}
+    return value.to_dict() if isinstance(value, Agreement | Estimate) else value
+
+
+# --- corrected scores ------------------------------------------------------------------------------------------------
+
+
+def corrected(raw: Estimate, sensitivity: Estimate, specificity: Estimate) -> Estimate:
+    """The prevalence behind a share of positives (Rogan and Gladen 1978), cut to [0, 1].
+
+    (raw + specificity - 1) / (sensitivity + specificity - 1). The interval is that of Lang and Reiczigel (Preventive
+    Veterinary Medicine 113, 2014), which knows that all three are estimates; where units repeat each other, as many
+    count as differ. specificity: of not passing what is wrong, whether failed or left without an answer. Raises
+    ValueError where one of the three has no value, or the judge is no better than chance.
+    """
+    if raw.value is None or sensitivity.value is None or specificity.value is None:
+        raise ValueError("a share without a value cannot be corrected")
+    if sensitivity.value + specificity.value <= 1:
+        raise ValueError("a judge that is no better than chance cannot be corrected")
+    from scipy.stats import norm
+
+    z = float(norm.ppf((1 + CONFIDENCE) / 2))
+    value = (raw.value + specificity.value - 1) / (sensitivity.value + specificity.value - 1)
+    n, right, wrong = (float(one.distinct or one.n) for one in (raw, sensitivity, specificity))
+    passed = (n * raw.value + z * z / 2) / (n + z * z)
+    sens, spec = ((of * one.value + 1) / (of + 2) for of, one in ((right, sensitivity), (wrong, specificity)))  # type: ignore[operator]
+    slope = sens + spec - 1
+    middle = (passed + spec - 1) / slope
+    of_right, of_wrong = sens * (1 - sens) / (right + 2), spec * (1 - spec) / (wrong + 2)
+    shift = 2 * z * z * (middle * of_right - (1 - middle) * of_wrong)
+    spread = passed * (1 - passed) / (n + z * z) + middle**2 * of_right + (1 - middle) ** 2 * of_wrong
+    half = z * math.sqrt(spread) / slope
+    value, low, high = (min(max(one, 0.0), 1.0) for one in (value, middle + shift - half, middle + shift + half))
+    return Estimate(value, raw.n, min(low, value), max(high, value), raw.distinct)
+
+
+def judged_scores(scored: Sequence[Scored], judge: JudgeConfig, calibration: Calibration | None) -> dict[str, Any]:
+    """What an evaluation says of the samples that a judge judged; JSON-able.
+
+    {"judge", "way", "refused": why nothing is corrected or "", "scores": [{"setting", "set", "raw", "corrected"}]}
+    """
+    cells: dict[tuple[str, str], list[Scored]] = {}
+    for one in scored:
+        if one.by not in ("", "program"):
+            cells.setdefault((one.sample.ask.setting, one.sample.ask.case.set), []).append(one)
+    why = "uncalibrated" if calibration is None else _refused(calibration)
+    scores = []
+    for (setting, name), some in cells.items():
+        raw = _passed(some)
+        fixed = (
+            None
+            if calibration is None or why
+            else corrected(raw, calibration.overall.sensitivity, _not_passed(calibration))
+        )
+        scores.append({"setting": setting, "set": name, "raw": raw.to_dict(), "corrected": fixed and fixed.to_dict()})
+    return {"judge": judge.name, "way": judge.label, "refused": why, "scores": scores}
+
+
+def table_of(judged: Mapping[str, Any], about: str) -> Table:
+    """The judge's scores, raw and corrected; about: how well the judge is known."""
+    rows = tuple(
+        (
+            one["setting"],
+            one["set"],
+            Estimate.from_dict(one["raw"]),
+            judged["refused"] if one["corrected"] is None else Estimate.from_dict(one["corrected"]),
+        )
+        for one in judged["scores"]
+    )
+    title = f"Passed by the judge {judged['judge']}, {judged['way']}"
+    note = (
+        f"Of the samples that it judged. {about} Corrected: Rogan and Gladen 1978, interval of Lang and Reiczigel 2014."
+    )
+    return Table(title, ("setting", "set", "raw", "corrected"), rows, note)
+
+
+def _refused(found: Calibration) -> str:
+    """Why the judge's scores cannot be corrected; "" where they can."""
+    if found.by_sample is not None:  # how often single checks are mistaken says not how often whole answers are
+        return "refused: people labelled single checks, not whole answers"
+    balanced = found.overall.balanced_accuracy
+    if balanced.value is not None and balanced.low > HARDLY:
+        return ""
+    return f"refused: hardly better than chance (balanced accuracy {balanced})"
+
+
+def _passed(scored: Sequence[Scored]) -> Estimate:
+    cases = [one.sample.ask.case for one in scored]
+    units = [one.sample.identity for one in scored]
+    return share([one.passed for one in scored], units, [case.cluster_id for case in cases])
+
+
+def _not_passed(found: Calibration) -> Estimate:
+    """Of what is wrong, the share that the judge does not pass."""
+    wrong = [kind["wrong"] for kind in found.counts.values()]
+    n = sum(sum(side.values()) for side in wrong)
+    failed = found.overall.specificity
+    return Estimate(1 - sum(side["pass"] for side in wrong) / n, n, failed.low, failed.high, failed.distinct)

@@ -1,4 +1,14 @@
-"""Ways of asking a judge, for any benchmark: what it is asked stays the benchmark's, how often and how is said here.
+"""What a judge is asked and how its words are read: questions, the conversation about one, and ways of asking.
+
+Questions are pieces: each asks, reads the reply strictly and gives a Verdict. A benchmark uses them so:
+
+    async def judge(self, sample, ask):
+        return await caption_matches(ask, sample.image, "4 chairs", kind="maths")
+
+`ask` says in which dialect its judge is spoken to: "paper" uses the papers' own prompts, "nano" the few sentences that
+nano understands (`uni_train.models.nano.language`). What nano cannot be asked is a UsageError, not a guess.
+
+What is asked is the benchmark's; how often and how is said by the way of asking (`JudgeConfig.way`), for any benchmark:
 
 published         the benchmark's own question, once
 binary            the same, and the answer at once, without reasoning
@@ -13,14 +23,50 @@ reply: other words are other questions, and a draw is part of a question's key.
 
 from __future__ import annotations
 
+import io
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
+from uni_train.config.schema import JudgeConfig
+from uni_train.data_gen.objects import singular_of
+from uni_train.data_gen.reading_limits import open_image, rgb
 from uni_train.data_gen.task import Check, Status, Verdict
-from uni_train.eval.benchmark import Benchmark, Case, Sample, Unparseable
+from uni_train.errors import UsageError
+from uni_train.eval.benchmark import Benchmark, Case, JudgeAsk, Sample, Unparseable
 from uni_train.eval.images import bytes_of
-from uni_train.eval.judges.asking import Questioner
+from uni_train.eval.judges.replies import Reply, Turn
+from uni_train.eval.prompts import unisandbox, ureason
+from uni_train.models.nano import language
 
+T = TypeVar("T")
+REMARK = "Your reply could not be read: {problem}. Answer the same question again, in exactly the format asked for."
+CHANGES = ("jpeg", "resize")
+"""Changes of an image that should change no verdict; the second there and back."""
+QUALITY = 75
+SHRUNK = 0.75  # of both sides
+_COUNTED = re.compile(r"(?:(\d+) +)?(\D*\S)")
+_ANSWER = "<answer>Yes</answer> or <answer>No</answer>, one of them"
+_OUTCOMES = {"content_filter": "judge_filtered", "refusal": "judge_refused"}  # by why a reply ended
+_FENCE = re.compile(r"(`{3,}|~{3,})[ \t]*(?:json\w*)?\s*", re.IGNORECASE)
+_BACKSLASH = re.compile(r'\\(["\\/]|u[0-9a-fA-F]{4}|[bfnrt](?![A-Za-z]))?')
+_ADDED = {
+    "binary": "\n\nGive the answer at once, in exactly the form asked for above, without any reasoning around it.",
+    "chain_of_thought": (
+        "\n\nFirst reason step by step between <think> and </think>. After that give the answer in exactly the form "
+        "asked for above."
+    ),
+    "confidence": (
+        "\n\nAfter the answer, in exactly the form asked for above, add one last line: Confidence: N. N is a whole "
+        "number from 0 (a guess) to 100 (certain)."
+    ),
+}
+_FREE = ("chain_of_thought", "confidence")  # a server that holds the reply to a schema would leave no room for them
+_THOUGHT = re.compile(r"<think>.*?</think>|\A\s*(?![{\[])(?:(?!<think>).)*</think>", re.DOTALL | re.IGNORECASE)
+_CONFIDENCE = re.compile(r"\n?[ \t*]*Confidence:[ *]*(\d{1,3})[ %.*]*\s*\Z", re.IGNORECASE)
 _WINNER = re.compile(r"<answer>\s*(A|B|Equal)\s*</answer>", re.IGNORECASE)
 _COMPARED = """Two candidates answer the same request. Which of them is right, or nearer to right?
 
@@ -33,12 +79,313 @@ Go by what the request asks for and by what is known to be right. Which candidat
 Reply with <answer>A</answer>, <answer>B</answer>, or <answer>Equal</answer> where neither is better."""
 
 
+# --- questions -------------------------------------------------------------------------------------------------------
+
+
+def dialect(ask: JudgeAsk) -> str:
+    """How the judge behind `ask` is spoken to: "paper" or "nano"."""
+    return str(getattr(ask, "dialect", "paper"))
+
+
+async def caption_matches(ask: JudgeAsk, image: bytes, expected: str, *, kind: str) -> Verdict:
+    """Caption the image, then compare the caption with the expected answer (UniSandbox, Tables 9 to 11).
+
+    Two questions, so that the judge does not see the answer while it looks. A caption that says that nothing fits
+    ("Error", "Reject") is a fail without a second question, as both prompts demand.
+
+    Args:
+        image: an encoded image.
+        expected: "4 chairs", a sentence for a portrait, a word for a fruit or a flower.
+        kind: "maths", "mapping" (exact number and object, as in the paper), "mapping_official" (the object alone, as in
+            the released code), "knowledge".
+
+    Raises:
+        Unparseable: no reply answered. UsageError: the judge's dialect lacks the words.
+    """
+    if dialect(ask) == "nano":
+        return await _nano_caption_matches(ask, image, expected, kind)
+    read = unisandbox.parse_knowledge_caption if kind == "knowledge" else unisandbox.parse_caption
+    wanted = "one line in one of the formats given" if kind == "knowledge" else '"Caption: ..." as the last line'
+    caption = await ask(
+        unisandbox.CAPTIONS.get(kind, unisandbox.CAPTIONS["maths"]), (image,), parse=_reader(read, wanted)
+    )
+    if caption.strip(".'\"*") in unisandbox.REFUSED_CAPTIONS:
+        return _verdict("caption", False, f"the judge captions the image {caption!r}")
+    question = unisandbox.compare_prompt(caption, expected, kind)
+    matches = await ask(question, parse=_reader(unisandbox.parse_score, '"Score: YES" or "Score: NO" as the last line'))
+    return _verdict("caption", matches, f"captioned {caption!r}, expected {expected!r}")
+
+
+async def image_satisfies(ask: JudgeAsk, image: bytes, criterion: str) -> Verdict:
+    """Does the image meet the criterion (UReason, Figure 25)? For nano the criterion is a prompt: "Draw 3 apples .".
+
+    Raises Unparseable.
+    """
+    if dialect(ask) == "nano":
+        question = language.VERIFY_PROMPT.format(question=criterion)
+        read = _reader(unisandbox.parse_final_answer, '"Final Answer: YES" or "Final Answer: NO" as the last line')
+    else:
+        question = ureason.verify_image_prompt(criterion)
+        read = _reader(ureason.parse_answer, _ANSWER)
+    satisfied = await ask(question, (image,), parse=read)
+    return _verdict("criterion", satisfied, f"the judge does not see: {criterion}")
+
+
+async def prompt_accepted(ask: JudgeAsk, image: bytes, task: str, prompt: str) -> Verdict:
+    """Does the image fit the prompt that it was drawn from: the filter of STARS (Table 13, its twin for mapping),
+    asked of another model. The judge is not told the answer.
+
+    Args:
+        task: whose filter question is asked.
+
+    Raises Unparseable.
+    """
+    if dialect(ask) == "nano":
+        question = language.VERIFY_PROMPT.format(question=prompt)
+    else:
+        question = unisandbox.filter_prompt(task, prompt)
+    read = _reader(unisandbox.parse_final_answer, '"Final Answer: YES" or "Final Answer: NO" as the last line')
+    accepted = await ask(question, (image,), parse=read)
+    return _verdict("filter", accepted, "the judge does not accept it")
+
+
+async def thought_satisfies(ask: JudgeAsk, prompt: str, thought: str, criterion: str) -> Verdict:
+    """Does the reasoning arrive at the criterion (UReason, Figure 26)?
+
+    Raises Unparseable; UsageError where the judge is spoken to in nano's words, which hold no such question.
+    """
+    if dialect(ask) == "nano":
+        raise UsageError("nano cannot be asked to judge a text", "Judge thoughts by program, or with another judge.")
+    question = ureason.verify_reasoning_prompt(prompt, thought, criterion)
+    satisfied = await ask(question, parse=_reader(ureason.parse_answer, _ANSWER))
+    return _verdict("reasoning", satisfied, f"the judge does not read: {criterion}")
+
+
+async def filled_in(ask: JudgeAsk, prompt: str, schema: Mapping[str, Any], images: Sequence[bytes] = ()) -> Any:
+    """The judge's reply as JSON that the schema (JSON Schema) accepts. Raises Unparseable.
+
+    The prompt says what is wanted in words; a server that can hold a model to a schema is given it too.
+    """
+    return await ask(prompt, images, parse=JsonReader(schema), schema=schema)
+
+
+async def _nano_caption_matches(ask: JudgeAsk, image: bytes, expected: str, kind: str) -> Verdict:
+    """nano captions; the comparison is a program's, for nano compares no texts."""
+    if kind == "knowledge":
+        raise UsageError("nano has no words for portraits and flowers", "Judge knowledge with another judge.")
+    read = _reader(unisandbox.parse_caption, '"Caption: ..."')
+    caption = await ask(language.CAPTION_PROMPT, (image,), parse=read)
+    if caption == language.UNCLEAR:
+        return _verdict("caption", False, "the judge sees no clear object")
+    (seen_count, seen), (count, thing) = _counted(caption), _counted(expected)
+    right = seen == thing and (kind == "mapping_official" or count is None or seen_count == count)
+    return _verdict("caption", right, f"captioned {caption!r}, expected {expected!r}")
+
+
+def _counted(text: str) -> tuple[int | None, str]:
+    """ "3 apples" -> (3, "apple"); "Apples" -> (None, "apple")."""
+    found = _COUNTED.fullmatch(text.strip(" ."))
+    if found is None:
+        return None, text
+    return (int(found[1]) if found[1] else None), singular_of(found[2].lower())
+
+
+def _reader(read: Callable[[str], T | None], wanted: str) -> Callable[[str], T]:
+    """A reader that gives None for no answer, as one that says what it wanted."""
+
+    def parse(text: str) -> T:
+        found = read(text)
+        if found is None:
+            raise ValueError(f"it must give {wanted}")
+        return found
+
+    return parse
+
+
+def _verdict(name: str, right: bool, reason: str) -> Verdict:
+    return Verdict((Check(name, "pass" if right else "fail", "" if right else reason),))
+
+
+# --- reading ---------------------------------------------------------------------------------------------------------
+
+
+class JsonReader:
+    """Turns a reply into what its JSON says; ValueError says what is wrong with it, in words the judge can act on.
+
+    Text around a fence is allowed, text around bare JSON is not: taking the first thing in braces out of prose reads
+    answers that were never given. A key that appears twice is an error.
+    """
+
+    def __init__(self, schema: Mapping[str, Any]) -> None:
+        from jsonschema.validators import validator_for
+
+        validator = validator_for(schema)
+        validator.check_schema(schema)
+        self._validator = validator(schema)
+
+    def __call__(self, text: str) -> Any:
+        said = without_thought(text)
+        try:
+            value = _value(said)
+        except json.JSONDecodeError as error:
+            raise ValueError(f"it is not JSON ({error.msg} at line {error.lineno}, column {error.colno})") from error
+        except RecursionError as error:
+            raise ValueError("its JSON is nested too deeply") from error
+        problems = sorted(self._validator.iter_errors(value), key=lambda found: list(map(str, found.absolute_path)))
+        if problems:
+            place = "/".join(map(str, problems[0].absolute_path)) or "the top"
+            raise ValueError(f"its JSON does not fit: at {place}, {problems[0].message}")
+        return value
+
+
+def _value(said: str) -> Any:
+    try:
+        return _decoded(said)
+    except json.JSONDecodeError as error:
+        with suppress(json.JSONDecodeError):  # LaTeX: a backslash that escapes nothing stands for itself
+            return _decoded(_BACKSLASH.sub(lambda found: found[0] if found[1] else r"\\", said))
+        raise error
+
+
+def _decoded(said: str) -> Any:
+    """JSON alone or in a fence, whose end is looked for behind the JSON: backticks may be in its texts."""
+    decoder = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant)
+    try:
+        return decoder.decode(said)
+    except json.JSONDecodeError:
+        opening = _FENCE.search(said)
+        if opening is None or said.startswith("{"):
+            raise
+    value, end = decoder.raw_decode(said, opening.end())
+    rest = said[end:].lstrip()
+    if not rest.startswith(opening[1]):
+        raise json.JSONDecodeError("the code block does not end after its JSON", said, end)
+    if _FENCE.search(rest.removeprefix(opening[1])):
+        raise ValueError("it holds several code blocks where one is wanted")
+    return value
+
+
+def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        names = [name for name, _ in pairs]
+        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} appears twice")
+    return found
+
+
+def _no_constant(name: str) -> Any:
+    raise ValueError(f"{name} is not JSON")
+
+
+def without_thought(text: str) -> str:
+    """A reply without what is between <think> and </think>; many servers keep the opening mark to themselves."""
+    return _THOUGHT.sub("", text).strip()
+
+
+def split_confidence(text: str) -> tuple[str, float]:
+    """What the benchmark reads of a reply, and the confidence in [0, 1]. Raises ValueError: a confidence is missing."""
+    found = _CONFIDENCE.search(text)
+    if found is None or int(found[1]) > 100:
+        raise ValueError('its last line must be "Confidence: N" with N from 0 to 100')
+    return text[: found.start()], int(found[1]) / 100
+
+
+def least_confidence(replies: Sequence[str]) -> float:
+    """The lowest confidence, in [0, 1], that a judge's replies state; 0 where none does."""
+    return min((int(found[1]) / 100 for one in replies if (found := _CONFIDENCE.search(one))), default=0.0)
+
+
+def reader(way: str, parse: Callable[[str], Any] | None) -> Callable[[str], tuple[Any, float | None]]:
+    """Reads a reply in a way: the benchmark's value, and the confidence. Raises ValueError where it does not answer."""
+
+    def read(text: str) -> tuple[Any, float | None]:
+        words, confidence = without_thought(text), None
+        if way == "confidence":
+            words, confidence = split_confidence(words)
+        return (words if parse is None else parse(words)), confidence
+
+    return read
+
+
+# --- the conversation about a sample ---------------------------------------------------------------------------------
+
+
+@dataclass(slots=True)
+class Questioner:
+    """The `JudgeAsk` of one sample.
+
+    reply: to a conversation, a schema and the number of a draw (`Session.reply`).
+    replies: the judge's words, in order. raised: why a question has no answer. draw: the number of the replies that are
+    asked for now. confidences: in [0, 1], of the questions answered, where the way of asking wants them.
+    """
+
+    config: JudgeConfig
+    reply: Callable[[Sequence[Turn], Mapping[str, Any] | None, int], Awaitable[Reply]]
+    replies: list[str] = field(default_factory=list)
+    raised: Exception | None = None
+    draw: int = field(init=False)
+    confidences: list[float] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.draw = self.config.first_draw
+
+    @property
+    def dialect(self) -> str:
+        return self.config.dialect
+
+    async def __call__(
+        self,
+        prompt: str,
+        images: Sequence[bytes] = (),
+        *,
+        parse: Callable[[str], Any] | None = None,
+        attempts: int = 3,
+        schema: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """As `JudgeAsk`; the configuration's `attempts` bounds those of the caller.
+
+        nano is asked once: it has no words for a remark, and says the same again. So is a judge that refused. After a
+        blank reply the same words are sent again.
+        """
+        way = self.config.way
+        turns = [Turn("user", prompt + _ADDED.get(way, ""), tuple(images))]
+        schema, read = None if way in _FREE else schema, reader(way, parse)
+        reply = Reply("")
+        for _ in range(1 if self.dialect == "nano" else min(attempts, self.config.attempts)):
+            try:
+                reply = await self.reply(turns, schema, self.draw)
+            except Exception as error:
+                self.raised = error
+                raise
+            self.replies.append(reply.text)
+            try:
+                value, confidence = read(reply.text)
+            except ValueError as error:
+                problem = str(error)
+            else:
+                self.confidences += [] if confidence is None else [confidence]
+                return value
+            if reply.stop in _OUTCOMES:
+                break
+            if reply.blank:
+                continue
+            if reply.stop == "max_tokens":
+                problem = f"it was cut off after {reply.output_tokens} tokens; {problem}"
+            turns += [Turn("assistant", reply.text or "..."), Turn("user", REMARK.format(problem=problem))]
+        outcome = _OUTCOMES.get(reply.stop, "judge_blank" if reply.blank else "unparseable")
+        self.raised = Unparseable(reply.text, outcome)
+        raise self.raised
+
+
+# --- ways ------------------------------------------------------------------------------------------------------------
+
+
 async def judged(benchmark: Benchmark, sample: Sample, rivals: Sequence[Sample], ask: Questioner) -> Verdict:
     """The judge's verdict, in the way that its configuration names.
 
     rivals: the other samples of the same case and setting, for a tournament. Raises Unparseable: no draw answers.
     """
-    config = ask.session.config
+    config = ask.config
     if config.way == "tournament":
         return await _tournament(benchmark, sample, rivals, ask)
     if config.votes == 1:
@@ -111,7 +458,6 @@ def _median(values: Sequence[tuple[float, float]]) -> float:
 
 async def _tournament(benchmark: Benchmark, sample: Sample, rivals: Sequence[Sample], ask: Questioner) -> Verdict:
     """The share of comparisons that a sample wins, an equal one counting half; it passes above one half."""
-    ask.draw = ask.session.config.first_draw
     if not rivals:
         return Verdict((Check("tournament", "unreadable", "no other sample of its case to compare it with", 0.0),))
     won = 0.0
@@ -162,3 +508,24 @@ def _winner(text: str) -> str:
     if len(found) != 1:
         raise ValueError("it must hold <answer>A</answer>, <answer>B</answer> or <answer>Equal</answer>, one of them")
     return found.pop()
+
+
+def perturbed(sample: Sample, change: str) -> Sample:
+    """The sample with all of its own images changed; those of its case stay. change: one of CHANGES."""
+    parts = tuple(part if isinstance(part, str) else _changed(bytes_of(part), change) for part in sample.parts)
+    return replace(sample, parts=parts)
+
+
+def _changed(image: bytes, change: str) -> bytes:
+    from PIL import Image
+
+    buffer = io.BytesIO()
+    with open_image(image, "an image that is judged") as opened:
+        pixels = Image.fromarray(rgb(opened))
+    if change == "jpeg":
+        pixels.save(buffer, format="JPEG", quality=QUALITY)
+        return buffer.getvalue()
+    width, height = (max(1, round(side * SHRUNK)) for side in pixels.size)
+    small = pixels.resize((width, height), Image.Resampling.BICUBIC)
+    small.resize(pixels.size, Image.Resampling.BICUBIC).save(buffer, format="PNG")
+    return buffer.getvalue()

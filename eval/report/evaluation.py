@@ -149,7 +149,7 @@ def not_scored(result: Result) -> list[str]:
 
 def judge_notes(evaluation: Evaluation) -> list[str]:
     """The judge of each benchmark, its calibration and its cost: one sentence a benchmark."""
-    from uni_train.eval.judges import calibration
+    from uni_train.eval.judges.agreement import sentence_of
 
     notes = []
     for name, result in evaluation.results.items():
@@ -162,7 +162,7 @@ def judge_notes(evaluation: Evaluation) -> list[str]:
         asked = sum(part["questions"] for part in parts)
         by = result.judge.get("by", {})
         who = f" ({', '.join(f'{judge} {count:,}' for judge, count in by.items())})" if len(by) > 1 else ""
-        about = calibration.said(result.judge["calibration"])
+        about = sentence_of(result.judge["calibration"])
         judge = f"{result.judge['name']}{who}"
         notes.append(f"{name}: judged by {judge}. {about} It was asked {asked:,} questions, {tokens:,} tokens{cost}.")
     return notes

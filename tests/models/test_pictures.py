@@ -13,7 +13,7 @@ from PIL import Image
 
 from uni_train.data_gen.verifying import read_image as read_to_verify
 from uni_train.eval.answers import _png
-from uni_train.eval.judges.perturbation import _changed
+from uni_train.eval.judges.ways import _changed
 from uni_train.models.pictures import decode_picture, read_image
 from uni_train.training.data.rows import image_of
 

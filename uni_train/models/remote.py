@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -26,6 +26,7 @@ from uni_train.http_client import (
     Client,
     NoReply,
     Refused,
+    ask_all,
     clean,
     get_json,
     served_content,
@@ -36,14 +37,9 @@ from uni_train.models.batches import ModelDown
 from uni_train.models.identity import ModelIdentity
 from uni_train.models.pictures import data_url, decode_base64, decode_data_url, decode_picture, encode_png
 
-if TYPE_CHECKING:
-    import anyio
-    import anyio.abc
-
 _LONGEST_MESSAGE = 500
 _ABOUT = 10.0  # seconds for what a server says of itself, with retries
 _TOKENS = 8192  # of a text, at most, where the server's own limit holds
-_HEARTBEAT = 1.0  # seconds between two signs that a reply is waited for
 
 
 class RemoteModel:
@@ -211,48 +207,37 @@ class RemoteModel:
     ) -> list[Any]:
         """As many at once as there are connections; the first error that concerns all of them stops the rest.
 
-        on_step is called once a second too, so that a server that does not answer is seen to be waited for.
+        on_step is called once a second too.
         """
-        import anyio
-
         if ask.__name__ in self._lacking:
             raise self._lacking[ask.__name__]
         answers: list[Any] = [None] * len(requests)
         passing = done = 0
-        fatal: Exception | None = None
 
-        async def one(place: int, client: Client, tasks: anyio.abc.TaskGroup, slots: anyio.Semaphore) -> None:
-            nonlocal passing, done, fatal
-            async with slots:
-                try:
-                    answers[place], may_pass = await self._outcome(client, ask, requests[place])
-                except Exception as error:
-                    fatal = fatal or error
-                    tasks.cancel_scope.cancel()
-                    return
-            passing, done = passing + may_pass, done + 1
+        def report() -> None:
             if on_step is not None:
                 on_step(done, len(requests))
 
-        async def heartbeat() -> None:
-            while on_step is not None:
-                await anyio.sleep(_HEARTBEAT)
-                on_step(done, len(requests))
+        async def answer(client: Client, place: int) -> None:
+            nonlocal passing, done
+            may_pass = False  # whether a failure may pass by itself
+            try:
+                answers[place] = await ask(client, requests[place])
+            except UserError as error:
+                answers[place] = error
+            except Refused as error:
+                answers[place], may_pass = self._failure(error)
+            except (NoReply, BadReply) as error:
+                answers[place], may_pass = UserError(str(error)), True
+            passing, done = passing + may_pass, done + 1
+            report()
 
-        async def everything() -> None:
-            slots = anyio.Semaphore(self.settings.connections)
-            async with Client(self._key, self.settings) as client, anyio.create_task_group() as waiting:
-                waiting.start_soon(heartbeat)
-                async with anyio.create_task_group() as tasks:
-                    for place in range(len(requests)):
-                        tasks.start_soon(one, place, client, tasks, slots)
-                waiting.cancel_scope.cancel()
-
-        anyio.run(everything)
-        if fatal is not None:
-            if isinstance(fatal, SkillMissing) and not self.ours:  # of ours only some requests may need it
-                self._lacking[ask.__name__] = fatal
-            raise fatal
+        try:
+            ask_all(range(len(requests)), answer, self._key, self.settings, beat=report)
+        except SkillMissing as error:
+            if not self.ours:  # of ours only some requests may need it
+                self._lacking[ask.__name__] = error
+            raise
         if requests and passing == len(requests):
             raise ModelDown(
                 f"{self.base_url} answers none of {len(requests)} requests: {answers[0]}",
@@ -260,20 +245,8 @@ class RemoteModel:
             )
         return answers
 
-    async def _outcome(
-        self, client: Client, ask: Callable[[Client, Request], Awaitable[Any]], request: Request
-    ) -> tuple[Any, bool]:
-        """A request's answer or failure, and whether the failure may pass by itself. Raises what concerns all."""
-        try:
-            return await ask(client, request), False
-        except UserError as error:
-            return error, False
-        except Refused as error:
-            return self._failure(error)
-        except (NoReply, BadReply) as error:
-            return UserError(str(error)), True
-
     def _failure(self, error: Refused) -> tuple[UserError, bool]:
+        """A request's failure, and whether it may pass by itself. Raises what concerns all requests."""
         words = _short(error.reason)
         if error.status in (401, 403):
             raise _refused(self.base_url, self.settings)

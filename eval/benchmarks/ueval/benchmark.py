@@ -193,9 +193,7 @@ class UEval(Benchmark):
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         """One question a rubric. One without a reply that can be read is unreadable, and the others stand; raises
         Unparseable where none can be read."""
-        from uni_train.eval.judges import filled_in
-        from uni_train.eval.judges.asking import NoReply, Stopped
-        from uni_train.eval.judges.questions import dialect
+        from uni_train.eval.judges import NoReply, Stopped, dialect, filled_in
 
         if dialect(ask) == "nano":
             raise UsageError("nano cannot judge rubrics", "Leave its own world to the program, or use another judge.")

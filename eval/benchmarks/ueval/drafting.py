@@ -21,7 +21,7 @@ from uni_train.data_gen.jsonl import read_objects
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Respondent
 from uni_train.eval.benchmarks.ueval.cases import read_question
-from uni_train.eval.judges.reading import JsonReader
+from uni_train.eval.judges.ways import JsonReader
 from uni_train.eval.prompts import filled
 
 if TYPE_CHECKING:

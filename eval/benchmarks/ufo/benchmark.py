@@ -239,7 +239,7 @@ class Ufo(Benchmark):
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         """Cue accuracy, the five dimensions, and open answers that are not the reference word for word."""
-        from uni_train.eval.judges.questions import dialect
+        from uni_train.eval.judges import dialect
 
         if dialect(ask) == "nano":
             raise UsageError("nano cannot judge cues and answers of UFO", "Choose another judge.")
@@ -429,6 +429,6 @@ def _concludes(cue: str, case: Case) -> bool:
 
 @cache
 def _rubric_reader() -> Any:
-    from uni_train.eval.judges.reading import JsonReader
+    from uni_train.eval.judges.ways import JsonReader
 
     return JsonReader(rubric.SCHEMA)

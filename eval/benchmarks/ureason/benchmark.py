@@ -257,8 +257,7 @@ class UReason(Benchmark):
         Of a wrong image the thought behind it is judged too, for the attribution, unless a program knows. The
         question is the one that `reasoning_chain` asks, so that it is paid for once.
         """
-        from uni_train.eval.judges import caption_matches, image_satisfies, thought_satisfies
-        from uni_train.eval.judges.questions import dialect
+        from uni_train.eval.judges import caption_matches, dialect, image_satisfies, thought_satisfies
 
         case, thought = sample.ask.case, sample.thought
         criterion = str(case.facts["criterion"])

@@ -250,7 +250,7 @@ class Vigor(Benchmark):
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         """The paper's template; where a program decides, the judge's visual quality beside the program's checks."""
-        from uni_train.eval.judges.questions import dialect
+        from uni_train.eval.judges import dialect
 
         if dialect(ask) == "nano":
             raise UsageError("nano cannot fill in ViGoR's templates", "Choose another judge.")

@@ -19,7 +19,7 @@ from typing import Any
 
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmarks.vigor.cases import DOMAINS
-from uni_train.eval.judges.reading import JsonReader
+from uni_train.eval.judges.ways import JsonReader
 from uni_train.eval.prompts import filled
 
 BACKGROUND, RULE, QUALITY, REASONING = (

@@ -19,7 +19,7 @@ def test_kappa_and_balanced_accuracy() -> None:
     assert agree.kappa({**table, "right": {"pass": 18, "fail": 5, "none": 2}}).value < 0.4  # type: ignore[operator]
     perfect = agree.kappa({"right": {"pass": 30, "fail": 0, "none": 0}, "wrong": {"pass": 0, "fail": 30, "none": 0}})
     assert perfect.value == 1.0 and perfect.low == pytest.approx(2 * proportion(60, 60).low - 1)
-    nothing = dict.fromkeys(agree.SAID, 0)
+    nothing = dict.fromkeys(agree.OUTCOMES, 0)
     assert agree.kappa({"right": nothing | {"pass": 9}, "wrong": nothing}).value is None
     both = agree.mean_of_two(proportion(8, 10), proportion(6, 10))
     assert both.value == pytest.approx(0.7) and both.n == 20
@@ -46,7 +46,7 @@ def test_numbers_are_those_of_the_libraries() -> None:
     assert found.spearman.value == pytest.approx(spearmanr(x, y).statistic)
     assert found.mae.value == pytest.approx(np.mean(np.abs(np.subtract(x, y))))
     both = (True, False)
-    table = [[sum(one.right == a and (one.said == "pass") == b for one in ratings) for b in both] for a in both]
+    table = [[sum(one.right == a and (one.outcome == "pass") == b for one in ratings) for b in both] for a in both]
     assert found.kappa.value == pytest.approx(cohens_kappa(table).kappa)
     assert found.always_no.value == pytest.approx(sum(not one.right for one in ratings) / 200)
     assert found.accuracy.n == 200 and found.accuracy.distinct == 50

@@ -9,7 +9,7 @@ from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Case, Sample, Scored
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
-from uni_train.eval.judges import anchors as known
+from uni_train.eval.judges import calibrate as known
 
 
 def test_anchors_of_nano_are_drawn_and_shuffled() -> None:

@@ -18,11 +18,12 @@ from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Case, JudgeAsk, Sample
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.images import ImageStore
-from uni_train.eval.judges import anchors as known
-from uni_train.eval.judges import calibrating as cal
-from uni_train.eval.judges import calibration, filled_in, run
-from uni_train.eval.judges.labels import Label
-from uni_train.eval.judges.perturbation import perturbed
+from uni_train.eval.judges import agreement as calibration
+from uni_train.eval.judges import calibrate as cal
+from uni_train.eval.judges import calibrate as known
+from uni_train.eval.judges import filled_in, run
+from uni_train.eval.judges.calibrate import Label
+from uni_train.eval.judges.ways import perturbed
 from uni_train.eval.statistics import Estimate, proportion
 from uni_train.models.pictures import encode_png
 
@@ -170,5 +171,5 @@ def test_only_judges_of_the_same_samples_are_compared(tmp_path: Path) -> None:
         assert calibration.comparable(store, kept[0]) == [kept[2], kept[1], kept[0]]
         assert calibration.comparable(store, few) == [few]
         # A way is known apart: an evaluation that asks in another one is uncalibrated.
-        assert calibration.cited(store, replace(judge, way="chain_of_thought"), benchmark) is None
-        assert calibration.cited(store, binary, benchmark) is not None
+        assert calibration.citation(store, replace(judge, way="chain_of_thought"), benchmark) is None
+        assert calibration.citation(store, binary, benchmark) is not None

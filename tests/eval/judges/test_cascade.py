@@ -11,9 +11,10 @@ from tests.eval.judges.criteria import NO, YES, Criteria, number
 from tests.eval.judges.server import Asked, JudgeServer
 from uni_train.config.schema import JudgeConfig
 from uni_train.errors import UsageError
-from uni_train.eval.judges import anchors as known
-from uni_train.eval.judges import calibration, run
-from uni_train.eval.judges.calibrating import calibrate
+from uni_train.eval.judges import agreement as calibration
+from uni_train.eval.judges import calibrate as known
+from uni_train.eval.judges import run
+from uni_train.eval.judges.calibrate import calibrate
 from uni_train.eval.statistics import Estimate
 
 NOBODY = "http://127.0.0.1:9/v1"
@@ -94,9 +95,9 @@ def test_its_saving_and_bias_are_measured_on_known_samples(tmp_path: Path) -> No
     store = tmp_path / "store"
     assert calibration.find(store, judge, "criteria") == found
     assert calibration.find(store, judge.small[0], "criteria") is None
-    cited = calibration.said(calibration.cited(store, judge, BENCHMARK))
+    cited = calibration.sentence_of(calibration.citation(store, judge, BENCHMARK))
     assert "the large judge was asked about 0.15" in cited and "bias of 0.10" in cited
-    assert calibration.cited(store, replace(judge, small=()), BENCHMARK) is None  # alone it is another judge
+    assert calibration.citation(store, replace(judge, small=()), BENCHMARK) is None  # alone it is another judge
 
 
 def test_cascades_that_cannot_be_meant() -> None:

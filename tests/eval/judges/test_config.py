@@ -12,7 +12,7 @@ from uni_train.addresses import key_for
 from uni_train.config.build import build_section
 from uni_train.config.schema import JudgeConfig
 from uni_train.errors import UsageError, UserError
-from uni_train.eval.judges.revision import with_served_revision
+from uni_train.eval.judges import with_served_revision
 from uni_train.eval.last_seen import LastSeen
 
 

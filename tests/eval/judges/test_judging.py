@@ -14,6 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+from unittest.mock import AsyncMock
 
 import anyio
 import pytest
@@ -25,12 +26,10 @@ from uni_train.addresses import held_port
 from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
-from uni_train.eval.judges import run
-from uni_train.eval.judges.asking import DEAD_AFTER, Session, Spent
-from uni_train.eval.judges.failures import mostly_failed
-from uni_train.eval.judges.replies import Reply, ReplyStore, Turn
-from uni_train.eval.judges.revision import with_served_revision
-from uni_train.http_client import LETTERS_A_TOKEN
+from uni_train.eval.judges import mostly_failed, run, with_served_revision
+from uni_train.eval.judges.judge import DEAD_AFTER, Session, Spent
+from uni_train.eval.judges.replies import ReplyStore, Turn
+from uni_train.http_client import LETTERS_A_TOKEN, Client
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -60,15 +59,14 @@ def test_every_sample_is_judged_once_and_logged(tmp_path: Path) -> None:
     assert entry.messages[-1].text.endswith(YES)
 
 
-def test_a_session_keeps_no_image(tmp_path: Path) -> None:
+def test_a_session_keeps_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     image = PNG + bytes(1000)
     session = Session(JudgeConfig(model="http://127.0.0.1:9/v1#judge"), ReplyStore(tmp_path), Spent())
-
-    async def asker(turns: Any, schema: Any, draw: int) -> Reply:
-        return Reply("yes")
-
+    session.client = Client("", session.config)
+    answer = {"choices": [{"message": {"content": "yes"}}]}
+    monkeypatch.setattr(Client, "ask", AsyncMock(side_effect=lambda url, body: answer))
     before = sys.getrefcount(image)
-    anyio.run(session.reply, [Turn("user", "What is it?", (image,))], None, asker)
+    anyio.run(session.reply, [Turn("user", "What is it?", (image,))], None)
     assert sys.getrefcount(image) == before, "an evaluation may have more images than memory"
 
 
@@ -215,7 +213,7 @@ def test_a_judge_that_is_down_fails_what_it_was_not_asked_and_is_asked_later(tmp
 
 @pytest.mark.slow
 def test_somebody_who_waits_is_seen_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uni_train.eval.judges.judging.HEARTBEAT", 0.05)
+    monkeypatch.setattr("uni_train.http_client.HEARTBEAT", 0.05)
     beats: list[int] = []
 
     class Watched:

@@ -9,8 +9,7 @@ from tests.eval.judges.criteria import Criteria
 from uni_train.data_gen.reading_limits import Unreadable
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Scored
-from uni_train.eval.judges.anchors import anchors_from_labels
-from uni_train.eval.judges.labels import read_labels
+from uni_train.eval.judges.calibrate import anchors_from_labels, read_labels
 from uni_train.models.pictures import encode_png
 
 BENCHMARK = Criteria(4)

@@ -9,9 +9,9 @@ import pytest
 from tests.served import served
 from uni_train.config.schema import JudgeConfig
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
-from uni_train.eval.judges import anchors as known
+from uni_train.eval.judges import calibrate as known
 from uni_train.eval.judges import run
-from uni_train.eval.judges.calibrating import calibrate
+from uni_train.eval.judges.calibrate import calibrate
 
 
 @pytest.mark.slow

@@ -11,11 +11,11 @@ from tests.eval.judges.criteria import NO, YES, Criteria, number
 from tests.eval.judges.server import Asked, JudgeServer
 from uni_train.config.schema import JudgeConfig
 from uni_train.eval.benchmark import Scored
-from uni_train.eval.judges import anchors as known
-from uni_train.eval.judges import calibration, run
-from uni_train.eval.judges.calibrating import calibrate
-from uni_train.eval.judges.calibration import Calibration
-from uni_train.eval.judges.prevalence import corrected, judged_scores, table_of
+from uni_train.eval.judges import agreement as calibration
+from uni_train.eval.judges import calibrate as known
+from uni_train.eval.judges import run
+from uni_train.eval.judges.agreement import Calibration, corrected, judged_scores, table_of
+from uni_train.eval.judges.calibrate import calibrate
 from uni_train.eval.statistics import Estimate, proportion
 
 
@@ -68,7 +68,7 @@ def test_scores_of_a_judge_stand_beside_corrected_ones(tmp_path: Path) -> None:
     (cell,) = after["scores"]
     raw, fixed = Estimate.from_dict(cell["raw"]), Estimate.from_dict(cell["corrected"])
     assert raw.value == pytest.approx(6 / 14) and fixed.value == pytest.approx((6 / 14 - 0.2) / 0.6)
-    table = table_of(after, calibration.said(calibration.cited(tmp_path / "store", judge, Criteria(40))))
+    table = table_of(after, calibration.sentence_of(calibration.citation(tmp_path / "store", judge, Criteria(40))))
     assert table.rows == (("direct", "all", raw, fixed),) and "calibrated on 40 verdicts" in table.note
     assert "program 40" in table.note and "kappa 0.60" in table.note
     of_checks = judged_scores(scored, judge, replace(found, by_sample=found.overall))

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 from tests.eval.judges.criteria import Counted, judged
 from tests.eval.judges.server import JudgeServer, Refused
 from uni_train.data_gen.reading_limits import read_json
-from uni_train.eval.judges.reading import JsonReader
-from uni_train.eval.judges.wording import reader
+from uni_train.eval.judges.ways import JsonReader, reader
 
 SCHEMA = {
     "type": "object",

@@ -17,8 +17,7 @@ from uni_train.errors import UsageError, UserError
 from uni_train.eval.benchmark import Ask, Case, Sample
 from uni_train.eval.images import ImageStore
 from uni_train.eval.judges import run
-from uni_train.eval.judges.ways import _comparison, combined
-from uni_train.eval.judges.wording import least_confidence, split
+from uni_train.eval.judges.ways import _comparison, combined, least_confidence, split_confidence
 
 
 def test_other_words_are_other_questions_and_the_default_adds_none(tmp_path: Path) -> None:
@@ -68,7 +67,7 @@ def test_confidence_weighs_votes_and_is_demanded(tmp_path: Path) -> None:
         assert '"Confidence: N"' in server.asked[3].last
     assert least_confidence(scored.replies) == 0.2 and least_confidence([YES]) == 0.0
     with pytest.raises(ValueError, match="0 to 100"):
-        split("confidence", f"{YES}\nConfidence: 101")
+        split_confidence(f"{YES}\nConfidence: 101")
 
 
 def test_a_form_and_words_beside_it(tmp_path: Path) -> None:

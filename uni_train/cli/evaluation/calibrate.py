@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from uni_train.console.progress import ConsoleProgress
     from uni_train.eval.benchmark import Benchmark
     from uni_train.eval.evaluation import Evaluation
-    from uni_train.eval.judges.agreement import Agreement
-    from uni_train.eval.judges.anchors import Anchor
-    from uni_train.eval.judges.calibration import Calibration
+    from uni_train.eval.judges.agreement import Agreement, Calibration
+    from uni_train.eval.judges.calibrate import Anchor
 
 _NAMES = {
     "sensitivity": "of the right ones, passed",
@@ -78,9 +77,9 @@ def calibrate(
     from uni_train.console.progress import ConsoleProgress
     from uni_train.eval import evaluation as engine
     from uni_train.eval.configured import benchmarks_of, plan_of
-    from uni_train.eval.judges.calibrating import calibrate as measured
-    from uni_train.eval.judges.calibration import comparable
-    from uni_train.eval.judges.perturbation import CHANGES
+    from uni_train.eval.judges.agreement import comparable
+    from uni_train.eval.judges.calibrate import calibrate as measured
+    from uni_train.eval.judges.ways import CHANGES
     from uni_train.eval.respondent import fetched
     from uni_train.stages.snapshot import loadable
 
@@ -126,8 +125,8 @@ def _anchors(
 ) -> list[Anchor]:
     """All that is known of samples of a benchmark."""
     from uni_train.eval.generation import cases_of
-    from uni_train.eval.judges import anchors as known
-    from uni_train.eval.judges.labels import read_labels
+    from uni_train.eval.judges import calibrate as known
+    from uni_train.eval.judges.calibrate import read_labels
 
     found: list[Anchor] = []
     if labels is not None:

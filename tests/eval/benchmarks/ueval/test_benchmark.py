@@ -22,8 +22,8 @@ from uni_train.eval.benchmarks.ueval import UEval
 from uni_train.eval.benchmarks.ueval.benchmark import ONE_PASS, THINK_FIRST, TRACED, TWO_PASSES
 from uni_train.eval.benchmarks.ueval.prompts import JUDGE, REPLY, judge_prompt, read_official
 from uni_train.eval.benchmarks.ueval.prompts import met as met_of
-from uni_train.eval.judges.asking import NoReply, Stopped
-from uni_train.eval.judges.reading import JsonReader
+from uni_train.eval.judges import NoReply, Stopped
+from uni_train.eval.judges.ways import JsonReader
 from uni_train.models.pictures import encode_png
 
 APPLES = sprites.render("apple", 3, 1)
