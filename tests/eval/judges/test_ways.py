@@ -1,23 +1,196 @@
+"""What is asked in which words, how replies are read, and ways of asking."""
+
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
+from itertools import product
 from pathlib import Path
 from typing import Any
 
+import anyio
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tests.eval.judges.criteria import NO, PNG, YES, Counted, Criteria, judged, number
-from tests.eval.judges.server import Asked, JudgeServer
+from tests.eval.judges.server import Asked, JudgeServer, Refused
 from uni_train.config.build import build_section
 from uni_train.config.schema import JudgeConfig
+from uni_train.data_gen.reading_limits import read_json
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UsageError, UserError
 from uni_train.eval.benchmark import Ask, Case, Sample
 from uni_train.eval.images import ImageStore
-from uni_train.eval.judges import run
-from uni_train.eval.judges.ways import _comparison, combined, least_confidence, split_confidence
+from uni_train.eval.judges import caption_matches, image_satisfies, run, thought_satisfies
+from uni_train.eval.judges.ways import JsonReader, _comparison, combined, least_confidence, reader, split_confidence
+
+IMAGE = b"\x89PNG"
+
+
+class Scripted:
+    """A JudgeAsk that says its replies in turn; what it was asked is in `prompts`."""
+
+    def __init__(self, *replies: str, dialect: str = "paper") -> None:
+        self.replies, self.dialect = list(replies), dialect
+        self.prompts: list[str] = []
+        self.images: list[tuple[bytes, ...]] = []
+
+    async def __call__(
+        self,
+        prompt: str,
+        images: Sequence[bytes] = (),
+        *,
+        parse: Callable[[str], Any] | None = None,
+        attempts: int = 3,
+        schema: Mapping[str, Any] | None = None,
+    ) -> Any:
+        self.prompts.append(prompt)
+        self.images.append(tuple(images))
+        said = self.replies.pop(0)
+        return parse(said) if parse else said
+
+
+def verdict(question: Callable[..., Any], *args: Any, **kwargs: Any) -> Verdict:
+    return anyio.run(partial(question, *args, **kwargs))
+
+
+def test_a_caption_is_made_before_the_answer_is_known() -> None:
+    ask = Scripted("Caption: 4 chairs", "Score: YES")
+    assert verdict(caption_matches, ask, IMAGE, "4 chairs", kind="maths").passed
+    assert ask.images == [(IMAGE,), ()] and "4 chairs" not in ask.prompts[0].replace("2 chairs", "")
+    assert "**Generated Caption:** 4 chairs\n" in ask.prompts[1] and "**Expected Answer:** 4 chairs\n" in ask.prompts[1]
+    found = verdict(caption_matches, Scripted("Caption: 3 chairs", "Score: NO"), IMAGE, "4 chairs", kind="mapping")
+    assert found.status == "fail" and "captioned '3 chairs', expected '4 chairs'" in found.reason
+
+
+def test_a_caption_that_refuses_the_picture_needs_no_comparison() -> None:
+    for kind, caption in (("maths", "Caption: Error"), ("knowledge", "Reject")):
+        ask = Scripted(caption)
+        assert verdict(caption_matches, ask, IMAGE, "rose", kind=kind).status == "fail" and len(ask.prompts) == 1
+
+
+def test_knowledge_is_compared_by_table_11() -> None:
+    ask = Scripted("Flower: rose", "Score: YES")
+    assert verdict(caption_matches, ask, IMAGE, "roses", kind="knowledge").passed
+    assert "Input: Generated: Flower: rose — GroundTruth: roses" in ask.prompts[1]
+
+
+def test_criteria_are_asked_in_the_words_of_figures_25_and_26() -> None:
+    ask = Scripted("Good.\n<answer>Yes</answer>", "<answer>No</answer>")
+    assert verdict(image_satisfies, ask, IMAGE, 'a "red" cup').passed
+    assert 'Target Description: "a "red" cup"' in ask.prompts[0] and ask.images[0] == (IMAGE,)
+    found = verdict(thought_satisfies, ask, "Draw {criteria}", "{user_prompt}", "three cups")
+    assert found.status == "fail" and "three cups" in found.reason
+    for part in ("=== User Prompt ===\nDraw {criteria}\n", "=== Model Thought Process ===\n{user_prompt}\n"):
+        assert part in ask.prompts[1]
+
+
+def test_nano_is_asked_in_its_own_words() -> None:
+    ask = Scripted("Caption: 3 apples", "Seen 3 apples .\nFinal Answer: YES", dialect="nano")
+    assert verdict(caption_matches, ask, IMAGE, "3 apples", kind="maths").passed
+    assert verdict(image_satisfies, ask, IMAGE, "Draw 3 apples .").passed
+    assert ask.prompts == ["Caption :", "Question : Draw 3 apples . Is the image right ?"]
+    for caption, expected, kind, passes in [
+        ("2 leaves", "2 leaves", "mapping", True),
+        ("1 leaf", "2 leaves", "mapping", False),
+        ("1 leaf", "2 leaves", "mapping_official", True),
+        ("2 leaves", "Leaves", "mapping", True),
+        ("2 cups", "2 leaves", "mapping_official", False),
+        ("unclear", "2 leaves", "mapping", False),
+    ]:
+        ask = Scripted(f"Caption: {caption}", dialect="nano")
+        assert verdict(caption_matches, ask, IMAGE, expected, kind=kind).passed is passes, (caption, expected, kind)
+    with pytest.raises(UsageError, match="text"):
+        verdict(thought_satisfies, Scripted(dialect="nano"), "a", "b", "c")
+    with pytest.raises(UsageError, match="portraits"):
+        verdict(caption_matches, Scripted(dialect="nano"), IMAGE, "rose", kind="knowledge")
+
+
+SCHEMA = {
+    "type": "object",
+    "properties": {"count": {"type": "integer"}, "kinds": {"type": "array", "items": {"enum": ["cup", "ball"]}}},
+    "required": ["count"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ('{"count": 3', "not JSON"),
+        ('I count three: {"count": 3}', "not JSON"),
+        ('{"count": "3"}', "at count, '3' is not of type 'integer'"),
+        ('{"count": 3, "kinds": ["cup", "hat"]}', "at kinds/1, 'hat' is not one of"),
+        ('{"kinds": []}', "'count' is a required property"),
+        ('{"count": 3, "count": 4}', "'count' appears twice"),
+        ('{"count": NaN}', "NaN is not JSON"),
+        ('```json\n{"count": 3}\n```\n```json\n{"count": 4}\n```', "several code blocks"),
+        ('```json\n{"count": 3}', "not JSON"),
+        ('{"kinds": "```1```", "count": 3', "not JSON"),
+        ('{"count": 3, "why": "\\frac", "count": 4}', "'count' appears twice"),
+        ("[" * 100_000, "not JSON|nested too deeply"),
+        ("", "not JSON"),
+    ],
+)
+def test_what_is_not_the_json_asked_for_says_why(text: str, problem: str) -> None:
+    with pytest.raises(ValueError, match=problem):
+        JsonReader(SCHEMA)(text)
+
+
+FENCED = ("{}", "So:\n```json\n{}\n```\nDone.", "```json\r\n{}\r\n```\r\n", "```json {} ```", "```{}```",
+          "So: ```JSON {} ``` Done.", "````json\n{}\n````", "~~~json\n{}\n~~~", "   ```\n\n  {}\n  ```")  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("why", "is_"),
+    [
+        ('"three"', "three"),
+        (r'"it says ```json {1}``` and\n``` here"', "it says ```json {1}``` and\n``` here"),
+        (r'"\(x\) is \frac12, \underline{\nu} \\ \"a\" \u00e9"', r'\(x\) is \frac12, \underline{\nu} \ "a" é'),
+        ('"no </ think>"', "no </ think>"),
+    ],
+)
+def test_json_alone_fenced_or_after_thinking(why: str, is_: str) -> None:
+    thoughts = ("", "<think>{1} ```json\n2\n```</think>\n", "So I count {1} </think>", "<THINK></THINK>")
+    for way, fenced, before in product(("published", "chain_of_thought"), FENCED, thoughts):
+        read = reader(way, JsonReader(SCHEMA | {"additionalProperties": True}))
+        text = before + fenced.replace("{}", f'{{"count": 3, "why": {why}}}')
+        assert read(text) == ({"count": 3, "why": is_}, None), (way, text)
+
+
+def test_a_mark_in_the_json_is_no_thought() -> None:
+    for why in ("<think>", "</think>"):
+        text = json.dumps({"count": 3, "why": f"it wrote {why}"})
+        assert json.dumps(JsonReader({})(text)) == text
+
+
+@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=10))
+def test_any_json_comes_back_as_it_was(value: Any) -> None:
+    assert JsonReader({})(json.dumps(value)) == value
+
+
+def test_a_server_that_takes_no_schema_is_asked_in_words(tmp_path: Path) -> None:
+    with JudgeServer(
+        lambda asked: Refused(400, "response_format") if "response_format" in asked.body else '{"count": 3}'
+    ) as server:
+        for _ in range(2):  # the second finds the reply in the store
+            (scored,) = judged(1, server, tmp_path, Counted)
+            (part,) = read_json(tmp_path / "judge" / "record.json")["parts"].values()
+            assert scored.passed and part["refused"] == ["response_format"]
+    assert len(server.asked) == 2
+
+
+def test_truncated_json_is_repaired_by_asking_again(tmp_path: Path) -> None:
+    with JudgeServer(lambda asked: '{"count": 3}' if "not JSON" in asked.last else '{"count": 3, "kin') as server:
+        (scored,) = judged(1, server, tmp_path, Counted)
+    assert scored.passed and len(scored.replies) == 2
+    wanted = server.asked[0].body["response_format"]["json_schema"]["schema"]
+    assert wanted["properties"]["count"]["type"] == "integer" and wanted["required"] == ["count"]
 
 
 def test_other_words_are_other_questions_and_the_default_adds_none(tmp_path: Path) -> None:

@@ -10,8 +10,10 @@ import subprocess
 import sys
 import time
 import zipfile
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from unittest.mock import AsyncMock
@@ -22,13 +24,19 @@ import pytest
 from tests.eval.judges.criteria import NO, PNG, YES, Criteria, judged, number, odd
 from tests.eval.judges.server import Asked, JudgeServer, Refused
 from tests.hostile import Hostile
-from uni_train.addresses import held_port
+from uni_train.addresses import held_port, key_for
+from uni_train.config.build import build_section
 from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.reading_limits import read_json
-from uni_train.errors import UserError
+from uni_train.errors import UsageError, UserError
+from uni_train.eval.judges import agreement as calibration
+from uni_train.eval.judges import calibrate as known
 from uni_train.eval.judges import mostly_failed, run, with_served_revision
+from uni_train.eval.judges.calibrate import calibrate
 from uni_train.eval.judges.judge import DEAD_AFTER, Session, Spent
 from uni_train.eval.judges.replies import ReplyStore, Turn
+from uni_train.eval.last_seen import LastSeen
+from uni_train.eval.statistics import Estimate
 from uni_train.http_client import LETTERS_A_TOKEN, Client
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -342,3 +350,178 @@ def test_a_killed_run_asks_for_nothing_that_was_answered(tmp_path: Path, how: si
         scored = judged(60, server, tmp_path)
         assert [one.passed for one in scored] == [False, True] * 30
         assert 60 <= len(server.asked) <= 64  # at most those under way were asked twice
+
+
+NOBODY = "http://127.0.0.1:9/v1"
+BENCHMARK = Criteria(20)
+WRONG = {"a": {3, 4}, "b": {4, 5, 6}, "large": {6, 7}}
+"""Judge -> the numbers that it gets wrong; odd ones are right."""
+
+
+def reply(asked: Asked) -> str:
+    right = (number(asked) % 2 == 1) != (number(asked) in WRONG[asked.body["model"]])
+    return YES if right else NO
+
+
+def models(server: JudgeServer) -> Counter[str]:
+    return Counter(one.body["model"] for one in server.asked)
+
+
+def cascade(server: JudgeServer, **settings: Any) -> JudgeConfig:
+    small = tuple(JudgeConfig(model=f"{server.url}#{name}", **settings) for name in ("a", "b"))
+    return JudgeConfig(model=f"{server.url}#large", small=small)
+
+
+@pytest.mark.slow
+def test_the_large_judge_is_asked_where_small_ones_disagree(tmp_path: Path) -> None:
+    with JudgeServer(reply) as server:
+        judge = cascade(server)
+        samples = [*BENCHMARK.samples(), replace(BENCHMARK.samples()[0], status="generation_failed")]
+        scored = run(samples, BENCHMARK, judge, tmp_path)
+        assert models(server) == {"a": 20, "b": 20, "large": 3}
+        assert run(samples, BENCHMARK, judge, tmp_path) == scored and len(server.asked) == 43
+    by = Counter(one.by for one in scored[:-1])
+    assert by == {"a+b": 17, "large": 3} and scored[-1].outcome == "generation_failed"
+    wrong = [i for i, one in enumerate(scored[:-1]) if one.passed != (i % 2 == 1)]
+    assert wrong == [4, 6]  # where both small ones err, and where the large one does
+    assert len(scored[0].replies) == 2 and len(scored[5].replies) == 1
+
+
+@pytest.mark.slow
+def test_draws_that_differ_and_words_of_doubt_go_to_the_large_judge(tmp_path: Path) -> None:
+    seen = Counter[int]()
+
+    def doubtful(asked: Asked) -> str:
+        said = reply(asked)
+        if asked.body["model"] == "large":
+            return said
+        if "Confidence" in asked.last:
+            return f"{said}\nConfidence: {60 if number(asked) < 5 else 90}"
+        seen[number(asked)] += 1
+        return {YES: NO, NO: YES}[said] if number(asked) == 0 and seen[0] == 2 else said
+
+    with JudgeServer(doubtful) as server:
+        small = JudgeConfig(model=f"{server.url}#a", way="majority", draws=3, connections=1)
+        judge = JudgeConfig(model=f"{server.url}#large", small=(small,))
+        by = Counter(one.by for one in run(BENCHMARK.samples(), BENCHMARK, judge, tmp_path / "drawn"))
+        # 0 is in doubt after its second draw, and is spared the third.
+        assert by == {"a": 19, "large": 1} and models(server) == {"a": 59, "large": 1}
+        heats = {(asked.body["model"], asked.body["temperature"]) for asked in server.asked}
+        assert heats == {("a", 0.7), ("large", 0.0)}  # at 0 all draws would be one reply
+        unsure = JudgeConfig(model=f"{server.url}#large", small=(replace(small, way="confidence", draws=1),))
+        by = Counter(one.by for one in run(BENCHMARK.samples(), BENCHMARK, unsure, tmp_path / "unsure"))
+        assert by == {"a": 15, "large": 5}
+        brave = replace(unsure, sure=0.5)
+        assert {one.by for one in run(BENCHMARK.samples(), BENCHMARK, brave, tmp_path / "brave")} == {"a"}
+
+
+@pytest.mark.slow
+def test_its_saving_and_bias_are_measured_on_known_samples(tmp_path: Path) -> None:
+    anchors = [known.Anchor(one, i % 2 == 1, "program") for i, one in enumerate(BENCHMARK.samples())]
+    with JudgeServer(reply) as server:
+        judge = cascade(server)
+        found = calibrate(anchors, BENCHMARK, judge, tmp_path, store=tmp_path / "store")
+    about = found.cascade
+    assert about is not None and about["saving"] == pytest.approx(20 / 3) and about["asked"]["value"] == 3 / 20
+    # The large judge passes 6 and not 7, the cascade 4 and 6: of twenty, one more.
+    bias, error, large = (Estimate.from_dict(about[name]) for name in ("bias", "error", "large_error"))
+    assert bias.value == pytest.approx(2 / 20) and bias.low < 0 < bias.high
+    assert error.value == pytest.approx(2 / 20) and large.value == pytest.approx(0)
+    store = tmp_path / "store"
+    assert calibration.find(store, judge, "criteria") == found
+    assert calibration.find(store, judge.small[0], "criteria") is None
+    cited = calibration.sentence_of(calibration.citation(store, judge, BENCHMARK))
+    assert "the large judge was asked about 0.15" in cited and "bias of 0.10" in cited
+    assert calibration.citation(store, replace(judge, small=()), BENCHMARK) is None  # alone it is another judge
+
+
+def test_cascades_that_cannot_be_meant() -> None:
+    one, large = (JudgeConfig(model=f"{NOBODY}#{name}") for name in ("a", "large"))
+    ranked = JudgeConfig(model=f"{NOBODY}#b", way="tournament")
+    for small, problem in (
+        ((one,), "never in doubt"),
+        ((one, large), "is called large"),
+        ((one, ranked), "one by one"),
+    ):
+        with pytest.raises(UsageError, match=problem):
+            replace(large, small=small)
+
+
+def test_a_small_judge_that_fails_settles_nothing(tmp_path: Path) -> None:
+    with JudgeServer(lambda asked: "hm" if asked.body["model"] == "a" else reply(asked)) as server:
+        scored = run(BENCHMARK.samples()[:5], BENCHMARK, cascade(server, attempts=1), tmp_path)
+        assert models(server) == {"a": 5, "large": 5} and {one.by for one in scored} == {"large"}
+
+
+@pytest.mark.parametrize(
+    ("settings", "problem"),
+    [
+        ({"model": "gpt-4o"}, "'gpt-4o' is no judge"),
+        ({"model": "vllm/Qwen"}, "is no judge"),
+        ({"model": "http://x:99999999/v1#m"}, "no address"),
+        ({"model": "http://host/v1"}, "does not say which model"),
+        ({"model": "http://me:secret@host/v1#m"}, "holds a user name"),
+        ({"model": "https://host/v1?key=secret#m"}, "holds a user name, a password or parameters"),
+        ({"dialect": "nanno"}, "judge.dialect must be one of paper, nano"),
+        ({"extra_body": {"api_key": "secret"}}, "a key has no place"),
+        ({"temperature": -1.0}, "temperature must be at least 0"),
+        ({"cost_limit": 1.0}, "needs a price"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused_and_secrets_are_not_shown(settings: dict[str, Any], problem: str) -> None:
+    with pytest.raises(UsageError, match=problem.removeprefix("judge.")) as caught:
+        build_section(JudgeConfig, {"model": "openai/gpt-4o", **settings})
+    assert "secret" not in str(caught.value)
+
+
+def test_one_rule_says_which_key_goes_where(monkeypatch: pytest.MonkeyPatch) -> None:
+    for variable in ("OPENAI_API_KEY", "GOOGLE_API_KEY", "MY_KEY"):
+        monkeypatch.setenv(variable, f" {variable.lower()} ")
+    assert JudgeConfig(model="google/gemini-2.5-pro").address.endswith("/v1beta/openai#gemini-2.5-pro")
+    for model, key_env, key in (
+        ("openai/gpt-4o", None, "openai_api_key"),
+        ("https://eu.api.openai.com/v1#gpt-4o", None, "openai_api_key"),
+        ("google/gemini-2.5-pro", None, "google_api_key"),
+        ("openai/gpt-4o", "MY_KEY", "my_key"),
+        ("http://127.0.0.1:8000/v1#m", None, ""),
+        ("https://notapi.openai.com.example/v1#m", None, ""),
+        ("http://127.0.0.1:8000/v1#m", "MY_KEY", "my_key"),
+    ):
+        assert key_for(JudgeConfig(model=model).address, key_env) == key
+    monkeypatch.setenv("OPENAI_API_KEY", "")
+    with pytest.raises(UserError, match="OPENAI_API_KEY is empty"):
+        key_for(JudgeConfig(model="openai/gpt-4o").address)
+
+
+def test_identity_is_what_changes_replies() -> None:
+    one, two = JudgeConfig(model="http://a/v1#m"), JudgeConfig(model="http://b/v1#m")
+    assert one.key != two.key != replace(two, temperature=1.0).key
+    assert one.key == replace(one, attempts=1, connections=2, timeout=5, retries=0).key
+    # An address is read as that of a remote model is.
+    assert all(JudgeConfig(model=f"http://a{end}#m").key == one.key for end in ("", "/", "/v1/"))
+    assert JudgeConfig(model="http://a#m").address == "http://a/v1#m"
+    # A revision says what is served, wherever it is.
+    assert replace(one, revision="7").key == replace(two, revision="7").key != replace(one, revision="8").key
+    assert replace(one, price=(1.25, 10.0)).dollars(2_000_000, 500_000) == pytest.approx(7.5)  # of a million tokens
+
+
+def test_a_server_that_says_what_it_serves_is_believed_and_remembered(tmp_path: Path) -> None:
+    seen = LastSeen(tmp_path)
+    models = [{"id": "nano", "uni_train": {"content": "abc"}}, {"id": "vlm"}, {"id": "v", "root": "/a"}]
+    with JudgeServer(lambda asked: "", models=models) as server:
+        served = JudgeConfig(model=f"{server.url}#nano")
+        found = with_served_revision(served, seen)
+        assert found == replace(served, served="abc")
+        assert found.key == replace(served, revision="abc").key  # its replies are those of the revision
+        for judge in (JudgeConfig(model=f"{server.url}#vlm"), JudgeConfig(model=f"{server.url}#nano", revision="7")):
+            assert with_served_revision(judge, seen) == judge
+        other = with_served_revision(JudgeConfig(model=f"{server.url}#v"))
+        assert other.served.startswith(f"{server.url}@"), "vLLM says where its weights lie"
+    assert with_served_revision(served, seen) == found  # nobody there
+    with Hostile("500", models=True) as gateway:
+        behind = JudgeConfig(model=f"{gateway.url}#nano")
+        seen.keep({"judge": "nano", "at": gateway.url}, {"content": "abc"})
+        for _ in range(2):  # whose error is not taken for another model, and not remembered
+            assert with_served_revision(behind, seen).served == "abc"
+    assert with_served_revision(served, LastSeen(tmp_path / "other")) == with_served_revision(served) == served
+    assert with_served_revision(JudgeConfig(model="openai/gpt-4o")) == JudgeConfig(model="openai/gpt-4o")

@@ -1,3 +1,5 @@
+"""Labels and other samples of known truth, and judges measured on them."""
+
 from __future__ import annotations
 
 import io
@@ -10,27 +12,147 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from tests.eval.judges.criteria import NO, YES, Criteria, number, odd
+from tests.eval.judges.criteria import NO, PNG, YES, Criteria, number, odd
 from tests.eval.judges.server import Asked, JudgeServer
+from tests.served import served
 from uni_train.config.schema import JudgeConfig
+from uni_train.data_gen.reading_limits import Unreadable
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Ask, Case, JudgeAsk, Sample
+from uni_train.eval.benchmark import Ask, Case, JudgeAsk, Sample, Scored
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.images import ImageStore
 from uni_train.eval.judges import agreement as calibration
 from uni_train.eval.judges import calibrate as cal
-from uni_train.eval.judges import calibrate as known
 from uni_train.eval.judges import filled_in, run
-from uni_train.eval.judges.calibrate import Label
 from uni_train.eval.judges.ways import perturbed
 from uni_train.eval.statistics import Estimate, proportion
 from uni_train.models.pictures import encode_png
 
+BENCHMARK = Criteria(4)
 
-def odd_ones(n: int) -> list[known.Anchor]:
+
+def written(folder: Path, text: str, name: str = "labels.csv") -> Path:
+    (folder / name).write_text(text, encoding="utf-8")
+    return folder / name
+
+
+def test_csv_and_json_lines_say_the_same(tmp_path: Path) -> None:
+    table = written(tmp_path, 'id,rater,label,note\nc0,ann,pass,"odd, but right"\nc0,bob,0,\nc1,ann,0.25,\n')
+    lines = written(
+        tmp_path,
+        '{"id": "c0", "rater": "ann", "label": true}\n{"id": "c0", "rater": "bob", "label": "no"}\n\n'
+        '{"id": "c1", "rater": "ann", "label": 0.25, "setting": "direct", "k": 0}\n',
+        "labels.jsonl",
+    )
+    first, second = cal.read_labels(table, BENCHMARK), cal.read_labels(lines, BENCHMARK)
+    for found in (first, second):
+        assert [one.identity for one in found] == [("c0", "direct", 0), ("c1", "direct", 0)]
+        assert [[label.value for label in one.labels] for one in found] == [[1.0, 0.0], [0.25]]
+    assert second[1].labels[0].where == f"{lines}, line 4"
+    stored = [Scored(sample) for sample in BENCHMARK.samples()]
+    anchors = cal.anchors_from_labels(first, BENCHMARK, stored)
+    assert [one.sample for one in anchors] == BENCHMARK.samples()[:2]
+    assert [one.truths for one in anchors] == [{"": None}, {"": 0.25}]
+
+
+def test_images_and_texts_of_the_file_itself(tmp_path: Path) -> None:
+    drawn = {name: encode_png(np.full((4, 4, 3), shade, np.uint8)) for name, shade in (("a.png", 0), ("b.png", 9))}
+    for name, image in drawn.items():
+        (tmp_path / name).write_bytes(image)
+    path = written(tmp_path, "id,label,images,text\nc0,yes,a.png;b.png,two\nc0,no,b.png,\n")
+    two, one = (anchor.sample for anchor in cal.anchors_from_labels(cal.read_labels(path, BENCHMARK), BENCHMARK))
+    assert two.images == tuple(drawn.values()) and two.text == "two" and one.images == (drawn["b.png"],)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("id,rater\nc0,ann\n", "labels.csv: there is no label"),
+        ("id,label,settng\nc0,1,a\n", "no column 'settng' of labels"),
+        ("id,label\nc0,1\nc9,1\n", "line 3: criteria has no case 'c9'"),
+        ("id,label,setting\nc0,1,cot\n", "line 2: criteria has no setting 'cot'"),
+        ("id,label,k\nc0,1,-1\n", "line 2: k is -1"),
+        ("id,label\nc0,maybe\n", "line 2: 'maybe' is no verdict"),
+        ("id,label\nc0,nan\n", "line 2: 'nan' is no verdict"),
+        ("id,label\nc0,\n", "line 2: '' is no verdict"),
+        ("id,rater,label\nc0,ann,1\nc1,ann,1\nc0,ann,0\n", "line 4: ann has labelled it before, in line 2"),
+        ("id,label\nc0,1\nc0,1\n", "line 3: nobody by name has labelled it before, in line 2"),
+        ("id,label\nc0,1,2\n", "line 2: not as many cells"),
+        ('id,label\n"c0,1\n', "no CSV"),
+        ("id,label,images\nc0,1,none.png\n", r"line 2: .*none\.png: No such file"),
+        ("id,label,images\nc0,1,labels.csv\n", r"line 2: .*labels\.csv: no image that can be read"),
+        ("id,label\n", "holds no labels"),
+        ('{"id": "c0"}', "line 1: there is no label"),
+        ('{"id": "c0", "label": 1}\n[1]', "line 2: not a JSON object"),
+        ('{"id": "c0", "label": 1}\n{"id": "c1", "label": {}}', "line 2: 'label' is no text or number"),
+        ('{"id": "c0", "label": 1', "line 1"),
+    ],
+)
+def test_what_is_wrong_with_a_file_is_named_with_its_line(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises((UserError, Unreadable), match=problem):
+        cal.read_labels(written(tmp_path, text, "labels.jsonl" if text[0] == "{" else "labels.csv"), BENCHMARK)
+
+
+def test_a_sample_that_is_nowhere_is_named(tmp_path: Path) -> None:
+    path = written(tmp_path, "id,label,k\nc0,1,0\nc1,1,3\n")
+    with pytest.raises(UserError, match=r"line 3: there is no sample of c1 \(direct, k=3\)"):
+        cal.anchors_from_labels(
+            cal.read_labels(path, BENCHMARK), BENCHMARK, [Scored(one) for one in BENCHMARK.samples()]
+        )
+    words = written(tmp_path, "id,label,text\nc0,1,a cup\n")
+    with pytest.raises(UserError, match=r"line 2: nothing to judge"):
+        cal.anchors_from_labels(cal.read_labels(words, BENCHMARK), BENCHMARK)
+    with pytest.raises(UserError, match=r"none\.csv"):
+        cal.read_labels(tmp_path / "none.csv", BENCHMARK)
+
+
+def test_anchors_of_nano_are_drawn_and_shuffled() -> None:
+    benchmark = UniSandbox(world="nano", n=4, sets=("math1", "mapping1"))
+    anchors = cal.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
+    right = [one for one in anchors if one.right]
+    assert len(right) == len(benchmark.cases()) and len(anchors) == 2 * len(right)
+    for anchor in anchors:
+        verdict = benchmark.check(anchor.sample)
+        assert verdict is not None and verdict.status == ("pass" if anchor.right else "fail")
+    assert anchors == cal.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
+    assert UniSandbox(n=1).reference(Case("a", "all", "Draw a portrait.")) is None  # nothing renders it
+
+
+def test_references_from_a_folder(tmp_path: Path) -> None:
+    benchmark = Criteria(3)
+    with pytest.raises(UserError, match="no folder"):
+        cal.from_folder(tmp_path / "none")
+    (tmp_path / "c0.png").write_bytes(PNG + b"0")
+    (tmp_path / "c2.png").write_bytes(PNG + b"2")
+    anchors = cal.anchors_from_references(benchmark, benchmark.cases(), cal.from_folder(tmp_path))
+    found = [(one.sample.ask.case.id, one.kind) for one in anchors]
+    assert found == [(case, kind) for case in ("c0", "c2") for kind in ("reference", "shuffled")]
+    assert anchors[1].sample.image == PNG + b"2"
+
+
+def test_a_reference_that_is_wrong_is_named(tmp_path: Path) -> None:
+    class Checked(Criteria):
+        def check(self, sample: Sample) -> Verdict | None:
+            return Verdict((Check("seen", "fail", "nothing there"),))
+
+    with pytest.raises(UserError, match="c0 is not right: nothing there"):
+        cal.anchors_from_references(Checked(2), Checked(2).cases(), lambda case: PNG)
+
+
+def test_samples_that_programs_have_read_become_anchors() -> None:
+    samples = Criteria(20).samples()
+    verdicts = {True: Verdict((Check("x", "pass"),)), False: Verdict((Check("x", "fail"),))}
+    scored = [Scored(sample, verdicts[i < 3]) for i, sample in enumerate(samples)]
+    scored += [Scored(samples[0], Verdict((Check("x", "unreadable"),))), Scored(samples[0], verdicts[True], "judge")]
+    assert len(cal.anchors_from_programs(scored)) == 20
+    few = cal.anchors_from_programs(scored, n=8)
+    assert len(few) == 8 and sum(one.right for one in few) == 3  # all there are, then the others
+
+
+def odd_ones(n: int) -> list[cal.Anchor]:
     """Samples of which the odd ones are right."""
-    return [known.Anchor(sample, bool(i % 2), "reference") for i, sample in enumerate(Criteria(n).samples())]
+    return [cal.Anchor(sample, bool(i % 2), "reference") for i, sample in enumerate(Criteria(n).samples())]
 
 
 @pytest.mark.slow
@@ -64,18 +186,18 @@ def test_a_judge_is_measured_and_evaluations_cite_it(tmp_path: Path) -> None:
 
 
 def test_one_side_alone_measures_nothing(tmp_path: Path) -> None:
-    anchors = [known.Anchor(sample, True, "reference") for sample in Criteria(2).samples()]
+    anchors = [cal.Anchor(sample, True, "reference") for sample in Criteria(2).samples()]
     with pytest.raises(UserError, match="known to be wrong"):
         cal.calibrate(anchors, Criteria(2), JudgeConfig(model="http://127.0.0.1:9/v1#judge"), tmp_path, store=tmp_path)
 
 
-def votes(*values: float, check: str = "") -> tuple[Label, ...]:
-    return tuple(Label(f"FILE, line {i}", f"person {i}", check, value) for i, value in enumerate(values))
+def votes(*values: float, check: str = "") -> tuple[cal.Label, ...]:
+    return tuple(cal.Label(f"FILE, line {i}", f"person {i}", check, value) for i, value in enumerate(values))
 
 
-def human(samples: list[Sample], *labels: tuple[Label, ...]) -> list[known.Anchor]:
+def human(samples: list[Sample], *labels: tuple[cal.Label, ...]) -> list[cal.Anchor]:
     return [
-        known.Anchor(sample, sum(one.value for one in some) > len(some) / 2, "human", some)
+        cal.Anchor(sample, sum(one.value for one in some) > len(some) / 2, "human", some)
         for sample, some in zip(samples, labels, strict=True)
     ]
 
@@ -127,7 +249,7 @@ def test_labels_of_single_checks_and_grades(tmp_path: Path) -> None:
 
 def test_flips_over_reruns_and_changed_images(tmp_path: Path) -> None:
     benchmark = UniSandbox(world="nano", n=3, sets=("math1",), verifier="judge")
-    anchors = known.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
+    anchors = cal.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
     asked_for = Counter[str]()
 
     def reply(asked: Asked) -> str:
@@ -173,3 +295,17 @@ def test_only_judges_of_the_same_samples_are_compared(tmp_path: Path) -> None:
         # A way is known apart: an evaluation that asks in another one is uncalibrated.
         assert calibration.citation(store, replace(judge, way="chain_of_thought"), benchmark) is None
         assert calibration.citation(store, binary, benchmark) is not None
+
+
+@pytest.mark.slow
+def test_nano_agrees_with_the_verifier_on_references(tmp_path: Path) -> None:
+    benchmark = UniSandbox(world="nano", n=5, sets=("math1", "mapping2"), verifier="judge")
+    anchors = cal.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
+    samples = [anchor.sample for anchor in anchors]
+    with served(tmp_path / "log") as (url, _):
+        judge = JudgeConfig(model=f"{url}#nano", dialect="nano", revision="shipped", connections=8)
+        found = cal.calibrate(anchors, benchmark, judge, tmp_path / "calibration", store=tmp_path / "store")
+        scored = run(samples, benchmark, judge, tmp_path / "evaluation", store=tmp_path / "store")
+    assert found.n == 30 and found.overall.balanced_accuracy.value is not None
+    assert found.overall.balanced_accuracy.value >= 0.9
+    assert all(one.by == "nano" and one.replies[0].startswith("Caption:") for one in scored)
