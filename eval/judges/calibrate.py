@@ -90,20 +90,6 @@ class Labelled:
     parts: tuple[str | bytes, ...]
     labels: tuple[Label, ...]
 
-    def sample(self, stored: Mapping[tuple[str, str, int], Sample]) -> Sample:
-        """The labelled sample: of the file, else of those stored. Raises UserError, which names the line."""
-        case, setting, k = self.identity
-        if self.parts:
-            sample = Sample(Ask(self.case, setting, k, 0), prompt=self.case.prompt, parts=self.parts)
-            return sample if sample.images else replace(sample, thought=sample.text)  # a thought may be what is judged
-        found = stored.get(self.identity)
-        if found is None:
-            raise UserError(
-                f"{self.labels[0].where}: there is no sample of {case} ({setting}, k={k}) to judge",
-                "Give the --checkpoint whose samples people labelled, or a column images or text.",
-            )
-        return found
-
 
 def read_labels(path: Path, benchmark: Benchmark) -> list[Labelled]:
     """The labelled samples, in the order of the file.
@@ -279,7 +265,19 @@ def anchors_from_labels(
     stored = {one.sample.identity: one.sample for one in scored if one.sample.identity in wanted}
     found = []
     for one in listed:
-        sample, where = one.sample(stored), one.labels[0].where
+        where = one.labels[0].where
+        if one.parts:
+            sample = Sample(Ask(one.case, *one.identity[1:], 0), prompt=one.case.prompt, parts=one.parts)
+            if not sample.images:
+                sample = replace(sample, thought=sample.text)  # a thought may be what is judged
+        elif one.identity in stored:
+            sample = stored[one.identity]
+        else:
+            case, setting, k = one.identity
+            raise UserError(
+                f"{where}: there is no sample of {case} ({setting}, k={k}) to judge",
+                "Give the --checkpoint whose samples people labelled, or a column images or text.",
+            )
         if sample.status != "ok":
             raise UserError(f"{where}: the model made no answer ({sample.status}: {sample.note})", "Take out the line.")
         try:
