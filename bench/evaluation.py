@@ -43,8 +43,9 @@ from bench.timing import forked, machine
 from uni_train.config.schema import EvalConfig
 from uni_train.data_gen.registry import task_of
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
-from uni_train.eval.calls import CallStore, StoredModel
+from uni_train.eval.calls import StoredModel
 from uni_train.eval.evaluation import Evaluation, EvaluationPlan, run
+from uni_train.eval.store import Store
 from uni_train.eval.task_benchmark import item_of
 from uni_train.models.base import Request
 from uni_train.models.identity import CACHE, ModelIdentity, content_hash
@@ -81,7 +82,7 @@ def rendered(out: Path, n: int, k: int) -> Evaluation:
     asked = replace(planned, config=replace(planned.config, name=f"rendered-{n}-{k}", k=k))
     (benchmark,) = asked.benchmarks
     identity = ModelIdentity("renderer", "bench", "renderer")
-    store = CallStore(asked.store_folder)
+    store = Store(asked.store_folder)
     return run(asked, model=StoredModel(identity, store, lambda: Renderer(benchmark)))  # type: ignore[arg-type]
 
 
@@ -185,7 +186,7 @@ def _watch(folder: Path) -> None:
     """Note, in this process, every call before it reaches the model, and when the last one has been made."""
     forward, release = StoredModel._forward, StoredModel.release
 
-    def noted(self: StoredModel, skill: Any, asked: Mapping[str, Request], on_step: Any) -> list[Any]:
+    def noted(self: StoredModel, skill: Any, asked: Mapping[str, Request], on_step: Any) -> tuple[list[Any], float]:
         with open(folder / "calls.log", "a") as log:
             log.write("".join(f"{key}\n" for key in asked))
         return forward(self, skill, asked, on_step)

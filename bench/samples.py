@@ -25,7 +25,7 @@ from bench.timing import MB, forget_peak, forked, resident
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmark import Ask, Sample, Scored
-from uni_train.eval.scored import TO_TRAIN_ON, read_folder, shard_path, write_scored
+from uni_train.eval.scored import read_folder, shard_path, write_scored
 from uni_train.eval.task_benchmark import item_case
 from uni_train.models.base import Example
 from uni_train.models.pictures import decode_png, encode_png
@@ -49,7 +49,7 @@ def write(folder: Path, n: int, side: int) -> None:
             Scored(Sample(ask, prompt=ask.case.prompt, parts=(image,)), YES, filter_verdict=YES)
             for ask, image in ((Ask(item_case(item), "cot", 0, 0), image) for item, image in some)
         ]
-        write_scored(shard_path(folder, index), scored, TO_TRAIN_ON)
+        write_scored(shard_path(folder, index), scored)
 
 
 def train(folder: Path, n: int, draws: int, decoded: bool) -> tuple[int, float]:

@@ -34,7 +34,8 @@ from uni_train.models.pictures import decode_picture, decode_png, encode_png
 
 if TYPE_CHECKING:
     from uni_train.eval.benchmark import Benchmark
-    from uni_train.eval.calls import Counts, Skill
+    from uni_train.eval.calls import Counts
+    from uni_train.eval.store import Skill
 
 MANIFESTS = ("manifest.jsonl", "manifest.csv")
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
@@ -67,6 +68,7 @@ class FolderAnswers:
     """
 
     think_batch = draw_batch = 64
+    damaged: Sequence[str] = ()
 
     def __init__(self, folder: Path, settings: Sequence[str] = (), say: Callable[[str], None] | None = None) -> None:
         self.folder = folder

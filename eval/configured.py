@@ -14,11 +14,11 @@ from uni_train.config.schema import EvalConfig, JudgeConfig, SamplingConfig
 from uni_train.errors import UsageError, did_you_mean
 from uni_train.eval.answers import holds_answers
 from uni_train.eval.benchmark import BENCHMARKS, Benchmark, Source
-from uni_train.eval.calls import CallStore, StoredModel
+from uni_train.eval.calls import StoredModel
 from uni_train.eval.evaluation import EvaluationPlan
 from uni_train.eval.judges import with_served_revision
-from uni_train.eval.last_seen import LastSeen
 from uni_train.eval.respondent import is_remote, open_model
+from uni_train.eval.store import LastSeen, Store
 from uni_train.hub import local
 
 
@@ -118,5 +118,5 @@ def world_of(checkpoint: str) -> str:
 
 def _other_model(config: EvalConfig, name: str) -> StoredModel:
     """A model that a benchmark asks beside the evaluated one."""
-    store = CallStore(Path(config.store_folder))
+    store = Store(Path(config.store_folder))
     return open_model(name, store, remote=config.remote, retry_failed=config.retry_failed)

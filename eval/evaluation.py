@@ -32,21 +32,20 @@ from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.errors import UserError
 from uni_train.eval.answers import FolderAnswers, holds_answers
 from uni_train.eval.benchmark import OUTCOMES, Ask, Benchmark, Case, Sample, Scored, Table
-from uni_train.eval.calls import CallStore, Counts, Skill, StoredModel
+from uni_train.eval.calls import Counts, StoredModel
 from uni_train.eval.generation import asks_of, cases_of, chunks, generate, settings_of
 from uni_train.eval.images import ImageStore
 from uni_train.eval.progress import Bar, Progress, Silent
 from uni_train.eval.respondent import open_model
-from uni_train.eval.scored import read_scored, stored, write_by_content
-from uni_train.eval.shards import DamagedShard, disk_errors
-from uni_train.files import atomic_write_json, below, remove_partials
+from uni_train.eval.scored import DamagedShard, read_scored, stored, write_scored
+from uni_train.eval.store import Skill, Store
+from uni_train.files import atomic_write_json, below, disk_errors, remove_partials
 from uni_train.models.identity import ModelIdentity
 from uni_train.run_folder import flat, git_state, versions
 
 ASKED = "evaluation.json"
 SCORES = "scores.json"
 SCORED = "scored"
-IMAGES = "images"  # below the store
 FORMAT = "uni_train.evaluation/1"
 _SHARD_ROWS = 256
 _NOTE = 200  # letters of why a model failed
@@ -214,6 +213,8 @@ def run(
         raise UserError("an evaluation needs benchmarks, each once", f"Given: {', '.join(names) or 'none'}.")
     jobs = [_Job.of(benchmark, plan) for benchmark in plan.benchmarks]
     model = model or _opened(plan, progress)
+    if model.damaged:
+        progress.say(f"  damaged in the store: {', '.join(model.damaged)}; calls that are missing are made again")
     asked = describe(plan, jobs, model)
     folder = _folder_of(plan, asked)
     with ExitStack() as held:
@@ -240,7 +241,7 @@ def _opened(plan: EvaluationPlan, progress: Progress) -> StoredModel | FolderAns
         return FolderAnswers(Path(plan.checkpoint), plan.config.settings, progress.say)
     return open_model(
         plan.checkpoint,
-        CallStore(plan.store_folder),
+        Store(plan.store_folder),
         sampling=plan.config.sampling,
         remote=plan.config.remote,
         batch=plan.config.batch,
@@ -474,7 +475,7 @@ def _score(
     job: _Job, model: StoredModel | FolderAnswers, plan: EvaluationPlan, folder: Path, progress: Progress
 ) -> Result:
     """Check and judge all samples of a benchmark; write them, and count. Their images stay in the store."""
-    store = ImageStore(plan.store_folder / IMAGES)
+    store = Store(plan.store_folder).images
     parts = generate(job.benchmark, model, chunks(job.asks, _chunk(model)))
     scored = _verdicts(job.benchmark, (stored(one, store) for part in parts for one in part), len(job.asks), plan,
                        folder, progress)  # fmt: skip
@@ -595,13 +596,13 @@ def _verdicts(
     return scored
 
 
-def _write(folder: Path, benchmark: str, index: int, scored: Sequence[Scored], store: ImageStore) -> str:
+def _write(folder: Path, benchmark: str, index: int, scored: Sequence[Scored], images: ImageStore) -> str:
     """One shard, named by its content: an older scores.json keeps the files that it names until it is replaced."""
     words = [[one.sample.key, one.sample.ask.seed, one.sample.note, one.by, one.failure, one.cause, list(one.replies),
               None if one.verdict is None else one.verdict.to_dict()] for one in scored]  # fmt: skip
     digest = hashlib.blake2b(json.dumps(words).encode(), digest_size=6).hexdigest()
     name = f"{benchmark}-{index:05d}-{digest}.parquet"
-    write_by_content(folder / name, scored, store)
+    write_scored(folder / name, scored, images)
     return name
 
 

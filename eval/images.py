@@ -3,7 +3,7 @@
     evals/store/images/3f/3fa9...   one encoded image, as it came
 
 A file is named by the hash of its content, so equal images are stored once and a damaged one is found out when it is
-read. What a model drew lies in the store of calls as well: scoring again brings back what is lost here.
+read. A call whose image is lost here is made again.
 """
 
 from __future__ import annotations
@@ -11,15 +11,14 @@ from __future__ import annotations
 import hashlib
 import os
 import re
-import uuid
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from uni_train.errors import UserError
-from uni_train.eval.shards import disk_errors
+from uni_train.files import atomic_write_bytes, disk_errors
 from uni_train.models.pictures import decode_png, encode_png
 
 if TYPE_CHECKING:
@@ -82,14 +81,26 @@ class ImageStore:
         self.folder = Path(folder)
         self._there: set[str] = set()
 
+    def __contains__(self, digest: str) -> bool:
+        """Whether its file is there, or was a moment ago."""
+        if digest not in self._there and os.path.exists(self._path(digest)):
+            self._there.add(digest)
+        return digest in self._there
+
     def put(self, image: Image) -> StoredImage:
         """The same image, stored. Raises UserError: the disk is full, or the folder cannot be written."""
         digest = digest_of(image)
-        if digest not in self._there:
-            if not os.path.exists(self._path(digest)):
-                self._write(Path(self._path(digest)), bytes_of(image))
+        if digest not in self:
+            path = Path(self._path(digest))
+            with disk_errors(path):
+                path.parent.mkdir(parents=True, exist_ok=True)
+                atomic_write_bytes(path, bytes_of(image))
             self._there.add(digest)
         return self.get(digest)
+
+    def parts(self, named: Iterable[Any]) -> tuple[str | StoredImage, ...]:
+        """Texts and images of this store, from their `named_parts`. Raises ValueError, KeyError, TypeError: of none."""
+        return tuple(part if isinstance(part, str) else self.get(part["image"]) for part in named)
 
     def get(self, digest: str) -> StoredImage:
         """The image with this hash; reading it raises UserError where it is lost or damaged.
@@ -99,13 +110,6 @@ class ImageStore:
         if not _DIGEST.fullmatch(digest):
             raise ValueError(f"{digest!r} is no hash of an image")
         return StoredImage(partial(_read, self._path(digest), digest), digest)
-
-    def _write(self, path: Path, data: bytes) -> None:
-        with disk_errors(path):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex[:8]}.partial")
-            temporary.write_bytes(data)
-            os.replace(temporary, path)
 
     def _path(self, digest: str) -> str:
         return f"{self.folder}/{digest[:2]}/{digest}"
@@ -131,6 +135,11 @@ def _read(path: str, digest: str) -> bytes:
 def digest_of(image: Image) -> str:
     """32 hex digits of the encoded bytes."""
     return image.digest if isinstance(image, StoredImage) else hashlib.blake2b(image, digest_size=16).hexdigest()
+
+
+def named_parts(parts: Iterable[str | Image]) -> list[Any]:
+    """JSON-able: texts as they are, images as {"image": hash}."""
+    return [part if isinstance(part, str) else {"image": digest_of(part)} for part in parts]
 
 
 def bytes_of(image: Image) -> bytes:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from uni_train.data_gen.reading_limits import rgb
-from uni_train.eval.calls import CallStore, StoredModel
+from uni_train.eval.calls import StoredModel
+from uni_train.eval.store import Store
 from uni_train.models.base import SkillMissing
 from uni_train.models.identity import ModelIdentity
 
@@ -21,9 +22,7 @@ Function = Callable[..., Any]
 """(prompt, images: list of uint8 [H, W, 3], seed) -> an image (uint8 [H, W, 3] or PIL) or a text."""
 
 
-def python_model(
-    model: Respondent | Function, store: CallStore, *, revision: str | None, batch: int | None
-) -> StoredModel:
+def python_model(model: Respondent | Function, store: Store, *, revision: str | None, batch: int | None) -> StoredModel:
     """The object or function behind the store.
 
     Args:

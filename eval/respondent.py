@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.eval.answers import holds_answers
 from uni_train.eval.benchmark import Respondent
-from uni_train.eval.calls import CallStore, StoredModel
-from uni_train.eval.last_seen import LastSeen
+from uni_train.eval.calls import StoredModel
+from uni_train.eval.store import LastSeen, Store
 from uni_train.hub import local
 from uni_train.models.batches import ModelDown
 from uni_train.models.family import family_of
@@ -33,7 +33,7 @@ def fetched(checkpoint: str) -> str:
 
 def open_model(
     checkpoint: str,
-    store: CallStore,
+    store: Store,
     *,
     sampling: Mapping[str, Any] | None = None,
     remote: RemoteConfig | None = None,

@@ -1,65 +1,71 @@
-"""Scored samples on disk: Parquet shards, images by content or as they are, the rest as JSON.
+"""Scored samples on disk: Parquet shards of one form, whose images lie in a store or in the rows.
 
 An evaluation's shards name images by the hash of their content, and the store by its path from the shard
-(`eval.images`); nothing copies bytes into rows. Shards that are trained on hold the bytes: training reads one file.
+(`eval.images`). Shards that are trained on hold the bytes: training reads one file, a row group at a time, and such a
+folder can be moved without a store.
 
-Evaluations name a shard by its content, the batches of a stage by their number (`shard_path`). A shard that is there is
-complete (`uni_train.eval.shards`).
+Evaluations name a shard by its content, the batches of a stage by their number (`shard_path`). A shard is written once
+and renamed into place: killing the process leaves whole shards, and at most one `.partial` file that nobody reads. The
+footer holds digests of the rows and of their images (Parquet's own checksums leave the page headers out), so a damaged
+file is an error with its name, never a silently different number.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uni_train.data_gen.task import Verdict
-from uni_train.eval.benchmark import GENERATED, Ask, Case, Sample, Scored
-from uni_train.eval.images import Image, ImageStore, bytes_of, digest_of
-from uni_train.eval.shards import DamagedShard, first_line, form_of, read_footer, read_rows, write_rows
+from uni_train.errors import UserError, first_line
+from uni_train.eval.images import Image, ImageStore, bytes_of, digest_of, named_parts
+from uni_train.eval.sample import GENERATED, Ask, Case, Sample, Scored
+from uni_train.files import atomic_path, disk_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-FORMAT = "uni_train.scored/2"  # the bytes are in the rows
-BY_CONTENT = "uni_train.scored/3"
+Row = Mapping[str, Any]
+FORMAT = "uni_train.scored/4"
+_FORMATS = ("uni_train.scored/2", "uni_train.scored/3", FORMAT)  # 2: bytes in the rows; 3: in a store
 _IMAGES = "images_in"  # of the footer: where the store is
 _BLOBS = ("images", "earlier", "image")
 TO_TRAIN_ON = 1 << 22  # bytes of images in a row group: what training reads to take one of them
+_DICTIONARY_BYTES = 1 << 27  # equal images of a shard (a case asked in several settings) are stored once
 _SHARD_NAME = re.compile(r"(\d{5,})\.parquet")
 
 
-def write_scored(path: Path, scored: Sequence[Scored], group_bytes: int | None = None) -> None:
-    """One shard with the bytes of its images; `group_bytes` as in `eval.shards.write_rows`. Raises UserError: the disk
-    is full, or the folder cannot be written."""
-    write_rows(path, [_to_row(one) for one in scored], _schema(), FORMAT, _BLOBS, group_bytes)
+class DamagedShard(UserError):
+    """A shard cannot be read back as it was written; the message names the file."""
+
+    def __init__(self, path: Path, problem: str) -> None:
+        super().__init__(
+            f"{path}: {problem}", "Delete this file and run the same command again: only its batch is made anew."
+        )
+        self.path = path
+        self.problem = problem
+
+    def __reduce__(self) -> tuple[type[DamagedShard], tuple[Path, str]]:  # type: ignore[override]
+        return type(self), (self.path, self.problem)
 
 
-def write_by_content(path: Path, scored: Sequence[Scored], store: ImageStore) -> None:
-    """One shard whose images are in `store` already (`stored`). Raises UserError as `write_scored`."""
-    rows = [
-        _plain_row(one)
-        | {
-            "shown": _shown(one.sample.ask.case),
-            "parts": json.dumps(
-                [part if isinstance(part, str) else {"image": digest_of(part)} for part in one.sample.parts],
-                ensure_ascii=False,
-            ),
-        }
-        for one in scored
-    ]
-    write_rows(
-        path, rows, _content_schema(), BY_CONTENT, (), facts={_IMAGES: os.path.relpath(store.folder, path.parent)}
-    )
+def write_scored(path: Path, scored: Sequence[Scored], store: ImageStore | None = None) -> None:
+    """One shard, atomically.
 
+    Args:
+        store: has the images already (`stored`), and rows name them; None: rows hold them, to be trained on, in row
+            groups of about `TO_TRAIN_ON` bytes.
 
-def _shown(case: Case) -> str:
-    images, references = ([digest_of(image) for image in some] for some in (case.images, case.references))
-    return json.dumps({"images": images, "references": references} if references else images)
+    Raises:
+        UserError: the disk is full, or the folder cannot be written; nothing half-written stays behind then.
+    """
+    facts = {} if store is None else {_IMAGES: os.path.relpath(store.folder, path.parent)}
+    write_rows(path, [_to_row(one, store is None) for one in scored], facts)
 
 
 def stored(sample: Sample, store: ImageStore) -> Sample:
@@ -74,19 +80,16 @@ def stored(sample: Sample, store: ImageStore) -> Sample:
 def read_scored(path: Path, images: bool = True) -> list[Scored]:
     """The samples of one shard, in order. Raises DamagedShard.
 
-    Images by content are read when they are asked for. Of other shards images=False leaves them on disk (b"" stands for
+    Images of a store are read when they are asked for. Of other shards images=False leaves them on disk (b"" stands for
     each that is there): enough for every number.
     """
-    if by_content := form_of(path) == BY_CONTENT:
-        store = ImageStore(path.parent / read_footer(path, BY_CONTENT).get(_IMAGES, ""))
-        rows = read_rows(path, _content_schema(), BY_CONTENT, ())
-    else:
-        names = None if images else [name for name in _schema().names if name not in _BLOBS]
-        rows = read_rows(path, _schema(), FORMAT, _BLOBS, names)
+    where = read_footer(path, _FORMATS).get(_IMAGES)
+    store = None if where is None else ImageStore(path.parent / where)
+    rows = read_rows(path, _FORMATS, _BLOBS, images and store is None)
     scored: list[Scored] = []
     try:
         for row in rows:
-            scored.append(_by_content(row, store) if by_content else _from_row(row))
+            scored.append(_from_row(row, store))
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         raise DamagedShard(path, f"damaged shard (row {len(scored) + 1}: {first_line(error)})") from error
     return scored
@@ -113,60 +116,47 @@ def completed(folder: Path) -> set[int]:
     verifies the content. Raises DamagedShard for a shard without a valid footer.
     """
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
-    found = {int(match[1]) for match in map(_SHARD_NAME.fullmatch, names) if match}
-    for index in found:
-        read_footer(shard_path(folder, index), FORMAT)
-    return found
+    numbers = {int(match[1]) for match in map(_SHARD_NAME.fullmatch, names) if match}
+    for number in numbers:
+        read_footer(shard_path(folder, number), _FORMATS)
+    return numbers
 
 
 def without_images(scored: Iterable[Scored]) -> Iterator[Scored]:
     """The same with b"" in the place of every image."""
     for one in scored:
-        yield _from_row({**_to_row(one), "image": None, "images": None, "earlier": None})
+        sample, case = one.sample, one.sample.ask.case
+        case = replace(case, images=(b"",) * len(case.images), references=())
+        parts = tuple(part if isinstance(part, str) else b"" for part in sample.parts)
+        yield replace(one, sample=replace(sample, ask=replace(sample.ask, case=case), parts=parts))
 
 
-_COLUMNS = (
-    "id", "set", "case_prompt", "cluster", "category", "case_facts", "shown", "setting", "k", "seed", "status", "note",
-    "prompt", "thought", "parts", "facts", "verdict", "judged_by", "failure", "replies", "cause", "filter_verdict",
-    "outcome", "value",
+# --- one sample as a row ---------------------------------------------------------------------------------------------
+
+_TEXTS = (
+    "id", "set", "case_prompt", "cluster", "category", "case_facts", "shown", "setting", "status", "note", "prompt",
+    "thought", "parts", "facts", "verdict", "judged_by", "failure", "replies", "cause", "filter_verdict", "outcome",
 )  # fmt: skip
-"""shown: how many images the case shows. parts: JSON, texts and numbers of images. outcome, value: for those who read
-the file with other tools."""
+"""parts: JSON, texts and images; shown: JSON, the case's images. An image is {"image": hash} or the number of one in
+the row. outcome, value: for those who read the file with other tools."""
 _OPTIONAL = ("cluster", "thought", "verdict", "filter_verdict")
 
 
 def _schema() -> pa.Schema:
     import pyarrow as pa
 
-    kinds = dict.fromkeys(("shown", "k", "seed"), pa.int64()) | {"value": pa.float64()}
-    columns = [pa.field(name, kinds.get(name, pa.string()), nullable=name in _OPTIONAL) for name in _COLUMNS]
-    images = [pa.field("images", pa.list_(pa.binary())), pa.field("earlier", pa.list_(pa.binary()))]
-    return pa.schema([*columns, *images, pa.field("image", pa.binary())])  # earlier: images before the last one
+    columns = [pa.field(name, pa.string(), nullable=name in _OPTIONAL) for name in _TEXTS]
+    columns += [pa.field(name, pa.int64(), nullable=False) for name in ("k", "seed")]
+    columns += [pa.field("value", pa.float64(), nullable=False)]
+    images = [pa.field(name, pa.list_(pa.binary())) for name in ("images", "earlier")]  # shown; before the last one
+    return pa.schema([*columns, *images, pa.field("image", pa.binary())])
 
 
-def _content_schema() -> pa.Schema:
-    import pyarrow as pa
-
-    fields = [field for field in _schema() if field.name not in (*_BLOBS, "shown")]
-    return pa.schema(
-        [*fields, pa.field("shown", pa.string(), nullable=False)]
-    )  # JSON: digests of images, and of references
-
-
-def _to_row(one: Scored) -> dict[str, Any]:
-    images = list(one.sample.images)
-    return _plain_row(one) | {
-        "shown": len(one.sample.ask.case.images),
-        "parts": json.dumps(_numbered(one.sample.parts), ensure_ascii=False),
-        "images": [bytes_of(image) for image in one.sample.ask.case.images],
-        "earlier": images[:-1],
-        "image": images[-1] if images else None,
-    }
-
-
-def _plain_row(one: Scored) -> dict[str, Any]:
-    """All columns but those about images."""
+def _to_row(one: Scored, inline: bool) -> dict[str, Any]:
+    """inline: the row holds its images, as training reads them."""
     sample, case = one.sample, one.sample.ask.case
+    images: Sequence[bytes] = sample.images if inline else ()
+    numbers = iter(range(len(images)))
     return {
         "id": case.id,
         "set": case.set,
@@ -174,6 +164,7 @@ def _plain_row(one: Scored) -> dict[str, Any]:
         "cluster": case.cluster,
         "category": case.category,
         "case_facts": _json(case.facts),
+        "shown": json.dumps(len(case.images) if inline else _named_images(case)),
         "setting": sample.ask.setting,
         "k": sample.ask.k,
         "seed": sample.ask.seed,
@@ -181,6 +172,12 @@ def _plain_row(one: Scored) -> dict[str, Any]:
         "note": sample.note,
         "prompt": sample.prompt,
         "thought": sample.thought,
+        "parts": json.dumps(
+            [part if isinstance(part, str) else next(numbers) for part in sample.parts]
+            if inline
+            else named_parts(sample.parts),
+            ensure_ascii=False,
+        ),
         "facts": _json(sample.facts),
         "verdict": _verdict_json(one.verdict),
         "judged_by": one.by,
@@ -190,55 +187,34 @@ def _plain_row(one: Scored) -> dict[str, Any]:
         "filter_verdict": _verdict_json(one.filter_verdict),
         "outcome": one.outcome,
         "value": one.value,
+        "images": [bytes_of(image) for image in case.images] if inline else None,
+        "earlier": list(images[:-1]) if inline else None,
+        "image": images[-1] if images else None,
     }
 
 
-def _by_content(row: Mapping[str, Any], store: ImageStore) -> Scored:
-    shown = json.loads(row["shown"])
-    shown = shown if isinstance(shown, dict) else {"images": shown, "references": []}
-    images, references = (tuple(map(store.get, shown[kind])) for kind in ("images", "references"))
-    parts = [part if isinstance(part, str) else store.get(part["image"]) for part in _list(row["parts"])]
-    return _scored(row, images, tuple(parts), references)
+def _named_images(case: Case) -> Any:
+    images, references = ([digest_of(image) for image in some] for some in (case.images, case.references))
+    return {"images": images, "references": references} if references else images
 
 
-def _from_row(row: Mapping[str, Any]) -> Scored:
-    images = row.get("images")
-    shown = (b"",) * row["shown"] if images is None else tuple(images)
-    return _scored(row, shown, _parts(row["parts"], [*(row.get("earlier") or ()), row.get("image")]))
-
-
-def _scored(
-    row: Mapping[str, Any], shown: tuple[Image, ...], parts: tuple[str | Image, ...], references: tuple[Image, ...] = ()
-) -> Scored:
-    facts, case_facts = (json.loads(row[name]) for name in ("facts", "case_facts"))
-    replies = _list(row["replies"])
+def _from_row(row: Row, store: ImageStore | None) -> Scored:
+    """Of a row that was read without its images: with b"" in their place."""
+    facts, case_facts, replies, parts = (json.loads(row[name]) for name in ("facts", "case_facts", "replies", "parts"))
     if row["status"] not in GENERATED:
         raise ValueError(f"no status of a sample: {row['status']!r}")
     if not isinstance(facts, dict) or not isinstance(case_facts, dict):
         raise ValueError("facts are no object")
-    if not all(isinstance(reply, str) for reply in replies):
-        raise ValueError("replies are no texts")
+    if not isinstance(parts, list) or not isinstance(replies, list) or not all(isinstance(one, str) for one in replies):
+        raise ValueError("parts or replies are no list")
     if row["k"] < 0 or not 0 <= row["value"] <= 1:
         raise ValueError(f"draw {row['k']} with the value {row['value']}")
+    shown, references, parts = _images_of(row, parts, store)
     case = Case(
-        row["id"],
-        row["set"],
-        row["case_prompt"],
-        shown,
-        row["cluster"],
-        row["category"],
-        case_facts,
-        references,
+        row["id"], row["set"], row["case_prompt"], shown, row["cluster"], row["category"], case_facts, references
     )
-    sample = Sample(
-        Ask(case, row["setting"], row["k"], row["seed"]),
-        row["status"],
-        row["note"],
-        row["prompt"],
-        row["thought"],
-        parts,
-        facts,
-    )
+    ask = Ask(case, row["setting"], row["k"], row["seed"])
+    sample = Sample(ask, row["status"], row["note"], row["prompt"], row["thought"], parts, facts)
     return Scored(
         sample,
         _verdict(row["verdict"]),
@@ -250,22 +226,22 @@ def _scored(
     )
 
 
-def _list(text: str) -> list[Any]:
-    if not isinstance(found := json.loads(text), list):
-        raise ValueError(f"{text[:40]} is no list")
-    return found
-
-
-def _numbered(parts: Sequence[str | Image]) -> list[str | int]:
-    """Texts, and in the place of each image its number."""
-    numbers = iter(range(len(parts)))
-    return [part if isinstance(part, str) else next(numbers) for part in parts]
-
-
-def _parts(text: str, images: Sequence[bytes | None]) -> tuple[str | bytes, ...]:
-    """With b"" in the place of images that were left on disk."""
-    stored = dict(enumerate(images))
-    return tuple(part if isinstance(part, str) else stored.get(part) or b"" for part in _list(text))
+def _images_of(
+    row: Row, parts: Sequence[Any], store: ImageStore | None
+) -> tuple[tuple[Image, ...], tuple[Image, ...], tuple[str | Image, ...]]:
+    """What the case shows, its references, and the sample's parts."""
+    shown = row["shown"] if isinstance(row["shown"], int) else json.loads(row["shown"])
+    if store is not None:
+        named = shown if isinstance(shown, dict) else {"images": shown, "references": []}
+        images, references = (tuple(map(store.get, named[kind])) for kind in ("images", "references"))
+        return images, references, store.parts(parts)
+    drawn = dict(enumerate([*(row.get("earlier") or ()), row.get("image")]))
+    given = row.get("images")
+    return (
+        (b"",) * shown if given is None else tuple(given),
+        (),
+        tuple(part if isinstance(part, str) else drawn.get(part) or b"" for part in parts),
+    )
 
 
 def _verdict_json(verdict: Verdict | None) -> str | None:
@@ -278,3 +254,84 @@ def _verdict(text: str | None) -> Verdict | None:
 
 def _json(value: Mapping[str, Any]) -> str:
     return json.dumps(dict(value), ensure_ascii=False, sort_keys=True)
+
+
+# --- rows as a file --------------------------------------------------------------------------------------------------
+
+
+def write_rows(path: Path, rows: Sequence[Row], facts: Mapping[str, str]) -> None:
+    """Rows of samples with their digests, and further `facts` for the footer. Raises as `write_scored`."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    digests = {**facts, "format": FORMAT, "rows": _digest_rows(rows, _BLOBS), "images": _digest_blobs(rows, _BLOBS)}
+    table = pa.Table.from_pylist(list(rows), schema=_schema().with_metadata(digests))
+    group = max(1, TO_TRAIN_ON * len(rows) // max(sum(table.column(name).nbytes for name in _BLOBS), 1))
+    with disk_errors(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with atomic_path(path) as temporary, open(temporary, "wb") as file:
+            pq.write_table(
+                table, file, row_group_size=group, compression="zstd", dictionary_pagesize_limit=_DICTIONARY_BYTES
+            )
+
+
+def read_rows(
+    path: Path, formats: Collection[str], blobs: Collection[str], images: bool = True
+) -> list[dict[str, Any]]:
+    """The rows of one shard, in the order in which they were written, without the columns `blobs` if images=False.
+
+    Raises:
+        DamagedShard: it is no such shard, or its content is not what was written.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    footer = read_footer(path, formats)
+    try:
+        names = [name for name in pq.read_schema(path).names if images or name not in blobs]
+        rows: list[dict[str, Any]] = pq.read_table(path, columns=names, partitioning=None).to_pylist()
+        intact = _digest_rows(rows, blobs) == footer.get("rows")
+        if images:
+            intact = intact and _digest_blobs(rows, blobs) == footer.get("images")
+    except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
+        raise DamagedShard(path, f"damaged shard ({first_line(error)})") from error
+    if not intact:
+        raise DamagedShard(path, "damaged shard (its content is not what was written)")
+    return rows
+
+
+def read_footer(path: Path, formats: Collection[str]) -> dict[str, str]:
+    """The footer's words; quick, and enough to tell a truncated file. Raises DamagedShard, FileNotFoundError."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        metadata = pq.read_schema(path).metadata or {}
+    except FileNotFoundError:
+        raise
+    except (pa.ArrowException, OSError) as error:
+        raise DamagedShard(path, f"truncated or damaged shard ({first_line(error)})") from error
+    words = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in metadata.items()}
+    form = words.get("format", "unknown")
+    if form not in formats:
+        *_, newest = formats
+        kind = newest.rpartition(".")[2].partition("/")[0]
+        raise DamagedShard(path, f"not a shard of {kind} (format {form}, expected {newest})")
+    return words
+
+
+def _digest_rows(rows: Sequence[Row], blobs: Collection[str]) -> str:
+    """Of every column but the `blobs`, so that it can be checked without reading them."""
+    plain = [[value for name, value in sorted(row.items()) if name not in blobs] for row in rows]
+    return hashlib.blake2b(json.dumps(plain).encode(), digest_size=16).hexdigest()
+
+
+def _digest_blobs(rows: Sequence[Row], blobs: Collection[str]) -> str:
+    """Of the binary columns `blobs`, each of bytes, None, or a list of bytes."""
+    digest = hashlib.blake2b(digest_size=16)
+    for row in rows:
+        for name in sorted(blobs):
+            value = row.get(name)
+            for one in value if isinstance(value, list) else [value]:
+                digest.update(b"-" if one is None else len(one).to_bytes(8, "big") + one)
+    return digest.hexdigest()

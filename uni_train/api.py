@@ -233,10 +233,10 @@ def evaluate(
     config = build_section(EvalConfig, {"benchmarks": names, **keys})
     if isinstance(model, str | Path):
         return run_evaluation(str(model), config)
-    from uni_train.eval.calls import CallStore
     from uni_train.eval.python_model import python_model
+    from uni_train.eval.store import Store
 
-    opened = python_model(model, CallStore(Path(config.store_folder)), revision=revision, batch=config.batch)
+    opened = python_model(model, Store(Path(config.store_folder)), revision=revision, batch=config.batch)
     return run_evaluation(opened.name, replace(config, world=config.world or "everyday"), model=opened)
 
 

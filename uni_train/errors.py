@@ -47,3 +47,8 @@ def did_you_mean(name: str, known: Iterable[str], noun: str) -> str:
     close = nearest(name, names)
     listed = f"Known {noun}: {', '.join(names) or 'none'}."
     return listed if close is None else f"Did you mean {close}? {listed}"
+
+
+def first_line(error: BaseException) -> str:
+    """What an error says, without the rest of its page."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -121,3 +121,17 @@ def _named(path: Path) -> Iterator[None]:
         if error.errno is None:
             raise
         raise OSError(error.errno, error.strerror, str(path)) from error
+
+
+@contextlib.contextmanager
+def disk_errors(path: Path) -> Iterator[None]:
+    """What the disk refuses, as a UserError that names `path`."""
+    try:
+        yield
+    except OSError as error:
+        full = error.errno in (errno.ENOSPC, errno.EDQUOT)
+        problem = "the disk is full" if full else f"cannot be written ({error.strerror or error})"
+        hint = "Free some space" if full else "Make the folder writable"
+        raise UserError(
+            f"{path}: {problem}", f"{hint} and run the same command again; what is finished is kept."
+        ) from error

@@ -30,8 +30,8 @@ from uni_train.eval.judges.agreement import citation
 from uni_train.eval.judges.log import write_log
 from uni_train.eval.judges.replies import Reply, ReplyStore, Turn, reply_key
 from uni_train.eval.judges.ways import Questioner, judged, least_confidence
-from uni_train.eval.last_seen import LastSeen
 from uni_train.eval.progress import Progress, Silent
+from uni_train.eval.store import LastSeen
 from uni_train.files import atomic_write_json
 from uni_train.http_client import (
     LETTERS_A_TOKEN,

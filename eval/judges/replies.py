@@ -4,25 +4,21 @@ The key of a reply hashes everything that could change it: the judge (`JudgeConf
 images, the schema, the number of the draw. So a new judge, prompt or image is a new question, and a changed way of
 *reading* replies is not: verdicts are read from the stored words again.
 
-On disk: `replies/*.jsonl`, one file a process, a line a reply, appended as it arrives. After kill -9 all lines but at
-most the last are whole; a line that is torn or altered is skipped (and its question asked again), never half read.
+On disk: `replies/*.jsonl`, a line a reply, appended as it arrives (`eval.store.Log`). The question of a line that is
+torn or altered is asked again.
 """
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
-import os
-import time
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from uni_train.data_gen.reading_limits import read_bytes
-from uni_train.errors import UserError
+from uni_train.eval.store import Log
 from uni_train.http_client import clean
 
 FLUSH_SECONDS = 2.0
@@ -73,92 +69,41 @@ class ReplyStore:
     """Replies by key; a context manager. Any number of processes may use one folder at once.
 
     Blank replies are not kept; those that earlier versions kept are passed over.
-    damaged: lines that could not be read back, as "file:line".
     """
 
     def __init__(self, folder: Path) -> None:
         """Read what is there. Raises UserError where the folder cannot be read."""
-        self.folder = Path(folder)
-        self.damaged: list[str] = []
+        self._log = Log(folder, FLUSH_SECONDS)
         self._replies: dict[str, Reply] = {}
-        self._file: int | None = None
-        self._flushed = 0.0
-        try:
-            for file in sorted(self.folder.glob("*.jsonl")):
-                self._read(file)
-        except OSError as error:
-            raise UserError(f"{self.folder}: cannot be read ({error.strerror})") from error
+        for key, reply in self._log.read(_parsed):
+            if not reply.blank:
+                self._replies.setdefault(key, reply)  # the first reply to a question stays the reply to it
 
     def __enter__(self) -> ReplyStore:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        self.close()
+        self._log.close()
 
     def __len__(self) -> int:
         return len(self._replies)
+
+    @property
+    def damaged(self) -> list[str]:
+        """Lines that could not be read back, as "file:line"."""
+        return self._log.damaged
 
     def get(self, key: str) -> Reply | None:
         return self._replies.get(key)
 
     def put(self, key: str, reply: Reply) -> None:
         """Keep a reply that is not blank. Raises UserError where the disk is full or the folder cannot be written."""
-        if reply.blank:
-            return
-        self._replies[key] = reply
-        record = {"key": key, **asdict(reply)}
-        if not reply.refused:  # of most servers: the line is as before there was the key
-            del record["refused"]
-        line = json.dumps({**record, "check": _check(record)}, ensure_ascii=False) + "\n"
-        try:
-            if self._file is None:
-                self._file = self._open()
-            data = line.encode("utf-8", errors="surrogatepass")
-            while data:
-                data = data[os.write(self._file, data) :]
-            if time.monotonic() - self._flushed >= FLUSH_SECONDS:
-                os.fsync(self._file)
-                self._flushed = time.monotonic()
-        except OSError as error:
-            full = error.errno in (errno.ENOSPC, errno.EDQUOT)
-            problem = "the disk is full" if full else f"cannot be written ({error.strerror or error})"
-            raise UserError(
-                f"{self.folder}: {problem}",
-                f"{'Free some space' if full else 'Make the folder writable'} and run the same command again; "
-                "replies that were stored are kept.",
-            ) from error
-
-    def close(self) -> None:
-        if self._file is not None:
-            os.fsync(self._file)
-            os.close(self._file)
-            self._file = None
-
-    def _open(self) -> int:
-        """A file of this process's own, whose name sorts by time."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self._flushed = time.monotonic()
-        path = self.folder / f"{time.time_ns():020d}-{os.getpid()}.jsonl"
-        return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_APPEND, 0o644)
-
-    def _read(self, file: Path) -> None:
-        for number, line in enumerate(read_bytes(file).split(b"\n"), 1):
-            if not line:
-                continue
-            try:
-                record = json.loads(line.decode("utf-8", errors="surrogatepass"))
-                if record.pop("check") != _check(record):
-                    raise ValueError("altered")
-                # The first reply to a question stays the reply to it.
-                key, text = record.pop("key"), clean(record.pop("text"))
-                refused = tuple(map(str, record.pop("refused", ())))
-                reply = Reply(text, **record, refused=refused)
-                if not reply.blank:
-                    self._replies.setdefault(key, reply)
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-                self.damaged.append(f"{file.name}:{number}")
+        if not reply.blank:
+            self._replies[key] = reply
+            self._log.append({"key": key, **asdict(reply)})
 
 
-def _check(record: Mapping[str, Any]) -> str:
-    said = json.dumps(record, sort_keys=True, ensure_ascii=True)
-    return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
+def _parsed(record: dict[str, Any]) -> tuple[str, Reply]:
+    key, text = record.pop("key"), clean(record.pop("text"))
+    refused = tuple(map(str, record.pop("refused", ())))
+    return key, Reply(text, **record, refused=refused)

@@ -15,8 +15,7 @@ from typing import Any
 from uni_train.eval.leaderboard import Complexity, Leaderboard
 from uni_train.eval.report import charts, evaluation, page
 from uni_train.eval.report.tables import csv_text, shown_table, table_csv, table_latex
-from uni_train.eval.shards import disk_errors
-from uni_train.files import atomic_write_text, below
+from uni_train.files import atomic_write_text, below, disk_errors
 
 PAGE, SCORES = "leaderboard.html", "leaderboard.csv"
 _MARKS = {"best": "best of its column", "equal": "not significantly below the best", "below": "below the best", "": ""}

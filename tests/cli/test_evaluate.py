@@ -27,6 +27,7 @@ from uni_train.config.compose import compose, compose_section
 from uni_train.config.schema import EvalConfig
 from uni_train.console.terminal import plain
 from uni_train.eval.configured import plan_of
+from uni_train.eval.store import Log, machine
 from uni_train.eval.watch import Checkpoint
 from uni_train.models.load import build_model, save_model
 from uni_train.models.nano.nano import shipped
@@ -163,11 +164,13 @@ def test_a_plan_knows_what_earlier_evaluations_of_the_model_have_measured(model:
     command = ("eval", "-c", model, *SMALL, "--out", tmp_path)
     assert planned(done(*command, "--plan"))["GPU hours"] == "–"
     done(*command)
-    (file,) = tmp_path.glob("store/calls/*/speed.json")
-    (where,), (skills,) = json.loads(file.read_text()).keys(), json.loads(file.read_text()).values()
-    for one in skills.values():
-        one["seconds"] = 36.0 * one["calls"]
-    file.write_text(json.dumps({where: skills}))
+    (folder,) = tmp_path.glob("store/calls/*")
+    batches, where = list(Log(folder).read(dict)), machine()
+    for file in folder.glob("*.jsonl"):
+        file.unlink()
+    for batch in batches:  # a thought and its image are made together
+        assert batch["machine"] == where
+        Log(folder).append(batch | {"seconds": 36.0 * len(batch["calls"])})
     output = done(*command, "--plan")
     assert planned(output)["GPU hours"] == "0.18"  # 12 draws and 6 thoughts of 36 seconds
     said = " ".join(output.split())

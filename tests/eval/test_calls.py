@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import errno
+import os
+import shutil
 import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -12,9 +15,9 @@ import pytest
 
 from uni_train.errors import UserError
 from uni_train.eval import images
-from uni_train.eval.calls import Call, CallFailed, CallStore, Speed, StoredModel, call_key, machine
+from uni_train.eval.calls import CallFailed, StoredModel
 from uni_train.eval.images import StoredImage, encoded
-from uni_train.eval.shards import DamagedShard
+from uni_train.eval.store import Call, Log, Speed, Store, call_key, machine
 from uni_train.models.base import Request, SkillMissing
 from uni_train.models.batches import ModelDown
 from uni_train.models.identity import ModelIdentity
@@ -57,7 +60,7 @@ def requests(n: int, **changes: Any) -> list[Request]:
 
 
 def stored(folder: Path, model: Painter, **options: Any) -> StoredModel:
-    return StoredModel(NANO, CallStore(folder), lambda: model, think_batch=4, draw_batch=4, **options)
+    return StoredModel(NANO, Store(folder), lambda: model, think_batch=4, draw_batch=4, **options)
 
 
 def pixels(pictures: Sequence[StoredImage | Exception]) -> list[list[int]]:
@@ -70,7 +73,7 @@ def test_a_finished_call_never_reaches_the_model_again(tmp_path: Path) -> None:
 
     first = Painter()
     drawn = stored(tmp_path, first).draw(requests(10))
-    again = StoredModel(NANO, CallStore(tmp_path), load).draw(requests(10))
+    again = StoredModel(NANO, Store(tmp_path), load).draw(requests(10))
     assert [len(batch) for batch in first.batches] == [4, 4, 2]
     assert pixels(drawn) == pixels(again) == [[i] * 48 for i in range(10)]
 
@@ -110,7 +113,7 @@ def test_what_calls_have_taken_is_added_up_by_machine(tmp_path: Path) -> None:
             time.sleep(0.05)
             return super().draw(requests)
 
-    store = CallStore(tmp_path)
+    store = Store(tmp_path)
     assert not store.measured() and store.speed_of(NANO, machine()) == {}
     stored(tmp_path, Slow()).draw(requests(6))
     stored(tmp_path, Slow()).draw(requests(10))  # two of a batch and two more are new
@@ -121,11 +124,18 @@ def test_what_calls_have_taken_is_added_up_by_machine(tmp_path: Path) -> None:
 
 
 def test_what_several_ranks_add_at_the_same_time_is_all_there(tmp_path: Path) -> None:
-    store = CallStore(tmp_path)
-    ranks = [store.of(NANO) for _ in range(4)]
+    store = Store(tmp_path)
+    ranks = [store.calls(NANO) for _ in range(4)]
+
+    def add(rank: int) -> None:
+        for k in range(5):
+            ranks[rank].add([Call(f"{rank}-{k}", "draw", "a", "x", 0, parts=("text",))], 0.5)
+
     with ThreadPoolExecutor(len(ranks)) as pool:
-        list(pool.map(lambda calls: [calls.took("draw", 1, 0.5) for _ in range(5)], ranks))
-    assert store.speed_of(NANO, machine())["draw"] == Speed(20, 10.0)
+        list(pool.map(add, range(4)))
+    assert store.speed_of(NANO, machine())["draw"] == Speed(20, 10.0) and len(store.calls(NANO)) == 20
+    ranks[0].reread()
+    assert len(ranks[0]) == 20 and ranks[0].get("3-4") == ranks[3].get("3-4")
 
 
 def test_a_stopped_run_asks_the_rest_in_the_same_company(tmp_path: Path) -> None:
@@ -157,14 +167,14 @@ def test_a_failure_is_stored_and_tried_again_only_when_asked_to(tmp_path: Path) 
 
 def test_an_answer_replaces_a_failure_in_whatever_order_they_are_read(tmp_path: Path) -> None:
     key = call_key(NANO, "answer", Request("a", "why"))
-    failed, answered = (Call(key, "answer", "a", "why", 0), Call(key, "answer", "a", "why", 0, text="so"))
+    failed = Call(key, "answer", "a", "why", 0, error="no reply")
+    answered = Call(key, "answer", "a", "why", 0, parts=("so",))
     for name, order in (("one", (failed, answered)), ("two", (answered, failed))):
-        calls = CallStore(tmp_path / name).of(NANO)
+        calls = Store(tmp_path / name).calls(NANO)
         for call in order:
-            calls.add([replace(call, error="no reply") if call is failed else call])
-        for seen in (calls, CallStore(tmp_path / name).of(NANO)):
-            found = seen.get(key)
-            assert found is not None and found.text == "so" and not seen.failed(key)
+            calls.add([call])
+        for seen in (calls, Store(tmp_path / name).calls(NANO)):
+            assert seen.get(key) == answered
 
 
 def test_a_missing_skill_and_an_absent_endpoint_are_not_answers(tmp_path: Path) -> None:
@@ -172,30 +182,69 @@ def test_a_missing_skill_and_an_absent_endpoint_are_not_answers(tmp_path: Path) 
         stored(tmp_path, Painter()).think(requests(2))
     with pytest.raises(ModelDown):
         stored(tmp_path, Painter(down=True)).draw(requests(2))
-    assert len(CallStore(tmp_path).of(NANO)) == 0
+    assert len(Store(tmp_path).calls(NANO)) == 0
 
 
 def test_processes_share_a_store_and_equal_requests_are_one_call(tmp_path: Path) -> None:
     one, two = (stored(tmp_path, Painter()) for _ in range(2))  # both see an empty store
     assert one.answer(requests(6) + requests(1) * 3)[6:] == ["draw 0"] * 3
     two.answer(requests(8))
-    assert len(CallStore(tmp_path).of(NANO)) == 8
+    assert len(Store(tmp_path).calls(NANO)) == 8
     assert not list(tmp_path.rglob(".*partial*"))
 
 
-def test_a_damaged_shard_is_named_and_only_its_batch_made_anew(tmp_path: Path) -> None:
+@pytest.mark.parametrize("torn", [True, False])
+def test_a_damaged_batch_is_named_and_made_anew_in_the_same_company(tmp_path: Path, torn: bool) -> None:
     drawn = stored(tmp_path, Painter()).draw(requests(12))
-    shard = sorted(tmp_path.rglob("*.parquet"))[1]
-    data = shard.read_bytes()
-    shard.write_bytes(data[: len(data) // 2])
-    with pytest.raises(DamagedShard, match=shard.name) as caught:
-        stored(tmp_path, Painter())
-    assert "Delete this file" in str(caught.value)
-
-    shard.unlink()
+    (file,) = tmp_path.rglob("*.jsonl")
+    lines = file.read_bytes().splitlines(keepends=True)
+    file.write_bytes(b"".join(lines[:2]) + (lines[2][:-30] if torn else lines[2].replace(b"r9", b"r8")))
     painter = Painter()
-    assert pixels(stored(tmp_path, painter).draw(requests(12))) == pixels(drawn)
-    assert [len(batch) for batch in painter.batches] == [4]
+    model = stored(tmp_path, painter)
+    assert model.damaged == [f"{file}:3"]
+    assert pixels(model.draw(requests(12))) == pixels(drawn)
+    assert painter.batches == [["r8", "r9", "r10", "r11"]]
+    assert pixels(stored(tmp_path, Painter(down=True)).draw(requests(12))) == pixels(drawn)
+
+
+def test_a_call_whose_image_is_lost_is_made_again(tmp_path: Path) -> None:
+    drawn = stored(tmp_path, Painter()).draw(requests(4))
+    (tmp_path / "images" / drawn[1].digest[:2] / drawn[1].digest).unlink()  # type: ignore[union-attr]
+    painter = Painter()
+    assert pixels(stored(tmp_path, painter).draw(requests(4))) == pixels(drawn) and painter.batches == [["r1"]]
+
+
+def test_a_full_disk_loses_the_batch_in_flight_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(tmp_path)
+    log.append({"n": 1})
+    write, written = os.write, list[int]()
+
+    def full(file: int, data: bytes) -> int:
+        if written:
+            raise OSError(errno.ENOSPC, "No space left on device")
+        written.append(write(file, data[:5]))
+        return written[0]
+
+    with monkeypatch.context() as patched, pytest.raises(UserError, match="the disk is full"):
+        patched.setattr(os, "write", full)
+        log.append({"n": 2})
+    log.append({"n": 3})
+    again = Log(tmp_path)
+    assert list(again.read(lambda record: record["n"])) == [1, 3] and len(again.damaged) == 1
+
+
+def test_a_store_of_the_former_version_is_taken_over(tmp_path: Path) -> None:
+    """Its calls were Parquet shards with the bytes of their images."""
+    shutil.copytree(Path(__file__).parent / "calls_1", tmp_path / "calls" / NANO.key[:16])
+    shards = len(list(tmp_path.rglob("*.parquet")))
+    model = stored(tmp_path, Painter(down=True))
+    assert shards == 3 and not list(tmp_path.rglob("*.parquet")) and model.finished == 8
+    assert pixels(model.draw(requests(4))) == [[i] * 48 for i in range(4)]
+    assert model.answer(requests(2)) == ["draw 0", "draw 1"]
+    (parts, refused) = model.compose([Request("c", "parts", seed=3), Request("d", "refused", seed=4)])
+    assert isinstance(parts, list) and isinstance(refused, CallFailed)
+    assert [part if isinstance(part, str) else images.pixels(part).max() for part in parts] == ["a", 4, "[3]", 5]
+    assert stored(tmp_path, Painter(down=True)).answer(requests(2)) == ["draw 0", "draw 1"]
 
 
 def test_a_store_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -208,10 +257,10 @@ def test_an_image_is_read_when_it_is_asked_for(tmp_path: Path, monkeypatch: pyte
     model = stored(tmp_path, Painter())
     (image,) = model.draw([Request("a", "x", seed=7)])
     assert isinstance(image, StoredImage) and encoded(image) is image
-    (shard,) = tmp_path.glob("calls/*/*.parquet")
-    hidden = shard.rename(shard.with_suffix(".hidden"))
+    (file,) = (path for path in (tmp_path / "images").rglob("*") if path.is_file())
+    hidden = file.rename(file.with_suffix(".hidden"))
     (again,) = model.draw([Request("a", "x", seed=7)])  # it is known without its file
-    hidden.rename(shard)
+    hidden.rename(file)
     decoded: list[bytes] = []
     monkeypatch.setattr(images, "_rgb", lambda data: decoded.append(data) or decode_png(data))
     monkeypatch.setattr(images, "_DECODED", images._Decoded(1 << 20))
@@ -227,10 +276,10 @@ def test_another_checkpoint_or_setting_is_asked_anew(tmp_path: Path) -> None:
     stored(tmp_path, Painter()).draw(requests(2))
     for other in (replace(NANO, content="overwritten"), replace(NANO, settings={"steps": 20})):
         painter = Painter()
-        StoredModel(other, CallStore(tmp_path), lambda painter=painter: painter).draw(requests(2))
+        StoredModel(other, Store(tmp_path), lambda painter=painter: painter).draw(requests(2))
         assert painter.batches == [["r0", "r1"]]
     moved, painter = replace(NANO, name="moved", source="elsewhere"), Painter()
-    StoredModel(moved, CallStore(tmp_path), lambda: painter).draw(requests(3))
+    StoredModel(moved, Store(tmp_path), lambda: painter).draw(requests(3))
     assert painter.batches == [["r2"]]
 
 

@@ -18,8 +18,8 @@ from uni_train.eval.benchmark import Sample
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.evaluation import ASKED, SCORED, SCORES, Evaluation, EvaluationPlan, called, load, run
 from uni_train.eval.judges import with_served_revision
-from uni_train.eval.last_seen import LastSeen
 from uni_train.eval.report.evaluation import report_of
+from uni_train.eval.store import LastSeen
 from uni_train.models.identity import ModelIdentity
 from uni_train.models.nano.nano import shipped
 from uni_train.models.pictures import decode_png

@@ -15,8 +15,7 @@ from uni_train.errors import UserError
 from uni_train.eval import scored as scored_files
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.evaluation import SCORED
-from uni_train.eval.scored import FORMAT, read_scored
-from uni_train.eval.shards import read_rows, write_rows
+from uni_train.eval.scored import FORMAT, read_rows, read_scored, write_rows
 from uni_train.files import below
 from uni_train.models.pictures import encode_png
 
@@ -32,11 +31,11 @@ def forged(folder: Path, row: int = 0, **columns: Any) -> Path:
     """An evaluation whose row `row` has other columns, with digests that fit."""
     evaluation(folder, [UniSandbox(n=4, sets=("math1",))], lambda ask: True)
     (shard,) = (folder / SCORED).iterdir()
-    rows = read_rows(shard, scored_files._schema(), FORMAT, scored_files._BLOBS)
+    rows = read_rows(shard, (FORMAT,), scored_files._BLOBS)
     for one in rows:
         one["image"] = encode_png(np.zeros((4, 4, 3), dtype=np.uint8))
     rows[row].update(columns)
-    write_rows(shard, rows, scored_files._schema(), FORMAT, scored_files._BLOBS)
+    write_rows(shard, rows, {})
     return shard
 
 

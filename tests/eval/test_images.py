@@ -11,7 +11,7 @@ import pytest
 from tests.eval.test_scored import samples
 from uni_train.errors import UserError
 from uni_train.eval.images import ImageStore, digest_of
-from uni_train.eval.scored import read_scored, stored, write_by_content
+from uni_train.eval.scored import read_scored, stored, write_scored
 
 
 def test_equal_images_are_one_file_and_stand_for_their_bytes(tmp_path: Path) -> None:
@@ -45,7 +45,7 @@ def test_scored_rows_hold_hashes_and_no_bytes(tmp_path: Path) -> None:
     many[0] = replace(first, sample=replace(many[0].sample, ask=replace(many[0].sample.ask, case=case)))
     kept = [replace(one, sample=stored(one.sample, store)) for one in (*many, *samples())]
     path = tmp_path / "evaluation" / "scored" / "0.parquet"
-    write_by_content(path, kept, store)
+    write_scored(path, kept, store)
     assert path.stat().st_size < len(noise) / 2
     moved = (tmp_path / "evaluation").rename(tmp_path / "renamed") / "scored" / "0.parquet"
     read = read_scored(moved)

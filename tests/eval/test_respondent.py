@@ -6,8 +6,8 @@ import pytest
 
 from tests.models.test_remote import Reply, endpoint, says
 from uni_train.errors import UserError
-from uni_train.eval.calls import CallStore
 from uni_train.eval.respondent import open_model
+from uni_train.eval.store import Store
 from uni_train.models.base import Request
 from uni_train.models.batches import ModelDown
 from uni_train.models.remote import RemoteConfig
@@ -24,7 +24,7 @@ def painter(path: str, content: str) -> Reply:
 
 
 def test_what_is_stored_of_a_remote_model_outlives_it(tmp_path: Path) -> None:
-    store, said = CallStore(tmp_path), list[str]()
+    store, said = Store(tmp_path), list[str]()
     with endpoint(lambda path, body: painter(path, "first")) as one:
         address = f"{one.url}#painter"
         model = open_model(address, store, remote=SETTINGS)
@@ -36,7 +36,7 @@ def test_what_is_stored_of_a_remote_model_outlives_it(tmp_path: Path) -> None:
     with pytest.raises(ModelDown, match="does not answer"):
         later.answer([Request("b", "another")])
     with pytest.raises(ModelDown, match="does not answer"):
-        open_model(address, CallStore(tmp_path / "elsewhere"), remote=SETTINGS)
+        open_model(address, Store(tmp_path / "elsewhere"), remote=SETTINGS)
 
 
 def test_a_remote_model_that_comes_back_as_another_is_not_asked_in_its_name(
@@ -49,13 +49,13 @@ def test_a_remote_model_that_comes_back_as_another_is_not_asked_in_its_name(
 
     with endpoint(reply) as one:
         address = f"{one.url}#painter"
-        open_model(address, CallStore(tmp_path), remote=SETTINGS)
+        open_model(address, Store(tmp_path), remote=SETTINGS)
         up = False
-        model = open_model(address, CallStore(tmp_path), remote=SETTINGS)
+        model = open_model(address, Store(tmp_path), remote=SETTINGS)
         up, content = True, "second"
         with pytest.raises(UserError, match="is another model now"):
             model.answer([Request("a", "which colour")])
-        fresh = open_model(address, CallStore(tmp_path), remote=SETTINGS)
+        fresh = open_model(address, Store(tmp_path), remote=SETTINGS)
         assert fresh.identity.content == "second" and fresh.answer([Request("a", "which colour")]) == ["blue"]
 
 
@@ -68,7 +68,7 @@ def test_another_model_behind_the_same_name_is_told_by_what_the_server_reports(t
         status, answer = says(root)
         return status, {**answer, "system_fingerprint": fingerprint}
 
-    store, said = CallStore(tmp_path), list[str]()
+    store, said = Store(tmp_path), list[str]()
     with endpoint(reply) as one:
 
         def answers(name: str, question: str, **settings: str) -> list[str | Exception]:

@@ -13,7 +13,7 @@ from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Sample, Scored
 from uni_train.eval.scored import (
-    TO_TRAIN_ON,
+    DamagedShard,
     completed,
     read_folder,
     read_scored,
@@ -21,7 +21,6 @@ from uni_train.eval.scored import (
     without_images,
     write_scored,
 )
-from uni_train.eval.shards import DamagedShard
 from uni_train.eval.task_benchmark import item_case
 from uni_train.models.pictures import encode_png
 
@@ -60,7 +59,7 @@ def test_large_images_are_row_groups_of_their_own_where_that_is_asked_for(tmp_pa
     first = samples()[0]
     large = [replace(first, sample=replace(first.sample, parts=(bytes([k]) * 3_000_000,))) for k in range(4)]
     for name, scored, groups in (("a", large, 4), ("b", samples(), 1)):
-        write_scored(tmp_path / name, scored, TO_TRAIN_ON)
+        write_scored(tmp_path / name, scored)
         assert pq.read_metadata(tmp_path / name).num_row_groups == groups and read_scored(tmp_path / name) == scored
 
 

@@ -26,9 +26,10 @@ from uni_train.eval.benchmarks import unisandbox
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.cases import Questions
 from uni_train.eval.benchmarks.unisandbox.counting import accuracy, accuracy_rows, units
-from uni_train.eval.calls import CallStore, StoredModel
+from uni_train.eval.calls import StoredModel
 from uni_train.eval.scored import read_folder, without_images
 from uni_train.eval.shortcuts import Trivial
+from uni_train.eval.store import Store
 from uni_train.eval.task_benchmark import TaskBenchmark, item_case
 from uni_train.models.base import UnifiedModel
 from uni_train.models.identity import ModelIdentity
@@ -101,7 +102,7 @@ def run(work: Work[RunConfig], stage: StageRun, label: str) -> None:
     content = f"{config.recipe}/{work.folder.path.name}/{stage.path.name}"
     model = StoredModel(
         ModelIdentity(config.model.name, plan.checkpoint, content),
-        CallStore(plan.store_folder),
+        Store(plan.store_folder),
         lambda: work.model(weights),
         think_batch=config.model.think_batch,
         draw_batch=config.model.draw_batch,

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from uni_train.eval.benchmark import Scored
-from uni_train.eval.scored import TO_TRAIN_ON, completed, read_scored, shard_path, write_scored
+from uni_train.eval.scored import completed, read_scored, shard_path, write_scored
 from uni_train.stages.work import SHARDS, Work
 
 DRAWN = "drawn"
@@ -49,7 +49,7 @@ def make_shards(
     with bar as shown:
         for index in mine:
             samples = make(index)
-            write_scored(shard_path(place, index), samples, TO_TRAIN_ON)
+            write_scored(shard_path(place, index), samples)
             if shown is not None:
                 shown.advance(len(samples))
     work.ranks.barrier()
@@ -67,6 +67,6 @@ def _judge(shards: Path, drawn: Path, judged: Judged) -> None:
             batches.append((index, read_scored(shard_path(drawn, index))))
         verdicts = iter(judged([sample for _, samples in batches for sample in samples]))
         for index, samples in batches:
-            write_scored(shard_path(shards, index), [next(verdicts) for _ in samples], TO_TRAIN_ON)
+            write_scored(shard_path(shards, index), [next(verdicts) for _ in samples])
             shard_path(drawn, index).unlink()
     shutil.rmtree(drawn, ignore_errors=True)

@@ -108,12 +108,12 @@ def _image(place: str, folder: Path, name: Any) -> np.ndarray:
 @click.option("--store", type=click.Path(path_type=Path), default=Path("evals/store"), help="Where replies are kept.")
 def main(items: Path, model: str, out: Path, store: Path) -> None:
     """Draft rubrics for the questions in ITEMS, which people then refine."""
-    from uni_train.eval.calls import CallStore
     from uni_train.eval.respondent import open_model
+    from uni_train.eval.store import Store
     from uni_train.files import atomic_write_text
 
     try:
-        rows = list(drafted(items, open_model(model, CallStore(store))))
+        rows = list(drafted(items, open_model(model, Store(store))))
         atomic_write_text(out, "".join(json.dumps(row, ensure_ascii=False) + "\n" for row in rows))
     except (UserError, DataError, OSError) as error:
         raise click.ClickException(str(error)) from error

@@ -35,8 +35,8 @@ from uni_train.eval.judges import mostly_failed, run, with_served_revision
 from uni_train.eval.judges.calibrate import calibrate
 from uni_train.eval.judges.judge import DEAD_AFTER, Session, Spent
 from uni_train.eval.judges.replies import ReplyStore, Turn
-from uni_train.eval.last_seen import LastSeen
 from uni_train.eval.statistics import Estimate
+from uni_train.eval.store import LastSeen
 from uni_train.http_client import LETTERS_A_TOKEN, Client
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -9,9 +9,9 @@ from uni_train.errors import UsageError, did_you_mean
 if TYPE_CHECKING:
     from uni_train.config.schema import EvalConfig
     from uni_train.console.progress import ConsoleProgress
-    from uni_train.eval.calls import Speed
     from uni_train.eval.evaluation import EvaluationPlan
     from uni_train.eval.plan import Row
+    from uni_train.eval.store import Speed
 
 
 def print_plan(checkpoint: str, config: EvalConfig, progress: ConsoleProgress) -> None:
@@ -52,7 +52,7 @@ def print_plan(checkpoint: str, config: EvalConfig, progress: ConsoleProgress) -
     else:
         progress.say("Without a judge, what no program can check has no score.")
     if measured:
-        from uni_train.eval.calls import machine
+        from uni_train.eval.store import machine
 
         said = ", ".join(f"{kind} {speed.each:.3g} s (of {speed.calls:,})" for kind, speed in sorted(measured.items()))
         progress.say(
@@ -68,10 +68,10 @@ def print_plan(checkpoint: str, config: EvalConfig, progress: ConsoleProgress) -
 
 def _measured(plan: EvaluationPlan) -> dict[str, Speed]:
     """Kind of call -> how fast this machine was at it, of a model that was evaluated here before; asks nobody."""
-    from uni_train.eval.calls import CallStore, machine
     from uni_train.eval.respondent import identity_of
+    from uni_train.eval.store import Store, machine
 
-    store = CallStore(plan.store_folder)
+    store = Store(plan.store_folder)
     if not store.measured():  # a checkpoint's hash may take a minute
         return {}
     here = machine()
