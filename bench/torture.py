@@ -72,6 +72,7 @@ from uni_train.cli.main import uni_train  # noqa: E402
 from uni_train.config.build import to_plain  # noqa: E402
 from uni_train.config.compose import compose  # noqa: E402
 from uni_train.data_gen.reading_limits import read_yaml  # noqa: E402
+from uni_train.eval.store import Log  # noqa: E402
 from uni_train.models.load import build_model, save_model  # noqa: E402
 
 TOLERANCE = 1e-3
@@ -308,6 +309,7 @@ def files_of(out: Path) -> list[Path]:
         skipped |= (
             relative.parts[0] == "store" and ".partial" in path.name
         )  # others may be writing there: nobody tidies
+        skipped |= path.suffix == ".jsonl" and "calls" in relative.parts  # named by time: `_samples` counts their rows
         if path.is_file() and not skipped and not {"logs"} & set(relative.parts):
             found.append(relative)
     return found
@@ -401,6 +403,9 @@ def _samples(out: Path) -> Counter[str]:
         stored = pyarrow.parquet.read_table(path, use_threads=False)
         names = [name for name in ("id", "case", "setting", "k", "seed", "key") if name in stored.column_names]
         found.update(f"{path.parent.relative_to(out)} {sample}" for sample in stored.select(names).to_pylist())
+    for folder in out.rglob("calls/*/"):
+        for batch in Log(folder).read(dict):
+            found.update(f"{folder.relative_to(out)} {call['key']}" for call in batch["calls"])
     return found
 
 
