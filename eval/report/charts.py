@@ -1,4 +1,6 @@
-"""Line charts as geometry: data in, positions in a small viewBox out; `chart.html` turns them into inline SVG.
+"""Charts as geometry: data in, positions in a small viewBox out; `chart.html` turns them into inline SVG.
+
+`chart` draws lines, `scores` lines of scores with their intervals, `dots` a row of scores for each name.
 
 Why not plotly: its script adds 4.5 MB to every report and starts slower than the rest of the page loads. A few hundred
 points need no library in the browser. SVG follows dark mode through CSS and prints sharply.
@@ -7,14 +9,18 @@ points need no library in the browser. SVG follows dark mode through CSS and pri
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+
+from uni_train.eval.statistics import Estimate
 
 WIDTH, HEIGHT = 520, 250
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 18, 38
 COLOURS = 6  # of style.css
 _MAX_POINTS = 400
 _LETTER = 6.5  # of a tick's label
+_NAMES, _MARGIN, _ABOVE, _BELOW = 128, 14, 8, 24  # of `dots`: left, right, top, bottom
+_ROW, _SPREAD = 13, 11  # of `dots`: height of a row without its dots, and of each dot
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +55,9 @@ class Axis:
         return (value - low) / ((high - low) or 1.0)
 
 
+SHARES = Axis(0, 1, [(i / 4, f"{i / 4:.2f}") for i in range(5)])
+
+
 @dataclass(frozen=True, slots=True)
 class Line:
     name: str
@@ -74,6 +83,31 @@ class Chart:
     @property
     def legend(self) -> list[Line]:
         return [line for line in self.lines if not line.faint and line.name]
+
+
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """One score: where its dot and the ends of its whisker are, in the viewBox."""
+
+    x: float
+    low: float
+    high: float
+    y: float
+    colour: int
+    tip: str
+
+
+@dataclass(frozen=True, slots=True)
+class Dots:
+    """A chart. rows: (y, name); x_ticks: (x, name); legend: (colour, name)."""
+
+    title: str
+    description: str
+    height: float
+    rows: Sequence[tuple[float, str]]
+    x_ticks: Sequence[tuple[float, str]]
+    marks: Sequence[Mark]
+    legend: Sequence[tuple[int, str]]
 
 
 def chart(
@@ -122,6 +156,58 @@ def chart(
         None if reference is None else (at_y(reference[0]), reference[1]),
         ", ".join(f"{number} {name}" for number, name in enumerate(names, 1)) if numbered else "",
     )
+
+
+def scores(
+    title: str,
+    lines: Mapping[str, Sequence[tuple[float, Estimate | None]]],
+    x: Axis,
+    apart: float = 0.0,
+    told: str = "{}",
+    reference: tuple[float, str] | None = None,
+) -> Chart:
+    """A line for each name: shares with their intervals, without those that have no value.
+
+    apart: how far neighbours are moved from each other, so that whiskers do not hide each other. told: the description,
+    which the ends of the lines complete.
+    """
+    series = []
+    for index, (name, points) in enumerate(lines.items()):
+        shift = apart * (index - (len(lines) - 1) / 2)
+        placed = [(at + shift, one) for at, one in points if one is not None and one.value is not None]
+        if placed:
+            whiskers = [(one.low, one.high) for _, one in placed]
+            heights = [(at, one.value or 0.0) for at, one in placed]
+            series.append(Series(name, heights, index + 1, markers=True, intervals=whiskers))
+    ends = "; ".join(f"{one.name} from {one.points[0][1]:.2f} to {one.points[-1][1]:.2f}" for one in series)
+    return chart(title, told.format(ends), series, x, SHARES, reference=reference)
+
+
+def dots(title: str, values: Mapping[str, Mapping[str, Estimate]], colours: Mapping[str, int]) -> Dots:
+    """A row for each name of `values`, in it a dot for each series; shares from 0 to 1.
+
+    values: row -> series -> estimate (left out where it has no value). colours: series -> 1 to 6, a CSS class.
+    """
+    height = _ROW + _SPREAD * max(1, len(colours))
+    marks, rows, told = [], [], []
+    for i, (name, by_series) in enumerate(values.items()):
+        top = _ABOVE + i * height
+        rows.append((round(top + height / 2, 1), name))
+        shown = [(series, one) for series, one in by_series.items() if one.value is not None]
+        for series, one in shown:
+            place = list(colours).index(series)
+            y = round(top + _ROW / 2 + _SPREAD * (place + 0.5), 1)
+            assert one.value is not None
+            tip = f"{name}, {series}: {one.value:.2f} [{one.low:.2f}, {one.high:.2f}], n = {one.n}"
+            marks.append(Mark(_at_share(one.value), _at_share(one.low), _at_share(one.high), y, colours[series], tip))
+        told += [f"{name}: " + ", ".join(f"{series} {one.value:.2f}" for series, one in shown)] if shown else []
+    ticks = [(_at_share(value), name) for value, name in SHARES.ticks]
+    legend = [(colour, series) for series, colour in colours.items()]
+    return Dots(title, "; ".join(told), _ABOVE + len(values) * height + _BELOW, rows, ticks, marks, legend)
+
+
+def _at_share(share: float) -> float:
+    return round(_NAMES + min(max(share, 0.0), 1.0) * (WIDTH - _NAMES - _MARGIN), 1)
 
 
 def thin(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:

@@ -21,8 +21,8 @@ from uni_train.data_gen.reading_limits import read_json
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.eval.benchmark import OUTCOMES, Scored, Table
 from uni_train.eval.images import Image, bytes_of, digest_of
-from uni_train.eval.report import evaluation_charts, page
-from uni_train.eval.report.charts import COLOURS
+from uni_train.eval.report import page
+from uni_train.eval.report.charts import COLOURS, Dots, dots
 from uni_train.eval.report.gallery import data_url, thumbnail
 from uni_train.eval.report.tables import shown_table
 from uni_train.eval.results import Results, unit_of
@@ -256,7 +256,7 @@ def _outcomes(part: Part, settings: Sequence[str]) -> list[dict[str, Any]]:
     ]
 
 
-def charts(part: Part) -> list[evaluation_charts.Dots]:
+def charts(part: Part) -> list[Dots]:
     """Accuracy by set, and by category within each set that has several."""
     asked = {one.sample.ask.setting for one in part.scored}
     colours = {name: i % COLOURS + 1 for i, name in enumerate(name for name in part.settings if name in asked)}
@@ -266,12 +266,12 @@ def charts(part: Part) -> list[evaluation_charts.Dots]:
         name: {setting: _headline(part.scores, setting, name) or found for setting, found in _shares(some).items()}
         for name, some in sets.items()
     }
-    drawn = [evaluation_charts.dots("By set", by_set, colours)] if by_set else []
+    drawn = [dots("By set", by_set, colours)] if by_set else []
     for name, some in sets.items():
         categories = some.where(lambda unit: bool(unit.case.category)).by(lambda unit: unit.case.category)
         if len(categories) > 1:
             values = {category: _shares(categories[category]) for category in sorted(categories)}
-            drawn.append(evaluation_charts.dots(f"{name}, by category", values, colours))
+            drawn.append(dots(f"{name}, by category", values, colours))
     return drawn
 
 

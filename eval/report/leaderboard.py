@@ -62,21 +62,8 @@ def _chart(one: Complexity) -> charts.Chart:
     places = sorted({x for line in one.lines.values() for x in line})
     margin = 0.05 * (places[-1] - places[0])
     x = charts.Axis(places[0] - margin, places[-1] + margin, [(place, f"{place:g}") for place in places], one.title)
-    y = charts.Axis(0, 1, [(value / 4, f"{value / 4:.2f}") for value in range(5)])
-    series = []
-    for index, (name, line) in enumerate(one.lines.items()):
-        shown = [(place, found) for place, found in line.items() if found.value is not None]
-        # Models are set a little apart, so that whiskers do not hide each other.
-        shift = 0.15 * margin * (index - (len(one.lines) - 1) / 2)
-        series.append(
-            charts.Series(
-                name, [(place + shift, found.value or 0.0) for place, found in shown],
-                index + 1, markers=True,
-                intervals=[(found.low, found.high) for _, found in shown],
-            )
-        )  # fmt: skip
-    told = "; ".join(f"{s.name} from {s.points[0][1]:.2f} to {s.points[-1][1]:.2f}" for s in series if s.points)
-    return charts.chart(f"{one.column}, by {one.title}", told, series, x, y)
+    lines = {name: list(line.items()) for name, line in one.lines.items()}
+    return charts.scores(f"{one.column}, by {one.title}", lines, x, 0.15 * margin)
 
 
 def _slug(text: str) -> str:

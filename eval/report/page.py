@@ -298,26 +298,14 @@ def _accuracy_charts(summary: Mapping[str, Any]) -> Iterator[charts.Chart]:
             continue
         columns = [f"{about.short}{level}" for level in about.sets]
         names = ["base", *(row.name.removeprefix("after ") for row in rows[1:])]
-        x = charts.Axis(-0.25, len(rows) - 0.75, [(i, name) for i, name in enumerate(names)])
-        y = charts.Axis(0, 1, [(value / 4, f"{value / 4:.2f}") for value in range(5)])
+        x = charts.Axis(-0.25, len(rows) - 0.75, list(enumerate(names)))
         for setting in unisandbox.SETTINGS:
-            series = []
-            for level, column in enumerate(columns):
-                cells = [getattr(row, setting)[level] for row in rows]
-                # Levels are set a little apart, so that whiskers do not hide each other.
-                placed = [
-                    (i + 0.06 * (level - 1), cell) for i, cell in enumerate(cells) if cell and cell.value is not None
-                ]
-                if placed:
-                    points, whiskers = [(at, cell.value) for at, cell in placed], [(c.low, c.high) for _, c in placed]
-                    series.append(charts.Series(column, points, level + 1, markers=True, intervals=whiskers))
-            if series:
-                description = "; ".join(
-                    f"{one.name} from {one.points[0][1]:.2f} to {one.points[-1][1]:.2f}" for one in series
-                )
+            cells = [getattr(row, setting) for row in rows]
+            lines = {name: [(i, row[level]) for i, row in enumerate(cells)] for level, name in enumerate(columns)}
+            if any(one is not None and one.value is not None for line in lines.values() for _, one in line):
                 title = f"{about.title}, {_SETTING_NAMES[setting]}"
                 guess = (about.chance, about.guess)
-                yield charts.chart(title, f"Accuracy by round: {description}.", series, x, y, reference=guess)
+                yield charts.scores(title, lines, x, 0.06, "Accuracy by round: {}.", guess)
 
 
 def _loss_charts(curves: Sequence[Curve]) -> Iterator[charts.Chart]:
