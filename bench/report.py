@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored
+from uni_train.eval.evaluation import Result
 from uni_train.eval.report.evaluation import Header, Part, write_evaluation_report
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
@@ -60,7 +61,7 @@ def large_part(samples: int) -> Part:
         verdict = Verdict((Check("criterion", status, "" if status == "pass" else "it does not"),))
         scored.append(Scored(sample, verdict, "openai/judge", replies=("Because. " * 30,), cause="drawn wrong"))
     sets = tuple(f"task{i}" for i in range(5))
-    return Part("many", "0", SETTINGS, sets, [], {}, scored, lambda: scored)
+    return Part(Result("many", "0", SETTINGS, sets, samples, {}, {}, {}, (), (), ()), lambda images: scored)
 
 
 @contextmanager

@@ -3,7 +3,6 @@
     comparison = compare(Path("evals/before"), Path("evals/after"))
     comparison.tables()      a paired table for each benchmark
     comparison.flips         the questions that one gets right and the other wrong
-    side_by_side(...)        their two samples, with images
 
 Only like is compared with like: the same benchmark revision, subset, seed and number of draws. Everything else (the
 checkpoint, how it samples, who judges) may differ and is said in `notes`.
@@ -11,7 +10,7 @@ checkpoint, how it samples, who judges) may differ and is said in `notes`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -132,19 +131,6 @@ class Comparison:
         }  # fmt: skip
 
 
-@dataclass(frozen=True, slots=True)
-class Pair:
-    """The same case, setting and draw in both evaluations."""
-
-    benchmark: str
-    first: Scored
-    second: Scored
-
-    @property
-    def flipped(self) -> bool:
-        return self.first.passed != self.second.passed
-
-
 def compare(first: Path, second: Path) -> Comparison:
     """Compare two finished evaluations on the benchmarks and settings that both have.
 
@@ -190,21 +176,6 @@ def compare(first: Path, second: Path) -> Comparison:
             rows += found[0]
             flips += found[1]
     return Comparison(one, two, tuple(rows), tuple(flips), tuple(notes))
-
-
-def side_by_side(comparison: Comparison, *, flips_only: bool = True, images: bool = True) -> Iterator[Pair]:
-    """The samples of both, in the order of asking: those whose own verdict flipped, or all."""
-    for name in dict.fromkeys(row.benchmark for row in comparison.rows):
-        wanted: set[tuple[str, str, int]] | None = None
-        if flips_only:
-            wanted = {
-                _identity(pair.first)
-                for pair in _pairs(name, comparison.first.scored(name), comparison.second.scored(name))
-                if pair.flipped
-            }
-            if not wanted:
-                continue
-        yield from _pairs(name, comparison.first.scored(name, images), comparison.second.scored(name, images), wanted)
 
 
 def names(first: Evaluation, second: Evaluation) -> tuple[str, str]:
@@ -318,23 +289,3 @@ def _identity(scored: Scored) -> tuple[str, str, int]:
 
 def _cell(scored: Scored) -> tuple[str, str]:
     return scored.sample.ask.setting, scored.sample.ask.case.set
-
-
-def _pairs(
-    benchmark: str, first: Iterable[Scored], second: Iterable[Scored], wanted: set[tuple[str, str, int]] | None = None
-) -> Iterator[Pair]:
-    """Both streams are in the order of asking, but one may lack settings of the other."""
-    waiting: dict[tuple[str, str, int], Scored] = {}
-    later = iter(second)
-    for one in first:
-        key = _identity(one)
-        if wanted is not None and key not in wanted:
-            continue
-        while key not in waiting:
-            other = next(later, None)
-            if other is None:
-                break
-            if wanted is None or _identity(other) in wanted:
-                waiting[_identity(other)] = other
-        if key in waiting:
-            yield Pair(benchmark, one, waiting.pop(key))

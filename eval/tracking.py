@@ -10,17 +10,19 @@ from __future__ import annotations
 
 import io
 import re
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.eval import summary as run_summary
 from uni_train.eval.benchmark import Table
+from uni_train.eval.benchmarks.unisandbox import training_run
 from uni_train.eval.report import gallery
 from uni_train.eval.report.tables import wandb_table
+from uni_train.eval.scored import read_folder
 
 if TYPE_CHECKING:
     from wandb.sdk.wandb_run import Run
@@ -46,10 +48,11 @@ def log_run(run: Run, run_dir: Path, n_images: int = 24) -> None:
     logged: dict[str, Any] = dict(flat_scores(summary))
     if questions := str(summary.get("questions", "")):
         logged["questions"] = questions
-    shown = [*run_summary.tables(summary), *map(Table.from_dict, summary.get("tables", ()))]
+    shown = [*training_run.tables(summary), *map(Table.from_dict, summary.get("tables", ()))]
     for place, table in enumerate(shown, 1):
         logged[f"tables/{place}_{_slug(table.title)}"] = wandb.Table(**wandb_table(table))
-    for when, samples in gallery.excerpt(run_dir, n_images).items():
+    moments = {when: partial(read_folder, folder) for when, folder in gallery.evaluations(run_dir).items()}
+    for when, samples in gallery.excerpt(moments, n_images).items():
         logged[f"gallery/{when}"] = [wandb.Image(_picture(one.sample.image), caption=_told(one)) for one in samples]
     run.log(logged)
 
@@ -77,9 +80,8 @@ def log_evaluation(run: Run, evaluation: Evaluation, step: int | None, n_images:
             logged.update({f"{name}/outcomes/{setting}/{k}": v / counts.total() for k, v in counts.items()})
         for place, paper in enumerate(result.tables, 1):
             logged[f"{name}/tables/{place}_{_slug(paper.title)}"] = wandb.Table(**wandb_table(paper))
-        logged[f"{name}/gallery"] = [
-            wandb.Image(_picture(one.sample.image), caption=_told(one)) for one in _spread(evaluation, name, n_images)
-        ]
+        shown = gallery.excerpt({"": partial(evaluation.scored, name)}, n_images)[""]
+        logged[f"{name}/gallery"] = [wandb.Image(_picture(one.sample.image), caption=_told(one)) for one in shown]
     questions = {name: result.questions for name, result in evaluation.results.items()}
     run.config.update({"evaluation": dict(evaluation.asked), "questions": questions}, allow_val_change=True)
     run.log(logged, step=None if step is None else max(step, run.step), commit=True)
@@ -100,23 +102,6 @@ def _estimates(prefix: str, tree: Mapping[str, Any]) -> Iterator[tuple[str, floa
 def _slug(title: str) -> str:
     """A table's title up to its parenthesis, as a part of a key."""
     return "_".join(re.findall(r"[a-z0-9]+", title.partition("(")[0].lower()))
-
-
-def _spread(evaluation: Evaluation, benchmark: str, n: int) -> list[Scored]:
-    """At most `n` samples with an image: sets, settings and outcomes in turn, chosen by a hash."""
-    queues: dict[tuple[str, str, str], list[tuple[int, int]]] = defaultdict(list)
-    for place, one in enumerate(evaluation.scored(benchmark)):
-        if one.sample.image is not None:
-            ask = one.sample.ask
-            key = derive_seed("tracking", ask.case.id, ask.k)
-            queues[ask.case.set, ask.setting, one.outcome].append((key, place))
-    for queue in queues.values():
-        queue.sort()
-    chosen: set[int] = set()
-    while len(chosen) < n and any(queues.values()):
-        turn = [queue.pop()[1] for _, queue in sorted(queues.items()) if queue]
-        chosen.update(turn[: n - len(chosen)])
-    return [one for place, one in enumerate(evaluation.scored(benchmark, images=True)) if place in chosen]
 
 
 def _told(one: Scored) -> str:

@@ -30,7 +30,7 @@ from uni_train.config.compose import compose
 from uni_train.data_gen.registry import TASKS
 from uni_train.errors import UsageError, UserError
 from uni_train.eval import summary as run_summary
-from uni_train.eval.benchmarks.unisandbox import PAPER, SAID, counting, set_name
+from uni_train.eval.benchmarks.unisandbox import PAPER, SAID, counting, set_name, training_run
 from uni_train.eval.results import Results
 from uni_train.eval.scored import read_folder
 from uni_train.eval.statistics import Estimate, mean_over_seeds, proportion
@@ -299,7 +299,7 @@ def _scores(what: Comparison, rows: Mapping[str, Sequence[Row]]) -> Iterator[str
 
 def _trivial(run: Run, name: str) -> str:
     """The best strategy on a set that is not the task itself; "" in an older summary."""
-    best = run_summary.trivial(run.summary, name)
+    best = training_run.trivial(run.summary, name)
     return "" if best is None else f"{_bare(best.estimate.value)} ({best.name})"
 
 

@@ -1,21 +1,14 @@
 // The gallery of an evaluation, and links into it from the tables (#gallery?setting=cot&verdict=fail). Stands after
-// paging.js. Images are read a block at a time, when they are shown.
+// paging.js.
 (() => {
   const parse = (id) => JSON.parse(document.getElementById(id).textContent);
-  const BLOCK = 48;
   const NAMES = parse("names");
   const cards = parse("cards");
   const MARKS = { pass: "✓", fail: "✗", unreadable: "?" };
   const form = document.getElementById("filters");
   const chip = document.getElementById("chip");
-  const blocks = new Map();
   const FIELDS = { benchmark: "benchmark", set: "set", category: "category", setting: "setting", verdict: "outcome", cause: "cause" };
 
-  const picture = (index) => {
-    const block = Math.floor(index / BLOCK);
-    if (!blocks.has(block)) blocks.set(block, parse(`pictures-${block}`));
-    return blocks.get(block)[index % BLOCK];
-  };
   // Made when it is first searched: joining every thought would be a good part of opening the page.
   const textOf = (card) => card.search ??= [card.id, card.prompt, card.refined, card.thought, card.text, card.note, ...Object.values(card.facts || {}), ...(card.replies || [])].join("\n").toLowerCase();
 

@@ -10,31 +10,28 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from uni_train.data_gen.reading_limits import read_json
-from uni_train.data_gen.seeds import derive_seed
-from uni_train.eval.benchmark import OUTCOMES, Scored, Table
-from uni_train.eval.images import Image, bytes_of, digest_of
+from uni_train.eval.benchmark import OUTCOMES, Scored
+from uni_train.eval.compare import names
 from uni_train.eval.report import page
 from uni_train.eval.report.charts import COLOURS, Dots, dots
-from uni_train.eval.report.gallery import data_url, thumbnail
+from uni_train.eval.report.gallery import Gallery, Read, alone, beside, build
 from uni_train.eval.report.tables import shown_table
 from uni_train.eval.results import Results, unit_of
 from uni_train.eval.statistics import Estimate
 
 if TYPE_CHECKING:
+    from uni_train.eval.compare import Comparison
     from uni_train.eval.evaluation import Evaluation, Result
 
 REPORT = "report.html"
-IMAGE_BUDGET = 12_000_000  # bytes of images in the page, as base64: some 2,500 of a large model
-MOST_CARDS = 6_000
-_BLOCK = 48  # images that are read at once
 OUTCOME_NAMES = {
     "pass": "right",
     "fail": "wrong",
@@ -53,26 +50,20 @@ OUTCOME_NAMES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Part:
-    """One benchmark's share of an evaluation.
+    """One benchmark's share of an evaluation: its result, and its samples.
 
-    scores: setting -> set -> Estimate.to_dict(), as `Benchmark.scores` gives it; where a cell is missing the share of
-    samples that passed is shown. scored: every sample; its images may be b"". pictures: the same samples in the same
-    order, with their images. without_score: (setting, set) pairs of which no share is shown. questions: what
-    was asked (`Benchmark.questions`).
+    Where `result.scores` has no cell setting -> set, the share of samples that passed is shown.
     """
 
-    name: str
-    revision: str
-    settings: tuple[str, ...]
-    sets: tuple[str, ...]
-    tables: Sequence[Table]
-    scores: Mapping[str, Any]
-    scored: Sequence[Scored]
-    pictures: Callable[[], Iterable[Scored]]
-    without_score: Collection[tuple[str, str]] = ()
-    questions: str = ""
+    result: Result
+    read: Read
+
+    @cached_property
+    def scored(self) -> list[Scored]:
+        """Every sample; its images may be b""."""
+        return list(self.read(False))
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,21 +83,7 @@ def report_of(evaluation: Evaluation) -> Path:
     Raises:
         UserError: it cannot be written. DamagedShard: a file of scored samples is not what was written.
     """
-    parts = [
-        Part(
-            name,
-            result.revision,
-            result.settings,
-            result.sets,
-            result.tables,
-            result.scores,
-            list(evaluation.scored(name)),
-            partial(evaluation.scored, name, images=True),
-            result.without_score,
-            result.questions,
-        )
-        for name, result in evaluation.results.items()
-    ]
+    parts = [Part(result, partial(evaluation.scored, name)) for name, result in evaluation.results.items()]
     return write_evaluation_report(evaluation.folder / REPORT, header_of(evaluation), parts)
 
 
@@ -181,40 +158,41 @@ def _judged_parts(folder: Path) -> list[dict[str, Any]]:
 
 def write_evaluation_report(path: Path, header: Header, parts: Sequence[Part]) -> Path:
     """Write the page to `path` and return it. Raises UserError where it cannot be written."""
-    cards, blocks, total = gallery(parts)
+    gallery = build({part.result.name: {"": part.read} for part in parts}, alone)
     context = {
         "header": header,
         "asked": json.dumps(header.asked, indent=2, ensure_ascii=False, default=str) if header.asked else "",
         "parts": [_part(part) for part in parts],
-        "cards": cards,
-        "blocks": blocks,
-        "total": total,
-        "pictures_left_out": sum(card.get("left_out", 0) for card in cards),
+        "gallery": gallery,
+        "pictures_left_out": sum(card.get("left_out", 0) for card in gallery.cards),
         "outcome_names": OUTCOME_NAMES,
     }
-    return page.write_page(path, "evaluation.html", context, ("style.css", "evaluation.css"), "evaluation.js")
+    return page.write_page(
+        path, "evaluation.html", context, ("style.css", "evaluation.css"), ("paging.js", "evaluation.js")
+    )
 
 
 # --- tables, outcomes, causes, charts -------------------------------------------------------------------------------
 
 
 def _part(part: Part) -> dict[str, Any]:
-    settings = [name for name in part.settings if any(one.sample.ask.setting == name for one in part.scored)]
+    result = part.result
+    settings = [name for name in result.settings if any(one.sample.ask.setting == name for one in part.scored)]
     causes = Counter((one.cause, one.sample.ask.setting) for one in part.scored if one.outcome != "pass" and one.cause)
     names = [name for name, _ in Counter({name: 0 for name, _ in causes} | _summed(causes)).most_common()]
     return {
-        "name": part.name,
-        "revision": part.revision,
-        "questions": part.questions,
+        "name": result.name,
+        "revision": result.revision,
+        "questions": result.questions,
         "settings": settings,
-        "tables": [shown_table(table) for table in part.tables],
+        "tables": [shown_table(table) for table in result.tables],
         "charts": charts(part),
         "outcomes": _outcomes(part, settings),
         "causes": [
             {
                 "name": name,
-                "cells": [(causes[name, s], link(part.name, setting=s, cause=name)) for s in settings],
-                "total": (sum(causes[name, s] for s in settings), link(part.name, cause=name)),
+                "cells": [(causes[name, s], link(result.name, setting=s, cause=name)) for s in settings],
+                "total": (sum(causes[name, s] for s in settings), link(result.name, cause=name)),
             }
             for name in names
         ],
@@ -245,12 +223,12 @@ def _outcomes(part: Part, settings: Sequence[str]) -> list[dict[str, Any]]:
             "setting": setting,
             "n": found.total(),
             "cells": [
-                (outcome, found[outcome], link(part.name, set=name, setting=setting, verdict=outcome))
+                (outcome, found[outcome], link(part.result.name, set=name, setting=setting, verdict=outcome))
                 for outcome in OUTCOMES
                 if found[outcome]
             ],
         }
-        for name in part.sets
+        for name in part.result.sets
         for setting in settings
         if (found := counts.get((name, setting), Counter()))
     ]
@@ -259,11 +237,11 @@ def _outcomes(part: Part, settings: Sequence[str]) -> list[dict[str, Any]]:
 def charts(part: Part) -> list[Dots]:
     """Accuracy by set, and by category within each set that has several."""
     asked = {one.sample.ask.setting for one in part.scored}
-    colours = {name: i % COLOURS + 1 for i, name in enumerate(name for name in part.settings if name in asked)}
-    every = Results(map(unit_of, part.scored))
-    sets = every.where(lambda unit: (unit.setting, unit.set) not in part.without_score).by("set", part.sets)
+    colours = {name: i % COLOURS + 1 for i, name in enumerate(name for name in part.result.settings if name in asked)}
+    every, without = Results(map(unit_of, part.scored)), part.result.without_score
+    sets = every.where(lambda unit: (unit.setting, unit.set) not in without).by("set", part.result.sets)
     by_set = {
-        name: {setting: _headline(part.scores, setting, name) or found for setting, found in _shares(some).items()}
+        name: {s: _headline(part.result.scores, s, name) or found for s, found in _shares(some).items()}
         for name, some in sets.items()
     }
     drawn = [dots("By set", by_set, colours)] if by_set else []
@@ -288,115 +266,42 @@ def _shares(some: Results) -> dict[str, Estimate]:
     return {setting: part.mean(unit="cluster") for setting, part in some.by("setting").items()}
 
 
-# --- gallery --------------------------------------------------------------------------------------------------------
+# --- two evaluations ------------------------------------------------------------------------------------------------
+
+MOST_PAIRS = 1_000
 
 
-def gallery(parts: Sequence[Part]) -> tuple[list[dict[str, Any]], list[list[str]], int]:
-    """The cards in reading order, their images in blocks, and how many samples there are in all.
+def write_comparison(path: Path, comparison: Comparison) -> Path:
+    """Write the page of two evaluations to `path` and return it: paired tables, and both answers, flips first.
 
-    Beyond MOST_CARDS whole cases are left out, and beyond IMAGE_BUDGET images, both by a hash of the case and not by
-    how it turned out. Equal images are stored once; no more than one sample's are in memory at a time.
+    All samples that flipped are shown, and of the others so many as fit, chosen by a hash. Raises UserError where the
+    page cannot be written, DamagedShard where a sample cannot be read.
     """
-    sizes = Counter(_case(part, one) for part in parts for one in part.scored)
-    pictured = Counter({_case(part, one): 0 for part in parts for one in part.scored})
-    for part in parts:
-        for one in part.scored:
-            pictured[_case(part, one)] += len(_pictures(one))
-    ranked = sorted(sizes, key=lambda case: derive_seed("gallery", *case))
-    shown = _within(ranked, sizes, MOST_CARDS)
-    with_pictures = _within([case for case in ranked if case in shown], pictured, _room(parts))
-    shelf = _Shelf()
-    cards = [
-        _card(part, one, shelf if _case(part, one) in with_pictures else None)
-        for part in parts
-        for one in part.pictures()
-        if _case(part, one) in shown
-    ]
-    return cards, shelf.blocks, sum(len(part.scored) for part in parts)
-
-
-class _Shelf:
-    """The images of the page, each once."""
-
-    def __init__(self) -> None:
-        self._found: list[str] = []
-        self._places: dict[str, int] = {}
-
-    def place(self, image: Image) -> int:
-        """Where the image is."""
-        digest = digest_of(image)
-        if digest not in self._places:
-            self._found.append(data_url(bytes_of(image)))
-            self._places[digest] = len(self._found) - 1
-        return self._places[digest]
-
-    @property
-    def blocks(self) -> list[list[str]]:
-        return [self._found[i : i + _BLOCK] for i in range(0, len(self._found), _BLOCK)]
-
-
-def _within(cases: Sequence[tuple[str, str]], sizes: Mapping[tuple[str, str], int], most: int) -> set[tuple[str, str]]:
-    """The first cases that together have at most `most`; one at least."""
-    found: set[tuple[str, str]] = set()
-    for case in cases:
-        most -= sizes[case]
-        if most < 0 and found:
-            break
-        found.add(case)
-    return found
-
-
-def _room(parts: Sequence[Part]) -> int:
-    """How many images fit, by the size of the first ones."""
-    first: Iterator[Image] = (image for part in parts for one in part.pictures() for image in _pictures(one))
-    sizes = [len(thumbnail(bytes_of(image))[1]) * 4 / 3 for image, _ in zip(first, range(_BLOCK), strict=False)]
-    return round(IMAGE_BUDGET / (sum(sizes) / len(sizes))) if sizes else 0
-
-
-def _pictures(one: Scored) -> list[Image]:
-    case = one.sample.ask.case
-    return [*case.images, *case.references, *one.sample.drawn[-1:]]
-
-
-def _case(part: Part, one: Scored) -> tuple[str, str]:
-    return part.name, one.sample.ask.case.id
-
-
-def _card(part: Part, one: Scored, shelf: _Shelf | None) -> dict[str, Any]:
-    """A sample as evaluation.js shows it; what is empty is left out. shelf: None leaves its images out."""
-    sample, case = one.sample, one.sample.ask.case
-    checks = [] if one.verdict is None else one.verdict.checks
-    card: dict[str, Any] = {
-        "benchmark": part.name,
-        "id": case.id,
-        "set": case.set,
-        "category": case.category,
-        "setting": sample.ask.setting,
-        "k": sample.ask.k,
-        "prompt": case.prompt,
-        "refined": sample.prompt if sample.prompt != case.prompt else "",
-        "facts": _plain(case.facts),
-        "remarks": _plain(sample.facts),
-        "thought": sample.thought,
-        "text": sample.text,
-        "given": [shelf.place(image) for image in case.images] if shelf else [],
-        "references": [shelf.place(image) for image in case.references] if shelf else [],
-        "image": shelf.place(sample.drawn[-1]) if shelf and sample.drawn else None,
-        "outcome": one.outcome,
-        "cause": one.cause,
-        "note": sample.note,
-        "checks": [[check.name, check.status, check.reason] for check in checks],
-        "by": one.by if one.verdict is not None or one.failure else "",
-        "replies": list(one.replies),
-        "left_out": len(_pictures(one)) if shelf is None else None,
+    gallery = pairs_of(comparison)
+    first, second = names(comparison.first, comparison.second)
+    context = {
+        "first": first,
+        "second": second,
+        "folders": [str(comparison.first.folder), str(comparison.second.folder)],
+        "tables": [shown_table(table) for table in comparison.tables()],
+        "notes": comparison.notes,
+        "flips": Counter(flip.direction for flip in comparison.flips),
+        "gallery": gallery,
+        "sets": list(dict.fromkeys(card["set"] for card in gallery.cards)),
+        "settings": list(dict.fromkeys(card["setting"] for card in gallery.cards)),
+        "outcome_names": OUTCOME_NAMES,
     }
-    return {key: value for key, value in card.items() if value is not None and value not in ("", [], {})}
+    return page.write_page(
+        path, "comparison.html", context, ("style.css", "evaluation.css"), ("paging.js", "gallery.js")
+    )
 
 
-def _plain(facts: Mapping[str, Any]) -> dict[str, str]:
-    """For showing: a line a fact, without the parts that no person reads."""
-    return {
-        str(key): value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-        for key, value in facts.items()
-        if value not in (None, "", [], {})
+def pairs_of(comparison: Comparison) -> Gallery:
+    """The samples that both have, those whose own verdict flipped first."""
+    both = {"before": comparison.first, "after": comparison.second}
+    parts = {
+        name: {moment: partial(one.scored, name) for moment, one in both.items()}
+        for name in dict.fromkeys(row.benchmark for row in comparison.rows)
     }
+    return build(parts, beside, MOST_PAIRS, together=lambda one: one.sample.identity,
+                 first=lambda slot: slot["before"].passed != slot["after"].passed)  # fmt: skip

@@ -21,17 +21,17 @@
     card.text = [card.prompt, card.answer, card.id, card.before?.thought, card.after?.thought].join("\n").toLowerCase();
   }
 
-  const picture = (answer, when, card) => {
+  const shot = (answer, when, card) => {
     const figure = element("figure", "shot");
     figure.append(element("figcaption", "", when));
-    if (answer.image) {
+    if (answer.image !== undefined) {
       const image = element("img");
-      image.src = answer.image;
+      image.src = picture(answer.image);
       image.alt = `Image ${when}, asked for ${card.answer}: ${told(answer.status).slice(2)}${answer.reason ? ` (${answer.reason})` : ""}`;
       image.addEventListener("load", () => image.classList.toggle("pixels", image.naturalWidth <= 96));
       figure.append(image);
     } else {
-      figure.append(element("div", "empty", "no image"));
+      figure.append(element("div", "empty", answer.left_out ? "image left out" : "no image"));
     }
     const verdict = element("p", `verdict ${answer.status}`, told(answer.status));
     if (answer.reason) verdict.append(element("span", "", ` ${answer.reason}`));
@@ -57,8 +57,8 @@
     const answer = element("p", "answer", "expected: ");
     answer.append(element("b", "", card.answer));
     const both = element("div", "both");
-    if (card.before) both.append(picture(card.before, card.after ? FIRST : "drawn", card));
-    if (card.after) both.append(picture(card.after, SECOND, card));
+    if (card.before) both.append(shot(card.before, card.after ? FIRST : "drawn", card));
+    if (card.after) both.append(shot(card.after, SECOND, card));
     item.append(head, element("p", "prompt mono", card.prompt), answer, both);
     item.title = card.id;
     return item;

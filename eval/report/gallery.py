@@ -1,7 +1,6 @@
-"""The data of the gallery: for each prompt and setting, the sample before and after training.
+"""Galleries: samples as cards, whole cases or pairs at a time, with as many of their images as a page can hold.
 
-The shards are read twice, so that memory holds only what is shown: first the samples without images, then the images
-of the cards that fit into the page.
+Samples are read twice, so that memory holds only what is shown: first without images, then with those of one sample.
 """
 
 from __future__ import annotations
@@ -9,8 +8,8 @@ from __future__ import annotations
 import base64
 import io
 import json
-from collections import defaultdict
-from collections.abc import Hashable, Iterable, Mapping
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,50 +18,243 @@ from uni_train.data_gen.reading_limits import open_image, read_json, rgb
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Scored
-from uni_train.eval.benchmarks import unisandbox
-from uni_train.eval.scored import read_folder
+from uni_train.eval.images import Image, bytes_of, digest_of
 
-IMAGE_BUDGET = 7_000_000  # bytes of images in the page, as base64
+IMAGE_BUDGET = 12_000_000  # bytes of images in a page, as base64: some 2,500 of a large model
+MOST_CARDS = 6_000
+_BLOCK = 48  # images that the script reads at once
 _LARGEST_EDGE = 192  # larger images are shown as thumbnails
-# Mapping first: it is the paper's main table.
-SETS = ("mapping1", "mapping2", "mapping3", "math1", "math2", "math3")
+
+Read = Callable[[bool], Iterable[Scored]]
+"""The samples of an evaluation in the order of asking; True: with their images, else these may be b""."""
+Slot = dict[str, Scored]
+"""The samples of one case, setting and draw: the evaluation's moment ("before", "after") -> sample."""
 
 
-def all_sets() -> tuple[str, ...]:
-    """The sets in the order in which they are shown."""
-    return tuple(dict.fromkeys([*SETS, *unisandbox.sources()]))
+class Shelf:
+    """The images of a page, each once."""
+
+    def __init__(self) -> None:
+        self._urls: list[str] = []
+        self._places: dict[str, int] = {}
+
+    def place(self, image: Image) -> int:
+        """The number of the image."""
+        digest = digest_of(image)
+        if digest not in self._places:
+            self._urls.append(data_url(bytes_of(image)))
+            self._places[digest] = len(self._urls) - 1
+        return self._places[digest]
+
+    @property
+    def blocks(self) -> list[list[str]]:
+        return [self._urls[i : i + _BLOCK] for i in range(0, len(self._urls), _BLOCK)]
 
 
-Key = tuple[Hashable, ...]
+Show = Callable[[str, str, Scored, Shelf | None], dict[str, Any]]
+"""(benchmark, moment, sample, shelf) -> what its card says of it; without a shelf its images are left out."""
 
 
 @dataclass(frozen=True, slots=True)
 class Gallery:
-    """cards: JSON-able, for gallery.js; total: how many there were before the page was full."""
+    """cards: JSON-able, for the page's script. blocks: data URLs of their images. total: samples in all."""
 
     cards: list[dict[str, Any]]
+    blocks: list[list[str]]
     total: int
 
 
-def build(shards: Mapping[str, Path], budget: int = IMAGE_BUDGET) -> Gallery:
-    """A card for every (item, setting, k) in `shards`, as `evaluations` gives them.
+def build(
+    parts: Mapping[str, Mapping[str, Read]],
+    show: Show,
+    cards: int = MOST_CARDS,
+    budget: int = IMAGE_BUDGET,
+    together: Callable[[Scored], Hashable] = lambda one: one.sample.ask.case.cluster_id,
+    first: Callable[[Slot], bool] | None = None,
+) -> Gallery:
+    """A card for every case, setting and draw of `parts`, benchmark -> moment -> its samples, in the order of asking.
 
-    Where the images would exceed `budget`, whole prompts or pairs are left out, the same number from every set and
-    setting, chosen by a hash and not by how they turned out. Raises DamagedShard.
+    Beyond `cards` samples, or images of `budget` bytes, what belongs `together` is left out, and of every set the same
+    number. A hash chooses, not how samples turned out; those that are `first` come before, and lack nothing that fits.
+    Raises DamagedShard.
     """
-    slots: dict[Key, dict[str, Scored]] = defaultdict(dict)
-    for when, folder in shards.items():
-        for one in read_folder(folder, images=False):
-            slots[one.sample.identity][when] = one
-    size = _typical_size(shards.values())
-    kept = _fitting(slots, max(1, budget // (len(shards) * size)) if size else len(slots))
+    slots: dict[tuple[Hashable, ...], Slot] = defaultdict(dict)
+    for benchmark, moments in parts.items():
+        for moment, read in moments.items():
+            for one in read(False):
+                slots[benchmark, *one.sample.identity][moment] = one
+    if first is not None:
+        slots = {key: slot for key, slot in slots.items() if len(slot) == len(parts[str(key[0])])}
+    unit_of = {key: (key[0], together(next(iter(slot.values())))) for key, slot in slots.items()}
+    late = set(unit_of.values()) if first is not None else set()
+    late -= {unit_of[key] for key, slot in slots.items() if first is not None and first(slot)}
+    ranked = _ranked(slots, unit_of, late)
+    chosen = _within(ranked, Counter(unit_of.values()), cards)
+    pictures = Counter({unit: 0 for unit in chosen})
+    for key, slot in slots.items():
+        pictures[unit_of[key]] += sum(len(pictures_of(one)) for one in slot.values())
+    pictured = _within([unit for unit in ranked if unit in chosen], pictures, _room(parts, budget))
+    shelf = Shelf()
+    shown: dict[tuple[Hashable, ...], dict[str, Any]] = {key: {} for key in slots if unit_of[key] in chosen}
+    for benchmark, moments in parts.items():
+        for moment, read in moments.items():
+            for one in read(True):
+                if (key := (benchmark, *one.sample.identity)) in shown:
+                    said = show(benchmark, moment, one, shelf if unit_of[key] in pictured else None)
+                    shown[key] = said | shown[key]
+    order = sorted(shown, key=lambda key: first is not None and not first(slots[key]))
+    return Gallery([shown[key] for key in order], shelf.blocks, len(slots))
 
-    cards = {key: card_of(next(iter(slots[key].values()))) for key in kept}
-    for when, folder in shards.items():
-        for one in read_folder(folder):
-            if one.sample.identity in cards:
-                cards[one.sample.identity][when] = shown(one)
-    return Gallery([cards[key] for key in kept], len(slots))
+
+def _ranked(slots: Mapping[Any, Slot], unit_of: Mapping[Any, Any], late: Iterable[Any]) -> list[Any]:
+    """Units by turns of their sets, by a hash within each; the late ones last."""
+    sets: dict[Any, dict[Any, int]] = defaultdict(dict)
+    for key, slot in slots.items():
+        unit = unit_of[key]
+        sets[key[0], next(iter(slot.values())).sample.ask.case.set][unit] = derive_seed("gallery", *map(str, unit))
+    turns = {unit: (turn, seed) for some in sets.values()
+             for turn, (unit, seed) in enumerate(sorted(some.items(), key=lambda one: one[1]))}  # fmt: skip
+    return sorted(turns, key=lambda unit: (unit in late, turns[unit]))
+
+
+def _within(units: Iterable[Any], sizes: Mapping[Any, int], most: int) -> set[Any]:
+    """The first units that together have at most `most`; one at least."""
+    kept: set[Any] = set()
+    for unit in units:
+        most -= sizes[unit]
+        if most < 0 and kept:
+            break
+        kept.add(unit)
+    return kept
+
+
+def _room(parts: Mapping[str, Mapping[str, Read]], budget: int) -> int:
+    """How many images fit, by the size of the first ones."""
+    every: Iterator[Image] = (
+        image for moments in parts.values() for read in moments.values() for one in read(True)
+        for image in pictures_of(one)
+    )  # fmt: skip
+    sizes = [len(thumbnail(bytes_of(image))[1]) * 4 / 3 for image, _ in zip(every, range(_BLOCK), strict=False)]
+    return round(budget / (sum(sizes) / len(sizes))) if sizes else 0
+
+
+def excerpt(moments: Mapping[str, Read], n: int) -> dict[str, list[Scored]]:
+    """At most `n` samples with an image, the same in every moment: sets, settings and outcomes in turn, by a hash."""
+    strata: dict[Hashable, tuple[str, str, str]] = {}
+    for read in moments.values():
+        for one in read(False):
+            if one.sample.drawn:
+                ask = one.sample.ask
+                strata[one.sample.identity] = ask.case.set, ask.setting, one.outcome
+    queues: dict[tuple[str, str, str], list[Any]] = defaultdict(list)
+    for key in sorted(strata, key=lambda key: derive_seed("gallery", *map(str, key))):  # type: ignore[call-overload]
+        queues[strata[key]].append(key)
+    chosen: set[Any] = set()
+    while len(chosen) < n and any(queues.values()):
+        chosen.update([queue.pop() for _, queue in sorted(queues.items()) if queue][: n - len(chosen)])
+    return {
+        moment: [one for one in read(True) if one.sample.identity in chosen and one.sample.image is not None]
+        for moment, read in moments.items()
+    }
+
+
+# --- what a card says -----------------------------------------------------------------------------------------------
+
+_ANSWERS = ("answer", "criterion", "expected")  # what benchmarks call that which is right
+
+
+def beside(benchmark: str, moment: str, one: Scored, shelf: Shelf | None) -> dict[str, Any]:
+    """A card for gallery.js: what was asked, and below `moment` what came back."""
+    ask, sample = one.sample.ask, one.sample
+    answer = next((ask.case.facts[name] for name in _ANSWERS if ask.case.facts.get(name)), "")
+    reason = one.verdict.reason if one.verdict is not None else sample.note
+    thought = sample.text if sample.thought is None else sample.thought
+    came = {
+        "status": one.outcome,
+        "reason": "; ".join(dict.fromkeys(part for part in (reason, one.cause) if part)) or None,
+        "thought": thought,
+        "image": shelf.place(sample.drawn[-1]) if shelf and sample.drawn else None,
+        "left_out": True if shelf is None and sample.drawn else None,
+    }
+    return {
+        "id": ask.case.id,
+        "set": ask.case.set,
+        "setting": ask.setting,
+        "k": ask.k,
+        "pair": ask.case.cluster,
+        "prompt": ask.case.prompt,
+        "answer": answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str),
+        moment: {key: value for key, value in came.items() if value is not None},
+    }
+
+
+def alone(benchmark: str, moment: str, one: Scored, shelf: Shelf | None) -> dict[str, Any]:
+    """A card for evaluation.js: all that is known of one sample; what is empty is left out."""
+    sample, case = one.sample, one.sample.ask.case
+    checks = [] if one.verdict is None else one.verdict.checks
+    card: dict[str, Any] = {
+        "benchmark": benchmark,
+        "id": case.id,
+        "set": case.set,
+        "category": case.category,
+        "setting": sample.ask.setting,
+        "k": sample.ask.k,
+        "prompt": case.prompt,
+        "refined": sample.prompt if sample.prompt != case.prompt else "",
+        "facts": _plain(case.facts),
+        "remarks": _plain(sample.facts),
+        "thought": sample.thought,
+        "text": sample.text,
+        "given": [shelf.place(image) for image in case.images] if shelf else [],
+        "references": [shelf.place(image) for image in case.references] if shelf else [],
+        "image": shelf.place(sample.drawn[-1]) if shelf and sample.drawn else None,
+        "outcome": one.outcome,
+        "cause": one.cause,
+        "note": sample.note,
+        "checks": [[check.name, check.status, check.reason] for check in checks],
+        "by": one.by if one.verdict is not None or one.failure else "",
+        "replies": list(one.replies),
+        "left_out": len(pictures_of(one)) if shelf is None else None,
+    }
+    return {key: value for key, value in card.items() if value is not None and value not in ("", [], {})}
+
+
+def _plain(facts: Mapping[str, Any]) -> dict[str, str]:
+    """For showing: a line a fact, without the parts that no person reads."""
+    return {
+        str(key): value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+        for key, value in facts.items()
+        if value not in (None, "", [], {})
+    }
+
+
+def pictures_of(one: Scored) -> list[Image]:
+    """What a card shows: the images of its case, and the last that was drawn."""
+    case = one.sample.ask.case
+    return [*case.images, *case.references, *one.sample.drawn[-1:]]
+
+
+def data_url(image: bytes) -> str:
+    """The image's `thumbnail` as a URL that holds it."""
+    kind, data = thumbnail(image)
+    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
+
+
+def thumbnail(image: bytes) -> tuple[str, bytes]:
+    """Kind and bytes of what a page shows: small images as they are, large ones reduced."""
+    from PIL import Image
+
+    with open_image(image, "the image of a sample") as opened:
+        if max(opened.size) <= _LARGEST_EDGE:
+            return (opened.format or "png").lower(), image
+        small = Image.fromarray(rgb(opened))
+        small.thumbnail((_LARGEST_EDGE, _LARGEST_EDGE))
+        buffer = io.BytesIO()
+        small.save(buffer, format="WEBP", quality=80)
+        return "webp", buffer.getvalue()
+
+
+# --- of a run ---------------------------------------------------------------------------------------------------------
 
 
 def evaluations(run_dir: Path) -> dict[str, Path]:
@@ -91,119 +283,3 @@ def evaluations(run_dir: Path) -> dict[str, Path]:
 def without_samples(run_dir: Path) -> list[Path]:
     """The folders of `evaluations` whose shards are gone: the gallery lacks what they held."""
     return [folder for folder in evaluations(run_dir).values() if not any(folder.glob("[!.]*.parquet"))]
-
-
-def excerpt(run_dir: Path, n: int) -> dict[str, list[Scored]]:
-    """The same at most `n` answers under "before" and "after", images included, spread over sets and settings.
-
-    An answer without an image is left out.
-    """
-    shards = evaluations(run_dir)
-    places: dict[Key, tuple[int, int, str, str]] = {}
-    for folder in shards.values():
-        for one in read_folder(folder, images=False):
-            ask = one.sample.ask
-            places[one.sample.identity] = _rank(ask.case.set, ask.setting)
-    queues: dict[tuple[int, int, str, str], list[Key]] = defaultdict(list)
-    for key in sorted(places, key=lambda key: derive_seed("gallery", *map(str, key))):
-        queues[places[key]].append(key)
-    chosen: list[Key] = []
-    while len(chosen) < n and any(queues.values()):
-        chosen += [queue.pop() for _, queue in sorted(queues.items()) if queue][: n - len(chosen)]
-    order = {key: position for position, key in enumerate(sorted(chosen, key=lambda key: places[key]))}
-    return {
-        when: sorted(
-            (one for one in read_folder(folder) if one.sample.identity in order and one.sample.image is not None),
-            key=lambda one: order[one.sample.identity],
-        )
-        for when, folder in shards.items()
-    }
-
-
-_ANSWERS = ("answer", "criterion", "expected")  # what benchmarks call that which is right
-
-
-def card_of(one: Scored) -> dict[str, Any]:
-    """What was asked, for gallery.js; `shown` of each answer stands below "before" and "after"."""
-    ask = one.sample.ask
-    answer = next((ask.case.facts[name] for name in _ANSWERS if ask.case.facts.get(name)), "")
-    return {
-        "id": ask.case.id,
-        "set": ask.case.set,
-        "setting": ask.setting,
-        "k": ask.k,
-        "pair": ask.case.cluster,
-        "prompt": ask.case.prompt,
-        "answer": answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str),
-    }
-
-
-def shown(one: Scored, with_picture: bool = True) -> dict[str, Any]:
-    """What came back: the outcome and why, the thought or the answer in words, the image."""
-    card: dict[str, Any] = {"status": one.outcome}
-    reason = one.verdict.reason if one.verdict is not None else one.sample.note
-    if reason or one.cause:
-        card["reason"] = "; ".join(dict.fromkeys(part for part in (reason, one.cause) if part))
-    thought = one.sample.text if one.sample.thought is None else one.sample.thought
-    if thought is not None:
-        card["thought"] = thought
-    if with_picture and one.sample.image is not None:
-        card["image"] = data_url(one.sample.image)
-    return card
-
-
-def data_url(image: bytes) -> str:
-    """The image's `thumbnail` as a URL that holds it."""
-    kind, data = thumbnail(image)
-    return f"data:image/{kind};base64,{base64.b64encode(data).decode()}"
-
-
-def thumbnail(image: bytes) -> tuple[str, bytes]:
-    """Kind and bytes of what a page shows: small images as they are, large ones reduced."""
-    from PIL import Image
-
-    with open_image(image, "the image of a sample") as opened:
-        if max(opened.size) <= _LARGEST_EDGE:
-            return (opened.format or "png").lower(), image
-        small = Image.fromarray(rgb(opened))
-        small.thumbnail((_LARGEST_EDGE, _LARGEST_EDGE))
-        buffer = io.BytesIO()
-        small.save(buffer, format="WEBP", quality=80)
-        return "webp", buffer.getvalue()
-
-
-def _typical_size(folders: Iterable[Path]) -> int:
-    """Bytes of one embedded image as base64, from the first shard that has one; 0 when there is none."""
-    for folder in folders:
-        sizes = []
-        for one in read_folder(folder):
-            if one.sample.image is not None:
-                sizes.append(len(thumbnail(one.sample.image)[1]))
-            if len(sizes) == 16:
-                break
-        if sizes:
-            return max(1, sum(sizes) * 4 // (3 * len(sizes)))
-    return 0
-
-
-def _fitting(slots: Mapping[Key, Mapping[str, Scored]], limit: int) -> list[Key]:
-    """At most about `limit` keys, in reading order: settings and sets as published, the two of a pair side by side."""
-    strata: dict[tuple[str, str], dict[str, list[Key]]] = defaultdict(lambda: defaultdict(list))
-    for key, by_time in slots.items():
-        ask = next(iter(by_time.values())).sample.ask
-        strata[ask.case.set, ask.setting][ask.case.cluster_id].append(key)
-    share = min(1.0, limit / max(1, len(slots)))
-    kept: list[Key] = []
-    for place in sorted(strata, key=lambda place: _rank(*place)):
-        units = strata[place]
-        chosen = set(sorted(units, key=lambda unit: derive_seed("gallery", unit))[: max(1, round(share * len(units)))])
-        # The hash of the set alone decides, so that both settings show the same prompts.
-        kept += [
-            key for unit in units if unit in chosen for key in sorted(units[unit], key=lambda key: (key[2], key[0]))
-        ]
-    return kept
-
-
-def _rank(name: str, setting: str) -> tuple[int, int, str, str]:
-    known = unisandbox.SETTINGS
-    return (all_sets().index(name), known.index(setting) if setting in known else len(known), name, setting)

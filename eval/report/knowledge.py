@@ -13,6 +13,7 @@ from uni_train.errors import UserError
 from uni_train.eval.benchmark import Scored, Table
 from uni_train.eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
 from uni_train.eval.benchmarks.unisandbox.sets import SETTINGS
+from uni_train.eval.evaluation import Result
 from uni_train.eval.report.evaluation import Header, Part, write_evaluation_report
 from uni_train.eval.scored import read_folder
 from uni_train.run_folder import stage_folders
@@ -58,23 +59,24 @@ def write_report(run_dir: Path) -> Path:
         ("Model", str(summary["model"])),
         ("Models trained", str(len(models))),
         ("Injected", f"{len(passed)} of {len(models)}"),
-        ("Images", f"{sum(len(part.scored) for part in parts):,}"),
+        ("Images", f"{sum(part.result.n for part in parts):,}"),
         ("Seed", str(summary["seed"])),
         ("Minutes", f"{summary['wall_seconds'] / 60:.1f}"),
     ]
     notes = [f"Not injected, and not counted: {', '.join(failed)}."] if failed else []
     header = Header(f"Knowledge transfer · {summary['model']}", facts, notes, shlex.join(command), asked)
-    return write_evaluation_report(run_dir / "report.html", header, [part for part in parts if part.scored])
+    return write_evaluation_report(run_dir / "report.html", header, [part for part in parts if part.result.n])
 
 
 def _part(run_dir: Path, kind: str, revision: str, tables: list[Table], scores: dict[str, Any]) -> Part:
     read = partial(_samples, run_dir, kind)
-    scored = list(read(images=False))
-    settings = tuple(s for s in SETTINGS if any(one.sample.ask.setting == s for one in scored))
-    sets = tuple(name for name in KNOWLEDGE_SETS if any(one.sample.ask.case.set == name for one in scored))
+    asked = [one.sample.ask for one in read(False)]
+    settings = tuple(s for s in SETTINGS if any(ask.setting == s for ask in asked))
+    sets = tuple(name for name in KNOWLEDGE_SETS if any(ask.case.set == name for ask in asked))
     questions = tables[0].questions if tables else ""
-    pictures = partial(read, images=True)
-    return Part(_PARTS[kind], revision, settings, sets, tables, scores, scored, pictures, questions=questions)
+    result = Result(_PARTS[kind], revision, settings, sets, len(asked), {}, {}, scores, tuple(tables), (), (),
+                    questions=questions)  # fmt: skip
+    return Part(result, read)
 
 
 def _samples(run_dir: Path, kind: str, images: bool) -> Iterator[Scored]:

@@ -32,7 +32,7 @@ def write_leaderboard(folder: Path, board: Leaderboard) -> Path:
                 file = below(folder / "tables", f"{benchmark}-{number}-{_slug(table.title)}")
                 atomic_write_text(file.with_name(f"{file.name}.csv"), table_csv(table))
                 atomic_write_text(file.with_name(f"{file.name}.tex"), table_latex(table))
-    return page.write_page(folder / PAGE, "leaderboard.html", context(board), _STYLES, "leaderboard.js")
+    return page.write_page(folder / PAGE, "leaderboard.html", context(board), _STYLES, ("leaderboard.js",))
 
 
 _STYLES = ("style.css", "evaluation.css", "leaderboard.css")

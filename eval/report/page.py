@@ -13,7 +13,7 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,8 +22,10 @@ from uni_train.data_gen.registry import TASKS
 from uni_train.errors import UserError
 from uni_train.eval import summary as run_summary
 from uni_train.eval.benchmarks import unisandbox
+from uni_train.eval.benchmarks.unisandbox import training_run
 from uni_train.eval.report import charts, flow_grpo, gallery
 from uni_train.eval.report.tables import shown_table
+from uni_train.eval.scored import read_folder
 from uni_train.eval.statistics import Estimate, signed
 from uni_train.files import atomic_write_text
 from uni_train.run_folder import stage_folders
@@ -60,8 +62,8 @@ def write_report(run_dir: Path) -> Path:
 
     Reads, below run_dir:
 
-    - `summary.json`, as `eval.summary.build` makes it (without it, tables of accuracy are left out). Only the seven
-      keys of its contract must be there; what else is missing is left out of the page.
+    - `summary.json`, as `benchmarks.unisandbox.training_run.build` makes it (without it, tables of accuracy are left
+      out). Only the seven keys of its contract must be there; what else is missing is left out of the page.
     - `stages/<NN>-<stage>/manifest.json` whose `stage` begins with "evaluate" and whose `result.label` is one of
       "before", "round1", "round2", ..., "after"; beside it `scored/*.parquet` (`eval.evaluation`). The gallery shows
       "before" beside "after", or beside the highest round where no stage is labelled "after", or what there is of
@@ -79,8 +81,10 @@ def write_report(run_dir: Path) -> Path:
     run_dir = Path(run_dir)
     summary = run_summary.read(run_dir) if os.path.lexists(run_dir / "summary.json") else _unevaluated(run_dir)
     tables = _tables(summary)
-    shards = gallery.evaluations(run_dir)
-    cards = gallery.build(shards) if shards else gallery.Gallery([], 0)
+    moments = {moment: partial(read_folder, folder) for moment, folder in gallery.evaluations(run_dir).items()}
+    shown = gallery.build({"unisandbox": moments}, gallery.beside, budget=7_000_000)
+    sets, settings = training_run.shown_sets(), (*unisandbox.SETTINGS, unisandbox.SAID)
+    shown.cards.sort(key=lambda card: (sets.index(card["set"]), settings.index(card["setting"])))
     context = {
         "summary": summary,
         "about": _about(run_dir),
@@ -91,21 +95,26 @@ def write_report(run_dir: Path) -> Path:
         "accuracy_charts": list(_accuracy_charts(summary)),
         "loss_charts": list(_loss_charts(_curves(run_dir))),
         "reinforced": flow_grpo.stages(run_dir),
-        "gallery": cards,
-        "sets": [name for name in gallery.all_sets() if any(card["set"] == name for card in cards.cards)],
+        "gallery": shown,
+        "pictures_left_out": sum(card.get(moment, {}).get("left_out", 0) for card in shown.cards for moment in moments),
+        "sets": list(dict.fromkeys(card["set"] for card in shown.cards)),
         "setting_names": {key: name for key, name in _SETTING_NAMES.items() if key in _settings(summary)},
         "status_names": _STATUS_NAMES,
         "questions": str(summary.get("questions", "")),
         "paper_name": "BAGEL-7B, other questions",  # a run asks questions of its own split
     }
-    return write_page(run_dir / "report.html", "report.html", context, ("style.css", "flow_grpo.css"), "gallery.js")
+    return write_page(
+        run_dir / "report.html", "report.html", context, ("style.css", "flow_grpo.css"), ("paging.js", "gallery.js")
+    )
 
 
-def write_page(path: Path, template: str, context: Mapping[str, Any], styles: Sequence[str], script: str) -> Path:
-    """Write a page of ours: its template with what it shows, its styles, and one script ("": none), which paging.js
-    precedes and whose hash is the only one that the page's policy allows. Raises UserError where it cannot be written.
+def write_page(
+    path: Path, template: str, context: Mapping[str, Any], styles: Sequence[str], scripts: Sequence[str]
+) -> Path:
+    """Write a page of ours: its template with what it shows, its styles, and its scripts as one, whose hash is the only
+    one that the page's policy allows. Raises UserError where it cannot be written.
     """
-    code = "\n".join(_asset(name) for name in ("paging.js", script)) if script else ""
+    code = "\n".join(map(_asset, scripts))
     whole = {
         **context,
         "style": "\n".join(_asset(name) for name in styles),
@@ -235,14 +244,14 @@ def _tiles(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
             "now": after.get(name) or before[name],
             "paper": curriculum.get(name),
         }
-        for name in gallery.SETS
+        for name in training_run.shown_sets()[:6]
         if name in before
     ]
 
 
 def _tables(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """What the model scored, and what each round's filter kept, for table.html."""
-    return [shown_table(table, f"table-{i}") for i, table in enumerate(run_summary.tables(summary, printed=True), 1)]
+    return [shown_table(table, f"table-{i}") for i, table in enumerate(training_run.tables(summary, printed=True), 1)]
 
 
 def _settings(summary: Mapping[str, Any]) -> tuple[str, ...]:
@@ -255,7 +264,7 @@ def _outcomes(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
     """One row per set and setting: the headline, single images, pairs half right, and how the images were read."""
     rows = []
     for setting in _settings(summary):
-        for name in gallery.all_sets():
+        for name in training_run.shown_sets():
             moments = []
             for when in ("before", "after"):
                 shares = _dig(summary, "statuses", when, setting, name)
@@ -274,7 +283,7 @@ def _outcomes(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
                     )
             if moments:
                 change = _dig(summary, "changes", setting, name)
-                plain = run_summary.trivial(summary, name)
+                plain = training_run.trivial(summary, name)
                 row = {"set": name, "setting": setting, "moments": moments, "change": change, "trivial": plain}
                 rows.append(row | {"pairs": moments[0]["one_of_two"] is not None})
     return rows
@@ -292,7 +301,7 @@ def _dig(tree: Mapping[str, Any], *keys: str) -> Any:
 
 def _accuracy_charts(summary: Mapping[str, Any]) -> Iterator[charts.Chart]:
     """Accuracy after each round, one chart per task and setting, with the chance line."""
-    for task, variant, rows in run_summary.score_rows(summary):
+    for task, variant, rows in training_run.score_rows(summary):
         about = TASKS.get(task)
         if variant or len(rows) < 2:
             continue

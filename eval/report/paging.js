@@ -8,6 +8,17 @@ const element = (tag, className, text) => {
   return node;
 };
 
+// An image by its number; a block of them is read when one of it is shown.
+const picture = (() => {
+  const BLOCK = 48;
+  const blocks = new Map();
+  return (index) => {
+    const block = Math.floor(index / BLOCK);
+    if (!blocks.has(block)) blocks.set(block, JSON.parse(document.getElementById(`pictures-${block}`).textContent));
+    return blocks.get(block)[index % BLOCK];
+  };
+})();
+
 // draw: card -> its <li>. keeps: what the form asks for -> (card -> whether it is shown). noun: what cards are, for the
 // count. Returns the function that filters anew.
 const gallery = ({ cards, draw, keeps, noun, page: size = 24 }) => {

@@ -137,6 +137,18 @@ class Sketcher:
         raise NotImplementedError
 
 
+def _result(of: Benchmark, settings: Sequence[str], scored: Sequence[Scored]) -> Result:
+    outcomes: dict[str, Any] = {}
+    for one in scored:
+        ask = one.sample.ask
+        counts = outcomes.setdefault(ask.setting, {}).setdefault(ask.case.set, {})
+        counts[one.outcome] = counts.get(one.outcome, 0) + 1
+    return Result(
+        of.name, of.revision, tuple(settings), of.sets, len(scored), outcomes, {},
+        of.scores(scored), tuple(of.tables(scored)), (), (f"{of.name}.parquet",),
+    )  # fmt: skip
+
+
 def sample_part(cases: int, skill: Mapping[str, float] = SKILL) -> Part:
     """`cases` prompts a level, each asked in both settings."""
     benchmark = Sums(cases)
@@ -149,8 +161,7 @@ def sample_part(cases: int, skill: Mapping[str, float] = SKILL) -> Part:
         if place % 31 == 7 and sample.status == "ok":  # as if a judge had been asked, in vain
             one = Scored(sample, None, "openai/judge", ("judge_failed", "unparseable")[place % 2], ("I am sorry, but",))
         scored.append(replace(one, cause=benchmark.attribute(one)))
-    about = (benchmark.name, benchmark.revision, benchmark.settings, benchmark.sets)
-    return Part(*about, benchmark.tables(scored), benchmark.scores(scored), scored, lambda: scored)
+    return Part(_result(benchmark, benchmark.settings, scored), lambda images: scored)
 
 
 def sample_evaluation(folder: Path, cases: int, skill: Mapping[str, float] = SKILL) -> Evaluation:
@@ -171,16 +182,7 @@ def write_evaluation(
     results = []
     for of, settings, scored in parts:
         write_scored(folder / SCORED / f"{of.name}.parquet", scored)
-        outcomes: dict[str, Any] = {}
-        for one in scored:
-            ask = one.sample.ask
-            counts = outcomes.setdefault(ask.setting, {}).setdefault(ask.case.set, {})
-            counts[one.outcome] = counts.get(one.outcome, 0) + 1
-        found = Result(
-            of.name, of.revision, tuple(settings), of.sets, len(scored), outcomes, {},
-            of.scores(scored), tuple(of.tables(scored)), (), (f"{of.name}.parquet",),
-        )  # fmt: skip
-        results.append(found.to_dict())
+        results.append(_result(of, settings, scored).to_dict())
     model = {"name": folder.name, "content": folder.name, "settings": {}}
     default = {"format": FORMAT, "model": model, "benchmarks": {}, "subset": None, "seed": 0, "k": 1, "judge": None,
                "options": {}, "command": [], "started": ""}  # fmt: skip

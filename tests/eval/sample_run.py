@@ -18,7 +18,7 @@ from uni_train.data_gen.seeds import derive_seed, rng
 from uni_train.eval import summary
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored
 from uni_train.eval.benchmarks import unisandbox
-from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.eval.benchmarks.unisandbox import UniSandbox, training_run
 from uni_train.eval.scored import shard_path, write_scored
 from uni_train.eval.task_benchmark import item_of
 from uni_train.models.pictures import encode_png
@@ -81,7 +81,7 @@ def make_run(run_dir: Path, n: int, seed: int = 0) -> Path:
     rounds = [_round(level, seed) for level in unisandbox.LEVELS]
     about = {"recipe": "stars_curriculum", "model": "nano", "seed": seed}
     cost = {"wall_seconds": 561.2, "peak_rss_bytes": 1_930_000_000}
-    summary.write(run_dir, summary.build(**about, **cost, evaluations=evaluations, rounds=rounds))
+    summary.write(run_dir, training_run.build(**about, **cost, evaluations=evaluations, rounds=rounds))
     start = {
         "time": "2026-01-15T09:12:44+00:00",
         "command": ["python", "-m", "uni_train", "fit", "--recipe", "stars_curriculum"],

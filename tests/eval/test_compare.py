@@ -16,7 +16,7 @@ from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Benchmark, Sample, Scored, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.ureason import UReason
-from uni_train.eval.compare import compare, side_by_side
+from uni_train.eval.compare import compare
 from uni_train.eval.evaluation import SCORES
 from uni_train.eval.generation import asks_of
 from uni_train.eval.report.tables import print_table
@@ -82,29 +82,12 @@ def test_pairs_are_compared_as_pairs_and_flips_are_named(tmp_path: Path) -> None
     assert json.loads(json.dumps(found.to_dict()))["rows"][0]["only_second"] == 7
 
 
-def test_single_samples_stand_side_by_side(tmp_path: Path) -> None:
-    benchmark = UniSandbox(n=3, sets=("mapping1",))
-    one = evaluation(tmp_path / "before", [benchmark], lambda ask: ask.case.id.endswith("A"))
-    two = evaluation(tmp_path / "after", [benchmark], lambda ask: ask.setting == "cot", ["normal", "cot"])
-    found = compare(one, two)
-    flipped = list(side_by_side(found))
-    asks = [pair.first.sample.ask for pair in flipped]
-    assert [(ask.setting, ask.case.id[-1]) for ask in asks] == [("normal", "A")] * 3 + [("cot", "B")] * 3
-    assert all(p.first.sample.ask == p.second.sample.ask for p in flipped)
-    first, name = flipped[0], flipped[0].first.sample.ask.case.id
-    assert (first.first.sample.image, first.second.sample.image) == (
-        f"before {name}".encode(),
-        f"after {name}".encode(),
-    )
-    assert len(list(side_by_side(found, flips_only=False, images=False))) == 12
-
-
 def test_a_setting_that_only_one_has_is_left_out(tmp_path: Path) -> None:
     benchmark = UniSandbox(n=3, sets=("math1",))
     one = evaluation(tmp_path / "before", [benchmark], lambda ask: False, ["normal", "cot"])
     two = evaluation(tmp_path / "after", [benchmark], lambda ask: True, ["cot"])
     found = compare(one, two)
-    assert [(row.setting, row.n) for row in found.rows] == [("cot", 3)] and len(list(side_by_side(found))) == 3
+    assert [(row.setting, row.n) for row in found.rows] == [("cot", 3)]
     with pytest.raises(UserError, match=r"asked unisandbox in different settings"):
         compare(evaluation(tmp_path / "normal", [benchmark], lambda ask: True, ["normal"]), two)
 

@@ -32,8 +32,7 @@ from uni_train.eval.evaluation import Evaluation, EvaluationPlan
 from uni_train.eval.generation import cases_of
 from uni_train.eval.leaderboard import leaderboard
 from uni_train.eval.report import write_report
-from uni_train.eval.report.comparison import write_comparison
-from uni_train.eval.report.evaluation import report_of
+from uni_train.eval.report.evaluation import report_of, write_comparison
 from uni_train.eval.report.leaderboard import SCORES, write_leaderboard
 from uni_train.eval.results import printed
 from uni_train.eval.task_benchmark import item_case

@@ -14,7 +14,7 @@ from uni_train.errors import UserError
 from uni_train.eval import summary
 from uni_train.eval.benchmark import Ask, Sample, Scored
 from uni_train.eval.benchmarks import unisandbox
-from uni_train.eval.benchmarks.unisandbox import UniSandbox, counting
+from uni_train.eval.benchmarks.unisandbox import UniSandbox, counting, training_run
 from uni_train.eval.report.tables import print_table
 from uni_train.eval.scored import read_folder
 
@@ -50,25 +50,25 @@ def test_the_last_round_is_after_unless_there_is_an_after(finished_run: Path) ->
     before = list(read_folder(stages / "01-evaluate-before" / "scored", images=False))
     after = list(read_folder(stages / "13-evaluate-after" / "scored", images=False))
     common = {"recipe": "r", "model": "nano", "seed": 0, "wall_seconds": 1.0, "peak_rss_bytes": 1}
-    by_round = summary.build(**common, evaluations={"before": before, "round2": after, "round1": before})
-    by_name = summary.build(**common, evaluations={"before": before, "after": after})
+    by_round = training_run.build(**common, evaluations={"before": before, "round2": after, "round1": before})
+    by_name = training_run.build(**common, evaluations={"before": before, "after": after})
     assert by_round["scores"] == by_name["scores"]
-    assert [row.name for row in summary.rows(by_round, "mapping")] == ["nano", "after round 1", "after round 2"]
-    assert [row.name for row in summary.rows(by_name, "mapping")] == ["nano", "after"]
-    alone = summary.build(**common, evaluations={"before": before})
-    assert alone["scores"]["after"] == {} and len(summary.rows(alone, "maths")) == 1
+    assert [row.name for row in training_run.rows(by_round, "mapping")] == ["nano", "after round 1", "after round 2"]
+    assert [row.name for row in training_run.rows(by_name, "mapping")] == ["nano", "after"]
+    alone = training_run.build(**common, evaluations={"before": before})
+    assert alone["scores"]["after"] == {} and len(training_run.rows(alone, "maths")) == 1
     found = summary.read(finished_run)
     assert len(found["rounds"]) == 3 and "round2" in found["after_round"]
     same = {**found, "scores": {**found["scores"], "after": found["after_round"]["round2"]}}
-    assert [row.name for row in summary.rows(same, "mapping")][-1] == "after round 3"  # which changed nothing
+    assert [row.name for row in training_run.rows(same, "mapping")][-1] == "after round 3"  # which changed nothing
     with pytest.raises(ValueError, match="before, round1"):
-        summary.build(**common, evaluations={"before": before, "middle": after})
+        training_run.build(**common, evaluations={"before": before, "middle": after})
 
 
 def test_console_tables_show_every_number(finished_run: Path) -> None:
     found = summary.read(finished_run)
     console = Console(width=80, record=True, file=io.StringIO())
-    for table in summary.tables(found):
+    for table in training_run.tables(found):
         print_table(table, ConsoleProgress(console))
     text = console.export_text()
     assert "Table 3" in text and "Table 2" in text and "round 3" in text and "Precision" in text
@@ -76,7 +76,7 @@ def test_console_tables_show_every_number(finished_run: Path) -> None:
     low, high = (f"{best[end]:.2f}".removeprefix("0").replace("1.00", "1.0") for end in ("low", "high"))
     assert f"{best['value']:.2f}" in text and f"{low}–{high}" in text
     assert "…" not in text
-    plain = summary.trivial(found, "mapping2")
+    plain = training_run.trivial(found, "mapping2")
     cases = UniSandbox(n=6, sets=("mapping2",)).cases()
     asked = [Scored(Sample(Ask(case, "normal", 0, 0))) for case in cases]
     best = counting.strategies(asked, "official", ["mapping2"])["mapping2"]
@@ -87,7 +87,7 @@ def test_console_tables_show_every_number(finished_run: Path) -> None:
     assert line.split()[-5:] == ["0.25", f"{plain.estimate.value:.2f}", "6", "/", "6"]
     assert f"M2 {plain.name}" in " ".join(text.split())
     older = {key: value for key, value in found.items() if key != "strategies"}
-    assert len(list(summary.tables(older))) == 3
+    assert len(list(training_run.tables(older))) == 3
 
 
 @given(st.lists(st.tuples(st.booleans(), st.booleans()), max_size=40))

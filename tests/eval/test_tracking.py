@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import os
 import sys
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from tests.eval.sample_evaluation import sample_evaluation
 from uni_train.errors import UserError
 from uni_train.eval import summary, tracking
+from uni_train.eval.report import gallery
 
 
 def offline(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
@@ -52,7 +54,7 @@ def test_an_evaluation_is_logged_at_its_checkpoints_step(tmp_path: Path, monkeyp
     assert logged.get("sums/outcomes/cot/generation_failed", 0) == failed / 16
     assert logged["sums/tables/1_sums"]["nrows"] == 3
     images = list(tmp_path.glob("wandb/offline-run-*/files/media/images/sums/gallery_*.png"))
-    shown = {one.sample.image for one in tracking._spread(found, "sums", 5)}
+    shown = {one.sample.image for one in gallery.excerpt({"": partial(found.scored, "sums")}, 5)[""]}
     assert len(images) == len(shown) + 1  # at a step, the same picture twice is one file
 
 

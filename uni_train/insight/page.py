@@ -76,4 +76,4 @@ def write(folder: Path) -> Path:
         for section in sections
     ]
     context = {"title": f"Inside {facts.get('Model', 'a model')}", "facts": list(facts.items()), "sections": shown}
-    return write_page(folder / PAGE, "insight.html", context, ("style.css", "evaluation.css", "insight.css"), "")
+    return write_page(folder / PAGE, "insight.html", context, ("style.css", "evaluation.css", "insight.css"), ())

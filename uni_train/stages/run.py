@@ -9,6 +9,7 @@ from uni_train.config.kinds import PlannedStage, Stages, kind_of, stage_list
 from uni_train.config.schema import RunConfig
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.eval import summary, tracking
+from uni_train.eval.benchmarks.unisandbox import training_run
 from uni_train.eval.evaluation import SCORED
 from uni_train.eval.report import write_report
 from uni_train.eval.report.tables import print_table
@@ -87,7 +88,7 @@ def _conclude(work: Work[Any], runs: Stages) -> None:
         write_report(folder.path)
     shown = concluded[1][:4] if concluded is not None else []  # the report has them all
     if concluded is None and evaluated:
-        shown = list(summary.tables(summary.read(folder.path)))
+        shown = list(training_run.tables(summary.read(folder.path)))
     for table in shown:
         print_table(table, work.progress)
     if summarised:
@@ -123,7 +124,7 @@ def _summarise(work: Work[Any], runs: Stages) -> None:
     }
     if "before" not in labelled:  # a pretraining run has no model to compare with
         labelled = {"before": labelled.pop("after"), **labelled}
-    found = summary.build(
+    found = training_run.build(
         **_about(work, runs),
         evaluations=labelled,
         rounds=kind_of(work.config).rounds(work, runs),

@@ -10,8 +10,8 @@ import pytest
 from tests.eval.report.pages import assert_sound
 from tests.eval.sample_evaluation import SKILL, sample_evaluation
 from uni_train.eval.compare import Comparison, compare
-from uni_train.eval.report import comparison
-from uni_train.eval.report.comparison import build, write_comparison
+from uni_train.eval.report import evaluation
+from uni_train.eval.report.evaluation import pairs_of, write_comparison
 
 
 @pytest.fixture(scope="module")
@@ -23,14 +23,16 @@ def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
 
 
 def test_flips_come_first_and_nothing_else_differs(compared: Comparison, monkeypatch: pytest.MonkeyPatch) -> None:
-    cards, total = build(compared)
+    found = pairs_of(compared)
+    cards, total = found.cards, found.total
     flipped = [(card["before"]["status"] == "pass") != (card["after"]["status"] == "pass") for card in cards]
     assert len(cards) == total == 40 and sum(flipped) == len(compared.flips) > 0
     assert flipped == sorted(flipped, reverse=True)
     assert {card["setting"] for card, flip in zip(cards, flipped, strict=True) if flip} == {"normal"}
-    monkeypatch.setattr(comparison, "MOST_CARDS", sum(flipped) + 1)
-    fewer, total = build(compared)
-    assert len(fewer) == sum(flipped) + 1 and total == 40 and fewer[: sum(flipped)] == cards[: sum(flipped)]
+    monkeypatch.setattr(evaluation, "MOST_PAIRS", sum(flipped) + 1)
+    fewer = pairs_of(compared)
+    assert len(fewer.cards) == sum(flipped) + 1 and fewer.total == 40
+    assert [card["id"] for card in fewer.cards[: sum(flipped)]] == [card["id"] for card in cards[: sum(flipped)]]
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from bench import report
 from tests.eval.report.pages import HOSTILE, assert_sound
 from tests.eval.sample_evaluation import sample_part
 from uni_train.eval.benchmark import Scored, Table
-from uni_train.eval.report import evaluation, write_report
+from uni_train.eval.report import evaluation, gallery, write_report
 from uni_train.eval.report.evaluation import Header, Part, write_evaluation_report
 
 
@@ -27,7 +27,7 @@ def part() -> Part:
 
 
 def with_scored(part: Part, scored: list[Scored]) -> Part:
-    return replace(part, scored=scored, pictures=lambda: scored)
+    return Part(part.result, lambda images: scored)
 
 
 def hostile(part: Part) -> Part:
@@ -39,7 +39,8 @@ def hostile(part: Part) -> Part:
     sample = replace(first.sample, ask=replace(first.sample.ask, case=case), parts=parts, **told)
     spoilt = replace(first, sample=sample, by=HOSTILE, replies=(HOSTILE,), cause=HOSTILE, verdict=first.verdict)
     table = Table(HOSTILE, (HOSTILE, "n"), ((HOSTILE, HOSTILE),), HOSTILE)
-    return replace(with_scored(part, [spoilt, *part.scored[1:]]), tables=[*part.tables, table])
+    result = replace(part.result, tables=(*part.result.tables, table))
+    return replace(with_scored(part, [spoilt, *part.scored[1:]]), result=result)
 
 
 def cards_of(page: str) -> list[dict[str, Any]]:
@@ -52,7 +53,7 @@ def test_the_page_holds_everything_and_asks_for_nothing(part: Part, tmp_path: Pa
     header = Header("sums · sketcher", [("Seed", "0")], ["A note."], "uni_train eval --checkpoint x", {"k": 1})
     page = write_evaluation_report(tmp_path / "report.html", header, [part]).read_text(encoding="utf-8")
     assert_sound(page)
-    for by_set in part.scores.values():
+    for by_set in part.result.scores.values():
         assert all(f"{estimate['value']:.2f}" in page for estimate in by_set.values())
     cards = cards_of(page)
     assert [(card["id"], card["setting"]) for card in cards] == [
@@ -81,29 +82,26 @@ def test_text_from_outside_stays_text(part: Part, tmp_path: Path) -> None:
     assert page.count("<script") == page.count('id="pictures-') + 3  # names, cards, the one script
 
 
-def test_a_full_page_leaves_out_pictures_of_whole_cases(
-    part: Part, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_page_leaves_out_pictures_of_whole_cases(part: Part) -> None:
     large = [
         replace(one, sample=replace(one.sample, parts=(report.noise(i, 96),) if one.sample.image else ()))
         for i, one in enumerate(part.scored)
     ]
-    monkeypatch.setattr(evaluation, "IMAGE_BUDGET", 1_000_000)
-    cards, blocks, total = evaluation.gallery([with_scored(part, large)])
-    assert len(cards) == total == len(part.scored)
-    bytes_shown = sum(len(picture) for block in blocks for picture in block)
+    found = gallery.build({"sums": {"": lambda images: large}}, gallery.alone, budget=1_000_000)
+    cards = found.cards
+    assert len(cards) == found.total == len(part.scored)
+    bytes_shown = sum(len(picture) for block in found.blocks for picture in block)
     assert 500_000 < bytes_shown < 1_300_000
     left_out = {card["id"] for card in cards if "left_out" in card}
     assert left_out and not left_out & {card["id"] for card in cards if "image" in card}
 
-    kind, data = evaluation.thumbnail(report.noise(0, 600))
+    kind, data = gallery.thumbnail(report.noise(0, 600))
     with Image.open(io.BytesIO(data)) as small:
         assert (kind, small.size) == ("webp", (192, 192))
 
-    monkeypatch.setattr(evaluation, "MOST_CARDS", 41)
-    cards, _, total = evaluation.gallery([part])
-    assert len(cards) == 40 and total == 160
-    assert all(sum(card["id"] == other["id"] for other in cards) == 2 for card in cards)  # both settings
+    found = gallery.build({"sums": {"": part.read}}, gallery.alone, cards=41)
+    assert len(found.cards) == 40 and found.total == 160
+    assert all(sum(card["id"] == other["id"] for other in found.cards) == 2 for card in found.cards)  # both settings
 
 
 @pytest.mark.slow

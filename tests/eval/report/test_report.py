@@ -3,7 +3,9 @@ from __future__ import annotations
 import json
 import re
 import shutil
+from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import pytest
 from tests.eval.report.pages import HOSTILE, assert_sound
 from uni_train.eval.benchmark import OUTCOMES
 from uni_train.eval.report import charts, evaluation, gallery, page, write_report
-from uni_train.eval.scored import read_scored, shard_path, write_scored
+from uni_train.eval.scored import read_folder, read_scored, shard_path, write_scored
 
 
 def test_the_page_holds_everything_and_asks_for_nothing(run_dir: Path) -> None:
@@ -35,7 +37,7 @@ def test_text_from_outside_stays_text(run_dir: Path) -> None:
     (run_dir / "config.yaml").write_text(HOSTILE)
     page = write_report(run_dir).read_text(encoding="utf-8")
     assert_sound(page)
-    assert page.count("<script") == 2  # the data and the one script
+    assert page.count("<script") == 2 + page.count('id="pictures-')  # the data and the one script
     assert "&lt;/script&gt;" in page and "\\u003c/script\\u003e" in page and "{{ 7*7 }}" in page
 
 
@@ -65,19 +67,28 @@ def test_a_run_that_left_only_its_summary(run_dir: Path) -> None:
     assert "About this run" in write_report(run_dir).read_text(encoding="utf-8")
 
 
+def moments(run_dir: Path) -> dict[str, gallery.Read]:
+    return {moment: partial(read_folder, folder) for moment, folder in gallery.evaluations(run_dir).items()}
+
+
 def test_a_full_gallery_leaves_out_whole_pairs_fairly(finished_run: Path) -> None:
-    shards = gallery.evaluations(finished_run)
-    everything = gallery.build(shards)
+    parts = {"unisandbox": moments(finished_run)}
+    everything = gallery.build(parts, gallery.beside)
     assert everything.total == len(everything.cards) == 108
-    some = gallery.build(shards, budget=100_000)
-    assert 12 <= len(some.cards) < 108 and some.total == 108
-    by_set = {(card["set"], card["setting"]): 0 for card in everything.cards}
-    for card in some.cards:
-        by_set[card["set"], card["setting"]] += 1
-    assert len({count for (name, _), count in by_set.items() if name.startswith("mapping")}) == 1
-    pairs = [card["pair"] for card in some.cards if card["pair"] and card["setting"] == "cot"]
-    assert all(pairs.count(pair) == 2 for pair in pairs)
-    assert all("before" in card and "after" in card for card in some.cards)
+    less = gallery.build(parts, gallery.beside, budget=100_000)
+    assert len(less.cards) == 108 and 30_000 < sum(len(url) for block in less.blocks for url in block) < 150_000
+    fewer = gallery.build(parts, gallery.beside, cards=50)
+    assert 36 <= len(fewer.cards) <= 50 and fewer.total == 108
+    pictured = [card for card in less.cards if not any("left_out" in card[when] for when in ("before", "after"))]
+    for some in (fewer.cards, pictured):
+        per_set = (
+            Counter(card["set"] for card in some if not card["pair"]),
+            Counter(c["set"] for c in some if c["pair"]),
+        )
+        assert all(max(counts.values()) - min(counts.values()) <= 4 for counts in per_set)  # a pair in both settings
+        pairs = [card["pair"] for card in some if card["pair"] and card["setting"] == "cot"]
+        assert pairs and all(pairs.count(pair) == 2 for pair in pairs)
+        assert all("before" in card and "after" in card for card in some)
 
 
 def test_a_run_that_was_evaluated_once_shows_that(run_dir: Path) -> None:
@@ -85,7 +96,7 @@ def test_a_run_that_was_evaluated_once_shows_that(run_dir: Path) -> None:
         shutil.rmtree(run_dir / "stages" / stage)
     after = run_dir / "stages" / "13-evaluate-after"
     assert gallery.evaluations(run_dir) == {"before": after / "scored"}
-    assert not any("after" in card for card in gallery.build(gallery.evaluations(run_dir)).cards)
+    assert not any("after" in card for card in gallery.build({"": moments(run_dir)}, gallery.beside).cards)
 
 
 def test_log_axes_hold_their_data() -> None:

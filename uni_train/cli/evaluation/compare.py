@@ -47,7 +47,7 @@ def compare(first: Path, second: Path, flips: int, html: Path | None, as_json: P
         atomic_write_json(as_json, found.to_dict())
         progress.say(f"written: {as_json}")
     if html is not None:
-        from uni_train.eval.report.comparison import write_comparison
+        from uni_train.eval.report.evaluation import write_comparison
 
         html.parent.mkdir(parents=True, exist_ok=True)
         progress.say(f"written: {write_comparison(html, found)}")

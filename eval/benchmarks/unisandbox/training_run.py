@@ -1,0 +1,235 @@
+"""What a training run shows of UniSandbox: numbers and tables of the base, and of the model after each round.
+
+`build` counts the samples of its evaluations into the keys of summary.json; the others arrange what stands there.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from uni_train.data_gen.audit.shortcuts import chances
+from uni_train.data_gen.registry import ENVIRONMENT, TASKS, set_name, sources
+from uni_train.errors import UserError
+from uni_train.eval.benchmark import Scored, generated_questions, worlds_of
+from uni_train.eval.benchmarks.unisandbox import counting
+from uni_train.eval.benchmarks.unisandbox.sets import LEVELS, SAID, SETTINGS, all_sets
+from uni_train.eval.results import Cell, Results, Table, changes, plain
+from uni_train.eval.shortcuts import Trivial, best, counted
+from uni_train.eval.statistics import Estimate, proportion, signed
+from uni_train.eval.summary import Round, estimate_of, round_table
+
+_ROUND_LABEL = re.compile(r"round([1-9]\d*)")
+_PAPER = {"mapping": "Table 3", "maths": "Table 2"}
+"""Tasks in the order in which pages show them: mapping is the paper's main table."""
+
+
+def shown_sets() -> tuple[str, ...]:
+    """Every set of reasoning, in the order in which pages of runs show them."""
+    paper = [set_name(task, level) for task in _PAPER for level in LEVELS]
+    return tuple(dict.fromkeys([*paper, *all_sets()]))
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A row of Table 2 or 3: six accuracies, their average, and how far it lies above the base."""
+
+    name: str
+    normal: tuple[Estimate | None, ...]
+    cot: tuple[Estimate | None, ...]
+    average: Estimate | None
+    delta: float | None
+
+
+def build(
+    *,
+    recipe: str,
+    model: str,
+    seed: int,
+    wall_seconds: float,
+    peak_rss_bytes: int,
+    evaluations: Mapping[str, Iterable[Scored]],
+    rounds: Sequence[Round] = (),
+) -> dict[str, Any]:
+    """The summary of a run that UniSandbox was asked before, during and after.
+
+    evaluations: label -> its samples, labels "before", "round1", "round2", ..., "after". "after" may be left out:
+    then the last round is taken for it. A run without training has "before" only; its `after` is empty. Raises
+    ValueError for other labels or when "before" is missing.
+    """
+    results = {label: list(samples) for label, samples in evaluations.items()}
+    unknown = [label for label in results if label not in ("before", "after") and not _ROUND_LABEL.fullmatch(label)]
+    if unknown or "before" not in results:
+        raise ValueError(f"evaluations must be before, round1, round2, ..., after; got {', '.join(results) or 'none'}")
+    round_labels = sorted((label for label in results if label.startswith("round")), key=_round_number)
+    if "after" not in results:
+        results["after"] = results[round_labels[-1]] if round_labels else []
+
+    asked = [one.sample.ask.case for one in results["before"]]
+    units = {label: counting.units(found, "official") for label, found in results.items()}
+    named = list(units["before"].by("set", all_sets()))
+
+    def each(value: Any, labels: Sequence[str] = ("before", "after")) -> dict[str, Any]:
+        return {label: plain(_asked(counting.by_cell(units[label], value))) for label in labels}
+
+    return {
+        "recipe": recipe,
+        "model": model,
+        "seed": seed,
+        "wall_seconds": round(wall_seconds, 3),
+        "peak_rss_bytes": int(peak_rss_bytes),
+        "scores": each(counting.accuracy),
+        "rounds": [entry.to_dict() for entry in rounds],
+        "after_round": each(counting.accuracy, round_labels),
+        "average": {
+            label: {_key(*part): counting.average(units[label], *part).to_dict() for part in _parts(named)}
+            for label in ("before", *round_labels, "after")
+            if results[label]
+        },
+        "per_image": each(counting.per_image),
+        "one_of_two": {
+            label: plain(_asked(counting.by_cell(units[label], counting.one_of_two, sets=counting.pairs_of(named))))
+            for label in ("before", "after")
+        },
+        "statuses": each(_statuses),
+        "changes": plain(changes(units["before"], units["after"])),
+        "chance": chances(),
+        "strategies": {
+            name: [one.to_dict() for one in found]
+            for name, found in counting.strategies(results["before"], "official", named).items()
+        },
+        "questions": generated_questions(worlds_of(asked)),
+        "split": "+".join(sorted({str(case.facts["item"]["split"]) for case in asked})),
+    }
+
+
+def _parts(sets: Iterable[str]) -> list[tuple[str, str]]:
+    """(task, variant) of the tables: both tasks of the paper, then others. UserError: a set that is unknown."""
+    known, sets = sources(), set(sets)
+    if away := sorted(sets - known.keys()):
+        raise UserError(
+            f"the set {away[0]} is of a plug-in that is not here",
+            f"Install the plug-in, or name its module in {ENVIRONMENT}.",
+        )
+    asked = sorted({(known[name].variant, known[name].task) for name in sets})
+    return list(dict.fromkeys([*((task, "") for task in _PAPER), *((task, variant) for variant, task in asked)]))
+
+
+def _key(task: str, variant: str) -> str:
+    return f"{task}_{variant}" if variant else task
+
+
+def score_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str, list[Row]]]:
+    """Task, variant and rows of what was evaluated: mapping, maths, then the sets beside the six."""
+    asked = {name for scores in summary["scores"].values() for by_set in scores.values() for name in by_set}
+    for task, variant in _parts(asked):
+        if found := rows(summary, task, variant):
+            yield task, variant, found
+
+
+def rows(summary: Mapping[str, Any], task: str, variant: str = "") -> list[Row]:
+    """The table of one task: the base, then the model after each round; empty when the task was not evaluated."""
+    labelled = [("before", str(summary["model"]), summary["scores"].get("before") or {})]
+    later = dict(summary.get("after_round") or {})
+    names = {label: f"after round {_round_number(label)}" for label in sorted(later, key=_round_number)}
+    after = summary["scores"].get("after") or {}
+    # The last round is evaluated under the label "after" only; without its own number it is simply the end.
+    number = len(summary["rounds"])
+    if after and not (f"round{number}" in later or (not number and after in later.values())):
+        later["after"] = after
+        names["after"] = f"after round {number}" if number == len(names) + 1 else "after"
+    labelled += [(label, name, later[label]) for label, name in names.items()]
+
+    table: list[Row] = []
+    sets = [set_name(task, level, variant) for level in TASKS.get(task).sets]
+    for label, name, scores in labelled:
+        cells = {
+            setting: tuple(estimate_of(scores.get(setting, {}).get(name)) for name in sets) for setting in SETTINGS
+        }
+        mean = estimate_of((summary.get("average") or {}).get(label, {}).get(_key(task, variant)))
+        delta = None
+        if table and mean and mean.value is not None and table[0].average and table[0].average.value is not None:
+            delta = mean.value - table[0].average.value
+        table.append(Row(name, cells["normal"], cells["cot"], mean, delta))
+    return table if any(cell for row in table for cell in row.normal + row.cot) else []
+
+
+def trivial(summary: Mapping[str, Any], name: str) -> Trivial | None:
+    """The best trivial strategy on a set, whose estimate also says how much was asked; None in an older summary."""
+    return best([Trivial.from_dict(raw) for raw in (summary.get("strategies") or {}).get(name, ())])
+
+
+def tables(summary: Mapping[str, Any], printed: bool = False) -> Iterator[Table]:
+    """Tables in the paper's layout (mapping: Table 3, maths: Table 2), the answers in words, and the rounds.
+
+    Below the model's rows: the best trivial strategy, chance, and how much was asked. printed: also the paper's rows.
+    """
+    for task, variant, found in score_rows(summary):
+        yield _score_table(summary, task, variant, found, printed)
+    if any(SAID in scores for scores in summary["scores"].values()):
+        said = {when: by_setting.get(SAID, {}) for when, by_setting in summary["scores"].items()}
+        names = [name for name in all_sets() if any(name in by_set for by_set in said.values())]
+        cells = [(when, *(estimate_of(by_set.get(name)) for name in names)) for when, by_set in said.items() if by_set]
+        title = "Said: the right answer in words at once, nothing drawn"
+        yield Table(title, ("When", *names), tuple(cells), "95 % intervals.", str(summary.get("questions", "")))
+    if summary["rounds"]:
+        yield round_table(summary["rounds"], str(summary.get("questions", "")))
+
+
+def _score_table(summary: Mapping[str, Any], task: str, variant: str, found: Sequence[Row], printed: bool) -> Table:
+    about, pairs = TASKS.get(task), TASKS.get(task).items_per_draw == 2
+    names = [f"{about.short}{level}" for level in about.sets]
+    leading = [trivial(summary, set_name(task, level, variant)) for level in about.sets]
+    body: list[tuple[Cell, ...]] = [
+        (row.name.removeprefix("after "), *row.normal, *row.cot, row.average, _change(row.delta)) for row in found
+    ]
+    body += [("chance", *[f"{about.chance:.2f}"] * (2 * len(names) + 1), "")]
+    named = ", ".join(f"{name} {one.name}" for name, one in zip(names, leading, strict=True) if one)
+    if named:
+        body.append(("trivial", *[one.estimate if one else None for one in leading] * 2, "", ""))
+        body.append(("n / distinct", *[counted(one.estimate) if one else None for one in leading] * 2, "", ""))
+    n = " or ".join(str(n) for n in sorted({cell.n for row in found for cell in row.normal + row.cot if cell}))
+    note = f"95 % intervals. n = {n} {'pairs, both right' if pairs else 'prompts'}; {about.guess} gives "
+    note += f"{about.chance:.2f}. Averages and repeats are clustered by {'rules' if pairs else 'expression'}."
+    note += f" Trivial strategies: {named}." if named else ""
+    if printed and not variant and task in _PAPER:
+        body += _paper_rows(counting.PAPER[_PAPER[task]])
+        note += " The paper's model is BAGEL-7B, on other questions; its intervals are computed here from n = 100."
+    title = f"{about.title} (paper, {_PAPER[task]})" if task in _PAPER else about.title
+    title = f"{about.title}: {about.variants[variant].said}" if variant else title
+    columns = ("Model", *(f"{setting} {name}" for setting in ("Normal", "CoT") for name in names), "Average", "Change")
+    return Table(title, columns, tuple(body), note, str(summary.get("questions", "")))
+
+
+def _paper_rows(printed: Sequence[Mapping[str, str]]) -> Iterator[tuple[Cell, ...]]:
+    """What the paper prints, which are shares of 100 pairs, and how far each average lies above the first."""
+    for row in printed:
+        scores = [float(row[f"{setting} {level}"]) for setting in SETTINGS for level in LEVELS]
+        average = float(row["average"])
+        change = None if row is printed[0] else average - float(printed[0]["average"])
+        cells = (proportion(round(score * 100), 100) for score in scores)
+        yield (f"{row['model']} in the paper", *cells, f"{average:.2f}", _change(change))
+
+
+def _change(delta: float | None) -> str:
+    return "" if delta is None else signed(delta)
+
+
+def _round_number(label: str) -> int:
+    found = _ROUND_LABEL.fullmatch(label)
+    if found is None:
+        raise ValueError(f"{label} is no label of a round (round1, round2, ...)")
+    return int(found[1])
+
+
+def _asked(by_setting: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
+    """Without the settings that were not asked."""
+    return {setting: dict(by_set) for setting, by_set in by_setting.items() if by_set}
+
+
+def _statuses(some: Results) -> dict[str, Estimate]:
+    """Shares of what became of the images; of the rarer outcomes those that occurred."""
+    shares = counting.outcome_shares(some)
+    return {name: one for name, one in shares.items() if one.value or name in ("pass", "fail", "unreadable")}
