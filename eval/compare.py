@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import BENCHMARKS, Scored, Table
 from uni_train.eval.evaluation import Evaluation, counting, load
-from uni_train.eval.results import Results, paired_cells
+from uni_train.eval.results import Cell, Results, paired_cells
 from uni_train.eval.shortcuts import Trivial, best
 from uni_train.eval.statistics import PairedComparison, detectable_change
 
@@ -76,59 +77,56 @@ class Comparison:
     def tables(self) -> list[Table]:
         """One table a benchmark: what each has, the difference with its interval, the flips, McNemar's p."""
         one, two = names(self.first, self.second)
-        built = []
-        for benchmark in dict.fromkeys(row.benchmark for row in self.rows):
-            rows = [row for row in self.rows if row.benchmark == benchmark]
-            labelled = len({row.label for row in rows}) > 1
-            built.append(
-                Table(
-                    f"{benchmark}: {two} (second) against {one} (first)",
-                    ("Setting", "Set", "First", "Second", "Difference", "won", "lost", "p", "detectable", "n"),
-                    tuple(
-                        (
-                            row.setting + (f", {row.label} labels" if labelled else ""),
-                            row.set,
-                            f"{row.first:.2f}",
-                            f"{row.second:.2f}",
-                            row.comparison,
-                            str(row.comparison.only_second),
-                            str(row.comparison.only_first),
-                            f"{row.comparison.p_value:.2g}",
-                            None if row.detectable is None else f"{row.detectable:.2f}",
-                            str(row.n),
-                        )
-                        for row in rows
-                    ),
-                    "The same questions with the same seeds. p: McNemar's exact test (several draws of a question: a "
-                    "sign-flip test over questions). Detectable: the smallest difference that so many flips would show."
-                    + _beside(self.first.results[benchmark].scores),
-                    self.first.results[benchmark].questions,
-                )
+        return [
+            Table(
+                f"{benchmark}: {two} (second) against {one} (first)",
+                ("Setting", "Set", "First", "Second", "Difference", "won", "lost", "p", "detectable", "n"),
+                _cells(list(rows)),
+                "The same questions with the same seeds. p: McNemar's exact test (several draws of a question: a "
+                "sign-flip test over questions). Detectable: the smallest difference that so many flips would show."
+                + _beside(self.first.results[benchmark].scores),
+                self.first.results[benchmark].questions,
             )
-        return built
+            for benchmark, rows in groupby(self.rows, lambda row: row.benchmark)
+        ]
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able, without images."""
+        place = ("benchmark", "label", "setting", "set")
         return {
             "first": str(self.first.folder),
             "second": str(self.second.folder),
             "rows": [
-                {
-                    "benchmark": row.benchmark, "label": row.label, "setting": row.setting, "set": row.set, "n": row.n,
-                    **row.comparison.to_dict(), "detectable": row.detectable,
-                }
+                {name: getattr(row, name) for name in (*place, "n")}
+                | {**row.comparison.to_dict(), "detectable": row.detectable}
                 for row in self.rows
             ],
             "flips": [
-                {
-                    "benchmark": flip.benchmark, "label": flip.label, "setting": flip.setting, "set": flip.set,
-                    "unit": flip.unit, "k": flip.k, "ids": list(flip.ids), "direction": flip.direction,
-                }
-                for flip in self.flips
+                {name: getattr(flip, name) for name in (*place, "unit", "k", "ids", "direction")} for flip in self.flips
             ],
             "questions": {row.benchmark: self.first.results[row.benchmark].questions for row in self.rows},
             "notes": list(self.notes),
-        }  # fmt: skip
+        }
+
+
+def _cells(rows: Sequence[Row]) -> tuple[tuple[Cell, ...], ...]:
+    """The table of one benchmark."""
+    labelled = len({row.label for row in rows}) > 1
+    return tuple(
+        (
+            row.setting + (f", {row.label} labels" if labelled else ""),
+            row.set,
+            f"{row.first:.2f}",
+            f"{row.second:.2f}",
+            row.comparison,
+            str(row.comparison.only_second),
+            str(row.comparison.only_first),
+            f"{row.comparison.p_value:.2g}",
+            None if row.detectable is None else f"{row.detectable:.2f}",
+            str(row.n),
+        )
+        for row in rows
+    )
 
 
 def compare(first: Path, second: Path) -> Comparison:

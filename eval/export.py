@@ -22,9 +22,9 @@ from typing import Any
 from uni_train import __version__
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import BENCHMARKS, PUBLISHED
-from uni_train.eval.evaluation import Evaluation, counting
+from uni_train.eval.evaluation import Evaluation
 from uni_train.eval.images import digest_of
-from uni_train.eval.leaderboard import Column, results_of, with_score
+from uni_train.eval.leaderboard import Column, columns_of
 from uni_train.eval.sample import Scored
 from uni_train.eval.statistics import CONFIDENCE, Estimate
 from uni_train.eval.submission import file_name
@@ -53,10 +53,9 @@ def export(done: Evaluation, form: str, out: Path, organization: str = "unknown"
 
 def scores_of(done: Evaluation, benchmark: str) -> Iterator[tuple[Column, str, Estimate]]:
     """The columns of a leaderboard: the score (`ALL`), and that of each set; what has no score is left out."""
-    with counting(done.folder, benchmark):
-        for column, some in results_of(BENCHMARKS.get(benchmark), done, benchmark, with_score(done, benchmark)):
-            yield column, ALL, some.mean(column.over)
-            yield from ((column, name, part.mean()) for name, part in some.by("set").items())
+    for column, counted in columns_of(done, benchmark):
+        yield column, ALL, counted.mean(column.over)
+        yield from ((column, name, part.mean()) for name, part in counted.by("set").items())
 
 
 def _model_id(done: Evaluation) -> str:

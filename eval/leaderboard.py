@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import BENCHMARKS, Benchmark, Scored, Table
+from uni_train.eval.benchmark import BENCHMARKS, Table
 from uni_train.eval.evaluation import ASKED, Evaluation, counting, load
 from uni_train.eval.results import PAPER, Results, printed
 from uni_train.eval.statistics import Estimate, PairedComparison
@@ -80,22 +80,17 @@ class Leaderboard:
     def rows(self) -> Iterator[dict[str, Any]]:
         """For a CSV file: one row a cell."""
         for (name, column), cell in self.cells.items():
-            one = cell.estimate
-            row: dict[str, Any] = {
+            one, best = cell.estimate, cell.best
+            gap = best and best.difference
+            yield {
                 "model": name, "benchmark": column.benchmark, "setting": column.setting, "labels": column.label,
                 "part": column.part,
                 "score": one.value, "low": one.low, "high": one.high, "n": one.n, "against_best": cell.mark,
-            }  # fmt: skip
-            gap = None if cell.best is None else cell.best.difference
-            yield {
-                **row,
-                "difference": None if gap is None else gap.value,
-                "difference_low": None if gap is None else gap.low,
-                "difference_high": None if gap is None else gap.high,
-                "p": None if cell.best is None else cell.best.p_value,
+                "difference": gap and gap.value, "difference_low": gap and gap.low, "difference_high": gap and gap.high,
+                "p": best and best.p_value,
                 "questions": self.evaluations[name].results[column.benchmark].questions,
                 "folder": str(self.evaluations[name].folder),
-            }
+            }  # fmt: skip
 
 
 def leaderboard(folders: Sequence[Path | str]) -> Leaderboard:
@@ -106,28 +101,25 @@ def leaderboard(folders: Sequence[Path | str]) -> Leaderboard:
             what was written.
     """
     evaluations = _named(folders)
-    results: dict[tuple[str, Column], Results] = {}
-    complexity: dict[tuple[str, Column], dict[str, dict[float, Results]]] = {}
-    for name, one in evaluations.items():
-        for benchmark in one.results:
-            kind, scored = BENCHMARKS.get(benchmark), with_score(one, benchmark)
-            with counting(one.folder, benchmark):
-                known = {s.sample.ask.case.id: kind.complexity(s.sample.ask.case) for s in scored}
-                counted = list(results_of(kind, one, benchmark, scored))
-            for column, some in counted:
-                results[name, column] = some
-                complexity[name, column] = _by_complexity(some, known)
+    results = {
+        (name, column): counted
+        for name, one in evaluations.items()
+        for benchmark in one.results
+        for column, counted in columns_of(one, benchmark)
+    }
     columns = tuple(sorted({column for _, column in results}, key=lambda c: _place(c, evaluations)))
+    by_column = {
+        column: {name: results[name, column] for name in evaluations if (name, column) in results} for column in columns
+    }
     cells: dict[tuple[str, Column], Cell] = {}
-    for column in columns:
-        cells |= _column({name: results[name, column] for name in evaluations if (name, column) in results}, column,
-                         evaluations)  # fmt: skip
+    for column, counted in by_column.items():
+        cells |= _column(counted, column, evaluations)
     names = list(dict.fromkeys(benchmark for one in evaluations.values() for benchmark in one.results))
     return Leaderboard(
         evaluations,
         columns,
         cells,
-        tuple(_charts(columns, complexity, list(evaluations))),
+        tuple(chart for column, counted in by_column.items() for chart in _charts(column, counted, evaluations)),
         {benchmark: tuple(_merged(benchmark, evaluations)) for benchmark in names},
         tuple(_notes(evaluations)),
     )
@@ -157,23 +149,20 @@ def _given(text: str) -> tuple[str, Path]:
     return ("", Path(text)) if not equals or Path(text).exists() else (name, Path(folder))
 
 
-def with_score(one: Evaluation, benchmark: str) -> list[Scored]:
-    """The samples of a benchmark without those of sets that have no score."""
-    without = one.results[benchmark].without_score
-    return [s for s in one.scored(benchmark) if (s.sample.ask.setting, s.sample.ask.case.set) not in without]
-
-
-def results_of(
-    kind: type[Benchmark], one: Evaluation, benchmark: str, scored: Sequence[Scored]
-) -> Iterator[tuple[Column, Results]]:
-    """The columns of one benchmark, and what counts in each."""
-    labels = kind.labels(one.results[benchmark].scores)
+def columns_of(one: Evaluation, benchmark: str) -> Iterator[tuple[Column, Results]]:
+    """The columns of one benchmark, and what counts in each, without sets that have no score."""
+    kind, result = BENCHMARKS.get(benchmark), one.results[benchmark]
+    asked = ((s.sample.ask.setting, s.sample.ask.case.set, s) for s in one.scored(benchmark))
+    scored = [s for setting, name, s in asked if (setting, name) not in result.without_score]
+    labels = kind.labels(result.scores)
     for label in labels:
-        for setting, some in Results(kind.units(scored, label)).by("setting").items():
+        with counting(one.folder, benchmark):
+            units = Results(kind.units(scored, label))
+        for setting, counted in units.by("setting").items():
             if not kind.headline or setting in kind.headline:
-                parts = {part: of.sets or some.by("set") for part, of in kind.headlines.items()}
-                for part, found in some.groups(parts).items():
-                    yield Column(benchmark, setting, label if len(labels) > 1 else "", part), found
+                parts = {part: of.sets or counted.by("set") for part, of in kind.headlines.items()}
+                for part, some in counted.groups(parts).items():
+                    yield Column(benchmark, setting, label if len(labels) > 1 else "", part), some
 
 
 def _place(column: Column, evaluations: Mapping[str, Evaluation]) -> tuple[Any, ...]:
@@ -208,30 +197,20 @@ def _asked(one: Evaluation, column: Column) -> tuple[Any, ...]:
     return one.results[column.benchmark].revision, *(one.asked.get(key) for key in ("subset", "seed", "k"))
 
 
-def _by_complexity(some: Results, known: Mapping[str, tuple[str, float] | None]) -> dict[str, dict[float, Results]]:
-    found: dict[str, dict[float, Results]] = defaultdict(dict)
-    for place, part in some.by(lambda unit: known.get(unit.ids[0])).items():
-        if place is not None:
-            found[place[0]][place[1]] = part
-    return found
-
-
 def _charts(
-    columns: Sequence[Column],
-    complexity: Mapping[tuple[str, Column], Mapping[str, Mapping[float, Results]]],
-    names: Sequence[str],
+    column: Column, counted: Mapping[str, Results], evaluations: Mapping[str, Evaluation]
 ) -> Iterator[Complexity]:
     """Those that have more than one place on their axis."""
-    for column in columns:
-        titles = dict.fromkeys(title for name in names for title in complexity.get((name, column), ()))
-        for title in titles:
-            lines = {
-                name: {x: some.mean(column.over) for x, some in sorted(complexity[name, column][title].items())}
-                for name in names
-                if complexity.get((name, column), {}).get(title)
-            }
-            if max(map(len, lines.values())) > 1:
-                yield Complexity(column, title, lines)
+    complexity = BENCHMARKS.get(column.benchmark).complexity
+    charts: dict[str, dict[str, dict[float, Estimate]]] = defaultdict(lambda: defaultdict(dict))
+    for name, units in counted.items():
+        with counting(evaluations[name].folder, column.benchmark):
+            places = units.by(lambda unit: complexity(unit.case))
+        for title, x in filter(None, places):
+            charts[title][name][x] = places[title, x].mean(column.over)
+    for title, lines in charts.items():
+        if max(map(len, lines.values())) > 1:
+            yield Complexity(column, title, {name: dict(sorted(line.items())) for name, line in lines.items()})
 
 
 def _merged(benchmark: str, evaluations: Mapping[str, Evaluation]) -> Iterator[Table]:
