@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from uni_train.data_gen.ureason.taxonomy import SUBCATEGORIES, TASKS
 from uni_train.eval import paper
@@ -35,9 +35,6 @@ from uni_train.eval.paper import Column, TableSpec
 from uni_train.eval.results import Results, plain, unit_of
 from uni_train.eval.statistics import Estimate, PairedComparison
 
-if TYPE_CHECKING:
-    from uni_train.eval.benchmarks.ureason.benchmark import UReason
-
 PAPER = paper.printed(Path(__file__))  # table -> rows of paper.csv
 TESTMINI = 500  # cases; more are test (1,500) or both
 
@@ -52,9 +49,9 @@ GAINS = {
 
 
 class Count:
-    """Samples of a benchmark by setting, and what is computed of them."""
+    """Samples of a `UReason` by setting, and what is computed of them."""
 
-    def __init__(self, benchmark: UReason, scored: Iterable[Scored]) -> None:
+    def __init__(self, benchmark: Any, scored: Iterable[Scored]) -> None:
         self.benchmark = benchmark
         every = Results(map(unit_of, scored))
         self.tasks = tuple(every.by("set", TASKS))

@@ -147,10 +147,10 @@ def test_killed_while_drawing_judging_and_training_it_ends_as_the_unbroken_one(
 
     for place, index in deaths:
 
-        def die(path: Path, written: list[Scored], size: int, place: str = place, index: int = index) -> None:
+        def die(path: Path, written: list[Scored], place: str = place, index: int = index) -> None:
             if place in str(path) and path.stem == f"{index:05d}":
                 raise Killed
-            write(path, written, size)
+            write(path, written)
 
         with monkeypatch.context() as patched, pytest.raises(Killed):
             patched.setattr(sharded, "write_scored", die)
