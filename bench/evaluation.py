@@ -42,6 +42,7 @@ from bench.timing import MB as MIB
 from bench.timing import forked, machine
 from uni_train.config.schema import EvalConfig
 from uni_train.data_gen.registry import task_of
+from uni_train.eval.benchmark import Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.calls import StoredModel
 from uni_train.eval.evaluation import Evaluation, EvaluationPlan, run
@@ -56,7 +57,9 @@ BATCH = 16
 def plan(out: Path, n: int, batch: int | None = None) -> EvaluationPlan:
     """UniSandbox's six sets, `n` prompts or pairs each, Normal and CoT: 18 n samples of nano."""
     return EvaluationPlan(
-        checkpoint="shipped", benchmarks=[UniSandbox(n=n)], config=EvalConfig(out=str(out), name="bench", batch=batch)
+        checkpoint="shipped",
+        benchmarks=[UniSandbox(Source(n=n))],
+        config=EvalConfig(out=str(out), name="bench", batch=batch),
     )
 
 

@@ -176,12 +176,6 @@ class Source:
     verifier: str = "program"
     open_model: Callable[[str], StoredModel] | None = None
 
-    @property
-    def arguments(self) -> dict[str, Any]:
-        """All but the folder and the other models, as keywords."""
-        names = ("world", "n", "split", "sets", "compat", "verifier")
-        return {name: getattr(self, name) for name in names}
-
     def other(self, name: str) -> StoredModel | None:
         """The model of this name, behind a store of its calls; None for no name."""
         return self.open_model(name) if name and self.open_model is not None else None

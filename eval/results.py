@@ -227,22 +227,6 @@ def _cell_from_json(raw: Any) -> Cell:
     return PairedComparison(both, first, second, neither, difference, p_value)
 
 
-def tabulate(
-    title: str,
-    columns: Sequence[tuple[str, Callable[[Results], Cell]]],
-    lines: Mapping[str, Results],
-    below: Iterable[Sequence[Cell]] = (),
-    note: str = "",
-    first: str = "Setting",
-) -> Table:
-    """A declared table: a row for each line, whose cells are `columns` (head, score) of its units.
-
-    below: whole rows, such as those that a paper prints. first: the head of the first column.
-    """
-    rows = [(name, *(score(some) for _, score in columns)) for name, some in lines.items()]
-    return Table(title, (first, *(head for head, _ in columns)), (*rows, *map(tuple, below)), note)
-
-
 def plain(tree: Any) -> Any:
     """JSON-able: estimates and comparisons of nested mappings as dicts."""
     if isinstance(tree, Mapping):

@@ -90,9 +90,10 @@ def measured(n: int) -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 def by_nano(n: int, temperature: float) -> Iterator[tuple[str, str, dict[str, Any]]]:
     """nano by three draws on references of its own world, and shuffled ones; the large judge is scripted."""
+    from uni_train.eval.benchmark import Source
     from uni_train.eval.benchmarks.unisandbox import UniSandbox
 
-    benchmark = UniSandbox(world="nano", n=n, sets=("math1", "math2", "mapping1"), verifier="judge")
+    benchmark = UniSandbox(Source(world="nano", n=n, sets=("math1", "math2", "mapping1"), verifier="judge"))
     anchors = anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
     shown = {}
     for case in benchmark.cases():

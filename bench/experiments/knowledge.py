@@ -16,7 +16,7 @@ from pathlib import Path
 from bench.experiment import Lab
 from bench.markdown import interval, row, table
 from uni_train.data_gen.reading_limits import read_json, read_yaml
-from uni_train.eval.benchmark import Scored, Table
+from uni_train.eval.benchmark import Scored, Source, Table
 from uni_train.eval.benchmarks.unisandbox import UniSandbox, injected
 from uni_train.eval.benchmarks.unisandbox.cases import Questions
 from uni_train.eval.benchmarks.unisandbox.injected import Taught
@@ -64,7 +64,7 @@ def pooled(runs: Sequence[Path]) -> tuple[list[Table], list[Taught], list[Scored
                 scored += more_scored
     settings = tuple(read_yaml(runs[0] / "config.yaml")["modes"])
     cases = {one.sample.ask.case.id: one.sample.ask.case for _, scored in found.values() for one in scored}
-    benchmark = UniSandbox(questions=Questions(tuple(cases.values()), {}, False), settings=settings)
+    benchmark = UniSandbox(Source(), questions=Questions(tuple(cases.values()), {}, False), settings=settings)
     before, after = (injected.scores(benchmark, *found[kind]) for kind in ("ask", "inject"))
     return injected.tables(benchmark, *found["inject"], before, after), *found["inject"]
 

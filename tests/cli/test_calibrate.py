@@ -11,6 +11,7 @@ from click.testing import CliRunner, Result
 
 from tests.eval.judges.server import Asked, JudgeServer
 from uni_train.cli.main import uni_train
+from uni_train.eval.benchmark import Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 
 SMALL = ("eval", "calibrate", "-b", "unisandbox", "--n", "4", "--sets", "math1", "verifier=judge")
@@ -22,7 +23,7 @@ def run(*arguments: str | Path) -> Result:
 
 def labelled(folder: Path) -> tuple[Path, dict[str, str]]:
     """Two people on the references of four cases, each shown for two of them; and what is seen where."""
-    benchmark = UniSandbox(world="nano", n=4, sets=("math1",))
+    benchmark = UniSandbox(Source(world="nano", n=4, sets=("math1",)))
     cases = benchmark.cases()
     lines, captions = ["id,images,rater,label"], {}
     for place, case in enumerate(cases):
@@ -74,7 +75,7 @@ def test_judges_and_ways_are_compared_on_labels(tmp_path: Path) -> None:
 def test_what_cannot_be_meant_is_said_at_once(
     arguments: list[str], code: int, parts: list[str], tmp_path: Path
 ) -> None:
-    benchmark = UniSandbox(world="nano", n=4, sets=("math1",))
+    benchmark = UniSandbox(Source(world="nano", n=4, sets=("math1",)))
     (tmp_path / "labels.csv").write_text(f"id,label\n{benchmark.cases()[0].id},1\nmath1-none,0\n")
     typed = [one.format(folder=tmp_path) for one in arguments]
     result = run(*SMALL, "judge.model=http://127.0.0.1:9/v1#j", *typed, "--out", tmp_path / "evals")

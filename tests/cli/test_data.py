@@ -165,7 +165,7 @@ def test_verify_judges_one_picture_and_names_a_wrong_one(mazes: Path, tmp_path: 
 def test_invented_people_are_written_and_can_be_asked_about(tmp_path: Path) -> None:
     made = run("knowledge", "--n", 2, "--out", tmp_path / "people")
     assert made.exit_code == 0 and "2 characters, 80 lessons, 10 questions" in made.output
-    assert len(UniSandbox(tmp_path / "people").cases()) == 10
+    assert len(UniSandbox(Source(data=tmp_path / "people")).cases()) == 10
     again = run("knowledge", "--n", 2, "--out", tmp_path / "people")
     assert again.exit_code == 1 and "is not an empty folder" in again.output
 

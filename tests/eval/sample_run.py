@@ -16,7 +16,7 @@ from uni_train.data_gen import sprites
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.seeds import derive_seed, rng
 from uni_train.eval import summary
-from uni_train.eval.benchmark import Ask, Case, Sample, Scored
+from uni_train.eval.benchmark import Ask, Case, Sample, Scored, Source
 from uni_train.eval.benchmarks import unisandbox
 from uni_train.eval.benchmarks.unisandbox import UniSandbox, training_run
 from uni_train.eval.scored import shard_path, write_scored
@@ -64,7 +64,7 @@ def answer(case: Case, label: str, setting: str, seed: int) -> Scored:
 
 def make_run(run_dir: Path, n: int, seed: int = 0) -> Path:
     """Write a whole run folder but for its report, and return it."""
-    cases = UniSandbox(n=n, seed=seed).cases()
+    cases = UniSandbox(Source(n=n), seed=seed).cases()
     evaluations, number = {}, 0
     for label in LABELS:
         number += 1

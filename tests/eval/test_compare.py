@@ -50,7 +50,7 @@ def evaluation(
 
 
 def test_pairs_are_compared_as_pairs_and_flips_are_named(tmp_path: Path) -> None:
-    benchmark = UniSandbox(n=8, sets=("math1", "mapping1"))
+    benchmark = UniSandbox(Source(n=8, sets=("math1", "mapping1")))
     maths = [case.id for case in benchmark.cases() if case.set == "math1"]
     pairs = list(dict.fromkeys(case.cluster for case in benchmark.cases() if case.cluster))
 
@@ -83,7 +83,7 @@ def test_pairs_are_compared_as_pairs_and_flips_are_named(tmp_path: Path) -> None
 
 
 def test_a_setting_that_only_one_has_is_left_out(tmp_path: Path) -> None:
-    benchmark = UniSandbox(n=3, sets=("math1",))
+    benchmark = UniSandbox(Source(n=3, sets=("math1",)))
     one = evaluation(tmp_path / "before", [benchmark], lambda ask: False, ["normal", "cot"])
     two = evaluation(tmp_path / "after", [benchmark], lambda ask: True, ["cot"])
     found = compare(one, two)
@@ -97,7 +97,7 @@ def test_both_labels_are_compared(tmp_path: Path) -> None:
     files.mkdir()
     rows = [{"Question": "Draw as many chairs as 2 + 2.", "Answer": f"{n} chairs", "id": str(n)} for n in (3, 4)]
     (files / "math_1.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    benchmark = UniSandbox(files, labels="both", settings=("normal",))
+    benchmark = UniSandbox(Source(data=files), labels="both", settings=("normal",))
     one = evaluation(tmp_path / "before", [benchmark], lambda ask: False)
     two = evaluation(tmp_path / "after", [benchmark], lambda ask: ask.case.facts["answer"] == "4 chairs")
     found = compare(one, two)
@@ -111,7 +111,7 @@ def test_both_labels_are_compared(tmp_path: Path) -> None:
 
 
 def test_several_draws_are_clustered(tmp_path: Path) -> None:
-    benchmark = UniSandbox(n=4, sets=("math1",), settings=("normal",))
+    benchmark = UniSandbox(Source(n=4, sets=("math1",)), settings=("normal",))
     one = evaluation(tmp_path / "before", [benchmark], lambda ask: False, k=3)
     two = evaluation(tmp_path / "after", [benchmark], lambda ask: ask.k == 0 or ask.case == benchmark.cases()[0], k=3)
     row = compare(one, two).rows[0]
@@ -119,7 +119,7 @@ def test_several_draws_are_clustered(tmp_path: Path) -> None:
 
 
 def test_what_is_not_alike_is_refused_or_said(tmp_path: Path) -> None:
-    small, large = UniSandbox(n=2, sets=("math1",)), UniSandbox(n=3, sets=("math1",))
+    small, large = UniSandbox(Source(n=2, sets=("math1",))), UniSandbox(Source(n=3, sets=("math1",)))
     one = evaluation(tmp_path / "one", [small], lambda ask: True, options={"labels": "official"})
 
     def against(name: str, benchmark: Benchmark = small, **asked: Any) -> Path:

@@ -14,7 +14,7 @@ from tests.models.test_remote import Reply, drawn, endpoint, models, refused
 from uni_train.addresses import held_port
 from uni_train.config.schema import EvalConfig, JudgeConfig
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Sample
+from uni_train.eval.benchmark import Sample, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.evaluation import ASKED, SCORED, SCORES, Evaluation, EvaluationPlan, called, load, run
 from uni_train.eval.judges import with_served_revision
@@ -28,7 +28,7 @@ SETS = ("math1", "mapping1")
 
 
 def plan(out: Path, **changes: Any) -> EvaluationPlan:
-    asked: dict[str, Any] = {"checkpoint": "shipped", "benchmarks": [UniSandbox(n=4, sets=SETS)]}
+    asked: dict[str, Any] = {"checkpoint": "shipped", "benchmarks": [UniSandbox(Source(n=4, sets=SETS))]}
     asked |= {name: changes.pop(name) for name in ("checkpoint", "benchmarks", "command") if name in changes}
     return EvaluationPlan(**asked, config=EvalConfig(out=str(out), **changes))
 
@@ -115,14 +115,16 @@ def test_a_checkpoint_overwritten_under_its_name_is_another_model(out: Path, tmp
 
 
 def test_what_nobody_can_judge_has_no_score_and_says_so(tmp_path: Path) -> None:
-    result = run(plan(tmp_path, benchmarks=[Unreadable(n=4, sets=SETS)], settings=("cot",))).results["unisandbox"]
+    result = run(plan(tmp_path, benchmarks=[Unreadable(Source(n=4, sets=SETS))], settings=("cot",))).results[
+        "unisandbox"
+    ]
     assert result.outcomes["cot"]["math1"] == {"unjudged": 4} and result.unjudged == (("cot", "math1"),)
     assert result.scores["cot"]["mapping1"]["n"] == 4
     assert result.scores["cot"].get("math1", {"value": None})["value"] is None
 
 
 def test_a_judge_that_fails_for_most_gives_no_score(tmp_path: Path) -> None:
-    benchmark, why = Unreadable(n=4, sets=SETS, world="nano"), "judge failed 4 of 4 (no reply answers)"
+    benchmark, why = Unreadable(Source(n=4, sets=SETS, world="nano")), "judge failed 4 of 4 (no reply answers)"
     with JudgeServer(lambda asked: "I would rather not say.") as server:
         judge = JudgeConfig(model=f"{server.url}#judge", dialect="paper", retries=0, revision="r", attempts=1)
         evaluation = run(plan(tmp_path, benchmarks=[benchmark], settings=("cot",), judge=judge))
@@ -137,7 +139,7 @@ def test_a_judge_that_fails_for_most_gives_no_score(tmp_path: Path) -> None:
 
 def test_requests_that_nano_cannot_read_are_counted_and_not_fatal(tmp_path: Path) -> None:
     """Everyday words: each request fails alone, with the tokenizer's own message."""
-    benchmark = UniSandbox(world="everyday", n=3, sets=("math1",))
+    benchmark = UniSandbox(Source(world="everyday", n=3, sets=("math1",)))
     evaluation = run(plan(tmp_path, benchmarks=[benchmark], settings=("normal",)))
     result = evaluation.results["unisandbox"]
     assert result.outcomes == {"normal": {"math1": {"generation_failed": 3}}}
@@ -159,7 +161,7 @@ def test_what_needs_a_skill_that_the_model_lacks_is_a_row_and_not_an_error(tmp_p
             return models(path, body)
         return drawn() if "images" in path else refused(404, "Not Found")
 
-    benchmark = UniSandbox(n=3, sets=SETS)
+    benchmark = UniSandbox(Source(n=3, sets=SETS))
     with endpoint(reply) as one:
         asking = plan(tmp_path, checkpoint=f"{one.url}#painter", benchmarks=[benchmark])
         evaluation, asked = run(asking), len(one.asked)
@@ -195,7 +197,7 @@ def test_damage_is_named(out: Path, folder: Path) -> None:
 def test_what_cannot_be_meant_is_refused_before_anything_is_asked(tmp_path: Path) -> None:
     for changes, message in (
         ({"benchmarks": []}, "needs benchmarks"),
-        ({"benchmarks": [UniSandbox(n=2)] * 2}, "each once"),
+        ({"benchmarks": [UniSandbox(Source(n=2))] * 2}, "each once"),
         ({"checkpoint": str(tmp_path / "nothing")}, "nothing"),
         ({"checkpoint": "nanno"}, "no model nanno"),
         ({"sampling": {"stepz": 3}}, "no sampling setting stepz"),
@@ -223,7 +225,7 @@ def says(verdict: str) -> Callable[[Asked], str]:
 
 @pytest.mark.slow
 def test_another_judge_judges_again_and_nothing_is_drawn_again(tmp_path: Path) -> None:
-    judged = UniSandbox(n=3, sets=("math1",), verifier="judge")
+    judged = UniSandbox(Source(n=3, sets=("math1",), verifier="judge"))
     with JudgeServer(says("YES")) as kind, JudgeServer(says("NO")) as strict:
         first = plan(tmp_path, benchmarks=[judged], settings=("normal",), judge=JudgeConfig(model=f"{kind.url}#kind"))
         one = run(first)
@@ -252,7 +254,7 @@ def test_an_evaluations_folder_is_the_same_whether_its_judge_is_up_or_down(tmp_p
 
     def judged(url: str) -> Evaluation:
         judge = with_served_revision(JudgeConfig(model=f"{url}#vlm", retries=0), seen)
-        return run(plan(tmp_path, benchmarks=[Unreadable(n=2, sets=["math1"])], judge=judge))
+        return run(plan(tmp_path, benchmarks=[Unreadable(Source(n=2, sets=("math1",)))], judge=judge))
 
     about = [{"id": "vlm", "uni_train": {"content": checkpoint}}]
     with held_port() as port:

@@ -13,6 +13,7 @@ from bench.bad_inputs_corpus import Case, outcome, run
 from tests.eval.test_compare import evaluation
 from uni_train.errors import UserError
 from uni_train.eval import scored as scored_files
+from uni_train.eval.benchmark import Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.evaluation import SCORED
 from uni_train.eval.scored import FORMAT, read_rows, read_scored, write_rows
@@ -29,7 +30,7 @@ def refused(folder: Path, *arguments: str | Path) -> str:
 
 def forged(folder: Path, row: int = 0, **columns: Any) -> Path:
     """An evaluation whose row `row` has other columns, with digests that fit."""
-    evaluation(folder, [UniSandbox(n=4, sets=("math1",))], lambda ask: True)
+    evaluation(folder, [UniSandbox(Source(n=4, sets=("math1",)))], lambda ask: True)
     (shard,) = (folder / SCORED).iterdir()
     rows = read_rows(shard, (FORMAT,), scored_files._BLOBS)
     for one in rows:

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from uni_train.errors import UsageError, UserError
-from uni_train.eval.benchmark import Ask, Case, Sample
+from uni_train.eval.benchmark import Ask, Case, Sample, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.generation import asks_of, cases_of, chunks, generate, settings_of
 
@@ -40,7 +40,7 @@ def test_seeds_follow_from_run_case_and_draw_alone() -> None:
 
 
 def test_a_subset_is_whole_pairs_of_every_set() -> None:
-    benchmark = UniSandbox(n=20, sets=("math1", "mapping1"))
+    benchmark = UniSandbox(Source(n=20, sets=("math1", "mapping1")))
     cases = cases_of(benchmark, subset=12, seed=0)
     assert {case.set for case in cases} == {"math1", "mapping1"} and len(cases) <= 12
     pairs = [case.cluster for case in cases if case.set == "mapping1"]
@@ -49,16 +49,16 @@ def test_a_subset_is_whole_pairs_of_every_set() -> None:
     assert set(case.id for case in cases) < set(case.id for case in cases_of(benchmark))
     assert settings_of(benchmark, ["cot", "direct"]) == ("cot",)  # those that it has
     with pytest.raises(UsageError, match="has no set math9"):
-        UniSandbox(sets=("math9",))
+        UniSandbox.open(Source(sets=("math9",)))
 
 
 def test_duplicate_ids_are_named() -> None:
     with pytest.raises(UserError, match=r"unisandbox has several cases with the id 'maths1/test/.*', "):
-        cases_of(Twice(n=4, sets=("math1",)))
+        cases_of(Twice(Source(n=4, sets=("math1",))))
 
 
 def test_a_benchmark_that_loses_samples_is_caught() -> None:
-    benchmark = Forgetful(n=4, sets=("math1",))
+    benchmark = Forgetful(Source(n=4, sets=("math1",)))
     asks = asks_of(benchmark.cases(), ["normal"])
     with pytest.raises(ValueError, match="3 samples of 4 asks"):
         list(generate(benchmark, None, chunks(asks, 4)))  # type: ignore[arg-type]

@@ -52,7 +52,7 @@ def test_scores_are_paired_with_the_best_of_their_column(tmp_path: Path) -> None
 
 
 def test_levels_are_charted_by_pairs(tmp_path: Path) -> None:
-    benchmark = UniSandbox(n=4, sets=("math1", "math2", "mapping1"))
+    benchmark = UniSandbox(Source(n=4, sets=("math1", "math2", "mapping1")))
     folder = evaluation(tmp_path / "one", [benchmark], lambda ask: ask.case.set == "math1")
     board = leaderboard([folder])
     titles = [one.title for one in context(board)["charts"]]
@@ -64,7 +64,7 @@ def test_levels_are_charted_by_pairs(tmp_path: Path) -> None:
 
 
 def test_other_questions_are_shown_and_not_paired(tmp_path: Path) -> None:
-    asked = [UniSandbox(n=n, sets=("math1",)) for n in (3, 4)]
+    asked = [UniSandbox(Source(n=n, sets=("math1",))) for n in (3, 4)]
     folders = [evaluation(tmp_path / str(i), [one], lambda ask: True) for i, one in enumerate(asked)]
     board = leaderboard([f"{name}={folder}" for name, folder in zip("ab", folders, strict=True)])
     assert {cell.mark for cell in board.cells.values()} == {"best", ""}
@@ -93,7 +93,7 @@ def vigor(folder: Path) -> Vigor:
 
 
 HEADLINES: list[tuple[Callable[[Path], Benchmark], str, str, dict[str, Callable[[Any], Any]]]] = [
-    (lambda at: UniSandbox(n=2, characters=2, sets=("math1", "mapping1", "forward", "inverse")), "object", "cot",
+    (lambda at: UniSandbox(Source(n=2, sets=("math1", "mapping1", "forward", "inverse")), people=2), "object", "cot",
      {"": lambda scores: scores["average"]["official"]["cot"],
       "knowledge": lambda scores: scores["knowledge"]["official"]["cot"]}),
     (lambda at: UReason(Source(n=2)), "object", "direct", {"": lambda scores: scores["direct"]["overall"]}),

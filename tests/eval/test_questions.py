@@ -43,7 +43,7 @@ NANO = "generated questions of the nano world, not the benchmark"
 @pytest.fixture(scope="module")
 def evaluated(tmp_path_factory: pytest.TempPathFactory) -> Evaluation:
     config = EvalConfig(out=str(tmp_path_factory.mktemp("evals")), name="one")
-    benchmark = UniSandbox(n=3, sets=("math1", "mapping1"))
+    benchmark = UniSandbox(Source(n=3, sets=("math1", "mapping1")))
     return engine.run(EvaluationPlan(checkpoint="shipped", benchmarks=[benchmark], config=config))
 
 
@@ -111,13 +111,13 @@ def lines(file: Path, rows: Iterable[dict[str, Any]]) -> None:
 def unisandbox(folder: Path, n: int, first: int = 1) -> UniSandbox:
     rows = [{"Question": "Draw as many cups as 2 + 2.", "Answer": "3 cups", "id": str(first + i)} for i in range(n)]
     lines(folder / "math_1.jsonl", rows)
-    return UniSandbox(folder, labels="both")
+    return UniSandbox(Source(data=folder), labels="both")
 
 
 def people(folder: Path, name: str, n: int = 3) -> UniSandbox:
     rows = [{"ID": i, "Question": f"Draw {name}'s favorite fruit.", "Answer": "apples"} for i in range(n)]
     lines(folder / "test_knowledge" / f"{name}.jsonl", rows)
-    return UniSandbox(folder)
+    return UniSandbox(Source(data=folder))
 
 
 def ureason(folder: Path, n: int) -> UReason:

@@ -12,7 +12,7 @@ from rich.console import Console
 from uni_train.console.progress import ConsoleProgress
 from uni_train.errors import UserError
 from uni_train.eval import summary
-from uni_train.eval.benchmark import Ask, Sample, Scored
+from uni_train.eval.benchmark import Ask, Sample, Scored, Source
 from uni_train.eval.benchmarks import unisandbox
 from uni_train.eval.benchmarks.unisandbox import UniSandbox, counting, training_run
 from uni_train.eval.report.tables import print_table
@@ -77,7 +77,7 @@ def test_console_tables_show_every_number(finished_run: Path) -> None:
     assert f"{best['value']:.2f}" in text and f"{low}–{high}" in text
     assert "…" not in text
     plain = training_run.trivial(found, "mapping2")
-    cases = UniSandbox(n=6, sets=("mapping2",)).cases()
+    cases = UniSandbox(Source(n=6, sets=("mapping2",))).cases()
     asked = [Scored(Sample(Ask(case, "normal", 0, 0))) for case in cases]
     best = counting.strategies(asked, "official", ["mapping2"])["mapping2"]
     assert plain is not None and plain == max(best, key=lambda one: one.estimate.value or 0)

@@ -9,6 +9,7 @@ import pytest
 
 from tests.tiny import MODEL, TINY, fit
 from uni_train.config.schema import SIX_SETS, EvalConfig
+from uni_train.eval.benchmark import Source
 from uni_train.eval.benchmarks import unisandbox
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.counting import accuracy_rows
@@ -66,7 +67,7 @@ def test_a_set_without_trivial_strategies_has_its_row() -> None:
 def test_eval_draws_the_images_that_the_run_has_drawn(finished: Path, tmp_path: Path) -> None:
     plan = EvaluationPlan(
         checkpoint=str(finished / "stages/09-finetune-mapping3/model"),
-        benchmarks=[UniSandbox(world="nano", n=2, seed=0)],
+        benchmarks=[UniSandbox(Source(world="nano", n=2), seed=0)],
         config=EvalConfig(sampling={"steps": 2, "max_think_tokens": 8}, batch=4, out=str(tmp_path)),
     )
     theirs = load(finished / "stages/10-evaluate-after").scored("unisandbox", images=True)

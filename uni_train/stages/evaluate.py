@@ -21,7 +21,7 @@ from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Task
 from uni_train.errors import UserError
 from uni_train.eval import evaluation
-from uni_train.eval.benchmark import Scored
+from uni_train.eval.benchmark import Scored, Source
 from uni_train.eval.benchmarks import unisandbox
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.cases import Questions
@@ -78,7 +78,7 @@ def _task(work: Work[Any], name: str) -> Task:
 def benchmark(work: Work[RunConfig]) -> UniSandbox:
     """What this run asks."""
     cases = tuple(item_case(item) for items in sets(work).values() for item in items)
-    return UniSandbox(questions=Questions(cases, {}), settings=work.config.evaluation.modes)
+    return UniSandbox(Source(), questions=Questions(cases, {}), settings=work.config.evaluation.modes)
 
 
 def run(work: Work[RunConfig], stage: StageRun, label: str) -> None:

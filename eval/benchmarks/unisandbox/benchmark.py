@@ -11,15 +11,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, ClassVar
 
 from uni_train.data_gen.sprites import verify_sprites
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UsageError
 from uni_train.eval.benchmark import (
-    COMPATS,
-    VERIFIERS,
     Ask,
     Benchmark,
     Case,
@@ -59,20 +56,21 @@ _CAUSE_OF = {"wrong": "reasoning wrong", "right": "drawn wrong", "unclear": "con
 
 @benchmark("unisandbox")
 class UniSandbox(TaskBenchmark):
-    """The benchmark over the files in `data`, or over questions of our own.
+    """The benchmark over the published files (`cases.published`), or over questions of our own.
 
-    data: a folder with the published files (see `cases.published`), or None for questions of our own: `n` prompts a
-    maths set, `n` pairs a mapping set and `characters` people of `world` ("nano" or "everyday"), from `split` and
-    `seed`. sets: which of ALL_SETS; None: all that `data` has, the six reasoning sets of our own. labels: "official",
+    Of our own are `n` prompts a maths set, `n` pairs a mapping set and `people` characters of the world "nano" or
+    "everyday", from `split` and `seed`.
+
+    sets of the source: None: all that its files have, the six reasoning sets of our own. labels: "official",
     "corrected" or "both", side by side. compat: "paper" compares count and type as Table 10 says, "official" only the
     type in the mapping sets, as the published code does. verifier: "judge" leaves the images of the nano world to the
-    judge too, to compare it with the program. settings: "said" is asked where it is given. names: whose knowledge to
-    ask for, empty for all of `data`. questions: given ones, in place of all these.
+    judge too, to compare it with the program. settings: "said" is asked where it is given. characters: whose knowledge
+    to ask for, empty for all of the files. questions: given ones, in place of the source's.
 
-    Raises UsageError for an unknown name, UserError and DataError for files that cannot be used.
+    Raises UsageError for an unknown setting, UserError and DataError for files that cannot be used.
     """
 
-    name = "unisandbox"
+    name, title = "unisandbox", "UniSandbox"
     published: bool
     known_sets = ALL_SETS
     protocol = "unisandbox/1"
@@ -86,51 +84,38 @@ class UniSandbox(TaskBenchmark):
         Option("characters", (), "whose knowledge to ask for; all of them where none is named"),
     )
 
-    @classmethod
-    def open(cls, source: Source, *, labels: str, characters: tuple[str, ...]) -> UniSandbox:
-        return cls(source.data, labels=labels, names=characters, **source.arguments)
-
     def __init__(
         self,
-        data: Path | str | None = None,
+        source: Source,
         *,
-        world: str = "nano",
-        n: int = 100,
-        characters: int = 10,
-        split: str = "test",
+        labels: str = "official",
+        characters: Sequence[str] = (),
+        people: int = 10,
         seed: int = 0,
         settings: Sequence[str] = SETTINGS,
-        sets: Sequence[str] | None = None,
-        labels: str = "official",
-        compat: str = "paper",
-        verifier: str = "program",
-        names: Sequence[str] = (),
         questions: Questions | None = None,
     ) -> None:
         expect_known("UniSandbox", "setting", settings, self.offered)
-        expect_known("UniSandbox", "set", sets or (), ALL_SETS)
-        expect_known("UniSandbox", "label", (labels,), LABEL_CHOICES)
-        expect_known("UniSandbox", "compat", (compat,), COMPATS)
-        expect_known("UniSandbox", "verifier", (verifier,), VERIFIERS)
-        if data is None and names:
-            raise UsageError(f"whose are {', '.join(names)}?", "Name the folder of their files with data.NAME=FOLDER.")
+        if source.data is None and characters:
+            hint = "Name the folder of their files with data.NAME=FOLDER."
+            raise UsageError(f"whose are {', '.join(characters)}?", hint)
         if questions is not None:
             pass
-        elif data is None:
-            questions = generated(world, n, characters, split, seed, sets or REASONING_SETS)
+        elif source.data is None:
+            sets = source.sets or REASONING_SETS
+            questions = generated(source.world, source.n, people, source.split, seed, sets)
         else:
-            questions = published(Path(data), sets, names)
+            questions = published(source.data, source.sets, characters)
         self.label_names = LABELS if labels == "both" and questions.relabelled else ("official",)
         if labels == "corrected":
             self.label_names = ("corrected",)
         cases = [case for case in questions.cases if set(self.label_names) & set(case.facts["labels"])]
-        source = Source(data=None if data is None else Path(data), world=world, compat=compat, verifier=verifier)
         chosen = [setting for setting in self.offered if setting in settings]
-        Benchmark.__init__(self, source, cases, settings=chosen, asked=(self.protocol, compat))
+        Benchmark.__init__(self, source, cases, settings=chosen, asked=(self.protocol, source.compat))
         self.published = questions.files and questions.as_published
         self.yours = questions.files and not self.published
         self.whole = PUBLISHED_CASES
-        self.world = worlds_of(questions.cases) or world
+        self.world = worlds_of(questions.cases) or source.world
         self.excluded = questions.excluded if "corrected" in self.label_names else {}
         present = {case.set for case in cases}
         self.sets = tuple(name for name in (*all_sets(), *KNOWLEDGE_SETS) if name in present)

@@ -195,7 +195,7 @@ def test_the_revision_is_that_of_the_content(tmp_path: Path, name: str) -> None:
         *[(name, {"sets": ("maths9",)}, {}, "has no set maths9") for name in NAMES if name != "ureason"],
         *[(name, {"compat": "loose"}, {}, "has no compat loose") for name in NAMES if name != "vigor"],
         ("ureason", {"sets": ("text",)}, {}, "the nano world has no text"),
-        ("unisandbox", {}, {"labels": "officiel"}, "has no label officiel"),
+        ("unisandbox", {}, {"labels": "officiel"}, "has no labels officiel"),
         ("unisandbox", {}, {"characters": ("Coraneth",)}, r"whose are Coraneth\?"),
         ("ueval", {}, {"passes": "both"}, "UEval has no passes both"),
         ("ueval", {"compat": "official"}, {}, "not shipped"),

@@ -19,7 +19,7 @@ from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.reading_limits import Unreadable
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Ask, Case, JudgeAsk, Sample, Scored
+from uni_train.eval.benchmark import Ask, Case, JudgeAsk, Sample, Scored, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.images import ImageStore
 from uni_train.eval.judges import agreement as calibration
@@ -108,7 +108,7 @@ def test_a_sample_that_is_nowhere_is_named(tmp_path: Path) -> None:
 
 
 def test_anchors_of_nano_are_drawn_and_shuffled() -> None:
-    benchmark = UniSandbox(world="nano", n=4, sets=("math1", "mapping1"))
+    benchmark = UniSandbox(Source(world="nano", n=4, sets=("math1", "mapping1")))
     anchors = cal.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
     right = [one for one in anchors if one.right]
     assert len(right) == len(benchmark.cases()) and len(anchors) == 2 * len(right)
@@ -116,7 +116,7 @@ def test_anchors_of_nano_are_drawn_and_shuffled() -> None:
         verdict = benchmark.check(anchor.sample)
         assert verdict is not None and verdict.status == ("pass" if anchor.right else "fail")
     assert anchors == cal.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
-    assert UniSandbox(n=1).reference(Case("a", "all", "Draw a portrait.")) is None  # nothing renders it
+    assert UniSandbox(Source(n=1)).reference(Case("a", "all", "Draw a portrait.")) is None  # nothing renders it
 
 
 def test_references_from_a_folder(tmp_path: Path) -> None:
@@ -248,7 +248,7 @@ def test_labels_of_single_checks_and_grades(tmp_path: Path) -> None:
 
 
 def test_flips_over_reruns_and_changed_images(tmp_path: Path) -> None:
-    benchmark = UniSandbox(world="nano", n=3, sets=("math1",), verifier="judge")
+    benchmark = UniSandbox(Source(world="nano", n=3, sets=("math1",), verifier="judge"))
     anchors = cal.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
     asked_for = Counter[str]()
 
@@ -299,7 +299,7 @@ def test_only_judges_of_the_same_samples_are_compared(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_nano_agrees_with_the_verifier_on_references(tmp_path: Path) -> None:
-    benchmark = UniSandbox(world="nano", n=5, sets=("math1", "mapping2"), verifier="judge")
+    benchmark = UniSandbox(Source(world="nano", n=5, sets=("math1", "mapping2"), verifier="judge"))
     anchors = cal.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
     samples = [anchor.sample for anchor in anchors]
     with served(tmp_path / "log") as (url, _):

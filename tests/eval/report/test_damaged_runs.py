@@ -13,6 +13,7 @@ from bench.bad_inputs_corpus import Case, outcome, run
 from tests.eval.test_compare import evaluation
 from tests.eval.test_forged import refused
 from uni_train.cli.main import uni_train as command
+from uni_train.eval.benchmark import Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.report import gallery
 
@@ -52,7 +53,7 @@ def test_logs_with_an_infinite_step_are_left_out_of_the_view(tmp_path: Path) -> 
 
 @pytest.mark.parametrize("command", ["report", "compare", "leaderboard"])
 def test_an_evaluation_without_its_samples_says_so(command: str, tmp_path: Path) -> None:
-    folder = evaluation(tmp_path / "one", [UniSandbox(n=4, sets=("math1",))], lambda ask: True)
+    folder = evaluation(tmp_path / "one", [UniSandbox(Source(n=4, sets=("math1",)))], lambda ask: True)
     shutil.rmtree(folder / "scored")
     arguments = {"report": ("report", folder), "compare": ("eval", "compare", folder, folder),
                  "leaderboard": ("eval", "leaderboard", folder, "--out", tmp_path / "board")}  # fmt: skip

@@ -20,7 +20,7 @@ from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.knowledge.injection import Subject, TextQuestion, read_subjects, subjects
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Scored, Table
+from uni_train.eval.benchmark import Scored, Source, Table
 from uni_train.eval.benchmarks.unisandbox import UniSandbox, injected
 from uni_train.eval.benchmarks.unisandbox.cases import Questions, knowledge_case
 from uni_train.eval.benchmarks.unisandbox.injected import Reply, Taught
@@ -155,7 +155,7 @@ def benchmark(config: KnowledgeConfig, subjects_: Iterable[Subject]) -> UniSandb
     cases = tuple(knowledge_case(one, config.data.world) for subject in subjects_ for one in subject.pictures)
     path = config.characters.path
     files = path is not None and not (Path(path) / "characters.jsonl").is_file()
-    return UniSandbox(questions=Questions(cases, {}, files), settings=config.modes)
+    return UniSandbox(Source(), questions=Questions(cases, {}, files), settings=config.modes)
 
 
 def _pictures(

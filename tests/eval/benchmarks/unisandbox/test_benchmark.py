@@ -11,7 +11,7 @@ import pytest
 from tests.eval.benchmarks.doubles import Judge, Model
 from uni_train.data_gen.registry import task_of
 from uni_train.data_gen.task import Check, Item, Verdict
-from uni_train.eval.benchmark import Ask, Case, Sample, Scored
+from uni_train.eval.benchmark import Ask, Case, Sample, Scored, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.generation import asks_of
 from uni_train.models.base import Request
@@ -38,7 +38,7 @@ def scored(benchmark: UniSandbox, samples: Sequence[Sample]) -> list[Scored]:
 
 
 def test_a_thought_is_passed_on_and_checked_by_program() -> None:
-    benchmark = UniSandbox(n=2, sets=("math1", "mapping3"))
+    benchmark = UniSandbox(Source(n=2, sets=("math1", "mapping3")))
     model = draughtsman(benchmark.cases(), silent=benchmark.cases()[0].id)
     found = scored(benchmark, benchmark.respond(model, asks_of(benchmark.cases(), benchmark.settings)))
     assert [one.outcome for one in found] == ["fail"] * 6 + ["generation_failed"] + ["pass"] * 5
@@ -52,7 +52,7 @@ def test_a_thought_is_passed_on_and_checked_by_program() -> None:
 
 
 def test_settings_and_labels_share_seeds_and_drawings(repository: Path) -> None:
-    benchmark = UniSandbox(repository, labels="both", sets=("math1",), settings=("normal",))
+    benchmark = UniSandbox(Source(data=repository, sets=("math1",)), labels="both", settings=("normal",))
     model = draughtsman(benchmark.cases())
     asks = asks_of(benchmark.cases(), benchmark.settings, k=2, seed=3)
     samples = benchmark.respond(model, asks)
@@ -90,23 +90,23 @@ def test_each_label_is_compared_with_the_caption(
     repository: Path, case: str, caption: str, right: bool, compared: str
 ) -> None:
     said = f"Score: {'YES' if right else 'NO'}"
-    verdict, asked = judged(UniSandbox(repository, labels="both"), case, caption, said)
+    verdict, asked = judged(UniSandbox(Source(data=repository), labels="both"), case, caption, said)
     assert verdict.passed == right and compared in asked and caption.partition(": ")[2] in asked
 
 
 def test_mapping_is_compared_by_the_paper_or_by_the_code(repository: Path) -> None:
-    paper, official = (UniSandbox(repository, compat=compat) for compat in ("paper", "official"))
+    paper, official = (UniSandbox(Source(data=repository, compat=compat)) for compat in ("paper", "official"))
     asked = [judged(one, "mapping2/1/A", "Caption: 2 apples", "Score: NO")[1] for one in (paper, official)]
     assert asked[0] != asked[1] and paper.revision != official.revision
-    nano = UniSandbox(n=1, sets=("mapping1",), verifier="judge")  # a program could read these
+    nano = UniSandbox(Source(n=1, sets=("mapping1",), verifier="judge"))  # a program could read these
     case = nano.cases()[0]
-    assert nano.revision == UniSandbox(n=1, sets=("mapping1",)).revision
+    assert nano.revision == UniSandbox(Source(n=1, sets=("mapping1",))).revision
     assert nano.calls([Ask(case, "normal", 0, 0)])["judge"] == 2
     assert f"Answer:** 1 {case.facts['answer']}" in judged(nano, case.id, "Caption: 2 moons", "Score: NO")[1]
 
 
 def test_causes(repository: Path) -> None:
-    benchmark = UniSandbox(repository)
+    benchmark = UniSandbox(Source(data=repository))
     case = next(case for case in benchmark.cases() if case.id == "math1/1")
     wrong = Scored(Sample(Ask(case, "cot", 0, 0), parts=(b"png",)), Verdict((Check("caption", "fail"),)))
     for thought, cause in {

@@ -16,7 +16,7 @@ from uni_train.data_gen.export import make
 from uni_train.data_gen.knowledge.people import make_knowledge
 from uni_train.data_gen.registry import get_task
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Ask, Case, Sample
+from uni_train.eval.benchmark import Ask, Case, Sample, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.cases import ALL_SETS, generated, published
 from uni_train.eval.benchmarks.unisandbox.thoughts import conclusion
@@ -112,7 +112,7 @@ def test_questions_of_our_own_and_knowledge_that_was_written(tmp_path: Path) -> 
 def test_knowledge_of_the_nano_world_is_checked_by_program() -> None:
     questions = generated("nano", 3, 2, "test", 0, ("forward", "inverse"))
     assert [case.set for case in questions.cases] == ["forward"] * 6 + ["inverse"] * 4
-    benchmark = UniSandbox(questions=questions)
+    benchmark = UniSandbox(Source(), questions=questions)
     for case, other in zip(questions.cases, questions.cases[1:] + questions.cases[:1], strict=True):
         shown = case.facts["item"]["facts"]
         picture = encode_png(sprites.render(shown["object"], shown["count"], 0))

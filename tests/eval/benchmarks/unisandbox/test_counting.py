@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from uni_train.data_gen.task import Check, Status, Verdict
-from uni_train.eval.benchmark import Ask, Case, Sample, Scored, Table
+from uni_train.eval.benchmark import Ask, Case, Sample, Scored, Source, Table
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.counting import accuracy, average, by_cell, units
 from uni_train.eval.results import Results, changes
@@ -27,7 +27,7 @@ def cell(tables: list[Table], title: str, row: str, column: str) -> Any:
 
 def test_official_and_corrected_stand_side_by_side(repository: Path) -> None:
     """A model that is right by the true answer, and draws two chairs where the file wrongly says four."""
-    benchmark = UniSandbox(repository, labels="both", sets=("math1", "mapping2"), settings=("normal",))
+    benchmark = UniSandbox(Source(data=repository, sets=("math1", "mapping2")), labels="both", settings=("normal",))
     right = {"math1/1", "math1/2/corrected", "math1/5/corrected"}
     scored = [one(case, case.set == "mapping2" or case.id in right) for case in benchmark.cases()]
     scores = benchmark.scores(scored)
@@ -41,13 +41,13 @@ def test_official_and_corrected_stand_side_by_side(repository: Path) -> None:
     assert "Math1 3, Mapping2 2" in tables[0].note
     assert set(scores["excluded"]["math1"]) == {"math1/3", "math1/4", "math1/6"}
     for label, n, without in (("official", 6, 0), ("corrected", 3, 3)):  # one label alone
-        alone = UniSandbox(repository, labels=label, sets=("math1",))
+        alone = UniSandbox(Source(data=repository, sets=("math1",)), labels=label)
         scores = alone.scores([one(case, True) for case in alone.cases()])
         assert (len(alone.cases()), scores["label"], len(scores["excluded"].get("math1", ()))) == (n, label, without)
 
 
 def test_pairs_and_what_lies_below_them() -> None:
-    benchmark = UniSandbox(n=4, sets=("mapping1",), settings=("normal",))
+    benchmark = UniSandbox(Source(n=4, sets=("mapping1",)), settings=("normal",))
     marks: list[bool | Status] = [True, True, True, False, False, "unreadable", True, False]
     scored = [one(case, mark) for case, mark in zip(benchmark.cases(), marks, strict=True)]
     scores = benchmark.scores(scored)
@@ -64,7 +64,7 @@ def test_pairs_and_what_lies_below_them() -> None:
 
 
 def test_cot_is_compared_with_normal_on_the_same_questions() -> None:
-    benchmark = UniSandbox(n=3, sets=("math1", "mapping1"))
+    benchmark = UniSandbox(Source(n=3, sets=("math1", "mapping1")))
     scored = [one(case, setting == "cot", setting) for case in benchmark.cases() for setting in benchmark.settings]
     scores = benchmark.scores(scored)
     gain = scores["cot_gain"]["mapping1"]
@@ -78,7 +78,7 @@ def test_cot_is_compared_with_normal_on_the_same_questions() -> None:
 
 
 def test_thoughts_and_causes_are_counted() -> None:
-    benchmark = UniSandbox(n=4, sets=("math1",), settings=("cot",))
+    benchmark = UniSandbox(Source(n=4, sets=("math1",)), settings=("cot",))
     thoughts = [case.facts["item"]["thought"] for case in benchmark.cases()]
     thoughts[3] = "So draw 6 moons ."
     asked = enumerate(zip(benchmark.cases(), thoughts, strict=True))
@@ -91,7 +91,7 @@ def test_thoughts_and_causes_are_counted() -> None:
 
 
 def test_table_4_pools_its_questions(repository: Path) -> None:
-    benchmark = UniSandbox(repository, sets=("forward", "inverse"))
+    benchmark = UniSandbox(Source(data=repository, sets=("forward", "inverse")))
     benchmark.published = True
     asked = [(case, setting) for case in benchmark.cases() for setting in ("normal", "cot")]
     scored = [one(case, case.category == "fruit", setting) for case, setting in asked]
@@ -105,7 +105,7 @@ def test_table_4_pools_its_questions(repository: Path) -> None:
 
 
 def test_the_best_trivial_strategy_and_chance_stand_below_the_scores(repository: Path) -> None:
-    benchmark = UniSandbox(n=6, settings=("normal",))
+    benchmark = UniSandbox(Source(n=6), settings=("normal",))
     scored = [one(case, True) for case in benchmark.cases()]
     tables, strategies = benchmark.tables(scored), benchmark.scores(scored)["strategies"]
     assert tuple(strategies) == benchmark.sets and all(each["n"] == 6 for some in strategies.values() for each in some)
@@ -117,18 +117,20 @@ def test_the_best_trivial_strategy_and_chance_stand_below_the_scores(repository:
     assert [cell(tables, "Reasoning", "Chance", name) for name in ("Math2", "Mapping2")] == ["0.17", "0.25"]
     assert cell(tables, "Reasoning", "n / distinct", "Mapping2") == "6 / 6"
 
-    published = UniSandbox(repository, labels="corrected", sets=("math1", "mapping2"), settings=("normal",))
+    published = UniSandbox(
+        Source(data=repository, sets=("math1", "mapping2")), labels="corrected", settings=("normal",)
+    )
     scored = [one(case, False) for case in published.cases()]
     assert set(published.scores(scored)["strategies"]) == {"math1", "mapping2"}
     assert cell(published.tables(scored), "Reasoning", "n / distinct", "Math1") == "3 / 3"
 
 
 def answers(name: str, *marks: bool) -> list[Scored]:
-    return [one(case, mark) for case, mark in zip(UniSandbox(n=4, sets=(name,)).cases(), marks, strict=False)]
+    return [one(case, mark) for case, mark in zip(UniSandbox(Source(n=4, sets=(name,))).cases(), marks, strict=False)]
 
 
 def test_a_pair_is_drawn_as_a_pair_each_time() -> None:
-    a, b = UniSandbox(n=4, sets=("mapping1",)).cases()[:2]
+    a, b = UniSandbox(Source(n=4, sets=("mapping1",))).cases()[:2]
     scored = [one(a, True), one(b, False), one(a, False, k=1), one(b, True, k=1)]
     found = by_cell(units(scored, "official"), accuracy)["normal"]["mapping1"]
     assert (found.value, found.n) == (0.0, 1)
@@ -146,7 +148,7 @@ def test_average_is_the_mean_of_the_columns() -> None:
 
 def test_prompts_that_ask_for_one_expression_are_one_cluster() -> None:
     """Eight prompts of two expressions, one of them always right: that is two findings, not eight."""
-    first, second, *_ = UniSandbox(n=4, sets=("math1",)).cases()
+    first, second, *_ = UniSandbox(Source(n=4, sets=("math1",))).cases()
 
     def repeat(case: Case, name: str, i: int) -> Case:
         item = {**case.facts["item"], "facts": {**case.facts["item"]["facts"], "canonical": name}}

@@ -6,7 +6,7 @@ import pytest
 
 from uni_train.data_gen import sprites
 from uni_train.data_gen.knowledge.injection import subjects
-from uni_train.eval.benchmark import Sample, Scored
+from uni_train.eval.benchmark import Sample, Scored, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox, injected
 from uni_train.eval.benchmarks.unisandbox.cases import Questions, knowledge_case
 from uni_train.eval.benchmarks.unisandbox.injected import OTHER, Reply, Taught
@@ -21,7 +21,7 @@ def inverse(world: str) -> tuple[UniSandbox, Taught]:
     (pair,) = subjects(world, 2, 0, "test", ("inverse",))
     cases = tuple(knowledge_case(one, world) for one in pair.pictures)
     twins = {case.id: Reply(case.prompt, "", False) for case in cases}
-    asked = UniSandbox(questions=Questions(cases, {}, False), settings=("normal",))
+    asked = UniSandbox(Source(), questions=Questions(cases, {}, False), settings=("normal",))
     return asked, Taught(pair.names, "inverse", 1, (), twins)
 
 

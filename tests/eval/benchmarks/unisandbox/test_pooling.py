@@ -8,6 +8,7 @@ import pytest
 from tests.eval.test_compare import evaluation
 from uni_train.data_gen.knowledge.people import draw_characters, make_knowledge
 from uni_train.errors import UserError
+from uni_train.eval.benchmark import Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.pooling import pool
 
@@ -22,10 +23,10 @@ def test_table_4_counts_over_models(tmp_path: Path) -> None:
     people = make_knowledge(tmp_path / "people", 2, 0).path
     names = [one.name for one in draw_characters(2, 0)]
     folders = [
-        evaluated(tmp_path / name, UniSandbox(people, sets=("forward",), names=(name,)), right)
+        evaluated(tmp_path / name, UniSandbox(Source(data=people, sets=("forward",)), characters=(name,)), right)
         for name, right in zip(names, ("fruit", "portrait"), strict=True)
     ]
-    folders.append(evaluated(tmp_path / "pair", UniSandbox(people, sets=("inverse",)), "portrait"))
+    folders.append(evaluated(tmp_path / "pair", UniSandbox(Source(data=people, sets=("inverse",))), "portrait"))
     found = pool(folders)
     assert (found.models, found.notes) == (3, ())
     normal = found.scores["normal"]
@@ -39,11 +40,11 @@ def test_table_4_counts_over_models(tmp_path: Path) -> None:
 
 def test_what_cannot_be_pooled(tmp_path: Path) -> None:
     people = make_knowledge(tmp_path / "people", 2, 0).path
-    forward = UniSandbox(people, sets=("forward",))
+    forward = UniSandbox(Source(data=people, sets=("forward",)))
     one = evaluated(tmp_path / "one", forward, "fruit")
     with pytest.raises(UserError, match=r"forward/\w+/1 \(normal\) is in .*one and in .*two"):
         pool([one, evaluated(tmp_path / "two", forward, "fruit")])
     with pytest.raises(UserError, match="the judge was judge and other"):
         pool([one, evaluated(tmp_path / "three", forward, "fruit", judge={"model": "other"})])
     with pytest.raises(UserError, match="asked for no knowledge"):
-        pool([one, evaluated(tmp_path / "four", UniSandbox(n=1, sets=("math1",)), "fruit")])
+        pool([one, evaluated(tmp_path / "four", UniSandbox(Source(n=1, sets=("math1",))), "fruit")])
