@@ -14,7 +14,7 @@ from pathlib import Path
 
 from torch import Tensor
 
-from uni_train.config.build import build
+from uni_train.config.build import build, without_former_keys
 from uni_train.config.kinds import stage_list
 from uni_train.config.schema import RunConfig
 from uni_train.data_gen.reading_limits import read_yaml, reason
@@ -81,11 +81,7 @@ def write_snapshot(checkpoint: Path, root: Path) -> Path:
         plain = read_yaml(run / "config.yaml")
     except (OSError, ValueError) as error:
         raise UserError(f"{run / 'config.yaml'} cannot be read ({reason(error)})", "Restore it.") from error
-    rewards = plain.get("rewards")
-    for reward in rewards.values() if isinstance(rewards, dict) else ():
-        if isinstance(reward, dict):
-            reward.pop("http", None)  # a key of earlier versions, on which no model depends
-    config = build(plain)
+    config = build(without_former_keys(plain))
     model = build_model(config.model, config.seed, dtype_for(config.strategy.precision))
     before = _model_before(stage, config)
     if before is not None:
