@@ -1,23 +1,24 @@
 """What a report tells of reinforcement, and of any training that watched held-out prompts: tables, curves, images.
 
-Read below a stage's folder, all of it optional: `held_out/step=*` and `gallery/epoch-*` (eval/groups.py),
+Read below a stage's folder, all of it optional: `held_out/step=*` and `gallery/epoch-*` (eval/validation.py),
 `rollouts.jsonl` (a line an epoch) and `metrics.jsonl` (a line an update), as uni_train/training/flow_grpo writes them.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from uni_train.data_gen.reading_limits import parse_json, read_text, reason
 from uni_train.errors import UserError
-from uni_train.eval import groups
-from uni_train.eval.groups import Group, Member
+from uni_train.eval.images import bytes_of
 from uni_train.eval.report import charts
 from uni_train.eval.report.gallery import data_url
-from uni_train.eval.statistics import Estimate, paired, share
+from uni_train.eval.results import Results
+from uni_train.eval.sample import Scored
+from uni_train.eval.validation import estimates, finished, groups_of, read_validation, results_of, rewards_of
 from uni_train.run_folder import stage_folders
 
 GALLERIES = 5  # epochs with images in the page, first and last among them
@@ -25,6 +26,7 @@ _MOMENTS = 3  # validations side by side: before, half way, after
 _PARTS = {"rollout": "drawing", "reward": "rewarding", "update": "learning"}
 _ROUNDING = 1e-9
 Line = Mapping[str, Any]
+Validation = Sequence[Scored]
 
 
 def stages(run_dir: Path) -> list[dict[str, Any]]:
@@ -35,7 +37,7 @@ def stages(run_dir: Path) -> list[dict[str, Any]]:
     """
     found = []
     for folder in stage_folders(run_dir):
-        validations = groups.finished(folder / "held_out")
+        validations = finished(folder / "held_out")
         epochs = read_lines(folder / "rollouts.jsonl")
         if validations or epochs:
             found.append(_stage(folder, validations, epochs))
@@ -70,9 +72,8 @@ def read_lines(path: Path) -> list[Line]:
 
 
 def _stage(folder: Path, validations: Sequence[Path], epochs: Sequence[Line]) -> dict[str, Any]:
-    seen = [groups.read_facts(validation) for validation in validations]
+    seen = [read_validation(one, images=False) for one in validations]
     done = (folder / "manifest.json").exists()
-    drawn = groups.finished(folder / "gallery")
     updates = read_lines(folder / "metrics.jsonl") if epochs else []
     return {
         "name": folder.name.partition("-")[2] or folder.name,
@@ -83,7 +84,7 @@ def _stage(folder: Path, validations: Sequence[Path], epochs: Sequence[Line]) ->
         "time": _time(epochs),
         "time_charts": list(_time_charts(epochs)),
         "epochs": len(epochs),
-        "galleries": [_gallery(folder) for folder in _spread(drawn, GALLERIES)],
+        "galleries": [_gallery(one) for one in _spread(finished(folder / "gallery"), GALLERIES)],
         "shown": _validation_groups(_spread(validations, _MOMENTS), done),
     }
 
@@ -91,109 +92,95 @@ def _stage(folder: Path, validations: Sequence[Path], epochs: Sequence[Line]) ->
 # --- success on held-out prompts ------------------------------------------------------------------------------------
 
 
-def _held_out(seen: Sequence[Line], done: bool) -> dict[str, Any]:
-    """`success`, None without validations, and `success_charts`."""
-    if not seen:
-        return {"success": None, "success_charts": []}
-    if "levels" in seen[0]:
-        return {"success": _success(seen, done), "success_charts": [_success_chart(seen)] if len(seen) > 1 else []}
-    return {"success": _rewards(seen, done), "success_charts": list(_mean_charts(seen)) if len(seen) > 1 else []}
-
-
-def _rewards(seen: Sequence[Line], done: bool) -> dict[str, Any]:
-    """Mean rewards of a file's prompts at the first validation, one half way and the last."""
-    moments = _spread(seen, _MOMENTS)
-    means = [groups.estimates(moment) for moment in moments]
-    return {
-        "file": moments[0]["file"],
-        "moments": [_moment(i, moments, done) for i in range(len(moments))],
-        "rows": [{"level": name, "cells": [one[name] for one in means], "change": None} for name in means[0]],
-        "checks": [],
-    }
-
-
-def _mean_charts(seen: Sequence[Line]) -> Iterable[charts.Chart]:
-    means = [(facts["step"], groups.estimates(facts)) for facts in seen]
-    for name in seen[0]["rewards"]:
-        yield from _curve(
-            f"Held-out {name}", [{"step": step, "mean": one[name].value} for step, one in means], (("mean", "mean"),)
-        )
-
-
-def _success(seen: Sequence[Line], done: bool) -> dict[str, Any]:
-    """Levels and checks at the first validation, one half way and the last; the change is paired, prompt by prompt.
+def _held_out(seen: Sequence[Validation], done: bool) -> dict[str, Any]:
+    """`success`, None without validations, and `success_charts`.
 
     done: training has ended, and the last validation was after it.
     """
-    moments = _spread(seen, _MOMENTS)
-    levels = list(moments[0]["levels"])
-    rows = [_row(f"level {level}", [level], moments) for level in levels]
-    rows += [_row("all", levels, moments)] if len(levels) > 1 else []
+    if not seen:
+        return {"success": None, "success_charts": []}
+    rewarded, moments = bool(rewards_of(seen[0])), _spread(seen, _MOMENTS)
+    charts_of, about = (_mean_charts, _rewards(moments)) if rewarded else (_success_charts, _success(moments))
+    success = {"moments": [_moment(i, moments, done) for i in range(len(moments))], **about}
+    return {"success": success, "success_charts": list(charts_of(seen)) if len(seen) > 1 else []}
+
+
+def _rewards(moments: Sequence[Validation]) -> dict[str, Any]:
+    """Mean rewards of a file's prompts."""
+    means = [*map(estimates, moments)]
+    rows = [{"level": name, "cells": [one[name] for one in means], "change": None} for name in means[0]]
+    return {"file": moments[0][0].sample.ask.case.set, "rows": rows, "checks": []}
+
+
+def _success(moments: Sequence[Validation]) -> dict[str, Any]:
+    """Levels and checks; the change from the first moment to the last is paired, prompt by prompt."""
+    results = [*map(results_of, moments)]
+    levels = [some.by("set") for some in results]
+    rows = [_row(name, [one[name] for one in levels]) for name in levels[0]]
+    rows += [_row("all", results)] if len(rows) > 1 else []
     # A check that only says that nothing can be read (of sprites) is no share of anything.
-    names = dict.fromkeys(
-        name
-        for moment in moments
-        for one in moment["levels"].values()
-        for name, statuses in one["checks"].items()
-        if {*statuses} - {"unreadable", None}
-    )
+    checks = [check for moment in moments for one in moment if one.verdict for check in one.verdict.checks]
+    read = {check.name for check in checks if check.status != "unreadable"}
+    names = [name for name in dict.fromkeys(check.name for check in checks) if name in read]
+    facts = moments[0][0].sample.ask.case.facts
     return {
         "file": None,
-        "task": moments[0]["task"],
-        "split": moments[0]["split"],
-        "moments": [_moment(i, moments, done) for i in range(len(moments))],
+        "task": facts["task"],
+        "split": facts["item"]["split"],
         "rows": rows,
         "checks": [
-            {"name": name.replace("_", " "), "cells": [_check(moment, name) for moment in moments]} for name in names
+            {"name": name.replace("_", " "), "cells": [some.measured(_passes(name)).mean() for some in results]}
+            for name in names
         ],
     }
 
 
-def _moment(i: int, moments: Sequence[Line], done: bool) -> str:
+def _moment(i: int, moments: Sequence[Validation], done: bool) -> str:
     if i == 0:
         return "before"
-    return "after" if done and i == len(moments) - 1 else f"update {moments[i]['step']}"
+    return "after" if done and i == len(moments) - 1 else f"update {_step(moments[i])}"
 
 
-def _row(name: str, levels: Sequence[str], moments: Sequence[Line]) -> dict[str, Any]:
-    """Success on some levels at each moment, and the change from the first moment to the last."""
-    seen = [[moment["levels"][level] for level in levels] for moment in moments]
-    before, after = ([mark == "1" for level in one for mark in level["passed"]] for one in (seen[0], seen[-1]))
-    change = paired(before, after, groups.clusters_of(seen[-1])) if len(moments) > 1 else None
-    return {"level": name, "cells": [groups.passed(one) for one in seen], "change": change}
+def _step(scored: Validation) -> int:
+    return int(scored[0].sample.facts["step"])
 
 
-def _check(validation: Line, name: str) -> Estimate:
-    """The share of all prompts whose image passes it; one that nobody can read does not."""
-    levels = list(validation["levels"].values())
-    passed = [status == "pass" for one in levels for status in one["checks"].get(name) or [None] * one["n"]]
-    return share(passed, range(len(passed)), groups.clusters_of(levels))
+def _row(name: str, moments: Sequence[Results]) -> dict[str, Any]:
+    change = moments[-1].minus(moments[0]) if len(moments) > 1 else None
+    return {"level": name, "cells": [one.mean() for one in moments], "change": change}
 
 
-def _success_chart(seen: Sequence[Line]) -> charts.Chart:
-    steps = [float(validation["step"]) for validation in seen]
-    levels = list(seen[0]["levels"])
+def _passes(check: str) -> Callable[[Scored], float]:
+    """1 for an image that passes this check; one that nobody can read does not."""
+    return lambda one: float(
+        one.verdict is not None and (check, "pass") in [(c.name, c.status) for c in one.verdict.checks]
+    )
+
+
+def _mean_charts(seen: Sequence[Validation]) -> Iterable[charts.Chart]:
+    means = [(_step(one), estimates(one)) for one in seen]
+    for name in means[0][1]:
+        lines = [{"step": step, "mean": one[name].value} for step, one in means]
+        yield from _curve(f"Held-out {name}", lines, (("mean", "mean"),))
+
+
+def _success_charts(seen: Sequence[Validation]) -> Iterable[charts.Chart]:
+    steps = [float(_step(one)) for one in seen]
+    found = [*map(estimates, seen)]
     width = (steps[-1] - steps[0]) / 90
     series = []
-    for place, level in enumerate(levels):
-        cells = [groups.passed([validation["levels"][level]]) for validation in seen]
+    for place, level in enumerate(found[0]):
+        cells = [one[level] for one in found]
         # Levels are set a little apart, so that whiskers do not hide each other.
-        aside = (place - (len(levels) - 1) / 2) * width
+        aside = (place - (len(found[0]) - 1) / 2) * width
         points = [(step + aside, cell.value or 0.0) for step, cell in zip(steps, cells, strict=True)]
-        series.append(
-            charts.Series(
-                f"level {level}",
-                points,
-                place + 1,
-                markers=len(points) <= 40,
-                intervals=[(cell.low, cell.high) for cell in cells],
-            )
-        )
+        intervals = [(cell.low, cell.high) for cell in cells]
+        series.append(charts.Series(level, points, place + 1, markers=len(points) <= 40, intervals=intervals))
     x = charts.linear_axis(0, steps[-1], "updates")
     x = charts.Axis(-steps[-1] / 40, max(x.high, steps[-1] * 1.025), x.ticks, "updates")
     y = charts.Axis(0, 1, [(value / 4, f"{value / 4:.2f}") for value in range(5)])
     told = "; ".join(f"{one.name} from {one.points[0][1]:.2f} to {one.points[-1][1]:.2f}" for one in series)
-    return charts.chart("Success", f"Success on held-out prompts: {told}.", series, x, y)
+    yield charts.chart("Success", f"Success on held-out prompts: {told}.", series, x, y)
 
 
 # --- curves ---------------------------------------------------------------------------------------------------------
@@ -292,23 +279,21 @@ def _is_number(value: Any) -> bool:
 
 
 def _gallery(folder: Path) -> dict[str, Any]:
-    facts = groups.read_facts(folder)
-    shown = [_group(group, group.members) for group in groups.read_groups(folder)]
-    return {"title": f"Epoch {facts['epoch']}", "step": facts["step"], "moments": [], **_common(shown)}
+    scored = read_validation(folder)
+    shown = [_group(group) for group in groups_of(scored)]
+    epoch = int(folder.name.removeprefix("epoch-"))
+    return {"title": f"Epoch {epoch}", "step": _step(scored), "moments": [], **_common(shown)}
 
 
 def _validation_groups(validations: Sequence[Path], done: bool) -> dict[str, Any] | None:
     """The same held-out prompts at several moments, side by side."""
     if not validations:
         return None
-    facts = [groups.read_facts(validation) for validation in validations]
-    titles = [_moment(i, facts, done) for i in range(len(facts))]
-    by_id = [{group.id: group for group in groups.read_groups(validation)} for validation in validations]
-    shown = []
-    for name, group in by_id[0].items():
-        if all(name in one for one in by_id):
-            shown.append(_group(group, [one[name].members[0] for one in by_id], titles))
-    return _common(shown) | {"moments": titles}
+    seen = [read_validation(one) for one in validations]
+    titles = [_moment(i, seen, done) for i in range(len(seen))]
+    by_id = [{one.sample.ask.case.id: one for one in some if one.sample.drawn} for some in seen]
+    together = [[one[name] for one in by_id] for name in by_id[0] if all(name in one for one in by_id)]
+    return _common([_group(some, titles) for some in together]) | {"moments": titles}
 
 
 def _common(shown: Sequence[dict[str, Any]]) -> dict[str, Any]:
@@ -318,29 +303,30 @@ def _common(shown: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"groups": shown, "prompt": prompts.pop() if len(prompts) == 1 else None, "checks": list(checks)}
 
 
-def _group(group: Group, members: Sequence[Member], titles: Sequence[str] = ()) -> dict[str, Any]:
+def _group(scored: Sequence[Scored], titles: Sequence[str] = ()) -> dict[str, Any]:
+    case = scored[0].sample.ask.case
     return {
-        "id": group.id,
-        "prompt": group.prompt,
-        "answer": group.answer,
-        "level": group.level,
-        "inputs": [data_url(image) for image in group.inputs],
-        "members": [_member(one, titles[i] if titles else "") for i, one in enumerate(members)],
+        "id": case.id,
+        "prompt": case.prompt,
+        "answer": case.facts.get("answer"),
+        "level": case.facts.get("level"),
+        "inputs": [data_url(bytes_of(image)) for image in case.images],
+        "members": [_member(one, titles[i] if titles else "") for i, one in enumerate(scored)],
     }
 
 
-def _member(member: Member, title: str) -> dict[str, Any]:
-    verdict = member.verdict
+def _member(one: Scored, title: str) -> dict[str, Any]:
+    verdict, facts = one.verdict, one.sample.facts
+    checks = () if verdict is None else verdict.checks
+    rewards = dict(facts.get("rewards", ()))
     return {
         "title": title,
-        "image": data_url(member.image),
+        "image": data_url(one.sample.images[-1]),
         "status": "unscored" if verdict is None else verdict.status,
         "reason": "" if verdict is None else verdict.reason,
-        "checks": []
-        if verdict is None
-        else [{"name": c.name.replace("_", " "), "status": c.status, "reason": c.reason} for c in verdict.checks],
-        "total": member.total,
-        "rewards": dict(member.rewards) if len(member.rewards) > 1 else {},
+        "checks": [{"name": c.name.replace("_", " "), "status": c.status, "reason": c.reason} for c in checks],
+        "total": facts.get("reward"),
+        "rewards": rewards if len(rewards) > 1 else {},
     }
 
 

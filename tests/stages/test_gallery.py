@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,10 +12,10 @@ import pytest
 from PIL import Image
 
 from uni_train.data_gen.registry import get_task
-from uni_train.recipes.flow_grpo.training import prompt_of
 from uni_train.rewards.contract import Reward, score
 from uni_train.rewards.registry import find_reward
-from uni_train.stages.gallery import SHOWN_GROUPS, caption, groups_of, log_groups, write_sheet
+from uni_train.stages.gallery import SHOWN_GROUPS, caption, log_images, shown_groups, write_sheet
+from uni_train.stages.validation import prompt_of
 from uni_train.training.flow_grpo.rollout import ScoredImages
 
 
@@ -28,21 +29,23 @@ def drawn() -> ScoredImages:
     rewards = [Reward("solved", find_reward("verifier")), Reward("judge", lambda **_: judged, 2.0)]
     columns = {"item": [item for item in items for _ in range(2)]}
     scores = score(rewards, [""] * len(images), images, columns, group_size=2)
-    return ScoredImages([prompt_of(task, item) for item in items], images, scores)
+    return ScoredImages([prompt_of(item) for item in items], images, scores)
 
 
 def test_the_first_groups_have_what_the_verifier_and_the_rewards_said(drawn: ScoredImages) -> None:
-    groups = groups_of(drawn, 2)
-    assert len(groups) == SHOWN_GROUPS and [group.level for group in groups] == [3, 4] * (SHOWN_GROUPS // 2)
-    right, wrong = groups[0].members
-    assert right.verdict is not None and right.verdict.passed and right.rewards == {"solved": 1.0, "judge": None}
-    assert (right.total, wrong.total) == (2.0, 1.0), "the other picture of the group stands for what failed"
+    groups = shown_groups(drawn, 2, step=3)
+    levels = [group[0].sample.ask.case.facts["level"] for group in groups]
+    assert len(groups) == SHOWN_GROUPS and levels == [3, 4] * (SHOWN_GROUPS // 2)
+    right, wrong = groups[0]
+    assert right.passed and right.sample.facts["rewards"] == [["solved", 1.0], ["judge", None]]
+    totals = [one.sample.facts["reward"] for one in groups[0]]
+    assert totals == [2.0, 1.0], "the other picture of the group stands for what failed"
     assert caption(right) == ["pass", "reward 2 (solved 1, judge failed)"]
     assert caption(wrong)[0].startswith("fail: there is no red path")
 
 
 def test_a_sheet_has_a_row_a_group_and_borders_by_reward(drawn: ScoredImages, tmp_path: Path) -> None:
-    groups = groups_of(drawn, 2)
+    groups = shown_groups(drawn, 2, step=3)
     write_sheet(groups, tmp_path / "sheet.png")
     sheet = np.asarray(Image.open(tmp_path / "sheet.png"))
     side = max(image.shape[0] for image in drawn.images) + 4
@@ -54,9 +57,9 @@ def test_a_sheet_has_a_row_a_group_and_borders_by_reward(drawn: ScoredImages, tm
 
 def test_captions_in_wandb_say_what_was_asked(drawn: ScoredImages) -> None:
     logged: dict[str, Any] = {}
-    groups = groups_of(drawn, 2)
-    log_groups(SimpleNamespace(log_image=lambda **what: logged.update(what)), "gallery", groups, step=3)
-    asked = [group.prompt for group in groups for _ in (*group.inputs, *group.members)]
+    scored = [one for group in shown_groups(drawn, 2, step=3) for one in group]
+    log_images(SimpleNamespace(log_image=lambda **what: logged.update(what)), "gallery", scored, step=3)
+    asked = [one.sample.prompt for one in scored for _ in (*one.sample.ask.case.images, *one.sample.parts)]
     assert [caption.split("\n")[0] for caption in logged["caption"]] == asked
 
 
@@ -67,7 +70,7 @@ def test_the_pictures_are_in_wandb_too(drawn: ScoredImages, tmp_path: Path) -> N
 
     logger = wandb_logger(tmp_path, offline=True, prefix="00-grpo")
     try:
-        log_groups(logger, "gallery", groups_of(drawn, 2), step=3)
+        log_images(logger, "gallery", itertools.chain(*shown_groups(drawn, 2, step=3)), step=3)
     finally:
         logger.experiment.finish()
     logged = list(tmp_path.glob("wandb/offline-run-*/files/media/images/*gallery*"))

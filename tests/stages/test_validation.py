@@ -11,9 +11,9 @@ from tests.models.nano.test_edit import SMALL
 from tests.training.keys import killed_after
 from uni_train.cli.main import uni_train
 from uni_train.data_gen.registry import get_task
-from uni_train.data_gen.seeds import derive_seed
-from uni_train.eval.groups import read_facts, read_groups
-from uni_train.models.pictures import decode_png
+from uni_train.eval.images import pixels
+from uni_train.eval.scored import read_folder
+from uni_train.eval.task_benchmark import item_of
 from uni_train.training.metric_log import read_metrics
 
 
@@ -39,15 +39,13 @@ def test_a_run_watches_held_out_mazes_and_ends_in_the_same_numbers_when_killed(
     lines = read_metrics(stage / "held_out.jsonl")
     assert [line["step"] for line in lines] == [0, 2, 4] and "held_out/3" in lines[0]
 
-    look = stage / "held_out" / "step=00000004"
-    facts, groups = read_facts(look), read_groups(look)
-    assert facts["levels"]["4"]["n"] == 8 and len(facts["levels"]["3"]["passed"]) == 8
-    assert set(facts["levels"]["4"]["checks"]) >= {"rule_obey", "reasoning_success"}
-    assert [group.level for group in groups] == [3] * 6 + [4] * 6
-    task, (member,) = get_task("maze", "nano"), groups[0].members
-    items = task.generate(8, 3, "validation", derive_seed("grpo", "validation", 0))
-    item = next(item for item in items if item.id == groups[0].id)
-    assert member.verdict == task.verify(item, decode_png(member.image))
+    scored = [*read_folder(stage / "held_out" / "step=00000004")]
+    assert [one.sample.ask.case.set for one in scored] == ["level 3"] * 8 + ["level 4"] * 8
+    assert [bool(one.sample.parts) for one in scored] == ([True] * 6 + [False] * 2) * 2
+    assert lines[2]["held_out"] == sum(one.passed for one in scored) / 16
+    first, item = scored[0], item_of(scored[0].sample.ask.case)
+    assert (item.level, item.split) == (3, "validation")
+    assert first.verdict == get_task("maze", "nano").verify(item, pixels(first.sample.drawn[0]))
     page = (run / "report.html").read_text(encoding="utf-8")
     assert "Success on held-out prompts" in page and "Training curves" in page and 'id="groups' not in page
 
@@ -55,7 +53,7 @@ def test_a_run_watches_held_out_mazes_and_ends_in_the_same_numbers_when_killed(
         fit(mazes, tmp_path / "cut")
     assert fit(mazes, tmp_path / "cut").exit_code == 0
     again = tmp_path / "cut" / "sft_maze" / "seed0" / "stages" / "00-sft"
-    for name in ("held_out.jsonl", "metrics.jsonl", "held_out/step=00000004/groups.json"):
+    for name in ("held_out.jsonl", "metrics.jsonl", "held_out/step=00000004/00000.parquet"):
         assert (again / name).read_bytes() == (stage / name).read_bytes(), name
 
 

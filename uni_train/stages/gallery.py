@@ -1,8 +1,9 @@
-"""Images of a training run for people: groups with verdicts and rewards, and contact sheets of them."""
+"""Images of a training run for people: samples with verdicts and rewards, and contact sheets of them."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,115 +11,125 @@ import numpy as np
 
 from uni_train.data_gen.registry import task_of
 from uni_train.data_gen.task import Verdict
-from uni_train.eval.groups import Group, Member
+from uni_train.eval.images import pixels
+from uni_train.eval.sample import Ask, Case, Sample, Scored
+from uni_train.eval.task_benchmark import item_case
 from uni_train.files import atomic_path
-from uni_train.models.pictures import decode_png, encode_png
+from uni_train.models.pictures import encode_png
 
 if TYPE_CHECKING:
-    from uni_train.training.flow_grpo.rollout import ScoredImages
+    from PIL.Image import Image as Picture
+
+    from uni_train.eval.images import Image as Encoded
+    from uni_train.rewards.contract import Scores
+    from uni_train.training.flow_grpo.rollout import Prompt, ScoredImages
 
 SHOWN_GROUPS, SHOWN_MEMBERS = 6, 12
 _BORDER = 2
 _LEAST = 64  # pixels a side below which images are enlarged
 
 
-def groups_of(drawn: ScoredImages, group_size: int) -> list[Group]:
+def shown_groups(drawn: ScoredImages, group_size: int, step: int) -> list[list[Scored]]:
     """The first groups of an epoch and their first images: chosen by their place, not by how they turned out."""
-    groups = []
+    groups: list[list[Scored]] = []
     for g, prompt in enumerate(drawn.prompts[:SHOWN_GROUPS]):
-        item = prompt.columns.get("item")
-        members = []
-        for i in range(g * group_size, g * group_size + min(group_size, SHOWN_MEMBERS)):
-            image = drawn.images[i]
-            verdict = drawn.scores.verdicts[i] if drawn.scores.verdicts else None
-            if verdict is None and item is not None:
-                verdict = task_of(item).verify(item, image)
-            each = drawn.scores.each[i]
-            rewards = {
-                name: None if np.isnan(value) else float(value)
-                for name, value in zip(drawn.scores.names, each, strict=True)
-            }
-            members.append(Member(encode_png(image), verdict, float(drawn.scores.total[i]), rewards))
-        level, answer = prompt.columns.get("level"), prompt.columns.get("answer")
-        groups.append(
-            Group(
-                prompt.id,
-                prompt.text,
-                members,
-                [encode_png(image) for image in prompt.images],
-                level if isinstance(level, int) else None,
-                answer if isinstance(answer, str) else None,
-            )
-        )
+        case, group = case_of(prompt), list[Scored]()
+        for k in range(min(group_size, SHOWN_MEMBERS)):
+            i = g * group_size + k
+            ask = Ask(case if k == 0 else replace(case, images=()), "rollout", k, 0)  # its images are stored once
+            group.append(rewarded(scored_image(step, prompt, ask, drawn.images[i]), drawn.scores, i))
+        groups.append(group)
     return groups
 
 
-def write_sheet(groups: Sequence[Group], file: Path) -> None:
-    """A row a group, first what was shown; the border goes from red (worst reward of all) to green (best)."""
-    from PIL import Image
+def case_of(prompt: Prompt, keep: bool = True) -> Case:
+    """A prompt as it is stored. Its facts have the level and the answer, where they are known. keep: its images."""
+    item, known = prompt.columns.get("item"), {name: prompt.columns.get(name) for name in ("level", "answer")}
+    case = Case(prompt.id, "", prompt.text) if item is None else item_case(item)
+    facts = {**case.facts, **{name: value for name, value in known.items() if isinstance(value, int | str)}}
+    return replace(case, images=tuple(map(encode_png, prompt.images)) if keep else (), facts=facts)
 
-    totals = [member.total or 0.0 for group in groups for member in group.members]
+
+def scored_image(step: int, prompt: Prompt, ask: Ask, image: np.ndarray, keep: bool = True) -> Scored:
+    """An image with the verdict of the prompt's task, if it is of one. keep: the image is stored."""
+    item = prompt.columns.get("item")
+    parts = (encode_png(image),) if keep else ()
+    sample = Sample(ask, prompt=prompt.text, parts=parts, facts={"step": step})
+    return Scored(sample, failure="unjudged") if item is None else Scored(sample, task_of(item).verify(item, image))
+
+
+def rewarded(one: Scored, scores: Scores, i: int) -> Scored:
+    """With the rewards of image `i`, and the verdict that one of them brought."""
+    rewards = [
+        [name, None if np.isnan(value) else float(value)]
+        for name, value in zip(scores.names, scores.each[i], strict=True)
+    ]
+    facts = {**one.sample.facts, "rewards": rewards, "reward": float(scores.total[i])}
+    verdict = scores.verdicts[i] if scores.verdicts else None
+    return replace(one, sample=replace(one.sample, facts=facts), verdict=verdict or one.verdict)
+
+
+def write_sheet(groups: Sequence[Sequence[Scored]], file: Path) -> None:
+    """A row a group, first what was shown; the border goes from red (worst reward of all) to green (best)."""
+    from PIL import Image, ImageOps
+
+    def framed(image: Encoded, *colour: int) -> Picture:
+        return ImageOps.expand(Image.fromarray(pixels(image)), _BORDER, colour)
+
+    def rewarded(one: Scored) -> Picture:
+        good = (_reward(one) - low) / spread
+        return framed(one.sample.drawn[-1], int(220 * (1 - good)), int(180 * good), 40)
+
+    totals = [_reward(one) for group in groups for one in group]
     low, spread = min(totals), (max(totals) - min(totals)) or 1.0
-    shown = [[decode_png(image) for image in group.inputs[:1]] for group in groups]
-    drawn = [[decode_png(member.image) for member in group.members] for group in groups]
-    images = [image for row in [*shown, *drawn] for image in row]
-    height, width = (max(image.shape[side] for image in images) + 2 * _BORDER for side in (0, 1))
-    across = max(len(row) for row in drawn)
-    sheet = []
-    for group, given, made in zip(groups, shown, drawn, strict=True):
-        cells = [_framed(given[0] if given else None, (128, 128, 128), height, width)]
-        for member, image in zip(group.members, made, strict=True):
-            good = ((member.total or 0.0) - low) / spread
-            cells.append(_framed(image, (int(220 * (1 - good)), int(180 * good), 40), height, width))
-        cells += [_framed(None, (0, 0, 0), height, width)] * (across - len(made))
-        sheet.append(np.concatenate([_enlarged(cell) for cell in cells], axis=1))
+    given = [[framed(image, 128, 128, 128) for image in group[0].sample.ask.case.images[:1]] for group in groups]
+    blank = Image.new("RGB", (1, 1), "white")
+    rows = [[*(some or [blank]), *map(rewarded, group)] for some, group in zip(given, groups, strict=True)]
     file.parent.mkdir(parents=True, exist_ok=True)
     with atomic_path(file) as temporary:
-        Image.fromarray(np.concatenate(sheet)).save(temporary, "PNG")
+        _sheet(rows, [cell for row in rows for cell in row]).save(temporary, "PNG")
 
 
-def log_groups(logger: Any, key: str, groups: Sequence[Group], step: int) -> None:
+def log_images(logger: Any, key: str, scored: Iterable[Scored], step: int) -> None:
     """The images with prompts, verdicts and rewards to W&B (`logger`: Lightning's, or None)."""
+    from PIL import Image
+
     if logger is None:
         return
-    images, captions = [], []
-    for group in groups:
-        for image in group.inputs:
-            images.append(decode_png(image))
-            captions.append(group.prompt)
-        for member in group.members:
-            images.append(decode_png(member.image))
-            captions.append("\n".join([group.prompt, *caption(member)]))
+    images: list[Picture] = []
+    captions: list[str] = []
+    for one in scored:
+        case = one.sample.ask.case
+        images += [Image.fromarray(pixels(image)) for image in (*case.images, *one.sample.drawn)]
+        captions += [case.prompt] * len(case.images) + ["\n".join([case.prompt, *caption(one)])]
     # W&B shows all images of a key at one size, and small ones as small as they are.
-    height, width = (max(image.shape[side] for image in images) for side in (0, 1))
-    framed = [_enlarged(_framed(image, (255, 255, 255), height, width, 0)) for image in images]
-    logger.log_image(key=key, images=framed, caption=captions, step=step)
+    logger.log_image(key=key, images=[_sheet([[image]], images) for image in images], caption=captions, step=step)
 
 
-def caption(member: Member) -> list[str]:
+def caption(one: Scored) -> list[str]:
     """An image's verdict and rewards, in words."""
-    said = [] if member.verdict is None else [_verdict(member.verdict)]
-    if member.total is not None:
-        each = ", ".join(f"{name} {'failed' if v is None else f'{v:.3g}'}" for name, v in member.rewards.items())
-        said.append(f"reward {member.total:.3g} ({each})")
+    said, facts = [] if one.verdict is None else [_verdict(one.verdict)], one.sample.facts
+    if "reward" in facts:
+        each = ", ".join(f"{name} {'failed' if v is None else f'{v:.3g}'}" for name, v in facts["rewards"])
+        said.append(f"reward {facts['reward']:.3g} ({each})")
     return said
+
+
+def _reward(one: Scored) -> float:
+    return float(one.sample.facts.get("reward", 0.0))
 
 
 def _verdict(verdict: Verdict) -> str:
     return f"{verdict.status}: {verdict.reason}" if verdict.reason else verdict.status
 
 
-def _framed(
-    image: np.ndarray | None, colour: tuple[int, int, int], height: int, width: int, border: int = _BORDER
-) -> np.ndarray:
-    cell = np.full((height, width, 3), 255, np.uint8)
-    if image is not None:
-        h, w = image.shape[:2]
-        cell[: h + 2 * border, : w + 2 * border] = colour
-        cell[border : border + h, border : border + w] = image
-    return cell
+def _sheet(rows: Sequence[Sequence[Picture]], sizes: Sequence[Picture]) -> Picture:
+    """Cells as large as the largest of `sizes`, the rest white; enlarged where they are small."""
+    from PIL import Image, ImageOps
 
-
-def _enlarged(image: np.ndarray) -> np.ndarray:
-    times = max(1, _LEAST // image.shape[0])
-    return image.repeat(times, axis=0).repeat(times, axis=1)
+    width, height = (max(image.size[side] for image in sizes) for side in (0, 1))
+    sheet = Image.new("RGB", (width * max(map(len, rows)), height * len(rows)), "white")
+    for y, row in enumerate(rows):
+        for x, image in enumerate(row):
+            sheet.paste(image, (x * width, y * height))
+    return ImageOps.scale(sheet, max(1, _LEAST // height), Image.Resampling.NEAREST)

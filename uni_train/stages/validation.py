@@ -1,30 +1,39 @@
-"""Success on a task's prompts that are not trained on, by the exact verifier, while a model is trained.
+"""Prompts that are not trained on, scored while a model is trained: by the exact verifier, or by the run's rewards.
 
 Every validation is a line of held_out.jsonl (training.callbacks.Validation) and a folder `held_out/step=00000100` with
-what each prompt came to and the first images of each level (eval/groups.py).
+all samples, and the images of the first ones of each level (eval/validation.py).
 """
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.registry import task_of
 from uni_train.data_gen.seeds import derive_seed
-from uni_train.data_gen.task import Item, Task, Verdict
+from uni_train.data_gen.task import Item, Task
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
 from uni_train.errors import UserError
-from uni_train.eval.groups import Group, Member, estimates, finished, read_facts, write_groups
+from uni_train.eval.sample import Ask, Scored
+from uni_train.eval.scored import shard_path, write_scored
+from uni_train.eval.validation import estimates, finished, read_validation, results_of, rewards_of
 from uni_train.models.base import Request, UnifiedModel
-from uni_train.models.pictures import encode_png
-from uni_train.stages.gallery import log_groups
+from uni_train.rewards.contract import Reward, Scoring
+from uni_train.stages.gallery import case_of, log_images, rewarded, scored_image
 from uni_train.stages.work import in_batches
+from uni_train.training.flow_grpo.rollout import Prompt, columns_of
 
 FOLDER = "held_out"
+LEAST = 2
+"""Prompts of a file, without which there is no interval."""
+MORE = f"held_out needs {LEAST} prompts or more."
 _SHOWN_PROMPTS = 6  # of each level
 _SHOWN_ALL = 24
 
@@ -33,81 +42,94 @@ _SHOWN_ALL = 24
 class ValidationPrompts:
     """Held-out prompts, independent of the run's seed.
 
-    items: level -> its prompts. seed: of the drawing. batch: images drawn together. think: before it draws.
+    prompts: by their set: "level 4", or the name of a file. seed: of the drawing. batch: images drawn together. think:
+    before it draws. rewards: of a file's prompts; items of a task are scored by their verifier.
     """
 
-    task: Task
-    items: Mapping[int, Sequence[Item]]
-    split: str
+    prompts: Mapping[str, Sequence[Item | Prompt]]
     seed: int
     batch: int
     think: bool = False
+    rewards: Sequence[Reward] = ()
 
     def evaluate(
         self, model: UnifiedModel, step: int, folder: Path, logger: Any = None, ranks: Ranks = ALONE
     ) -> dict[str, float]:
         """{"held_out": share of all prompts that the verifier passes, "held_out/4": the share on level 4, ...}
 
-        Verdicts and the first images are written to `folder`/held_out, images to `logger` (W&B) too. All ranks call it,
-        share the drawing and get the same scores.
+        By rewards {"held_out": weighted sum of their means, "held_out/liked": mean of the reward `liked`, ...}. Samples
+        are written to `folder`/held_out, their images to `logger` (W&B) too. All ranks call it, share the drawing and
+        get the same scores.
 
         Raises:
-            OSError: the disk is full.
+            UserError: the disk is full; a reward fails, or applies to fewer than two images.
         """
-        scores: dict[str, float] = {}
-        levels: dict[str, Any] = {}
-        shown: list[Group] = []
-        most = min(_SHOWN_PROMPTS, max(1, _SHOWN_ALL // len(self.items)))
-        drawn = self._drawn(model, most, ranks)
-        for level, items in self.items.items():
-            verdicts = [verdict for verdict, _ in drawn[level]]
-            scores[f"held_out/{level}"] = sum(verdict.passed for verdict in verdicts) / len(verdicts)
-            levels[str(level)] = {
-                "n": len(verdicts),
-                "passed": "".join("1" if verdict.passed else "0" for verdict in verdicts),
-                "checks": _checks(verdicts),
-                **({"pairs": _pairs(items)} if self.task.items_per_draw > 1 else {}),
-            }
-            for item, (verdict, picture) in list(zip(items, drawn[level], strict=True))[:most]:
-                given = self.task.input_image(item)
-                inputs = () if given is None else (encode_png(given),)
-                members = [Member(picture, verdict)]
-                shown.append(Group(item.id, item.prompt, members, inputs, item.level, item.answer))
+        mine = ranks.on_all(lambda: self._scored(model, step, ranks))
+        batches = {number: batch for part in ranks.gather(mine) for number, batch in part.items()}
+        scored = [one for number in sorted(batches) for one in batches[number]]
+        scores = self._mean_rewards(scored) if self.rewards else _success(scored)
         if ranks.is_main:
-            about = {"step": step, "task": self.task.name, "split": self.split, "levels": levels}
-            write_groups(folder / FOLDER / f"step={step:08d}", shown, **about)
-        log_groups(logger, FOLDER, shown, step)
-        right = sum(one["passed"].count("1") for one in levels.values())
-        return {"held_out": right / sum(one["n"] for one in levels.values()), **scores}
+            write_scored(shard_path(folder / FOLDER / f"step={step:08d}", 0), scored)
+        log_images(logger, FOLDER, [one for one in scored if one.sample.parts], step)
+        return scores
 
-    def _drawn(self, model: UnifiedModel, most: int, ranks: Ranks) -> dict[int, list[tuple[Verdict, bytes]]]:
-        """Level -> its prompts' verdicts, with the PNG of the first `most` (b"" of the others)."""
-        batches = [
-            (level, index, batch)
-            for level, items in self.items.items()
-            for index, batch in in_batches(items, self.batch)
-        ]
-        mine: dict[int, list[tuple[Verdict, bytes]]] = {}
-        for number in range(ranks.rank, len(batches), ranks.world_size):
-            _, index, batch = batches[number]
-            requests = [self._request(item) for item in batch]
-            images = model.think_and_draw(requests)[1] if self.think else model.draw(requests)
-            note()
-            mine[number] = [
-                (self.task.verify(item, image), encode_png(image) if place < most else b"")
-                for place, (item, image) in enumerate(zip(batch, images, strict=True), start=index * self.batch)
-            ]
-        by_level: dict[int, list[tuple[Verdict, bytes]]] = {level: [] for level in self.items}
-        by_batch = {number: results for part in ranks.gather(mine) for number, results in part.items()}
-        for number, (level, *_) in enumerate(batches):
-            by_level[level] += by_batch[number]
-        return by_level
+    def _scored(self, model: UnifiedModel, step: int, ranks: Ranks) -> dict[int, list[Scored]]:
+        """This rank's batches by their numbers; the first samples of each set keep their images."""
+        most = min(_SHOWN_PROMPTS, max(1, _SHOWN_ALL // len(self.prompts)))
+        batches = [(name, *batch) for name, some in self.prompts.items() for batch in in_batches(some, self.batch)]
+        found: dict[int, list[Scored]] = {}
+        with Scoring(self.rewards) as scoring:
+            for number in range(ranks.rank, len(batches), ranks.world_size):
+                name, index, batch = batches[number]
+                prompts = [prompt_of(one) if isinstance(one, Item) else one for one in batch]
+                columns = columns_of(prompts, 1, index * self.batch)
+                kept = [place < most for place in columns["place"]]
+                asks = [self._ask(name, *row) for row in zip(prompts, kept, strict=True)]
+                pairs = zip(prompts, asks, strict=True)
+                requests = [Request(one.id, one.text, one.images, seed=ask.seed) for one, ask in pairs]
+                if self.think:
+                    columns["thought"], images = model.think_and_draw(requests)
+                else:
+                    images = model.draw(requests)
+                note()
+                if self.rewards:
+                    scoring.add([prompt.text for prompt in prompts], images, columns)
+                rows = zip(prompts, asks, images, kept, strict=True)
+                found[number] = [scored_image(step, *row) for row in rows]
+            if not self.rewards or not found:
+                return found
+            scores, rank = scoring.scores(), itertools.count()
+        return {number: [rewarded(one, scores, next(rank)) for one in some] for number, some in found.items()}
 
-    def _request(self, item: Item) -> Request:
-        given = self.task.input_image(item)
-        return Request(
-            item.id, item.prompt, () if given is None else (given,), seed=derive_seed("held out", self.seed, item.id)
-        )
+    def _ask(self, name: str, prompt: Prompt, keep: bool) -> Ask:
+        case = replace(case_of(prompt, keep), set=name)
+        return Ask(case, "cot" if self.think else "normal", 0, derive_seed("held out", self.seed, prompt.id))
+
+    def _mean_rewards(self, scored: Sequence[Scored]) -> dict[str, float]:
+        values = rewards_of(scored)
+        for name, some in values.items():
+            if len(some) < LEAST:
+                raise UserError(
+                    f"{scored[0].sample.ask.case.set}: {name} has a value for {len(some)} of {len(scored)} images", MORE
+                )
+        means = {name: float(np.mean(some)) for name, some in values.items()}
+        total = sum(reward.weight * means[reward.name] for reward in self.rewards)
+        return {"held_out": total, **{f"held_out/{name}": mean for name, mean in means.items()}}
+
+
+def _success(scored: Sequence[Scored]) -> dict[str, float]:
+    results = results_of(scored)
+    levels = {f"held_out/{name.removeprefix('level ')}": some for name, some in results.by("set").items()}
+    return {
+        name: sum(unit.right for unit in some) / len(some) for name, some in ({"held_out": results} | levels).items()
+    }
+
+
+def prompt_of(item: Item) -> Prompt:
+    """The prompt of an item."""
+    image = task_of(item).input_image(item)
+    columns = {"item": item, "answer": item.answer, "level": item.level}
+    return Prompt(item.id, item.prompt, () if image is None else (image,), columns)
 
 
 def validation_prompts(
@@ -119,8 +141,8 @@ def validation_prompts(
         UserError: the task has no such level, or too few prompts.
     """
     check_levels(task, levels, "held_out.levels")
-    items = {level: generate(task, n, level, split, seed)[:n] for level in levels}
-    return ValidationPrompts(task, items, split, seed, batch, think)
+    items = {f"level {level}": generate(task, n, level, split, seed)[:n] for level in levels}
+    return ValidationPrompts(items, seed, batch, think)
 
 
 def check_levels(task: Task, levels: Sequence[int], key: str) -> None:
@@ -146,26 +168,15 @@ def intervals(folder: Path) -> dict[str, dict[str, Any]]:
     folders = finished(folder / FOLDER)
     if not folders:
         return {}
-    ends = {when: read_facts(one) for when, one in (("before", folders[0]), ("after", folders[-1]))}
-    return {when: {name: one.to_dict() for name, one in estimates(facts).items()} for when, facts in ends.items()}
+    ends = {"before": folders[0], "after": folders[-1]}
+    found = {when: estimates(read_validation(one, images=False)) for when, one in ends.items()}
+    return {when: {name: one.to_dict() for name, one in some.items()} for when, some in found.items()}
 
 
 def table(success: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """`intervals` as columns and rows for the console."""
     rows = [[when, *(_shown(one) for one in levels.values())] for when, levels in success.items()]
     return ["", *success["before"]], rows
-
-
-def _checks(verdicts: Sequence[Verdict]) -> dict[str, list[str | None]]:
-    """Name of a check -> what it came to for each prompt, None where it was not made."""
-    by_prompt = [{check.name: check.status for check in verdict.checks} for verdict in verdicts]
-    return {name: [checks.get(name) for checks in by_prompt] for name in dict.fromkeys(itertools.chain(*by_prompt))}
-
-
-def _pairs(items: Sequence[Item]) -> list[int]:
-    """The number of each prompt's pair."""
-    numbers: dict[str, int] = {}
-    return [numbers.setdefault(item.pair or item.id, len(numbers)) for item in items]
 
 
 def _shown(estimate: Mapping[str, Any]) -> str:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,41 +15,44 @@ from tests.eval.report.pages import HOSTILE, assert_sound
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
-from uni_train.eval import groups
-from uni_train.eval.groups import Group, Member
 from uni_train.eval.report import flow_grpo, write_report
+from uni_train.eval.sample import Ask, Sample, Scored
+from uni_train.eval.scored import shard_path, write_scored
+from uni_train.eval.task_benchmark import item_case
 from uni_train.models.pictures import encode_png
 
 EPOCHS = 12
 
 
-def member(colour: int, verdict: Verdict | None, total: float | None = None) -> Member:
-    rewards = {} if total is None else {"solved": total, "judge": None}
-    return Member(encode_png(np.full((20, 20, 3), colour, np.uint8)), verdict, total, rewards)
+ITEM = get_task("maze", "nano").sample(0, 4)[0]
+
+
+def scored(colour: int, verdict: Verdict | None, k: int = 0, place: int = 0, **facts: Any) -> Scored:
+    """A sample of a maze; an image where it is the first one."""
+    case = replace(item_case(ITEM), id=f"m{place}", set="level 4")
+    parts = () if place else (encode_png(np.full((20, 20, 3), colour, np.uint8)),)
+    return Scored(Sample(Ask(case, "normal", k, 0), parts=parts, facts=facts), verdict)
 
 
 @pytest.fixture
 def run_dir(tmp_path: Path) -> Path:
     """3 of 8 mazes solved before, 6 after; every check but one passes."""
     stage = tmp_path / "stages" / "00-grpo"
-    (tmp_path / "stages").mkdir()
     config = {"recipe": "flow_grpo_maze", "seed": 3, "model": {"name": "nano_edit"}}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     task = get_task("maze", "nano")
-    (item,) = task.sample(0, 4)
-    right, wrong = task.verify(item, task.render(item, 0)), task.verify(item, task.input_image(item))
-    asked = {"prompt": item.prompt, "inputs": [encode_png(task.input_image(item))], "level": 4}
-    for step, passed in ((0, "11100000"), (6, "11110000"), (12, "01111110")):
-        obeyed = [*({"1": "pass", "0": "fail"}[mark] for mark in passed[:-1]), None]
-        checks = {"rule_obey": obeyed, "readable": [*[None] * 7, "unreadable"]}
-        shown = Group("m1", members=[member(step, right if passed[0] == "1" else wrong)], **asked)
-        about = {"step": step, "task": "maze", "split": "test"}
-        levels = {"4": {"n": 8, "passed": passed, "checks": checks}}
-        groups.write_groups(stage / "held_out" / f"step={step:08d}", [shown], levels=levels, **about)
-    drawn = [member(9, right, 1.0), member(80, wrong, 0.0), member(7, Verdict((Check("x", "unreadable", HOSTILE),)))]
+    right, wrong = task.verify(ITEM, task.render(ITEM, 0)), task.verify(ITEM, task.input_image(ITEM))
+    unreadable = Verdict((Check("x", "unreadable", HOSTILE),))
+    for step, passed in ((0, "11100000"), (6, "11110000"), (12, "0111111?")):
+        verdicts = [{"1": right, "0": wrong, "?": unreadable}[mark] for mark in passed]
+        some = [scored(step, verdict, place=place, step=step) for place, verdict in enumerate(verdicts)]
+        write_scored(shard_path(stage / "held_out" / f"step={step:08d}", 0), some)
     for epoch in range(EPOCHS):
-        groups.write_groups(stage / "gallery" / f"epoch-{epoch:05d}", [Group("m2", members=drawn, **asked)],
-                            epoch=epoch, step=epoch)  # fmt: skip
+        drawn = [
+            scored(colour, verdict, k, step=epoch, reward=reward, rewards=[["solved", reward], ["judge", None]])
+            for k, (colour, verdict, reward) in enumerate(((9, right, 1.0), (80, wrong, 0.0), (7, unreadable, 0.0)))
+        ]
+        write_scored(shard_path(stage / "gallery" / f"epoch-{epoch:05d}", 0), drawn)
     seconds = {"rollout": 3.0, "reward": 1.0, "update": 6.0}
     epochs = [
         {"step": e + 1, "epoch": e, "reward": 0.1 * e, "reward_p10": 0.0, "reward_p90": 1.0,
@@ -69,9 +74,9 @@ def test_success_is_paired_and_every_curve_is_there(run_dir: Path) -> None:
     (row,) = found["success"]["rows"]
     assert [cell.value for cell in row["cells"]] == [3 / 8, 4 / 8, 6 / 8]
     assert (row["change"].only_first, row["change"].only_second) == (1, 4)
-    (check,) = found["success"]["checks"]
-    assert check["name"] == "rule obey"
-    assert [(cell.value, cell.n) for cell in check["cells"]] == [(3 / 8, 8), (4 / 8, 8), (6 / 8, 8)]
+    checks = {check["name"]: [(cell.value, cell.n) for cell in check["cells"]] for check in found["success"]["checks"]}
+    assert checks["rule obey"] == [(3 / 8, 8), (4 / 8, 8), (6 / 8, 8)]
+    assert checks["visual quality"][1:] == [(1.0, 8), (7 / 8, 8)] and "x" not in checks
     assert found["success"]["moments"] == ["before", "update 6", "after"]
     titles = {chart.title for name in found if name.endswith("_charts") for chart in found[name]}
     assert titles == {
@@ -94,12 +99,12 @@ def test_the_page_needs_no_accuracy_and_asks_for_nothing(run_dir: Path) -> None:
     assert "the path" in page or "no red path" in page
     assert_sound(page)
     assert HOSTILE not in page and "&lt;/script&gt;" in page and page.count("<script") == 1
-    assert page.count("failed</div>") == 5 * 2, "a judge that failed is no 0"
+    assert page.count("failed</div>") == 5 * 3, "a judge that failed is no 0"
 
 
 def test_what_is_unfinished_or_damaged(run_dir: Path) -> None:
     stage = run_dir / "stages" / "00-grpo"
-    (stage / "held_out" / "step=00000012" / "groups.json").unlink()
+    shard_path(stage / "held_out" / "step=00000012", 0).unlink()
     assert flow_grpo.stages(run_dir)[0]["success"]["moments"] == ["before", "after"]
     (stage / "manifest.json").unlink()
     assert flow_grpo.stages(run_dir)[0]["success"]["moments"] == ["before", "update 6"]
@@ -111,27 +116,9 @@ def test_what_is_unfinished_or_damaged(run_dir: Path) -> None:
     with pytest.raises(UserError, match=r"rollouts\.jsonl, line 1"):
         write_report(run_dir)
     log.unlink()
-    (stage / "gallery" / "epoch-00000" / "0-1.png").unlink()
-    with pytest.raises(UserError, match=r"epoch-00000: cannot be read"):
+    shard_path(stage / "gallery" / "epoch-00000", 0).write_bytes(b"PAR1")
+    with pytest.raises(UserError, match=r"epoch-00000/00000.parquet: truncated or damaged"):
         write_report(run_dir)
     (run_dir / "config.yaml").write_text("{")
     with pytest.raises(UserError, match=r"config\.yaml: cannot be read"):
         write_report(run_dir)
-
-
-def test_groups_come_back_as_they_were_written(tmp_path: Path) -> None:
-    one = Group("a", "draw", [member(3, Verdict((Check("c", "fail", "why"),), 0.5), 0.25)], [b"png"], 2, "an answer")
-    (back,) = groups.read_groups(groups.write_groups(tmp_path / "x", [one], step=7))
-    assert groups.read_facts(tmp_path / "x")["step"] == 7
-    assert (back.id, back.prompt, back.inputs, back.level, back.answer) == ("a", "draw", [b"png"], 2, "an answer")
-    assert back.members[0].verdict == one.members[0].verdict
-    assert (back.members[0].image, back.members[0].total) == (one.members[0].image, 0.25)
-    assert back.members[0].rewards == {"solved": 0.25, "judge": None}
-
-
-def test_the_two_prompts_of_a_pair_are_not_independent() -> None:
-    level = {"n": 40, "passed": "1100" * 10}
-    alone, pairs = groups.passed([level]), groups.passed([level | {"pairs": [i // 2 for i in range(40)]}])
-    assert alone.value == pairs.value == 0.5 and (alone.distinct, pairs.distinct) == (None, 20)
-    assert pairs.high - pairs.low > 1.3 * (alone.high - alone.low)
-    assert len(set(groups.clusters_of([level, level]))) == 80, "levels share no prompt"

@@ -13,10 +13,11 @@ from click.testing import CliRunner
 
 from uni_train.cli.main import uni_train
 from uni_train.errors import UserError
-from uni_train.eval.groups import estimates, read_facts
+from uni_train.eval.scored import read_folder
+from uni_train.eval.validation import estimates
 from uni_train.models.base import Request
-from uni_train.recipes.flow_grpo.held_out import RewardedPrompts
 from uni_train.rewards.contract import Reward
+from uni_train.stages.validation import ValidationPrompts
 from uni_train.training.flow_grpo.rollout import Prompt
 
 PROMPTS = [Prompt(f"p{i}", f"prompt {i}", columns={"number": i}) for i in range(9)]
@@ -35,7 +36,7 @@ def bright(prompts: list[str], completions: list[np.ndarray], number: list[int],
 
 
 def evaluate(folder: Path, rewards: Sequence[Reward], batch: int = 8) -> dict[str, float]:
-    held_out = RewardedPrompts(PROMPTS, rewards, "rows.jsonl", 0, batch)
+    held_out = ValidationPrompts({"rows.jsonl": PROMPTS}, 0, batch, rewards=rewards)
     return held_out.evaluate(Drawer(), 3, folder)  # type: ignore[arg-type]
 
 
@@ -47,10 +48,11 @@ def test_a_missing_reward_counts_for_nothing_whatever_the_batch(batch: int, tmp_
     # "reward" is a name like another one.
     rewards = [Reward("judge", judge, 0.5), Reward("reward", bright, 2.0)]
     assert evaluate(tmp_path, rewards, batch) == {"held_out": 160.5, "held_out/judge": 1.0, "held_out/reward": 80.0}
-    facts = read_facts(tmp_path / "held_out" / "step=00000003")
-    assert facts["rewards"]["reward"] == [20.0 * i for i in range(9)] and facts["rewards"]["judge"].count(None) == 3
-    assert [group["id"] for group in facts["groups"]] == [f"p{i}" for i in range(6)]
-    found = estimates(facts)
+    scored = [*read_folder(tmp_path / "held_out" / "step=00000003")]
+    rewards_of = [dict(one.sample.facts["rewards"]) for one in scored]
+    assert rewards_of == [{"judge": None if i in (0, 4, 8) else 1.0, "reward": 20.0 * i} for i in range(9)]
+    assert [one.sample.ask.case.id for one in scored if one.sample.parts] == [f"p{i}" for i in range(6)]
+    found = estimates(scored)
     assert found["judge"].n == 6 and found["reward"].low < 80 < found["reward"].high
 
 

@@ -22,7 +22,8 @@ from tests.models.qwen_image_edit.conftest import picture
 from tests.training.keys import killed_after
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
-from uni_train.eval.groups import read_facts
+from uni_train.eval.images import pixels
+from uni_train.eval.validation import read_validation, rewards_of
 from uni_train.models.bagel import mot
 from uni_train.models.load import build_model
 from uni_train.models.quantised import decoder_layers, plain, quantise
@@ -158,11 +159,12 @@ def test_a_bagel_is_trained_whole_on_pictures_of_mixed_sizes(
     before = load_file(place / "bagel" / "ema.safetensors")
     changed = {name for name, value in before.items() if not torch.equal(after[name], value)}
     assert before.keys() == after.keys() and "llm2vae.weight" in changed and len(changed) > 20
-    shown = [Image.open(path).size for path in sorted((stage / "gallery" / "epoch-00000").glob("*-0.png"))]
-    assert len(set(shown)) == 2
+    shown = read_validation(stage / "gallery" / "epoch-00000")
+    assert len({pixels(one.sample.drawn[0]).shape for one in shown}) == 2
 
-    held_out, seen = read_metrics(stage / "held_out.jsonl"), read_facts(stage / "held_out" / "step=00000004")["rewards"]
-    assert [line["step"] for line in held_out] == [0, 2, 4] and held_out[2]["held_out"] == np.mean(seen["bright"])
+    held_out = read_metrics(stage / "held_out.jsonl")
+    seen = rewards_of(read_validation(stage / "held_out" / "step=00000004"))["bright"]
+    assert [line["step"] for line in held_out] == [0, 2, 4] and held_out[2]["held_out"] == np.mean(seen)
     assert held_out[2]["held_out"] != held_out[0]["held_out"]
     found = json.loads((stage / "manifest.json").read_text())["result"]["held_out"]["after"]
     assert found["bright"]["n"] == 2 and found["bright"]["value"] == pytest.approx(held_out[2]["held_out/bright"])

@@ -15,16 +15,25 @@ from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Task
 from uni_train.errors import UserError
-from uni_train.eval.groups import write_groups
+from uni_train.eval.scored import shard_path, write_scored
 from uni_train.models.base import Example, UnifiedModel
 from uni_train.models.family import family_of
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig, HeldOutConfig
-from uni_train.recipes.flow_grpo.held_out import LEAST, MORE, RewardedPrompts
 from uni_train.rewards.contract import Reward, Scoring
 from uni_train.rewards.registry import Trained, find_reward, make_rewards
 from uni_train.stages.finetune import adapters, run_logger, skipped_rows
-from uni_train.stages.gallery import SHOWN_GROUPS, groups_of, log_groups, write_sheet
-from uni_train.stages.validation import ValidationPrompts, check_levels, generate, intervals, table, validation_prompts
+from uni_train.stages.gallery import SHOWN_GROUPS, log_images, shown_groups, write_sheet
+from uni_train.stages.validation import (
+    LEAST,
+    MORE,
+    ValidationPrompts,
+    check_levels,
+    generate,
+    intervals,
+    prompt_of,
+    table,
+    validation_prompts,
+)
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.data import items
 from uni_train.training.data.rows import BadRow, Row, Rows, image_of, open_rows
@@ -59,18 +68,20 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     def show(epoch: int, images: ScoredImages) -> None:
         if epoch % config.held_out.every and epoch != config.epochs - 1:
             return
-        step, own_groups = epoch * config.updates_per_epoch, groups_of(images, config.rollout.group_size)
+        step, folder = epoch * config.updates_per_epoch, stage.path / GALLERY / f"epoch-{epoch:05d}"
+        own_groups = shown_groups(images, config.rollout.group_size, step)
         groups = [group for part in work.ranks.gather(own_groups) for group in part][:SHOWN_GROUPS]
         if not work.ranks.is_main:
             return
-        write_groups(stage.path / GALLERY / f"epoch-{epoch:05d}", groups, epoch=epoch, step=step)
-        write_sheet(groups, stage.path / GALLERY / f"epoch-{epoch:05d}.png")
-        log_groups(logger, "gallery", groups, step)
+        scored = [one for group in groups for one in group]
+        write_scored(shard_path(folder, 0), scored)
+        write_sheet(groups, folder.with_suffix(".png"))
+        log_images(logger, "gallery", scored, step)
 
     lora = adapters(work, model, stage.path.name, stage.path) if config.trained == "lora" else nullcontext()
     with lora, model.guided_at(config.rollout.guidance):
         rewarded = work.ranks.on_all(lambda: rewards(config, model))  # which may keep the weights beside adapters
-        held_out = work.ranks.on_all(lambda: _held_out(work, rewarded))
+        held_out = work.ranks.on_all(lambda: held_out_prompts(work, rewarded))
         result = fit_flow_grpo(
             model,
             prompt_source,
@@ -172,7 +183,7 @@ def expect_items(work: Work[FlowGrpoConfig]) -> None:
         for level in some:
             task.validate(level, split)
     prompts(work)
-    validation(work)
+    held_out_prompts(work)
 
 
 def _is_own(function: Any) -> bool:
@@ -223,15 +234,8 @@ class TaskPrompts:
             level = self.levels[(epoch * count + i) % len(self.levels)]
             seed = derive_seed("grpo prompts", self.seed, epoch, i)
             items = self.task.sample(seed, level, "train")
-            prompts.append(prompt_of(self.task, items[seed % len(items)]))
+            prompts.append(prompt_of(items[seed % len(items)]))
         return prompts
-
-
-def prompt_of(task: Task, item: Item) -> Prompt:
-    """The prompt of an item."""
-    image = task.input_image(item)
-    columns = {"item": item, "answer": item.answer, "level": item.level}
-    return Prompt(item.id, item.prompt, () if image is None else (image,), columns)
 
 
 def prompts(work: Work[FlowGrpoConfig]) -> Prompts:
@@ -250,7 +254,7 @@ def prompts(work: Work[FlowGrpoConfig]) -> Prompts:
         return TaskPrompts(task, section.levels, config.seed)
     share = -(-section.n // len(section.levels))
     items = [item for level in section.levels for item in generate(task, share, level, "train", config.seed)]
-    return PromptList([prompt_of(task, item) for item in items[: section.n]], config.seed)
+    return PromptList([prompt_of(item) for item in items[: section.n]], config.seed)
 
 
 def read_prompts(path: str, images: str | None = None, most: int | None = None) -> list[Prompt]:
@@ -298,20 +302,13 @@ def _file_of(section: HeldOutConfig) -> list[Prompt]:
     return rows
 
 
-def _held_out(work: Work[FlowGrpoConfig], rewarded: Sequence[Reward]) -> ValidationPrompts | RewardedPrompts | None:
-    """Prompts of a file, or of the task, that are never trained on. Raises UserError: a bad file."""
+def held_out_prompts(work: Work[FlowGrpoConfig], rewarded: Sequence[Reward] = ()) -> ValidationPrompts | None:
+    """Prompts of a file, or of the task, that are never trained on. Raises UserError: a bad file, too few prompts."""
     config, section = work.config, work.config.held_out
-    if section.path is None or not section.n:
-        return validation(work)
     think, seed, batch = config.thoughts is not None, config.evaluation.seed, config.model.draw_batch
-    return RewardedPrompts(_file_of(section), rewarded, section.path, seed, batch, think)
-
-
-def validation(work: Work[FlowGrpoConfig]) -> ValidationPrompts | None:
-    """The task's prompts that are never trained on. Raises UserError: it has too few, or no such level."""
-    config, section = work.config, work.config.held_out
-    if not section.n or section.path is not None or config.prompts.task is None:
+    if not section.n or (section.path is None and config.prompts.task is None):
         return None
-    task, levels = work.task(config.prompts.task), section.levels or config.prompts.levels
-    think, batch = config.thoughts is not None, config.model.draw_batch
-    return validation_prompts(task, levels, section.n, section.split, config.evaluation.seed, batch, think)
+    if section.path is not None:
+        return ValidationPrompts({section.path: _file_of(section)}, seed, batch, think, rewarded)
+    task, levels = work.task(config.prompts.task or ""), section.levels or config.prompts.levels
+    return validation_prompts(task, levels, section.n, section.split, seed, batch, think)

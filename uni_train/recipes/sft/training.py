@@ -59,7 +59,7 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
     }
     if watched is not None:
         stage.result["held_out"] = success = intervals(stage.path)
-        work.progress.table(f"Success on {watched.split} prompts", *table(success))
+        work.progress.table(f"Success on {config.held_out.split} prompts", *table(success))
     work.progress.say(f"  model: {stage.path / MODEL}")
 
 
