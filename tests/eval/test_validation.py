@@ -35,9 +35,8 @@ def test_levels_of_the_former_version_are_counted_and_paired_with_those_of_this_
     checks = {"count": [{"0": "fail", "1": "pass"}[mark] for mark in passed], "readable": [None] * 40}
     level = {"n": 40, "passed": passed, "checks": checks}
     alone = former(tmp_path / "step=1", task="maths", split="test", levels={"2": level})
-    pairs = former(
-        tmp_path / "step=2", task="maths", split="test", levels={"2": level | {"pairs": [i // 4 for i in range(40)]}}
-    )
+    level["pairs"] = [i // 4 for i in range(40)]
+    pairs = former(tmp_path / "step=2", task="maths", split="test", levels={"2": level})
     found, clustered = estimates(alone)["level 2"], estimates(pairs)["level 2"]
     assert found.value == clustered.value == 0.5 and (found.distinct, clustered.distinct) == (None, 10)
     first = alone[0].sample
