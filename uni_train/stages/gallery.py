@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from uni_train.data_gen.registry import task_of
-from uni_train.data_gen.task import Verdict
 from uni_train.eval.images import pixels
 from uni_train.eval.sample import Ask, Case, Sample, Scored
 from uni_train.eval.task_benchmark import item_case
@@ -108,7 +107,9 @@ def log_images(logger: Any, key: str, scored: Iterable[Scored], step: int) -> No
 
 def caption(one: Scored) -> list[str]:
     """An image's verdict and rewards, in words."""
-    said, facts = [] if one.verdict is None else [_verdict(one.verdict)], one.sample.facts
+    facts, said = one.sample.facts, list[str]()
+    if one.verdict is not None:
+        said.append(": ".join(filter(None, (one.verdict.status, one.verdict.reason))))
     if "reward" in facts:
         each = ", ".join(f"{name} {'failed' if v is None else f'{v:.3g}'}" for name, v in facts["rewards"])
         said.append(f"reward {facts['reward']:.3g} ({each})")
@@ -117,10 +118,6 @@ def caption(one: Scored) -> list[str]:
 
 def _reward(one: Scored) -> float:
     return float(one.sample.facts.get("reward", 0.0))
-
-
-def _verdict(verdict: Verdict) -> str:
-    return f"{verdict.status}: {verdict.reason}" if verdict.reason else verdict.status
 
 
 def _sheet(rows: Sequence[Sequence[Picture]], sizes: Sequence[Picture]) -> Picture:

@@ -119,10 +119,8 @@ class ValidationPrompts:
 
 def _success(scored: Sequence[Scored]) -> dict[str, float]:
     results = results_of(scored)
-    levels = {f"held_out/{name.removeprefix('level ')}": some for name, some in results.by("set").items()}
-    return {
-        name: sum(unit.right for unit in some) / len(some) for name, some in ({"held_out": results} | levels).items()
-    }
+    parts = {f"held_out/{name.removeprefix('level ')}": some for name, some in results.by("set").items()}
+    return {name: sum(unit.right for unit in some) / len(some) for name, some in {"held_out": results, **parts}.items()}
 
 
 def prompt_of(item: Item) -> Prompt:
