@@ -21,6 +21,7 @@ from uni_train.eval import summary as run_summary
 from uni_train.eval.benchmark import Table
 from uni_train.eval.benchmarks.unisandbox import training_run
 from uni_train.eval.report import gallery
+from uni_train.eval.report.run import evaluations
 from uni_train.eval.report.tables import wandb_table
 from uni_train.eval.scored import read_folder
 
@@ -51,7 +52,7 @@ def log_run(run: Run, run_dir: Path, n_images: int = 24) -> None:
     shown = [*training_run.tables(summary), *map(Table.from_dict, summary.get("tables", ()))]
     for place, table in enumerate(shown, 1):
         logged[f"tables/{place}_{_slug(table.title)}"] = wandb.Table(**wandb_table(table))
-    moments = {when: partial(read_folder, folder) for when, folder in gallery.evaluations(run_dir).items()}
+    moments = {when: partial(read_folder, folder) for when, folder in evaluations(run_dir).items()}
     for when, samples in gallery.excerpt(moments, n_images).items():
         logged[f"gallery/{when}"] = [wandb.Image(_picture(one.sample.image), caption=_told(one)) for one in samples]
     run.log(logged)

@@ -16,7 +16,9 @@ from uni_train.errors import UserError
 from uni_train.eval import groups
 from uni_train.eval.groups import Group, Member
 from uni_train.eval.report import charts
+from uni_train.eval.report.evaluation import OUTCOME_NAMES
 from uni_train.eval.report.gallery import data_url
+from uni_train.eval.report.page import Section
 from uni_train.eval.statistics import Estimate, paired, share
 from uni_train.run_folder import stage_folders
 
@@ -25,6 +27,15 @@ _MOMENTS = 3  # validations side by side: before, half way, after
 _PARTS = {"rollout": "drawing", "reward": "rewarding", "update": "learning"}
 _ROUNDING = 1e-9
 Line = Mapping[str, Any]
+
+
+def sections(run_dir: Path) -> list[Section]:
+    found = stages(run_dir)
+    return (
+        [Section("Reinforcement", body="flow_grpo.html", shown={"reinforced": found, "names": OUTCOME_NAMES})]
+        if found
+        else []
+    )
 
 
 def stages(run_dir: Path) -> list[dict[str, Any]]:
@@ -255,7 +266,7 @@ def _curve(
     """
     series, heights = [], []
     for place, (name, label) in enumerate(names):
-        points = [(float(line["step"]), float(line[name])) for line in lines if _is_number(line.get(name))]
+        points = [(float(line["step"]), float(line[name])) for line in lines if is_number(line.get(name))]
         if log:
             points = [point for point in points if point[1] > _ROUNDING]
         if not points:
@@ -284,7 +295,7 @@ def _curve(
     yield charts.chart(title, f"{told}.", series, x, y)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 

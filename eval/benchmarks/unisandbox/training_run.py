@@ -16,7 +16,7 @@ from uni_train.errors import UserError
 from uni_train.eval.benchmark import Scored, generated_questions, worlds_of
 from uni_train.eval.benchmarks.unisandbox import counting
 from uni_train.eval.benchmarks.unisandbox.sets import LEVELS, SAID, SETTINGS, all_sets
-from uni_train.eval.results import Cell, Results, Table, changes, plain
+from uni_train.eval.results import Cell, Results, Table, cell_from_json, changes, plain
 from uni_train.eval.shortcuts import Trivial, best, counted
 from uni_train.eval.statistics import Estimate, proportion, signed
 from uni_train.eval.summary import Round, estimate_of, round_table
@@ -176,6 +176,42 @@ def tables(summary: Mapping[str, Any], printed: bool = False) -> Iterator[Table]
         yield Table(title, ("When", *names), tuple(cells), "95 % intervals.", str(summary.get("questions", "")))
     if summary["rounds"]:
         yield round_table(summary["rounds"], str(summary.get("questions", "")))
+
+
+def outcome_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
+    """Beside each score: single images and pairs half right, what could not be read, and the change by training."""
+    rows: dict[bool, list[tuple[Cell, ...]]] = {True: [], False: []}
+    for setting in (*SETTINGS, SAID):
+        for name in shown_sets():
+            shares = {when: _at(summary, "statuses", when, setting, name) for when in ("before", "after")}
+            shares = {when: found for when, found in shares.items() if found}
+            changed, plain = _at(summary, "changes", setting, name), trivial(summary, name)
+            for when, found in shares.items():
+                score, image, one_of_two = (
+                    cell_from_json(_at(summary, key, when, setting, name))
+                    for key in ("scores", "per_image", "one_of_two")
+                )
+                leading = f"{plain.estimate.value:.2f}, {plain.chance:.2f}" if plain else None
+                pairs = one_of_two is not None
+                rows[pairs].append(
+                    (
+                        f"{name}, {setting}", when, score, leading, *((image, one_of_two) if pairs else ()),
+                        f"{100 * found.get('unreadable', {}).get('value', 0.0):.0f} %",
+                        cell_from_json(changed) if when == "after" else None,
+                    )
+                )  # fmt: skip
+    titles = {True: "Pairs: both right, and one of two", False: "Single prompts"}
+    for pairs, found in rows.items():
+        if found:
+            both = ("Single images", "Exactly one of two") if pairs else ()
+            columns = ("Set", "When", "Score", "Best trivial, chance", *both, "Unreadable", "Change")
+            yield Table(titles[pairs], columns, tuple(found), "", str(summary.get("questions", "")))
+
+
+def _at(tree: Mapping[str, Any], *keys: str) -> Any:
+    for key in keys:
+        tree = (tree or {}).get(key)  # type: ignore[assignment]
+    return tree
 
 
 def _score_table(summary: Mapping[str, Any], task: str, variant: str, found: Sequence[Row], printed: bool) -> Table:
