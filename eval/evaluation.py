@@ -19,7 +19,7 @@ import hashlib
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -31,12 +31,13 @@ from uni_train.data_gen.seeds import digest
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.errors import UserError
 from uni_train.eval.answers import FolderAnswers, holds_answers
-from uni_train.eval.benchmark import OUTCOMES, Ask, Benchmark, Case, Sample, Scored, Table
+from uni_train.eval.benchmark import BENCHMARKS, OUTCOMES, Ask, Benchmark, Case, Sample, Scored, Table
 from uni_train.eval.calls import Counts, StoredModel
 from uni_train.eval.generation import asks_of, cases_of, chunks, generate, settings_of
 from uni_train.eval.images import ImageStore
 from uni_train.eval.progress import Bar, Progress, Silent
 from uni_train.eval.respondent import open_model
+from uni_train.eval.results import Results
 from uni_train.eval.scored import DamagedShard, read_scored, stored, write_scored
 from uni_train.eval.store import Skill, Store
 from uni_train.files import atomic_write_json, below, disk_errors, remove_partials
@@ -49,8 +50,10 @@ SCORED = "scored"
 FORMAT = "uni_train.evaluation/1"
 _SHARD_ROWS = 256
 _NOTE = 200  # letters of why a model failed
-# What may differ between two starts of one evaluation: it changes no number.
+_SAME = ("subset", "seed", "k")
+"""Beside the revision, what must be equal for two evaluations to have asked the same questions."""
 _FREE = ("command", "versions", "code", "started", "judge_settings")
+"""What may differ between two starts of one evaluation: it changes no number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -188,6 +191,36 @@ class Evaluation:
                     raise DamagedShard(path, f"damaged shard ({SCORES} has no setting {one.sample.ask.setting})")
                 seen.add(one.sample.identity)
                 yield one
+
+    def units(
+        self,
+        benchmark: str,
+        settings: Collection[str] | None = None,
+        left_out: Collection[tuple[str, str]] | None = None,
+    ) -> dict[str, Results]:
+        """Label -> what counts under it.
+
+        Args:
+            settings: that are wanted; None: all.
+            left_out: (setting, set) pairs; None: those that have no score.
+
+        Raises:
+            UserError: a file is missing, or the samples lack what the benchmark counts by.
+        """
+        kind, result = BENCHMARKS.get(benchmark), self.results[benchmark]
+        left_out = result.without_score if left_out is None else left_out
+        asks = ((one, one.sample.ask) for one in self.scored(benchmark))
+        scored = [
+            one
+            for one, ask in asks
+            if (settings is None or ask.setting in settings) and (ask.setting, ask.case.set) not in left_out
+        ]
+        with counting(self.folder, benchmark):
+            return {label: Results(kind.units(scored, label)) for label in kind.labels(result.scores)}
+
+    def questions_identity(self, benchmark: str) -> dict[str, Any]:
+        """Equal in two evaluations that asked the same questions of a benchmark."""
+        return {"revision": self.results[benchmark].revision, **{key: self.asked.get(key) for key in _SAME}}
 
 
 def run(
