@@ -23,7 +23,6 @@ from pydantic import BaseModel, TypeAdapter
 
 from uni_train.config.kinds import load_plugins_of
 from uni_train.data_gen.reading_limits import read_json, read_text, read_yaml, reason
-from uni_train.data_gen.registry import TASKS
 from uni_train.errors import UserError
 from uni_train.eval import summary as run_summary
 from uni_train.eval.benchmark import Scored, Table
@@ -59,20 +58,15 @@ def write_report(run_dir: Path) -> Path:
 
 def _training(run_dir: Path, summary: Mapping[str, Any]) -> Page:
     scores, reinforced = summary["scores"], flow_grpo.sections(run_dir)
-    if scores["after"]:
-        what = "reinforcement" if reinforced else "training on its own filtered samples"
-        lead = f"What the model draws when it is asked directly, before and after {what}."
-    elif scores["before"]:
-        lead = "What the model draws when it is asked directly, and when it thinks first."
-    else:
-        lead = "What training did to the model."
+    trained = "reinforcement" if reinforced else "training on its own filtered samples"
+    lead = "What training did to the model."
+    if scores["before"]:
+        lead = f"What the model draws{f', before and after {trained}' if scores['after'] else ''}."
     moments = {moment: partial(read_folder, folder) for moment, folder in evaluations(run_dir).items()}
     questions = str(summary.get("questions", ""))
-    part = Part("unisandbox", moments, settings=_SETTINGS, sets=training_run.shown_sets(), questions=questions)
+    part = Part("unisandbox", moments, settings=training_run.SHOWN, sets=training_run.shown_sets(), questions=questions)
     sections = [
-        Section("Scores", _SCORES, list(training_run.tables(summary, printed=True))),
-        Section("Accuracy by round", charts=list(_accuracy_charts(summary)), note=_BY_ROUND),
-        Section("Pairs, single images, and failures", _PAIRS, list(training_run.outcome_tables(summary)), note=_CHANGE),
+        *training_run.sections(summary),
         outcomes_of(part),
         *reinforced,
         Section("Training curves", charts=list(_loss_charts(_curves(run_dir))), note=_LOSSES),
@@ -86,26 +80,11 @@ def _training(run_dir: Path, summary: Mapping[str, Any]) -> Page:
         questions=questions,
         facts=_facts(run_dir, summary),
         tiles_title="Normal accuracy after training" if scores["after"] else "Normal accuracy",
-        tiles=_tiles(summary),
+        tiles=training_run.tiles(summary),
         sections=sections,
     )
 
 
-_SETTINGS = (*unisandbox.SETTINGS, unisandbox.SAID)
-_SCORES = (
-    "Normal: prompt → image. CoT: the model writes a thought first. M1 to M3 are chains of one, two and three links, "
-    "Math1 to Math3 take one, two and three operations. A pair counts only if both of its images are right."
-)
-_BY_ROUND = "Whiskers: 95 % intervals. A round trains one level and is evaluated on all."
-_PAIRS = (
-    "One of two right is where the shortcut shows: a model that ignores the rules and always draws the same object of "
-    "a pair gets exactly one right every time. An unreadable image is one in which the reader finds no clear object."
-)
-_CHANGE = (
-    "Change: difference of the score with Newcombe's interval, and McNemar's exact test on the same prompts or pairs; "
-    "where expressions repeat, clustered by them. Best trivial: of strategies that take the prompt's words and do none "
-    "of its work."
-)
 _LOSSES = "Pale: every logged step. Strong: a moving average. Losses on a logarithmic scale."
 _SPLIT = (
     "Prompts come from the {} split, which shares no expression and no set of rules with what the model was trained "
@@ -270,44 +249,7 @@ def _facts(run_dir: Path, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [*facts, *([("Started", started + (f" (resumed {len(again)}×)" if again else ""))] if started else [])]
 
 
-def _tiles(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Normal accuracy per set, before and after."""
-    before, after = (summary["scores"].get(when, {}).get("normal", {}) for when in ("before", "after"))
-    best = unisandbox.PAPER["Table 3"][3]  # the last round of the curriculum
-    paper = {f"mapping{level}": float(best[f"normal {level}"]) for level in unisandbox.LEVELS}
-    return [
-        {
-            "name": name,
-            "value": after.get(name) or before[name],
-            "lines": [
-                *([("before", before[name])] if after else []),
-                *([("BAGEL-7B, other questions", paper[name])] if name in paper else []),
-            ],
-        }
-        for name in training_run.shown_sets()[:6]
-        if name in before
-    ]
-
-
 # --- charts ---------------------------------------------------------------------------------------------------------
-
-
-def _accuracy_charts(summary: Mapping[str, Any]) -> Iterator[charts.Chart]:
-    """Accuracy after each round, one chart per task and setting, with the chance line."""
-    for task, variant, rows in training_run.score_rows(summary):
-        about = TASKS.get(task)
-        if variant or len(rows) < 2:
-            continue
-        columns = [f"{about.short}{level}" for level in about.sets]
-        names = ["base", *(row.name.removeprefix("after ") for row in rows[1:])]
-        x = charts.Axis(-0.25, len(rows) - 0.75, list(enumerate(names)))
-        for setting in unisandbox.SETTINGS:
-            cells = [getattr(row, setting) for row in rows]
-            lines = {name: [(i, row[level]) for i, row in enumerate(cells)] for level, name in enumerate(columns)}
-            if any(one is not None and one.value is not None for line in lines.values() for _, one in line):
-                title = f"{about.title}, {setting}"
-                guess = (about.chance, about.guess)
-                yield charts.scores(title, lines, x, 0.06, "Accuracy by round: {}.", guess)
 
 
 def _loss_charts(curves: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]) -> Iterator[charts.Chart]:
