@@ -123,8 +123,9 @@ def _cells(rows: Sequence[Row]) -> tuple[tuple[Cell, ...], ...]:
 def compare(first: Path, second: Path) -> Comparison:
     """Compare two finished evaluations on the benchmarks and settings that both have.
 
-    Raises UserError: a folder holds none, they have no benchmark or setting in common, or they did not ask the same
-    (which of revision, subset, seed, draws or questions differs is said).
+    Raises:
+        UserError: a folder holds none; they have no benchmark or setting in common; they did not ask the same. The
+            message says which of revision, subset, seed, draws or questions differs.
     """
     one, two = load(Path(first)), load(Path(second))
     common = [name for name in one.results if name in two.results]

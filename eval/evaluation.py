@@ -9,8 +9,8 @@
 Training runs evaluate by the same `run`: a stage's folder is such a folder, with its calls in `store/` while it runs.
 
 Two phases. *Generate*: the model answers, each call stored once. *Score*: programs check, then a judge is asked about
-what no program can tell. Scoring reads the store alone: it can be repeated without the model, and always is, so that
-numbers are never older than the code and the judge that they are attributed to.
+what no program can tell. Scoring reads the store alone, so it needs no model. It is repeated at every start: numbers
+are never older than the code and the judge that they name.
 """
 
 from __future__ import annotations
@@ -103,14 +103,14 @@ class Result:
         outcomes, causes: setting -> set -> name -> number of samples; all samples are counted in `outcomes`.
         scores: as `Benchmark.scores` gives them. tables: its paper's.
         unjudged: (setting, set) pairs that have no score, because nobody could judge some of their samples.
-        not_scored: (setting, set, why) of those that have none, because the judge failed for most of their samples, or
-            the model for all samples of the setting.
+        not_scored: (setting, set, why) of those that have none for another reason. The judge failed for most of their
+            samples, or the model for all samples of the setting.
         no_skill: (setting, set, what it cannot do) of those that the model lacks a skill for.
         shards: names of the files in scored/.
         questions: what was asked (`Benchmark.questions`), which stands in every table too.
-        judge: where a judge was asked: its name and way, the number of samples judged and by whom, what its last
-            calibration for this benchmark found (None: it was never calibrated, and its scores are worth as much), and
-            its scores, raw and corrected (`uni_train.eval.judges.agreement.judged_scores`).
+        judge: where one was asked: its name and way, how many samples were judged and by whom. Further its last
+            calibration for this benchmark (None: it was never calibrated), and its scores, raw and corrected
+            (`uni_train.eval.judges.agreement.judged_scores`).
     """
 
     name: str
@@ -236,8 +236,8 @@ def run(
         model: who is asked, where it is open already. ranks: processes that share the asking; all call this.
 
     Raises:
-        UserError: whatever a person can put right: no checkpoint, duplicate ids, a damaged shard (named), a folder
-            that another process works in or that holds another evaluation, a full disk, an endpoint that is down.
+        UserError: no checkpoint; duplicate ids; a damaged shard (named); a full disk; an endpoint that is down; a
+            folder that another process works in, or that holds another evaluation.
         UsageError: settings, sets or names that do not exist.
     """
     progress = progress or Silent()
@@ -418,7 +418,7 @@ def called(model: ModelIdentity) -> str:
 def default_name(asked: Mapping[str, Any], judge: JudgeConfig | None = None) -> str:
     """The checkpoint's name, the benchmarks', and six digits of all that was asked: other questions, another folder.
 
-    Of a served judge its address counts and not the checkpoint that it tells, which it does only while it is up.
+    Of a served judge the address counts, not its checkpoint, which it tells only while it is up.
     """
     compared = _compared(asked)
     if judge is not None:

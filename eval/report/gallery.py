@@ -1,4 +1,4 @@
-"""Galleries: samples as cards, whole cases or pairs at a time, with as many of their images as a page can hold.
+"""Galleries: samples as cards, by whole clusters, with as many images as a page can hold.
 
 Samples are read twice, so that memory holds only what is shown: first without images, then with those of one sample.
 """
