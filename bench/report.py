@@ -27,8 +27,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored
-from uni_train.eval.evaluation import Result
-from uni_train.eval.report.evaluation import Header, Part, write_evaluation_report
+from uni_train.eval.report.evaluation import Part, sections_of
+from uni_train.eval.report.page import Page, write_page
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SETTINGS = ("direct", "reasoning_guided", "decontextualized")
@@ -61,7 +61,11 @@ def large_part(samples: int) -> Part:
         verdict = Verdict((Check("criterion", status, "" if status == "pass" else "it does not"),))
         scored.append(Scored(sample, verdict, "openai/judge", replies=("Because. " * 30,), cause="drawn wrong"))
     sets = tuple(f"task{i}" for i in range(5))
-    return Part(Result("many", "0", SETTINGS, sets, samples, {}, {}, {}, (), (), ()), lambda images: scored)
+    return Part("many", {"": lambda images: scored}, settings=SETTINGS, sets=sets)
+
+
+def write_large(path: Path, samples: int) -> Path:
+    return write_page(path, Page(title="many", sections=[*sections_of([large_part(samples)])]))
 
 
 @contextmanager
@@ -106,7 +110,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--opens", type=int, default=5)
     wanted = parser.parse_args(arguments)
     with tempfile.TemporaryDirectory() as folder:
-        page = write_evaluation_report(Path(folder) / "report.html", Header("many"), [large_part(wanted.samples)])
+        page = write_large(Path(folder) / "report.html", wanted.samples)
         print(f"{wanted.samples} samples, {page.stat().st_size / 1e6:.1f} MB")
         with browser() as launched:
             for _ in range(wanted.opens):

@@ -41,7 +41,7 @@ class Counts:
 class StoredModel:
     """A respondent whose finished calls come from the store; only the missing ones reach the model, in batches.
 
-    Batches are cut from all requests, not only from the missing ones, so a resumed run has the same batches and
+    Batches are cut from all requests, not only from the missing ones. So a resumed run has the same batches, and
     bit-identical images. Each batch is stored as soon as it is finished.
 
     Args:
@@ -103,9 +103,11 @@ class StoredModel:
     def think_and_draw(
         self, requests: Sequence[Request], *, on_step: OnStep | None = None
     ) -> tuple[list[str | Exception], list[np.ndarray | StoredImage | Exception]]:
-        """As `think` and then `draw`, two calls a request. Where no thought is stored yet, the model does both at once
-        if it can, and both calls are stored together: a run that was killed never draws by a thought that it reads
-        again."""
+        """As `think` and then `draw`, two calls a request.
+
+        Where no thought is stored yet, the model does both at once if it can. Both calls are then stored together: a
+        run that was killed never draws by a thought that it reads again.
+        """
         size = min(self.think_batch, self.draw_batch)
         for start in range(0, len(requests), size):
             batch = requests[start : start + size]

@@ -11,27 +11,25 @@ checkpoint, how it samples, who judges) may differ and is said in `notes`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import BENCHMARKS, Scored, Table
-from uni_train.eval.evaluation import Evaluation, counting, load
+from uni_train.eval.benchmark import Table
+from uni_train.eval.evaluation import Evaluation, load
 from uni_train.eval.results import Cell, Results, paired_cells
 from uni_train.eval.shortcuts import Trivial, best
 from uni_train.eval.statistics import PairedComparison, detectable_change
-
-# What must be equal for two evaluations to have asked the same, and how it is called on the command line.
-_SAME = {"subset": "--subset", "seed": "--seed", "k": "--k"}
 
 
 @dataclass(frozen=True, slots=True)
 class Flip:
     """A unit (question or pair) that one evaluation has right and the other wrong.
 
-    label: under which labels it is counted, "" where a benchmark has one kind. ids: of its cases.
+    label: under which labels it is counted, "" where a benchmark has one kind. ids: of its cases. direction: "right to
+    wrong" or "wrong to right".
     """
 
     benchmark: str
@@ -41,11 +39,7 @@ class Flip:
     unit: str
     k: int
     ids: tuple[str, ...]
-    first_right: bool
-
-    @property
-    def direction(self) -> str:
-        return "right to wrong" if self.first_right else "wrong to right"
+    direction: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,18 +86,15 @@ class Comparison:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able, without images."""
-        place = ("benchmark", "label", "setting", "set")
         return {
             "first": str(self.first.folder),
             "second": str(self.second.folder),
             "rows": [
-                {name: getattr(row, name) for name in (*place, "n")}
+                {name: getattr(row, name) for name in ("benchmark", "label", "setting", "set", "n")}
                 | {**row.comparison.to_dict(), "detectable": row.detectable}
                 for row in self.rows
             ],
-            "flips": [
-                {name: getattr(flip, name) for name in (*place, "unit", "k", "ids", "direction")} for flip in self.flips
-            ],
+            "flips": [asdict(flip) for flip in self.flips],
             "questions": {row.benchmark: self.first.results[row.benchmark].questions for row in self.rows},
             "notes": list(self.notes),
         }
@@ -132,8 +123,9 @@ def _cells(rows: Sequence[Row]) -> tuple[tuple[Cell, ...], ...]:
 def compare(first: Path, second: Path) -> Comparison:
     """Compare two finished evaluations on the benchmarks and settings that both have.
 
-    Raises UserError: a folder holds none, they have no benchmark or setting in common, or they did not ask the same
-    (which of revision, subset, seed, draws or questions differs is said).
+    Raises:
+        UserError: a folder holds none; they have no benchmark or setting in common; they did not ask the same. The
+            message says which of revision, subset, seed, draws or questions differs.
     """
     one, two = load(Path(first)), load(Path(second))
     common = [name for name in one.results if name in two.results]
@@ -155,19 +147,11 @@ def compare(first: Path, second: Path) -> Comparison:
             )
         skipped = one.results[name].without_score | two.results[name].without_score
         notes += [f"{name}: {s}, {set_} has no score in both, and is left out" for s, set_ in sorted(skipped)]
-        kept = [
-            [s for s in e.scored(name) if s.sample.ask.setting in settings and _cell(s) not in skipped]
-            for e in (one, two)
-        ]
-        _check_asked(one, two, name, *kept)
-        kind = BENCHMARKS.get(name)
-        for label in kind.labels(one.results[name].scores):
-            with counting(one.folder, name):
-                before = Results(kind.units(kept[0], label))
-            with counting(two.folder, name):
-                after = Results(kind.units(kept[1], label))
+        before, after = (done.units(name, settings, skipped) for done in (one, two))
+        for label in before:
+            _check_asked(one, two, name, before[label], after[label])
             try:
-                found = _compare_units(name, label, before, after)
+                found = _compare_units(name, label, before[label], after[label])
             except ValueError as error:
                 hint = "Evaluate both with the same data and options."
                 raise UserError(f"{one.folder} and {two.folder}: {name}: {error}", hint) from None
@@ -206,11 +190,10 @@ def _compare_units(benchmark: str, label: str, before: Results, after: Results) 
             detectable = detectable_change(len(some.by("cluster")), differing)
         first, second = (sum(unit.worth for unit in one) / len(some) for one in (some, now))
         rows.append(Row(benchmark, label, setting, name, len(some), first, second, change, detectable))
-        flips += [
-            Flip(benchmark, label, setting, name, unit.name, unit.k, unit.ids, unit.right)
-            for unit, other in zip(some, now, strict=True)
-            if unit.right != other.right
-        ]
+        for unit, other in zip(some, now, strict=True):
+            if unit.right != other.right:
+                direction = "right to wrong" if unit.right else "wrong to right"
+                flips.append(Flip(benchmark, label, setting, name, unit.name, unit.k, unit.ids, direction))
     return rows, flips
 
 
@@ -219,21 +202,20 @@ def _compare_units(benchmark: str, label: str, before: Results, after: Results) 
 
 def _check_same(one: Evaluation, two: Evaluation, common: Sequence[str]) -> None:
     for name in common:
-        revisions = one.results[name].revision, two.results[name].revision
-        if revisions[0] != revisions[1]:
+        first, second = one.questions_identity(name), two.questions_identity(name)
+        if first["revision"] != second["revision"]:
             raise UserError(
-                f"{one.folder} and {two.folder} asked different questions: the revision of {name} is {revisions[0]} in "
-                f"the first and {revisions[1]} in the second{_why(one, two)}",
+                f"{one.folder} and {two.folder} asked different questions: the revision of {name} is "
+                f"{first['revision']} in the first and {second['revision']} in the second{_why(one, two)}",
                 "Evaluate both checkpoints with the same data, labels and options.",
             )
-    for key, option in _SAME.items():
-        values = one.asked.get(key), two.asked.get(key)
-        if values[0] != values[1]:
-            shown = " and ".join("all" if key == "subset" and value is None else str(value) for value in values)
-            raise UserError(
-                f"{one.folder} and {two.folder} did not ask the same: {option} was {shown}",
-                f"Evaluate both checkpoints with one {option}.",
-            )
+        for key in first:
+            if first[key] != second[key]:
+                shown = " and ".join("all" if value is None else str(value) for value in (first[key], second[key]))
+                raise UserError(
+                    f"{one.folder} and {two.folder} did not ask the same: --{key} was {shown}",
+                    f"Evaluate both checkpoints with one --{key}.",
+                )
 
 
 def _why(one: Evaluation, two: Evaluation) -> str:
@@ -243,11 +225,10 @@ def _why(one: Evaluation, two: Evaluation) -> str:
     return f" ({shown})" if shown else ""
 
 
-def _check_asked(
-    one: Evaluation, two: Evaluation, name: str, first: Sequence[Scored], second: Sequence[Scored]
-) -> None:
-    before = {_identity(scored): scored.sample.ask.seed for scored in first}
-    after = {_identity(scored): scored.sample.ask.seed for scored in second}
+def _check_asked(one: Evaluation, two: Evaluation, name: str, first: Results, second: Results) -> None:
+    before, after = (
+        {scored.sample.identity: scored.sample.ask.seed for scored in units.scored} for units in (first, second)
+    )
     lone = sorted(before.keys() ^ after.keys())
     if lone:
         where = one.folder if lone[0] in before else two.folder
@@ -279,11 +260,3 @@ def _differences(one: Evaluation, two: Evaluation) -> list[str]:
     if models[0].get("content") == models[1].get("content"):
         notes.append("both are the same checkpoint")
     return notes
-
-
-def _identity(scored: Scored) -> tuple[str, str, int]:
-    return scored.sample.identity
-
-
-def _cell(scored: Scored) -> tuple[str, str]:
-    return scored.sample.ask.setting, scored.sample.ask.case.set

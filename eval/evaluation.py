@@ -9,8 +9,8 @@
 Training runs evaluate by the same `run`: a stage's folder is such a folder, with its calls in `store/` while it runs.
 
 Two phases. *Generate*: the model answers, each call stored once. *Score*: programs check, then a judge is asked about
-what no program can tell. Scoring reads the store alone: it can be repeated without the model, and always is, so that
-numbers are never older than the code and the judge that they are attributed to.
+what no program can tell. Scoring reads the store alone, so it needs no model. It is repeated at every start: numbers
+are never older than the code and the judge that they name.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ import hashlib
 import json
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
@@ -31,12 +31,13 @@ from uni_train.data_gen.seeds import digest
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.errors import UserError
 from uni_train.eval.answers import FolderAnswers, holds_answers
-from uni_train.eval.benchmark import OUTCOMES, Ask, Benchmark, Case, Sample, Scored, Table
+from uni_train.eval.benchmark import BENCHMARKS, OUTCOMES, Ask, Benchmark, Case, Sample, Scored, Table
 from uni_train.eval.calls import Counts, StoredModel
 from uni_train.eval.generation import asks_of, cases_of, chunks, generate, settings_of
 from uni_train.eval.images import ImageStore
 from uni_train.eval.progress import Bar, Progress, Silent
 from uni_train.eval.respondent import open_model
+from uni_train.eval.results import Results
 from uni_train.eval.scored import DamagedShard, read_scored, stored, write_scored
 from uni_train.eval.store import Skill, Store
 from uni_train.files import atomic_write_json, below, disk_errors, remove_partials
@@ -49,8 +50,10 @@ SCORED = "scored"
 FORMAT = "uni_train.evaluation/1"
 _SHARD_ROWS = 256
 _NOTE = 200  # letters of why a model failed
-# What may differ between two starts of one evaluation: it changes no number.
+_SAME = ("subset", "seed", "k")
+"""Beside the revision, what must be equal for two evaluations to have asked the same questions."""
 _FREE = ("command", "versions", "code", "started", "judge_settings")
+"""What may differ between two starts of one evaluation: it changes no number."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,14 +103,14 @@ class Result:
         outcomes, causes: setting -> set -> name -> number of samples; all samples are counted in `outcomes`.
         scores: as `Benchmark.scores` gives them. tables: its paper's.
         unjudged: (setting, set) pairs that have no score, because nobody could judge some of their samples.
-        not_scored: (setting, set, why) of those that have none, because the judge failed for most of their samples, or
-            the model for all samples of the setting.
+        not_scored: (setting, set, why) of those that have none for another reason. The judge failed for most of their
+            samples, or the model for all samples of the setting.
         no_skill: (setting, set, what it cannot do) of those that the model lacks a skill for.
         shards: names of the files in scored/.
         questions: what was asked (`Benchmark.questions`), which stands in every table too.
-        judge: where a judge was asked: its name and way, the number of samples judged and by whom, what its last
-            calibration for this benchmark found (None: it was never calibrated, and its scores are worth as much), and
-            its scores, raw and corrected (`uni_train.eval.judges.agreement.judged_scores`).
+        judge: where one was asked: its name and way, how many samples were judged and by whom. Further its last
+            calibration for this benchmark (None: it was never calibrated), and its scores, raw and corrected
+            (`uni_train.eval.judges.agreement.judged_scores`).
     """
 
     name: str
@@ -189,6 +192,36 @@ class Evaluation:
                 seen.add(one.sample.identity)
                 yield one
 
+    def units(
+        self,
+        benchmark: str,
+        settings: Collection[str] | None = None,
+        left_out: Collection[tuple[str, str]] | None = None,
+    ) -> dict[str, Results]:
+        """Label -> what counts under it.
+
+        Args:
+            settings: that are wanted; None: all.
+            left_out: (setting, set) pairs; None: those that have no score.
+
+        Raises:
+            UserError: a file is missing, or the samples lack what the benchmark counts by.
+        """
+        kind, result = BENCHMARKS.get(benchmark), self.results[benchmark]
+        left_out = result.without_score if left_out is None else left_out
+        asks = ((one, one.sample.ask) for one in self.scored(benchmark))
+        scored = [
+            one
+            for one, ask in asks
+            if (settings is None or ask.setting in settings) and (ask.setting, ask.case.set) not in left_out
+        ]
+        with counting(self.folder, benchmark):
+            return {label: Results(kind.units(scored, label)) for label in kind.labels(result.scores)}
+
+    def questions_identity(self, benchmark: str) -> dict[str, Any]:
+        """Equal in two evaluations that asked the same questions of a benchmark."""
+        return {"revision": self.results[benchmark].revision, **{key: self.asked.get(key) for key in _SAME}}
+
 
 def run(
     plan: EvaluationPlan,
@@ -203,8 +236,8 @@ def run(
         model: who is asked, where it is open already. ranks: processes that share the asking; all call this.
 
     Raises:
-        UserError: whatever a person can put right: no checkpoint, duplicate ids, a damaged shard (named), a folder
-            that another process works in or that holds another evaluation, a full disk, an endpoint that is down.
+        UserError: no checkpoint; duplicate ids; a damaged shard (named); a full disk; an endpoint that is down; a
+            folder that another process works in, or that holds another evaluation.
         UsageError: settings, sets or names that do not exist.
     """
     progress = progress or Silent()
@@ -385,7 +418,7 @@ def called(model: ModelIdentity) -> str:
 def default_name(asked: Mapping[str, Any], judge: JudgeConfig | None = None) -> str:
     """The checkpoint's name, the benchmarks', and six digits of all that was asked: other questions, another folder.
 
-    Of a served judge its address counts and not the checkpoint that it tells, which it does only while it is up.
+    Of a served judge the address counts, not its checkpoint, which it tells only while it is up.
     """
     compared = _compared(asked)
     if judge is not None:

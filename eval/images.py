@@ -2,8 +2,8 @@
 
     evals/store/images/3f/3fa9...   one encoded image, as it came
 
-A file is named by the hash of its content, so equal images are stored once and a damaged one is found out when it is
-read. A call whose image is lost here is made again.
+A file is named by the hash of its content. Equal images are stored once, and reading finds out a damaged one. A
+call whose image is lost here is made again.
 """
 
 from __future__ import annotations

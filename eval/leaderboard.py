@@ -151,18 +151,13 @@ def _given(text: str) -> tuple[str, Path]:
 
 def columns_of(one: Evaluation, benchmark: str) -> Iterator[tuple[Column, Results]]:
     """The columns of one benchmark, and what counts in each, without sets that have no score."""
-    kind, result = BENCHMARKS.get(benchmark), one.results[benchmark]
-    asked = ((s.sample.ask.setting, s.sample.ask.case.set, s) for s in one.scored(benchmark))
-    scored = [s for setting, name, s in asked if (setting, name) not in result.without_score]
-    labels = kind.labels(result.scores)
-    for label in labels:
-        with counting(one.folder, benchmark):
-            units = Results(kind.units(scored, label))
+    kind, labelled = BENCHMARKS.get(benchmark), one.units(benchmark)
+    for label, units in labelled.items():
         for setting, counted in units.by("setting").items():
             if not kind.headline or setting in kind.headline:
                 parts = {part: of.sets or counted.by("set") for part, of in kind.headlines.items()}
                 for part, some in counted.groups(parts).items():
-                    yield Column(benchmark, setting, label if len(labels) > 1 else "", part), some
+                    yield Column(benchmark, setting, label if len(labelled) > 1 else "", part), some
 
 
 def _place(column: Column, evaluations: Mapping[str, Evaluation]) -> tuple[Any, ...]:
@@ -182,7 +177,8 @@ def _column(
     cells: dict[tuple[str, Column], Cell] = {}
     for name, mean in means.items():
         comparison = None
-        if name != best and _asked(evaluations[name], column) == _asked(evaluations[best], column):
+        asked = [evaluations[model].questions_identity(column.benchmark) for model in (name, best)]
+        if name != best and asked[0] == asked[1]:
             comparison = found[name].minus(found[best], column.over)
         mark: Mark = "best" if name == best and len(means) > 1 else ""
         if comparison is not None:
@@ -190,11 +186,6 @@ def _column(
             mark = "equal" if gap.low <= 0 <= gap.high else "below"
         cells[name, column] = Cell(mean, mark, comparison)
     return cells
-
-
-def _asked(one: Evaluation, column: Column) -> tuple[Any, ...]:
-    """Equal where two evaluations asked the same."""
-    return one.results[column.benchmark].revision, *(one.asked.get(key) for key in ("subset", "seed", "k"))
 
 
 def _charts(
@@ -255,7 +246,7 @@ def _notes(evaluations: Mapping[str, Evaluation]) -> Iterator[str]:
             yield f"{benchmark}: {questions}."
         asked: dict[Any, list[str]] = defaultdict(list)
         for name, one in having.items():
-            asked[_asked(one, Column(benchmark, ""))].append(name)
+            asked[tuple(one.questions_identity(benchmark).values())].append(name)
         if len(asked) > 1:
             groups = "; ".join(" and ".join(group) for group in asked.values())
             yield f"{benchmark}: not all were asked the same questions, so only these are paired: {groups}."

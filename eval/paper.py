@@ -5,7 +5,7 @@ empty cell is one that is not printed.
 
     TableSpec("Accuracy (Table 3)", (Column("Maths", maths, "maths"), ...), rows="setting", paper="Table 3")
 
-is a table with a row for each setting, and the rows of Table 3 below them where the paper's questions are asked.
+is a table with a row for each setting. Where the paper's questions are asked, the rows of Table 3 stand below.
 """
 
 from __future__ import annotations

@@ -208,7 +208,7 @@ class Table:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Table:
-        rows = tuple(tuple(_cell_from_json(cell) for cell in row) for row in raw["rows"])
+        rows = tuple(tuple(cell_from_json(cell) for cell in row) for row in raw["rows"])
         note, questions = (str(raw.get(name, "")) for name in ("note", "questions"))
         return cls(str(raw["title"]), tuple(raw["columns"]), rows, note, questions, int(raw.get("digits", 2)))
 
@@ -217,7 +217,8 @@ def _cell_to_json(cell: Cell) -> Any:
     return cell if cell is None or isinstance(cell, str) else cell.to_dict()
 
 
-def _cell_from_json(raw: Any) -> Cell:
+def cell_from_json(raw: Any) -> Cell:
+    """A cell of a table, or of a summary."""
     if raw is None or isinstance(raw, str):
         return raw
     if "difference" not in raw:

@@ -134,9 +134,8 @@ class Sample:
 class Scored:
     """A sample and what it is worth.
 
-    verdict: of the program or the judge; None where there is none, and then `failure` says why: "judge_failed" (no
-    reply came), one of NO_ANSWER (none that answers), "unjudged" (nobody was asked), or "" (the sample's own
-    status says it).
+    verdict: of the program or the judge; None where there is none. failure: then says why: "judge_failed" (no reply
+    came), one of NO_ANSWER (none that answers), "unjudged" (nobody was asked). "" where the sample's status says it.
     by: "program" or the judge's name. replies: the judge's words, in order. cause: the benchmark's attribution of a
     sample that is not right ("reasoning wrong", "not extracted", "drawn wrong", ...).
     filter_verdict: whether a filter keeps it for training (STARS, UniSandbox section 3.4); None where none was asked.
@@ -170,8 +169,8 @@ class Scored:
 class Respondent(Protocol):
     """Whatever can be asked: a `UnifiedModel`, a remote one, or either behind the store of finished calls.
 
-    As `UnifiedModel`; a model without a skill raises SkillMissing. A request that fails alone (a refusal of a remote
-    model, an image that is none) is an exception in the list in its place; the others are answered.
+    As `UnifiedModel`; a model without a skill raises SkillMissing. Where one request fails (a remote model refuses, an
+    image is none), an exception stands in its place. The others are answered.
     """
 
     name: str

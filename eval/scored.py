@@ -1,13 +1,13 @@
 """Scored samples on disk: Parquet shards of one form, whose images lie in a store or in the rows.
 
-An evaluation's shards name images by the hash of their content, and the store by its path from the shard
-(`eval.images`). Shards that are trained on hold the bytes: training reads one file, a row group at a time, and such a
-folder can be moved without a store.
+An evaluation's shards name images by the hash of their content. They name the store (`eval.images`) by its path from
+the shard. Shards that are trained on hold the bytes: training reads one file, a row group at a time, and such a folder
+can be moved without a store.
 
 Evaluations name a shard by its content, the batches of a stage by their number (`shard_path`). A shard is written once
-and renamed into place: killing the process leaves whole shards, and at most one `.partial` file that nobody reads. The
-footer holds digests of the rows and of their images (Parquet's own checksums leave the page headers out), so a damaged
-file is an error with its name, never a silently different number.
+and renamed into place. Killing the process leaves whole shards, and at most one `.partial` file that nobody reads. The
+footer holds digests of the rows and of their images; Parquet's own checksums leave the page headers out. A damaged file
+is an error with its name, never a silently different number.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def shard_path(folder: Path, index: int) -> Path:
 
 
 def read_folder(folder: Path, images: bool = True) -> Iterator[Scored]:
-    """The samples of all shards of a folder, in the order of their names, one shard in memory at a time.
+    """The samples of all shards of a folder, in the order of their names. One shard is in memory at a time.
 
     A folder that is missing or empty yields nothing. images: as in `read_scored`.
     """

@@ -157,9 +157,12 @@ def shares(names: Iterable[str], seen: Sequence[str], clusters: Sequence[Hashabl
 def interval(mean: ArrayLike, size: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     """The mid-P interval of shares `mean` [...] of `size` [...] units: Clopper and Pearson's with half of the atom.
 
-    Lancaster 1961; Berry and Armitage 1995. With x = mean * size, the lower limit is the p at which
-    P(X > x) + P(X = x) / 2 = 0.025 for X ~ Binomial(size, p), by the incomplete beta function, so that `size` need not
-    be whole (Korn and Graubard 1998). The upper one mirrors it. Each lies in [0, 1] and holds `mean`.
+    Lancaster 1961; Berry and Armitage 1995. With x = mean * size and X ~ Binomial(size, p), the lower limit solves
+
+        P(X > x) + P(X = x) / 2 = 0.025
+
+    for p, by the incomplete beta function; `size` need not be whole (Korn and Graubard 1998). The upper one mirrors it.
+    Each lies in [0, 1] and holds `mean`.
     """
     import numpy as np
     from scipy.special import betainc
@@ -201,10 +204,11 @@ class Means:
     def of(cls, outcomes: ArrayLike, clusters: Sequence[Hashable], cells: Sequence[Hashable] | None = None) -> Means:
         """Of outcomes [..., N]. Raises ValueError when the lengths differ.
 
-        The smallest cells decide the error of a mean over cells. So each part, cells of about as many clusters (1 to 2
-        times the fewest, 2 to 4 times, ...), has an interval: at the size `_sizes` gives, low_p to high_p about m_p.
-        MOVER (Zou and Donner 2008) puts the parts together: with their shares w_p of the cells and the correlations
-        r_pq of their errors (0 unless they share clusters), the distance of the lower limit, and so of the upper, is
+        The smallest cells decide the error of a mean over cells. So cells of about as many clusters (1 to 2 times the
+        fewest, 2 to 4 times, ...) are a part. Each part p has an interval, low_p to high_p about m_p, at the size that
+        `_sizes` gives. MOVER (Zou and Donner 2008) puts the parts together. w_p is a part's share of the cells, r_pq
+        the correlation of two errors (0 unless they share clusters). The lower limit, and so the upper, has the
+        distance
 
             sqrt(sum over p, q of r_pq w_p (m_p - low_p) w_q (m_q - low_q)).
         """
@@ -271,14 +275,14 @@ def paired(
 ) -> PairedComparison:
     """Two ways of answering the same units, `first[i]` beside `second[i]`, in [0, 1]; clusters and cells as in `share`.
 
-    Newcombe's interval for paired proportions (Statistics in Medicine 17, 1998, pages 2635 to 2650, method 10), with
-    the limits l, u and the correlation r of the two means (their clusters' influences, continuity-corrected):
+    Newcombe's interval for paired proportions (Statistics in Medicine 17, 1998, pages 2635 to 2650, method 10). l and u
+    are the limits of the two means. r is their correlation, of the clusters' influences, continuity-corrected:
 
         low  = d - sqrt((m2 - l2)^2 - 2 r (m2 - l2)(u1 - m1) + (u1 - m1)^2)
         high = d + sqrt((u2 - m2)^2 - 2 r (u2 - m2)(m1 - l1) + (m1 - l1)^2)
 
-    n is the number of clusters. The p value is that of the sign-flip test over clusters, which is McNemar's exact test
-    where every unit is its own. only_first and only_second count the units that score higher there; both and neither
+    n is the number of clusters. The p value is that of the sign-flip test over clusters: McNemar's exact test, where
+    every unit is its own. only_first and only_second count the units that score higher there; both and neither
     the equal ones, with a score of 1 and below. Nothing gives no value and [-1, 1]. Raises ValueError as `share`.
     """
     if len(first) != len(second):
@@ -343,11 +347,13 @@ def detectable_difference(n: int, p: float) -> float:
 def detectable_change(n: int, discordant: float) -> float:
     """The smallest difference between two ways of answering the same `n` units that McNemar's exact test finds.
 
-    discordant: the share of units on which the two differ. With m = n * discordant of them (rounded), of which a share
-    s falls to the better, the difference is (2 s - 1) * discordant; s is the smallest with P(p value <= 1 -
-    CONFIDENCE) >= POWER, the binomial tail solved exactly. Where m is so small that even all of them on one side prove
-    nothing, the answer is the least difference that `n` units can prove at all. Raises ValueError unless n > 0 and
-    0 <= discordant <= 1.
+    discordant: the share of units on which the two differ, m = n * discordant (rounded). A share s of these falls to
+    the better, so the difference is (2 s - 1) * discordant. s is the smallest with
+
+        P(p value <= 1 - CONFIDENCE) >= POWER,
+
+    the binomial tail solved exactly. A small m may prove nothing even with all on one side. Then the answer is the
+    least difference that `n` units can prove at all. Raises ValueError unless n > 0 and 0 <= discordant <= 1.
     """
     if n <= 0 or not 0 <= discordant <= 1:
         raise ValueError(f"needs n > 0 and discordant from 0 to 1, got n = {n}, discordant = {discordant}")
@@ -386,8 +392,8 @@ def draw_subset(units: Sequence[U], n: int, seed: int) -> list[U]:
     """At most `n` of `units`, in their order: every set in proportion, whole clusters, the same for equal arguments.
 
     A larger subset of the same seed contains every smaller one, so that growing one asks nothing twice. Sets come in
-    turn (the first cluster of each before any second). A cluster that does not fit ends the draw, so a subset smaller
-    than the first ones of all sets leaves sets out; the first one is always there. Raises ValueError unless n > 0.
+    turn (the first cluster of each before any second). A cluster that does not fit ends the draw. So a small subset may
+    leave sets out; the first cluster is always there. Raises ValueError unless n > 0.
     """
     if n <= 0:
         raise ValueError(f"a subset needs at least one unit, got {n}")

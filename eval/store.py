@@ -167,7 +167,7 @@ def call_key(identity: ModelIdentity, skill: Skill, request: Request) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """Calls of one skill that were made on one machine, and the seconds that they took, in batches as they came."""
+    """Calls of one skill that were made on one machine, and the seconds that they took in their batches."""
 
     calls: int
     seconds: float
@@ -315,8 +315,8 @@ def _to_row(call: Call) -> dict[str, Any]:
 class LastSeen:
     """What each server reported last, so that its stored results are found while it is down.
 
-    A served checkpoint is known by what its server says (its content's hash). What is stored of it must be found, and
-    an evaluation have the same name, whether the server is up or not.
+    A served checkpoint is known by what its server says (its content's hash). Stored results must be found while the
+    server is down, and an evaluation keep its name.
     """
 
     def __init__(self, store: Path) -> None:

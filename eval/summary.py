@@ -72,8 +72,8 @@ class Round:
 
     task: "maths", "mapping" or, where a round mixes them, "maths+mapping". level: the one level, or e.g. "1+2+3".
     sampled, kept: images. reliability: of the filter against the verifier, None where no verifier can read the images.
-    calls: what the round asked of models: "thoughts", "answers" by which it filters, finished "images", "velocities" of
-    the teacher (a guided one counts once), and, in think-distillation, "rollout": of the student on its own way.
+    calls: what the round asked of models. "answers" are those by which it filters, "images" finished ones,
+    "velocities" the teacher's (a guided one counts once). "rollout" is of the student, in think-distillation.
     """
 
     task: str

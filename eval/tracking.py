@@ -2,8 +2,8 @@
 
 The W&B run itself (its id, stable across resumes; offline without a key) is opened by `uni_train.training.wandb_run`.
 That of a training also logs the loss; `log_run` only adds what is known at the end, and replaces what was there. An
-evaluation has a W&B run of its own, in the group of the training that its checkpoint is from, and logs at the
-checkpoint's step: grouped, the runs of a training's checkpoints draw one curve, in whatever order they were evaluated.
+evaluation has a W&B run of its own, in the group of the training that its checkpoint is from. It logs at the
+checkpoint's step. Grouped, the runs of a training's checkpoints draw one curve, in whatever order they were evaluated.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from uni_train.eval import summary as run_summary
 from uni_train.eval.benchmark import Table
 from uni_train.eval.benchmarks.unisandbox import training_run
 from uni_train.eval.report import gallery
+from uni_train.eval.report.run import evaluations
 from uni_train.eval.report.tables import wandb_table
 from uni_train.eval.scored import read_folder
 
@@ -34,10 +35,11 @@ if TYPE_CHECKING:
 def log_run(run: Run, run_dir: Path, n_images: int = 24) -> None:
     """Log a finished run folder to an open W&B run (`WandbLogger.experiment`).
 
-    Every score with its interval and n goes into the run's summary (`scores/after/normal/mapping1`, `.../low`,
-    `.../high`, `.../n`), Tables 2 and 3 and the rounds as tables, and `n_images` images with prompt and verdict as
-    `gallery/before` and `gallery/after`, the same prompts in both; of the recipe knowledge all its tables. Raises
-    UserError when wandb is not installed, or a file of the run folder cannot be read.
+    scores/after/normal/mapping1    every score; below it low, high and n
+    tables/*                        Tables 2 and 3 and the rounds; of the recipe knowledge all its tables
+    gallery/before, gallery/after   `n_images` images with prompt and verdict, the same prompts in both
+
+    Raises UserError when wandb is not installed, or a file of the run folder cannot be read.
     """
     try:
         import wandb
@@ -51,7 +53,7 @@ def log_run(run: Run, run_dir: Path, n_images: int = 24) -> None:
     shown = [*training_run.tables(summary), *map(Table.from_dict, summary.get("tables", ()))]
     for place, table in enumerate(shown, 1):
         logged[f"tables/{place}_{_slug(table.title)}"] = wandb.Table(**wandb_table(table))
-    moments = {when: partial(read_folder, folder) for when, folder in gallery.evaluations(run_dir).items()}
+    moments = {when: partial(read_folder, folder) for when, folder in evaluations(run_dir).items()}
     for when, samples in gallery.excerpt(moments, n_images).items():
         logged[f"gallery/{when}"] = [wandb.Image(_picture(one.sample.image), caption=_told(one)) for one in samples]
     run.log(logged)
@@ -60,10 +62,12 @@ def log_run(run: Run, run_dir: Path, n_images: int = 24) -> None:
 def log_evaluation(run: Run, evaluation: Evaluation, step: int | None, n_images: int = 24) -> None:
     """Log a finished evaluation to an open W&B run, at `step` (updates of the training before its checkpoint).
 
-    Every estimate with interval and n (`unisandbox/cot/mapping1`, `.../low`, `.../high`, `.../n`), the share of each
-    outcome (`unisandbox/outcomes/cot/unreadable`), the tables (`unisandbox/tables/1_reasoning_generation`), and
-    `n_images` samples with prompt, thought and verdict (`unisandbox/gallery`). Raises UserError when wandb is not
-    installed, or a file of the evaluation cannot be read.
+    unisandbox/cot/mapping1             every estimate; below it low, high and n
+    unisandbox/outcomes/cot/unreadable  the share of each outcome
+    unisandbox/tables/*                 its tables
+    unisandbox/gallery                  `n_images` samples with prompt, thought and verdict
+
+    Raises UserError when wandb is not installed, or a file of the evaluation cannot be read.
     """
     try:
         import wandb

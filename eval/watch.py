@@ -1,9 +1,10 @@
 """Which complete checkpoints a training run has, and a loop that has each of them evaluated once.
 
-Two kinds count: the model of a finished stage (`stages/<NN>-<stage>/model`, once its manifest is there) and what a
-stage saves while it trains (`checkpoints/step=<N>`, removed when it is finished). A checkpoint that is still being
-copied, or was cut short, is looked at again later. Nothing is loaded here: every evaluation is a process of its own, so
-that what it needs of memory is given back and what kills it kills nothing else.
+    stages/<NN>-<stage>/model   the model of a finished stage, once its manifest is there
+    checkpoints/step=<N>        what a stage saves while it trains, removed when it is finished
+
+A checkpoint that is still being copied, or was cut short, is looked at again later. Nothing is loaded here. Every
+evaluation is a process of its own: its memory is given back, and what kills it kills nothing else.
 """
 
 from __future__ import annotations
@@ -122,8 +123,11 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something that the loop did. kind: "found", "done", "failed" (to be tried again), "given up", or "gone" (training
-    has removed it meanwhile, as it does with older steps and with those of a finished stage)."""
+    """Something that the loop did.
+
+    kind: "found", "done", "failed" (to be tried again), "given up", or "gone". Training removes older steps, and those
+    of a finished stage; these are gone.
+    """
 
     kind: str
     checkpoint: Checkpoint

@@ -1,8 +1,8 @@
 """How far a judge agrees with what is known: the numbers, their record, and scores corrected by them.
 
 Numbers have 95 % intervals. Shares are clustered by item. Where every rating is of an item of its own, kappa has the
-interval of statsmodels. Where ratings share items (a reference and a shuffled one of a case, several rubrics of an
-answer), and for errors and correlations, intervals are percentiles of `RESAMPLES` bootstrap samples of whole items.
+interval of statsmodels. Errors and correlations have percentiles of `RESAMPLES` bootstrap samples of whole items. So
+has every number where ratings share items: a reference and a shuffled one of a case, several rubrics of an answer.
 
 A `Calibration` is the record, which evaluations cite; `uni_train.eval.judges.calibrate` makes it. It is found again by
 the judge, its dialect, the way it is asked, and the benchmark.

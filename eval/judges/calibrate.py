@@ -4,7 +4,7 @@ A reply that does not answer is a disagreement, never left out. Anchors are samp
 kinds. *human*: what people have labelled. *program*: what a model drew, where a verifier has read the image.
 *reference*: an image that is right by construction, drawn by a renderer or given in a folder; the judge must pass it.
 *shuffled*: the reference of another case, with another answer; it must fail. A judge that passes everything does well
-on references alone, and one that guesses by how common right images are does well on programs alone; kappa and balanced
+on references alone. One that guesses by how common right images are does well on programs alone. Kappa and balanced
 accuracy show both.
 
 Labels of people are a file of verdicts on samples, one a line, which several people may have given.
@@ -95,9 +95,8 @@ def read_labels(path: Path, benchmark: Benchmark) -> list[Labelled]:
     """The labelled samples, in the order of the file.
 
     Raises:
-        UserError: names the file, and the line where there is one: a missing or unknown column, an id, setting or draw
-            that the benchmark does not have, a label that is no verdict, an image that cannot be read, a person who
-            labels the same twice.
+        UserError: names the file, and the line where there is one. A column is missing or unknown; the benchmark lacks
+            the id, setting or draw; a label is no verdict; an image cannot be read; a person labels the same twice.
     """
     path = Path(path)
     cases = {case.id: case for case in benchmark.cases()}

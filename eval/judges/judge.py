@@ -2,8 +2,8 @@
 
     scored = run(samples, benchmark, JudgeConfig(model="openai/gpt-4o"), folder)
 
-`folder`/judge then holds logs/*.eval, one a run, and record.json (what was asked, what it cost), and
-replies/ unless those lie in a `store` of several evaluations. Run again, it asks for nothing that was answered. A
+`folder`/judge then holds logs/*.eval, one a run, and record.json (what was asked, what it cost). It holds replies/ too
+unless a `store` of several evaluations does. Run again, it asks for nothing that was answered. A
 sample without a reply is "judge_failed", one of blank replies "judge_blank": the next run asks both again. Replies
 that never answer are "judge_refused", "judge_filtered" or "unparseable", and are kept. No sample is dropped.
 """
@@ -448,7 +448,7 @@ class _Record:
 
 
 def expect_answer(judge: JudgeConfig) -> None:
-    """Show the judge a grey image, so that one that cannot be asked is known before anything is drawn for it.
+    """Show the judge a grey image: one that cannot be asked is known before anything is drawn.
 
     Raises:
         UserError: no reply, after all retries; a wrong or missing key; no such model.

@@ -10,12 +10,12 @@ nano understands (`uni_train.models.nano.language`). What nano cannot be asked i
 
 What is asked is the benchmark's; how often and how is said by the way of asking (`JudgeConfig.way`), for any benchmark:
 
-published         the benchmark's own question, once
-binary            the same, and the answer at once, without reasoning
-chain_of_thought  the same, and reasoning first
-majority          the same so many times (draws); each check by the vote of the draws
-confidence        the same, each draw with how sure it is, by which its vote counts
-tournament        the samples of a case against each other, in pairs, in both orders
+    published         the benchmark's own question, once
+    binary            the same, and the answer at once, without reasoning
+    chain_of_thought  the same, and reasoning first
+    majority          the same so many times (draws); each check by the vote of the draws
+    confidence        the same, each draw with how sure it is, by which its vote counts
+    tournament        the samples of a case against each other, in pairs, in both orders
 
 The names are those of UFO's Table 7, which prints no prompts: the words added here are ours. A way changes no stored
 reply: other words are other questions, and a draw is part of a question's key.

@@ -5,8 +5,8 @@ portraits, fruits and flowers. Table 13: the model filters its own images for ST
 symbolic mapping. These instructions belong to the tasks (data_gen/maths/prompts.py, data_gen/mapping/prompts.py). Markdown
 emphasis is part of the published text and kept.
 
-The readers accept the answer only where the prompt asks for it, at the end, and give None for anything else: a "yes" inside
-a sentence is not an answer, and an unreadable answer is a status of its own, not a NO.
+The readers accept the answer where the prompt asks for it, at the end. They give None for anything else. A "yes" inside
+a sentence is not an answer. An unreadable answer is a status of its own, not a NO.
 """
 
 # ruff: noqa: E501

@@ -1,8 +1,8 @@
 """The instructions of UReason (Yang et al. 2026, arXiv 2602.08336) and strict readers of the answers to them.
 
 Figure 25 (does the image meet the criterion) and Figure 26 (does the reasoning) are word for word; their placeholders
-are filled as they stand, whatever they contain. Ours: the instruction that asks for a refined prompt between tags, and
-the one for an external prompt model (section 5), neither of which the paper prints.
+are filled as they stand, whatever they contain. The paper does not print two, which are ours: the instruction that asks
+for a refined prompt between tags, and the one for an external prompt model (section 5).
 
 A reader gives None where there is no answer: a "yes" in "eyes", in prose or in one of two tags that contradict each
 other is none. The published way of finding a refined prompt is here too, because results are compared with it.

@@ -1,8 +1,7 @@
-"""The report of an evaluation: tables of its benchmarks, causes of failures, and the samples behind each count.
+"""Pages of evaluations: tables, what became of the samples and why, and the samples behind each count.
 
-Like a run's report (`eval.report.page`) it is one file without network requests, and replies of models and judges are
-escaped. Images are in blocks, which the script reads when their page of the gallery is shown. So the page opens
-quickly with thousands of samples.
+`Part` is one benchmark on a page. Its samples stand alone, or several moments of them beside each other: before and
+after a training, or two evaluations.
 """
 
 from __future__ import annotations
@@ -10,20 +9,19 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from uni_train.data_gen.reading_limits import read_json
-from uni_train.eval.benchmark import OUTCOMES, Scored
+from uni_train.eval.benchmark import OUTCOMES, Scored, Table
 from uni_train.eval.compare import names
-from uni_train.eval.report import page
 from uni_train.eval.report.charts import COLOURS, Dots, dots
-from uni_train.eval.report.gallery import Gallery, Read, alone, beside, build
-from uni_train.eval.report.tables import shown_table
+from uni_train.eval.report.gallery import Read, build
+from uni_train.eval.report.page import Page, Section, about, write_page
 from uni_train.eval.results import Results, unit_of
 from uni_train.eval.statistics import Estimate
 
@@ -48,33 +46,41 @@ OUTCOME_NAMES = {
     "missing": "missing",
     "unjudged": "not judged",
 }
+INTERVALS = (
+    "95 % intervals are clustered by case or pair; comparisons have McNemar's exact test. A negative lower end marks a "
+    "difference."
+)
 
 
 @dataclass(frozen=True)
 class Part:
-    """One benchmark's share of an evaluation: its result, and its samples.
+    """One benchmark on a page.
 
-    Where `result.scores` has no cell setting -> set, the share of samples that passed is shown.
+    Attributes:
+        moments: name ("before", "after"; "" where there is one) -> its samples.
+        settings, sets: in the order of tables.
+        scores: setting -> set -> estimate. Where it has none, the share of samples that passed is shown.
+        without_score: (setting, set) pairs that are left out of the plots.
     """
 
-    result: Result
-    read: Read
+    name: str
+    moments: Mapping[str, Read]
+    tables: Sequence[Table] = ()
+    settings: Sequence[str] = ()
+    sets: Sequence[str] = ()
+    questions: str = ""
+    scores: Mapping[str, Any] = field(default_factory=dict)
+    without_score: Collection[tuple[str, str]] = ()
+
+    @classmethod
+    def of(cls, result: Result, moments: Mapping[str, Read]) -> Part:
+        return cls(result.name, moments, result.tables, result.settings, result.sets, result.questions, result.scores,
+                   result.without_score)  # fmt: skip
 
     @cached_property
-    def scored(self) -> list[Scored]:
-        """Every sample; its images may be b""."""
-        return list(self.read(False))
-
-
-@dataclass(frozen=True, slots=True)
-class Header:
-    """What stands above and below the results: facts (name, value), notes (whole sentences), and what was asked."""
-
-    title: str
-    facts: Sequence[tuple[str, str]] = ()
-    notes: Sequence[str] = ()
-    command: str = ""
-    asked: Mapping[str, Any] = field(default_factory=dict)
+    def scored(self) -> dict[str, list[Scored]]:
+        """Moment -> its samples, in the order of asking; their images may be b""."""
+        return {moment: list(read(False)) for moment, read in self.moments.items()}
 
 
 def report_of(evaluation: Evaluation) -> Path:
@@ -83,12 +89,20 @@ def report_of(evaluation: Evaluation) -> Path:
     Raises:
         UserError: it cannot be written. DamagedShard: a file of scored samples is not what was written.
     """
-    parts = [Part(result, partial(evaluation.scored, name)) for name, result in evaluation.results.items()]
-    return write_evaluation_report(evaluation.folder / REPORT, header_of(evaluation), parts)
+    asked, results = evaluation.asked, evaluation.results
+    parts = [Part.of(result, {"": partial(evaluation.scored, name)}) for name, result in results.items()]
+    last = about(
+        "About this evaluation",
+        shlex.join(asked.get("command") or []),
+        [*(f"{name}, revision {result.revision}" for name, result in results.items()), INTERVALS],
+        json.dumps(asked, indent=2, ensure_ascii=False, default=str),
+    )
+    page = header_of(evaluation)
+    return write_page(evaluation.folder / REPORT, replace(page, sections=[*sections_of(parts), last]))
 
 
-def header_of(evaluation: Evaluation) -> Header:
-    """Model, judge, seed and notes of an evaluation."""
+def header_of(evaluation: Evaluation) -> Page:
+    """The head of its page: model, judge, seed and notes."""
     asked = evaluation.asked
     model, judge = asked["model"], asked.get("judge")
     samples = sum(result.n for result in evaluation.results.values())
@@ -107,13 +121,7 @@ def header_of(evaluation: Evaluation) -> Header:
             )
         notes += [f"{name}: {one}" for one in not_scored(result)]
     notes += judge_notes(evaluation)
-    return Header(
-        f"{', '.join(evaluation.results)} · {evaluation.model}",
-        facts,
-        notes,
-        shlex.join(asked.get("command") or []),
-        asked,
-    )
+    return Page(title=f"{', '.join(evaluation.results)} · {evaluation.model}", facts=facts, notes=notes)
 
 
 def not_scored(result: Result) -> list[str]:
@@ -156,56 +164,97 @@ def _judged_parts(folder: Path) -> list[dict[str, Any]]:
     return found
 
 
-def write_evaluation_report(path: Path, header: Header, parts: Sequence[Part]) -> Path:
-    """Write the page to `path` and return it. Raises UserError where it cannot be written."""
-    gallery = build({part.result.name: {"": part.read} for part in parts}, alone)
-    context = {
-        "header": header,
-        "asked": json.dumps(header.asked, indent=2, ensure_ascii=False, default=str) if header.asked else "",
-        "parts": [_part(part) for part in parts],
-        "gallery": gallery,
-        "pictures_left_out": sum(card.get("left_out", 0) for card in gallery.cards),
-        "outcome_names": OUTCOME_NAMES,
+# --- sections -------------------------------------------------------------------------------------------------------
+
+
+def sections_of(
+    parts: Sequence[Part],
+    text: str = "Every sample with what was asked, what came back and what was made of it.",
+    **limits: Any,
+) -> Iterator[Section]:
+    """Scores and outcomes of each part, then the gallery of all. text: above the gallery. limits: as in `build`."""
+    for part in parts:
+        yield _scores(part)
+        yield outcomes_of(part)
+    yield gallery_of(parts, text, **limits)
+
+
+def gallery_of(parts: Sequence[Part], text: str, **limits: Any) -> Section:
+    """The samples of all parts; empty without samples. limits: as in `build`."""
+    gallery = build({part.name: part.moments for part in parts}, **limits)
+    if len(gallery.cards) < gallery.total:
+        text += f" Shown are {len(gallery.cards):,} of {gallery.total:,}: whole cases, chosen by a hash and not by how "
+        text += "they turned out."
+    if left_out := sum(one.get("left_out", 0) for card in gallery.cards for one in card["answers"].values()):
+        text += f" {left_out:,} images did not fit into the page."
+    if not gallery.cards:
+        return Section("Gallery")
+    shown = {"gallery": gallery, "moments": list(parts[0].moments), "names": OUTCOME_NAMES}
+    return Section("Gallery", text, body="gallery.html", shown=shown, script="gallery.js")
+
+
+def _scores(part: Part) -> Section:
+    samples = [one for scored in part.scored.values() for one in scored]
+    judges = Counter(one.by for one in samples if one.verdict is not None)
+    by = f"; verdicts by {', '.join(f'{judge} ({count:,})' for judge, count in sorted(judges.items()))}"
+    note = "Whiskers: 95 % intervals. By category: the share of samples that are right."
+    plots = charts(part) if len(part.moments) == 1 else []
+    return Section(
+        part.name, f"{len(samples):,} samples{by if judges else ''}.", part.tables, plots, note=note if plots else "",
+        questions=part.questions, id=f"scores-{_slug(part.name)}",
+    )  # fmt: skip
+
+
+def outcomes_of(part: Part) -> Section:
+    """How many samples ended in what, and why they are not right; empty without samples."""
+    cells = {
+        (moment, setting): [one for one in scored if one.sample.ask.setting == setting]
+        for setting in part.settings
+        for moment, scored in part.scored.items()
     }
-    return page.write_page(
-        path, "evaluation.html", context, ("style.css", "evaluation.css"), ("paging.js", "evaluation.js")
+    cells = {cell: scored for cell, scored in cells.items() if scored}
+    causes = {cell: Counter(one.cause for one in some if not one.passed and one.cause) for cell, some in cells.items()}
+    rows: list[dict[str, Any]] = []
+    for name in part.sets:
+        for (moment, setting), some in cells.items():
+            counts = Counter(one.outcome for one in some if one.sample.ask.case.set == name)
+            if counts:
+                told = {"set": name, "setting": setting, "moment": moment}
+                links = [(outcome, counts[outcome], link(part.name, **told, verdict=outcome)) for outcome in OUTCOMES
+                         if counts[outcome]]  # fmt: skip
+                rows.append({"set": name, "setting": _cell_name(moment, setting), "n": counts.total(), "cells": links})
+    return Section(
+        f"{part.name}: what became of the samples, and why",
+        "Nothing is dropped: what failed on the way counts as not right, under its own name. Every count leads to its "
+        "samples.",
+        questions=part.questions,
+        id=f"outcomes-{_slug(part.name)}",
+        body="outcomes.html" if cells else "",
+        shown={
+            "columns": [_cell_name(*cell) for cell in cells],
+            "causes": [
+                {
+                    "name": cause,
+                    "total": total,
+                    "cells": [
+                        (counts[cause], link(part.name, setting=setting, moment=moment, cause=cause))
+                        for (moment, setting), counts in causes.items()
+                    ],
+                }
+                for cause, total in sum(causes.values(), Counter()).most_common()
+            ],
+            "outcomes": rows,
+            "names": OUTCOME_NAMES,
+        },
     )
 
 
-# --- tables, outcomes, causes, charts -------------------------------------------------------------------------------
+def _cell_name(moment: str, setting: str) -> str:
+    return ", ".join(filter(None, (setting, moment)))
 
 
-def _part(part: Part) -> dict[str, Any]:
-    result = part.result
-    settings = [name for name in result.settings if any(one.sample.ask.setting == name for one in part.scored)]
-    causes = Counter((one.cause, one.sample.ask.setting) for one in part.scored if one.outcome != "pass" and one.cause)
-    names = [name for name, _ in Counter({name: 0 for name, _ in causes} | _summed(causes)).most_common()]
-    return {
-        "name": result.name,
-        "revision": result.revision,
-        "questions": result.questions,
-        "settings": settings,
-        "tables": [shown_table(table) for table in result.tables],
-        "charts": charts(part),
-        "outcomes": _outcomes(part, settings),
-        "causes": [
-            {
-                "name": name,
-                "cells": [(causes[name, s], link(result.name, setting=s, cause=name)) for s in settings],
-                "total": (sum(causes[name, s] for s in settings), link(result.name, cause=name)),
-            }
-            for name in names
-        ],
-        "judged_by": sorted(Counter(one.by for one in part.scored if one.verdict is not None).items()),
-        "n": len(part.scored),
-    }
-
-
-def _summed(causes: Mapping[tuple[str, str], int]) -> dict[str, int]:
-    totals: dict[str, int] = defaultdict(int)
-    for (name, _), count in causes.items():
-        totals[name] += count
-    return totals
+def _slug(name: str) -> str:
+    return "-".join(name.lower().split())
 
 
 def link(benchmark: str, **wanted: str) -> str:
@@ -213,35 +262,14 @@ def link(benchmark: str, **wanted: str) -> str:
     return "#gallery?" + urlencode({"benchmark": benchmark, **{key: value for key, value in wanted.items() if value}})
 
 
-def _outcomes(part: Part, settings: Sequence[str]) -> list[dict[str, Any]]:
-    """One row a set and setting: how many samples ended in what."""
-    cells = Results(map(unit_of, part.scored)).by(lambda unit: (unit.set, unit.setting))
-    counts = {cell: Counter(one.outcome for one in some.scored) for cell, some in cells.items()}
-    return [
-        {
-            "set": name,
-            "setting": setting,
-            "n": found.total(),
-            "cells": [
-                (outcome, found[outcome], link(part.result.name, set=name, setting=setting, verdict=outcome))
-                for outcome in OUTCOMES
-                if found[outcome]
-            ],
-        }
-        for name in part.result.sets
-        for setting in settings
-        if (found := counts.get((name, setting), Counter()))
-    ]
-
-
 def charts(part: Part) -> list[Dots]:
     """Accuracy by set, and by category within each set that has several."""
-    asked = {one.sample.ask.setting for one in part.scored}
-    colours = {name: i % COLOURS + 1 for i, name in enumerate(name for name in part.result.settings if name in asked)}
-    every, without = Results(map(unit_of, part.scored)), part.result.without_score
-    sets = every.where(lambda unit: (unit.setting, unit.set) not in without).by("set", part.result.sets)
+    every = Results(unit_of(one) for scored in part.scored.values() for one in scored)
+    settings = every.by("setting", part.settings)
+    colours = {name: i % COLOURS + 1 for i, name in enumerate(settings)}
+    sets = every.where(lambda unit: (unit.setting, unit.set) not in part.without_score).by("set", part.sets)
     by_set = {
-        name: {s: _headline(part.result.scores, s, name) or found for s, found in _shares(some).items()}
+        name: {s: _headline(part.scores, s, name) or found for s, found in _shares(some).items()}
         for name, some in sets.items()
     }
     drawn = [dots("By set", by_set, colours)] if by_set else []
@@ -277,31 +305,28 @@ def write_comparison(path: Path, comparison: Comparison) -> Path:
     All samples that flipped are shown, and of the others so many as fit, chosen by a hash. Raises UserError where the
     page cannot be written, DamagedShard where a sample cannot be read.
     """
-    gallery = pairs_of(comparison)
     first, second = names(comparison.first, comparison.second)
-    context = {
-        "first": first,
-        "second": second,
-        "folders": [str(comparison.first.folder), str(comparison.second.folder)],
-        "tables": [shown_table(table) for table in comparison.tables()],
-        "notes": comparison.notes,
-        "flips": Counter(flip.direction for flip in comparison.flips),
-        "gallery": gallery,
-        "sets": list(dict.fromkeys(card["set"] for card in gallery.cards)),
-        "settings": list(dict.fromkeys(card["setting"] for card in gallery.cards)),
-        "outcome_names": OUTCOME_NAMES,
-    }
-    return page.write_page(
-        path, "comparison.html", context, ("style.css", "evaluation.css"), ("paging.js", "gallery.js")
+    flips = Counter(flip.direction for flip in comparison.flips)
+    text = "Every sample of both, those that flipped first."
+    page = Page(
+        title=f"{second} against {first}",
+        lead=f"The same questions with the same seeds: {flips['wrong to right']:,} became right, "
+        f"{flips['right to wrong']:,} are no longer right.",
+        facts=[("First", str(comparison.first.folder)), ("Second", str(comparison.second.folder))],
+        notes=comparison.notes,
+        sections=[*sections_of(parts_of(comparison), text, cards=MOST_PAIRS, changed_first=True)],
     )
+    return write_page(path, page)
 
 
-def pairs_of(comparison: Comparison) -> Gallery:
-    """The samples that both have, those whose own verdict flipped first."""
-    both = {"before": comparison.first, "after": comparison.second}
-    parts = {
-        name: {moment: partial(one.scored, name) for moment, one in both.items()}
-        for name in dict.fromkeys(row.benchmark for row in comparison.rows)
-    }
-    return build(parts, beside, MOST_PAIRS, together=lambda one: one.sample.identity,
-                 first=lambda slot: slot["before"].passed != slot["after"].passed)  # fmt: skip
+def parts_of(comparison: Comparison) -> list[Part]:
+    """The benchmarks that both have, with the tables of their differences."""
+    both = dict(zip(names(comparison.first, comparison.second), (comparison.first, comparison.second), strict=True))
+    benchmarks = dict.fromkeys(row.benchmark for row in comparison.rows)
+    return [
+        replace(
+            Part.of(comparison.first.results[name], {who: partial(one.scored, name) for who, one in both.items()}),
+            tables=[table],
+        )
+        for name, table in zip(benchmarks, comparison.tables(), strict=True)
+    ]

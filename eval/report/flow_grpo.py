@@ -15,7 +15,9 @@ from uni_train.data_gen.reading_limits import parse_json, read_text, reason
 from uni_train.errors import UserError
 from uni_train.eval.images import bytes_of
 from uni_train.eval.report import charts
+from uni_train.eval.report.evaluation import OUTCOME_NAMES
 from uni_train.eval.report.gallery import data_url
+from uni_train.eval.report.page import Section
 from uni_train.eval.results import Results
 from uni_train.eval.sample import Scored
 from uni_train.eval.validation import estimates, finished, groups_of, read_validation, results_of, rewards_of
@@ -27,6 +29,15 @@ _PARTS = {"rollout": "drawing", "reward": "rewarding", "update": "learning"}
 _ROUNDING = 1e-9
 Line = Mapping[str, Any]
 Validation = Sequence[Scored]
+
+
+def sections(run_dir: Path) -> list[Section]:
+    found = stages(run_dir)
+    return (
+        [Section("Reinforcement", body="flow_grpo.html", shown={"reinforced": found, "names": OUTCOME_NAMES})]
+        if found
+        else []
+    )
 
 
 def stages(run_dir: Path) -> list[dict[str, Any]]:
@@ -242,7 +253,7 @@ def _curve(
     """
     series, heights = [], []
     for place, (name, label) in enumerate(names):
-        points = [(float(line["step"]), float(line[name])) for line in lines if _is_number(line.get(name))]
+        points = [(float(line["step"]), float(line[name])) for line in lines if is_number(line.get(name))]
         if log:
             points = [point for point in points if point[1] > _ROUNDING]
         if not points:
@@ -271,7 +282,7 @@ def _curve(
     yield charts.chart(title, f"{told}.", series, x, y)
 
 
-def _is_number(value: Any) -> bool:
+def is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 

@@ -1,4 +1,4 @@
-"""Galleries: samples as cards, whole cases or pairs at a time, with as many of their images as a page can hold.
+"""Galleries: samples as cards, by whole clusters, with as many images as a page can hold.
 
 Samples are read twice, so that memory holds only what is shown: first without images, then with those of one sample.
 """
@@ -11,12 +11,10 @@ import json
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from uni_train.data_gen.reading_limits import open_image, read_json, rgb
+from uni_train.data_gen.reading_limits import open_image, rgb
 from uni_train.data_gen.seeds import derive_seed
-from uni_train.errors import UserError
 from uni_train.eval.benchmark import Scored
 from uni_train.eval.images import Image, bytes_of, digest_of
 
@@ -51,10 +49,6 @@ class Shelf:
         return [self._urls[i : i + _BLOCK] for i in range(0, len(self._urls), _BLOCK)]
 
 
-Show = Callable[[str, str, Scored, Shelf | None], dict[str, Any]]
-"""(benchmark, moment, sample, shelf) -> what its card says of it; without a shelf its images are left out."""
-
-
 @dataclass(frozen=True, slots=True)
 class Gallery:
     """cards: JSON-able, for the page's script. blocks: data URLs of their images. total: samples in all."""
@@ -66,29 +60,35 @@ class Gallery:
 
 def build(
     parts: Mapping[str, Mapping[str, Read]],
-    show: Show,
     cards: int = MOST_CARDS,
     budget: int = IMAGE_BUDGET,
-    together: Callable[[Scored], Hashable] = lambda one: one.sample.ask.case.cluster_id,
-    first: Callable[[Slot], bool] | None = None,
+    changed_first: bool = False,
 ) -> Gallery:
     """A card for every case, setting and draw of `parts`, benchmark -> moment -> its samples, in the order of asking.
 
-    Beyond `cards` samples, or images of `budget` bytes, what belongs `together` is left out, and of every set the same
-    number. A hash chooses, not how samples turned out; those that are `first` come before, and lack nothing that fits.
-    Raises DamagedShard.
+    Beyond `cards` samples, or images of `budget` bytes, whole clusters (pairs) are left out, of every set the same
+    number. A hash chooses, not how samples turned out.
+
+    Args:
+        changed_first: only samples of all moments, without regard to clusters. Those that are right at some moment and
+            wrong at another come first, and lack nothing that fits.
+
+    Raises:
+        DamagedShard: a file of samples is not what was written.
     """
     slots: dict[tuple[Hashable, ...], Slot] = defaultdict(dict)
     for benchmark, moments in parts.items():
         for moment, read in moments.items():
             for one in read(False):
                 slots[benchmark, *one.sample.identity][moment] = one
-    if first is not None:
+    if changed_first:
         slots = {key: slot for key, slot in slots.items() if len(slot) == len(parts[str(key[0])])}
-    unit_of = {key: (key[0], together(next(iter(slot.values())))) for key, slot in slots.items()}
-    late = set(unit_of.values()) if first is not None else set()
-    late -= {unit_of[key] for key, slot in slots.items() if first is not None and first(slot)}
-    ranked = _ranked(slots, unit_of, late)
+    same = {key for key, slot in slots.items() if changed_first and len({one.passed for one in slot.values()}) == 1}
+    unit_of = {
+        key: (key[0], key[1:] if changed_first else next(iter(slot.values())).sample.ask.case.cluster_id)
+        for key, slot in slots.items()
+    }
+    ranked = _ranked(slots, unit_of, {unit_of[key] for key in same})
     chosen = _within(ranked, Counter(unit_of.values()), cards)
     pictures = Counter({unit: 0 for unit in chosen})
     for key, slot in slots.items():
@@ -100,10 +100,10 @@ def build(
         for moment, read in moments.items():
             for one in read(True):
                 if (key := (benchmark, *one.sample.identity)) in shown:
-                    said = show(benchmark, moment, one, shelf if unit_of[key] in pictured else None)
-                    shown[key] = said | shown[key]
-    order = sorted(shown, key=lambda key: first is not None and not first(slots[key]))
-    return Gallery([shown[key] for key in order], shelf.blocks, len(slots))
+                    held = shelf if unit_of[key] in pictured else None
+                    card = shown[key] = shown[key] or _card(benchmark, one, held, whole=len(moments) == 1)
+                    card["answers"][moment] = _answer(one, held, whole=len(moments) == 1)
+    return Gallery([shown[key] for key in sorted(shown, key=same.__contains__)], shelf.blocks, len(slots))
 
 
 def _ranked(slots: Mapping[Any, Slot], unit_of: Mapping[Any, Any], late: Iterable[Any]) -> list[Any]:
@@ -160,63 +160,48 @@ def excerpt(moments: Mapping[str, Read], n: int) -> dict[str, list[Scored]]:
 
 # --- what a card says -----------------------------------------------------------------------------------------------
 
-_ANSWERS = ("answer", "criterion", "expected")  # what benchmarks call that which is right
+_EXPECTED = ("answer", "criterion", "expected")  # what benchmarks call that which is right
 
 
-def beside(benchmark: str, moment: str, one: Scored, shelf: Shelf | None) -> dict[str, Any]:
-    """A card for gallery.js: what was asked, and below `moment` what came back."""
-    ask, sample = one.sample.ask, one.sample
-    answer = next((ask.case.facts[name] for name in _ANSWERS if ask.case.facts.get(name)), "")
-    reason = one.verdict.reason if one.verdict is not None else sample.note
-    thought = sample.text if sample.thought is None else sample.thought
-    came = {
-        "status": one.outcome,
-        "reason": "; ".join(dict.fromkeys(part for part in (reason, one.cause) if part)) or None,
-        "thought": thought,
-        "image": shelf.place(sample.drawn[-1]) if shelf and sample.drawn else None,
-        "left_out": True if shelf is None and sample.drawn else None,
-    }
-    return {
-        "id": ask.case.id,
-        "set": ask.case.set,
-        "setting": ask.setting,
-        "k": ask.k,
-        "pair": ask.case.cluster,
-        "prompt": ask.case.prompt,
-        "answer": answer if isinstance(answer, str) else json.dumps(answer, ensure_ascii=False, default=str),
-        moment: {key: value for key, value in came.items() if value is not None},
-    }
+def _card(benchmark: str, one: Scored, shelf: Shelf | None, whole: bool) -> dict[str, Any]:
+    """What was asked; what is empty is left out. whole: with all that is known of the case."""
+    ask, case = one.sample.ask, one.sample.ask.case
+    facts = _plain(case.facts)
+    expected = next((facts.pop(name) for name in _EXPECTED if name in facts), "")
+    return _filled(
+        benchmark=benchmark, id=case.id, set=case.set, category=case.category, setting=ask.setting, k=ask.k,
+        prompt=case.prompt, expected=expected, facts=facts if whole else {},
+        given=[shelf.place(image) for image in case.images] if shelf else [],
+        references=[shelf.place(image) for image in case.references] if shelf else [],
+    ) | {"answers": {}}  # fmt: skip
 
 
-def alone(benchmark: str, moment: str, one: Scored, shelf: Shelf | None) -> dict[str, Any]:
-    """A card for evaluation.js: all that is known of one sample; what is empty is left out."""
-    sample, case = one.sample, one.sample.ask.case
-    checks = [] if one.verdict is None else one.verdict.checks
-    card: dict[str, Any] = {
-        "benchmark": benchmark,
-        "id": case.id,
-        "set": case.set,
-        "category": case.category,
-        "setting": sample.ask.setting,
-        "k": sample.ask.k,
-        "prompt": case.prompt,
-        "refined": sample.prompt if sample.prompt != case.prompt else "",
-        "facts": _plain(case.facts),
-        "remarks": _plain(sample.facts),
-        "thought": sample.thought,
-        "text": sample.text,
-        "given": [shelf.place(image) for image in case.images] if shelf else [],
-        "references": [shelf.place(image) for image in case.references] if shelf else [],
-        "image": shelf.place(sample.drawn[-1]) if shelf and sample.drawn else None,
+def _answer(one: Scored, shelf: Shelf | None, whole: bool) -> dict[str, Any]:
+    """What came back, and what was made of it. whole: with the judge's words, and whatever else is known."""
+    sample, checks = one.sample, () if one.verdict is None else one.verdict.checks
+    answer: dict[str, Any] = {
         "outcome": one.outcome,
         "cause": one.cause,
         "note": sample.note,
-        "checks": [[check.name, check.status, check.reason] for check in checks],
-        "by": one.by if one.verdict is not None or one.failure else "",
-        "replies": list(one.replies),
+        "checks": [[check.name, check.status, check.reason] for check in checks
+                   if check.reason or check.status != "pass"],
+        "thought": sample.thought,
+        "text": sample.text,
+        "image": shelf.place(sample.drawn[-1]) if shelf and sample.drawn else None,
         "left_out": len(pictures_of(one)) if shelf is None else None,
-    }
-    return {key: value for key, value in card.items() if value is not None and value not in ("", [], {})}
+    }  # fmt: skip
+    if whole:
+        answer |= {
+            "refined": sample.prompt if sample.prompt != sample.ask.case.prompt else "",
+            "remarks": _plain(sample.facts),
+            "by": one.by if one.verdict is not None or one.failure else "",
+            "replies": list(one.replies),
+        }
+    return _filled(**answer) | ({"thought": ""} if sample.thought == "" else {})
+
+
+def _filled(**values: Any) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None and value not in ("", [], {})}
 
 
 def _plain(facts: Mapping[str, Any]) -> dict[str, str]:
@@ -252,34 +237,3 @@ def thumbnail(image: bytes) -> tuple[str, bytes]:
         buffer = io.BytesIO()
         small.save(buffer, format="WEBP", quality=80)
         return "webp", buffer.getvalue()
-
-
-# --- of a run ---------------------------------------------------------------------------------------------------------
-
-
-def evaluations(run_dir: Path) -> dict[str, Path]:
-    """What a run has evaluated: "before" and, where it can be compared, "after" -> folder of scored samples.
-
-    "after" is the stage so labelled, or else the highest round; if it is all there is (pretraining), it is "before".
-    Raises UserError for a manifest that cannot be read.
-    """
-    found: dict[str, Path] = {}
-    for path in sorted((Path(run_dir) / "stages").glob("*/manifest.json")):
-        try:
-            manifest = read_json(path)
-            label = manifest["result"].get("label") if manifest["stage"].startswith("evaluate") else None
-        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
-            raise UserError(f"{path}: not a manifest ({error!r})", "Delete its folder to redo this stage.") from error
-        if isinstance(label, str):
-            found[label] = path.parent / "scored"
-    rounds = [int(label.removeprefix("round")) for label in found if label.removeprefix("round").isdigit()]
-    if "after" not in found and rounds:
-        found["after"] = found[f"round{max(rounds)}"]
-    if "before" not in found and "after" in found:
-        return {"before": found["after"]}
-    return {label: found[label] for label in ("before", "after") if label in found}
-
-
-def without_samples(run_dir: Path) -> list[Path]:
-    """The folders of `evaluations` whose shards are gone: the gallery lacks what they held."""
-    return [folder for folder in evaluations(run_dir).values() if not any(folder.glob("[!.]*.parquet"))]

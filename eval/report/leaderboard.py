@@ -8,14 +8,21 @@ DIR/tables/*.csv, *.tex  the papers' tables with the rows of all models
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
 
+from uni_train.eval.benchmark import Table
 from uni_train.eval.leaderboard import Complexity, Leaderboard
-from uni_train.eval.report import charts, evaluation, page
-from uni_train.eval.report.tables import csv_text, shown_table, table_csv, table_latex
+from uni_train.eval.report.charts import Axis, Chart, scores
+from uni_train.eval.report.evaluation import header_of
+from uni_train.eval.report.page import Page, Section, write_page
+from uni_train.eval.report.tables import csv_text, table_csv, table_latex
 from uni_train.files import atomic_write_text, below, disk_errors
+
+if TYPE_CHECKING:
+    from uni_train.eval.evaluation import Evaluation
 
 PAGE, SCORES = "leaderboard.html", "leaderboard.csv"
 _MARKS = {"best": "best of its column", "equal": "not significantly below the best", "below": "below the best", "": ""}
@@ -32,38 +39,55 @@ def write_leaderboard(folder: Path, board: Leaderboard) -> Path:
                 file = below(folder / "tables", f"{benchmark}-{number}-{_slug(table.title)}")
                 atomic_write_text(file.with_name(f"{file.name}.csv"), table_csv(table))
                 atomic_write_text(file.with_name(f"{file.name}.tex"), table_latex(table))
-    return page.write_page(folder / PAGE, "leaderboard.html", context(board), _STYLES, ("leaderboard.js",))
+    return write_page(folder / PAGE, page_of(board))
 
 
-_STYLES = ("style.css", "evaluation.css", "leaderboard.css")
-
-
-def context(board: Leaderboard) -> dict[str, Any]:
-    """What the template shows."""
+def page_of(board: Leaderboard) -> Page:
+    """Scores with their marks, scores by complexity, the papers' tables, and what was evaluated."""
     names = list(board.evaluations)
-    groups = groupby(column.benchmark for column in board.columns)
-    return {
-        "groups": [(name, len(list(columns))) for name, columns in groups],
+    groups = [(name, len(list(columns))) for name, columns in groupby(column.benchmark for column in board.columns)]
+    shown = {
+        "groups": groups,
         "columns": board.columns,
         "rows": [(name, [board.cells.get((name, column)) for column in board.columns]) for name in names],
         "marks": _MARKS,
-        "charts": [_chart(one) for one in board.by_complexity],
-        "tables": {name: [shown_table(table) for table in tables] for name, tables in board.tables.items()},
-        "notes": board.notes,
-        "about": [
-            {"name": name, "folder": str(one.folder), "facts": evaluation.header_of(one).facts,
-             "revisions": {benchmark: result.revision for benchmark, result in one.results.items()}}
-            for name, one in board.evaluations.items()
+    }
+    charts = [_chart(one) for one in board.by_complexity]
+    note = "Whiskers: 95 % intervals. A pair counts once."
+    tables = board.tables.items()
+    return Page(
+        title="Leaderboard",
+        lead="A score is the headline of the paper's own table, with its 95 % interval. Bold: the best of a column. "
+        "≈: not significantly below the best on the same questions.",
+        facts=[("Evaluations", str(len(names))), ("Benchmarks", str(len(groups)))],
+        notes=board.notes,
+        sections=[
+            Section("Scores", body="board.html", shown=shown, script="leaderboard.js"),
+            *([Section("By complexity", charts=charts, note=note)] if charts else []),
+            *(Section(f"{name}: the paper's tables", tables=some, id=f"tables-{name}") for name, some in tables),
+            Section("About these evaluations", tables=[_about(board.evaluations)]),
         ],
+        style="small",
+    )
+
+
+def _about(evaluations: Mapping[str, Evaluation]) -> Table:
+    facts = {
+        name: {"Folder": str(done.folder), **dict(header_of(done).facts),
+               "Revisions": ", ".join(f"{benchmark} {result.revision}" for benchmark, result in done.results.items())}
+        for name, done in evaluations.items()
     }  # fmt: skip
+    columns = list(dict.fromkeys(column for known in facts.values() for column in known))
+    rows = tuple((name, *(known.get(column) for column in columns)) for name, known in facts.items())
+    return Table("", ("Evaluation", *columns), rows)
 
 
-def _chart(one: Complexity) -> charts.Chart:
+def _chart(one: Complexity) -> Chart:
     places = sorted({x for line in one.lines.values() for x in line})
     margin = 0.05 * (places[-1] - places[0])
-    x = charts.Axis(places[0] - margin, places[-1] + margin, [(place, f"{place:g}") for place in places], one.title)
+    x = Axis(places[0] - margin, places[-1] + margin, [(place, f"{place:g}") for place in places], one.title)
     lines = {name: list(line.items()) for name, line in one.lines.items()}
-    return charts.scores(f"{one.column}, by {one.title}", lines, x, 0.15 * margin)
+    return scores(f"{one.column}, by {one.title}", lines, x, 0.15 * margin)
 
 
 def _slug(text: str) -> str:

@@ -22,7 +22,7 @@ from uni_train.eval.benchmarks.vigor.cases import generated
 from uni_train.eval.benchmarks.vigor.prompts import REASONING
 from uni_train.eval.compare import compare
 from uni_train.eval.leaderboard import Column, leaderboard
-from uni_train.eval.report.leaderboard import context
+from uni_train.eval.report.leaderboard import page_of
 from uni_train.eval.results import PAPER
 from uni_train.eval.statistics import Estimate
 
@@ -55,7 +55,7 @@ def test_levels_are_charted_by_pairs(tmp_path: Path) -> None:
     benchmark = UniSandbox(Source(n=4, sets=("math1", "math2", "mapping1")))
     folder = evaluation(tmp_path / "one", [benchmark], lambda ask: ask.case.set == "math1")
     board = leaderboard([folder])
-    titles = [one.title for one in context(board)["charts"]]
+    titles = [one.title for section in page_of(board).sections for one in section.charts]
     assert titles == [f"unisandbox, {setting}, by level of maths" for setting in ("normal", "cot")]
     (chart, _) = board.by_complexity
     assert chart.title == "level of maths" and list(chart.lines) == ["one"]

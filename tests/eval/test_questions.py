@@ -31,9 +31,9 @@ from uni_train.eval.compare import compare
 from uni_train.eval.evaluation import Evaluation, EvaluationPlan
 from uni_train.eval.generation import cases_of
 from uni_train.eval.leaderboard import leaderboard
-from uni_train.eval.report import write_report
 from uni_train.eval.report.evaluation import report_of, write_comparison
 from uni_train.eval.report.leaderboard import SCORES, write_leaderboard
+from uni_train.eval.report.run import write_report
 from uni_train.eval.results import printed
 from uni_train.eval.task_benchmark import item_case
 
@@ -63,7 +63,7 @@ def test_generated_questions_are_named_on_every_table_and_page(evaluated: Evalua
     assert page.count("<table") == len(result.tables) + 2 and unnamed(page) == []  # causes and outcomes too
     board = leaderboard([f"a={evaluated.folder}"])
     page = write_leaderboard(tmp_path / "board", board).read_text(encoding="utf-8")
-    assert len(unnamed(page)) == 1 and f"unisandbox: {NANO}." in page  # that of all benchmarks
+    assert len(unnamed(page)) == 2 and f"unisandbox: {NANO}." in page  # of all benchmarks, and about the evaluations
     assert NANO in (tmp_path / "board" / SCORES).read_text()
     files = list((tmp_path / "board" / "tables").iterdir())
     assert len(files) == 2 * len(result.tables) and all(NANO in file.read_text() for file in files)
@@ -89,7 +89,7 @@ def test_wandb_is_told(evaluated: Evaluation, monkeypatch: pytest.MonkeyPatch) -
 def test_a_run_says_it_too_and_the_papers_numbers_are_of_other_questions(run_dir: Path) -> None:
     assert summary.read(run_dir)["questions"] == NANO
     page = write_report(run_dir).read_text(encoding="utf-8")
-    assert page.count("<table") == 5 and unnamed(page) == [] and NANO.capitalize() in page  # each table, and the head
+    assert page.count("<table") == 6 and unnamed(page) == [] and NANO.capitalize() in page  # each table, and the head
     assert "<p>BAGEL-7B, other questions <b>0.64</b></p>" in page and ">paper <b>" not in page
     assert "The paper&#39;s model is BAGEL-7B, on other questions" in page
 

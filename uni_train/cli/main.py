@@ -152,8 +152,7 @@ def report(run: Path) -> None:
             f"{run} is no run folder: it has no config.yaml",
             "Run folders are runs/<recipe>/<name>, evaluations evals/<name>.",
         )
-    from uni_train.eval.report import write_report
-    from uni_train.eval.report.gallery import without_samples
+    from uni_train.eval.report.run import without_samples, write_report
 
     echo(f"report: {write_report(run)}")
     for folder in without_samples(run):

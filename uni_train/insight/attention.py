@@ -22,10 +22,10 @@ from uni_train.errors import UserError
 from uni_train.eval.benchmark import Case, Table
 from uni_train.eval.generation import asks_of
 from uni_train.eval.report.charts import Axis, Chart, Series, chart, linear_axis
+from uni_train.eval.report.page import Section
 from uni_train.eval.statistics import Estimate, share
 from uni_train.eval.task_benchmark import request_of
 from uni_train.insight.interventions import refined_start
-from uni_train.insight.page import Overlay, Section
 from uni_train.insight.questions import world_of
 from uni_train.models.bagel.inside import GROUPS, Attention, draw_with_attention, expect_inside
 from uni_train.models.base import Request, UnifiedModel
@@ -147,7 +147,7 @@ def sections(result: Mapping[str, Any]) -> list[Section]:
                 "Brighter places look more at the word, over all layers and steps. The tables rank the words of "
                 "instruction and thought by what the whole image pays each; markers are left out.",
                 tables=[_rank_table(row) for row in result["ranks"]],
-                images=[Overlay(row["url"], row["caption"]) for row in result["overlays"]],
+                images=[(row["url"], row["caption"]) for row in result["overlays"]],
             )
         )
     if "tables" in result:

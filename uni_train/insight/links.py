@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmark import Ask, Sample, Scored, Table
 from uni_train.eval.report.flow_chart import Flow, flow
+from uni_train.eval.report.page import Section
 from uni_train.eval.statistics import Estimate, paired, share
 from uni_train.eval.task_benchmark import TaskBenchmark, item_of
-from uni_train.insight.page import Section
 from uni_train.insight.questions import concludes, draw_of, plainly, says
 
 if TYPE_CHECKING:

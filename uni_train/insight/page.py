@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any
 
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 
-if TYPE_CHECKING:
-    from uni_train.eval.benchmark import Table
-    from uni_train.eval.report.charts import Chart
-    from uni_train.eval.report.flow_chart import Flow
-
 PAGE = "insight.html"
 ANALYSES = ("links", "attention", "states")
 """Modules of this package; each has `sections(found)` for its NAME.json."""
-
-
-class Overlay(NamedTuple):
-    """An image with a caption; `url` is a data URL."""
-
-    url: str
-    caption: str
-
-
-class Section(NamedTuple):
-    """A part of the page: what it says, its tables and its plots."""
-
-    title: str
-    text: str
-    tables: Sequence[Table] = ()
-    charts: Sequence[Chart] = ()
-    flows: Sequence[Flow] = ()
-    images: Sequence[Overlay] = ()
 
 
 def keep(folder: Path, analysis: str, result: Mapping[str, Any]) -> Path:
@@ -55,8 +32,7 @@ def keep(folder: Path, analysis: str, result: Mapping[str, Any]) -> Path:
 
 def write(folder: Path) -> Path:
     """Write FOLDER/insight.html from the results that lie there. Raises UserError: one of them is damaged."""
-    from uni_train.eval.report.page import write_page
-    from uni_train.eval.report.tables import shown_table
+    from uni_train.eval.report.page import Page, Section, write_page
 
     results = {name: read_json(folder / f"{name}.json") for name in ANALYSES if (folder / f"{name}.json").is_file()}
     sections: list[Section] = []
@@ -71,9 +47,5 @@ def write(folder: Path) -> Path:
             raise UserError(
                 f"{file} is damaged ({error!r:.200})", "Delete it; its analysis writes it again."
             ) from error
-    shown = [
-        section._asdict() | {"tables": [shown_table(table) for table in section.tables if table.rows]}
-        for section in sections
-    ]
-    context = {"title": f"Inside {facts.get('Model', 'a model')}", "facts": list(facts.items()), "sections": shown}
-    return write_page(folder / PAGE, "insight.html", context, ("style.css", "evaluation.css", "insight.css"), ())
+    title = f"Inside {facts.get('Model', 'a model')}"
+    return write_page(folder / PAGE, Page(title=title, facts=list(facts.items()), sections=sections))

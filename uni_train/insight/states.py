@@ -28,9 +28,9 @@ from uni_train.errors import UserError
 from uni_train.eval.benchmark import Case, Table
 from uni_train.eval.generation import asks_of
 from uni_train.eval.report.charts import Chart, Series, chart, linear_axis
+from uni_train.eval.report.page import Section
 from uni_train.eval.statistics import Estimate, share
 from uni_train.eval.task_benchmark import request_of
-from uni_train.insight.page import Section
 from uni_train.models.bagel.inside import States, expect_inside, states_of
 from uni_train.models.base import UnifiedModel
 

@@ -11,7 +11,7 @@ from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.eval import summary, tracking
 from uni_train.eval.benchmarks.unisandbox import training_run
 from uni_train.eval.evaluation import SCORED
-from uni_train.eval.report import write_report
+from uni_train.eval.report.run import write_report
 from uni_train.eval.report.tables import print_table
 from uni_train.eval.scored import read_folder
 from uni_train.models.load import expect_keys, expect_precision

@@ -16,12 +16,16 @@ from uni_train.errors import UserError
 from uni_train.eval.benchmark import Scored, generated_questions, worlds_of
 from uni_train.eval.benchmarks.unisandbox import counting
 from uni_train.eval.benchmarks.unisandbox.sets import LEVELS, SAID, SETTINGS, all_sets
-from uni_train.eval.results import Cell, Results, Table, changes, plain
+from uni_train.eval.report import charts
+from uni_train.eval.report.page import Section
+from uni_train.eval.results import Cell, Results, Table, cell_from_json, changes, plain
 from uni_train.eval.shortcuts import Trivial, best, counted
 from uni_train.eval.statistics import Estimate, proportion, signed
 from uni_train.eval.summary import Round, estimate_of, round_table
 
 _ROUND_LABEL = re.compile(r"round([1-9]\d*)")
+SHOWN = (*SETTINGS, SAID)
+"""Settings, in the order of pages."""
 _PAPER = {"mapping": "Table 3", "maths": "Table 2"}
 """Tasks in the order in which pages show them: mapping is the paper's main table."""
 
@@ -178,6 +182,51 @@ def tables(summary: Mapping[str, Any], printed: bool = False) -> Iterator[Table]
         yield round_table(summary["rounds"], str(summary.get("questions", "")))
 
 
+def sections(summary: Mapping[str, Any]) -> list[Section]:
+    """Tables of accuracy, its course over rounds, and what lies behind each score."""
+    return [
+        Section("Scores", _SCORES, list(tables(summary, printed=True))),
+        Section("Accuracy by round", charts=list(_accuracy_charts(summary)), note=_BY_ROUND),
+        Section("Pairs, single images, and failures", _PAIRS, list(outcome_tables(summary)), note=_CHANGE),
+    ]
+
+
+def outcome_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
+    """Beside each score: single images and pairs half right, what could not be read, and the change by training."""
+    rows: dict[bool, list[tuple[Cell, ...]]] = {True: [], False: []}
+    for setting in SHOWN:
+        for name in shown_sets():
+            shares = {when: _at(summary, "statuses", when, setting, name) for when in ("before", "after")}
+            shares = {when: found for when, found in shares.items() if found}
+            changed, plain = _at(summary, "changes", setting, name), trivial(summary, name)
+            for when, found in shares.items():
+                score, image, one_of_two = (
+                    cell_from_json(_at(summary, key, when, setting, name))
+                    for key in ("scores", "per_image", "one_of_two")
+                )
+                leading = f"{plain.estimate.value:.2f}, {plain.chance:.2f}" if plain else None
+                pairs = one_of_two is not None
+                rows[pairs].append(
+                    (
+                        f"{name}, {setting}", when, score, leading, *((image, one_of_two) if pairs else ()),
+                        f"{100 * found.get('unreadable', {}).get('value', 0.0):.0f} %",
+                        cell_from_json(changed) if when == "after" else None,
+                    )
+                )  # fmt: skip
+    titles = {True: "Pairs: both right, and one of two", False: "Single prompts"}
+    for pairs, found in rows.items():
+        if found:
+            both = ("Single images", "Exactly one of two") if pairs else ()
+            columns = ("Set", "When", "Score", "Best trivial, chance", *both, "Unreadable", "Change")
+            yield Table(titles[pairs], columns, tuple(found), "", str(summary.get("questions", "")))
+
+
+def _at(tree: Mapping[str, Any], *keys: str) -> Any:
+    for key in keys:
+        tree = (tree or {}).get(key)  # type: ignore[assignment]
+    return tree
+
+
 def _score_table(summary: Mapping[str, Any], task: str, variant: str, found: Sequence[Row], printed: bool) -> Table:
     about, pairs = TASKS.get(task), TASKS.get(task).items_per_draw == 2
     names = [f"{about.short}{level}" for level in about.sets]
@@ -233,3 +282,56 @@ def _statuses(some: Results) -> dict[str, Estimate]:
     """Shares of what became of the images; of the rarer outcomes those that occurred."""
     shares = counting.outcome_shares(some)
     return {name: one for name, one in shares.items() if one.value or name in ("pass", "fail", "unreadable")}
+
+
+_SCORES = (
+    "Normal: prompt → image. CoT: the model writes a thought first. M1 to M3 are chains of one, two and three links, "
+    "Math1 to Math3 take one, two and three operations. A pair counts only if both of its images are right."
+)
+_BY_ROUND = "Whiskers: 95 % intervals. A round trains one level and is evaluated on all."
+_PAIRS = (
+    "One of two right is where the shortcut shows: a model that ignores the rules and always draws the same object of "
+    "a pair gets exactly one right every time. An unreadable image is one in which the reader finds no clear object."
+)
+_CHANGE = (
+    "Change: difference of the score with Newcombe's interval, and McNemar's exact test on the same prompts or pairs; "
+    "where expressions repeat, clustered by them. Best trivial: of strategies that take the prompt's words and do none "
+    "of its work."
+)
+
+
+def tiles(summary: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Normal accuracy per set, before and after."""
+    before, after = (summary["scores"].get(when, {}).get("normal", {}) for when in ("before", "after"))
+    best = counting.PAPER["Table 3"][3]  # the last round of the curriculum
+    paper = {f"mapping{level}": float(best[f"normal {level}"]) for level in LEVELS}
+    return [
+        {
+            "name": name,
+            "value": after.get(name) or before[name],
+            "lines": [
+                *([("before", before[name])] if after else []),
+                *([("BAGEL-7B, other questions", paper[name])] if name in paper else []),
+            ],
+        }
+        for name in shown_sets()[:6]
+        if name in before
+    ]
+
+
+def _accuracy_charts(summary: Mapping[str, Any]) -> Iterator[charts.Chart]:
+    """Accuracy after each round, one chart per task and setting, with the chance line."""
+    for task, variant, rows in score_rows(summary):
+        about = TASKS.get(task)
+        if variant or len(rows) < 2:
+            continue
+        columns = [f"{about.short}{level}" for level in about.sets]
+        names = ["base", *(row.name.removeprefix("after ") for row in rows[1:])]
+        x = charts.Axis(-0.25, len(rows) - 0.75, list(enumerate(names)))
+        for setting in SETTINGS:
+            cells = [getattr(row, setting) for row in rows]
+            lines = {name: [(i, row[level]) for i, row in enumerate(cells)] for level, name in enumerate(columns)}
+            if any(one is not None and one.value is not None for line in lines.values() for _, one in line):
+                title = f"{about.title}, {setting}"
+                guess = (about.chance, about.guess)
+                yield charts.scores(title, lines, x, 0.06, "Accuracy by round: {}.", guess)

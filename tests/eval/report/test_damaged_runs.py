@@ -15,7 +15,7 @@ from tests.eval.test_forged import refused
 from uni_train.cli.main import uni_train as command
 from uni_train.eval.benchmark import Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
-from uni_train.eval.report import gallery
+from uni_train.eval.report import run as run_page
 
 STARTS = (3, {"a": 1}, [1], [None], [{"command": 3}], [{"command": [3]}], [{"git": [1]}], [{"versions": 3}])
 FILES = {
@@ -62,7 +62,7 @@ def test_an_evaluation_without_its_samples_says_so(command: str, tmp_path: Path)
 
 def test_a_run_without_the_samples_of_an_evaluation_says_so(run_dir: Path) -> None:
     (run_dir / "config.yaml").write_text(CONFIG)
-    folder = gallery.evaluations(run_dir)["after"]
+    folder = run_page.evaluations(run_dir)["after"]
     for shard in folder.glob("*.parquet"):
         shard.unlink()
     done = CliRunner().invoke(command, ["report", str(run_dir)], catch_exceptions=False)

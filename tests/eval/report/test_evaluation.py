@@ -15,9 +15,11 @@ from PIL import Image
 from bench import report
 from tests.eval.report.pages import HOSTILE, assert_sound
 from tests.eval.sample_evaluation import sample_part
-from uni_train.eval.benchmark import Scored, Table
-from uni_train.eval.report import evaluation, gallery, write_report
-from uni_train.eval.report.evaluation import Header, Part, write_evaluation_report
+from uni_train.eval.benchmark import Table
+from uni_train.eval.report import gallery
+from uni_train.eval.report.evaluation import Part, charts, link, outcomes_of, sections_of
+from uni_train.eval.report.page import Page, about, write_page
+from uni_train.eval.report.run import write_report
 
 
 @pytest.fixture(scope="module")
@@ -26,80 +28,79 @@ def part() -> Part:
     return sample_part(40)
 
 
-def with_scored(part: Part, scored: list[Scored]) -> Part:
-    return Part(part.result, lambda images: scored)
+def write(path: Path, part: Part, text: str = "sums") -> Path:
+    """text: stands wherever a page shows one."""
+    sections = [*sections_of([part]), about(text, text, [text], json.dumps({text: 1}), text)]
+    return write_page(path, Page(title=text, lead=text, facts=[(text, text)], notes=[text], sections=sections))
 
 
 def hostile(part: Part) -> Part:
     """Every text that a model, a judge or a file of someone else's can bring is markup."""
-    first = part.scored[0]
+    first, *others = part.scored[""]
     case = replace(first.sample.ask.case, prompt=HOSTILE, category=HOSTILE, facts={HOSTILE: HOSTILE})
     told: dict[str, Any] = {"prompt": HOSTILE + "refined", "thought": HOSTILE, "note": HOSTILE}
     parts = (HOSTILE, *first.sample.parts)
     sample = replace(first.sample, ask=replace(first.sample.ask, case=case), parts=parts, **told)
     spoilt = replace(first, sample=sample, by=HOSTILE, replies=(HOSTILE,), cause=HOSTILE, verdict=first.verdict)
     table = Table(HOSTILE, (HOSTILE, "n"), ((HOSTILE, HOSTILE),), HOSTILE)
-    result = replace(part.result, tables=(*part.result.tables, table))
-    return replace(with_scored(part, [spoilt, *part.scored[1:]]), result=result)
+    return replace(part, moments={"": lambda images: [spoilt, *others]}, tables=[*part.tables, table])
 
 
 def cards_of(page: str) -> list[dict[str, Any]]:
     found = re.search(r'id="cards">(.*?)</script>', page)
     assert found is not None
-    return json.loads(found[1])  # type: ignore[no-any-return]
+    return json.loads(found[1])["cards"]  # type: ignore[no-any-return]
 
 
 def test_the_page_holds_everything_and_asks_for_nothing(part: Part, tmp_path: Path) -> None:
-    header = Header("sums · sketcher", [("Seed", "0")], ["A note."], "uni_train eval --checkpoint x", {"k": 1})
-    page = write_evaluation_report(tmp_path / "report.html", header, [part]).read_text(encoding="utf-8")
+    page = write(tmp_path / "report.html", part).read_text(encoding="utf-8")
     assert_sound(page)
-    for by_set in part.result.scores.values():
+    for by_set in part.scores.values():
         assert all(f"{estimate['value']:.2f}" in page for estimate in by_set.values())
     cards = cards_of(page)
     assert [(card["id"], card["setting"]) for card in cards] == [
-        (one.sample.ask.case.id, one.sample.ask.setting) for one in part.scored
+        (one.sample.ask.case.id, one.sample.ask.setting) for one in part.scored[""]
     ]
-    drawn = [one for one in part.scored if one.sample.image is not None]
-    assert [("image" in card) for card in cards].count(True) == len(drawn) < len(cards)
+    drawn = [one for one in part.scored[""] if one.sample.image is not None]
+    assert ["image" in card["answers"][""] for card in cards].count(True) == len(drawn) < len(cards)
 
 
 def test_counts_are_those_of_the_samples_and_lead_to_them(part: Part) -> None:
-    shown = evaluation._part(part)
-    wrong = [one for one in part.scored if one.outcome != "pass"]
-    assert sum(row["total"][0] for row in shown["causes"]) == len(wrong)
-    assert sum(count for row in shown["outcomes"] for _, count, _ in row["cells"]) == len(part.scored)
-    assert evaluation.link("sums", setting="cot", cause="drawn wrong & more") == (
+    shown = outcomes_of(part).shown
+    wrong = [one for one in part.scored[""] if one.outcome != "pass"]
+    assert sum(row["total"] for row in shown["causes"]) == len(wrong)
+    assert sum(count for row in shown["outcomes"] for _, count, _ in row["cells"]) == len(part.scored[""])
+    assert link("sums", setting="cot", cause="drawn wrong & more") == (
         "#gallery?benchmark=sums&setting=cot&cause=drawn+wrong+%26+more"
     )
-    by_set, *by_category = shown["charts"]
+    by_set, *by_category = charts(part)
     assert [name for _, name in by_set.rows] == ["math1", "math2"] and len(by_category) == 2
 
 
 def test_text_from_outside_stays_text(part: Part, tmp_path: Path) -> None:
-    header = Header(HOSTILE, [(HOSTILE, HOSTILE)], [HOSTILE], HOSTILE, {HOSTILE: HOSTILE})
-    page = write_evaluation_report(tmp_path / "report.html", header, [hostile(part)]).read_text(encoding="utf-8")
+    page = write(tmp_path / "report.html", hostile(part), HOSTILE).read_text(encoding="utf-8")
     assert_sound(page)
-    assert page.count("<script") == page.count('id="pictures-') + 3  # names, cards, the one script
+    assert page.count("<script") == page.count('id="pictures-') + 2  # the cards and the one script
 
 
 def test_a_full_page_leaves_out_pictures_of_whole_cases(part: Part) -> None:
     large = [
         replace(one, sample=replace(one.sample, parts=(report.noise(i, 96),) if one.sample.image else ()))
-        for i, one in enumerate(part.scored)
+        for i, one in enumerate(part.scored[""])
     ]
-    found = gallery.build({"sums": {"": lambda images: large}}, gallery.alone, budget=1_000_000)
+    found = gallery.build({"sums": {"": lambda images: large}}, budget=1_000_000)
     cards = found.cards
-    assert len(cards) == found.total == len(part.scored)
+    assert len(cards) == found.total == len(part.scored[""])
     bytes_shown = sum(len(picture) for block in found.blocks for picture in block)
     assert 500_000 < bytes_shown < 1_300_000
-    left_out = {card["id"] for card in cards if "left_out" in card}
-    assert left_out and not left_out & {card["id"] for card in cards if "image" in card}
+    left_out = {card["id"] for card in cards if "left_out" in card["answers"][""]}
+    assert left_out and not left_out & {card["id"] for card in cards if "image" in card["answers"][""]}
 
     kind, data = gallery.thumbnail(report.noise(0, 600))
     with Image.open(io.BytesIO(data)) as small:
         assert (kind, small.size) == ("webp", (192, 192))
 
-    found = gallery.build({"sums": {"": part.read}}, gallery.alone, cards=41)
+    found = gallery.build({"sums": part.moments}, cards=41)
     assert len(found.cards) == 40 and found.total == 160
     assert all(sum(card["id"] == other["id"] for other in found.cards) == 2 for card in found.cards)  # both settings
 
@@ -107,7 +108,7 @@ def test_a_full_page_leaves_out_pictures_of_whole_cases(part: Part) -> None:
 @pytest.mark.slow
 def test_a_person_can_filter_and_follow_a_count_to_its_samples(part: Part, tab: Any, tmp_path: Path) -> None:
     sync_api = pytest.importorskip("playwright.sync_api")
-    page = write_evaluation_report(tmp_path / "report.html", Header("sums"), [hostile(part)])
+    page = write(tmp_path / "report.html", hostile(part))
     tab.goto(page.as_uri())
     assert tab.title() == "sums"
     assert tab.locator("#count").inner_text() == "160 samples"
@@ -116,7 +117,7 @@ def test_a_person_can_filter_and_follow_a_count_to_its_samples(part: Part, tab: 
     tab.select_option("select[name=setting]", "cot")
     tab.select_option("select[name=set]", "math2")
     tab.select_option("select[name=verdict]", "fail")
-    kinds = [(one.sample.ask.setting, one.sample.ask.case.set, one.outcome) for one in part.scored]
+    kinds = [(one.sample.ask.setting, one.sample.ask.case.set, one.outcome) for one in part.scored[""]]
     expected = kinds.count(("cot", "math2", "fail"))
     assert tab.locator("#count").inner_text() == f"{expected} of 160 samples"
     assert tab.locator("#list .verdict").all_inner_texts()[:expected] == ["✗ wrong"] * min(24, expected)
@@ -148,7 +149,7 @@ def test_a_person_can_filter_and_follow_a_count_to_its_samples(part: Part, tab: 
 
 @pytest.mark.slow
 def test_two_thousand_samples_open_in_less_than_three_seconds(tab: Any, tmp_path: Path) -> None:
-    page = write_evaluation_report(tmp_path / "report.html", Header("many"), [report.large_part(2000)])
+    page = report.write_large(tmp_path / "report.html", 2000)
     assert page.stat().st_size > 10_000_000
     # Of processor: other work on the machine would make the clock say anything.
     assert report.open_page(tab, page).processor < 3.0

@@ -14,7 +14,7 @@ from tests.eval.report.pages import assert_sound
 from tests.eval.sample_evaluation import SKILL, sample_evaluation
 from uni_train.eval.benchmark import Table
 from uni_train.eval.leaderboard import Column, Leaderboard, leaderboard
-from uni_train.eval.report.leaderboard import SCORES, context, write_leaderboard
+from uni_train.eval.report.leaderboard import SCORES, page_of, write_leaderboard
 from uni_train.eval.report.tables import table_csv, table_latex
 from uni_train.eval.statistics import Estimate
 
@@ -47,8 +47,8 @@ def test_the_page_is_one_file_and_names_stay_text(board: Leaderboard, tmp_path: 
 def test_benchmarks_stand_above_their_own_columns(board: Leaderboard) -> None:
     """Tables come in the order of the evaluations, columns in that of the registry."""
     columns = tuple(Column(*names) for names in (("ueval", "a"), ("ureason", "b"), ("ureason", "c")))
-    shown = context(replace(board, columns=columns, cells={}, tables={"ureason": (), "ueval": ()}))
-    assert shown["groups"] == [("ueval", 1), ("ureason", 2)]
+    page = page_of(replace(board, columns=columns, cells={}, tables={"ureason": (), "ueval": ()}))
+    assert page.sections[0].shown["groups"] == [("ueval", 1), ("ureason", 2)]
 
 
 def test_tables_as_csv_and_latex() -> None:

@@ -13,7 +13,8 @@ import pytest
 
 from tests.eval.report.pages import HOSTILE, assert_sound
 from uni_train.eval.benchmark import OUTCOMES
-from uni_train.eval.report import charts, evaluation, gallery, page, write_report
+from uni_train.eval.report import charts, evaluation, gallery, run
+from uni_train.eval.report.run import write_report
 from uni_train.eval.scored import read_folder, read_scored, shard_path, write_scored
 
 
@@ -45,11 +46,11 @@ def test_text_from_outside_stays_text(run_dir: Path) -> None:
 def test_a_browser_renders_it_without_complaint(run_dir: Path, tab: Any) -> None:
     _spoil_first_shard(run_dir)
     tab.goto(write_report(run_dir).as_uri())
-    assert tab.locator("li.card").count() == 24 and "page 1 of 5" in tab.content()  # 108 answers
+    assert tab.locator("li.card").count() == 24 and "page 1 of 5" in tab.content()  # 108 samples
     assert tab.title().startswith("stars_curriculum") and "&lt;/script&gt;" in tab.content()
     tab.select_option("select[name=setting]", "cot")
     tab.select_option("select[name=set]", "mapping2")
-    assert tab.locator("li.card").count() == 12 and "12 of 108 answers" in tab.content()
+    assert tab.locator("li.card").count() == 12 and "12 of 108 samples" in tab.content()
 
 
 def test_a_run_that_left_only_its_summary(run_dir: Path) -> None:
@@ -68,35 +69,39 @@ def test_a_run_that_left_only_its_summary(run_dir: Path) -> None:
 
 
 def moments(run_dir: Path) -> dict[str, gallery.Read]:
-    return {moment: partial(read_folder, folder) for moment, folder in gallery.evaluations(run_dir).items()}
+    return {moment: partial(read_folder, folder) for moment, folder in run.evaluations(run_dir).items()}
+
+
+def pair(card: dict[str, Any]) -> str:
+    return card["id"][:-1] if card["set"].startswith("mapping") else ""
 
 
 def test_a_full_gallery_leaves_out_whole_pairs_fairly(finished_run: Path) -> None:
     parts = {"unisandbox": moments(finished_run)}
-    everything = gallery.build(parts, gallery.beside)
+    everything = gallery.build(parts)
     assert everything.total == len(everything.cards) == 108
-    less = gallery.build(parts, gallery.beside, budget=100_000)
+    less = gallery.build(parts, budget=100_000)
     assert len(less.cards) == 108 and 30_000 < sum(len(url) for block in less.blocks for url in block) < 150_000
-    fewer = gallery.build(parts, gallery.beside, cards=50)
+    fewer = gallery.build(parts, cards=50)
     assert 36 <= len(fewer.cards) <= 50 and fewer.total == 108
-    pictured = [card for card in less.cards if not any("left_out" in card[when] for when in ("before", "after"))]
+    pictured = [card for card in less.cards if not any("left_out" in one for one in card["answers"].values())]
     for some in (fewer.cards, pictured):
         per_set = (
-            Counter(card["set"] for card in some if not card["pair"]),
-            Counter(c["set"] for c in some if c["pair"]),
+            Counter(card["set"] for card in some if not pair(card)),
+            Counter(card["set"] for card in some if pair(card)),
         )
         assert all(max(counts.values()) - min(counts.values()) <= 4 for counts in per_set)  # a pair in both settings
-        pairs = [card["pair"] for card in some if card["pair"] and card["setting"] == "cot"]
+        pairs = [pair(card) for card in some if pair(card) and card["setting"] == "cot"]
         assert pairs and all(pairs.count(pair) == 2 for pair in pairs)
-        assert all("before" in card and "after" in card for card in some)
+        assert all(list(card["answers"]) == ["before", "after"] for card in some)
 
 
 def test_a_run_that_was_evaluated_once_shows_that(run_dir: Path) -> None:
     for stage in ("01-evaluate-before", "05-evaluate-round1"):
         shutil.rmtree(run_dir / "stages" / stage)
     after = run_dir / "stages" / "13-evaluate-after"
-    assert gallery.evaluations(run_dir) == {"before": after / "scored"}
-    assert not any("after" in card for card in gallery.build({"": moments(run_dir)}, gallery.beside).cards)
+    assert run.evaluations(run_dir) == {"before": after / "scored"}
+    assert not any("after" in card["answers"] for card in gallery.build({"": moments(run_dir)}).cards)
 
 
 def test_log_axes_hold_their_data() -> None:
@@ -120,7 +125,7 @@ def test_names_over_a_chart_have_their_place_or_are_numbers(ends: tuple[int, ...
 
 def test_whatever_a_legend_names_has_a_colour() -> None:
     style = (Path(charts.__file__).parent / "style.css").read_text(encoding="utf-8")
-    for name in {*OUTCOMES, *evaluation.OUTCOME_NAMES, *page._STATUS_NAMES}:
+    for name in {*OUTCOMES, *evaluation.OUTCOME_NAMES}:
         assert re.search(rf"\.{name}\b[^{{]*{{ --v:", style), name
     axis = charts.linear_axis(0, 1)
     many = [charts.Series(f"reward {i}", [(0, 0), (1, 1)], i) for i in range(1, 15)]

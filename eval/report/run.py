@@ -1,0 +1,283 @@
+"""The page of a run: what was scored before and after training, curves, and the samples side by side.
+
+Read below RUN, all of it optional but for `config.yaml` or `summary.json`:
+
+    summary.json                  numbers and rounds (`eval.summary`); tables of accuracy
+    stages/*/manifest.json        where `stage` begins with "evaluate" and `result.label` names the moment
+    stages/*/scored/*.parquet     samples of these stages, and of the recipe knowledge
+    stages/*/metrics.jsonl        a line a logged step: `step`, and any of `loss`, `mse`, `ce`, `lr`
+    stages/*/held_out, rollouts.jsonl, gallery    as `eval.report.flow_grpo` reads them
+    run.json, config.yaml         command, git state, versions; the configuration
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from pydantic import BaseModel, TypeAdapter
+
+from uni_train.config.kinds import load_plugins_of
+from uni_train.data_gen.reading_limits import read_json, read_text, read_yaml, reason
+from uni_train.errors import UserError
+from uni_train.eval import summary as run_summary
+from uni_train.eval.benchmark import Scored, Table
+from uni_train.eval.benchmarks import unisandbox
+from uni_train.eval.benchmarks.unisandbox import training_run
+from uni_train.eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
+from uni_train.eval.report import charts, flow_grpo
+from uni_train.eval.report.evaluation import Part, gallery_of, outcomes_of, sections_of
+from uni_train.eval.report.page import Page, Section, about, duration, write_page
+from uni_train.eval.scored import read_folder
+from uni_train.run_folder import stage_folders
+
+_CURVES = (("loss", "Loss"), ("mse", "Image part (MSE)"), ("ce", "Text part (cross-entropy)"), ("lr", "Learning rate"))
+_GALLERY_BYTES = 7_000_000
+_KNOWLEDGE = {"inject": "after the lessons", "ask": "before the lessons"}
+"""Stages of the recipe knowledge -> what their samples are called."""
+
+
+def write_report(run_dir: Path) -> Path:
+    """Write run_dir/report.html from a finished run, of any kind, and return its path.
+
+    Raises:
+        UserError: a file of the run cannot be read (DamagedShard: of samples), or the page cannot be written.
+    """
+    run_dir = Path(run_dir)
+    with suppress(OSError, ValueError):  # pages say what of a damaged run is missing
+        config = read_yaml(run_dir / "config.yaml")
+        load_plugins_of(config if isinstance(config, dict) else {})
+    summary = run_summary.read(run_dir) if os.path.lexists(run_dir / "summary.json") else _unevaluated(run_dir)
+    page = _knowledge(run_dir, summary) if "models" in summary else _training(run_dir, summary)
+    return write_page(run_dir / "report.html", page)
+
+
+def _training(run_dir: Path, summary: Mapping[str, Any]) -> Page:
+    scores, reinforced = summary["scores"], flow_grpo.sections(run_dir)
+    trained = "reinforcement" if reinforced else "training on its own filtered samples"
+    lead = "What training did to the model."
+    if scores["before"]:
+        lead = f"What the model draws{f', before and after {trained}' if scores['after'] else ''}."
+    moments = {moment: partial(read_folder, folder) for moment, folder in evaluations(run_dir).items()}
+    questions = str(summary.get("questions", ""))
+    part = Part("unisandbox", moments, settings=training_run.SHOWN, sets=training_run.shown_sets(), questions=questions)
+    sections = [
+        *training_run.sections(summary),
+        outcomes_of(part),
+        *reinforced,
+        Section("Training curves", charts=list(_loss_charts(_curves(run_dir))), note=_LOSSES),
+        gallery_of([part], "Wrong answers included.", budget=_GALLERY_BYTES),
+        _about(run_dir, _SPLIT.format(summary.get("split", "test")) if scores["before"] else ""),
+    ]
+    return Page(
+        title=" · ".join((summary["recipe"], summary["model"], f"seed {summary['seed']}")),
+        heading=summary["recipe"],
+        lead=lead,
+        questions=questions,
+        facts=_facts(run_dir, summary),
+        tiles_title="Normal accuracy after training" if scores["after"] else "Normal accuracy",
+        tiles=training_run.tiles(summary),
+        sections=sections,
+    )
+
+
+_LOSSES = "Pale: every logged step. Strong: a moving average. Losses on a logarithmic scale."
+_SPLIT = (
+    "Prompts come from the {} split, which shares no expression and no set of rules with what the model was trained "
+    "on. Verdicts are exact: a program reads type and count off the image. An average is the unweighted mean over "
+    "levels and settings."
+)
+
+
+def _knowledge(run_dir: Path, summary: Mapping[str, Any]) -> Page:
+    """Of the recipe knowledge: its tables, and every image with what the same model says in text."""
+    try:
+        tables, models = [Table.from_dict(raw) for raw in summary["tables"]], summary["models"]
+        moments = {"inject": summary["scores"]["after"], "ask": summary["scores"]["before"]}
+        trained = [" and ".join(one["names"]) for one in models if not one["injected"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{run_dir} has no report: {error!r}", "Run its command again.") from error
+    settings, sets = unisandbox.SETTINGS, KNOWLEDGE_SETS
+    parts = [
+        Part(name, {"": partial(_samples, run_dir, stage)}, tables if stage == "inject" else (), settings, sets,
+             tables[0].questions, moments[stage])
+        for stage, name in _KNOWLEDGE.items()
+    ]  # fmt: skip
+    parts = [part for part in parts if part.scored[""]]
+    images = sum(len(part.scored[""]) for part in parts)
+    return Page(
+        title=f"Knowledge transfer · {summary['model']}",
+        facts=[*_facts(run_dir, summary), ("Models trained", str(len(models))), ("Images", f"{images:,}"),
+               ("Injected", f"{len(models) - len(trained)} of {len(models)}")],
+        notes=[f"Not injected, and not counted: {', '.join(trained)}."] if trained else [],
+        sections=[*sections_of(parts), _about(run_dir, f"Revision {summary['revision']}.")],
+    )  # fmt: skip
+
+
+def _samples(run_dir: Path, kind: str, images: bool) -> Iterator[Scored]:
+    for stage in stage_folders(run_dir):
+        if f"-{kind}-" in stage.name:
+            yield from read_folder(stage / "scored", images)
+
+
+# --- files of the run -----------------------------------------------------------------------------------------------
+
+
+def evaluations(run_dir: Path) -> dict[str, Path]:
+    """What a run has evaluated: "before" and, where it can be compared, "after" -> folder of scored samples.
+
+    "after" is the stage so labelled, or else the highest round; if it is all there is (pretraining), it is "before".
+    Raises UserError for a manifest that cannot be read.
+    """
+    found: dict[str, Path] = {}
+    for path in sorted((Path(run_dir) / "stages").glob("*/manifest.json")):
+        try:
+            manifest = read_json(path)
+            label = manifest["result"].get("label") if manifest["stage"].startswith("evaluate") else None
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise UserError(f"{path}: not a manifest ({error!r})", "Delete its folder to redo this stage.") from error
+        if isinstance(label, str):
+            found[label] = path.parent / "scored"
+    rounds = [int(label.removeprefix("round")) for label in found if label.removeprefix("round").isdigit()]
+    if "after" not in found and rounds:
+        found["after"] = found[f"round{max(rounds)}"]
+    if "before" not in found and "after" in found:
+        return {"before": found["after"]}
+    return {label: found[label] for label in ("before", "after") if label in found}
+
+
+def without_samples(run_dir: Path) -> list[Path]:
+    """The folders of `evaluations` whose shards are gone: the gallery lacks what they held."""
+    return [folder for folder in evaluations(run_dir).values() if not any(folder.glob("[!.]*.parquet"))]
+
+
+class _Start(BaseModel):
+    """What run.json says of a start."""
+
+    time: str = ""
+    command: list[str] = []
+    git: dict[str, Any] | None = None
+    versions: dict[str, str] = {}
+
+
+def _starts(run_dir: Path) -> list[_Start]:
+    """At least one, which knows nothing where run.json is missing."""
+    path = run_dir / "run.json"
+    starts = _json(path).get("starts") if path.exists() else None
+    try:
+        return TypeAdapter(list[_Start]).validate_python(starts or [{}])
+    except ValueError as error:
+        raise UserError(
+            f"{path} is damaged: its starts are not those of a run", "Delete it: the run itself does not need it."
+        ) from error
+
+
+def _about(run_dir: Path, text: str) -> Section:
+    last = _starts(run_dir)[-1]
+    git = last.git or {}
+    commit, changed = str(git.get("commit") or "")[:12], git.get("changed_files")
+    notes = [f"Commit {commit}{f', with {changed} changed files' if changed else ''}"] if commit else []
+    notes += [", ".join(f"{name} {version}" for name, version in last.versions.items())] if last.versions else []
+    return about("About this run", " ".join(last.command), notes, _text(run_dir / "config.yaml") or "", text)
+
+
+def _curves(run_dir: Path) -> dict[str, dict[str, list[tuple[float, float]]]]:
+    """Stage -> metric -> (step, value), of the stages that logged any."""
+    curves = {}
+    for stage in stage_folders(run_dir):
+        rows = flow_grpo.read_lines(stage / "metrics.jsonl")
+        values = {
+            name: [(float(row["step"]), float(row[name])) for row in rows if flow_grpo.is_number(row.get(name))]
+            for name, _ in _CURVES
+        }
+        if any(values.values()):
+            curves[stage.name.partition("-")[2].removeprefix("finetune-")] = values
+    return curves
+
+
+def _unevaluated(run_dir: Path) -> dict[str, Any]:
+    """The head of a summary for a run that measured no accuracy on UniSandbox.
+
+    Raises:
+        UserError: there is no config.yaml, or it or a manifest cannot be read.
+    """
+    path = run_dir / "config.yaml"
+    try:
+        config = read_yaml(path)
+        head = {"recipe": config["recipe"], "model": config["model"]["name"], "seed": config["seed"]}
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{path}: cannot be read ({reason(error)})", "A report needs the folder of a run.") from error
+    manifests = [_json(path) for path in sorted((run_dir / "stages").glob("*/manifest.json"))]
+    return head | {
+        "wall_seconds": sum(float(one.get("seconds", 0.0)) for one in manifests),
+        "peak_rss_bytes": max((int(one.get("result", {}).get("peak_rss_bytes", 0)) for one in manifests), default=0),
+        "scores": {"before": {}, "after": {}},
+        "rounds": [],
+    }
+
+
+def _json(path: Path) -> dict[str, Any]:
+    try:
+        raw = read_json(path)
+    except (OSError, ValueError) as error:
+        raise UserError(
+            f"{path}: cannot be read ({reason(error)})", "Delete it and run the same command again."
+        ) from error
+    return raw if isinstance(raw, dict) else {}
+
+
+def _text(path: Path) -> str | None:
+    try:
+        return read_text(path) if path.exists() else None
+    except (OSError, ValueError) as error:
+        raise UserError(f"{path}: cannot be read ({reason(error)})", "Restore it: a run needs it.") from error
+
+
+# --- the head -------------------------------------------------------------------------------------------------------
+
+
+def _facts(run_dir: Path, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+    seconds, (first, *again) = summary["wall_seconds"], _starts(run_dir)
+    facts = [("Model", summary["model"]), ("Seed", str(summary["seed"]))]
+    facts += [("Wall time", duration(seconds) if seconds else "not finished")]
+    facts += [("Peak memory", f"{summary['peak_rss_bytes'] / 1e9:.2f} GB")] if seconds else []
+    started = first.time[:16].replace("T", " ")
+    return [*facts, *([("Started", started + (f" (resumed {len(again)}×)" if again else ""))] if started else [])]
+
+
+# --- charts ---------------------------------------------------------------------------------------------------------
+
+
+def _loss_charts(curves: Mapping[str, Mapping[str, Sequence[tuple[float, float]]]]) -> Iterator[charts.Chart]:
+    """One chart a metric, the stages one after the other on one axis of updates."""
+    for name, title in _CURVES:
+        dividers: list[tuple[float, str]] = []
+        raw: list[list[tuple[float, float]]] = []
+        offset = 0.0
+        for stage, values in curves.items():
+            dividers.append((offset, stage))
+            if values[name]:
+                raw.append([(offset + step, value) for step, value in values[name]])
+            offset += max(points[-1][0] for points in values.values() if points) + 1
+        points = [point for part in raw for point in part]
+        if not points:
+            continue
+        positive = all(value > 0 for _, value in points)
+        low, high = min(value for _, value in points), max(value for _, value in points)
+        log = name != "lr" and positive and high > low
+        y = charts.log_axis(low, high) if log else charts.linear_axis(min(low, 0.0), high)
+        step_axis = charts.linear_axis(0, offset)
+        x = charts.Axis(0, offset, [tick for tick in step_axis.ticks if tick[0] <= offset], "updates")
+        series = []
+        for part in raw:
+            heights = [value for _, value in part]
+            smooth = charts.smooth(heights, len(heights) / 25) if name != "lr" else heights
+            if name != "lr":
+                series.append(charts.Series("", part, 1, faint=True))
+            series.append(charts.Series("", [(step, v) for (step, _), v in zip(part, smooth, strict=True)], 1))
+        told = f"From {points[0][1]:.3g} to {points[-1][1]:.3g} over {offset:.0f} updates."
+        yield charts.chart(title, told, series, x, y, dividers if len(dividers) > 1 else ())
