@@ -7,7 +7,8 @@ Read below a stage's folder, all of it optional: `held_out/step=*` and `gallery/
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,8 @@ from uni_train.eval.images import bytes_of
 from uni_train.eval.report import charts
 from uni_train.eval.report.evaluation import OUTCOME_NAMES
 from uni_train.eval.report.gallery import data_url
-from uni_train.eval.report.page import Section
-from uni_train.eval.results import Results
+from uni_train.eval.report.page import Section, duration
+from uni_train.eval.results import Cell, Results, Table
 from uni_train.eval.sample import Scored
 from uni_train.eval.validation import estimates, finished, groups_of, read_validation, results_of, rewards_of
 from uni_train.run_folder import stage_folders
@@ -32,16 +33,7 @@ Validation = Sequence[Scored]
 
 
 def sections(run_dir: Path) -> list[Section]:
-    found = stages(run_dir)
-    return (
-        [Section("Reinforcement", body="flow_grpo.html", shown={"reinforced": found, "names": OUTCOME_NAMES})]
-        if found
-        else []
-    )
-
-
-def stages(run_dir: Path) -> list[dict[str, Any]]:
-    """One entry a stage that has something to tell, for flow_grpo.html.
+    """What each stage has to tell of held-out prompts and of reinforcement.
 
     Raises:
         UserError: a file that cannot be read, by its name.
@@ -51,8 +43,12 @@ def stages(run_dir: Path) -> list[dict[str, Any]]:
         validations = finished(folder / "held_out")
         epochs = read_lines(folder / "rollouts.jsonl")
         if validations or epochs:
-            found.append(_stage(folder, validations, epochs))
-    return found
+            found.append((folder, validations, epochs))
+    return [
+        replace(section, title=f"{section.title}: {folder.name}" if len(found) > 1 else section.title)
+        for folder, validations, epochs in found
+        for section in (*_held_out(folder, validations), *_reinforcement(folder, epochs))
+    ]
 
 
 def read_lines(path: Path) -> list[Line]:
@@ -82,68 +78,61 @@ def read_lines(path: Path) -> list[Line]:
     return [rows[step] for step in sorted(rows)]
 
 
-def _stage(folder: Path, validations: Sequence[Path], epochs: Sequence[Line]) -> dict[str, Any]:
-    seen = [read_validation(one, images=False) for one in validations]
-    done = (folder / "manifest.json").exists()
-    updates = read_lines(folder / "metrics.jsonl") if epochs else []
-    return {
-        "name": folder.name.partition("-")[2] or folder.name,
-        **_held_out(seen, done),
-        "reward_charts": list(_reward_charts(epochs)),
-        "policy_charts": list(_policy_charts(updates)),
-        "picture_charts": list(_picture_charts(epochs)),
-        "time": _time(epochs),
-        "time_charts": list(_time_charts(epochs)),
-        "epochs": len(epochs),
-        "galleries": [_gallery(one) for one in _spread(finished(folder / "gallery"), GALLERIES)],
-        "shown": _validation_groups(_spread(validations, _MOMENTS), done),
-    }
-
-
 # --- success on held-out prompts ------------------------------------------------------------------------------------
 
 
-def _held_out(seen: Sequence[Validation], done: bool) -> dict[str, Any]:
-    """`success`, None without validations, and `success_charts`.
+def _held_out(folder: Path, validations: Sequence[Path]) -> Iterator[Section]:
+    if not validations:
+        return
+    seen = [read_validation(one, images=False) for one in validations]
+    done = (folder / "manifest.json").exists()  # training has ended, and the last validation was after it
+    moments = _spread(seen, _MOMENTS)
+    names = [_moment(i, moments, done) for i in range(len(moments))]
+    case = seen[0][0].sample.ask.case
+    if rewards_of(seen[0]):
+        title, text = "Rewards of held-out prompts", f"The mean reward of prompts of {case.set}"
+        tables, charts_of = [_mean_rewards(moments, names)], _mean_charts
+    else:
+        title, text = "Success on held-out prompts", f"Prompts of the {case.facts['item']['split']} split of "
+        text += f"{case.facts['task']}. A program proves each image right or wrong; right means that every check passes"
+        tables, charts_of = list(_success(moments, names)), _success_charts
+    yield Section(
+        title,
+        f"{text}. They are never trained on, and drawn as the model always draws.",
+        tables,
+        list(charts_of(seen)) if len(seen) > 1 else [],
+        body="groups.html",
+        shown={"albums": [_same_prompts(_spread(validations, _MOMENTS), names)], "names": OUTCOME_NAMES},
+    )
 
-    done: training has ended, and the last validation was after it.
-    """
-    if not seen:
-        return {"success": None, "success_charts": []}
-    rewarded, moments = bool(rewards_of(seen[0])), _spread(seen, _MOMENTS)
-    charts_of, about = (_mean_charts, _rewards(moments)) if rewarded else (_success_charts, _success(moments))
-    success = {"moments": [_moment(i, moments, done) for i in range(len(moments))], **about}
-    return {"success": success, "success_charts": list(charts_of(seen)) if len(seen) > 1 else []}
 
-
-def _rewards(moments: Sequence[Validation]) -> dict[str, Any]:
-    """Mean rewards of a file's prompts."""
+def _mean_rewards(moments: Sequence[Validation], names: Sequence[str]) -> Table:
     means = [*map(estimates, moments)]
-    rows = [{"level": name, "cells": [one[name] for one in means], "change": None} for name in means[0]]
-    return {"file": moments[0][0].sample.ask.case.set, "rows": rows, "checks": []}
+    rows: list[tuple[Cell, ...]] = [(name, *(one[name] for one in means)) for name in means[0]]
+    about = moments[0][0].sample.ask.case.set
+    return Table("Mean reward", ("Reward", *names), tuple(rows), "95 % intervals (Student's t).", about)
 
 
-def _success(moments: Sequence[Validation]) -> dict[str, Any]:
-    """Levels and checks; the change from the first moment to the last is paired, prompt by prompt."""
+def _success(moments: Sequence[Validation], names: Sequence[str]) -> Iterator[Table]:
+    """Levels, then checks; the change from the first moment to the last is paired, prompt by prompt."""
     results = [*map(results_of, moments)]
     levels = [some.by("set") for some in results]
     rows = [_row(name, [one[name] for one in levels]) for name in levels[0]]
     rows += [_row("all", results)] if len(rows) > 1 else []
+    facts = moments[0][0].sample.ask.case.facts
+    questions = f"{facts['task']}, {facts['item']['split']} split"
+    note = "95 % intervals. Change: last against first on the same prompts, Newcombe's interval, McNemar's exact test."
+    changed = ("Change",) if len(moments) > 1 else ()
+    yield Table("Share that is right", ("Level", *names, *changed), tuple(rows), note, questions)
     # A check that only says that nothing can be read (of sprites) is no share of anything.
     checks = [check for moment in moments for one in moment if one.verdict for check in one.verdict.checks]
     read = {check.name for check in checks if check.status != "unreadable"}
-    names = [name for name in dict.fromkeys(check.name for check in checks) if name in read]
-    facts = moments[0][0].sample.ask.case.facts
-    return {
-        "file": None,
-        "task": facts["task"],
-        "split": facts["item"]["split"],
-        "rows": rows,
-        "checks": [
-            {"name": name.replace("_", " "), "cells": [some.measured(_passes(name)).mean() for some in results]}
-            for name in names
-        ],
-    }
+    passed = [name for name in dict.fromkeys(check.name for check in checks) if name in read]
+    if len(passed) > 1:
+        shares: list[tuple[Cell, ...]] = [
+            (name.replace("_", " "), *(some.measured(_passes(name)).mean() for some in results)) for name in passed
+        ]
+        yield Table("Checks, all levels together", ("Check", *names), tuple(shares), "", questions)
 
 
 def _moment(i: int, moments: Sequence[Validation], done: bool) -> str:
@@ -156,9 +145,9 @@ def _step(scored: Validation) -> int:
     return int(scored[0].sample.facts["step"])
 
 
-def _row(name: str, moments: Sequence[Results]) -> dict[str, Any]:
-    change = moments[-1].minus(moments[0]) if len(moments) > 1 else None
-    return {"level": name, "cells": [one.mean() for one in moments], "change": change}
+def _row(name: str, moments: Sequence[Results]) -> tuple[Cell, ...]:
+    changed = (moments[-1].minus(moments[0]),) if len(moments) > 1 else ()
+    return name, *(one.mean() for one in moments), *changed
 
 
 def _passes(check: str) -> Callable[[Scored], float]:
@@ -176,25 +165,43 @@ def _mean_charts(seen: Sequence[Validation]) -> Iterable[charts.Chart]:
 
 
 def _success_charts(seen: Sequence[Validation]) -> Iterable[charts.Chart]:
-    steps = [float(_step(one)) for one in seen]
-    found = [*map(estimates, seen)]
-    width = (steps[-1] - steps[0]) / 90
-    series = []
-    for place, level in enumerate(found[0]):
-        cells = [one[level] for one in found]
-        # Levels are set a little apart, so that whiskers do not hide each other.
-        aside = (place - (len(found[0]) - 1) / 2) * width
-        points = [(step + aside, cell.value or 0.0) for step, cell in zip(steps, cells, strict=True)]
-        intervals = [(cell.low, cell.high) for cell in cells]
-        series.append(charts.Series(level, points, place + 1, markers=len(points) <= 40, intervals=intervals))
+    steps, cells = [float(_step(one)) for one in seen], [*map(estimates, seen)]
     x = charts.linear_axis(0, steps[-1], "updates")
     x = charts.Axis(-steps[-1] / 40, max(x.high, steps[-1] * 1.025), x.ticks, "updates")
-    y = charts.Axis(0, 1, [(value / 4, f"{value / 4:.2f}") for value in range(5)])
-    told = "; ".join(f"{one.name} from {one.points[0][1]:.2f} to {one.points[-1][1]:.2f}" for one in series)
-    yield charts.chart("Success", f"Success on held-out prompts: {told}.", series, x, y)
+    lines = {level: list(zip(steps, (one[level] for one in cells), strict=True)) for level in cells[0]}
+    yield charts.scores("Success", lines, x, (steps[-1] - steps[0]) / 90, "Success on held-out prompts: {}.")
 
 
-# --- curves ---------------------------------------------------------------------------------------------------------
+# --- reinforcement --------------------------------------------------------------------------------------------------
+
+_EPOCH = (
+    "Each draws groups of images, one group a prompt, rewards them, and makes those likelier that are better than "
+    "their group."
+)
+_NOTES = (
+    "Of the images that were trained on, drawn with noise: held-out success is what counts.",
+    "Pale: every update. Strong: a moving average. With one update an epoch the weights are those that drew, and every "
+    "ratio is 1.",
+    "Diversity within groups: the mean standard deviation of a pixel. Where it falls to nothing, the model draws the "
+    "same whatever its noise.",
+)
+_GROUPS = (
+    "The first groups of some epochs, as they were drawn for training, wrong images included. Left what was shown, "
+    "then the group; under each image its checks and its reward."
+)
+
+
+def _reinforcement(folder: Path, epochs: Sequence[Line]) -> Iterator[Section]:
+    if epochs:
+        updates, (on_rewards, on_policy, on_images) = read_lines(folder / "metrics.jsonl"), _NOTES
+        text = f"{len(epochs):,} epochs. {_EPOCH}"
+        yield Section("Reinforcement: rewards", text, charts=list(_reward_charts(epochs)), note=on_rewards)
+        yield Section("Reinforcement: policy", charts=list(_policy_charts(updates)), note=on_policy)
+        yield Section("Reinforcement: images", charts=list(_picture_charts(epochs)), note=on_images)
+        yield Section("Reinforcement: time", tables=[_time(epochs)], charts=list(_time_charts(epochs)))
+    albums = [_epoch(one) for one in _spread(finished(folder / "gallery"), GALLERIES)]
+    shown = {"albums": albums, "names": OUTCOME_NAMES}
+    yield Section("Groups", _GROUPS, body="groups.html" if albums else "", shown=shown)
 
 
 def _reward_charts(epochs: Sequence[Line]) -> Iterable[charts.Chart]:
@@ -233,10 +240,11 @@ def _time_charts(epochs: Sequence[Line]) -> Iterable[charts.Chart]:
     yield from _curve("Seconds an epoch", lines, list(_PARTS.items()))
 
 
-def _time(epochs: Sequence[Line]) -> list[dict[str, Any]]:
+def _time(epochs: Sequence[Line]) -> Table:
     seconds = {name: sum(line.get("seconds", {}).get(part, 0.0) for line in epochs) for part, name in _PARTS.items()}
     total = sum(seconds.values()) or 1.0
-    return [{"name": name, "seconds": value, "share": value / total} for name, value in seconds.items()]
+    rows = tuple((name, duration(value), f"{100 * value / total:.0f} %") for name, value in seconds.items())
+    return Table("Time", ("Spent on", "Time", "Share"), rows)
 
 
 def _curve(
@@ -289,29 +297,29 @@ def is_number(value: Any) -> bool:
 # --- images -------------------------------------------------------------------------------------------------------
 
 
-def _gallery(folder: Path) -> dict[str, Any]:
+def _epoch(folder: Path) -> dict[str, Any]:
+    """The groups of an epoch."""
     scored = read_validation(folder)
-    shown = [_group(group) for group in groups_of(scored)]
-    epoch = int(folder.name.removeprefix("epoch-"))
-    return {"title": f"Epoch {epoch}", "step": _step(scored), "moments": [], **_common(shown)}
+    title = f"Epoch {int(folder.name.removeprefix('epoch-'))}, before update {_step(scored) + 1}"
+    return _album(title, [_group(group) for group in groups_of(scored)])
 
 
-def _validation_groups(validations: Sequence[Path], done: bool) -> dict[str, Any] | None:
+def _same_prompts(validations: Sequence[Path], names: Sequence[str]) -> dict[str, Any]:
     """The same held-out prompts at several moments, side by side."""
-    if not validations:
-        return None
-    seen = [read_validation(one) for one in validations]
-    titles = [_moment(i, seen, done) for i in range(len(seen))]
-    by_id = [{one.sample.ask.case.id: one for one in some if one.sample.drawn} for some in seen]
+    by_id = [
+        {one.sample.ask.case.id: one for one in read_validation(folder) if one.sample.drawn} for folder in validations
+    ]
     together = [[one[name] for one in by_id] for name in by_id[0] if all(name in one for one in by_id)]
-    return _common([_group(some, titles) for some in together]) | {"moments": titles}
+    title = f"The same prompts at these moments: the first {len(together)}, chosen by their place"
+    return _album(title, [_group(some, names) for some in together], side=True)
 
 
-def _common(shown: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """What all groups share is said once: the prompt (of mazes), the names of the checks."""
+def _album(title: str, shown: Sequence[dict[str, Any]], side: bool = False) -> dict[str, Any]:
+    """Groups for groups.html. What all share is said once: the prompt (of mazes), the names of the checks."""
     prompts = {group["prompt"] for group in shown}
     checks = dict.fromkeys(c["name"] for group in shown for m in group["members"] for c in m["checks"])
-    return {"groups": shown, "prompt": prompts.pop() if len(prompts) == 1 else None, "checks": list(checks)}
+    prompt = prompts.pop() if len(prompts) == 1 else None
+    return {"title": title, "groups": shown, "prompt": prompt, "checks": list(checks), "side": side}
 
 
 def _group(scored: Sequence[Scored], titles: Sequence[str] = ()) -> dict[str, Any]:

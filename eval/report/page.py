@@ -104,7 +104,7 @@ def write_page(path: Path, page: Page) -> Path:
     scripts = "\n".join(_asset(name) for name in dict.fromkeys(one.script for one in page.sections if one.script))
     context = {
         "page": page,
-        "styles": "\n".join(map(_asset, ("style.css", "flow_grpo.css"))),
+        "styles": _asset("style.css"),
         "scripts": scripts,
         "script_hash": base64.b64encode(hashlib.sha256(scripts.encode()).digest()).decode(),
     }

@@ -70,28 +70,30 @@ def run_dir(tmp_path: Path) -> Path:
     return tmp_path
 
 
+def moments(run_dir: Path) -> tuple[str, ...]:
+    return flow_grpo.sections(run_dir)[0].tables[0].columns[1:-1]
+
+
 def test_success_is_paired_and_every_curve_is_there(run_dir: Path) -> None:
-    (found,) = flow_grpo.stages(run_dir)
-    (row,) = found["success"]["rows"]
-    assert [cell.value for cell in row["cells"]] == [3 / 8, 4 / 8, 6 / 8]
-    assert (row["change"].only_first, row["change"].only_second) == (1, 4)
-    checks = {check["name"]: [(cell.value, cell.n) for cell in check["cells"]] for check in found["success"]["checks"]}
+    sections = flow_grpo.sections(run_dir)
+    tables = {table.title: table for section in sections for table in section.tables}
+    ((_, *cells, change),) = tables["Share that is right"].rows
+    assert [cell.value for cell in cells] == [3 / 8, 4 / 8, 6 / 8]
+    assert (change.only_first, change.only_second) == (1, 4)
+    checks = {row[0]: [(cell.value, cell.n) for cell in row[1:]] for row in tables["Checks, all levels together"].rows}
     assert checks["rule obey"] == [(3 / 8, 8), (4 / 8, 8), (6 / 8, 8)]
     assert checks["visual quality"][1:] == [(1.0, 8), (7 / 8, 8)] and "x" not in checks
-    assert found["success"]["moments"] == ["before", "update 6", "after"]
-    titles = {chart.title for name in found if name.endswith("_charts") for chart in found[name]}
-    assert titles == {
+    assert moments(run_dir) == ("before", "update 6", "after")
+    assert {chart.title for section in sections for chart in section.charts} == {
         "Success", "Reward", "Shares", "Gradient norm", "KL from the start", "Clipped steps", "Ratio",
         "How far from the weights that drew", "Images, grey levels", "Seconds an epoch",
     }  # fmt: skip
-    assert {part["name"]: part["share"] for part in found["time"]} == {
-        "drawing": 0.3,
-        "rewarding": 0.1,
-        "learning": 0.6,
-    }
-    assert [one["title"] for one in found["galleries"]] == [f"Epoch {e}" for e in (0, 3, 6, 8, 11)]
-    statuses = [one["status"] for one in found["galleries"][0]["groups"][0]["members"]]
-    assert statuses == ["pass", "fail", "unreadable"]
+    assert [row[::2] for row in tables["Time"].rows] == [
+        ("drawing", "30 %"), ("rewarding", "10 %"), ("learning", "60 %"),
+    ]  # fmt: skip
+    epochs = sections[-1].shown["albums"]
+    assert [one["title"] for one in epochs] == [f"Epoch {e}, before update {e + 1}" for e in (0, 3, 6, 8, 11)]
+    assert [one["status"] for one in epochs[0]["groups"][0]["members"]] == ["pass", "fail", "unreadable"]
 
 
 def test_the_page_needs_no_accuracy_and_asks_for_nothing(run_dir: Path) -> None:
@@ -106,13 +108,13 @@ def test_the_page_needs_no_accuracy_and_asks_for_nothing(run_dir: Path) -> None:
 def test_what_is_unfinished_or_damaged(run_dir: Path) -> None:
     stage = run_dir / "stages" / "00-grpo"
     shard_path(stage / "held_out" / "step=00000012", 0).unlink()
-    assert flow_grpo.stages(run_dir)[0]["success"]["moments"] == ["before", "after"]
+    assert moments(run_dir) == ("before", "after")
     (stage / "manifest.json").unlink()
-    assert flow_grpo.stages(run_dir)[0]["success"]["moments"] == ["before", "update 6"]
+    assert moments(run_dir) == ("before", "update 6")
     assert "not finished" in write_report(run_dir).read_text(encoding="utf-8")
     log = stage / "rollouts.jsonl"
     log.write_text(log.read_text() + '{"step": 13, "rew')
-    assert flow_grpo.stages(run_dir)[0]["epochs"] == EPOCHS
+    assert f"{EPOCHS} epochs" in write_report(run_dir).read_text(encoding="utf-8")
     log.write_text("{oops\n" + log.read_text())
     with pytest.raises(UserError, match=r"rollouts\.jsonl, line 1"):
         write_report(run_dir)
