@@ -9,16 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uni_train.eval.statistics import (
-    Estimate,
-    detectable_change,
-    detectable_difference,
-    draw_subset,
-    mean_over_seeds,
-    paired,
-    proportion,
-    share,
-)
+from uni_train.eval import statistics
+from uni_train.eval.statistics import Estimate, mean_over_seeds, paired, proportion, share
 
 
 # Berry and Armitage (1995), "Mid-P confidence intervals: a brief review": the limits solve the mid-P equation.
@@ -159,13 +151,13 @@ def test_detectable_difference_has_the_power_it_promises() -> None:
     from statsmodels.stats.proportion import proportion_effectsize
 
     for n, p, sign in [(100, 0.5, 1), (100, 0.9, -1), (300, 0.1, 1), (100, 0.0, 1), (50, 0.99, -1)]:
-        gap = detectable_difference(n, p)
+        gap = statistics.detectable_difference(n, p)
         power = NormalIndPower().power(abs(proportion_effectsize(p + sign * gap, p)), n, 0.05)
         assert power == pytest.approx(0.8, abs=1e-4)
-    assert detectable_difference(2, 0.5) == 1.0
-    assert detectable_difference(400, 0.5) < detectable_difference(100, 0.5)
+    assert statistics.detectable_difference(2, 0.5) == 1.0
+    assert statistics.detectable_difference(400, 0.5) < statistics.detectable_difference(100, 0.5)
     with pytest.raises(ValueError, match="n > 0"):
-        detectable_difference(0, 0.5)
+        statistics.detectable_difference(0, 0.5)
 
 
 def test_detectable_change_has_the_power_it_promises() -> None:
@@ -173,15 +165,15 @@ def test_detectable_change_has_the_power_it_promises() -> None:
     from scipy.stats import binom
 
     n, discordant = 100, 0.3
-    share = (detectable_change(n, discordant) / 0.3 + 1) / 2
+    share = (statistics.detectable_change(n, discordant) / 0.3 + 1) / 2
     power = sum(
         binom.pmf(won, 30, share)
         for won in range(16, 31)
         if paired([False] * won + [True] * (30 - won), [True] * won + [False] * (30 - won)).p_value <= 0.05
     )
     assert power == pytest.approx(0.8, abs=1e-6)
-    assert detectable_change(100, 0.02) == 0.06  # six flips to one side are the fewest that prove anything
-    assert detectable_change(3, 0.0) == 1.0
+    assert statistics.detectable_change(100, 0.02) == 0.06  # six flips to one side are the fewest that prove anything
+    assert statistics.detectable_change(3, 0.0) == 1.0
 
 
 @dataclass(frozen=True)
@@ -196,8 +188,8 @@ UNITS = [Unit(f"a{i}", "a") for i in range(30)] + [Unit(f"b{i}", "b", f"pair{i /
 
 @given(st.integers(1, 60), st.integers(0, 5))
 def test_a_subset_grows_and_keeps_clusters_and_proportions(n: int, seed: int) -> None:
-    drawn = draw_subset(UNITS, n, seed)
-    larger = draw_subset(UNITS, n + 1, seed)
+    drawn = statistics.draw_subset(UNITS, n, seed)
+    larger = statistics.draw_subset(UNITS, n + 1, seed)
     assert set(drawn) <= set(larger) and drawn == [unit for unit in UNITS if unit in drawn]
     assert len(drawn) <= max(n, 2) and len(drawn) >= min(n, 50) - 1
     pairs = [unit.cluster for unit in drawn if unit.cluster]
@@ -205,9 +197,9 @@ def test_a_subset_grows_and_keeps_clusters_and_proportions(n: int, seed: int) ->
     if n > 3:
         assert abs(sum(unit.set == "a" for unit in drawn) - 0.6 * len(drawn)) <= 2
     assert {unit.set for unit in drawn} == {"a", "b"} or n < 3
-    assert drawn != draw_subset(UNITS, n, seed + 6) or not 3 < n < 47
+    assert drawn != statistics.draw_subset(UNITS, n, seed + 6) or not 3 < n < 47
     with pytest.raises(ValueError, match="at least one"):
-        draw_subset(UNITS, 0, 0)
+        statistics.draw_subset(UNITS, 0, 0)
 
 
 def test_a_share_knows_how_many_of_its_units_differ() -> None:
