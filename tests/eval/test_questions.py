@@ -117,9 +117,8 @@ def people(folder: Path, name: str, n: int = 3) -> UniSandbox:
 
 
 def ureason(folder: Path, n: int) -> UReason:
-    return UReason(
-        Source(data=write(folder, "ureason", *rows("ureason", range(n), category="code"), file="code.jsonl"))
-    )
+    asked = rows("ureason", range(n), category="code")
+    return UReason(Source(data=write(folder, "ureason", *asked, file="code.jsonl")))
 
 
 def ueval(folder: Path, n: int, sets: tuple[str, ...] | None = None) -> UEval:
