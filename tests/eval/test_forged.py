@@ -42,19 +42,14 @@ def forged(folder: Path, row: int = 0, **columns: Any) -> Path:
 
 CHECK = {"name": "count", "status": "pass", "reason": ""}
 BROKEN: dict[str, dict[str, Any]] = {
-    "a verdict that is a list": {"verdict": "[]"},
-    "a verdict that is no JSON": {"verdict": "{"},
+    "a verdict that is a list": {"verdict": "[]"}, "a verdict that is no JSON": {"verdict": "{"},
     "a verdict of another status": {"verdict": json.dumps({"checks": [CHECK | {"status": "x"}]})},
     "an infinite check": {"verdict": '{"checks": [{"name": "c", "status": "pass", "value": Infinity}]}'},
-    "parts that are an object": {"parts": '{"a": 1}'},
-    "parts without images": {"parts": "[[1]]"},
-    "facts that are a list": {"facts": "[]"},
-    "case facts that are a text": {"case_facts": '"x"'},
-    "another status": {"status": "x"},
-    "replies that are no list": {"replies": "1"},
-    "an infinite value": {"value": float("inf")},
-    "a negative draw": {"k": -5},
-}
+    "parts that are an object": {"parts": '{"a": 1}'}, "parts without images": {"parts": "[[1]]"},
+    "facts that are a list": {"facts": "[]"}, "case facts that are a text": {"case_facts": '"x"'},
+    "another status": {"status": "x"}, "replies that are no list": {"replies": "1"},
+    "an infinite value": {"value": float("inf")}, "a negative draw": {"k": -5},
+}  # fmt: skip
 # A report shows these, as it counts nothing anew.
 UNCOUNTABLE = {"other case facts": {"case_facts": "{}"}, "no facts of an item": {"case_facts": '{"item": {}}'}}
 

@@ -79,19 +79,17 @@ def test_images_and_texts_of_the_file_itself(tmp_path: Path) -> None:
         ("id,label\nc0,\n", "line 2: '' is no verdict"),
         ("id,rater,label\nc0,ann,1\nc1,ann,1\nc0,ann,0\n", "line 4: ann has labelled it before, in line 2"),
         ("id,label\nc0,1\nc0,1\n", "line 3: nobody by name has labelled it before, in line 2"),
-        ("id,label\nc0,1,2\n", "line 2: not as many cells"),
-        ('id,label\n"c0,1\n', "no CSV"),
+        ("id,label\nc0,1,2\n", "line 2: not as many cells"), ('id,label\n"c0,1\n', "no CSV"),
         ("id,label,images\nc0,1,none.png\n", r"line 2: .*none\.png: No such file"),
         ("id,label,images\nc0,1,labels.csv\n", r"line 2: .*labels\.csv: no image that can be read"),
-        ("id,label\n", "holds no labels"),
-        ('{"id": "c0"}', "line 1: there is no label"),
+        ("id,label\n", "holds no labels"), ('{"id": "c0"}', "line 1: there is no label"),
         ('{"id": "c0", "label": 1}\n[1]', "line 2: not a JSON object"),
         ('{"id": "c0", "label": 1}\n{"id": "c1", "label": {}}', "line 2: 'label' is no text or number"),
         ('{"id": "c0", "label": 1', "line 1"),
         ("id,label,k\nc0,1,0\nc1,1,3\n", r"line 3: there is no sample of c1 \(direct, k=3\)"),
         ("id,label,text\nc0,1,a cup\n", "line 2: nothing to judge"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_with_a_file_is_named_with_its_line(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises((UserError, Unreadable), match=problem):
         labelled = cal.read_labels(written(tmp_path, text), BENCHMARK)

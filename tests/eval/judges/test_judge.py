@@ -93,16 +93,12 @@ NO_ANSWERS = {
         ("prose", "The eyes of the picture say yes.", "unparseable"),
         ("both answers", f"{YES} if it matches, {NO} if not", "unparseable"),
         ("an answer in Chinese", "<answer>是</answer>", "unparseable"),
-        ("cut short", "I think about the picture and", "unparseable"),
-        ("cut at once", "", "unparseable"),
-        ("filtered", "I cannot", "judge_filtered"),
-        ("filtered at once", "", "judge_filtered"),
-        ("a refusal", "I cannot", "judge_refused"),
-        ("a refusal by its reason", "I cannot", "judge_refused"),
-        ("blank", "", "judge_blank"),
-        ("white space", " \n", "judge_blank"),
+        ("cut short", "I think about the picture and", "unparseable"), ("cut at once", "", "unparseable"),
+        ("filtered", "I cannot", "judge_filtered"), ("filtered at once", "", "judge_filtered"),
+        ("a refusal", "I cannot", "judge_refused"), ("a refusal by its reason", "I cannot", "judge_refused"),
+        ("blank", "", "judge_blank"), ("white space", " \n", "judge_blank"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_answer_says_how(tmp_path: Path, behave: str, said: str, outcome: str) -> None:
     once, why = NO_ANSWERS[outcome]
     for way, asks in (("published", once), ("majority", 5 * once)):
@@ -119,16 +115,12 @@ def test_what_does_not_answer_says_how(tmp_path: Path, behave: str, said: str, o
 @pytest.mark.parametrize(
     ("behave", "why"),
     [
-        ("endless", "sent more than 64 MiB"),
-        ("bomb", "sent more than 64 MiB"),
-        ("trickle", "nothing came from .* within 2 s"),
-        ("wait for ever", "asks to wait inf s"),
-        ("html", "sent no JSON .* but '<html>"),
-        ("deep", "recursion limit"),
-        ("nothing", "sent an empty reply"),
-        ("null", "no chat completion at http.* but 'None'"),
+        ("endless", "sent more than 64 MiB"), ("bomb", "sent more than 64 MiB"),
+        ("trickle", "nothing came from .* within 2 s"), ("wait for ever", "asks to wait inf s"),
+        ("html", "sent no JSON .* but '<html>"), ("deep", "recursion limit"),
+        ("nothing", "sent an empty reply"), ("null", "no chat completion at http.* but 'None'"),
     ],
-)
+)  # fmt: skip
 def test_no_judge_takes_memory_or_time_beyond_its_limits(tmp_path: Path, behave: str, why: str) -> None:
     with Hostile(behave) as server:
         (scored,) = judged(1, server, tmp_path, retries=0, timeout=2 if "within" in why else 300)
@@ -425,25 +417,22 @@ SMALL = {"model": "http://127.0.0.1:9/v1#small"}
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"model": "gpt-4o"}, "'gpt-4o' is no judge"),
-        ({"model": "vllm/Qwen"}, "is no judge"),
+        ({"model": "gpt-4o"}, "'gpt-4o' is no judge"), ({"model": "vllm/Qwen"}, "is no judge"),
         ({"model": "http://x:99999999/v1#m"}, "no address"),
         ({"model": "http://host/v1"}, "does not say which model"),
         ({"model": "http://me:secret@host/v1#m"}, "holds a user name"),
         ({"model": "https://host/v1?key=secret#m"}, "holds a user name, a password or parameters"),
         ({"dialect": "nanno"}, "judge.dialect must be one of paper, nano"),
         ({"extra_body": {"api_key": "secret"}}, "a key has no place"),
-        ({"temperature": -1.0}, "temperature must be at least 0"),
-        ({"cost_limit": 1.0}, "needs a price"),
+        ({"temperature": -1.0}, "temperature must be at least 0"), ({"cost_limit": 1.0}, "needs a price"),
         ({"way": "tournment"}, "Did you mean tournament"),
         ({"way": "majority", "draws": 4, "temperature": 1}, "may be a tie"),
         ({"way": "confidence", "draws": 3, "temperature": 0}, "at temperature 0 are one reply"),
         ({"way": "binary", "dialect": "nano"}, "nano cannot be asked by judge.way=binary"),
-        ({"small": [SMALL]}, "never in doubt"),
-        ({"small": [SMALL, NOBODY]}, "is called judge"),
+        ({"small": [SMALL]}, "never in doubt"), ({"small": [SMALL, NOBODY]}, "is called judge"),
         ({"small": [SMALL, SMALL | {"way": "tournament"}]}, "one by one"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_meant_is_refused_and_secrets_are_not_shown(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem.removeprefix("judge.")) as caught:
         build_section(JudgeConfig, NOBODY | settings)

@@ -101,21 +101,17 @@ SCHEMA = {
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('{"count": 3', "not JSON"),
-        ('I count three: {"count": 3}', "not JSON"),
+        ('{"count": 3', "not JSON"), ('I count three: {"count": 3}', "not JSON"),
         ('{"count": "3"}', "at count, '3' is not of type 'integer'"),
         ('{"count": 3, "kinds": ["cup", "hat"]}', "at kinds/1, 'hat' is not one of"),
         ('{"kinds": []}', "'count' is a required property"),
-        ('{"count": 3, "count": 4}', "'count' appears twice"),
-        ('{"count": NaN}', "NaN is not JSON"),
+        ('{"count": 3, "count": 4}', "'count' appears twice"), ('{"count": NaN}', "NaN is not JSON"),
         ('```json\n{"count": 3}\n```\n```json\n{"count": 4}\n```', "several code blocks"),
-        ('```json\n{"count": 3}', "not JSON"),
-        ('{"kinds": "```1```", "count": 3', "not JSON"),
+        ('```json\n{"count": 3}', "not JSON"), ('{"kinds": "```1```", "count": 3', "not JSON"),
         ('{"count": 3, "why": "\\frac", "count": 4}', "'count' appears twice"),
-        ("[" * 100_000, "not JSON|nested too deeply"),
-        ("", "not JSON"),
+        ("[" * 100_000, "not JSON|nested too deeply"), ("", "not JSON"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_the_json_asked_for_says_why(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         JsonReader(SCHEMA)(text)
