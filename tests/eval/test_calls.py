@@ -130,8 +130,12 @@ def test_what_calls_have_taken_is_added_up_by_machine(tmp_path: Path, monkeypatc
     assert store.speed_of(NANO, "elsewhere, CPU") == {} == store.speed_of(replace(NANO, content="x"), machine())
 
 
-def test_what_several_ranks_add_at_the_same_time_is_all_there(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_processes_share_a_store_and_equal_requests_are_one_call(tmp_path: Path) -> None:
+    one, two = (stored(tmp_path / "two", Painter()) for _ in range(2))  # both see an empty store
+    assert one.answer(requests(6) + requests(1) * 3)[6:] == ["draw 0"] * 3
+    two.answer(requests(8))
+    assert len(Store(tmp_path / "two").calls(NANO)) == 8
+    store = Store(tmp_path)  # several ranks add at the same time
     ranks = [store.calls(NANO) for _ in range(4)]
 
     def add(rank: int) -> None:
@@ -143,6 +147,7 @@ def test_what_several_ranks_add_at_the_same_time_is_all_there(tmp_path: Path) ->
     assert store.speed_of(NANO, machine())["draw"] == Speed(20, 10.0) and len(store.calls(NANO)) == 20
     ranks[0].reread()
     assert len(ranks[0]) == 20 and ranks[0].get("3-4") == ranks[3].get("3-4")
+    assert not list(tmp_path.rglob(".*partial*"))
 
 
 def test_a_stopped_run_asks_the_rest_in_the_same_company(tmp_path: Path) -> None:
@@ -190,14 +195,6 @@ def test_a_missing_skill_and_an_absent_endpoint_are_not_answers(tmp_path: Path) 
     with pytest.raises(ModelDown):
         stored(tmp_path, Painter(down=True)).draw(requests(2))
     assert len(Store(tmp_path).calls(NANO)) == 0
-
-
-def test_processes_share_a_store_and_equal_requests_are_one_call(tmp_path: Path) -> None:
-    one, two = (stored(tmp_path, Painter()) for _ in range(2))  # both see an empty store
-    assert one.answer(requests(6) + requests(1) * 3)[6:] == ["draw 0"] * 3
-    two.answer(requests(8))
-    assert len(Store(tmp_path).calls(NANO)) == 8
-    assert not list(tmp_path.rglob(".*partial*"))
 
 
 @pytest.mark.parametrize("damage", ["torn", "altered", "image lost"])

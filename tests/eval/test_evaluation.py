@@ -64,9 +64,7 @@ def test_every_sample_is_counted_and_kept_with_its_picture(finished: Evaluation)
         assert one.sample.image is not None and decode_png(one.sample.image).shape == (24, 24, 3)
         assert (one.sample.thought is not None) == (one.sample.ask.setting == "cot")
         assert bool(one.cause) != one.passed
-    light = list(finished.scored("unisandbox"))
-    assert [one.outcome for one in light] == [one.outcome for one in scored]
-    assert light == scored and not list(finished.folder.rglob("*.png"))
+    assert list(finished.scored("unisandbox")) == scored and not list(finished.folder.rglob("*.png"))
     assert all(path.stat().st_size < 40_000 for path in (finished.folder / SCORED).iterdir())
 
 
@@ -87,9 +85,8 @@ def test_the_same_again_asks_nothing_and_more_only_what_is_new(finished: Evaluat
 
 def test_a_folder_keeps_to_what_it_was_asked(out: Path) -> None:
     run(plan(out, name="mine"))
-    with pytest.raises(UserError, match=r"mine holds another evaluation: .*k was 1, now 2") as caught:
+    with pytest.raises(UserError, match=r"mine holds another evaluation: .*k was 1, now 2"):
         run(plan(out, name="mine", k=2))
-    assert "another name" in str(caught.value)
     mine = run(plan(out, name="mine", command=["typed", "otherwise"]))
     with FileLock(mine.folder / ".lock"), pytest.raises(UserError, match="another process works on"):
         run(plan(out, name="mine"))
@@ -189,9 +186,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_asked(tmp_path: Path
         ({"benchmarks": []}, "needs benchmarks"),
         ({"benchmarks": [UniSandbox(Source(n=2))] * 2}, "each once"),
         ({"checkpoint": str(tmp_path / "nothing")}, "nothing"),
-        ({"checkpoint": "nanno"}, "no model nanno"),
         ({"sampling": {"stepz": 3}}, "no sampling setting stepz"),
-        ({"settings": ("direct",)}, "no setting direct"),
     ):
         with pytest.raises(UserError, match=message):
             run(plan(tmp_path, **changes))
