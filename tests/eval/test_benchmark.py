@@ -16,9 +16,14 @@ from uni_train.eval.benchmark import BENCHMARKS, Ask, Benchmark, Case, Option, S
 ASK = Ask(Case("a", "words", "Say it."), "plain", 0, 0)
 
 
-def test_each_is_found_by_its_place_and_is_called_as_it_says() -> None:
+def test_each_is_called_as_it_says_and_lacks_nothing() -> None:
     assert {"unisandbox", "ureason"} <= set(BENCHMARKS.names())  # other tests may add theirs
     assert all(BENCHMARKS.get(name).name == name for name in BENCHMARKS.names())
+    with pytest.raises(PluginError, match='the benchmark "half" has no known_sets, check'):
+
+        @BENCHMARKS.register("half")
+        class Half(Benchmark):
+            name = "half"
 
 
 def test_a_verdict_is_graded_where_one_of_its_checks_is() -> None:
@@ -37,14 +42,6 @@ def test_a_sample_is_an_ordered_list_of_texts_and_images() -> None:
     assert Sample(ASK).text is None and Sample(ASK).image is None and Sample(ASK, parts=("",)).text == ""
     orders = [("First", b"two", "then", b"one"), ("First", b"one", b"two", "then")]
     assert len({sample.key, *(Sample(ASK, parts=parts).key for parts in orders)}) == 3
-
-
-def test_one_that_lacks_what_it_needs_is_refused() -> None:
-    with pytest.raises(PluginError, match='the benchmark "half" has no known_sets, check'):
-
-        @BENCHMARKS.register("half")
-        class Half(Benchmark):
-            name = "half"
 
 
 def test_options_are_read_by_the_kind_of_their_default_and_named_if_they_cannot_be() -> None:

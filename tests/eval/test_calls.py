@@ -68,15 +68,19 @@ def pixels(pictures: Sequence[StoredImage | Exception]) -> list[list[int]]:
     return [images.pixels(one).ravel().tolist() for one in pictures if not isinstance(one, Exception)]
 
 
-def test_a_finished_call_never_reaches_the_model_again(tmp_path: Path) -> None:
-    def load() -> Painter:
-        raise AssertionError("loaded")
+def test_a_finished_call_never_reaches_the_model_again_and_another_model_is_asked_anew(tmp_path: Path) -> None:
+    def ask(identity: ModelIdentity, n: int) -> tuple[list[list[int]], list[list[str]]]:
+        """The pictures, and what reached the model, which is not loaded for nothing."""
+        made: list[Painter] = []
+        model = StoredModel(identity, Store(tmp_path), lambda: made.append(Painter()) or made[0], draw_batch=4)
+        return pixels(model.draw(requests(n))), [batch for one in made for batch in one.batches]
 
-    first = Painter()
-    drawn = stored(tmp_path, first).draw(requests(10))
-    again = StoredModel(NANO, Store(tmp_path), load).draw(requests(10))
-    assert [len(batch) for batch in first.batches] == [4, 4, 2]
-    assert pixels(drawn) == pixels(again) == [[i] * 48 for i in range(10)]
+    drawn, asked = ask(NANO, 10)
+    assert [len(batch) for batch in asked] == [4, 4, 2] and drawn == [[i] * 48 for i in range(10)]
+    assert ask(NANO, 10) == (drawn, [])
+    for other in (replace(NANO, content="overwritten"), replace(NANO, settings={"steps": 20})):
+        assert ask(other, 2)[1] == [["r0", "r1"]]
+    assert ask(replace(NANO, name="moved", source="elsewhere"), 11)[1] == [["r10"]]
 
 
 class Muser(Painter):
@@ -267,17 +271,6 @@ def test_an_image_is_read_when_it_is_asked_for(tmp_path: Path, monkeypatch: pyte
         first[0, 0, 0] = 1
     grey = encode_png(np.arange(64, dtype=np.uint8).reshape(8, 8))
     assert np.array_equal(images.pixels(grey), decode_png(grey))
-
-
-def test_another_checkpoint_or_setting_is_asked_anew(tmp_path: Path) -> None:
-    stored(tmp_path, Painter()).draw(requests(2))
-    for other in (replace(NANO, content="overwritten"), replace(NANO, settings={"steps": 20})):
-        painter = Painter()
-        StoredModel(other, Store(tmp_path), lambda painter=painter: painter).draw(requests(2))
-        assert painter.batches == [["r0", "r1"]]
-    moved, painter = replace(NANO, name="moved", source="elsewhere"), Painter()
-    StoredModel(moved, Store(tmp_path), lambda: painter).draw(requests(3))
-    assert painter.batches == [["r2"]]
 
 
 def test_everything_that_decides_an_answer_is_in_its_key() -> None:

@@ -77,9 +77,7 @@ def test_numbers_are_those_of_the_libraries() -> None:
     assert found.always_no.value == pytest.approx(sum(not one.right for one in ratings) / 200)
     assert found.accuracy.n == 200 and found.accuracy.distinct == 50
     assert Agreement.from_dict(found.to_dict()) == found == agreement(ratings)
-
-
-def test_bins_are_those_of_vigor() -> None:
+    # Bins are those of ViGoR.
     pairs = [(0.33, 0.0, True), (0.34, 0.33, False), (0.67, 0.34, True), (0.68, 1.0, True), (0.68, 0.67, False)]
     for truth, value, same in pairs:
         assert agreement([Rating("a", truth, "pass", value)]).bins.value == float(same), (truth, value)
