@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import base64
+import multiprocessing
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 import zipfile
@@ -36,8 +36,6 @@ from uni_train.eval.judges.replies import ReplyStore, Turn
 from uni_train.eval.statistics import Estimate
 from uni_train.eval.store import LastSeen
 from uni_train.http_client import LETTERS_A_TOKEN, Client
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_every_sample_is_judged_once_and_logged(tmp_path: Path) -> None:
@@ -294,27 +292,22 @@ def test_equal_questions_at_once_are_asked_once(tmp_path: Path) -> None:
     assert len(server.asked) == 1 and [one.outcome for one in scored] == ["fail"] * 6
 
 
-CHILD = """
-import signal, sys
-from pathlib import Path
-from types import SimpleNamespace
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
-from tests.eval.judges.criteria import judged
-judged(60, SimpleNamespace(url=sys.argv[1]), Path(sys.argv[2]), connections=4)
-"""
+def judge_60(url: str, folder: Path) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
+    judged(60, SimpleNamespace(url=url), folder, connections=4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_killed_run_asks_for_nothing_that_was_answered(tmp_path: Path, how: signal.Signals) -> None:
     with JudgeServer(odd, delay=0.1) as server:
-        command = [sys.executable, "-c", CHILD, server.url, str(tmp_path)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        child = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
-        while len(server.asked) < 20 and child.poll() is None:
+        child = multiprocessing.get_context("spawn").Process(target=judge_60, args=(server.url, tmp_path))
+        child.start()
+        while len(server.asked) < 20 and child.is_alive():
             time.sleep(0.02)
-        child.send_signal(how)
-        assert child.wait() != 0
+        os.kill(child.pid, how)
+        child.join()
+        assert child.exitcode == (1 if how == signal.SIGINT else -how)
         scored = judged(60, server, tmp_path)
         assert [one.passed for one in scored] == [False, True] * 30
         assert 60 <= len(server.asked) <= 64  # at most those under way were asked twice
