@@ -69,18 +69,22 @@ def pixels(pictures: Sequence[StoredImage | Exception]) -> list[list[int]]:
 
 
 def test_a_finished_call_never_reaches_the_model_again_and_another_model_is_asked_anew(tmp_path: Path) -> None:
-    def ask(identity: ModelIdentity, n: int) -> tuple[list[list[int]], list[list[str]]]:
-        """The pictures, and what reached the model, which is not loaded for nothing."""
-        made: list[Painter] = []
-        model = StoredModel(identity, Store(tmp_path), lambda: made.append(Painter()) or made[0], draw_batch=4)
-        return pixels(model.draw(requests(n))), [batch for one in made for batch in one.batches]
+    def load() -> Painter:
+        raise AssertionError("loaded")
 
-    drawn, asked = ask(NANO, 10)
-    assert [len(batch) for batch in asked] == [4, 4, 2] and drawn == [[i] * 48 for i in range(10)]
-    assert ask(NANO, 10) == (drawn, [])
-    for other in (replace(NANO, content="overwritten"), replace(NANO, settings={"steps": 20})):
-        assert ask(other, 2)[1] == [["r0", "r1"]]
-    assert ask(replace(NANO, name="moved", source="elsewhere"), 11)[1] == [["r10"]]
+    first = Painter()
+    drawn = stored(tmp_path, first).draw(requests(10))
+    again = StoredModel(NANO, Store(tmp_path), load).draw(requests(10))
+    assert [len(batch) for batch in first.batches] == [4, 4, 2]
+    assert pixels(drawn) == pixels(again) == [[i] * 48 for i in range(10)]
+    for changes, asked in (
+        ({"content": "overwritten"}, ["r0", "r10"]),
+        ({"settings": {"steps": 20}}, ["r0", "r10"]),
+        ({"name": "moved", "source": "elsewhere"}, ["r10"]),
+    ):
+        painter, (one, *_, last) = Painter(), requests(11)
+        StoredModel(replace(NANO, **changes), Store(tmp_path), lambda painter=painter: painter).draw([one, last])
+        assert painter.batches == [asked], changes
 
 
 class Muser(Painter):
