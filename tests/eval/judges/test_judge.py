@@ -346,7 +346,7 @@ def test_the_large_judge_is_asked_where_small_ones_disagree(tmp_path: Path) -> N
     assert wrong == [4, 6]  # where both small ones err, and where the large one does
     assert len(scored[0].replies) == 2 and len(scored[5].replies) == 1
     with JudgeServer(lambda asked: "hm" if asked.body["model"] == "a" else reply(asked)) as server:
-        scored = run(samples[:5], BENCHMARK, cascade(server.url, attempts=1), tmp_path)
+        scored = run(samples[:5], BENCHMARK, cascade(server.url, attempts=1), tmp_path / "hm")
         assert {one.by for one in scored} == {"large"}, "one that fails settles nothing, and the next one is not asked"
         assert models(server) == {"a": 5, "large": 5}
 
