@@ -13,7 +13,7 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from tests.eval.benchmarks.doubles import Judge
@@ -54,7 +54,8 @@ def test_a_caption_is_made_before_the_answer_is_known(
     found = anyio.run(partial(caption_matches, judge, PNG, expected, kind=kind))
     assert found.passed is not bool(reason) and reason in found.reason
     (shown, of_image), *second = judge.asked
-    assert of_image == (PNG,) and expected not in shown.replace("2 chairs", "")
+    assert of_image == (PNG,) and all(images == () for _, images in second)
+    assert expected not in shown.replace("2 chairs", "")
     assert len(judge.asked) == len(replies) and all(part in second[0][0] for part in compared)
 
 
@@ -126,7 +127,6 @@ FENCED = ("{}", "So:\n```json\n{}\n```\nDone.", "```json\r\n{}\r\n```\r\n", "```
     [
         ('"three"', "three"),
         (r'"it says ```json {1}``` and\n``` here"', "it says ```json {1}``` and\n``` here"),
-        ('"it wrote <think>"', "it wrote <think>"),
         (r'"\(x\) is \frac12, \underline{\nu} \\ \"a\" \u00e9"', r'\(x\) is \frac12, \underline{\nu} \ "a" é'),
         ('"no </ think>"', "no </ think>"),
     ],
@@ -139,6 +139,8 @@ def test_json_alone_fenced_or_after_thinking(why: str, is_: str) -> None:
         assert read(text) == ({"count": 3, "why": is_}, None), (way, text)
 
 
+@example({"why": "it wrote <think>"})
+@example({"why": "it wrote </think>"})  # a mark in the JSON is no thought
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=10))
 def test_any_json_comes_back_as_it_was(value: Any) -> None:
     assert JsonReader({})(json.dumps(value)) == value
