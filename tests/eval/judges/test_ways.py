@@ -247,8 +247,8 @@ def test_a_tournament_compares_pairs_in_both_orders(tmp_path: Path) -> None:
 
     def reply(asked: Asked) -> str:
         a, b = (int(one) for one in re.findall(r"worth (\d)", asked.words))
-        if {a, b} == {1, 2}:
-            return "<answer>A</answer>"  # one that goes by the order counts half
+        if {a, b} == {1, 2}:  # one that goes by the order counts half, as one that sees no difference
+            return "<answer>A</answer>" if "It shows 0." in asked.words else "<answer>Equal</answer>"
         return f"<answer>{'A' if a > b else 'B'}</answer>"
 
     with JudgeServer(reply) as server:
