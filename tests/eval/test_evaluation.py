@@ -187,6 +187,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_asked(tmp_path: Path
         ({"benchmarks": [UniSandbox(Source(n=2))] * 2}, "each once"),
         ({"checkpoint": str(tmp_path / "nothing")}, "nothing"),
         ({"sampling": {"stepz": 3}}, "no sampling setting stepz"),
+        ({"settings": ("direct",)}, "no setting direct"),
     ):
         with pytest.raises(UserError, match=message):
             run(plan(tmp_path, **changes))

@@ -107,8 +107,9 @@ def rows(name: str, ids: Iterable[Any], **changes: Any) -> list[dict[str, Any]]:
 
 
 def unisandbox(folder: Path, n: int, first: int = 1) -> UniSandbox:
-    data = write(folder, "unisandbox", *rows("unisandbox", map(str, range(first, first + n))))
-    return UniSandbox(Source(data=data), labels="both")
+    """Each has a wrong label, and so two cases of one drawing."""
+    asked = rows("unisandbox", map(str, range(first, first + n)), Answer="3 chairs")
+    return UniSandbox(Source(data=write(folder, "unisandbox", *asked)), labels="both")
 
 
 def people(folder: Path, name: str, n: int = 3) -> UniSandbox:
