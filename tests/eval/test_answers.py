@@ -18,15 +18,13 @@ from uni_train.config.schema import EvalConfig
 from uni_train.errors import UserError
 from uni_train.eval.answers import FolderAnswers, holds_answers
 from uni_train.eval.benchmark import Ask, Sample, Scored
-from uni_train.eval.benchmarks.ueval import UEval
-from uni_train.eval.benchmarks.ufo import Ufo
-from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.ureason import UReason
 from uni_train.eval.configured import benchmarks_of
 from uni_train.eval.submission import file_name, write_submission
 
 KEYS: dict[str, Any] = {"world": "nano", "n": 2}
 ROOT = Path(__file__).resolve().parents[2]
+Images = dict[str, bytes]
 
 
 def opened(name: str) -> Any:
@@ -39,9 +37,10 @@ def ureason() -> UReason:
     return opened("ureason")
 
 
-def right(benchmark: UReason) -> dict[str, bytes]:
+@pytest.fixture(scope="module")
+def images(ureason: UReason) -> Images:
     """Id -> an image that is right."""
-    return {case.id: benchmark.reference(case) or b"" for case in benchmark.cases()}
+    return {case.id: ureason.reference(case) or b"" for case in ureason.cases()}
 
 
 def jpeg(image: bytes) -> bytes:
@@ -56,8 +55,7 @@ def write(folder: Path, files: dict[str, bytes]) -> Path:
 
 
 @pytest.mark.parametrize("layout", ["jsonl", "csv", "flat", "setting", "jpeg", "geneval", "below"])
-def test_right_images_pass_in_every_layout(ureason: UReason, layout: str, tmp_path: Path) -> None:
-    images = right(ureason)
+def test_right_images_pass_in_every_layout(ureason: UReason, images: Images, layout: str, tmp_path: Path) -> None:
     names = {id_: f"{file_name(id_)}.png" for id_ in images}
     rows = [{"id": id_, "setting": "direct", "image": f"pictures/{i}.png"} for i, id_ in enumerate(images)]
     listed = {f"pictures/{i}.png": image for i, image in enumerate(images.values())}
@@ -79,20 +77,19 @@ def test_right_images_pass_in_every_layout(ureason: UReason, layout: str, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["ureason", "unisandbox", "ueval", "ufo"])
-def test_what_submissions_hold_is_read_back(name: str, tmp_path: Path) -> None:
-    benchmark: UReason | UniSandbox | UEval | Ufo = opened(name)
-    image = write(tmp_path / "one", {"a.png": right(opened("ureason")).popitem()[1]}) / "a.png"
+def test_what_submissions_hold_is_read_back(images: Images, name: str, tmp_path: Path) -> None:
+    benchmark, image = opened(name), next(iter(images.values()))
     asks = [Ask(case, setting, 0, 1) for setting in benchmark.settings[:2] for case in benchmark.cases()]
-    parts = ("1 fish", image.read_bytes()) if name in ("ueval", "ufo") else (image.read_bytes(),)
+    parts = ("1 fish", image) if name in ("ueval", "ufo") else (image,)
     samples = [Sample(ask, prompt=ask.case.prompt, parts=parts) for ask in asks]
-    folder = tmp_path / "sent" / name
-    write_submission(folder, benchmark.submission(map(Scored, samples)))
-    read = FolderAnswers(tmp_path / "sent").respond(benchmark, asks)
+    write_submission(tmp_path / name, benchmark.submission(map(Scored, samples)))
+    read = FolderAnswers(tmp_path).respond(benchmark, asks)
     assert [(one.ask, one.status, one.parts) for one in read] == [(one.ask, "ok", one.parts) for one in samples]
 
 
-def test_missing_and_damaged_answers_count_and_unknown_ones_are_named(ureason: UReason, tmp_path: Path) -> None:
-    images = right(ureason)
+def test_missing_and_damaged_answers_count_and_others_are_said(
+    ureason: UReason, images: Images, tmp_path: Path
+) -> None:
     first, second, third = list(images)[:3]
     files = {f"{file_name(id_)}.png": image for id_, image in images.items() if id_ != first}
     folder = write(tmp_path / "mine", {**files, f"{file_name(second)}.png": b"no image", "sunset.png": images[third]})
@@ -106,11 +103,11 @@ def test_missing_and_damaged_answers_count_and_unknown_ones_are_named(ureason: U
 
 
 def test_two_answers_to_a_question_are_refused_and_none_to_any(ureason: UReason, tmp_path: Path) -> None:
-    id_, image = right(ureason).popitem()
+    id_ = ureason.cases()[0].id
     row = json.dumps({"id": id_, "image": "a.png"}) + "\n"
     for number, (files, said) in enumerate((
         ({"manifest.jsonl": (row * 2).encode()}, re.escape(id_)),
-        ({"a.png": image, "a.jpg": image}, r"a\.jpg and a\.png"),
+        ({"a.png": b"", "a.jpg": b""}, r"a\.jpg and a\.png"),
         ({"sunset.png": b""}, "no answer to any"),
     )):  # fmt: skip
         with pytest.raises(UserError, match=said) as error:

@@ -3,11 +3,12 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -67,7 +68,7 @@ def pixels(pictures: Sequence[StoredImage | Exception]) -> list[list[int]]:
     return [images.pixels(one).ravel().tolist() for one in pictures if not isinstance(one, Exception)]
 
 
-def test_a_finished_call_never_reaches_the_model_again(tmp_path: Path) -> None:
+def test_a_finished_call_never_reaches_the_model_again_and_another_model_is_asked_anew(tmp_path: Path) -> None:
     def load() -> Painter:
         raise AssertionError("loaded")
 
@@ -76,17 +77,27 @@ def test_a_finished_call_never_reaches_the_model_again(tmp_path: Path) -> None:
     again = StoredModel(NANO, Store(tmp_path), load).draw(requests(10))
     assert [len(batch) for batch in first.batches] == [4, 4, 2]
     assert pixels(drawn) == pixels(again) == [[i] * 48 for i in range(10)]
+    for changes, asked in (
+        ({"content": "overwritten"}, ["r0", "r10"]),
+        ({"settings": {"steps": 20}}, ["r0", "r10"]),
+        ({"name": "moved", "source": "elsewhere"}, ["r10"]),
+    ):
+        painter, (one, *_, last) = Painter(), requests(11)
+        StoredModel(replace(NANO, **changes), Store(tmp_path), lambda painter=painter: painter).draw([one, last])
+        assert painter.batches == [asked], changes
 
 
 class Muser(Painter):
-    """A painter that thinks, and draws what it thought in one go."""
+    """A painter that thinks, draws what it thought in one go, and gives answers in parts."""
 
     def think(self, requests: Sequence[Request], *, on_step: Any = None) -> list[str]:
         return [self._see(requests) or f"of {r.id}" for r in requests]
 
     def think_and_draw(self, requests: Sequence[Request], *, on_step: Any = None) -> tuple[list[str], list[np.ndarray]]:
-        self._see(requests)
-        return [f"of {r.id}" for r in requests], [np.full((4, 4, 3), r.seed, np.uint8) for r in requests]
+        return [f"of {r.id}" for r in requests], self.draw(requests)
+
+    def compose(self, requests: Sequence[Request], *, on_step: Any = None) -> list[Any]:
+        return [[r.prompt, p, "[3]", p + np.uint8(1)] for r, p in zip(requests, self.draw(requests), strict=True)]
 
 
 def test_a_thought_and_its_picture_are_made_in_one_go_and_stored_as_two_calls(tmp_path: Path) -> None:
@@ -99,32 +110,40 @@ def test_a_thought_and_its_picture_are_made_in_one_go_and_stored_as_two_calls(tm
     assert again.think(requests(10)) == thoughts == [f"of r{i}" for i in range(10)]
     drawn = again.draw([replace(one, thought=text) for one, text in zip(requests(10), thoughts, strict=True)])
     assert pixels(drawn) == pixels(images) and second.batches == [] and again.counts["draw"].stored == 10
-
-
-def test_one_that_is_refused_does_not_spoil_a_batch_of_thoughts_and_pictures(tmp_path: Path) -> None:
-    thoughts, images = stored(tmp_path, Muser(refuses="draw 2")).think_and_draw(requests(4))
+    # One that is refused does not spoil its batch.
+    thoughts, images = stored(tmp_path / "refused", Muser(refuses="draw 2")).think_and_draw(requests(4))
     assert [isinstance(text, str) for text in thoughts] == [True, True, False, True]
     assert "does not know draw 2" in str(images[2]) and len(pixels(images)) == 3
 
 
-def test_what_calls_have_taken_is_added_up_by_machine(tmp_path: Path) -> None:
-    class Slow(Painter):
-        def draw(self, requests: Sequence[Request], *, on_step: Any = None) -> list[np.ndarray]:
-            time.sleep(0.05)
-            return super().draw(requests)
+def test_an_answer_in_parts_keeps_their_order_and_is_made_once(tmp_path: Path) -> None:
+    model = Muser(refuses="draw 2")
+    first = stored(tmp_path, model).compose(requests(3))
+    again = stored(tmp_path, model)
+    (one, zero, _, more), other, refused = again.compose(requests(3))
+    assert one == "draw 0" and isinstance(refused, CallFailed) and first[1] == other
+    assert np.all(images.pixels(zero) == 0) and np.all(images.pixels(more) == 1)
+    assert again.counts["compose"].made == 0 and len(model.batches) == 2  # halves, as one was refused
 
+
+def test_what_calls_have_taken_is_added_up_by_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    clock = SimpleNamespace(perf_counter=count().__next__)  # a second a batch
+    monkeypatch.setattr("uni_train.eval.calls.time", clock)
     store = Store(tmp_path)
     assert not store.measured() and store.speed_of(NANO, machine()) == {}
-    stored(tmp_path, Slow()).draw(requests(6))
-    stored(tmp_path, Slow()).draw(requests(10))  # two of a batch and two more are new
-    speed = store.speed_of(NANO, machine())
-    assert set(speed) == {"draw"} and speed["draw"].calls == 6 + 4 and store.measured()
-    assert speed["draw"].seconds >= 4 * 0.05 and speed["draw"].each == speed["draw"].seconds / 10
+    stored(tmp_path, Painter()).draw(requests(6))
+    stored(tmp_path, Painter()).draw(requests(10))  # two of a batch and two more are new
+    assert store.speed_of(NANO, machine()) == {"draw": Speed(6 + 4, 4.0)} and store.measured()
+    assert Speed(10, 4.0).each == 0.4
     assert store.speed_of(NANO, "elsewhere, CPU") == {} == store.speed_of(replace(NANO, content="x"), machine())
 
 
-def test_what_several_ranks_add_at_the_same_time_is_all_there(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+def test_processes_share_a_store_and_equal_requests_are_one_call(tmp_path: Path) -> None:
+    one, two = (stored(tmp_path / "two", Painter()) for _ in range(2))  # both see an empty store
+    assert one.answer(requests(6) + requests(1) * 3)[6:] == ["draw 0"] * 3
+    two.answer(requests(8))
+    assert len(Store(tmp_path / "two").calls(NANO)) == 8
+    store = Store(tmp_path)  # several ranks add at the same time
     ranks = [store.calls(NANO) for _ in range(4)]
 
     def add(rank: int) -> None:
@@ -136,6 +155,7 @@ def test_what_several_ranks_add_at_the_same_time_is_all_there(tmp_path: Path) ->
     assert store.speed_of(NANO, machine())["draw"] == Speed(20, 10.0) and len(store.calls(NANO)) == 20
     ranks[0].reread()
     assert len(ranks[0]) == 20 and ranks[0].get("3-4") == ranks[3].get("3-4")
+    assert not list(tmp_path.rglob(".*partial*"))
 
 
 def test_a_stopped_run_asks_the_rest_in_the_same_company(tmp_path: Path) -> None:
@@ -185,33 +205,21 @@ def test_a_missing_skill_and_an_absent_endpoint_are_not_answers(tmp_path: Path) 
     assert len(Store(tmp_path).calls(NANO)) == 0
 
 
-def test_processes_share_a_store_and_equal_requests_are_one_call(tmp_path: Path) -> None:
-    one, two = (stored(tmp_path, Painter()) for _ in range(2))  # both see an empty store
-    assert one.answer(requests(6) + requests(1) * 3)[6:] == ["draw 0"] * 3
-    two.answer(requests(8))
-    assert len(Store(tmp_path).calls(NANO)) == 8
-    assert not list(tmp_path.rglob(".*partial*"))
-
-
-@pytest.mark.parametrize("torn", [True, False])
-def test_a_damaged_batch_is_named_and_made_anew_in_the_same_company(tmp_path: Path, torn: bool) -> None:
+@pytest.mark.parametrize("damage", ["torn", "altered", "image lost"])
+def test_a_damaged_batch_is_named_and_made_anew_in_the_same_company(tmp_path: Path, damage: str) -> None:
     drawn = stored(tmp_path, Painter()).draw(requests(12))
     (file,) = tmp_path.rglob("*.jsonl")
     lines = file.read_bytes().splitlines(keepends=True)
-    file.write_bytes(b"".join(lines[:2]) + (lines[2][:-30] if torn else lines[2].replace(b"r9", b"r8")))
+    if damage == "image lost":
+        (tmp_path / "images" / drawn[1].digest[:2] / drawn[1].digest).unlink()  # type: ignore[union-attr]
+    else:
+        file.write_bytes(b"".join(lines[:2]) + (lines[2][:-30] if damage == "torn" else lines[2].replace(b"r9", b"r8")))
     painter = Painter()
     model = stored(tmp_path, painter)
-    assert model.damaged == [f"{file}:3"]
+    assert model.damaged == ([] if damage == "image lost" else [f"{file}:3"])
     assert pixels(model.draw(requests(12))) == pixels(drawn)
-    assert painter.batches == [["r8", "r9", "r10", "r11"]]
+    assert painter.batches == [["r1"] if damage == "image lost" else ["r8", "r9", "r10", "r11"]]
     assert pixels(stored(tmp_path, Painter(down=True)).draw(requests(12))) == pixels(drawn)
-
-
-def test_a_call_whose_image_is_lost_is_made_again(tmp_path: Path) -> None:
-    drawn = stored(tmp_path, Painter()).draw(requests(4))
-    (tmp_path / "images" / drawn[1].digest[:2] / drawn[1].digest).unlink()  # type: ignore[union-attr]
-    painter = Painter()
-    assert pixels(stored(tmp_path, painter).draw(requests(4))) == pixels(drawn) and painter.batches == [["r1"]]
 
 
 def test_a_full_disk_loses_the_batch_in_flight_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -231,6 +239,9 @@ def test_a_full_disk_loses_the_batch_in_flight_alone(tmp_path: Path, monkeypatch
     log.append({"n": 3})
     again = Log(tmp_path)
     assert list(again.read(lambda record: record["n"])) == [1, 3] and len(again.damaged) == 1
+    (tmp_path / "calls").write_text("a file where the folder should be")
+    with pytest.raises(UserError, match=r"model\.json: cannot be written"):
+        stored(tmp_path, Painter())
 
 
 def test_a_store_of_the_former_version_is_taken_over(tmp_path: Path) -> None:
@@ -245,12 +256,6 @@ def test_a_store_of_the_former_version_is_taken_over(tmp_path: Path) -> None:
     assert isinstance(parts, list) and isinstance(refused, CallFailed)
     assert [part if isinstance(part, str) else images.pixels(part).max() for part in parts] == ["a", 4, "[3]", 5]
     assert stored(tmp_path, Painter(down=True)).answer(requests(2)) == ["draw 0", "draw 1"]
-
-
-def test_a_store_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "calls").write_text("a file where the folder should be")
-    with pytest.raises(UserError, match=r"model\.json: cannot be written"):
-        stored(tmp_path, Painter())
 
 
 def test_an_image_is_read_when_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -272,17 +277,6 @@ def test_an_image_is_read_when_it_is_asked_for(tmp_path: Path, monkeypatch: pyte
     assert np.array_equal(images.pixels(grey), decode_png(grey))
 
 
-def test_another_checkpoint_or_setting_is_asked_anew(tmp_path: Path) -> None:
-    stored(tmp_path, Painter()).draw(requests(2))
-    for other in (replace(NANO, content="overwritten"), replace(NANO, settings={"steps": 20})):
-        painter = Painter()
-        StoredModel(other, Store(tmp_path), lambda painter=painter: painter).draw(requests(2))
-        assert painter.batches == [["r0", "r1"]]
-    moved, painter = replace(NANO, name="moved", source="elsewhere"), Painter()
-    StoredModel(moved, Store(tmp_path), lambda: painter).draw(requests(3))
-    assert painter.batches == [["r2"]]
-
-
 def test_everything_that_decides_an_answer_is_in_its_key() -> None:
     picture = np.zeros((2, 3, 3), np.uint8)
     request = Request("id", "prompt", (picture,), "thought", 3, (8, 8))
@@ -294,20 +288,3 @@ def test_everything_that_decides_an_answer_is_in_its_key() -> None:
     keys = {call_key(NANO, "answer", request), *(call_key(NANO, "draw", one) for one in others)}
     assert len(keys) == len(others) + 1
     assert call_key(NANO, "draw", replace(request, images=(picture.copy(),))) in keys
-
-
-def test_an_answer_in_parts_keeps_their_order_and_is_made_once(tmp_path: Path) -> None:
-    class Composer(Painter):
-        def compose(self, requests: Sequence[Request], *, on_step: Any = None) -> list[Any]:
-            self._see(requests)
-            pictures = [np.full((4, 4, 3), request.seed + 1, np.uint8) for request in requests]
-            return [[r.prompt, p, "[3]", p + np.uint8(1)] for r, p in zip(requests, pictures, strict=True)]
-
-    model = Composer(refuses="draw 2")
-    first = stored(tmp_path, model).compose(requests(3))
-    again = stored(tmp_path, model)
-    (one, two, _, four), refused = again.compose(requests(3))[0], again.compose(requests(3))[2]
-    assert one == "draw 0" and isinstance(refused, CallFailed)
-    assert np.all(images.pixels(two) == 1) and np.all(images.pixels(four) == 2)
-    assert first[1] == again.compose(requests(3))[1]
-    assert again.counts["compose"].made == 0 and len(model.batches) == 2  # halves, as one was refused

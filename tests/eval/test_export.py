@@ -16,7 +16,7 @@ from pyarrow import parquet
 from tests.eval.sample_evaluation import Sums, sample_evaluation
 from uni_train.cli.main import uni_train
 from uni_train.errors import UserError
-from uni_train.eval.evaluation import Evaluation, load
+from uni_train.eval.evaluation import Evaluation
 from uni_train.eval.export import export
 from uni_train.eval.leaderboard import leaderboard
 
@@ -28,12 +28,13 @@ JUDGE = {
 
 @pytest.fixture
 def done(tmp_path: Path) -> Evaluation:
-    sample_evaluation(tmp_path / "evaluation", 6)
-    return load(tmp_path / "evaluation")
+    return sample_evaluation(tmp_path / "evaluation", 6)
 
 
-def published(done: Evaluation) -> Evaluation:
+@pytest.fixture
+def published(done: Evaluation, monkeypatch: pytest.MonkeyPatch) -> Evaluation:
     """The same, as if its questions were a paper's."""
+    monkeypatch.setattr(Sums, "hub", "org/sums")
     result = replace(done.results["sums"], questions="published files, revision 1, 12 of 12 cases", judge=JUDGE)
     return replace(done, results={"sums": result})
 
@@ -54,15 +55,10 @@ def test_lighteval_has_the_leaderboard_s_numbers_and_every_sample(done: Evaluati
     assert mean == pytest.approx(document["results"]["sums:cot:math1|0"]["score"])
 
 
-def test_a_model_card_takes_published_questions_alone(
-    done: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    with pytest.raises(UserError, match="no published questions"):
-        list(export(done, "model_card", tmp_path))
-    monkeypatch.setattr(Sums, "hub", "org/sums")
+def test_a_model_card_takes_published_questions_alone(done: Evaluation, published: Evaluation, tmp_path: Path) -> None:
     with pytest.raises(UserError, match="Generated questions are not the benchmark"):
         list(export(done, "model_card", tmp_path))
-    files = list(export(published(done), "model_card", tmp_path))
+    files = list(export(published, "model_card", tmp_path))
     assert files == [tmp_path / ".eval_results" / f"sums_{setting}.yaml" for setting in ("normal", "cot")]
     (entry,) = parse_eval_result_entries(yaml.safe_load(files[1].read_text()))
     assert isinstance(entry, EvalResultEntry) and (entry.dataset_id, entry.value) == ("org/sums", 75.0)
@@ -70,11 +66,8 @@ def test_a_model_card_takes_published_questions_alone(
     assert entry.notes is not None and "95 % interval [45.2, 93.5], n 12, judge a-judge" in entry.notes
 
 
-def test_every_eval_ever_has_intervals_and_judges(
-    done: Evaluation, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(Sums, "hub", "org/sums")
-    (file,) = export(published(done), "every_eval_ever", tmp_path, "a lab")
+def test_every_eval_ever_has_intervals_and_judges(published: Evaluation, tmp_path: Path) -> None:
+    (file,) = export(published, "every_eval_ever", tmp_path, "a lab")
     document = json.loads(file.read_text())
     assert file.parent == tmp_path / "data/sums/unknown/sketcher"
     assert document["source_metadata"]["source_organization_name"] == "a lab"
@@ -87,9 +80,11 @@ def test_every_eval_ever_has_intervals_and_judges(
     assert one["metric_config"]["llm_scoring"]["judges"][0]["model_info"]["name"] == "a-judge"
     judged = {name for name, one in found.items() if "llm_scoring" in one["metric_config"]}
     assert judged == {"sums.cot", "sums.cot.math1"}
-    assert [*export(published(done), "every_eval_ever", tmp_path, "a lab")] == [file], "one file for one evaluation"
+    assert [*export(published, "every_eval_ever", tmp_path, "a lab")] == [file], "one file for one evaluation"
 
 
 def test_the_command_writes_below_the_evaluation(done: Evaluation) -> None:
+    with pytest.raises(UserError, match="no published questions"):
+        list(export(done, "model_card", done.folder))
     told = CliRunner().invoke(uni_train, ["eval", "export", str(done.folder), "--to", "lighteval"], terminal_width=200)
     assert told.exit_code == 0 and list((done.folder / "export" / "lighteval").rglob("results_*.json"))

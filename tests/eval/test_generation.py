@@ -1,30 +1,15 @@
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
+from unittest.mock import MagicMock
 
 import pytest
 
 from uni_train.errors import UsageError, UserError
-from uni_train.eval.benchmark import Ask, Case, Sample, Source
+from uni_train.eval.benchmark import Case, Sample, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.generation import asks_of, cases_of, chunks, generate, settings_of
 
 CASES = [Case(f"c{i}", "math1", f"draw {i}") for i in range(5)]
-
-
-class Twice(UniSandbox):
-    """Files with the same row twice."""
-
-    def cases(self) -> Sequence[Case]:
-        return [*super().cases(), *super().cases()[:2]]
-
-
-class Forgetful(UniSandbox):
-    def respond(self, model: Any, asks: Sequence[Ask], on_step: Any = None) -> list[Sample]:
-        return [Sample(ask, status="lost") for ask in asks[: self.kept]]
-
-    kept = 3
 
 
 def test_seeds_follow_from_run_case_and_draw_alone() -> None:
@@ -52,16 +37,14 @@ def test_a_subset_is_whole_pairs_of_every_set() -> None:
         UniSandbox.open(Source(sets=("math9",)))
 
 
-def test_duplicate_ids_are_named() -> None:
+def test_a_benchmark_that_repeats_cases_or_loses_samples_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:
+    benchmark = UniSandbox(Source(n=4, sets=("math1",)))
+    cases = benchmark.cases()
+    for kept, said in ((3, "3 samples of 4 asks"), (4, "unknown status 'lost'")):
+        lost = [Sample(ask, status="lost") for ask in asks_of(cases, ["normal"])][:kept]
+        monkeypatch.setattr(benchmark, "respond", lambda *asked, lost=lost: lost)
+        with pytest.raises(ValueError, match=said):
+            list(generate(benchmark, MagicMock(), chunks(asks_of(cases, ["normal"]), 4)))
+    monkeypatch.setattr(benchmark, "cases", lambda: [*cases, *cases[:2]])
     with pytest.raises(UserError, match=r"unisandbox has several cases with the id 'maths1/test/.*', "):
-        cases_of(Twice(Source(n=4, sets=("math1",))))
-
-
-def test_a_benchmark_that_loses_samples_is_caught() -> None:
-    benchmark = Forgetful(Source(n=4, sets=("math1",)))
-    asks = asks_of(benchmark.cases(), ["normal"])
-    with pytest.raises(ValueError, match="3 samples of 4 asks"):
-        list(generate(benchmark, None, chunks(asks, 4)))  # type: ignore[arg-type]
-    benchmark.kept = 4
-    with pytest.raises(ValueError, match="unknown status 'lost'"):
-        list(generate(benchmark, None, chunks(asks, 4)))  # type: ignore[arg-type]
+        cases_of(benchmark)

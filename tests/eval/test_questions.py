@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ from unittest.mock import MagicMock
 import pytest
 from rich.console import Console
 
-from tests.eval.benchmarks.published import write_vigor
+from tests.eval.benchmarks.published import row, write, write_vigor
 from tests.eval.sample_evaluation import sample_evaluation
 from uni_train.cli.evaluation.running import show
 from uni_train.config.schema import EvalConfig
@@ -103,44 +102,37 @@ def test_questions_of_every_task_have_a_name() -> None:
         assert worlds_of([*cases, maths]) in ("nano", f"{name}+nano")
 
 
-def lines(file: Path, rows: Iterable[dict[str, Any]]) -> None:
-    file.parent.mkdir(parents=True, exist_ok=True)
-    file.write_text("".join(json.dumps(row) + "\n" for row in rows))
+def rows(name: str, ids: Iterable[Any], **changes: Any) -> list[dict[str, Any]]:
+    return [row(name, id=one, **changes) for one in ids]
 
 
 def unisandbox(folder: Path, n: int, first: int = 1) -> UniSandbox:
-    rows = [{"Question": "Draw as many cups as 2 + 2.", "Answer": "3 cups", "id": str(first + i)} for i in range(n)]
-    lines(folder / "math_1.jsonl", rows)
-    return UniSandbox(Source(data=folder), labels="both")
+    """Each has a wrong label, and so two cases of one drawing."""
+    asked = rows("unisandbox", map(str, range(first, first + n)), Answer="3 chairs")
+    return UniSandbox(Source(data=write(folder, "unisandbox", *asked)), labels="both")
 
 
 def people(folder: Path, name: str, n: int = 3) -> UniSandbox:
-    rows = [{"ID": i, "Question": f"Draw {name}'s favorite fruit.", "Answer": "apples"} for i in range(n)]
-    lines(folder / "test_knowledge" / f"{name}.jsonl", rows)
-    return UniSandbox(Source(data=folder))
+    asked = [{"ID": i, "Question": f"Draw {name}'s favorite fruit.", "Answer": "apples"} for i in range(n)]
+    return UniSandbox(Source(data=write(folder, "unisandbox", *asked, file=f"test_knowledge/{name}.jsonl")))
 
 
 def ureason(folder: Path, n: int) -> UReason:
-    for prefix in ("", "direct_"):
-        rows = ({"id": i, "prompt": f"{prefix}Task {i}", "expect_en": f"A {i}.", "category": "code"} for i in range(n))
-        lines(folder / f"{prefix}code.jsonl", rows)
-    return UReason(Source(data=folder))
+    asked = rows("ureason", range(n), category="code")
+    return UReason(Source(data=write(folder, "ureason", *asked, file="code.jsonl")))
 
 
 def ueval(folder: Path, n: int, sets: tuple[str, ...] | None = None) -> UEval:
-    lines(folder / "test.jsonl", ({"id": i, "task": ("art", "life")[i % 2], "prompt": "Draw.", "image_rubrics": ["x"],
-                                   "text_rubrics": []} for i in range(n)))  # fmt: skip
-    return UEval(Source(data=folder, sets=sets))
+    asked = [*rows("ueval", range(0, n, 2), task="art"), *rows("ueval", range(1, n, 2), task="life")]
+    return UEval(Source(data=write(folder, "ueval", *asked), sets=sets))
 
 
 def ufo(folder: Path) -> Ufo:
-    lines(folder / "open.jsonl", ({"id": i, "task": "Physics", "question": "?", "answer": "x"} for i in range(3)))
-    return Ufo(Source(data=folder))
+    return Ufo(Source(data=write(folder, "ufo", *rows("ufo", range(3)))))
 
 
 def vigor(folder: Path, sets: tuple[str, ...] | None = None) -> Vigor:
-    write_vigor(folder, *generated(Source(world="everyday", n=3)))
-    return Vigor(Source(data=folder, sets=sets))
+    return Vigor(Source(data=write_vigor(folder, *generated(Source(world="everyday", n=3))), sets=sets))
 
 
 @pytest.mark.parametrize(

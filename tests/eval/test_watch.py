@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,34 +13,33 @@ from uni_train.errors import UserError
 from uni_train.eval.watch import ATTEMPTS, STATE, Checkpoint, Outcome, checkpoints, place_of, watch
 
 
-def save_step(stage: Path, step: int, content: bytes = b"weights") -> Path:
+def save_step(stage: Path, step: int, content: bytes = b"weights") -> None:
     folder = stage / "checkpoints" / f"step={step:08d}"
     folder.mkdir(parents=True)
     (folder / "state.safetensors").write_bytes(content)
     told = {"file": "state.safetensors", "bytes": len(content), "sha256": f"{step}{content!r}"}
     (folder / "state.json").write_text(json.dumps({"format": 1, "tensors": told, "tree": {}}))
-    return folder
-
-
-def finish(stage: Path, updates: int) -> None:
-    (stage / "model").mkdir(parents=True)
-    (stage / "model" / "model.safetensors").write_bytes(b"model")
-    outputs = [{"path": "model/model.safetensors", "sha256": "", "bytes": 5}]
-    manifest = {"stage": stage.name, "key": f"key of {stage.name}", "outputs": outputs, "result": {"updates": updates}}
-    (stage / "manifest.json").write_text(json.dumps(manifest))
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Path:
+    """Its first stage is finished after 100 updates."""
     folder = tmp_path / "runs" / "stars" / "seed0"
-    folder.mkdir(parents=True)
-    (folder / "config.yaml").write_text("recipe: stars\n")
     first, second = folder / "stages" / "03-finetune-a", folder / "stages" / "05-finetune-b"
-    save_step(first, 100)
-    finish(first, 100)
-    save_step(second, 20)
-    save_step(second, 40)
+    for stage, step in ((first, 100), (second, 20), (second, 40)):
+        save_step(stage, step)
+    (folder / "config.yaml").write_text("recipe: stars\n")
+    (first / "model").mkdir()
+    (first / "model" / "model.safetensors").write_bytes(b"model")
+    outputs = [{"path": "model/model.safetensors", "sha256": "", "bytes": 5}]
+    manifest = {"stage": first.name, "key": "key of the first", "outputs": outputs, "result": {"updates": 100}}
+    (first / "manifest.json").write_text(json.dumps(manifest))
     return folder
+
+
+def look(run: Path, out: Path, evaluate: Callable[[Checkpoint], Outcome]) -> list[tuple[str, int]]:
+    """What happened to which step as what was there was evaluated."""
+    return [(event.kind, event.checkpoint.step) for event in watch(run, out, evaluate, once=True)]
 
 
 def names(run: Path) -> list[tuple[str, int]]:
@@ -78,13 +78,12 @@ def test_each_is_evaluated_once_newest_first_and_new_ones_as_they_come(run: Path
             save_step(run / "stages" / "05-finetune-b", 60)
         return Outcome(0)
 
-    list(watch(run, tmp_path / "evals", evaluate, once=True))
+    look(run, tmp_path / "evals", evaluate)
     assert seen == ["05-finetune-b-step40", "05-finetune-b-step60", "05-finetune-b-step20", "03-finetune-a"]
-    list(watch(run, tmp_path / "evals", evaluate, once=True))  # a later start finds nothing to do
-    assert len(seen) == 4
+    assert look(run, tmp_path / "evals", evaluate) == [] and len(seen) == 4  # a later start finds nothing to do
     shutil.rmtree(run / "stages" / "05-finetune-b" / "checkpoints" / "step=00000060")
     save_step(run / "stages" / "05-finetune-b", 60, b"trained again")
-    list(watch(run, tmp_path / "evals", evaluate, once=True))
+    look(run, tmp_path / "evals", evaluate)
     assert seen[4:] == ["05-finetune-b-step60"]
 
 
@@ -95,14 +94,12 @@ def test_a_step_that_training_removes_meanwhile_is_no_failure(run: Path, tmp_pat
         shutil.rmtree(one.path)
         return Outcome(1, "there is nothing")
 
-    events = [(one.kind, one.checkpoint.step) for one in watch(run, tmp_path / "evals", evaluate, once=True)]
+    events = look(run, tmp_path / "evals", evaluate)
     assert ("gone", 20) in events and not any(kind in ("failed", "given up") for kind, _ in events)
 
 
 def test_a_failure_is_tried_again_at_later_looks_and_given_up_in_the_end(run: Path, tmp_path: Path) -> None:
-    looks = iter(range(ATTEMPTS + 1))
-
-    kinds = []
+    kinds, looks = [], iter(range(ATTEMPTS + 1))
     evaluate = lambda one: Outcome(1, "torn") if one.step == 20 else Outcome(0)  # noqa: E731
     with pytest.raises(RuntimeError, match="StopIteration"):
         for event in watch(run, tmp_path, evaluate, poll=1, sleep=lambda seconds: next(looks)):
@@ -120,9 +117,9 @@ def test_a_watch_that_is_killed_goes_on_where_it_was(run: Path, tmp_path: Path) 
         return Outcome(0)
 
     with pytest.raises(KeyboardInterrupt):
-        list(watch(run, tmp_path, evaluate, once=True))
-    list(watch(run, tmp_path, evaluate, once=True))
+        look(run, tmp_path, evaluate)
+    look(run, tmp_path, evaluate)
     assert seen == ["05-finetune-b-step40", "05-finetune-b-step20", "05-finetune-b-step20", "03-finetune-a"]
     (tmp_path / STATE).write_text("{")
     with pytest.raises(UserError, match=r"watch\.json"):
-        list(watch(run, tmp_path, evaluate, once=True))
+        look(run, tmp_path, evaluate)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from tests.eval.judges.server import Asked
 from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.task import Check, Verdict
-from uni_train.eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Respondent, Sample, Scored, Table
+from uni_train.eval.benchmark import Ask, Benchmark, Case, JudgeAsk, Sample, Scored
 from uni_train.eval.judges import filled_in, image_satisfies, run
 
 PNG = b"\x89PNG\r\n\x1a\n"
@@ -29,9 +29,6 @@ class Criteria(Benchmark):
         """A picture a case, each another file."""
         return [Sample(Ask(case, "direct", 0, 0), parts=(PNG + case.id.encode(),)) for case in self.cases()]
 
-    def respond(self, model: Respondent, asks: Sequence[Ask], on_step: Any = None) -> list[Sample]:
-        raise NotImplementedError
-
     def check(self, sample: Sample) -> Verdict | None:
         return None
 
@@ -39,19 +36,14 @@ class Criteria(Benchmark):
         assert sample.image is not None
         return await image_satisfies(ask, sample.image, sample.ask.case.facts["criterion"])
 
-    def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-        return {}
-
-    def tables(self, scored: Iterable[Scored]) -> list[Table]:
-        return []
-
 
 class Counted(Criteria):
     """The judge fills in JSON: there are three."""
 
+    schema: ClassVar = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
+
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
-        schema = {"type": "object", "properties": {"count": {"type": "integer"}}, "required": ["count"]}
-        said = await filled_in(ask, "Count.", schema, (sample.image or b"",))
+        said = await filled_in(ask, "Count.", self.schema, (sample.image or b"",))
         return Verdict((Check("count", "pass" if said["count"] == 3 else "fail"),))
 
 

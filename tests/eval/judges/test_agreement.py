@@ -15,37 +15,41 @@ from tests.eval.judges.criteria import NO, YES, Criteria, number
 from tests.eval.judges.server import Asked, JudgeServer
 from uni_train.config.schema import JudgeConfig
 from uni_train.eval.benchmark import Scored
-from uni_train.eval.judges import agreement as agree
-from uni_train.eval.judges import agreement as calibration
-from uni_train.eval.judges import calibrate as known
 from uni_train.eval.judges import run
 from uni_train.eval.judges.agreement import (
     Agreement,
     Calibration,
     Rating,
     agreement,
+    citation,
     corrected,
     judged_scores,
+    kappa,
+    mean_of_two,
+    sentence_of,
     table_of,
 )
-from uni_train.eval.judges.calibrate import calibrate
+from uni_train.eval.judges.calibrate import Anchor, calibrate
 from uni_train.eval.statistics import Estimate, proportion
+
+
+def table(right: dict[str, int], wrong: dict[str, int]) -> dict[str, dict[str, int]]:
+    none = {"pass": 0, "fail": 0, "none": 0}
+    return {"right": none | right, "wrong": none | wrong}
 
 
 def test_kappa_and_balanced_accuracy() -> None:
     # 35 of 50 agree where chance alone gives 25: (0.7 - 0.5) / (1 - 0.5).
-    table = {"right": {"pass": 20, "fail": 5, "none": 0}, "wrong": {"pass": 10, "fail": 15, "none": 0}}
-    found = agree.kappa(table)
+    found = kappa(table({"pass": 20, "fail": 5}, {"pass": 10, "fail": 15}))
     assert found.value == pytest.approx(0.4) and found.n == 50 and found.low < 0.4 < found.high
     # No answers are disagreements: kappa falls.
-    assert agree.kappa({**table, "right": {"pass": 18, "fail": 5, "none": 2}}).value < 0.4  # type: ignore[operator]
-    perfect = agree.kappa({"right": {"pass": 30, "fail": 0, "none": 0}, "wrong": {"pass": 0, "fail": 30, "none": 0}})
+    silent = kappa(table({"pass": 18, "fail": 5, "none": 2}, {"pass": 10, "fail": 15}))
+    assert silent.value is not None and silent.value < 0.4
+    perfect = kappa(table({"pass": 30}, {"fail": 30}))
     assert perfect.value == 1.0 and perfect.low == pytest.approx(2 * proportion(60, 60).low - 1)
-    nothing = dict.fromkeys(agree.OUTCOMES, 0)
-    assert agree.kappa({"right": nothing | {"pass": 9}, "wrong": nothing}).value is None
-    both = agree.mean_of_two(proportion(8, 10), proportion(6, 10))
+    assert kappa(table({"pass": 9}, {})).value is None
+    both, single = mean_of_two(proportion(8, 10), proportion(6, 10)), proportion(14, 20)
     assert both.value == pytest.approx(0.7) and both.n == 20
-    single = proportion(14, 20)
     assert 0 < both.low < both.high < 1 and both.high - both.low == pytest.approx(single.high - single.low, rel=0.15)
 
 
@@ -68,14 +72,12 @@ def test_numbers_are_those_of_the_libraries() -> None:
     assert found.spearman.value == pytest.approx(spearmanr(x, y).statistic)
     assert found.mae.value == pytest.approx(np.mean(np.abs(np.subtract(x, y))))
     both = (True, False)
-    table = [[sum(one.right == a and (one.outcome == "pass") == b for one in ratings) for b in both] for a in both]
-    assert found.kappa.value == pytest.approx(cohens_kappa(table).kappa)
+    counts = [[sum(one.right == a and (one.outcome == "pass") == b for one in ratings) for b in both] for a in both]
+    assert found.kappa.value == pytest.approx(cohens_kappa(counts).kappa)
     assert found.always_no.value == pytest.approx(sum(not one.right for one in ratings) / 200)
     assert found.accuracy.n == 200 and found.accuracy.distinct == 50
     assert Agreement.from_dict(found.to_dict()) == found == agreement(ratings)
-
-
-def test_bins_are_those_of_vigor() -> None:
+    # Bins are those of ViGoR.
     pairs = [(0.33, 0.0, True), (0.34, 0.33, False), (0.67, 0.34, True), (0.68, 1.0, True), (0.68, 0.67, False)]
     for truth, value, same in pairs:
         assert agreement([Rating("a", truth, "pass", value)]).bins.value == float(same), (truth, value)
@@ -134,19 +136,19 @@ def reply(asked: Asked) -> str:
     return YES if (n % 2 == 1) != (n % 10 >= 8) else NO
 
 
-def calibrated(folder: Path, right: Callable[[int], bool]) -> tuple[JudgeConfig, list[Scored], Calibration]:
-    """A judge, what it says of 40 samples, and its calibration on these."""
+def calibrated(folder: Path, right: Callable[[int], bool]) -> tuple[list[Scored], JudgeConfig, Calibration]:
+    """What a judge says of 40 samples, the judge, and its calibration on these."""
     benchmark = Criteria(40)
-    anchors = [known.Anchor(one, right(i), "program") for i, one in enumerate(benchmark.samples())]
+    anchors = [Anchor(one, right(i), "program") for i, one in enumerate(benchmark.samples())]
     with JudgeServer(reply) as server:
         judge = JudgeConfig(model=f"{server.url}#judge")
-        scored = run(benchmark.samples(), benchmark, judge, folder, store=folder / "store")
-        return judge, scored, calibrate(anchors, benchmark, judge, folder, store=folder / "store")
+        scored = run(benchmark.samples(), benchmark, judge, folder, store=folder)
+        return scored, judge, calibrate(anchors, benchmark, judge, folder, store=folder)
 
 
 @pytest.mark.slow
 def test_scores_of_a_judge_stand_beside_corrected_ones(tmp_path: Path) -> None:
-    judge, scored, found = calibrated(tmp_path, lambda i: i % 2 == 1)
+    scored, judge, found = calibrated(tmp_path / "good", lambda i: i % 2 == 1)
     before = judged_scores(scored, judge, None)
     assert before["refused"] == "uncalibrated" and before["scores"][0]["corrected"] is None
     # Of the 20 right ones 4 (9, 19, 29, 39) are failed, of the 20 wrong ones 4 passed: raw and true are both one half.
@@ -154,16 +156,11 @@ def test_scores_of_a_judge_stand_beside_corrected_ones(tmp_path: Path) -> None:
     (cell,) = after["scores"]
     raw, fixed = Estimate.from_dict(cell["raw"]), Estimate.from_dict(cell["corrected"])
     assert raw.value == pytest.approx(6 / 14) and fixed.value == pytest.approx((6 / 14 - 0.2) / 0.6)
-    table = table_of(after, calibration.sentence_of(calibration.citation(tmp_path / "store", judge, Criteria(40))))
-    assert table.rows == (("direct", "all", raw, fixed),) and "calibrated on 40 verdicts" in table.note
-    assert "program 40" in table.note and "kappa 0.60" in table.note
+    shown = table_of(after, sentence_of(citation(tmp_path / "good", judge, Criteria(40))))
+    assert shown.rows == (("direct", "all", raw, fixed),) and "calibrated on 40 verdicts" in shown.note
+    assert "program 40" in shown.note and "kappa 0.60" in shown.note
     of_checks = judged_scores(scored, judge, replace(found, by_sample=found.overall))
     assert "single checks" in of_checks["refused"] and of_checks["scores"][0]["corrected"] is None
-
-
-@pytest.mark.slow
-def test_a_judge_that_is_hardly_better_than_chance_corrects_nothing(tmp_path: Path) -> None:
-    judge, scored, found = calibrated(tmp_path, lambda i: i % 4 < 2)
-    about = judged_scores(scored, judge, found)
+    about = judged_scores(*calibrated(tmp_path / "bad", lambda i: i % 4 < 2))
     assert about["refused"].startswith("refused: hardly better than chance (balanced accuracy 0.")
     assert table_of(about, "").rows[0][3] == about["refused"]

@@ -6,6 +6,7 @@ import io
 import json
 from collections import Counter
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -22,19 +23,21 @@ from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Case, JudgeAsk, Sample, Scored, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.images import ImageStore
-from uni_train.eval.judges import agreement as calibration
 from uni_train.eval.judges import calibrate as cal
 from uni_train.eval.judges import filled_in, run
+from uni_train.eval.judges.agreement import citation, comparable, find
 from uni_train.eval.judges.ways import perturbed
 from uni_train.eval.statistics import Estimate, proportion
 from uni_train.models.pictures import encode_png
 
 BENCHMARK = Criteria(4)
+SCORED = [Scored(sample) for sample in BENCHMARK.samples()]
 
 
-def written(folder: Path, text: str, name: str = "labels.csv") -> Path:
-    (folder / name).write_text(text, encoding="utf-8")
-    return folder / name
+def written(folder: Path, text: str) -> Path:
+    path = folder / ("labels.jsonl" if text[0] == "{" else "labels.csv")
+    path.write_text(text, encoding="utf-8")
+    return path
 
 
 def test_csv_and_json_lines_say_the_same(tmp_path: Path) -> None:
@@ -43,15 +46,13 @@ def test_csv_and_json_lines_say_the_same(tmp_path: Path) -> None:
         tmp_path,
         '{"id": "c0", "rater": "ann", "label": true}\n{"id": "c0", "rater": "bob", "label": "no"}\n\n'
         '{"id": "c1", "rater": "ann", "label": 0.25, "setting": "direct", "k": 0}\n',
-        "labels.jsonl",
     )
     first, second = cal.read_labels(table, BENCHMARK), cal.read_labels(lines, BENCHMARK)
     for found in (first, second):
         assert [one.identity for one in found] == [("c0", "direct", 0), ("c1", "direct", 0)]
         assert [[label.value for label in one.labels] for one in found] == [[1.0, 0.0], [0.25]]
     assert second[1].labels[0].where == f"{lines}, line 4"
-    stored = [Scored(sample) for sample in BENCHMARK.samples()]
-    anchors = cal.anchors_from_labels(first, BENCHMARK, stored)
+    anchors = cal.anchors_from_labels(first, BENCHMARK, SCORED)
     assert [one.sample for one in anchors] == BENCHMARK.samples()[:2]
     assert [one.truths for one in anchors] == [{"": None}, {"": 0.25}]
 
@@ -78,33 +79,21 @@ def test_images_and_texts_of_the_file_itself(tmp_path: Path) -> None:
         ("id,label\nc0,\n", "line 2: '' is no verdict"),
         ("id,rater,label\nc0,ann,1\nc1,ann,1\nc0,ann,0\n", "line 4: ann has labelled it before, in line 2"),
         ("id,label\nc0,1\nc0,1\n", "line 3: nobody by name has labelled it before, in line 2"),
-        ("id,label\nc0,1,2\n", "line 2: not as many cells"),
-        ('id,label\n"c0,1\n', "no CSV"),
+        ("id,label\nc0,1,2\n", "line 2: not as many cells"), ('id,label\n"c0,1\n', "no CSV"),
         ("id,label,images\nc0,1,none.png\n", r"line 2: .*none\.png: No such file"),
         ("id,label,images\nc0,1,labels.csv\n", r"line 2: .*labels\.csv: no image that can be read"),
-        ("id,label\n", "holds no labels"),
-        ('{"id": "c0"}', "line 1: there is no label"),
+        ("id,label\n", "holds no labels"), ('{"id": "c0"}', "line 1: there is no label"),
         ('{"id": "c0", "label": 1}\n[1]', "line 2: not a JSON object"),
         ('{"id": "c0", "label": 1}\n{"id": "c1", "label": {}}', "line 2: 'label' is no text or number"),
         ('{"id": "c0", "label": 1', "line 1"),
+        ("id,label,k\nc0,1,0\nc1,1,3\n", r"line 3: there is no sample of c1 \(direct, k=3\)"),
+        ("id,label,text\nc0,1,a cup\n", "line 2: nothing to judge"),
     ],
-)
+)  # fmt: skip
 def test_what_is_wrong_with_a_file_is_named_with_its_line(tmp_path: Path, text: str, problem: str) -> None:
     with pytest.raises((UserError, Unreadable), match=problem):
-        cal.read_labels(written(tmp_path, text, "labels.jsonl" if text[0] == "{" else "labels.csv"), BENCHMARK)
-
-
-def test_a_sample_that_is_nowhere_is_named(tmp_path: Path) -> None:
-    path = written(tmp_path, "id,label,k\nc0,1,0\nc1,1,3\n")
-    with pytest.raises(UserError, match=r"line 3: there is no sample of c1 \(direct, k=3\)"):
-        cal.anchors_from_labels(
-            cal.read_labels(path, BENCHMARK), BENCHMARK, [Scored(one) for one in BENCHMARK.samples()]
-        )
-    words = written(tmp_path, "id,label,text\nc0,1,a cup\n")
-    with pytest.raises(UserError, match=r"line 2: nothing to judge"):
-        cal.anchors_from_labels(cal.read_labels(words, BENCHMARK), BENCHMARK)
-    with pytest.raises(UserError, match=r"none\.csv"):
-        cal.read_labels(tmp_path / "none.csv", BENCHMARK)
+        labelled = cal.read_labels(written(tmp_path, text), BENCHMARK)
+        cal.anchors_from_labels(labelled, BENCHMARK, SCORED)
 
 
 def test_anchors_of_nano_are_drawn_and_shuffled() -> None:
@@ -120,24 +109,27 @@ def test_anchors_of_nano_are_drawn_and_shuffled() -> None:
 
 
 def test_references_from_a_folder(tmp_path: Path) -> None:
-    benchmark = Criteria(3)
     with pytest.raises(UserError, match="no folder"):
         cal.from_folder(tmp_path / "none")
-    (tmp_path / "c0.png").write_bytes(PNG + b"0")
-    (tmp_path / "c2.png").write_bytes(PNG + b"2")
+    for case in ("c0", "c2"):
+        (tmp_path / f"{case}.png").write_bytes(PNG + case.encode())
+    benchmark = Criteria(3)
     anchors = cal.anchors_from_references(benchmark, benchmark.cases(), cal.from_folder(tmp_path))
     found = [(one.sample.ask.case.id, one.kind) for one in anchors]
     assert found == [(case, kind) for case in ("c0", "c2") for kind in ("reference", "shuffled")]
-    assert anchors[1].sample.image == PNG + b"2"
+    assert anchors[1].sample.image == PNG + b"c2"
 
 
-def test_a_reference_that_is_wrong_is_named(tmp_path: Path) -> None:
+def test_a_reference_that_is_wrong_and_one_side_alone_are_refused(tmp_path: Path) -> None:
     class Checked(Criteria):
         def check(self, sample: Sample) -> Verdict | None:
             return Verdict((Check("seen", "fail", "nothing there"),))
 
     with pytest.raises(UserError, match="c0 is not right: nothing there"):
         cal.anchors_from_references(Checked(2), Checked(2).cases(), lambda case: PNG)
+    right = [anchor for anchor in odd_ones(4) if anchor.right]
+    with pytest.raises(UserError, match="known to be wrong"):
+        cal.calibrate(right, BENCHMARK, JudgeConfig(model="http://127.0.0.1:9/v1#judge"), tmp_path, store=tmp_path)
 
 
 def test_samples_that_programs_have_read_become_anchors() -> None:
@@ -164,14 +156,14 @@ def test_a_judge_is_measured_and_evaluations_cite_it(tmp_path: Path) -> None:
     benchmark, store, anchors = Criteria(10), tmp_path / "store", odd_ones(10)
     with JudgeServer(lenient) as server:
         judge = JudgeConfig(model=f"{server.url}#judge")
-        assert calibration.find(store, judge, "criteria") is None
+        assert find(store, judge, "criteria") is None
         found = cal.calibrate(anchors, benchmark, judge, tmp_path / "calibration", store=store)
         right, wrong = {"pass": 4, "fail": 0, "none": 1}, {"pass": 1, "fail": 4, "none": 0}
         assert found.counts["reference"] == {"right": right, "wrong": wrong}
         assert found.overall.accuracy == proportion(8, 10)
         assert found.overall.balanced_accuracy.value == pytest.approx(0.8)
         assert [one["id"] for one in found.disagreements] == ["c1", "c2"]
-        assert calibration.find(store, judge, "criteria") == found
+        assert find(store, judge, "criteria") == found
         asked = len(server.asked)
         assert cal.calibrate(anchors, benchmark, judge, tmp_path / "calibration", store=store).counts == found.counts
         assert len(server.asked) == asked
@@ -182,13 +174,7 @@ def test_a_judge_is_measured_and_evaluations_cite_it(tmp_path: Path) -> None:
         assert part["calibration"]["n"] == 10 and part["calibration"]["same_questions"]
         assert Estimate.from_dict(part["calibration"]["kappa"]) == found.overall.kappa
     other = replace(judge, temperature=1.0)
-    assert calibration.find(store, other, "criteria") is None  # another judge is not calibrated
-
-
-def test_one_side_alone_measures_nothing(tmp_path: Path) -> None:
-    anchors = [cal.Anchor(sample, True, "reference") for sample in Criteria(2).samples()]
-    with pytest.raises(UserError, match="known to be wrong"):
-        cal.calibrate(anchors, Criteria(2), JudgeConfig(model="http://127.0.0.1:9/v1#judge"), tmp_path, store=tmp_path)
+    assert find(store, other, "criteria") is None  # another judge is not calibrated
 
 
 def votes(*values: float, check: str = "") -> tuple[cal.Label, ...]:
@@ -206,16 +192,16 @@ def test_people_are_the_truth_and_the_ceiling(tmp_path: Path) -> None:
     benchmark = Criteria(6)
     said = ((1, 1, 1), (1, 1, 0), (0, 0, 0), (0, 0, 1), (1, 0), (0,))
     anchors = human(benchmark.samples(), *(votes(*some) for some in said))
-    with JudgeServer(lambda asked: YES if number(asked) in (0, 1, 4) else NO) as at:
-        judge = JudgeConfig(model=f"{at.url}#judge")
-        found = cal.calibrate(anchors, benchmark, judge, tmp_path, store=tmp_path / "store")
+    with JudgeServer(lambda asked: YES if number(asked) in (0, 1, 4) else NO) as server:
+        judge = JudgeConfig(model=f"{server.url}#judge")
+        found = cal.calibrate(anchors, benchmark, judge, tmp_path, store=tmp_path)
     assert found.split == 1 and found.overall.accuracy == proportion(5, 5) and found.by_kind.keys() == {"human"}
     assert found.overall.mae.value == pytest.approx((0 + 1 / 3 + 0 + 1 / 3 + 0) / 5)
     # Of c1 two agree with a split pair of others (left out) and one fails; c4's two contradict each other.
     assert found.people is not None and found.people.n == 6 + 2 + 2
     assert found.people.accuracy.value == pytest.approx(6 / 10)
     assert found.stability["variance among people"].value == pytest.approx((0 + 2 / 9 + 0 + 2 / 9 + 1 / 4) / 5)
-    assert calibration.find(tmp_path / "store", judge, "criteria") == found
+    assert find(tmp_path, judge, "criteria") == found
 
 
 class Rubrics(Criteria):
@@ -236,7 +222,7 @@ def test_labels_of_single_checks_and_grades(tmp_path: Path) -> None:
     said = [{"a": 1, "b": 0.6}, {"a": 0, "b": 0.9}, {"a": 0, "b": 0}]
     with JudgeServer(lambda asked: json.dumps(said[number(asked)])) as server:
         judge = JudgeConfig(model=f"{server.url}#judge")
-        found = cal.calibrate(human(benchmark.samples(), *labels), benchmark, judge, tmp_path, store=tmp_path / "store")
+        found = cal.calibrate(human(benchmark.samples(), *labels), benchmark, judge, tmp_path, store=tmp_path)
         assert (found.n, found.overall.accuracy.distinct) == (5, 3)
         assert found.overall.accuracy.value == pytest.approx(3 / 5)
         assert found.overall.mae.value == pytest.approx((0 + 0.3 + 0 + 0 + 1) / 5)
@@ -244,7 +230,7 @@ def test_labels_of_single_checks_and_grades(tmp_path: Path) -> None:
         assert found.by_sample.mae.value == pytest.approx((0.15 + 0 + 1) / 3)
         labels[2] = votes(1, check="c")
         with pytest.raises(UserError, match="FILE, line 0: the judge's verdict has no check 'c'"):
-            cal.calibrate(human(benchmark.samples(), *labels), benchmark, judge, tmp_path, store=tmp_path / "store")
+            cal.calibrate(human(benchmark.samples(), *labels), benchmark, judge, tmp_path, store=tmp_path)
 
 
 def test_flips_over_reruns_and_changed_images(tmp_path: Path) -> None:
@@ -261,10 +247,10 @@ def test_flips_over_reruns_and_changed_images(tmp_path: Path) -> None:
 
     with JudgeServer(reply) as server:
         judge = JudgeConfig(model=f"{server.url}#judge", dialect="nano", connections=1)
-        options = {"store": tmp_path / "store", "reruns": 1, "changes": ("jpeg", "resize")}
-        found = cal.calibrate(anchors, benchmark, judge, tmp_path, **options)  # type: ignore[arg-type]
+        measure = partial(cal.calibrate, store=tmp_path, reruns=1, changes=("jpeg", "resize"))
+        found = measure(anchors, benchmark, judge, tmp_path)
         several = len(server.asked)
-        again = cal.calibrate(anchors, benchmark, judge, tmp_path, **options)  # type: ignore[arg-type]
+        again = measure(anchors, benchmark, judge, tmp_path)
         assert again == replace(found, made=again.made) and len(server.asked) == several
     assert set(found.stability) == {"flips over reruns", "variance over reruns", "flips over jpeg", "flips over resize"}
     assert all(0 <= (one.value or 0) <= 1 for one in found.stability.values())
@@ -290,11 +276,11 @@ def test_only_judges_of_the_same_samples_are_compared(tmp_path: Path) -> None:
         binary, other = replace(judge, way="binary"), replace(judge, model=f"{server.url}#a")
         kept = [cal.calibrate(anchors, benchmark, one, tmp_path, store=store) for one in (judge, binary, other)]
         few = cal.calibrate(anchors[:2], benchmark, replace(judge, model=f"{server.url}#c"), tmp_path, store=store)
-        assert calibration.comparable(store, kept[0]) == [kept[2], kept[1], kept[0]]
-        assert calibration.comparable(store, few) == [few]
+        assert comparable(store, kept[0]) == [kept[2], kept[1], kept[0]]
+        assert comparable(store, few) == [few]
         # A way is known apart: an evaluation that asks in another one is uncalibrated.
-        assert calibration.citation(store, replace(judge, way="chain_of_thought"), benchmark) is None
-        assert calibration.citation(store, binary, benchmark) is not None
+        assert citation(store, replace(judge, way="chain_of_thought"), benchmark) is None
+        assert citation(store, binary, benchmark) is not None
 
 
 @pytest.mark.slow

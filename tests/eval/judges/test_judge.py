@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 import base64
+import multiprocessing
 import os
 import re
 import signal
-import subprocess
 import sys
 import time
 import zipfile
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
-from unittest.mock import AsyncMock
+from unittest.mock import AsyncMock, MagicMock, call
 
 import anyio
 import pytest
@@ -30,16 +29,13 @@ from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UsageError, UserError
 from uni_train.eval.judges import agreement as calibration
-from uni_train.eval.judges import calibrate as known
 from uni_train.eval.judges import mostly_failed, run, with_served_revision
-from uni_train.eval.judges.calibrate import calibrate
+from uni_train.eval.judges.calibrate import Anchor, calibrate
 from uni_train.eval.judges.judge import DEAD_AFTER, Session, Spent
 from uni_train.eval.judges.replies import ReplyStore, Turn
 from uni_train.eval.statistics import Estimate
 from uni_train.eval.store import LastSeen
 from uni_train.http_client import LETTERS_A_TOKEN, Client
-
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_every_sample_is_judged_once_and_logged(tmp_path: Path) -> None:
@@ -95,16 +91,12 @@ NO_ANSWERS = {
         ("prose", "The eyes of the picture say yes.", "unparseable"),
         ("both answers", f"{YES} if it matches, {NO} if not", "unparseable"),
         ("an answer in Chinese", "<answer>是</answer>", "unparseable"),
-        ("cut short", "I think about the picture and", "unparseable"),
-        ("cut at once", "", "unparseable"),
-        ("filtered", "I cannot", "judge_filtered"),
-        ("filtered at once", "", "judge_filtered"),
-        ("a refusal", "I cannot", "judge_refused"),
-        ("a refusal by its reason", "I cannot", "judge_refused"),
-        ("blank", "", "judge_blank"),
-        ("white space", " \n", "judge_blank"),
+        ("cut short", "I think about the picture and", "unparseable"), ("cut at once", "", "unparseable"),
+        ("filtered", "I cannot", "judge_filtered"), ("filtered at once", "", "judge_filtered"),
+        ("a refusal", "I cannot", "judge_refused"), ("a refusal by its reason", "I cannot", "judge_refused"),
+        ("blank", "", "judge_blank"), ("white space", " \n", "judge_blank"),
     ],
-)
+)  # fmt: skip
 def test_what_does_not_answer_says_how(tmp_path: Path, behave: str, said: str, outcome: str) -> None:
     once, why = NO_ANSWERS[outcome]
     for way, asks in (("published", once), ("majority", 5 * once)):
@@ -121,16 +113,12 @@ def test_what_does_not_answer_says_how(tmp_path: Path, behave: str, said: str, o
 @pytest.mark.parametrize(
     ("behave", "why"),
     [
-        ("endless", "sent more than 64 MiB"),
-        ("bomb", "sent more than 64 MiB"),
-        ("trickle", "nothing came from .* within 2 s"),
-        ("wait for ever", "asks to wait inf s"),
-        ("html", "sent no JSON .* but '<html>"),
-        ("deep", "recursion limit"),
-        ("nothing", "sent an empty reply"),
-        ("null", "no chat completion at http.* but 'None'"),
+        ("endless", "sent more than 64 MiB"), ("bomb", "sent more than 64 MiB"),
+        ("trickle", "nothing came from .* within 2 s"), ("wait for ever", "asks to wait inf s"),
+        ("html", "sent no JSON .* but '<html>"), ("deep", "recursion limit"),
+        ("nothing", "sent an empty reply"), ("null", "no chat completion at http.* but 'None'"),
     ],
-)
+)  # fmt: skip
 def test_no_judge_takes_memory_or_time_beyond_its_limits(tmp_path: Path, behave: str, why: str) -> None:
     with Hostile(behave) as server:
         (scored,) = judged(1, server, tmp_path, retries=0, timeout=2 if "within" in why else 300)
@@ -142,20 +130,16 @@ def test_no_judge_takes_memory_or_time_beyond_its_limits(tmp_path: Path, behave:
 
 def test_replies_that_would_do_harm_are_mended(tmp_path: Path) -> None:
     """No file can hold one; readers of another would take hours (the square of its length); a count cannot be."""
+    thinks: dict[str, Any] = {"way": "chain_of_thought", "max_tokens": 64}
     for behave, outcome, reply, settings in (
-        ("surrogate", "pass", f"\ufffd broken {YES}", {"revision": "r"}),
-        ("talking on", "unparseable", ("<think>" * 1000)[: 64 * LETTERS_A_TOKEN],
-         {"way": "chain_of_thought", "max_tokens": 64}),
+        ("surrogate", "pass", f"\ufffd broken {YES}", {}),
+        ("talking on", "unparseable", ("<think>" * 1000)[: 64 * LETTERS_A_TOKEN], thinks),
         ("odd usage", "pass", YES, {}),
-    ):  # fmt: skip
+    ):
         with Hostile(behave) as server:
-            first = judged(2, server, tmp_path / behave, **settings)
-        assert {one.outcome for one in first} == {outcome} and {text for one in first for text in one.replies} == {
-            reply
-        }
-        asked = len(server.asked)  # it is gone by now
-        assert behave != "surrogate" or judged(2, server, tmp_path / behave, **settings) == first
-        assert len(server.asked) == asked
+            (first,) = judged(1, server, tmp_path / behave, **settings)
+        assert first.outcome == outcome and set(first.replies) == {reply}
+        assert judged(1, server, tmp_path / behave, **settings) == [first]  # the server is gone by now
 
 
 @pytest.mark.parametrize("blanks", [1, 2, 3])
@@ -207,10 +191,9 @@ def test_a_busy_judge_is_waited_for(tmp_path: Path) -> None:
 
 @pytest.mark.slow
 def test_a_judge_that_is_down_fails_what_it_was_not_asked_and_is_asked_later(tmp_path: Path) -> None:
-    benchmark = Criteria(40)
     with held_port() as port:  # and nobody listens
-        config = JudgeConfig(model=f"http://127.0.0.1:{port}/v1#judge", retries=0, connections=2, revision="r")
-        scored = run(benchmark.samples(), benchmark, config, tmp_path)
+        nobody = SimpleNamespace(url=f"http://127.0.0.1:{port}/v1")
+        scored = judged(40, nobody, tmp_path, retries=0, connections=2, revision="r")
     assert {one.outcome for one in scored} == {"judge_failed"}
     why = [one.replies[0] for one in scored]
     assert sum("no connection" in one and "does not answer" not in one for one in why) >= DEAD_AFTER - 1
@@ -222,27 +205,14 @@ def test_a_judge_that_is_down_fails_what_it_was_not_asked_and_is_asked_later(tmp
 @pytest.mark.slow
 def test_somebody_who_waits_is_seen_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("uni_train.http_client.HEARTBEAT", 0.05)
-    beats: list[int] = []
-
-    class Watched:
-        def say(self, text: str) -> None:
-            return
-
-        @contextmanager
-        def bar(self, title: str, total: int, done: int = 0) -> Iterator[Any]:
-            yield self
-
-        def advance(self, by: int = 1, **figures: float) -> None:
-            beats.append(by)
-
-    benchmark = Criteria(2)
+    watched, benchmark = MagicMock(), Criteria(2)
     with Hostile("silence") as server:
         judge = JudgeConfig(model=f"{server.url}#judge", retries=0, timeout=1)
-        scored = run(benchmark.samples(), benchmark, judge, tmp_path, Watched())  # type: ignore[arg-type]
-    assert beats.count(0) >= 1 and beats.count(1) == 2
-    assert {one.replies for one in scored} == {
-        (f"[no reply: nothing came from {server.url}/chat/completions within 1 s]",)
-    }
+        scored = run(benchmark.samples(), benchmark, judge, tmp_path, watched)
+    advance = watched.bar.return_value.__enter__.return_value.advance
+    assert call(0) in advance.mock_calls and advance.mock_calls.count(call()) == 2
+    why = f"[no reply: nothing came from {server.url}/chat/completions within 1 s]"
+    assert {one.replies for one in scored} == {(why,)}
 
 
 # --- keys, costs, what was asked before -------------------------------------------------------------------------------
@@ -273,17 +243,13 @@ def test_a_key_is_in_no_file_and_no_message(
             messages = str(error)
         assert (status == 401) == ("refuses the key in MY_KEY (401)" in messages)
         assert server.asked[0].key == key
-    printed = "".join(capfd.readouterr())
-    found = [file for file in tmp_path.rglob("*") if file.is_file() for part in _contents(file) if key.encode() in part]
-    assert not found and key not in messages + printed
-
-
-def _contents(file: Path) -> list[bytes]:
-    """Of a file, or of all files in an archive, as inspect_ai has taught zipfile to read its own."""
-    if not zipfile.is_zipfile(file):
-        return [file.read_bytes()]
-    with zipfile.ZipFile(file) as archive:
-        return [archive.read(name) for name in archive.namelist()]
+    assert key not in messages + "".join(capfd.readouterr())
+    for file in (path for path in tmp_path.rglob("*") if path.is_file()):
+        contents = [file.read_bytes()]
+        if zipfile.is_zipfile(file):  # a log
+            with zipfile.ZipFile(file) as archive:
+                contents = [archive.read(name) for name in archive.namelist()]
+        assert not any(key.encode() in part for part in contents), file
 
 
 def test_what_must_be_there_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -326,33 +292,27 @@ def test_equal_questions_at_once_are_asked_once(tmp_path: Path) -> None:
     assert len(server.asked) == 1 and [one.outcome for one in scored] == ["fail"] * 6
 
 
-CHILD = """
-import signal, sys
-from pathlib import Path
-from types import SimpleNamespace
-signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
-from tests.eval.judges.criteria import judged
-judged(60, SimpleNamespace(url=sys.argv[1]), Path(sys.argv[2]), connections=4)
-"""
+def judge_60(url: str, folder: Path) -> None:
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs inherit that it is ignored
+    judged(60, SimpleNamespace(url=url), folder, connections=4)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_killed_run_asks_for_nothing_that_was_answered(tmp_path: Path, how: signal.Signals) -> None:
     with JudgeServer(odd, delay=0.1) as server:
-        command = [sys.executable, "-c", CHILD, server.url, str(tmp_path)]
-        environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-        child = subprocess.Popen(command, cwd=ROOT, env=environment, stderr=subprocess.DEVNULL)
-        while len(server.asked) < 20 and child.poll() is None:
+        child = multiprocessing.get_context("spawn").Process(target=judge_60, args=(server.url, tmp_path))
+        child.start()
+        while len(server.asked) < 20 and child.is_alive():
             time.sleep(0.02)
-        child.send_signal(how)
-        assert child.wait() != 0
+        os.kill(child.pid, how)
+        child.join()
+        assert child.exitcode == (1 if how == signal.SIGINT else -how)
         scored = judged(60, server, tmp_path)
         assert [one.passed for one in scored] == [False, True] * 30
         assert 60 <= len(server.asked) <= 64  # at most those under way were asked twice
 
 
-NOBODY = "http://127.0.0.1:9/v1"
 BENCHMARK = Criteria(20)
 WRONG = {"a": {3, 4}, "b": {4, 5, 6}, "large": {6, 7}}
 """Judge -> the numbers that it gets wrong; odd ones are right."""
@@ -367,15 +327,15 @@ def models(server: JudgeServer) -> Counter[str]:
     return Counter(one.body["model"] for one in server.asked)
 
 
-def cascade(server: JudgeServer, **settings: Any) -> JudgeConfig:
-    small = tuple(JudgeConfig(model=f"{server.url}#{name}", **settings) for name in ("a", "b"))
-    return JudgeConfig(model=f"{server.url}#large", small=small)
+def cascade(url: str, **settings: Any) -> JudgeConfig:
+    a, b = (JudgeConfig(model=f"{url}#{name}", **settings) for name in ("a", "b"))
+    return JudgeConfig(model=f"{url}#large", small=(a, b))
 
 
 @pytest.mark.slow
 def test_the_large_judge_is_asked_where_small_ones_disagree(tmp_path: Path) -> None:
     with JudgeServer(reply) as server:
-        judge = cascade(server)
+        judge = cascade(server.url)
         samples = [*BENCHMARK.samples(), replace(BENCHMARK.samples()[0], status="generation_failed")]
         scored = run(samples, BENCHMARK, judge, tmp_path)
         assert models(server) == {"a": 20, "b": 20, "large": 3}
@@ -385,6 +345,10 @@ def test_the_large_judge_is_asked_where_small_ones_disagree(tmp_path: Path) -> N
     wrong = [i for i, one in enumerate(scored[:-1]) if one.passed != (i % 2 == 1)]
     assert wrong == [4, 6]  # where both small ones err, and where the large one does
     assert len(scored[0].replies) == 2 and len(scored[5].replies) == 1
+    with JudgeServer(lambda asked: "hm" if asked.body["model"] == "a" else reply(asked)) as server:
+        scored = run(samples[:5], BENCHMARK, cascade(server.url, attempts=1), tmp_path / "hm")
+        assert {one.by for one in scored} == {"large"}, "one that fails settles nothing, and the next one is not asked"
+        assert models(server) == {"a": 5, "large": 5}
 
 
 @pytest.mark.slow
@@ -417,9 +381,9 @@ def test_draws_that_differ_and_words_of_doubt_go_to_the_large_judge(tmp_path: Pa
 
 @pytest.mark.slow
 def test_its_saving_and_bias_are_measured_on_known_samples(tmp_path: Path) -> None:
-    anchors = [known.Anchor(one, i % 2 == 1, "program") for i, one in enumerate(BENCHMARK.samples())]
+    anchors = [Anchor(one, i % 2 == 1, "program") for i, one in enumerate(BENCHMARK.samples())]
     with JudgeServer(reply) as server:
-        judge = cascade(server)
+        judge = cascade(server.url)
         found = calibrate(anchors, BENCHMARK, judge, tmp_path, store=tmp_path / "store")
     about = found.cascade
     assert about is not None and about["saving"] == pytest.approx(20 / 3) and about["asked"]["value"] == 3 / 20
@@ -435,42 +399,32 @@ def test_its_saving_and_bias_are_measured_on_known_samples(tmp_path: Path) -> No
     assert calibration.citation(store, replace(judge, small=()), BENCHMARK) is None  # alone it is another judge
 
 
-def test_cascades_that_cannot_be_meant() -> None:
-    one, large = (JudgeConfig(model=f"{NOBODY}#{name}") for name in ("a", "large"))
-    ranked = JudgeConfig(model=f"{NOBODY}#b", way="tournament")
-    for small, problem in (
-        ((one,), "never in doubt"),
-        ((one, large), "is called large"),
-        ((one, ranked), "one by one"),
-    ):
-        with pytest.raises(UsageError, match=problem):
-            replace(large, small=small)
-
-
-def test_a_small_judge_that_fails_settles_nothing(tmp_path: Path) -> None:
-    with JudgeServer(lambda asked: "hm" if asked.body["model"] == "a" else reply(asked)) as server:
-        scored = run(BENCHMARK.samples()[:5], BENCHMARK, cascade(server, attempts=1), tmp_path)
-        assert models(server) == {"a": 5, "large": 5} and {one.by for one in scored} == {"large"}
+NOBODY = {"model": "http://127.0.0.1:9/v1#judge"}
+SMALL = {"model": "http://127.0.0.1:9/v1#small"}
 
 
 @pytest.mark.parametrize(
     ("settings", "problem"),
     [
-        ({"model": "gpt-4o"}, "'gpt-4o' is no judge"),
-        ({"model": "vllm/Qwen"}, "is no judge"),
+        ({"model": "gpt-4o"}, "'gpt-4o' is no judge"), ({"model": "vllm/Qwen"}, "is no judge"),
         ({"model": "http://x:99999999/v1#m"}, "no address"),
         ({"model": "http://host/v1"}, "does not say which model"),
         ({"model": "http://me:secret@host/v1#m"}, "holds a user name"),
         ({"model": "https://host/v1?key=secret#m"}, "holds a user name, a password or parameters"),
         ({"dialect": "nanno"}, "judge.dialect must be one of paper, nano"),
         ({"extra_body": {"api_key": "secret"}}, "a key has no place"),
-        ({"temperature": -1.0}, "temperature must be at least 0"),
-        ({"cost_limit": 1.0}, "needs a price"),
+        ({"temperature": -1.0}, "temperature must be at least 0"), ({"cost_limit": 1.0}, "needs a price"),
+        ({"way": "tournment"}, "Did you mean tournament"),
+        ({"way": "majority", "draws": 4, "temperature": 1}, "may be a tie"),
+        ({"way": "confidence", "draws": 3, "temperature": 0}, "at temperature 0 are one reply"),
+        ({"way": "binary", "dialect": "nano"}, "nano cannot be asked by judge.way=binary"),
+        ({"small": [SMALL]}, "never in doubt"), ({"small": [SMALL, NOBODY]}, "is called judge"),
+        ({"small": [SMALL, SMALL | {"way": "tournament"}]}, "one by one"),
     ],
-)
+)  # fmt: skip
 def test_what_cannot_be_meant_is_refused_and_secrets_are_not_shown(settings: dict[str, Any], problem: str) -> None:
     with pytest.raises(UsageError, match=problem.removeprefix("judge.")) as caught:
-        build_section(JudgeConfig, {"model": "openai/gpt-4o", **settings})
+        build_section(JudgeConfig, NOBODY | settings)
     assert "secret" not in str(caught.value)
 
 
@@ -499,10 +453,14 @@ def test_identity_is_what_changes_replies() -> None:
     assert one.key == replace(one, attempts=1, connections=2, timeout=5, retries=0).key
     # An address is read as that of a remote model is.
     assert all(JudgeConfig(model=f"http://a{end}#m").key == one.key for end in ("", "/", "/v1/"))
-    assert JudgeConfig(model="http://a#m").address == "http://a/v1#m"
     # A revision says what is served, wherever it is.
     assert replace(one, revision="7").key == replace(two, revision="7").key != replace(one, revision="8").key
     assert replace(one, price=(1.25, 10.0)).dollars(2_000_000, 500_000) == pytest.approx(7.5)  # of a million tokens
+    # A way changes no reply, and makes another judging.
+    majority = replace(one, way="majority", temperature=0.5)
+    assert majority.key == replace(one, temperature=0.5).key and majority.label == "majority of 5"
+    assert one.manner == {**one.identity, "dialect": "paper"}  # as evaluations of before ways have it
+    assert majority.manner["way"] == "majority"
 
 
 def test_a_server_that_says_what_it_serves_is_believed_and_remembered(tmp_path: Path) -> None:

@@ -7,7 +7,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uni_train.errors import UserError
 from uni_train.eval.judges.replies import Reply, ReplyStore, Turn, reply_key
 
 
@@ -32,8 +31,8 @@ def test_a_torn_or_altered_line_is_asked_again(tmp_path: Path) -> None:
     with ReplyStore(tmp_path) as store:
         assert store.get("a") == Reply("reply a") and store.get("b") is None and store.get("c") is None
         assert store.damaged == [f"{file.name}:2", f"{file.name}:3"]
-        store.put("c", Reply("again"))
-    assert ReplyStore(tmp_path).get("c") == Reply("again")
+        store.put("c", Reply("\ud800 again"))  # no file can hold it
+    assert ReplyStore(tmp_path).get("c") == Reply("\ufffd again")
 
 
 def test_blank_replies_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,13 +48,6 @@ def test_blank_replies_are_not_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert ReplyStore(tmp_path).get("a") == Reply("yes")
 
 
-def test_a_store_that_an_earlier_version_has_poisoned_is_read(tmp_path: Path) -> None:
-    with ReplyStore(tmp_path) as store:
-        store.put("k", Reply("\ud800 yes"))
-    with ReplyStore(tmp_path) as store:
-        assert store.damaged == [] and store.get("k") == Reply("\ufffd yes")
-
-
 def test_two_processes_may_write_at_once(tmp_path: Path) -> None:
     with ReplyStore(tmp_path) as one, ReplyStore(tmp_path) as other:
         one.put("a", Reply("first"))
@@ -65,20 +57,11 @@ def test_two_processes_may_write_at_once(tmp_path: Path) -> None:
     assert len(again) == 2 and again.get("a") == Reply("first")  # the earlier one stays the reply
 
 
-def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "store").write_text("a file")
-    with pytest.raises(UserError, match="store"):
-        ReplyStore(tmp_path / "store").put("a", Reply("a"))
-
-
 def test_a_key_holds_all_that_changes_a_reply() -> None:
     turn = Turn("user", "what?", (b"1", b"2"))
-    turns = [
-        [turn],
-        [turn, Turn("assistant", "eh")],
-        *([Turn("user", "what?", some)] for some in ((b"12",), (b"2", b"1"))),
-    ]
-    keys = {reply_key("judge", one) for one in turns} | {reply_key("judge", [turn], None, draw) for draw in (1, 2)}
+    others = [[Turn("user", "what?", images)] for images in ((b"12",), (b"2", b"1"))]
+    keys = {reply_key("judge", one) for one in ([turn], [turn, Turn("assistant", "eh")], *others)}
+    keys |= {reply_key("judge", [turn], None, draw) for draw in (1, 2)}
     assert len(keys | {reply_key("other", [turn]), reply_key("judge", [turn], {"type": "object"})}) == 8
     # A change of this hash would judge everything again.
     assert reply_key("judge", [turn]) == reply_key("judge", [turn], draw=0) == "a0b92eff7dffad4da005dc43a5e36ee4"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import product
@@ -14,87 +13,67 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
+from tests.eval.benchmarks.doubles import Judge
 from tests.eval.judges.criteria import NO, PNG, YES, Counted, Criteria, judged, number
 from tests.eval.judges.server import Asked, JudgeServer, Refused
-from uni_train.config.build import build_section
 from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UsageError, UserError
-from uni_train.eval.benchmark import Ask, Case, Sample
+from uni_train.eval.benchmark import Ask, Sample
 from uni_train.eval.images import ImageStore
 from uni_train.eval.judges import caption_matches, image_satisfies, run, thought_satisfies
-from uni_train.eval.judges.ways import JsonReader, _comparison, combined, least_confidence, reader, split_confidence
-
-IMAGE = b"\x89PNG"
+from uni_train.eval.judges.ways import JsonReader, combined, least_confidence, reader, split_confidence
 
 
-class Scripted:
-    """A JudgeAsk that says its replies in turn; what it was asked is in `prompts`."""
-
-    def __init__(self, *replies: str, dialect: str = "paper") -> None:
-        self.replies, self.dialect = list(replies), dialect
-        self.prompts: list[str] = []
-        self.images: list[tuple[bytes, ...]] = []
-
-    async def __call__(
-        self,
-        prompt: str,
-        images: Sequence[bytes] = (),
-        *,
-        parse: Callable[[str], Any] | None = None,
-        attempts: int = 3,
-        schema: Mapping[str, Any] | None = None,
-    ) -> Any:
-        self.prompts.append(prompt)
-        self.images.append(tuple(images))
-        said = self.replies.pop(0)
-        return parse(said) if parse else said
+def scripted(*replies: str, dialect: str = "paper") -> Judge:
+    """A judge that says its replies in turn."""
+    said = iter(replies)
+    return Judge(lambda prompt, images: next(said), dialect)
 
 
-def verdict(question: Callable[..., Any], *args: Any, **kwargs: Any) -> Verdict:
-    return anyio.run(partial(question, *args, **kwargs))
-
-
-def test_a_caption_is_made_before_the_answer_is_known() -> None:
-    ask = Scripted("Caption: 4 chairs", "Score: YES")
-    assert verdict(caption_matches, ask, IMAGE, "4 chairs", kind="maths").passed
-    assert ask.images == [(IMAGE,), ()] and "4 chairs" not in ask.prompts[0].replace("2 chairs", "")
-    assert "**Generated Caption:** 4 chairs\n" in ask.prompts[1] and "**Expected Answer:** 4 chairs\n" in ask.prompts[1]
-    found = verdict(caption_matches, Scripted("Caption: 3 chairs", "Score: NO"), IMAGE, "4 chairs", kind="mapping")
-    assert found.status == "fail" and "captioned '3 chairs', expected '4 chairs'" in found.reason
-
-
-def test_a_caption_that_refuses_the_picture_needs_no_comparison() -> None:
-    for kind, caption in (("maths", "Caption: Error"), ("knowledge", "Reject")):
-        ask = Scripted(caption)
-        assert verdict(caption_matches, ask, IMAGE, "rose", kind=kind).status == "fail" and len(ask.prompts) == 1
-
-
-def test_knowledge_is_compared_by_table_11() -> None:
-    ask = Scripted("Flower: rose", "Score: YES")
-    assert verdict(caption_matches, ask, IMAGE, "roses", kind="knowledge").passed
-    assert "Input: Generated: Flower: rose — GroundTruth: roses" in ask.prompts[1]
+@pytest.mark.parametrize(
+    ("kind", "replies", "expected", "compared", "reason"),
+    [
+        ("maths", ("Caption: 4 chairs", "Score: YES"), "4 chairs",
+         ("**Generated Caption:** 4 chairs\n", "**Expected Answer:** 4 chairs\n"), ""),
+        ("mapping", ("Caption: 3 chairs", "Score: NO"), "4 chairs", (), "captioned '3 chairs', expected '4 chairs'"),
+        ("knowledge", ("Flower: rose", "Score: YES"), "roses",  # Table 11
+         ("Input: Generated: Flower: rose — GroundTruth: roses",), ""),
+        ("maths", ("Caption: Error",), "2 cups", (), "captions the image 'Error'"),  # no comparison
+        ("knowledge", ("Reject",), "a peony", (), "captions the image 'Reject'"),
+    ],
+)  # fmt: skip
+def test_a_caption_is_made_before_the_answer_is_known(
+    kind: str, replies: tuple[str, ...], expected: str, compared: tuple[str, ...], reason: str
+) -> None:
+    judge = scripted(*replies)
+    found = anyio.run(partial(caption_matches, judge, PNG, expected, kind=kind))
+    assert found.passed is not bool(reason) and reason in found.reason
+    (shown, of_image), *second = judge.asked
+    assert of_image == (PNG,) and all(images == () for _, images in second)
+    assert expected not in shown.replace("2 chairs", "")
+    assert len(judge.asked) == len(replies) and all(part in second[0][0] for part in compared)
 
 
 def test_criteria_are_asked_in_the_words_of_figures_25_and_26() -> None:
-    ask = Scripted("Good.\n<answer>Yes</answer>", "<answer>No</answer>")
-    assert verdict(image_satisfies, ask, IMAGE, 'a "red" cup').passed
-    assert 'Target Description: "a "red" cup"' in ask.prompts[0] and ask.images[0] == (IMAGE,)
-    found = verdict(thought_satisfies, ask, "Draw {criteria}", "{user_prompt}", "three cups")
+    judge = scripted("Good.\n<answer>Yes</answer>", "<answer>No</answer>")
+    assert anyio.run(image_satisfies, judge, PNG, 'a "red" cup').passed
+    found = anyio.run(thought_satisfies, judge, "Draw {criteria}", "{user_prompt}", "three cups")
     assert found.status == "fail" and "three cups" in found.reason
+    (of_image, images), (of_thought, _) = judge.asked
+    assert 'Target Description: "a "red" cup"' in of_image and images == (PNG,)
     for part in ("=== User Prompt ===\nDraw {criteria}\n", "=== Model Thought Process ===\n{user_prompt}\n"):
-        assert part in ask.prompts[1]
+        assert part in of_thought
 
 
 def test_nano_is_asked_in_its_own_words() -> None:
-    ask = Scripted("Caption: 3 apples", "Seen 3 apples .\nFinal Answer: YES", dialect="nano")
-    assert verdict(caption_matches, ask, IMAGE, "3 apples", kind="maths").passed
-    assert verdict(image_satisfies, ask, IMAGE, "Draw 3 apples .").passed
-    assert ask.prompts == ["Caption :", "Question : Draw 3 apples . Is the image right ?"]
+    judge = scripted("Seen 3 apples .\nFinal Answer: YES", dialect="nano")
+    assert anyio.run(image_satisfies, judge, PNG, "Draw 3 apples .").passed
+    assert judge.asked == [("Question : Draw 3 apples . Is the image right ?", (PNG,))]
     for caption, expected, kind, passes in [
         ("2 leaves", "2 leaves", "mapping", True),
         ("1 leaf", "2 leaves", "mapping", False),
@@ -103,12 +82,13 @@ def test_nano_is_asked_in_its_own_words() -> None:
         ("2 cups", "2 leaves", "mapping_official", False),
         ("unclear", "2 leaves", "mapping", False),
     ]:
-        ask = Scripted(f"Caption: {caption}", dialect="nano")
-        assert verdict(caption_matches, ask, IMAGE, expected, kind=kind).passed is passes, (caption, expected, kind)
+        judge = scripted(f"Caption: {caption}", dialect="nano")
+        found = anyio.run(partial(caption_matches, judge, PNG, expected, kind=kind))
+        assert found.passed is passes and judge.asked == [("Caption :", (PNG,))], (caption, expected, kind)
     with pytest.raises(UsageError, match="text"):
-        verdict(thought_satisfies, Scripted(dialect="nano"), "a", "b", "c")
+        anyio.run(thought_satisfies, judge, "a", "b", "c")
     with pytest.raises(UsageError, match="portraits"):
-        verdict(caption_matches, Scripted(dialect="nano"), IMAGE, "rose", kind="knowledge")
+        anyio.run(partial(caption_matches, judge, PNG, "rose", kind="knowledge"))
 
 
 SCHEMA = {
@@ -122,21 +102,17 @@ SCHEMA = {
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ('{"count": 3', "not JSON"),
-        ('I count three: {"count": 3}', "not JSON"),
+        ('{"count": 3', "not JSON"), ('I count three: {"count": 3}', "not JSON"),
         ('{"count": "3"}', "at count, '3' is not of type 'integer'"),
         ('{"count": 3, "kinds": ["cup", "hat"]}', "at kinds/1, 'hat' is not one of"),
         ('{"kinds": []}', "'count' is a required property"),
-        ('{"count": 3, "count": 4}', "'count' appears twice"),
-        ('{"count": NaN}', "NaN is not JSON"),
+        ('{"count": 3, "count": 4}', "'count' appears twice"), ('{"count": NaN}', "NaN is not JSON"),
         ('```json\n{"count": 3}\n```\n```json\n{"count": 4}\n```', "several code blocks"),
-        ('```json\n{"count": 3}', "not JSON"),
-        ('{"kinds": "```1```", "count": 3', "not JSON"),
+        ('```json\n{"count": 3}', "not JSON"), ('{"kinds": "```1```", "count": 3', "not JSON"),
         ('{"count": 3, "why": "\\frac", "count": 4}', "'count' appears twice"),
-        ("[" * 100_000, "not JSON|nested too deeply"),
-        ("", "not JSON"),
+        ("[" * 100_000, "not JSON|nested too deeply"), ("", "not JSON"),
     ],
-)
+)  # fmt: skip
 def test_what_is_not_the_json_asked_for_says_why(text: str, problem: str) -> None:
     with pytest.raises(ValueError, match=problem):
         JsonReader(SCHEMA)(text)
@@ -163,12 +139,8 @@ def test_json_alone_fenced_or_after_thinking(why: str, is_: str) -> None:
         assert read(text) == ({"count": 3, "why": is_}, None), (way, text)
 
 
-def test_a_mark_in_the_json_is_no_thought() -> None:
-    for why in ("<think>", "</think>"):
-        text = json.dumps({"count": 3, "why": f"it wrote {why}"})
-        assert json.dumps(JsonReader({})(text)) == text
-
-
+@example({"why": "it wrote <think>"})
+@example({"why": "it wrote </think>"})  # a mark in the JSON is no thought
 @given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=10))
 def test_any_json_comes_back_as_it_was(value: Any) -> None:
     assert JsonReader({})(json.dumps(value)) == value
@@ -182,15 +154,8 @@ def test_a_server_that_takes_no_schema_is_asked_in_words(tmp_path: Path) -> None
             (scored,) = judged(1, server, tmp_path, Counted)
             (part,) = read_json(tmp_path / "judge" / "record.json")["parts"].values()
             assert scored.passed and part["refused"] == ["response_format"]
-    assert len(server.asked) == 2
-
-
-def test_truncated_json_is_repaired_by_asking_again(tmp_path: Path) -> None:
-    with JudgeServer(lambda asked: '{"count": 3}' if "not JSON" in asked.last else '{"count": 3, "kin') as server:
-        (scored,) = judged(1, server, tmp_path, Counted)
-    assert scored.passed and len(scored.replies) == 2
-    wanted = server.asked[0].body["response_format"]["json_schema"]["schema"]
-    assert wanted["properties"]["count"]["type"] == "integer" and wanted["required"] == ["count"]
+    wanted, again = (asked.body.get("response_format") for asked in server.asked)
+    assert wanted["json_schema"]["schema"] == Counted.schema and again is None
 
 
 def test_other_words_are_other_questions_and_the_default_adds_none(tmp_path: Path) -> None:
@@ -272,17 +237,18 @@ def test_votes_are_counted_check_by_check() -> None:
 
 def test_a_tournament_compares_pairs_in_both_orders(tmp_path: Path) -> None:
     benchmark = Criteria(2)
-    cases = benchmark.cases()
+    images = ImageStore(tmp_path / "images")
+    cases = [replace(case, images=(images.put(PNG),)) for case in benchmark.cases()]
     samples = [
-        Sample(Ask(case, "direct", k, k), parts=(PNG + f"{case.id} {k}".encode(), f"worth {worth}"))
+        Sample(Ask(case, "direct", k, k), parts=(images.put(PNG + f"{case.id} {k}".encode()), f"worth {worth}"))
         for case in cases
         for k, worth in enumerate((3, 1, 2))
     ]
 
     def reply(asked: Asked) -> str:
         a, b = (int(one) for one in re.findall(r"worth (\d)", asked.words))
-        if {a, b} == {1, 2}:
-            return "<answer>A</answer>"  # one that goes by the order counts half
+        if {a, b} == {1, 2}:  # one that goes by the order counts half, as one that sees no difference
+            return "<answer>A</answer>" if "It shows 0." in asked.words else "<answer>Equal</answer>"
         return f"<answer>{'A' if a > b else 'B'}</answer>"
 
     with JudgeServer(reply) as server:
@@ -290,40 +256,10 @@ def test_a_tournament_compares_pairs_in_both_orders(tmp_path: Path) -> None:
         scored = run(samples, benchmark, judge, tmp_path)
         assert [one.value for one in scored] == [1.0, 0.25, 0.25] * 2
         assert [one.passed for one in scored][:2] == [True, False]
-        assert len(server.asked) == 12 and all(len(one.images) == 2 for one in server.asked)
-        facts = ("It shows 0.", "1 of candidate A; 1 of candidate B")
+        assert len(server.asked) == 12 and all(len(one.images) == 3 for one in server.asked)
+        facts = ("It shows 0.", "1 given with the request; 1 of candidate A; 1 of candidate B")
         assert any(all(fact in one.words for fact in facts) for one in server.asked)
         with pytest.raises(UserError, match="several samples of a case"):
             run(benchmark.samples(), benchmark, judge, tmp_path)
         lonely = run([*samples, replace(samples[0], ask=Ask(cases[0], "other", 0, 0))], benchmark, judge, tmp_path)
     assert lonely[-1].outcome == "unreadable" and len(server.asked) == 12
-
-
-def test_a_tournament_reads_images_of_a_store(tmp_path: Path) -> None:
-    stored = ImageStore(tmp_path).put(PNG)
-    one, two = (Sample(Ask(Case("a", "all", "Draw.", (stored,)), "direct", k, 0), parts=(stored,)) for k in range(2))
-    prompt, images = _comparison(Criteria(1), one, two)
-    assert images == (PNG,) * 3 and all(isinstance(image, bytes) for image in images)
-    assert "1 given with the request; 1 of candidate A; 1 of candidate B" in prompt
-
-
-@pytest.mark.parametrize(
-    ("settings", "problem"),
-    [
-        ({"way": "tournment"}, "Did you mean tournament"),
-        ({"way": "majority", "draws": 4, "temperature": 1}, "may be a tie"),
-        ({"way": "confidence", "draws": 3, "temperature": 0}, "at temperature 0 are one reply"),
-        ({"way": "binary", "dialect": "nano"}, "nano cannot be asked by judge.way=binary"),
-    ],
-)
-def test_ways_that_cannot_be_meant(settings: dict[str, Any], problem: str) -> None:
-    with pytest.raises(UsageError, match=problem):
-        build_section(JudgeConfig, {"model": "http://127.0.0.1:9/v1#judge", **settings})
-
-
-def test_what_makes_two_judgings_the_same() -> None:
-    judge = JudgeConfig(model="http://127.0.0.1:9/v1#judge")
-    assert judge.manner == {**judge.identity, "dialect": "paper"}  # as evaluations of before ways have it
-    majority = replace(judge, way="majority", temperature=0.5)
-    assert majority.manner["way"] == "majority" and majority.label == "majority of 5"
-    assert majority.key == replace(judge, temperature=0.5).key  # a way changes no reply

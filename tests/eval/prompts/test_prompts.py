@@ -8,52 +8,40 @@ import pytest
 
 from uni_train.eval.prompts import unisandbox, ureason
 
-final, knowledge, answer = unisandbox.parse_final_answer, unisandbox.parse_knowledge_caption, ureason.parse_answer
-PERSON = "Person: Caucasian; white; old; male"
+final, caption, knowledge = unisandbox.parse_final_answer, unisandbox.parse_caption, unisandbox.parse_knowledge_caption
+answer = ureason.parse_answer
 
 
 @pytest.mark.parametrize(
-    ("read", "text", "value"),
+    ("read", "value", "texts"),
     [
-        (final, "Three apples, as asked.\nFinal Answer: YES", True),
-        (final, "Final Answer: NO\n\n", False),
-        (final, "The count is wrong.\n**Final Answer: NO**", False),
-        (final, "**Final Answer:** YES.", True),
-        (final, "Final Answer: YES\nBecause the image is clear.", None),  # not at the end
-        (final, "Final Answer: NO\nOn reflection:\nFinal Answer: YES", None),  # contradicts itself
-        (final, "I would say Final Answer: YES", None),  # not on a line of its own
-        (final, "Final Answer: yes", None),
-        (final, "Final Answer: YES or NO", None),
-        (final, "The eyes have it. YES", None),
-        (final, "", None),
-        (unisandbox.parse_score, "Score: YES", True),
-        (unisandbox.parse_score, "Final Answer: YES", None),
-        (unisandbox.parse_caption, "Caption: 3 apples", "3 apples"),
-        (unisandbox.parse_caption, "I see\n**Caption:** Error", "Error"),
-        (unisandbox.parse_caption, "3 apples", None),
-        (knowledge, PERSON, PERSON),
-        (knowledge, " Flower: rose \n", "Flower: rose"),
-        (knowledge, "**Fruit: apple**", "Fruit: apple"),
-        (knowledge, "Reject", "Reject"),
-        (knowledge, "Person: Caucasian; white; old", None),  # a slot is missing
-        (knowledge, "Flower: rose\nIt is red.", None),
-        (knowledge, "A rose.", None),
-        (knowledge, "The picture is a Reject", None),
-        (answer, "It matches.\n<answer>Yes</answer>", True),
-        (answer, "<ANSWER> no. </ANSWER>", False),
-        (answer, "<answer>Yes</answer> as I said: <answer>yes</answer>", True),
-        (answer, "<think><answer>No</answer></think>\n<answer>Yes</answer>", True),
-        (answer, "<answer>Yes</answer> or <answer>No</answer>", None),
-        (answer, "<answer>Yes, mostly</answer>", None),
-        (answer, "<answer>eyes</answer>", None),
-        (answer, "The eyes are right. Yes.", None),
-        (answer, "<answer>Yes", None),
-        (answer, "<answer></answer>", None),
-        (answer, "", None),
+        (final, True, ["Three apples, as asked.\nFinal Answer: YES", "**Final Answer:** YES."]),
+        (final, False, ["Final Answer: NO\n\n", "The count is wrong.\n**Final Answer: NO**"]),
+        (final, None, ["Final Answer: YES\nBecause the image is clear."]),  # not at the end
+        (final, None, ["Final Answer: NO\nOn reflection:\nFinal Answer: YES"]),  # contradicts itself
+        (final, None, ["I would say Final Answer: YES"]),  # not on a line of its own
+        (final, None, ["Final Answer: yes", "Final Answer: YES or NO", "The eyes have it. YES", ""]),
+        (unisandbox.parse_score, True, ["Score: YES"]),
+        (unisandbox.parse_score, None, ["Final Answer: YES"]),
+        (caption, "3 apples", ["Caption: 3 apples"]),
+        (caption, "Error", ["I see\n**Caption:** Error"]),
+        (caption, None, ["3 apples"]),
+        (knowledge, "Person: Caucasian; white; old; male", ["Person: Caucasian; white; old; male"]),
+        (knowledge, None, ["Person: Caucasian; white; old"]),  # a slot is missing
+        (knowledge, "Flower: rose", [" Flower: rose \n"]),
+        (knowledge, "Fruit: apple", ["**Fruit: apple**"]),
+        (knowledge, "Reject", ["Reject"]),
+        (knowledge, None, ["Flower: rose\nIt is red.", "A rose.", "The picture is a Reject"]),
+        (answer, True, ["It matches.\n<answer>Yes</answer>", "<answer>Yes</answer> as I said: <answer>yes</answer>",
+                        "<think><answer>No</answer></think>\n<answer>Yes</answer>"]),
+        (answer, False, ["<ANSWER> no. </ANSWER>"]),
+        (answer, None, ["<answer>Yes</answer> or <answer>No</answer>", "<answer>Yes, mostly</answer>",
+                        "<answer>eyes</answer>", "The eyes are right. Yes.", "<answer>Yes", "<answer></answer>", ""]),
     ],
-)
-def test_replies_are_read_strictly(read: Callable[[str], object], text: str, value: object) -> None:
-    assert read(text) == value and type(read(text)) is type(value)
+)  # fmt: skip
+def test_replies_are_read_strictly(read: Callable[[str], object], value: object, texts: list[str]) -> None:
+    for text in texts:
+        assert read(text) == value and type(read(text)) is type(value), text
 
 
 def test_prompts_carry_what_they_are_about() -> None:
