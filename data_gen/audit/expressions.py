@@ -3,9 +3,9 @@
 This is the other half of a check: it shares no code with data_gen.maths and data_gen.phrasing, so a mistake there shows
 up as a disagreement here.
 
-Words leave precedence open ("the square root of 9 plus 1"), so reading an expression gives every sensible reading, the
-conventional one first: signs bind as usual (^ and root, then * / %, then + -, from left to right), a word function
-takes the nearest number. The others let a word function reach further, or take words one after the other.
+Words leave precedence open ("the square root of 9 plus 1"). Reading an expression therefore gives every sensible
+reading. The first is the conventional one: signs bind as usual (^ and root, then * / %, then + -, from left to right),
+and a word function takes the nearest number. The others let a word function reach further, or take words in order.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """What an image shows of a maze that is known: where red is, which walls are left, how good the image is.
 
 The item gives every wall, so nothing is recognised. The image is registered to the input image
-(`data_gen.maze.registration`), then every pixel is unmixed into floor, wall and stroke, which blur, JPEG and rescaling
-do to it too, and the shares are read at the places of the lattice. In `nano` a place is a block of pixels and has the
+(`data_gen.maze.registration`). Every pixel is then unmixed into floor, wall and stroke, because blur, JPEG and
+rescaling mix them. The shares are read at the places of the lattice. In `nano` a place is a block of pixels and has the
 colour that it is nearest to.
 
 Red is what is redder than the input was at that place: the letter E is no path. All lengths are shares of the pitch

@@ -1,8 +1,8 @@
 """Code reasoning: what a snippet comes to, in eight languages (Yang et al. 2026, arXiv 2602.08336, section 2.1).
 
 A snippet is written, then run or rendered (`execution`): the expected outcome is what came out, never what the writer
-meant. Python, C#, C++, Java and JavaScript share four programs (a shelf, a number, a colour, a label),
-which end in a layout, a count, an attribute and a text; HTML and CSS end in a page, SQL in rows.
+meant. Python, C#, C++, Java and JavaScript share four programs: a shelf, a number, a colour, a label. These end in a
+layout, a count, an attribute and a text; HTML and CSS end in a page, SQL in rows.
 """
 
 from __future__ import annotations
@@ -84,9 +84,11 @@ PROGRAMMING = tuple(_SYNTAX)
 def write(program: Sequence[Statement], language: str) -> str:
     """A program in a language.
 
-    Statements: ("number" | "text", name, value), ("array", name, values), ("put", array, place, text), ("swap", array,
-    i, j), ("shift", array, length), ("set", name, expression), ("say", name, text), ("letter", name, text, place),
-    ("loop", times, body), ("if", condition, body, otherwise or ()), ("comment", text).
+    Statements:
+
+        ("number" | "text", name, value)  ("array", name, values)  ("put", array, place, text)  ("swap", array, i, j)
+        ("shift", array, length)  ("set", name, expression)  ("say", name, text)  ("letter", name, text, place)
+        ("loop", times, body)  ("if", condition, body, otherwise or ())  ("comment", text)
     """
     return "\n".join(_lines(program, _SYNTAX[language], 0))
 

@@ -1,11 +1,11 @@
 """Where the tokens of an image look while it is drawn by a thought (Yang et al. 2026, arXiv 2602.08336, section 5).
 
 *Shares* sum to 1 over what there is to look at. *Weights* are equation 6: the share of a group divided by its number of
-tokens, so that a long trace is not ahead for its length. Both are means over heads, image tokens, the layers of a
-group and steps; values of an item are averaged first, and intervals are over items.
+tokens. So a long trace has no advantage by its length. Both are means over heads, image tokens, the layers of a group
+and steps; values of an item are averaged first, and intervals are over items.
 
-Influence maps (Tang et al. 2023, arXiv 2210.04885; UReason Figures 5 to 10) are the mean weights of a word over layers
-and steps at each place of the image.
+Influence maps average the weights of a word over layers and steps at each place of the image. Sources: Tang et al.
+2023, arXiv 2210.04885; UReason Figures 5 to 10.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Where an answer first appears: hidden states read through the language head, layer by layer, and linear probes.
 
-Niu et al. 2025 (arXiv 2511.20561, section 4.4, Figure 4) decode the states of query tokens and add up the probabilities
-of the words of an answer. Here the positions are those of BAGEL, which has no query tokens: the last word of the
-question, and where the model chooses the words of its answer (understanding); the marker behind which the image
+Niu et al. (2025, arXiv 2511.20561, section 4.4, Figure 4) decode the states of query tokens. They add up the
+probabilities of an answer's words. Here the positions are those of BAGEL, which has no query tokens: the last word of
+the question, and where the model chooses the words of its answer (understanding); the marker behind which the image
 begins, and the image's own tokens (drawing). States of understanding go through its final norm, those of image tokens
 through theirs; the language head never learned to read the latter, so a probe is the fairer reader of them.
 

@@ -30,7 +30,7 @@ class Guess:
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
-    """One prompt of a recipe as a model would be asked it, and the size of the answer in latent tokens."""
+    """One prompt of a recipe as the model receives it, and the size of the answer in latent tokens."""
 
     request: Request
     tokens: int

@@ -472,8 +472,10 @@ WAYS = 2  # traced by `one_card`
 
 
 def one_card(config: RunConfig, on_step: Callable[[], object] = lambda: None) -> tuple[OneCardChoice, ...]:
-    """Ways to train a recipe on one card, from what changes least to what needs least, all with activation
-    checkpointing and without averages. Empty where the recipe or its model cannot choose (`trained`, a decoder).
+    """Configurations that train a recipe on one card, from the smallest change to the least memory.
+
+    All use activation checkpointing and no averages. Empty where the recipe or its model cannot choose (`trained`, a
+    decoder).
 
     Raises:
         UserError: as `plan`.

@@ -12,8 +12,8 @@ N GPUs share the work. Of an update on one device (updates.Traced), each strateg
 (Rajbhandari et al. 2020, ZeRO, figure 1; Zhao et al. 2023, PyTorch FSDP, section 3). Beside bfloat16 weights DeepSpeed
 keeps float32 master weights and moments, 12 bytes a weight; without it the state is HalfAdamW's 10.
 
-Bytes that one GPU sends in an update, with g bytes of gradients and w of weights, m micro-batches (ZeRO section 7; a
-ring takes (N - 1) / N of each, and twice that for an all-reduce):
+Bytes that one GPU sends in an update, with g bytes of gradients, w of weights and m micro-batches; ZeRO section 7. A
+ring takes (N - 1) / N of each, and twice that for an all-reduce:
 
     ddp              2 g              all-reduce of the gradients, after the last micro-batch
     deepspeed_zero1  g + trained      reduce-scatter, then all-gather of what was updated

@@ -167,7 +167,7 @@ def ways(model: UnifiedModel, requests: Sequence[Request], last: bool = True) ->
 
 @torch.no_grad()
 def velocities_at(model: UnifiedModel, requests: Sequence[Request], x_t: Tensor, t: Tensor) -> Tensor:
-    """The model's velocities [B, D, G, C] at states x_t [B, D, G, C] with levels t [B, D], a request a row."""
+    """Velocities [B, D, G, C] at states x_t [B, D, G, C] with levels t [B, D]; a request a row."""
     found: dict[int, Tensor] = {}
     for rows in _alike(model, requests):
         condition = model.encode([requests[row] for row in rows])

@@ -94,8 +94,8 @@ def fit_supervised(
 ) -> FitResult:
     """Train `model` (a UnifiedModel) in place; afterwards it has the final weights, averaged ones if `config.ema`.
 
-    Running it again with the same arguments continues from the newest intact checkpoint in `directory`, and ends with
-    the same weights and the same metrics.jsonl, bit for bit, as if it had never stopped.
+    A second run with the same arguments continues from the newest intact checkpoint in `directory`. It ends with the
+    same weights and metrics.jsonl, bit for bit, as a run that never stopped.
 
     Args:
         sources: what `schedule` mixes, by name (see steps.Source).

@@ -1,16 +1,16 @@
 """Looking inside a BAGEL while it draws: shares of attention, influence of words, hidden states.
 
-Hooks are put on the layers for one call and removed after it, so the model itself has no extra cost. Attention is
-never materialised. Softmax weights sum to 1 over the keys, so that a value channel
-that is 1 for the keys of a group and 0 elsewhere comes out of attention as the group's share:
+Hooks are put on the layers for one call and removed after it, so the model has no extra cost. Attention is never
+materialised. Softmax weights sum to 1 over the keys. Add a value channel that is 1 for the keys of a group and 0
+elsewhere. Its output is the group's share of attention:
 
     attend(q, k, [v | 1_group]) = [o | share of the group]
 
-That works with any kernel, in one call, and keeps a number a query token and head instead of a row of weights.
+That works with any kernel, in one call. It keeps one number a query token and head instead of a row of weights.
 
 Only the full context counts, not those that guidance adds: in passes of their own, or as further rows below.
 
-Shapes: B rows, H heads, G latent tokens, T cached columns, L = T + 2 + G keys, C channels, S steps, N layers, D width.
+Shapes: B rows, H heads, G latent tokens, T cached columns, L = T + 2 + G keys; C channels, S steps, N layers, D width.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ class Attention:
     Attributes:
         t: [S], the noise level of every step. shares: float32 [S, N, B, len(GROUPS)], means over heads and image
             tokens; they sum to 1. keys: [B, len(GROUPS)], how many keys a group has.
-        columns: of every request. maps: for every request float32 [rows, columns of the latent grid, text columns], the
-            mean weight of each over heads, layers and steps (Tang et al. 2023, arXiv 2210.04885); None: not asked for.
+        columns: of every request. maps: for every request float32 [rows, columns of the latent grid, text columns];
+            None: not asked for. They hold the mean weight over heads, layers and steps (Tang et al. 2023, arXiv
+            2210.04885).
         places: of every request the columns that `maps` has.
     """
 
@@ -78,8 +79,8 @@ class States:
     """Hidden states behind every layer, float32.
 
     Attributes:
-        answer: [A, N, B, D], of the marker behind which an answer begins, and of the words that the model then says:
-            the k-th is where it chooses its word k, from 0.
+        answer: [A, N, B, D], of the marker behind which an answer begins, and of the answer's words: the k-th is where
+            the model chooses its word k, from 0.
         word: [N, B, D], of the last word of the question.
         query: [K, N, B, D], of the marker behind which an image begins, at K noise levels `t`.
         image: [K, N, B, D], the mean of the image's own tokens.

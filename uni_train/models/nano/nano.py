@@ -1,7 +1,7 @@
 """nano itself: a BAGEL of a million and a half parameters that draws 24 x 24 images.
 
-What is small: every size. What is the same: twin weights with joint attention, QK norm, one rope position per image,
-a ViT for images that are looked at, VAE latents with BAGEL's velocity objective for those that are drawn.
+What is small: every size. The rest is the same: twin weights with joint attention, QK norm, one rope position per
+image. A ViT reads input images; drawn images are VAE latents with BAGEL's velocity objective.
 """
 
 from __future__ import annotations

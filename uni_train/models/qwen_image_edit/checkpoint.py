@@ -4,9 +4,10 @@
     transformer/       what is trained: config.json and *.safetensors, alone or in shards with an index
     text_encoder/, vae/, tokenizer/, processor/, scheduler/
 
-The transformer is made on the meta device and gets its tensors one by one, each rank only its part where it is sharded.
-What we write, `from_pretrained` of diffusers reads: the transformer is new, all other files are those of the folder
-that the model came from (hard links where the file system allows, since they are never changed).
+The transformer is made on the meta device and its tensors are loaded one by one. Where it is sharded, each rank loads
+only its part. `from_pretrained` of diffusers reads the folders that we write. The transformer is new; all other files
+are those of the folder that the model came from. They never change, so they are hard links where the file system
+allows.
 """
 
 from __future__ import annotations

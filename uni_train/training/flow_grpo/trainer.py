@@ -139,8 +139,8 @@ class FlowGrpoModule(SupervisedModule):
         loss = mean over (image, step) of the clipped objective + kl weight * divergence from the reference
 
     The mean is over all rows of an update, however they are cut. After the last micro-batch `metrics` has the loss and
-    its parts, the ratio's mean, standard deviation and largest |log ratio|, clip fractions, grad_norm, tokens, and the
-    epoch's rewards.
+    its parts, clip fractions, grad_norm, tokens, and the epoch's rewards. It also has the ratio's mean, standard
+    deviation and largest |log ratio|.
     """
 
     config: GrpoConfig

@@ -103,7 +103,7 @@ def make_plugins(strategy: StrategyConfig) -> list[HalfWeights | ClusterEnvironm
 
 @contextmanager
 def group_for(strategy: StrategyConfig) -> Iterator[None]:
-    """Within it there is a process group if the strategy cannot do without, of this process alone if it is alone.
+    """A context with a process group if the strategy needs one; a process that is alone forms its own.
 
     Such a group stays until the process ends, because DeepSpeed holds on to it.
     """
