@@ -165,7 +165,7 @@ class Side:
     along: np.ndarray
 
     @classmethod
-    def of(cls, transposed: bool, closed: np.ndarray, y: np.ndarray, x: np.ndarray, side: int) -> Side:
+    def from_walls(cls, transposed: bool, closed: np.ndarray, y: np.ndarray, x: np.ndarray, side: int) -> Side:
         begin = y[:-1:2]
         thickness = int((y[1::2] - begin).min())
         # Along the middle of a wall: a slanting line is nowhere red from edge to edge of a thick one, but it is red
@@ -288,8 +288,8 @@ class Frame:
         self.openings = list(pairs)
         self.openings_at = tuple(np.array(list(pairs.values())).T)
         self.sides = (
-            Side.of(False, ~grid.lattice[::2, 1::2], y, x, side),
-            Side.of(True, ~grid.lattice.T[::2, 1::2], x, y, side),
+            Side.from_walls(False, ~grid.lattice[::2, 1::2], y, x, side),
+            Side.from_walls(True, ~grid.lattice.T[::2, 1::2], x, y, side),
         )
         self.profiles = _profiles(self.sides, self.edges, letters, pitch)
 

@@ -7,5 +7,5 @@
     states         hidden states read through the language head, and linear probes
     page           one page with all results
 
-The hooks themselves are in `uni_train.models.bagel.inside`.
+The hooks themselves are in `uni_train.models.bagel.hooks`.
 """

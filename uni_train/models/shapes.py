@@ -39,7 +39,7 @@ class ImageRequest:
     grid: tuple[int, int]
 
     @classmethod
-    def of(cls, request: Request, size: tuple[int, int], stride: int, channels: int) -> ImageRequest:
+    def from_request(cls, request: Request, size: tuple[int, int], stride: int, channels: int) -> ImageRequest:
         """`size`: of the answer, pixels high and wide."""
         h, w = size[0] // stride, size[1] // stride
         return cls(request, h * w, channels, stride, (h, w))

@@ -153,7 +153,7 @@ def plan(
     rate = (gpu.single if config.strategy.precision == "32-true" else gpu.half) * utilisation
     compute = traced.flops * work.micros / rate
     draw = traced.draw_flops * work.draw_batches / rate / (work.updates_per_epoch or 1)
-    wanted = Choice.of(config.strategy)
+    wanted = Choice.from_config(config.strategy)
     choices = choices_for(config.strategy, gpus)
     refused = _refused(rollouts, model) if gpus > 1 and rollouts is not None else None
     if refused is not None:

@@ -57,8 +57,8 @@ class Choice:
         return " + ".join([self.kind, *extra])
 
     @classmethod
-    def of(cls, config: StrategyConfig) -> Choice:
-        """That of a recipe."""
+    def from_config(cls, config: StrategyConfig) -> Choice:
+        """The strategy that a recipe configures."""
         return cls(config.kind, config.offload_optimizer, config.offload_weights, config.offload_averages)
 
 
@@ -77,7 +77,7 @@ CHOICES = (
 
 def choices_for(config: StrategyConfig, gpus: int) -> tuple[Choice, ...]:
     """Those to compare for a recipe, its own among them; its averages are where it has them. One GPU shards nothing."""
-    wanted = Choice.of(config)
+    wanted = Choice.from_config(config)
     known = (replace(one, offload_averages=wanted.offload_averages) for one in (Choice("single"), *CHOICES))
     found = dict.fromkeys((*known, wanted))
     if gpus > 1:

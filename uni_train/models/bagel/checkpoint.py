@@ -205,7 +205,7 @@ def skeleton(config: ModelConfig) -> tuple[BagelUnified, bool]:
     folder = Path(config.checkpoint) if config.checkpoint is not None else None
     known = folder is not None and folder.is_dir() and has_tokenizer(folder)
     tokenizer = read_tokenizer(folder) if known and folder is not None else Guess()
-    speech, sampling = Speech(THINK_THEN_DRAW), Sampling.of(config.sampling)
+    speech, sampling = Speech(THINK_THEN_DRAW), Sampling.from_config(config.sampling)
     return BagelUnified(config.name, bagel, vae, tokenizer, speech, sampling, _side(config, bagel, vae)), not known
 
 
@@ -253,7 +253,7 @@ def build_on_meta(config: ModelConfig) -> PublishedBagel:
         vae,
         tokenizer,
         Speech(THINK_THEN_DRAW, answer_system=THINK_THEN_ANSWER),
-        Sampling.of(config.sampling),
+        Sampling.from_config(config.sampling),
         image_size=_side(config, bagel, vae),
     )
     model.source = opened.path if Path(config.checkpoint).is_dir() else Path(config.checkpoint)

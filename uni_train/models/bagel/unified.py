@@ -84,7 +84,7 @@ class Sampling:
     editing: Guidance | None = None
 
     @classmethod
-    def of(cls, config: SamplingConfig) -> Sampling:
+    def from_config(cls, config: SamplingConfig) -> Sampling:
         """The settings of a model's configuration; those of configs/model/bagel_7b.yaml are the released ones."""
         guidance = Guidance(
             text_scale=config.cfg_text_scale,

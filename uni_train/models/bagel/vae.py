@@ -134,7 +134,7 @@ class Tiles:
     side: int
     stride: int
 
-    def of(self, whole: int) -> list[slice]:
+    def slices(self, whole: int) -> list[slice]:
         """The last one ends with the image."""
         if whole <= self.side:
             return [slice(0, whole)]
@@ -149,7 +149,7 @@ def _blended(make: Callable[[slice, slice], Tensor], size: tuple[int, int], tile
         make: rows and columns of latents -> [B, C, h, w], with as many pixels (or latents) for each.
         size: of all latents.
     """
-    rows, columns = (one.of(whole) for one, whole in zip(tiles, size, strict=True))
+    rows, columns = (one.slices(whole) for one, whole in zip(tiles, size, strict=True))
     if len(rows) == len(columns) == 1:
         return make(rows[0], columns[0])
     total = weights = torch.empty(0)

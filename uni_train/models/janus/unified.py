@@ -43,7 +43,7 @@ class JanusSampling:
     temperature: float
 
     @classmethod
-    def of(cls, config: ModelConfig) -> JanusSampling:
+    def from_config(cls, config: ModelConfig) -> JanusSampling:
         one = config.sampling
         return cls(one.cfg_text_scale, one.max_think_tokens, one.temperature)
 

@@ -127,7 +127,7 @@ def build(config: ModelConfig, seed: int) -> NanoEdit:
         Pixels(),
         tokenizer,
         Speech(INSTRUCTION),
-        replace(Sampling.of(config.sampling), guidance=Guidance(), editing=None, temperature=0.0),
+        replace(Sampling.from_config(config.sampling), guidance=Guidance(), editing=None, temperature=0.0),
         image_size=sizes.image_size,
         noise_levels="uniform",
         vae_transform=ImageTransform(sizes.image_size, token, token),  # images of any size stay as they are

@@ -80,7 +80,7 @@ def build(config: ModelConfig, seed: int, words: Sequence[str] | None = None) ->
         vae,
         tokenizer,
         Speech(language.THINK_SYSTEM, language.VERIFY_PROMPT),
-        replace(Sampling.of(config.sampling), editing=None),
+        replace(Sampling.from_config(config.sampling), editing=None),
         image_size=sizes.image_size,
         noise_levels="uniform",
     )

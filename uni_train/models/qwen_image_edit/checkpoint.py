@@ -166,7 +166,7 @@ def skeleton(config: ModelConfig) -> tuple[QwenImageEdit, bool]:
         UserError: the checkpoint folder holds something else than this model.
     """
     parts, processor = on_meta(config), read_processor(config)
-    sampling, editing = EditSampling.of(config), config.editing or EditingConfig()
+    sampling, editing = EditSampling.from_config(config), config.editing or EditingConfig()
     model = QwenImageEdit(config.name, *parts, processor or Guess(), DynamicShift(), sampling, editing)
     return model, processor is None
 
@@ -250,7 +250,7 @@ def _build(
         vae,
         processor,
         opened.shift,
-        EditSampling.of(config),
+        EditSampling.from_config(config),
         replace(config.editing or EditingConfig(), plus=opened.plus),
     )
     model.source = opened.path

@@ -69,7 +69,7 @@ class EditSampling:
     temperature: float
 
     @classmethod
-    def of(cls, config: ModelConfig) -> EditSampling:
+    def from_config(cls, config: ModelConfig) -> EditSampling:
         """The settings of a model's configuration."""
         one = config.sampling
         side = config.architecture.image_size

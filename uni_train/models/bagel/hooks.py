@@ -1,4 +1,4 @@
-"""Looking inside a BAGEL while it draws: shares of attention, influence of words, hidden states.
+"""Forward hooks of a BAGEL that draws: shares of attention, influence of words, hidden states.
 
 Hooks are put on the layers for one call and removed after it, so the model has no extra cost. Attention is never
 materialised. Softmax weights sum to 1 over the keys. Add a value channel that is 1 for the keys of a group and 0
@@ -93,7 +93,7 @@ class States:
     t: tuple[float, ...]
 
 
-def expect_inside(model: UnifiedModel) -> BagelUnified:
+def expect_hookable(model: UnifiedModel) -> BagelUnified:
     """The model, if its layers can be watched. Raises SkillMissing."""
     if not isinstance(model, BagelUnified):
         raise SkillMissing(model.name, "show its attention and states: only BAGEL and nano can")
@@ -154,7 +154,7 @@ def draw_with_attention(
     watch = _AttentionWatch(model, columns, grids, maps)
     with _on_layers(model, watch.before, layers), _noise_levels(model, watch.at):
         images = model.draw(requests)
-    return images, watch.found()
+    return images, watch.result()
 
 
 def states_of(model: BagelUnified, requests: Sequence[Request], levels: Sequence[int] | None = None) -> States:
@@ -171,7 +171,7 @@ def states_of(model: BagelUnified, requests: Sequence[Request], levels: Sequence
         model.draw(requests)
         watch.answering = True
         model.answer(requests)
-    return watch.found(last)
+    return watch.result(last)
 
 
 class _Steps:
@@ -269,7 +269,7 @@ class _AttentionWatch(_Steps):
             text = out_BHQC[:, :, _MARKERS:, d + len(GROUPS) :].mean(1, dtype=torch.float32)
             self.maps = text if self.maps is None else self.maps.add_(text)
 
-    def found(self) -> Attention:
+    def result(self) -> Attention:
         keys = self._of_groups().sum(1)
         keys[:, _ITSELF] = torch.tensor([h * w + _MARKERS for h, w in self.grids])
         maps = None
@@ -314,7 +314,7 @@ class _StateWatch(_Steps):
         elif not self.times and len(self.read) == index:
             self.read.append(x_BUD.float())
 
-    def found(self, last: Tensor) -> States:
+    def result(self, last: Tensor) -> States:
         rows = torch.arange(len(last))
         steps = sorted(self.query)
         return States(
