@@ -13,7 +13,6 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDERS = ("data_gen", "uni_train")
 LEFT_OUT = ("uni_train/eval", "uni_train/data_gen", "uni_train/stages", "uni_train/recipes/flow_grpo")
 """Links to other folders, and folders whose docstrings are not checked yet."""
-
 LONGEST = 20  # words
 VAGUE = {"of", "told", "here", "said", "found", "asked", "one", "own", "ways", "truths", "inside", "made", "whose",
          "asking"}  # fmt: skip

@@ -1,4 +1,4 @@
-"""Attention of image tokens while a thought is drawn (Yang et al. 2026, arXiv 2602.08336, section 5).
+"""Attention of image tokens while a model draws by a thought (Yang et al. 2026, arXiv 2602.08336, section 5).
 
 *Shares* sum to 1 over what there is to look at. *Weights* are equation 6: the share of a group divided by its number of
 tokens. So a long trace has no advantage by its length. Both are means over heads, image tokens, the layers of a group
