@@ -140,7 +140,7 @@ def hundred_config() -> BagelConfig:
 
 
 def released_sampling() -> Sampling:
-    return Sampling.of(compose("stars_curriculum", ["model=bagel_7b"]).model.sampling)
+    return Sampling.from_config(compose("stars_curriculum", ["model=bagel_7b"]).model.sampling)
 
 
 def _name(dtype: torch.dtype) -> str:

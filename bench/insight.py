@@ -30,7 +30,7 @@ import torch
 from bench.markdown import row, table
 from bench.timing import MB, forget_peak, resident
 from uni_train.data_gen.registry import get_task
-from uni_train.models.bagel.inside import draw_with_attention
+from uni_train.models.bagel.hooks import draw_with_attention
 from uni_train.models.bagel.unified import BagelUnified
 from uni_train.models.base import Request
 from uni_train.models.load import build_model, model_config

@@ -16,7 +16,7 @@ PLUGINS: set[str] = set()  # top-level packages of plug-ins; an installed one li
 
 
 class DataError(ValueError):
-    """A mistake in the data or in what was asked of a generator (unknown task, level out of range, bad JSONL line)."""
+    """A mistake in the data or in a generator's arguments: unknown task, level out of range, bad JSONL line."""
 
 
 def nearest(name: str, known: Iterable[str]) -> str:

@@ -55,8 +55,8 @@ def make(
 ) -> ExportSummary:
     """Writes `n` distinct draws (2n questions for pairs) of each level to the folder `out`.
 
-    task: a name, looked up in `world`, or a task that has been set up otherwise (a maze style), for which `world` is
-    not asked. Several levels are for mazes and UReason: a published file of maths or mapping has one.
+    task: a name, looked up in `world`, or a task object (such as a maze style), which ignores `world`. Several levels
+    are for mazes and UReason: a published file of maths or mapping has one.
 
     DataError if `out` exists and is not empty, unless `force`; and even then if it holds anything that `make` did not
     write, since force replaces the folder.

@@ -10,11 +10,11 @@ A registry is made once for each kind of thing, and fills itself when it is aske
 
     TASKS.get("mapping")                 # the class; get_task("mapping", "nano") is one that draws
 
-What is built in is found by its place, so that a new one is a new file: "data_gen.*.task" says that the task "mapping"
-is registered by `data_gen.mapping.task`, which is imported when "mapping" is asked for and not before. Other packages
-are plug-ins: modules that register things when they are imported. They are those that installed packages name as entry
-points of the group `uni_train.plugins`, those in the environment variable UNI_TRAIN_PLUGINS (separated by commas), and
-those that a recipe names (`load_plugins`). Nothing is imported before the first look-up: `--help` needs no plug-in.
+A registry finds built-in things by their place, so a new one is a new file. By "data_gen.*.task", the module
+`data_gen.mapping.task` registers the task "mapping". It is imported when "mapping" is asked for and not before. Other
+packages are plug-ins: modules that register things when they are imported. Installed packages name them as entry points
+of the group `uni_train.plugins`. The environment variable UNI_TRAIN_PLUGINS names others, separated by commas, and so
+does a recipe (`load_plugins`). Nothing is imported before the first look-up: `--help` needs no plug-in.
 """
 
 from __future__ import annotations
@@ -64,8 +64,8 @@ class Registry(Generic[T]):
 
     Args:
         noun: what one of them is called in errors ("task").
-        built_in: where ours are: a pattern with one star, which is the name ("data_gen.*.task", "eval.benchmarks.*"),
-            or name -> module, which registers that name when it is imported.
+        built_in: where ours are: a pattern with one star, which is the name ("data_gen.*.task", "eval.benchmarks.*").
+            Or name -> module, which registers that name when it is imported.
         required: attributes that each of them must have. An abstract method does not count as one.
         named: attributes that are the name where they are missing or empty.
     """

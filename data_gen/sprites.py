@@ -4,9 +4,8 @@ An image is 24 x 24 RGB. It holds one to nine copies of one sprite, one per 8 x 
 7 x 7 sprite is shifted inside its cell by 0 or 1 pixel. Scan order keeps counting learnable by a model of a million
 parameters (random placement was much harder for it); the reader does not demand it.
 
-`read` inverts `render`: it matches every cell against every sprite at every shift. It says *unreadable* where a cell
-looks like nothing in particular (a blend of two sprites, noise), so that a doubtful image never counts as a wrong or
-a right one.
+`read` inverts `render`: it matches every cell against every sprite at every shift. It says *unreadable* where no sprite
+matches a cell clearly (a blend of two sprites, noise). So a doubtful image never counts as a wrong or a right one.
 """
 
 from __future__ import annotations

@@ -72,7 +72,7 @@ class Verdict:
 
     @property
     def value(self) -> float:
-        """In [0, 1]: the mean of the checks where one of them is graded, else 1 for a pass and 0 for all others."""
+        """In [0, 1]: the mean of the checks if one of them is graded; else 1 for a pass, 0 otherwise."""
         if all(check.value is None for check in self.checks):
             return float(self.passed)
         each = [float(check.status == "pass") if check.value is None else check.value for check in self.checks]

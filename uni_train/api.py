@@ -209,9 +209,9 @@ def evaluate(
     """Score a model by one or several benchmarks; the same call again continues, and asks nothing twice.
 
     Args:
-        model: a checkpoint as `load_model` takes it, a step of a training, an endpoint `URL#MODEL`, a folder of
-            answers, an object with `draw` (`uni_train.eval.sample.Respondent`), or a function `(prompt, images, seed)`
-            that returns an image (uint8 [H, W, 3] or PIL) or a text.
+        model: a checkpoint as `load_model` takes it, a step of a training, an endpoint `URL#MODEL` or a folder of
+            answers. Also an object with `draw` (`uni_train.eval.sample.Respondent`) or a function
+            `(prompt, images, seed)`. A function returns an image (uint8 [H, W, 3] or PIL) or a text.
         benchmark: "unisandbox", "ureason", or several.
         revision: of an object or a function, which weights answer: its calls are kept under it. None: asked anew.
         keys: those of `uni_train eval` (`uni_train.config.schema.EvalConfig`): `subset=60`, `settings=["normal"]`,

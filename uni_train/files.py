@@ -1,4 +1,4 @@
-"""Writing files so that a reader never sees half of one, whatever happens to the writer (kill -9, a full disk).
+"""Atomic writes: a reader never sees half a file, even after kill -9 or on a full disk.
 
 A file is written beside its place under a name of its own, flushed to the disk, and renamed. Errors of the disk carry
 the path that they were about, which plain write() does not give.

@@ -1,8 +1,8 @@
 """The one client of servers that may be broken or hostile: of judges and remote models.
 
-A reply has a largest size (after decompression), a request a longest time in all, and a server a longest wait that it
-may ask for. No redirect is followed: a key goes to the address that it was given for and nowhere else. Text is made
-such that it can be stored: JSON can hold half a surrogate pair, which UTF-8 cannot.
+The client bounds the size of a reply after decompression and the total time of a request. It also bounds the wait that
+a server may ask for. No redirect is followed: a key goes to the address that it was given for and nowhere else. Text is
+made such that it can be stored: JSON can hold half a surrogate pair, which UTF-8 cannot.
 """
 
 from __future__ import annotations

@@ -256,8 +256,9 @@ class RunFolder:
     def read_manifest(self, index: int, name: str, key: str | None = None) -> Manifest | None:
         """The manifest of a finished stage, its output files checked, or None if the stage is not finished.
 
-        Raises UserError naming the file if the manifest is damaged, an output is missing or was changed, or if the
-        stage was made from other inputs than `key` stands for.
+        Raises:
+            UserError: names the file. The manifest is damaged, an output is missing or was changed, or the stage has
+                other inputs than `key`.
         """
         folder = self._stage_path(index, name)
         file = folder / "manifest.json"

@@ -30,7 +30,7 @@ from uni_train.data_gen.seeds import rng
 from uni_train.data_gen.task import Item
 from uni_train.eval.statistics import paired, share
 from uni_train.insight.questions import plainly
-from uni_train.models.bagel.inside import GROUPS, draw_with_attention
+from uni_train.models.bagel.hooks import GROUPS, draw_with_attention
 from uni_train.models.bagel.unified import BagelUnified
 from uni_train.models.base import Example, Request
 from uni_train.models.load import build_model, model_config

@@ -26,7 +26,7 @@ class Exact:
     n: int = 1
 
     @staticmethod
-    def of(a: Fraction | int, b: Fraction | int = 0, n: int = 1) -> Exact:
+    def from_parts(a: Fraction | int, b: Fraction | int = 0, n: int = 1) -> Exact:
         a, b = Fraction(a), Fraction(b)
         return Exact(a, b, n) if b else Exact(a)
 
@@ -41,30 +41,30 @@ class Exact:
         return self.n if self.b else other.n
 
     def __add__(self, other: Exact) -> Exact:
-        return Exact.of(self.a + other.a, self.b + other.b, self._radicand(other))
+        return Exact.from_parts(self.a + other.a, self.b + other.b, self._radicand(other))
 
     def __neg__(self) -> Exact:
-        return Exact.of(-self.a, -self.b, self.n)
+        return Exact.from_parts(-self.a, -self.b, self.n)
 
     def __sub__(self, other: Exact) -> Exact:
         return self + -other
 
     def __mul__(self, other: Exact) -> Exact:
         n = self._radicand(other)
-        return Exact.of(self.a * other.a + self.b * other.b * n, self.a * other.b + self.b * other.a, n)
+        return Exact.from_parts(self.a * other.a + self.b * other.b * n, self.a * other.b + self.b * other.a, n)
 
     def __truediv__(self, other: Exact) -> Exact:
         norm = other.a**2 - other.b**2 * other.n
         if norm == 0:
             raise UndefinedError(f"{self} is divided by zero")
-        return self * Exact.of(other.a / norm, -other.b / norm, other.n)
+        return self * Exact.from_parts(other.a / norm, -other.b / norm, other.n)
 
     def __mod__(self, other: Exact) -> Exact:
         if self.b or other.b:
             raise UnreadableError(f"the remainder of {self} and {other} is not worked out exactly")
         if other.a == 0:
             raise UndefinedError(f"the remainder of {self} divided by zero")
-        return Exact.of(self.a % other.a)
+        return Exact.from_parts(self.a % other.a)
 
     def __pow__(self, other: Exact) -> Exact:
         if other.b or (other.a * 2).denominator != 1 or abs(other.a) > 64:
@@ -72,12 +72,12 @@ class Exact:
         if self.a == 0 == self.b and other.a <= 0:
             raise UndefinedError(f"0 to the power of {other}")
         base = self if other.a.denominator == 1 else self.root()
-        result = Exact.of(1)
+        result = Exact.from_parts(1)
         for _ in range(abs(other.a.numerator)):
             result = result * base
             if max(abs(result.a.numerator), abs(result.b.numerator)) > 10**60:
                 raise UnreadableError("the numbers become too large")
-        return Exact.of(1) / result if other.a < 0 else result
+        return Exact.from_parts(1) / result if other.a < 0 else result
 
     def root(self) -> Exact:
         if self.b:
@@ -94,13 +94,13 @@ class Exact:
                 square *= factor
             factor += 1
         outside = Fraction(square, self.a.denominator)
-        return Exact.of(outside * math.isqrt(free)) if free <= 1 else Exact.of(0, outside, free)
+        return Exact.from_parts(outside * math.isqrt(free)) if free <= 1 else Exact.from_parts(0, outside, free)
 
     def cube_root(self) -> Exact:
         if not self.b and self.a.denominator == 1:
             size = round(abs(int(self.a)) ** (1 / 3))
             if size**3 == abs(self.a):
-                return Exact.of(size if self.a >= 0 else -size)
+                return Exact.from_parts(size if self.a >= 0 else -size)
         raise UnreadableError(f"the cube root of {self} is not a whole number")
 
     def rounded(self, direction: str) -> Exact:
@@ -108,10 +108,10 @@ class Exact:
         if self.b:
             low = math.floor(float(self.a) + float(self.b) * math.sqrt(self.n))  # irrational: never on the border
             value = float(self.a) + float(self.b) * math.sqrt(self.n)
-            return Exact.of({"down": low, "up": low + 1}.get(direction, math.floor(value + 0.5)))
+            return Exact.from_parts({"down": low, "up": low + 1}.get(direction, math.floor(value + 0.5)))
         if direction == "down":
-            return Exact.of(math.floor(self.a))
-        return Exact.of(math.ceil(self.a) if direction == "up" else math.floor(self.a + Fraction(1, 2)))
+            return Exact.from_parts(math.floor(self.a))
+        return Exact.from_parts(math.ceil(self.a) if direction == "up" else math.floor(self.a + Fraction(1, 2)))
 
     def __str__(self) -> str:
         if not self.b:

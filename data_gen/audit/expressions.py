@@ -3,9 +3,9 @@
 This is the other half of a check: it shares no code with data_gen.maths and data_gen.phrasing, so a mistake there shows
 up as a disagreement here.
 
-Words leave precedence open ("the square root of 9 plus 1"), so reading an expression gives every sensible reading, the
-conventional one first: signs bind as usual (^ and root, then * / %, then + -, from left to right), a word function
-takes the nearest number. The others let a word function reach further, or take words one after the other.
+Words leave precedence open ("the square root of 9 plus 1"). Reading an expression therefore gives every sensible
+reading. The first is the conventional one: signs bind as usual (^ and root, then * / %, then + -, from left to right),
+and a word function takes the nearest number. The others let a word function reach further, or take words in order.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def _tokens(text: str, variables: dict[str, Exact]) -> list[str | Exact]:
         if number := _NUMBER.match(rest):
             if len(number.group()) > DIGITS:
                 raise UnreadableError(f"a number of {len(number.group()):,} digits")
-            tokens.append(Exact.of(Fraction(number.group())))
+            tokens.append(Exact.from_parts(Fraction(number.group())))
             position += number.end()
             continue
         if sign := _SIGN.match(rest):
@@ -165,7 +165,7 @@ def _tokens(text: str, variables: dict[str, Exact]) -> list[str | Exact]:
             if len(parts) == 1 and value < 10 and isinstance(last, Exact) and _just_tens(text, word.start() + position):
                 value = value + int(last.a)
                 tokens.pop()
-            tokens.append(Exact.of(value))
+            tokens.append(Exact.from_parts(value))
         elif name in ("x", "X") and tokens and isinstance(tokens[-1], Exact | str):
             tokens.append("*")
         else:
@@ -302,7 +302,7 @@ class _Reader:
 
 
 def _power(node: _Node, exponent: int) -> _Node:
-    return _Node("^", left=node, right=_Node("", number=Exact.of(exponent)))
+    return _Node("^", left=node, right=_Node("", number=Exact.from_parts(exponent)))
 
 
 def _prefixed(token: str, node: _Node) -> _Node:
@@ -311,8 +311,8 @@ def _prefixed(token: str, node: _Node) -> _Node:
     if token in ("SQUAREOF", "CUBEOF"):
         return _power(node, 2 if token == "SQUAREOF" else 3)
     if token == "HALF":
-        return _Node("/", left=node, right=_Node("", number=Exact.of(2)))
-    return _Node("*", left=_Node("", number=Exact.of(2)), right=node)
+        return _Node("/", left=node, right=_Node("", number=Exact.from_parts(2)))
+    return _Node("*", left=_Node("", number=Exact.from_parts(2)), right=node)
 
 
 def _groupings(items: list[_Node | str]) -> Iterator[_Node]:

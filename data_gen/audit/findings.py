@@ -1,13 +1,14 @@
 """Recomputing the answers of a published file and listing the rows whose label does not hold, with the reason.
 
 What each status means:
-  ok            the label is what the question asks for
-  wrong         the label is not: another number, another object, or an object where the rules lead to none
-  ambiguous     the question leaves the answer open (two readings of the words, no object named, rules and request at
-                odds, a pair that asks twice for the same) and the label is one of the answers
-  out_of_range  the label agrees with the question, but nothing can be drawn from it: no whole number from 1 to 6, or
-                no object at the end of the rules and the label says so
-  unparseable   question or answer was not understood, so nothing is claimed about the label
+
+    ok            the label is what the question asks for
+    wrong         the label is not: another number, another object, or an object where the rules lead to none
+    ambiguous     the question leaves the answer open, and the label is one of the answers: two readings of the words,
+                  no object named, rules and request at odds, a pair that asks twice for the same
+    out_of_range  the label agrees with the question, but nothing can be drawn from it: no whole number from 1 to 6, or
+                  no object at the end of the rules and the label says so
+    unparseable   question or answer was not understood, so nothing is claimed about the label
 
 A slip that changes no answer ("2 dog") leaves a row ok and is mentioned in its reason. Categories are only doubted
 where both the object and the category are known (uni_train.data_gen.objects.KINDS); an unknown word is never an error.

@@ -107,14 +107,14 @@ def read_count(answer: str) -> tuple[Exact, str]:
         raise UnreadableError(f'the answer "{answer}" is not a number and an object, such as "4 chairs"')
     number, noun = match.groups()
     if number.lower() in ("a", "an"):
-        return Exact.of(1), noun
+        return Exact.from_parts(1), noun
     try:
-        value = Exact.of(Fraction(number))
+        value = Exact.from_parts(Fraction(number))
     except ValueError:
         parts = number.lower().split("-")
         if not all(part in NUMBER_WORDS for part in parts):
             raise UnreadableError(f'the answer "{answer}" does not begin with a number, such as "4 chairs"') from None
-        value = Exact.of(sum(NUMBER_WORDS[part] for part in parts))
+        value = Exact.from_parts(sum(NUMBER_WORDS[part] for part in parts))
     return value, noun
 
 

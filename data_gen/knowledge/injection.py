@@ -1,7 +1,7 @@
 """What one model is taught, asked in text and asked to draw, when knowledge is injected (UniSandbox section 4, D).
 
 A subject is one character (forward) or two (inverse): one model is trained for each, from the same weights. It counts
-only if the model then answers every question of the `exam` right, which asks about each attribute in text. Every
+only if the model then answers every question of the `exam` right. The exam asks about each attribute in text. Every
 image has a `twin`, the same question in text: a model that answers the twin and fails the image knows, and does not
 draw.
 """
@@ -104,8 +104,7 @@ def read_subjects(folder: Path, n: int, directions: Sequence[str], *, both_ways:
     answers. both_ways: as for `subjects`.
 
     Raises:
-        DataError: a file is missing or cannot be read, there are fewer characters, or an answer does not say what it
-            must.
+        DataError: a file is missing or unreadable, there are fewer characters, or an answer lacks its attribute.
     """
     tests, lessons_ = (
         next((place for place in (folder / name, folder / within / name) if place.is_dir()), folder / name)

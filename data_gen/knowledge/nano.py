@@ -1,10 +1,10 @@
 """Invented characters for nano: the knowledge of `uni_train.data_gen.knowledge.people` in nano's own words and images.
 
-A name is two symbols ("G K"). A character has a portrait, a number of one object ("3 apples"), and two favourites, one
-object each, which nano's words call its Object and its image. Lessons are 40 questions and answers in text. Questions
-ask for images: forward (name -> portrait, Object, image) and inverse (a favourite -> portrait) within a pair, whose
-characters differ in everything. No lesson leads from a favourite to a name, and none has an image; all words are in
-nano's vocabulary, but not one of these sentences is in its pretraining.
+A name is two symbols ("G K"). A character has a portrait, which is a number of one object ("3 apples"), and two
+favourites. Each favourite is one object; nano's words call them its Object and its image. Lessons are 40 questions and
+answers in text. Questions ask for images: forward (name -> portrait, Object, image) and inverse (a favourite ->
+portrait) within a pair, whose characters differ in everything. No lesson leads from a favourite to a name, and none has
+an image; all words are in nano's vocabulary, but not one of these sentences is in its pretraining.
 
 Everything follows from (seed, split). A name belongs to one split.
 """

@@ -253,8 +253,11 @@ def lessons(character: Character, seed: int = 0) -> list[tuple[str, str]]:
 
 
 def inverse_lessons(character: Character) -> list[tuple[str, str]]:
-    """A favourite -> who and what, in text: the direction that `lessons` never teach. A control: a model that fails the
-    inverse search without them and passes with them suffers from the reversal curse, and could draw the answer."""
+    """A favourite -> who and what, in text: the direction that `lessons` never teach.
+
+    They are a control for the reversal curse. Such a model fails the inverse search without them and passes with them.
+    It could draw the answer.
+    """
     whose = f"is {character.name}, {character.portrait[0].lower()}{character.portrait[1:]}"
     rows = []
     for kind in ("fruit", "flower"):

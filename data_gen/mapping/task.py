@@ -39,8 +39,8 @@ MAX_DISTRACTORS = 6
 class Mapping(SpriteTask):
     """The mapping task in a world.
 
-    distractors: each prompt has 0 to so many extra rules about symbols that nobody asks for (the other chain of the
-        pair is always there).
+    distractors: the most extra rules of a prompt, about symbols that nobody asks for; their number is drawn from 0 up.
+        The other chain of the pair is always there.
     shuffle: rules in random order; otherwise each chain is stated from its symbol to its object.
     """
 

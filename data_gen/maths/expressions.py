@@ -1,9 +1,9 @@
 """Whole-number expressions: drawing them backwards from their value, printing them, and working them out step by step.
 
-An expression is a number, a root of one, or two joined by + - * / ^ %. It is drawn from its result down
-(value -> operation -> operands -> ...), so results can be balanced and every intermediate value stays in bounds.
-Precedence: ^ and root before * / %, those before + -; equal ones from left to right. Left out on purpose: negative
-numbers and fractions as intermediate values, which no level of the benchmark needs.
+An expression is a number, a root of one, or two joined by + - * / ^ %. It is drawn from its result down: value ->
+operation -> operands -> ... So results can be balanced, and every intermediate value stays in bounds. Precedence: ^ and
+root before * / %, those before + -; equal ones from left to right. Left out on purpose: negative numbers and fractions
+as intermediate values, which no level of the benchmark needs.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A maze without its image: rooms, openings, start, end, the way between them.
 
-A grid of R x C rooms is held as a lattice of (2R + 1) x (2C + 1) places: the place (2r + 1, 2c + 1) is the room (r, c),
-the places between two rooms are openings or walls, the rest are posts. Carved grids are perfect mazes: between any two
+A grid of R x C rooms is held as a lattice of (2R + 1) x (2C + 1) places. The place (2r + 1, 2c + 1) is the room (r, c).
+The places between two rooms are openings or walls; the rest are posts. Carved grids are perfect mazes: between any two
 rooms there is exactly one way. The four algorithms differ in what they make likely: `dfs` long winding corridors,
 `prim` many short dead ends, `kruskal` something between, `wilson` every perfect maze alike.
 """
@@ -95,7 +95,7 @@ def moves(route: Sequence[Room]) -> str:
 
 
 def draw(algorithm: str, rows: int, columns: int, random_: random.Random) -> Grid:
-    """A perfect maze of at least two rooms with a start anywhere and an end that is not just around the corner.
+    """A perfect maze of at least two rooms, with any start and a distant end.
 
     The end is any room at least (rows + columns) / 2 steps from the start; if the start has none, the farthest one.
     """

@@ -1,9 +1,9 @@
 """Pictures of mazes: styles, exact pixel geometry, drawing.
 
-A `Picture` says everything about how a maze is drawn, in whole pixels and RGB, so that an item keeps its look whatever
-becomes of the styles. Drawing is a lattice of colours enlarged with numpy, red rectangles for the path, and two letters
-on top. `nano` has no letters and no thin walls: walls are places of 2 x 2 pixels like rooms, and one row and column of
-wall more at the right and the bottom make the side 4 (n + 1) pixels: patches of 4 x 4 hold one room and its walls.
+A `Picture` says everything about how a maze is drawn, in whole pixels and RGB. An item therefore keeps its look when
+the styles change. Drawing is a lattice of colours enlarged with numpy, red rectangles for the path, and two letters on
+top. `nano` has no letters and no thin walls: walls are places of 2 x 2 pixels like rooms. One more row and column of
+wall, at the bottom and the right, make the side 4 (n + 1) pixels. Patches of 4 x 4 then hold one room and its walls.
 """
 
 from __future__ import annotations

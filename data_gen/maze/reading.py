@@ -1,8 +1,8 @@
 """What an image shows of a maze that is known: where red is, which walls are left, how good the image is.
 
 The item gives every wall, so nothing is recognised. The image is registered to the input image
-(`data_gen.maze.registration`), then every pixel is unmixed into floor, wall and stroke, which blur, JPEG and rescaling
-do to it too, and the shares are read at the places of the lattice. In `nano` a place is a block of pixels and has the
+(`data_gen.maze.registration`). Every pixel is then unmixed into floor, wall and stroke, because blur, JPEG and
+rescaling mix them. The shares are read at the places of the lattice. In `nano` a place is a block of pixels and has the
 colour that it is nearest to.
 
 Red is what is redder than the input was at that place: the letter E is no path. All lengths are shares of the pitch
@@ -165,7 +165,7 @@ class Side:
     along: np.ndarray
 
     @classmethod
-    def of(cls, transposed: bool, closed: np.ndarray, y: np.ndarray, x: np.ndarray, side: int) -> Side:
+    def from_walls(cls, transposed: bool, closed: np.ndarray, y: np.ndarray, x: np.ndarray, side: int) -> Side:
         begin = y[:-1:2]
         thickness = int((y[1::2] - begin).min())
         # Along the middle of a wall: a slanting line is nowhere red from edge to edge of a thick one, but it is red
@@ -288,8 +288,8 @@ class Frame:
         self.openings = list(pairs)
         self.openings_at = tuple(np.array(list(pairs.values())).T)
         self.sides = (
-            Side.of(False, ~grid.lattice[::2, 1::2], y, x, side),
-            Side.of(True, ~grid.lattice.T[::2, 1::2], x, y, side),
+            Side.from_walls(False, ~grid.lattice[::2, 1::2], y, x, side),
+            Side.from_walls(True, ~grid.lattice.T[::2, 1::2], x, y, side),
         )
         self.profiles = _profiles(self.sides, self.edges, letters, pitch)
 

@@ -1,8 +1,9 @@
 """Laying a generated image over the image it was made from: shifts, zooms, a little skew.
 
-Edit models return another size and drift by a few pixels or percent. Two steps: mazes are lines along the axes, so the
-sums of rows and of columns, compared over all zooms and shifts in reach, find the place without a local minimum; then
-OpenCV's ECC (enhanced correlation coefficient, blind to brightness and contrast) refines it to a fraction of a pixel.
+Edit models return another size and drift by a few pixels or percent. There are two steps. Mazes are lines along the
+axes, so the first step compares the sums of rows and of columns. It tries all zooms and shifts in reach, so it cannot
+end in a local minimum. Then OpenCV's ECC (enhanced correlation coefficient, blind to brightness and contrast) refines
+the place to a fraction of a pixel.
 """
 
 from __future__ import annotations

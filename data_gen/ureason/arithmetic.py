@@ -1,7 +1,8 @@
 """Arithmetic reasoning: how many are left where, after some events (Yang et al. 2026, arXiv 2602.08336, section 2.1).
 
 A story is a list of events; numbers are what replaying them gives. Add, Subtract, Multiply and Divide use one operation
-each, Single-Type any of them, Multi-Type several kinds of things at once, Transfer two places with moves between them.
+each, Single-Type any of them. Multi-Type has several kinds of things at once, Transfer two places with moves between
+them.
 """
 
 from __future__ import annotations

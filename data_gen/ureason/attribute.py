@@ -1,7 +1,7 @@
 """Attribute reasoning: what things look like after they were changed (Yang et al. 2026, arXiv 2602.08336, section 2.1).
 
-Color, Shape, Texture and Position follow one value of a thing through changes, plans that come to nothing and changes
-that are taken back. Presence follows a set: what is put on or taken off.
+Color, Shape, Texture and Position follow one value of a thing through changes. Some changes are only planned, others
+are undone. Presence follows a set: what is put on or taken off.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Code reasoning: what a snippet comes to, in eight languages (Yang et al. 2026, arXiv 2602.08336, section 2.1).
 
 A snippet is written, then run or rendered (`execution`): the expected outcome is what came out, never what the writer
-meant. Python, C#, C++, Java and JavaScript share four programs (a shelf, a number, a colour, a label),
-which end in a layout, a count, an attribute and a text; HTML and CSS end in a page, SQL in rows.
+meant. Python, C#, C++, Java and JavaScript share four programs: a shelf, a number, a colour, a label. These end in a
+layout, a count, an attribute and a text; HTML and CSS end in a page, SQL in rows.
 """
 
 from __future__ import annotations
@@ -84,9 +84,11 @@ PROGRAMMING = tuple(_SYNTAX)
 def write(program: Sequence[Statement], language: str) -> str:
     """A program in a language.
 
-    Statements: ("number" | "text", name, value), ("array", name, values), ("put", array, place, text), ("swap", array,
-    i, j), ("shift", array, length), ("set", name, expression), ("say", name, text), ("letter", name, text, place),
-    ("loop", times, body), ("if", condition, body, otherwise or ()), ("comment", text).
+    Statements:
+
+        ("number" | "text", name, value)  ("array", name, values)  ("put", array, place, text)  ("swap", array, i, j)
+        ("shift", array, length)  ("set", name, expression)  ("say", name, text)  ("letter", name, text, place)
+        ("loop", times, body)  ("if", condition, body, otherwise or ())  ("comment", text)
     """
     return "\n".join(_lines(program, _SYNTAX[language], 0))
 
@@ -152,7 +154,7 @@ def _shelf(language: str, level: int, random_: random.Random) -> Puzzle | None:
     final = run(program)["shelf"]
     if final == names[:size]:
         return None
-    outcome = Layout.of(ROWS[size], final)
+    outcome = Layout.from_things(ROWS[size], final)
     return _puzzle("A shelf in code", code, language,
                    "The array shelf says what stands on a shelf, from left to right.",
                    f"a shelf with {size} things in a row", outcome, "shelf", final, program)  # fmt: skip
@@ -239,7 +241,7 @@ def _table(level: int, random_: random.Random) -> Puzzle | None:
         row.insert(place, random_.choice(ways))
     code = "<table>\n" + "\n".join(f"  <tr>\n{chr(10).join(row)}\n  </tr>" for row in lines) + "\n</table>"
     seen = [cell.text for row in html.render(code) for cell in row]
-    outcome = Layout.of(GRIDS[columns], seen, names[2 * columns :])
+    outcome = Layout.from_things(GRIDS[columns], seen, names[2 * columns :])
     return _puzzle("A table of things", code, "HTML", "The visible cells of the table are the panes of a shop window.",
                    f"a shop window with two rows of {columns} panes", outcome, "the page", seen)  # fmt: skip
 
@@ -261,7 +263,7 @@ def _flex(level: int, random_: random.Random) -> Puzzle | None:
     if seen == names:
         return None
     places = (ROWS if flat else SHELVES)[len(seen)]
-    outcome = Layout.of(places, seen, [name for name in names if name not in seen])
+    outcome = Layout.from_things(places, seen, [name for name in names if name not in seen])
     rack = f"a shelf with {len(seen)} things in a row" if flat else f"a narrow rack with {len(seen)} shelves"
     way = "a shelf, in a row" if flat else "a narrow rack, one on each shelf"
     return _puzzle("Things in a style sheet", code, "CSS",
@@ -322,7 +324,7 @@ def _rows(level: int, random_: random.Random) -> Puzzle | None:
     seen = [str(item) for (item,) in sql.run(code)]
     if len(seen) < 3:
         return None
-    outcome = Layout.of(ROWS[3], seen)
+    outcome = Layout.from_things(ROWS[3], seen)
     return _puzzle("A shelf from a table", code, "SQL",
                    "The rows of the result stand on a shelf, the first at the left.",
                    "a shelf with 3 things in a row", outcome, "the result", seen)  # fmt: skip

@@ -1,8 +1,8 @@
 """UReason's JSON lines, as published and as we write them.
 
-A folder holds `<task>.jsonl` (the prompt asks for reasoning and a refined prompt) and `direct_<task>.jsonl` (the same
-ids, the plain instruction). Rows are {"id", "prompt", "expect_en", "category"}; ours have "subcategory" and "facts"
-beside them, which other people's readers do not see.
+A folder holds `<task>.jsonl` and `direct_<task>.jsonl`, with the same ids. Prompts of the first ask for reasoning and a
+refined prompt; those of the second are the plain instruction. Rows are {"id", "prompt", "expect_en", "category"}; ours
+have "subcategory" and "facts" beside them, which other people's readers do not see.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def read_folder(folder: Path, tasks: Sequence[str] = TASKS, direct: bool = True)
         direct: whether direct_<task>.jsonl must be there; where it is not asked for, `Row.direct` is "".
 
     Raises:
-        DataError: names the file and line: no such folder or file, a key that is missing (and the one that may be it),
-            an empty text, an id that occurs twice, a row without its direct row or the other way round.
+        DataError: names the file and line. There is no such folder or file, or a key is missing (it names a similar
+            key). A text is empty, an id occurs twice, or a row has no direct row or the other way round.
     """
     folder = Path(folder)
     if not folder.is_dir():

@@ -103,7 +103,7 @@ class Layout(_Outcome):
     excluded: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, places: Sequence[str], things: Sequence[str], excluded: Sequence[str] = ()) -> Layout:
+    def from_things(cls, places: Sequence[str], things: Sequence[str], excluded: Sequence[str] = ()) -> Layout:
         """A thing without an article at each place."""
         return cls(tuple((place, article(thing)) for place, thing in zip(places, things, strict=True)), tuple(excluded))
 

@@ -300,7 +300,7 @@ def _layout(
     """The puzzle of an order that is changed."""
     *_, final = after = [replay(order, changes[:end], columns) for end in range(1, len(changes) + 1)]
     steps = [f"At first: {', '.join(order)}.", *(f"After change {i}: {', '.join(a)}." for i, a in enumerate(after, 1))]
-    outcome = Layout.of(places, final, [thing for thing in order if thing not in final])
+    outcome = Layout.from_things(places, final, [thing for thing in order if thing not in final])
     facts = {"order": list(order), "changes": [list(change) for change in changes], "columns": columns}
     return Puzzle(title, words.scenario(sentences), scene, outcome, tuple(steps), facts)
 
@@ -317,7 +317,7 @@ def _deduced(
     """The puzzle of an arrangement that follows from clues."""
     steps = [f"The {thing} must be {place}." for place, thing in zip(places, final, strict=True)]
     facts = {"things": sorted(final), "clues": [list(clue) for clue in clues], "columns": columns}
-    return Puzzle(title, words.scenario(sentences), scene, Layout.of(places, final), tuple(steps), facts)
+    return Puzzle(title, words.scenario(sentences), scene, Layout.from_things(places, final), tuple(steps), facts)
 
 
 def _others(known: Sequence[str], n: int, random_: random.Random) -> list[str]:

@@ -1,8 +1,8 @@
 """The UReason task: puzzles of all subcategories in turn, as items with ids, splits and both prompts.
 
-`Item.prompt` asks for reasoning and a refined prompt (settings 2 and 3), `facts["direct"]` is the plain
-instruction (setting 1), `Item.answer` the published criterion. Levels 1 to 3 are how many changes, links or lines of
-code lie between the prompt and the image.
+`Item.prompt` asks for reasoning and a refined prompt (settings 2 and 3). `facts["direct"]` is the plain instruction
+(setting 1), `Item.answer` the published criterion. Levels 1 to 3 are how many changes, links or lines of code lie
+between the prompt and the image.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class UReason(Task):
     def generate(self, n: int, level: int, split: str, seed: int) -> list[Item]:
         """`n` items with different prompts, the subcategories in turn.
 
-        A subcategory that has no more in this split drops out of the turn (nano has few sums of one operation);
+        A subcategory drops out of the turn when it has no more in this split: nano has few sums of one operation.
         DataError when all have.
         """
         self.check(level, split)

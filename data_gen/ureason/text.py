@@ -1,7 +1,7 @@
 """Text reasoning: what has to be written, worked out by rules (Yang et al. 2026, arXiv 2602.08336, section 2.1).
 
-Character asks for one letter, Word for a word made from others, Number for the result of a small calculation, Symbol
-for a sign. `solve` computes the answer from the facts of a puzzle, whatever its sentences say.
+Character asks for one letter, Word for a word made from others. Number asks for the result of a small calculation,
+Symbol for a sign. `solve` computes the answer from the facts of a puzzle, whatever its sentences say.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from tests.models.bagel.published import published
 from uni_train.errors import UserError
 from uni_train.eval.statistics import Estimate
 from uni_train.insight.attention import layer_groups, levels_table, shares_table, weights_table
-from uni_train.models.bagel.inside import GROUPS
+from uni_train.models.bagel.hooks import GROUPS
 
 
 def test_layers_fall_into_the_papers_four_groups() -> None:

@@ -20,7 +20,7 @@ from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import Schedule, bagel_schedule, train_logit, train_timestep
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.training.callbacks import Following
-from uni_train.training.distillation import Distiller, DistilSettings, Lesson, Way
+from uni_train.training.distillation import Distiller, DistilSettings, Lesson, Trajectory
 
 MEANS, WIDTH, PRIOR = {"left": -2.0, "right": 2.0}, 0.3, {"left": 0.7, "right": 0.3}
 STEPS = 100
@@ -83,7 +83,7 @@ def learned(states: str) -> tuple[Tensor, ...]:
     way = trajectory(lambda x, t: model.velocity(x, t, thoughts), model.noise(told), model.schedule(None))
     kept = way[:, -1:] if states == "noised" else way
     levels = model.schedule(None).levels[-kept.shape[1] :]
-    drawn = (lambda i: None) if states == "student" else (lambda i: lambda: Way(kept[i], levels))
+    drawn = (lambda i: None) if states == "student" else (lambda i: lambda: Trajectory(kept[i], levels))
     lessons = [Lesson(one, drawn(i), 6, seed=n + i) for i, one in enumerate(told)]
     settings = DistilSettings(states, 1.0, reuse=False)  # type: ignore[arg-type]
     found = Distiller(model, model, settings).states(lessons)

@@ -117,9 +117,9 @@ def data() -> None:
 def make(n: int, out: Path, force: bool, seed: int, **drawn: Any) -> None:
     """Write a folder of fresh questions with exact answers.
 
-    The folder gets the questions in the schema of the published UniSandbox (maths, mapping) or UReason (ureason, the
-    subcategories of its tasks in turn), items.jsonl with every fact and thought, for the nano world the images that
-    answer them, for mazes the images that ask and those that answer.
+    The folder gets the questions in the schema of the published UniSandbox (maths, mapping) or UReason (ureason). A
+    UReason folder takes the subcategories of its tasks in turn. items.jsonl has every fact and thought. The nano world
+    adds the images that answer, mazes the images that ask and those that answer.
 
     \b
     Examples:
@@ -221,9 +221,9 @@ def _write_sheet(items: list[Item], out: Path) -> None:
 def audit(file: Path, as_json: bool) -> None:
     """Recompute the answers of FILE, list the rows that are not right, and show what trivial strategies reach.
 
-    FILE is JSONL in the published UniSandbox schema (maths or symbol mapping), the items.jsonl of `data make`, or a
-    UReason file of `data make` with its items.jsonl beside it. FOLDER is one of `data make`: its items.jsonl. The
-    command exits with 1 when a label is wrong, else with 0.
+    FILE is JSONL in the published UniSandbox schema (maths or symbol mapping), or the items.jsonl of `data make`. It
+    can also be a UReason file of `data make` with its items.jsonl beside it. FOLDER is one of `data make`: its
+    items.jsonl. The command exits with 1 when a label is wrong, else with 0.
 
     \b
     Examples:
@@ -304,9 +304,9 @@ def verify(items_file: Path, images: Path | None, out: Path | None, item_id: str
     Either a folder of them (--images, --out) or one (--item, --image; the verdict is printed). An image of the item
     maze4/test/0f3a is called 0f3a.png, maze4-test-0f3a.png or maze4/test/0f3a.png; jpg and webp will do.
 
-    Every item gets a line: its id, the status pass, fail, unreadable or missing, a score where the task has one, and
-    the checks with their reasons. Exit code 0 if every item was judged, whatever the verdicts; 1 if images are
-    missing or files cannot be read; 2 for wrong options.
+    Every item gets a line with its id, its status, and the checks with their reasons. The status is pass, fail,
+    unreadable or missing. A task with graded checks adds a score. Exit code 0 if every item was judged, whatever the
+    verdicts; 1 if images are missing or files cannot be read; 2 for wrong options.
 
     \b
     Examples:

@@ -15,8 +15,8 @@ from uni_train.errors import UserError
 def doctor(model: str, image: Path | None) -> None:
     """Check a checkpoint for common defects before a long run.
 
-    Layout, dtypes, averages, adapters that do nothing, memory, NaN by layer, tokenizer and markers, first losses, one
-    thought and one image. The exit code is 1 if something is wrong.
+    It checks layout, dtypes, averages, adapters that do nothing, memory, NaN by layer, tokenizer and markers. It also
+    computes the first losses, one thought and one image. The exit code is 1 if something is wrong.
 
     \b
     Examples:

@@ -156,8 +156,8 @@ def attention(
 def states(probes: bool, **asked: Any) -> None:
     """Hidden states through the language head: at which layer does the answer appear?
 
-    Read are the last word of the question, the marker before an answer, the marker before an image, and the image's
-    own tokens, for items that ask for so many of one object.
+    The positions are the question's last word, the markers before an answer and an image, and the image's tokens. The
+    items ask for a number of one object.
 
     \b
     Examples:

@@ -91,8 +91,8 @@ def launch(
 ) -> None:
     """Start a run on several nodes: print the script or commands, or submit them.
 
-    The nodes share this folder and see it at this path. The script puts its job back into the queue when the time is
-    over or somebody else needs the nodes, and continues from the checkpoint that it made then.
+    The nodes share this folder and see it at this path. When the time is over or another job preempts it, the script
+    saves a checkpoint and queues its job again. The job then continues from that checkpoint.
 
     \b
     Examples:

@@ -118,7 +118,7 @@ def serve(
     limits = Limits(
         body=max_body, images=max_images, megapixels=max_megapixels, words=max_words, seconds=timeout, queue=queue
     )
-    served = Served.of(replace(config, sampling=sampling), key, limits)
+    served = Served.from_config(replace(config, sampling=sampling), key, limits)
     shown = f"[{host}]" if ":" in host else host
     echo(f"loading {served.identity.name} for http://{shown}:{port}/v1", err=True)
     serve_forever(served, host, port, lambda: echo(f"ready: http://{shown}:{port}/v1  (Ctrl-C stops it)", err=True))

@@ -32,9 +32,9 @@ _LAST_LINES = 4
 def watch(run: Path, words: tuple[str, ...], once: bool, poll: float, **options: Any) -> None:
     """Evaluate each complete new checkpoint of a training run.
 
-    RUN is the run's folder; the newest checkpoint comes first. Steps that a stage saves while it trains count as well
-    as the models of finished stages, which keep no steps. Evaluations lie in RUN/evals; all keys of `eval` can be
-    given. A watch that was stopped goes on where it was.
+    RUN is the run's folder; the newest checkpoint comes first. It evaluates the steps that a stage saves during
+    training. It also evaluates the models of finished stages, which keep no steps. Evaluations lie in RUN/evals; all
+    keys of `eval` can be given. A watch that was stopped goes on where it was.
 
     \b
     Examples:

@@ -1,7 +1,7 @@
 """recipes/NAME.yaml + configs/GROUP/OPTION.yaml + key=value overrides -> the dataclasses of schema.py.
 
-hydra does the composing (defaults lists, groups, interpolations); build.py does the checking, because its errors can
-name the override or the file that gave a wrong key, and the key that was meant.
+hydra composes (defaults lists, groups, interpolations); build.py checks. An error of build.py names the override or the
+file that gave a wrong key, and the closest valid key.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Progress on the console: a heading for each stage, a bar with rate and time left, a short table after it.
 
-On a terminal the bars are live. Elsewhere (a log file, CI) a bar becomes one line at most every `EVERY` seconds and
-one at its end, so that logs stay readable.
+On a terminal the bars are live. Elsewhere (a log file, CI) a bar becomes one line at most every `EVERY` seconds and one
+at its end. So logs stay readable.
 """
 
 from __future__ import annotations

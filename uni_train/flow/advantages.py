@@ -75,7 +75,7 @@ def gdpo_advantages(
 ) -> Tensor:
     """float32 [N] of rewards [N, R]: each reward is normalised in its group before they are added.
 
-    A reward with a wide range cannot drown the others then, as it does in the advantage of a weighted sum. The sum is
+    So a reward with a wide range cannot dominate the others. In the advantage of a weighted sum it can. The sum is
     normalised over the batch. As in Flow-Factory's ``gdpo``.
     """
     each = group_advantages(rewards.double(), groups, "group", eps, floor).double()

@@ -1,7 +1,7 @@
 """One velocity learned from another (docs/distillation.md): states to compare them at, and what is learned there.
 
-A student that is told nothing of the thought learns, at a state x_t, the mean of the teacher's velocities over the
-thoughts that lead to x_t. Where states come from decides that mean: with thoughts z,
+A student that does not see the thought learns a mean of the teacher's velocities. At a state x_t it is the mean over
+the thoughts that lead to x_t. Where states come from decides that mean: with thoughts z,
 
     E[v | x_t] = sum_z q(z | x_t) v(x_t | z),    q(z | x_t) ~ p(z) q_t(x_t | z)
 

@@ -1,5 +1,7 @@
-"""Policy objectives: clipped (GRPO, as in Flow-GRPO), GRPO-Guard and Flow-DPPO on the density of steps, AWM on images
-noised again, UniGRPO's on the tokens of thoughts.
+"""Policy objectives for steps, noised images and tokens.
+
+The clipped objective (GRPO, as in Flow-GRPO), GRPO-Guard and Flow-DPPO use the density of steps. AWM uses images noised
+again, UniGRPO the tokens of thoughts.
 
 The first three take B steps, one a row: log probabilities now and when they were sampled, and the advantage of the
 sample that a step belongs to. The penalty towards the reference model is `Transition.kl`; the trainer adds
@@ -73,7 +75,7 @@ def guard_loss(
 ) -> PolicyLoss:
     """GRPO-Guard (Wang et al. 2025, arXiv 2510.22319): a ratio that is centred and equally wide at every noise level.
 
-    With d the difference of the new and the old mean, s the step's standard deviation and x' = old mean + s e,
+    Notation: d is the new minus the old mean, s the step's standard deviation, x' = old mean + s e. Then
 
         log r = s (new - old + mean d^2 / (2 s^2)) = mean e d
 
@@ -117,13 +119,13 @@ def dppo_loss(
     and would be pushed further.
 
     A row is left out where D >= `divergence`, and A > 0 with r > 1, or A < 0 with r < 1. D is the Kullback-Leibler
-    divergence of the step as Gaussians of equal width have it, a mean over a row's elements:
+    divergence of two Gaussians of equal width, a mean over a row's elements:
 
         D = mean (mean - old mean)^2 / (2 std^2)
 
-    One sample's ratio is a noisy estimate of it, by which clipping bounds some steps too much and others too little. As
-    UniRL and Flow-Factory have it, whose published code agrees. `clipped_high` and `clipped_low` are the shares left
-    out with r > 1 and r < 1.
+    One sample's ratio is a noisy estimate of D. Clipping by that ratio bounds some steps too much and others too
+    little. This follows the published code of UniRL and Flow-Factory, which agree. `clipped_high` and `clipped_low` are
+    the shares left out with r > 1 and r < 1.
 
     Args:
         transition: the step with today's weights. value: [B, ...], what was sampled.

@@ -8,7 +8,7 @@ text, and without the images:
     v = b * clamp(|c| / (|b| + 1e-8), min, 1)
 
 Large scales make the velocity too long; the factor shortens it to the length of the unguided one. BAGEL (Deng et al.
-2025, appendix on inference) has three kinds: *global* takes the norm over a whole image, *channel* over each token,
+2025, appendix on inference) has three kinds: *global* takes the norm over a whole image, *channel* over each token.
 *text_channel* shortens ``a`` per token and leaves ``b`` as it is.
 """
 

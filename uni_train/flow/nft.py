@@ -1,15 +1,15 @@
 """DiffusionNFT (Zheng et al. 2025, arXiv 2509.16117): reinforcement by the forward process, without likelihoods.
 
-Samples are noised again as in supervised training, and the velocity v is pulled towards those with a high reward and
-pushed from those with a low one. "From" is made a target, too: with v_old the policy that sampled,
+Samples are noised again as in supervised training. The loss pulls the velocity v towards samples with a high reward. It
+pushes v away from those with a low one. Both directions are targets; with v_old the policy that sampled,
 
     v+ = (1 - b) v_old + b v        v- = (1 + b) v_old - b v
     loss = r ||v+ - v*||^2 + (1 - r) ||v- - v*||^2
 
 where v* is the velocity towards the sample and r in [0, 1] says how good it is. The minimum for one sample is
-``v = v_old + (2 r - 1) / b (v* - v_old)``: at r = 1/2 nothing is learned. With another weight than 1 of the second
-branch (`negative`) that is no longer so, and the trainer leaves out samples without an advantage. No density is needed,
-so samples may come from any solver. An `anchor` to a reference model is added by the trainer.
+``v = v_old + (2 r - 1) / b (v* - v_old)``: at r = 1/2 nothing is learned. This does not hold if the weight of the
+second branch (`negative`) is not 1. The trainer then leaves out samples without an advantage. No density is needed, so
+samples may come from any solver. An `anchor` to a reference model is added by the trainer.
 """
 
 from __future__ import annotations
@@ -46,8 +46,9 @@ def nft_loss(
     """[B]: the loss of each row, divided by `beta`.
 
     Errors are measured on the images that the velocities imply, which weighs velocities by t^2. With `weighting`
-    "error" each branch is divided by its mean absolute error (kept constant, at least 1e-5), as in the released code:
-    every level and sample then pulls about equally. The released trainer multiplies the mean by `advantage_clip`.
+    "error" each branch is divided by its mean absolute error, kept constant and at least 1e-5. This follows the
+    released code: every level and sample then has about the same influence. The released trainer multiplies the mean by
+    `advantage_clip`.
 
     Args:
         velocity, old_velocity: [B, ...] at x_t, of the trained and of the sampling weights (a constant here).

@@ -2,8 +2,8 @@
 
     p(x' | x) = N(mean(x), std^2 I)
 
-Everything is per row and averaged over the row's elements, not summed, as all published flow trainers do: a log
-probability is then of the same size for small and large images, and so is the clip range of its ratio.
+Everything is per row and averaged over the row's elements, not summed, as all published flow trainers do. A log
+probability then has the same scale for small and large images. So does the clip range of its ratio.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ class Transition:
     def kl(self, reference_mean: Tensor) -> Tensor:
         """[B]: ``mean (mean - reference)^2 / (2 diffusion^2)``, to a policy with the same noise.
 
-        As in Flow-GRPO's code: without the length of the step, so it is the Kullback-Leibler divergence of the step
-        times ``t - t'`` (an SDE), or just that (CPS).
+        As in Flow-GRPO's code, it omits the length of the step. For an SDE it is the Kullback-Leibler divergence of the
+        step times ``t - t'``; for CPS it is that divergence.
         """
         squared = (self.mean - reference_mean.to(self.mean.dtype)).square()
         return row_mean(squared / (2 * self.diffusion.square()), self.mask)

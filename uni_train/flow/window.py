@@ -2,8 +2,8 @@
 
 Few random steps are cheap to train on and leave little noise in the image: Flow-GRPO-Fast draws a window every epoch,
 MixGRPO slides one along. Both are functions of the epoch, the same on every rank: a run that is continued in the
-middle goes on with the same windows. (The published rule reseeds Python's generator with the number of the process, so
-each process keeps one window for the whole run. `draw_window` given that generator does the same.)
+middle goes on with the same windows. The published rule reseeds Python's generator with the number of the process. So
+each process keeps one window for the whole run. `draw_window` given that generator does the same.
 """
 
 from __future__ import annotations

@@ -1,11 +1,11 @@
-"""Where the tokens of an image look while it is drawn by a thought (Yang et al. 2026, arXiv 2602.08336, section 5).
+"""Attention of image tokens while a model draws by a thought (Yang et al. 2026, arXiv 2602.08336, section 5).
 
 *Shares* sum to 1 over what there is to look at. *Weights* are equation 6: the share of a group divided by its number of
-tokens, so that a long trace is not ahead for its length. Both are means over heads, image tokens, the layers of a
-group and steps; values of an item are averaged first, and intervals are over items.
+tokens. So a long trace has no advantage by its length. Both are means over heads, image tokens, the layers of a group
+and steps; values of an item are averaged first, and intervals are over items.
 
-Influence maps (Tang et al. 2023, arXiv 2210.04885; UReason Figures 5 to 10) are the mean weights of a word over layers
-and steps at each place of the image.
+Influence maps average the weights of a word over layers and steps at each place of the image. Sources: Tang et al.
+2023, arXiv 2210.04885; UReason Figures 5 to 10.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from uni_train.eval.statistics import Estimate, share
 from uni_train.eval.task_benchmark import request_of
 from uni_train.insight.interventions import refined_start
 from uni_train.insight.questions import world_of
-from uni_train.models.bagel.inside import GROUPS, Attention, draw_with_attention, expect_inside
+from uni_train.models.bagel.hooks import GROUPS, Attention, draw_with_attention, expect_hookable
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.models.pictures import data_url, encode_png
 
@@ -89,7 +89,7 @@ def observe(
     Raises:
         SkillMissing: the model's layers cannot be watched. UserError: layers or tokens that there are not.
     """
-    inside = expect_inside(model)
+    inside = expect_hookable(model)
     groups = layer_groups(inside.bagel.config.llm.num_hidden_layers, layers)
     requests = thoughtful_requests(model, cases, seed)
     worlds = [world_of(case) for case in cases]

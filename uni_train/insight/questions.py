@@ -1,7 +1,7 @@
 """What a text says of an item's answer, and how an item is told plainly.
 
-What an image shows, `Task.verify` decides. Texts are read by the readers of the benchmarks for sprites and UReason, and
-for other tasks by whether they name the answer.
+What an image shows, `Task.verify` decides. The benchmarks' readers read texts of sprites and UReason. For other tasks a
+text counts if it names the answer.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Where an answer first appears: hidden states read through the language head, layer by layer, and linear probes.
 
-Niu et al. 2025 (arXiv 2511.20561, section 4.4, Figure 4) decode the states of query tokens and add up the probabilities
-of the words of an answer. Here the positions are those of BAGEL, which has no query tokens: the last word of the
-question, and where the model chooses the words of its answer (understanding); the marker behind which the image
+Niu et al. (2025, arXiv 2511.20561, section 4.4, Figure 4) decode the states of query tokens. They add up the
+probabilities of an answer's words. Here the positions are those of BAGEL, which has no query tokens: the last word of
+the question, and where the model chooses the words of its answer (understanding); the marker behind which the image
 begins, and the image's own tokens (drawing). States of understanding go through its final norm, those of image tokens
 through theirs; the language head never learned to read the latter, so a probe is the fairer reader of them.
 
@@ -31,7 +31,7 @@ from uni_train.eval.report.charts import Chart, Series, chart, linear_axis
 from uni_train.eval.report.page import Section
 from uni_train.eval.statistics import Estimate, share
 from uni_train.eval.task_benchmark import request_of
-from uni_train.models.bagel.inside import States, expect_inside, states_of
+from uni_train.models.bagel.hooks import States, expect_hookable, states_of
 from uni_train.models.base import UnifiedModel
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ class Vocabulary:
     tokens: Mapping[str, Mapping[str, tuple[int, ...]]]
 
     @classmethod
-    def of(cls, model: BagelUnified, world: str) -> Vocabulary:
+    def from_model(cls, model: BagelUnified, world: str) -> Vocabulary:
         """Singular and plural, digits and number words, with and without a blank before: the first token of each."""
 
         def first(words: Sequence[str]) -> tuple[int, ...]:
@@ -101,9 +101,9 @@ def observe(
     Raises:
         SkillMissing: the model's layers cannot be watched. UserError: items that ask for something else.
     """
-    inside = expect_inside(model)
+    inside = expect_hookable(model)
     labels = [labels_of(case) for case in cases]
-    vocabulary = Vocabulary.of(inside, str(cases[0].facts["world"]))
+    vocabulary = Vocabulary.from_model(inside, str(cases[0].facts["world"]))
     requests = [request_of(ask) for ask in asks_of(cases, ["normal"], seed=seed)]
     parts_of: dict[str, list[Tensor]] = {}
     for first in range(0, len(requests), batch):

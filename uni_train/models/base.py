@@ -101,7 +101,7 @@ class States:
 class Example:
     """One thing a model is trained on; which of the optional parts are there says what is learned.
 
-    Images that are shown in an example with an image to be drawn are conditions of editing, else only to be understood.
+    Shown images are conditions of editing if the example has an image to be drawn. Else they are only understood.
 
     Attributes:
         prompt: what the user says (no loss).
@@ -161,8 +161,8 @@ class Condition(Protocol):
 class UnifiedModel(nn.Module, ABC):
     """A model that reads, reasons in text, and draws.
 
-    Flow-GRPO asks for `encode`, `noise`, `velocity` and `decode`. With B rows, G latent tokens of the largest image
-    (rows of smaller ones are zero behind theirs) and C numbers a token:
+    Flow-GRPO asks for `encode`, `noise`, `velocity` and `decode`. Shapes are B rows, G latent tokens of the largest
+    image and C numbers a token. Rows of smaller images are padded with zeros:
 
         condition = model.encode(requests).repeat(k)         # each request is read once, without gradients
         x = model.noise(requests)                            # [B, G, C] at t = 1
@@ -289,8 +289,8 @@ class UnifiedModel(nn.Module, ABC):
 
         Args:
             timestep_shift: of the noise levels.
-            text_dropout, vit_dropout, vae_dropout: shares of the texts and of the two forms of input images that are
-                left out where an image is drawn (for guidance).
+            text_dropout, vit_dropout, vae_dropout: shares of the texts and of the two forms of input images to leave
+                out. It applies where an image is drawn (for guidance).
             activation_checkpointing: recompute activations in the backward pass instead of keeping them.
         """
         raise SkillMissing(self.name, "be trained with a shift of noise levels or dropout")

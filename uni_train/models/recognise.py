@@ -90,10 +90,9 @@ def final_model(run: Path) -> Path:
 def model_config(name_or_path: str) -> ModelConfig:
     """The configuration of a model by its name (`uni_train models`), or of the checkpoint at a path.
 
-    "shipped" is nano with the weights inside the package.
-    A path may be a BAGEL folder or one weight file in it, a Qwen-Image-Edit as diffusers stores it, a folder that a
-    stage has written, a run's folder (then its last finished model is meant), or a Hub id (`uni_train.hub.local`). Of a
-    model that a run has trained, the run's own settings are taken.
+    "shipped" is nano with the weights inside the package. A path may be a BAGEL folder or one weight file in it, or a
+    Qwen-Image-Edit as diffusers stores it. It may also be a stage's folder, a run's folder (its last finished model),
+    or a Hub id (`uni_train.hub.local`). A model that a run has trained takes that run's settings.
 
     Raises:
         UserError: what lies there cannot be loaded. UsageError: no such name.

@@ -1,8 +1,8 @@
 """Any OpenAI-compatible endpoint as a model that thinks, draws and answers; `uni_train serve` is one such.
 
-An endpoint that says that it is `uni_train serve` is asked beside the protocol (seeds, thoughts), and its checkpoint is
-known by content. Any other endpoint may ignore the seed. A system prompt asks it for a thought, and the thought is
-added to the prompt of the image. Its weights are unknown: the caller declares them as `revision`.
+An endpoint that identifies itself as `uni_train serve` gets more than the protocol has (seeds, thoughts). Its
+checkpoint is known by content. Any other endpoint may ignore the seed. A system prompt asks it for a thought, and the
+thought is added to the prompt of the image. Its weights are unknown: the caller declares them as `revision`.
 
 The key comes from the environment, goes into the header of requests and nowhere else: no message, file or log has it.
 """
@@ -45,9 +45,9 @@ _TOKENS = 8192  # of a text, at most, where the server's own limit holds
 class RemoteModel:
     """A respondent (`uni_train.eval.benchmark.Respondent`): a request that fails alone is an exception in its place.
 
-    Raises, from every method: ModelDown where no request can be answered (the endpoint is away, refuses the key, has
-    no such model, or is out of quota), SkillMissing where the endpoint says so, or lists the model and has no such
-    address for it (404).
+    Every method raises ModelDown if no request can be answered: the endpoint is away, refuses the key, has no such
+    model, or is out of quota. It raises SkillMissing if the endpoint says so, or if it lists the model without such an
+    address (404).
     """
 
     def __init__(self, base_url: str, model: str, settings: RemoteConfig, listed: Mapping[str, Any] | None) -> None:

@@ -30,7 +30,7 @@ class Guess:
 
 @dataclass(frozen=True, slots=True)
 class ImageRequest:
-    """One prompt of a recipe as a model would be asked it, and the size of the answer in latent tokens."""
+    """One prompt of a recipe as the model receives it, and the size of the answer in latent tokens."""
 
     request: Request
     tokens: int
@@ -39,7 +39,7 @@ class ImageRequest:
     grid: tuple[int, int]
 
     @classmethod
-    def of(cls, request: Request, size: tuple[int, int], stride: int, channels: int) -> ImageRequest:
+    def from_request(cls, request: Request, size: tuple[int, int], stride: int, channels: int) -> ImageRequest:
         """`size`: of the answer, pixels high and wide."""
         h, w = size[0] // stride, size[1] // stride
         return cls(request, h * w, channels, stride, (h, w))

@@ -63,8 +63,7 @@ class Weights(Mapping[str, Stored]):
     """The tensors of one or several safetensors files. Opening reads the headers only.
 
     Raises:
-        UserError: a file that is missing, truncated or damaged, a dtype that is not in `DTYPES`, or a tensor that
-            lies in two of the files.
+        UserError: a file is missing, truncated or damaged, a dtype is not in `DTYPES`, or two files hold one tensor.
     """
 
     def __init__(self, files: Sequence[Path]) -> None:

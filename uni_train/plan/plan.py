@@ -153,7 +153,7 @@ def plan(
     rate = (gpu.single if config.strategy.precision == "32-true" else gpu.half) * utilisation
     compute = traced.flops * work.micros / rate
     draw = traced.draw_flops * work.draw_batches / rate / (work.updates_per_epoch or 1)
-    wanted = Choice.of(config.strategy)
+    wanted = Choice.from_config(config.strategy)
     choices = choices_for(config.strategy, gpus)
     refused = _refused(rollouts, model) if gpus > 1 and rollouts is not None else None
     if refused is not None:
@@ -472,8 +472,10 @@ WAYS = 2  # traced by `one_card`
 
 
 def one_card(config: RunConfig, on_step: Callable[[], object] = lambda: None) -> tuple[OneCardChoice, ...]:
-    """Ways to train a recipe on one card, from what changes least to what needs least, all with activation
-    checkpointing and without averages. Empty where the recipe or its model cannot choose (`trained`, a decoder).
+    """Configurations that train a recipe on one card, from the smallest change to the least memory.
+
+    All use activation checkpointing and no averages. Empty where the recipe or its model cannot choose (`trained`, a
+    decoder).
 
     Raises:
         UserError: as `plan`.

@@ -12,8 +12,8 @@ N GPUs share the work. Of an update on one device (updates.Traced), each strateg
 (Rajbhandari et al. 2020, ZeRO, figure 1; Zhao et al. 2023, PyTorch FSDP, section 3). Beside bfloat16 weights DeepSpeed
 keeps float32 master weights and moments, 12 bytes a weight; without it the state is HalfAdamW's 10.
 
-Bytes that one GPU sends in an update, with g bytes of gradients and w of weights, m micro-batches (ZeRO section 7; a
-ring takes (N - 1) / N of each, and twice that for an all-reduce):
+Bytes that one GPU sends in an update, with g bytes of gradients, w of weights and m micro-batches; ZeRO section 7. A
+ring takes (N - 1) / N of each, and twice that for an all-reduce:
 
     ddp              2 g              all-reduce of the gradients, after the last micro-batch
     deepspeed_zero1  g + trained      reduce-scatter, then all-gather of what was updated
@@ -57,8 +57,8 @@ class Choice:
         return " + ".join([self.kind, *extra])
 
     @classmethod
-    def of(cls, config: StrategyConfig) -> Choice:
-        """That of a recipe."""
+    def from_config(cls, config: StrategyConfig) -> Choice:
+        """The strategy that a recipe configures."""
         return cls(config.kind, config.offload_optimizer, config.offload_weights, config.offload_averages)
 
 
@@ -77,7 +77,7 @@ CHOICES = (
 
 def choices_for(config: StrategyConfig, gpus: int) -> tuple[Choice, ...]:
     """Those to compare for a recipe, its own among them; its averages are where it has them. One GPU shards nothing."""
-    wanted = Choice.of(config)
+    wanted = Choice.from_config(config)
     known = (replace(one, offload_averages=wanted.offload_averages) for one in (Choice("single"), *CHOICES))
     found = dict.fromkeys((*known, wanted))
     if gpus > 1:

@@ -39,8 +39,8 @@ def expect_memory(config: RunConfig, ranks: int = 1, *, planned: bool = False) -
     """Refuse an update whose tensors are more than this machine has memory.
 
     Args:
-        ranks: processes that share an update. planned: the run may be meant for another machine (`--dry-run`), so that
-            a published model that is too large for this one is only said.
+        ranks: processes that share an update. planned: the run may be meant for another machine (`--dry-run`). A
+            published model that is too large for this one is then only reported.
 
     Returns:
         What to say of a model that is too large for this machine.
@@ -67,7 +67,7 @@ def expect_memory(config: RunConfig, ranks: int = 1, *, planned: bool = False) -
         needed, rest = weights, weights
     else:
         traced = scaled(made.traced(config.activation_checkpointing), work.times)
-        found = share(Choice.of(config.strategy), traced, ranks, work.micros, made.cast is not None)
+        found = share(Choice.from_config(config.strategy), traced, ranks, work.micros, made.cast is not None)
         needed = found.peak + found.host
         rest = needed - found.parts["activations"] - found.parts["rollouts"]
     if needed <= here:
@@ -86,10 +86,13 @@ def expect_memory(config: RunConfig, ranks: int = 1, *, planned: bool = False) -
 
 
 def on_gpus(config: RunConfig, gpus: int, made: Ready | None = None) -> str:
-    """What an update takes on H100s of 80 GB, as `uni_train plan` counts, under the recipe's strategy or the first that
-    fits."""
+    """What an update takes on H100s of 80 GB, as `uni_train plan` counts.
+
+    It counts under the recipe's strategy, or under the first that fits.
+    """
     gpu, made = GPUS["h100-80gb"], made or ready(config, gpus, SAMPLE)
-    traced, wanted = scaled(made.traced(config.activation_checkpointing), made.work.times), Choice.of(config.strategy)
+    traced = scaled(made.traced(config.activation_checkpointing), made.work.times)
+    wanted = Choice.from_config(config.strategy)
     choices = (wanted,) if wanted.kind != "single" else choices_for(config.strategy, gpus)
     peaks = {one.name: share(one, traced, gpus, made.work.micros, made.cast is not None).peak for one in choices}
     name = next((name for name, peak in peaks.items() if peak <= gpu.usable), min(peaks, key=peaks.__getitem__))

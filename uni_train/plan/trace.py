@@ -1,8 +1,8 @@
 """What a computation holds in memory, moment by moment, and its FLOPs: followed without doing it.
 
 The real code runs on tensors that have shapes and no numbers; every storage that an operation makes is counted from
-then until nothing refers to it any more. So what autograd keeps for the backward pass, what recomputing saves, and what
-an optimizer needs for a moment come out of the program and not out of a formula.
+then until nothing refers to it any more. So the program, not a formula, gives what autograd keeps for the backward pass
+and what recomputing saves. It also gives what an optimizer needs for a moment.
 
 Two kinds of device stand in for the real one (`StandIn`): "cpu" follows the paths that a CPU takes, with PyTorch's
 fake tensors; "meta" those of a GPU, whose fused kernels are those of kernels.py.

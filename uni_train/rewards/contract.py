@@ -45,8 +45,8 @@ RewardFunction = Callable[..., Sequence[float | Judged | None]]
 class Reward:
     """A reward function with its name and its weight in the sum.
 
-    apart: it asks somebody elsewhere, so it is asked in a thread, some images at a time, while the next are sampled; it
-    may take so many seconds longer than the sampling. None: asked about all images when they are sampled.
+    apart: for a remote reward, how many seconds it may take longer than the sampling. A thread calls it for some images
+    at a time, while the next are sampled. None: it is called once with all images, after the sampling.
     """
 
     name: str

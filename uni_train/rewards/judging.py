@@ -78,7 +78,7 @@ class ModelReward:
 
 
 def read_score(reply: str) -> float | None:
-    """The number of the last line, which must be `Score: N` (or `N/10`) with N from 0 to 10, as a share of 10."""
+    """The score of the last line as a share of 10: `Score: N` (or `N/10`) with N from 0 to 10."""
     match = _SCORE.match((reply.rstrip().splitlines() or [""])[-1])
     value = float(match[1]) / 10 if match else None
     return value if value is not None and value <= 1 else None

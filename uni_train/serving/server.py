@@ -73,7 +73,7 @@ class Served:
     limits: Limits = field(default_factory=Limits)
 
     @classmethod
-    def of(cls, config: ModelConfig, key: str | None = None, limits: Limits | None = None) -> Served:
+    def from_config(cls, config: ModelConfig, key: str | None = None, limits: Limits | None = None) -> Served:
         """A configuration as this machine serves it: on a GPU in bfloat16, if its family says so. Raises UserError."""
         import torch
 

@@ -119,8 +119,8 @@ class Validation(AfterUpdate):
 class Until(AfterUpdate):
     """Ends a fit at the first check that `passed`; without one it ends after all of its updates.
 
-    Looks are every `every` updates from `least` updates on. `passed` gets the number of updates and must otherwise
-    be a function of the weights alone, then a resumed fit ends where an unbroken one does.
+    It checks every `every` updates from `least` updates on. `passed` gets the number of updates and must otherwise be a
+    function of the weights alone. Then a resumed fit ends where an unbroken one does.
 
     Attributes:
         ended: updates after which `passed` was true; None as long as it was not.
@@ -151,8 +151,8 @@ class Until(AfterUpdate):
 class CurriculumCallback(AfterUpdate):
     """Keeps a curriculum's state in the checkpoint and shows it validation metrics every `check_every` updates.
 
-    `evaluate` runs between two updates. It belongs to the training like a batch does, so it should be a function of the
-    weights and of its argument alone: then a resumed run takes the same decisions.
+    `evaluate` runs between two updates. It is a part of the training, so it should depend on the weights and its
+    argument alone. Then a resumed run takes the same decisions.
     """
 
     def __init__(self, curriculum: Curriculum, evaluate: Evaluate | None, metric_log: MetricLog) -> None:

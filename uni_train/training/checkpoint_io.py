@@ -3,7 +3,7 @@
     step=00000100/state.safetensors     every tensor of Lightning's nested checkpoint dict
     step=00000100/state.json            everything else, with the size and sha256 of the tensors' file
 
-A folder is written under a hidden temporary name, flushed to the disk and renamed, so one with its final name is
+A folder is written under a hidden temporary name, flushed to the disk and renamed. So a folder with its final name is
 complete unless the disk damaged it later. Left out on purpose: sharded and asynchronous saving.
 """
 
@@ -51,9 +51,9 @@ class DamagedCheckpoint(UserError):
 
 
 def encode_tree(tree: Any) -> tuple[Any, dict[str, Tensor]]:
-    """Split a nested value into a JSON-able tree and the tensors it refers to by name, its place in the tree.
+    """Split a nested value into a JSON-able tree and its tensors. A tensor's name is its place in the tree.
 
-    Kept exactly: None, bool, int, float (nan and infinities too), str, list, tuple, dict with keys of these kinds,
+    Kept exactly: None, bool, int, float (nan and infinities too), str, list, tuple, dict with keys of these kinds;
     numpy arrays, and torch tensors (on the CPU, without gradient; also the optimizer's 8-bit moments). Subclasses come
     back as the plain kind (OrderedDict as dict), numpy scalars as Python's.
 

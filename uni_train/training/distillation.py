@@ -30,7 +30,7 @@ from uni_train.training.strategies.sharding import unsharded
 StateSource = Literal["noised", "teacher", "student"]
 
 
-class Way(NamedTuple):
+class Trajectory(NamedTuple):
     """From noise to one image: states [S, G, C] at noise levels [S], float32; or its end alone, S = 1."""
 
     states: Tensor
@@ -51,7 +51,7 @@ class Lesson:
     """
 
     told: Request
-    drawn: Callable[[], Way] | None
+    drawn: Callable[[], Trajectory] | None
     draws: int
     seed: int = 0
     thinks: bool = False
@@ -118,7 +118,7 @@ class Distiller:
         """States on trajectories of the teacher or the student, and the teacher's velocities where those are known."""
         device = self.teacher.device
         if self.settings.states == "student":
-            found = self._student_ways(lessons)
+            found = self._student_trajectories(lessons)
         else:
             found = [_drawn(lesson) for lesson in lessons]
         x_t, t, known = [], [], []
@@ -134,18 +134,18 @@ class Distiller:
         given = _stacked(known).to(device) if known else None
         return _stacked(x_t).to(device), torch.stack(t).to(device), given
 
-    def _student_ways(self, lessons: Sequence[Lesson]) -> list[Way]:
+    def _student_trajectories(self, lessons: Sequence[Lesson]) -> list[Trajectory]:
         """Where the student gets by itself; it does not make the last step."""
         was_training = self.student.training
         self.student.eval()
         with unsharded(self.student):
-            states, levels = ways(self.student, [_student(lesson) for lesson in lessons], last=False)
+            states, levels = trajectories(self.student, [_student(lesson) for lesson in lessons], last=False)
         self.student.train(was_training)
-        return [Way(*one) for one in zip(states, levels, strict=True)]
+        return [Trajectory(*one) for one in zip(states, levels, strict=True)]
 
 
 @torch.no_grad()
-def ways(model: UnifiedModel, requests: Sequence[Request], last: bool = True) -> tuple[Tensor, Tensor]:
+def trajectories(model: UnifiedModel, requests: Sequence[Request], last: bool = True) -> tuple[Tensor, Tensor]:
     """How the model draws each request: states [B, S + 1, G, C] and their noise levels [B, S + 1], float32.
 
     Args:
@@ -167,7 +167,7 @@ def ways(model: UnifiedModel, requests: Sequence[Request], last: bool = True) ->
 
 @torch.no_grad()
 def velocities_at(model: UnifiedModel, requests: Sequence[Request], x_t: Tensor, t: Tensor) -> Tensor:
-    """The model's velocities [B, D, G, C] at states x_t [B, D, G, C] with levels t [B, D], a request a row."""
+    """Velocities [B, D, G, C] at states x_t [B, D, G, C] with levels t [B, D]; a request a row."""
     found: dict[int, Tensor] = {}
     for rows in _alike(model, requests):
         condition = model.encode([requests[row] for row in rows])
@@ -190,7 +190,7 @@ def _student(lesson: Lesson) -> Request:
     return replace(lesson.told, thought=thought, seed=derive_seed(lesson.seed, "rollout"))
 
 
-def _drawn(lesson: Lesson) -> Way:
+def _drawn(lesson: Lesson) -> Trajectory:
     assert lesson.drawn is not None, "states of the teacher need what it has drawn"
     return lesson.drawn()
 

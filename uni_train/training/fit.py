@@ -41,7 +41,7 @@ from uni_train.training.metric_log import JsonlLogger, MetricLog, read_metrics, 
 from uni_train.training.preemption import EndWhenTold
 from uni_train.training.progress import StepProgress
 from uni_train.training.steps import Source, StepDataset, StepLoader
-from uni_train.training.strategies.choice import group_for, here, make_plugins, make_strategy, on_ranks
+from uni_train.training.strategies.choice import current_ranks, group_for, make_plugins, make_strategy, on_ranks
 from uni_train.training.supervised import SupervisedModule
 
 CHECKPOINTS = "checkpoints"
@@ -94,8 +94,8 @@ def fit_supervised(
 ) -> FitResult:
     """Train `model` (a UnifiedModel) in place; afterwards it has the final weights, averaged ones if `config.ema`.
 
-    Running it again with the same arguments continues from the newest intact checkpoint in `directory`, and ends with
-    the same weights and the same metrics.jsonl, bit for bit, as if it had never stopped.
+    A second run with the same arguments continues from the newest intact checkpoint in `directory`. It ends with the
+    same weights and metrics.jsonl, bit for bit, as a run that never stopped.
 
     Args:
         sources: what `schedule` mixes, by name (see steps.Source).
@@ -113,7 +113,7 @@ def fit_supervised(
         UsageError: updates, sources and schedule do not fit together.
         UserError: a damaged or foreign checkpoint, a full disk, a diverged loss.
     """
-    config, updates = on_ranks(config), updates.shared(here().world_size)
+    config, updates = on_ranks(config), updates.shared(current_ranks().world_size)
     if schedule.check_every is not None and evaluate is None:
         raise UsageError("this curriculum watches a validation metric, but no evaluation was given")
 
@@ -186,14 +186,14 @@ def run(
         directory.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise UserError(f"cannot write in {directory}: {error.strerror}") from error
-    resume = here().from_main(lambda: latest_checkpoint(directory / CHECKPOINTS))
+    resume = current_ranks().from_main(lambda: latest_checkpoint(directory / CHECKPOINTS))
     done = checkpoint_step(resume) if resume else 0
     if done > updates.total:
         raise UserError(
             f"{resume} was written after {done} updates, but only {updates.total} are asked for",
             "Ask for at least as many, or start over under a new name.",
         )
-    here().from_main(lambda: _tidy(directory, done))
+    current_ranks().from_main(lambda: _tidy(directory, done))
     if resume is not None and done == updates.total:
         return _finished(model, schedule, resume, metrics)
 

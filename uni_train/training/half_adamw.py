@@ -20,10 +20,12 @@ from torch.optim import Optimizer
 
 
 class HalfAdamW(Optimizer):
-    """Decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2) on weight + rest. Float32 weights have no rest.
+    """Decoupled weight decay (Loshchilov & Hutter 2019, algorithm 2) on weight + rest.
 
-    m <- b1 m + (1 - b1) g,   v <- b2 v + (1 - b2) g^2
-    w <- (1 - lr decay) w - lr m / (1 - b1^k) / (sqrt(v / (1 - b2^k)) + eps)
+        m <- b1 m + (1 - b1) g,   v <- b2 v + (1 - b2) g^2
+        w <- (1 - lr decay) w - lr m / (1 - b1^k) / (sqrt(v / (1 - b2^k)) + eps)
+
+    Float32 weights have no rest.
     """
 
     def __init__(

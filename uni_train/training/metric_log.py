@@ -31,8 +31,10 @@ from uni_train.training.supervised import SupervisedModule
 
 
 class JsonlLogger(Logger):
-    """A Lightning logger that appends to one file. Each line is handed to the system at once, so that a killed process
-    loses none that a later checkpoint counts on."""
+    """A Lightning logger that appends to one file.
+
+    Each line is flushed at once. So a killed process loses no line that a later checkpoint counts on.
+    """
 
     def __init__(self, path: Path) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """A progress line for a fit: updates done, rate, time left, loss.
 
-Lightning's RichProgressBar counts epochs and batches and wants every metric through `self.log`, which costs
-more than the rest of its loop; this one shows what the metric log has read anyway.
+Lightning's RichProgressBar counts epochs and batches and needs every metric through `self.log`. That costs more than
+the rest of its loop; this one shows what the metric log has read anyway.
 """
 
 from __future__ import annotations

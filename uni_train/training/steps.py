@@ -3,9 +3,9 @@
 So a resumed run needs no loader state, no replayed random numbers and no skipped batches: it starts at its update.
 (Lightning restarts a loader that is not stateful at its first batch; `StepLoader` asks for the update instead.)
 
-Whatever a model draws while it makes a batch or computes its loss (noise, noise levels, dropped text) must come from
-`Example.seed` (each example of an update gets its own) or from the seed given to `collate`; then runs resume bit for
-bit, and with `Example.seed` alone they do not depend on the number of ranks or micro-batches either.
+A model draws random numbers when it makes a batch or computes its loss: noise, noise levels, dropped text. They must
+come from `Example.seed` (each example of an update gets its own) or from the seed given to `collate`. Then runs resume
+bit for bit. With `Example.seed` alone they do not depend on the number of ranks or micro-batches either.
 
 Left out on purpose: epochs. Examples are drawn with replacement between updates and without inside one.
 """
@@ -45,8 +45,8 @@ Source = Sequence["Example"] | Rows | Callable[[random.Random], "Example | Seque
 class StepBatch:
     """One micro-batch of an update, on one rank.
 
-    content: what the model's `collate` returned; tokens: the (ce, mse) token counts of the whole update on this rank,
-    or None when it has only this one micro-batch.
+    content: what the model's `collate` returned; tokens: the (ce, mse) token counts of the whole update on this rank;
+    None when it has only this one micro-batch.
     """
 
     step: int
@@ -64,8 +64,8 @@ class StepBatch:
 def row_counts(mixture: Mapping[str, float], rows: int, seed: int) -> dict[str, int]:
     """Whole numbers of rows for the shares of a mixture (systematic sampling).
 
-    With expected rows e_i = share_i * rows, cumulative sums C_i and one u uniform in [0, 1) from `seed`, source i gets
-    floor(C_i + u) - floor(C_{i-1} + u): e_i rounded up or down, e_i on average, and their sum is that of the e_i,
+    Expected rows are e_i = share_i * rows, with cumulative sums C_i; one u is uniform in [0, 1) from `seed`. Source i
+    gets floor(C_i + u) - floor(C_{i-1} + u): e_i rounded up or down, e_i on average. Their sum is that of the e_i,
     rounded likewise.
     """
     offset = random.Random(seed).random()
@@ -84,8 +84,8 @@ class StepDataset(Dataset[list[StepBatch]]):
 
     All ranks draw the same global batch; with stride = world_size * grad_accumulation_steps, micro-batch m of rank r
     takes every stride-th example from r + world_size * m on. With `tokens` each micro-batch draws for itself instead,
-    example by example, until it has that many tokens: the example that reaches them is the last, so long ones are not
-    left out more often than short ones, and a batch has fewer than `tokens` plus those of the longest example.
+    example by example, until it has that many tokens. The example that reaches them is the last, so long ones are not
+    left out more often than short ones. A batch has fewer than `tokens` plus those of the longest example.
 
     Args:
         collate: the model's `collate(examples, seed) -> batch`.
@@ -243,8 +243,8 @@ class StepLoader:
     """The micro-batches of all updates from `start()` to the last, in order.
 
     `start` is asked when iteration begins (Lightning has restored its checkpoint by then). Its length is that of the
-    whole run, which Lightning compares with its own count of all micro-batches, those before a resume included; having
-    a length also keeps Lightning from fetching a batch before the update ahead of it is finished.
+    whole run. Lightning compares it with its own count of all micro-batches, those before a resume included. With a
+    length, Lightning also fetches a batch only after the previous update has finished.
     """
 
     def __init__(self, dataset: StepDataset, start: Callable[[], int]) -> None:

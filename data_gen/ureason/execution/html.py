@@ -52,8 +52,8 @@ class _Rule(NamedTuple):
 def render(source: str) -> list[list[Cell]]:
     """The visible texts of a page, row by row, each row from left to right.
 
-    Raises ExecutionError for elements, rules and properties that are not known here, and for a row of things of which
-    one has several rows.
+    Raises:
+        ExecutionError: an unknown element, rule or property, or a row of things of which one has several rows.
     """
     try:
         page = ElementTree.fromstring("<body>" + re.sub("<(td|div) hidden>", r'<\1 hidden="">', source) + "</body>")

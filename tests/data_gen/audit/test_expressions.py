@@ -22,7 +22,7 @@ from uni_train.data_gen.audit.expressions import read_expression
     ],
 )  # fmt: skip
 def test_an_expression_with_one_meaning(text, value):
-    assert {reading.value for reading in read_expression(text)} == {Exact.of(value)}
+    assert {reading.value for reading in read_expression(text)} == {Exact.from_parts(value)}
 
 
 @pytest.mark.parametrize(

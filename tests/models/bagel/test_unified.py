@@ -208,7 +208,7 @@ def test_image_guidance_does_nothing_without_text_guidance(bagel, tiny_model, va
 
 
 def test_the_settings_of_bagel_7b_are_those_of_the_released_notebook():
-    sampling = Sampling.of(compose("stars_curriculum", ["model=bagel_7b"]).model.sampling)
+    sampling = Sampling.from_config(compose("stars_curriculum", ["model=bagel_7b"]).model.sampling)
     assert len(inference_timesteps(sampling.steps + 1, sampling.timestep_shift)) == 50
     assert sampling.guidance == Guidance(4.0, 1.0, (0.4, 1.0), "global", 0.0)
     assert sampling.editing == Guidance(4.0, 2.0, (0.0, 1.0), "text_channel", 0.0)

@@ -15,7 +15,7 @@ from tests.models.qwen_image_edit.conftest import picture
 from tests.tiny import finish
 from uni_train.models.base import Example, Request, States
 from uni_train.models.qwen_image_edit.checkpoint import PublishedEditor
-from uni_train.training.distillation import velocities_at, ways
+from uni_train.training.distillation import trajectories, velocities_at
 from uni_train.training.metric_log import read_metrics
 
 
@@ -38,10 +38,10 @@ def test_a_given_state_is_learned_as_a_noised_image_is(build: Callable[..., Publ
 
 def test_images_of_two_sizes_are_drawn_and_asked_about_at_their_own_levels(model: PublishedEditor) -> None:
     requests = [Request(str(i), "turn it", (picture(i, *size),), seed=i) for i, size in enumerate([(50, 80), (64, 64)])]
-    states, levels = ways(model, requests)
+    states, levels = trajectories(model, requests)
     assert not torch.equal(levels[0], levels[1]), "a larger image has higher levels"
     for row, one in enumerate(requests):
-        alone, own = ways(model, [one])
+        alone, own = trajectories(model, [one])
         assert torch.equal(own[0], levels[row])
         torch.testing.assert_close(states[row, :, : alone.shape[2]], alone[0], rtol=1e-3, atol=1e-3)
     t = torch.tensor([[0.8, 0.3], [0.6, 0.2]])

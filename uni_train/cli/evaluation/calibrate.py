@@ -65,9 +65,9 @@ def calibrate(
 ) -> None:
     """Measure how far a judge agrees with what is known.
 
-    The judge is asked about samples that people have labelled (--labels), about images that a program has read as right
-    or wrong (--checkpoint), about references, which it must pass, and about references of other cases, which it must
-    fail. Evaluations with this judge cite the record. Other judges of the same samples are shown beside it.
+    The judge rates samples that people have labelled (--labels) and images that a program has read (--checkpoint). It
+    also rates references, which it must pass, and references of other cases, which it must fail. Evaluations with this
+    judge cite the record. Other judges of the same samples are shown beside it.
 
     \b
     Examples:

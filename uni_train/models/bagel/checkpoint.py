@@ -5,12 +5,12 @@
     llm_config.json, vit_config.json the sizes
     tokenizer.json, ...              the tokenizer
 
-The model is made on the meta device and gets its tensors one by one, each cast and put into place: no second copy ever
+The model is made on the meta device. Its tensors are loaded one by one, cast and put into place: no second copy ever
 exists.
 
-What descendants publish differs little, and is read as well: the weights as `model.safetensors` (ThinkMorph, SRUM) or
-`model_bf16.safetensors` (Bagel-Zebra-CoT), in shards with an index, without the two position tables (which training
-code leaves out because they are computed), or with the ViT's patch embedding still a convolution.
+Checkpoints of descendants differ little and load as well. The weights may be `model.safetensors` (ThinkMorph, SRUM),
+`model_bf16.safetensors` (Bagel-Zebra-CoT), or shards with an index. The two position tables may be missing: training
+code leaves them out because they are computed. The ViT's patch embedding may still be a convolution.
 """
 
 from __future__ import annotations
@@ -205,7 +205,7 @@ def skeleton(config: ModelConfig) -> tuple[BagelUnified, bool]:
     folder = Path(config.checkpoint) if config.checkpoint is not None else None
     known = folder is not None and folder.is_dir() and has_tokenizer(folder)
     tokenizer = read_tokenizer(folder) if known and folder is not None else Guess()
-    speech, sampling = Speech(THINK_THEN_DRAW), Sampling.of(config.sampling)
+    speech, sampling = Speech(THINK_THEN_DRAW), Sampling.from_config(config.sampling)
     return BagelUnified(config.name, bagel, vae, tokenizer, speech, sampling, _side(config, bagel, vae)), not known
 
 
@@ -253,7 +253,7 @@ def build_on_meta(config: ModelConfig) -> PublishedBagel:
         vae,
         tokenizer,
         Speech(THINK_THEN_DRAW, answer_system=THINK_THEN_ANSWER),
-        Sampling.of(config.sampling),
+        Sampling.from_config(config.sampling),
         image_size=_side(config, bagel, vae),
     )
     model.source = opened.path if Path(config.checkpoint).is_dir() else Path(config.checkpoint)

@@ -1,16 +1,17 @@
 """Training examples as BAGEL's packed batches, and the two losses of a batch.
 
-An example is a row of texts and images (`Turn`), each shown or learned; the parts of a plain `Example` stand for
-[system prompt] [images] [prompt] [thought] [answer] [target], the system prompt only with a thought. An image enters
+An example is a row of texts and images (`Turn`), each shown or learned. The parts of a plain `Example` stand for
+[system prompt] [images] [prompt] [thought] [answer] [target]. The system prompt is there only with a thought. An image
+enters
 
     shown, nothing is drawn     as ViT patches                      understanding
     shown, something is drawn   as clean latents, then ViT patches  editing
     learned                     as noised latents; if anything follows, then also as a shown one
 
-A target may be noised several times after one text (`Example.noise_draws`), because noised images see the text but
-not each other. `Example.states` are such images too, whose noise levels, latents and noise are given. For guidance,
-what an image is drawn from is left out at random (`Dropout`), as in the released training code; text learned without
-any image to draw is never left out.
+A target may be noised several times after one text (`Example.noise_draws`): noised images see the text but not each
+other. `Example.states` are such images too, whose noise levels, latents and noise are given. For guidance, what an
+image is drawn from is left out at random (`Dropout`), as in the released training code; text learned without any image
+to draw is never left out.
 
 Two things differ from the released code on purpose: an image is encoded at its own size, as when generating, not
 padded to the largest of its batch; and one that is learned and then shown is encoded once for both.

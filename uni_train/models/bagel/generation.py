@@ -1,15 +1,15 @@
 """Reading a context once, then writing text and drawing images on top of it.
 
-Everything works on many rows at once, whose contexts and outputs differ in length; a row's result does not depend on
-the rows beside it (up to rounding), and each row has its own random generator. `prefill` reads segments of any kind in
-one pass with the mask of training, so keys and values are exactly those of the official segment-by-segment cache.
-Denoising runs the two markers and the latent tokens only; the context is read from the cache.
+Everything works on many rows at once, whose contexts and outputs differ in length. A row's result does not depend on
+the other rows, up to rounding. Each row has its own random generator. `prefill` reads segments of any kind in one pass
+with the mask of training. So keys and values are exactly those of the official segment-by-segment cache. Denoising runs
+the two markers and the latent tokens only; the context is read from the cache.
 
 Caches are values: every function returns a new one and leaves its argument usable, so one context can be continued in
 several ways.
 
-Shapes: B rows, T cached tokens, Q new tokens, G latent tokens, C numbers per latent token, K key/value heads,
-d channels of a head, D width.
+Shapes: B rows, T cached tokens, Q new tokens, G latent tokens, C numbers per latent token; K key/value heads, d
+channels of a head, D width.
 """
 
 from __future__ import annotations
@@ -221,8 +221,8 @@ def generate_text(
     """Write a text behind the context: bos is fed first, then every chosen token.
 
     Args:
-        max_new_tokens: at most so many ids, one number a row or one for all (the official `max_length` counts bos too,
-            so it is one more).
+        max_new_tokens: the most new ids, one number a row or one for all. The official `max_length` counts bos too, so
+            it is one more.
         temperature: 0 is greedy; otherwise one CPU generator a row is needed.
         stop: the id that ends a text; default eos.
         close: also feed the final eos, so that the returned cache equals that of the finished segment bos + ids + eos.
@@ -330,9 +330,9 @@ def read_contexts(
 ) -> Contexts:
     """Read each request's `guidance_contexts` into caches, every token once.
 
-    A poorer context that is the beginning of the full one (the text-free one always is, the image-free one where there
-    are no images) is cut out of its cache: what comes later changes nothing before it. Only the image-free context of
-    requests with images is a second, shorter reading.
+    A guidance context that is a prefix of the full one is cut out of its cache: what comes later changes nothing before
+    it. The text-free context is always a prefix, the image-free one where there are no images. Only the image-free
+    context of requests with images is a second, shorter reading.
     """
     full_rows, text_free, image_free = zip(*requests, strict=True)
     batch = pack([[encode(row, model.config)] for row in full_rows], model.config)

@@ -1,9 +1,8 @@
 """The two resizes that BAGEL puts input images through.
 
-The released inference code resizes every input image with `VAE_TRANSFORM`, then hands the result to the VAE and,
-resized once more with `VIT_TRANSFORM`, to the ViT; also where only the ViT looks (understanding). Sides become
-multiples of a stride, the aspect ratio is kept up to that, small images are enlarged: an image of 1 x 1 pixels
-becomes 512 x 512.
+The released inference code resizes every input image with `VAE_TRANSFORM` for the VAE. It resizes the result again with
+`VIT_TRANSFORM` for the ViT; also where only the ViT looks (understanding). Sides become multiples of a stride, the
+aspect ratio is kept up to that, small images are enlarged: an image of 1 x 1 pixels becomes 512 x 512.
 """
 
 from __future__ import annotations

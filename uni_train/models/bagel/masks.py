@@ -1,8 +1,8 @@
 """Who sees whom in a packed row, written with four integers per token.
 
-BAGEL's rule: a token sees all earlier splits (segments) of its sample, and in its own split either what came before it
-(causal: text) or everything (full: images); nobody outside a noised image sees it. With the tokens of a row numbered in
-their original order, what a token sees is an interval of that order minus the noised images of others:
+BAGEL's rule: a token sees all earlier splits (segments) of its sample. In its own split it sees either what came before
+it (causal: text) or everything (full: images). No token outside a noised image sees it. Number the tokens of a row in
+their original order. A token then sees an interval of that order, minus the noised images of others:
 
     order   the token's number in its row
     start   the first number it sees: where its sample starts

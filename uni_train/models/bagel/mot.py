@@ -1,13 +1,13 @@
 """The mixture-of-transformers decoder: two sets of weights, one attention.
 
-Understanding tokens (text, ViT patches, all markers) and generation tokens (VAE latents) are two separate dense tensors
-through all layers, each with its own norms, projections and MLP (`*_moe_gen` for generation). Only attention joins
+Understanding tokens (text, ViT patches, all markers) and generation tokens (VAE latents) are two separate dense
+tensors. In all layers each has its own norms, projections and MLP (`*_moe_gen` for generation). Only attention joins
 them: [understanding | generation] along the sequence. Nothing is gathered or scattered; the order in which the tokens
 were packed lives in the mask and in the rope positions alone. Either tensor may be empty; its weights are then skipped,
 unless `everything` is set (see Decoder).
 
-Shapes: B rows, U understanding tokens, G generation tokens, L = U + G, D width, H query heads, K key/value heads,
-d channels of a head.
+Shapes: B rows, U understanding tokens, G generation tokens, L = U + G; D width, H query heads, K key/value heads, d
+channels of a head.
 """
 
 from __future__ import annotations

@@ -6,8 +6,8 @@ form is one row with many samples; small models use many rows with one sample ea
 Rules (BAGEL): a text is bos + ids + eos, an image start + patches + end; the markers of every image are understanding
 tokens. Rope: one position per text token, one per image; a noised target does not advance it, a dropped image
 condition does, dropped text does not. A loss text is supervised at the positions bos .. last id (labels ids + eos);
-the last position of a segment is supervised only with `end_label`. Because noised images are seen by themselves alone
-and do not advance the position, a sample may hold any number of noised copies after one text.
+the last position of a segment is supervised only with `end_label`. No other token sees a noised image, and it does not
+advance the position. So a sample may hold any number of noised copies after one text.
 
 `encode` turns a sample into arrays once; `pack` only concatenates and adds offsets, so callers that see a sample
 again should keep its encoded form. Clean latents and noise levels can be exchanged with `Encoded.with_noise_levels` and

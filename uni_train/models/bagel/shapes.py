@@ -24,7 +24,7 @@ class BagelShapes(Shapes):
         size = request.size or (model.image_size, model.image_size)
         if request.size is None and request.images:
             size = model.vae_transform.target_size(*request.images[-1].shape[:2])
-        return ImageRequest.of(request, size, model.stride, model.bagel.config.latent_dim)
+        return ImageRequest.from_request(request, size, model.stride, model.bagel.config.latent_dim)
 
     def condition(self, image_request: ImageRequest, rows: int, device: str) -> Contexts:
         """Caches as long as the guidance's three contexts."""

@@ -2,8 +2,8 @@
 
 Read with the `tokenizers` library alone (importing transformers takes seconds, and this is all that would be used of
 it): `tokenizer.json` where there is one, else `vocab.json` and `merges.txt`, with the added tokens of
-`tokenizer_config.json`. A marker that the files lack gets the next free id, in the order bos, eos, start of image, end
-of image, as the released loader does it.
+`tokenizer_config.json`. A marker that the files lack gets the next free id, as in the released loader. The order is
+bos, eos, start of image, end of image.
 
 Unlike there, a marker written inside a text is text: nobody ends a prompt by typing `<|im_end|>` into it.
 """

@@ -1,8 +1,8 @@
 """BAGEL as a UnifiedModel: requests and examples in, segments to the decoder, texts and images out.
 
 How a conversation is laid out (released inference code): [system prompt] [images] [prompt] [thought] [target]. Only
-think mode has a system prompt and a thought. An image that an image is to be drawn from is read twice, by the VAE and
-then by the ViT; one that a text is to be written about, by the ViT alone. examples.py lays out training examples.
+think mode has a system prompt and a thought. To draw from an image, BAGEL reads it twice, with the VAE and then with
+the ViT. To write about one, it uses the ViT alone. examples.py lays out training examples.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Sampling:
     editing: Guidance | None = None
 
     @classmethod
-    def of(cls, config: SamplingConfig) -> Sampling:
+    def from_config(cls, config: SamplingConfig) -> Sampling:
         """The settings of a model's configuration; those of configs/model/bagel_7b.yaml are the released ones."""
         guidance = Guidance(
             text_scale=config.cfg_text_scale,

@@ -1,16 +1,17 @@
 """BAGEL's autoencoder (that of FLUX.1): RGB in [-1, 1] to 16 latent channels at an eighth of the side, and back.
 
-A convolutional VAE: residual blocks of group norm (32 groups), SiLU and 3 x 3 convolutions at `multipliers` times
-`width` channels, halving the side between levels, with one attention layer over all positions at the lowest. Latents
-are ``scale * (z - shift)`` of a *sampled* ``z = mean + exp(logvar / 2) * noise``, also for condition images.
+A convolutional VAE: residual blocks of group norm (32 groups), SiLU and 3 x 3 convolutions. A level has `multipliers`
+times `width` channels, and the side is halved between levels. The lowest level has one attention layer over all
+positions. Latents are ``scale * (z - shift)`` of a *sampled* ``z = mean + exp(logvar / 2) * noise``, also for condition
+images.
 
 Written here, and not taken from diffusers, although its AutoencoderKL has the same layers: its 244 keys would need
 translating in both directions, and importing it takes longer than importing torch. Equality is what the
 golden tests prove.
 
-The group norms and the attention see the whole image, so padding changes latents: images of one size are encoded
-together, others on their own, except in training, where BAGEL pads a pack (see `examples.py`). In tiles
-(`enable_tiling`) they see a tile each, so that images differ from whole ones, and memory is that of one tile.
+The group norms and the attention see the whole image, so padding changes latents. Images of one size are therefore
+encoded together, others on their own. In training, however, BAGEL pads a pack (see `examples.py`). With tiles
+(`enable_tiling`) they see one tile at a time. Images then differ from whole ones, and memory is that of one tile.
 
 Shapes: B images, H, W pixels, C channels, h, w latents.
 """
@@ -115,8 +116,8 @@ class AutoEncoder(nn.Module):
         """Images [B, 3, H, W], about in [-1, 1], of scaled latents [B, C, h, w].
 
         On CPU with channels last in memory, which all layers keep: one thread, the tiny released autoencoder, 16
-        images of 128 x 128: 48 ms each instead of 57. Encoding must not do that: PyTorch's group norm then takes
-        the variance as a difference of two means, and loses three digits where most of an image is one colour.
+        images of 128 x 128: 48 ms each instead of 57. Encoding must not do that: PyTorch's group norm then computes the
+        variance as a difference of two means. This loses three digits where most of an image is one colour.
         """
         z = latents / self.config.scale + self.config.shift
         layout = torch.channels_last if z.device.type == "cpu" else torch.contiguous_format
@@ -133,7 +134,7 @@ class Tiles:
     side: int
     stride: int
 
-    def of(self, whole: int) -> list[slice]:
+    def slices(self, whole: int) -> list[slice]:
         """The last one ends with the image."""
         if whole <= self.side:
             return [slice(0, whole)]
@@ -148,7 +149,7 @@ def _blended(make: Callable[[slice, slice], Tensor], size: tuple[int, int], tile
         make: rows and columns of latents -> [B, C, h, w], with as many pixels (or latents) for each.
         size: of all latents.
     """
-    rows, columns = (one.of(whole) for one, whole in zip(tiles, size, strict=True))
+    rows, columns = (one.slices(whole) for one, whole in zip(tiles, size, strict=True))
     if len(rows) == len(columns) == 1:
         return make(rows[0], columns[0])
     total = weights = torch.empty(0)

@@ -3,7 +3,7 @@
 Pre-norm blocks with layer norm, tanh-GELU and biases; a learned position table indexed by ``row * side + column``;
 attention stays within an image. The patch embedding is a linear layer on flattened patches.
 
-Shapes: N patches of all images, I images, P patches of the largest image, V width, H heads, d channels of a head.
+Shapes: N patches of all images, I images, P patches of the largest image; V width, H heads, d channels of a head.
 """
 
 from __future__ import annotations

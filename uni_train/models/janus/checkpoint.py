@@ -51,14 +51,14 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None) -> Janus:
         ) from error
     except (OSError, ValueError, RuntimeError) as error:
         raise UserError(f"{folder} cannot be loaded: {error}", _HINT) from error
-    return Janus(config.name, janus, tokenizer, processor, JanusSampling.of(config))
+    return Janus(config.name, janus, tokenizer, processor, JanusSampling.from_config(config))
 
 
 def skeleton(config: ModelConfig) -> tuple[Janus, bool]:
     """The model without weights, of the sizes of its folder or else of the recipe. Its tokenizer is a guess."""
     folder = Path(config.checkpoint) if config.checkpoint is not None else None
     janus = on_meta(sizes(folder) if folder is not None and folder.exists() else _sizes_of_recipe(config))
-    return Janus(config.name, janus, Guess(), None, JanusSampling.of(config)), True
+    return Janus(config.name, janus, Guess(), None, JanusSampling.from_config(config)), True
 
 
 def on_meta(sizes: Mapping[str, Any]) -> Any:

@@ -1,7 +1,7 @@
 """Janus as a UnifiedModel: one decoder writes words, and images as tokens of a VQ model, one after the other.
 
-It answers and draws. It has no think mode: a system prompt asks for a thought, and the thought is added to the prompt
-of the image, as for remote models. It draws from text only, in one size, and cannot be trained here.
+It answers and draws. It has no think mode: a system prompt asks for a thought. The thought is added to the prompt of
+the image, as for remote models. It draws from text only, in one size, and cannot be trained here.
 
 Shapes: B rows, L tokens of the longest chat, G tokens of an image, V of the image vocabulary.
 """
@@ -43,7 +43,7 @@ class JanusSampling:
     temperature: float
 
     @classmethod
-    def of(cls, config: ModelConfig) -> JanusSampling:
+    def from_config(cls, config: ModelConfig) -> JanusSampling:
         one = config.sampling
         return cls(one.cfg_text_scale, one.max_think_tokens, one.temperature)
 

@@ -1,10 +1,10 @@
 """What nano is pretrained on, made by data_gen: text -> image, thoughts, short answers, captions, verification.
 
 It never sees one kind of row: a reasoning prompt with an image and no thought. Drawing the answer without thinking is
-what STARS is to teach. Understanding goes further than drawing on purpose, as in the models of the paper: nano learns
-to *say* the answers of reasoning prompts of some levels at once (`mapping_answer`, `maths_answer`), but not to draw
-them. `control` teaches the form of such a request: an image behind rules or sums that do not matter, also where the
-request leaves open what to draw. So before STARS a wrong image is a clear image of the wrong thing.
+what STARS is to teach. Understanding goes further than drawing on purpose, as in the models of the paper. nano learns
+to *say* the answers of reasoning prompts of some levels at once (`mapping_answer`, `maths_answer`). It does not learn
+to draw them. `control` teaches the form of such a request: an image behind rules or sums that do not matter, also where
+the request leaves open what to draw. So before STARS a wrong image is a clear image of the wrong thing.
 """
 
 from __future__ import annotations

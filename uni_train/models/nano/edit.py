@@ -1,9 +1,9 @@
 """nano that edits: a BAGEL of half a million parameters that draws the way into a maze it is shown.
 
-What differs from nano: its latents are the pixels themselves (a maze of 4 x 4 rooms is 20 x 20 pixels, a token a room
-with its walls), it predicts the clean image, its ViT takes the whole image for one patch (the clean latents of the
-input say all that is to be seen), and it reads one sentence, which is one token. With `model.thinks` it also reads the
-steps of a way, as a thought.
+It differs from nano in four points. Its latents are the pixels themselves: a maze of 4 x 4 rooms is 20 x 20 pixels. A
+token is a room with its walls. It predicts the clean image. Its ViT takes the whole image as one patch, because the
+clean latents of the input hold all information. It reads one sentence, which is one token. With `model.thinks` it also
+reads the steps of a way, as a thought.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ class Pixels(nn.Module):
 def look_around(bagel: Bagel) -> None:
     """Let latent tokens begin with attention to their own place and those beside it, in all images alike.
 
-    With BAGEL's own start they first have to find out which places belong together, and a run of minutes is half over
-    before a path is. Positions are told apart by `_POSITIONS_BASE` (a maze is 8 rooms wide at most, not 64 latents) and
-    count more beside the pixels; keys start as queries, so that like positions match, sharper than norms of 1 allow.
+    With BAGEL's initialisation they first have to learn which places belong together. That takes half of a run of
+    minutes. `_POSITIONS_BASE` separates positions, since a maze is 8 rooms wide at most, not 64 latents. Positions also
+    weigh more beside the pixels. Keys start as queries, so that equal positions match, with larger norms than 1.
     """
     table = bagel.latent_pos_embed
     table.pos_embed.copy_(2 * sincos_table(table.pos_embed.shape[1], table.side, _POSITIONS_BASE))
@@ -127,7 +127,7 @@ def build(config: ModelConfig, seed: int) -> NanoEdit:
         Pixels(),
         tokenizer,
         Speech(INSTRUCTION),
-        replace(Sampling.of(config.sampling), guidance=Guidance(), editing=None, temperature=0.0),
+        replace(Sampling.from_config(config.sampling), guidance=Guidance(), editing=None, temperature=0.0),
         image_size=sizes.image_size,
         noise_levels="uniform",
         vae_transform=ImageTransform(sizes.image_size, token, token),  # images of any size stay as they are

@@ -1,18 +1,18 @@
 """Look-up heads to start with: nano's understanding weights follow a chain of rules before they are trained.
 
-Finding what a symbol stands for ("@ means 7 . 7 means apple . ... what @ means") takes one layer that notes at every
-token what stood before it, and one layer a link that matches those notes (Olsson et al. 2022, arXiv:2209.11895).
+Such heads follow prompts like "@ means 7 . 7 means apple . ... what @ means". One layer stores at every token what
+stood before it. Each link takes one further layer that matches what was stored (Olsson et al. 2022, arXiv:2209.11895).
 Training found one link from random weights slowly, and three links in single prompts not at all; large language models
-come with such heads. So the start is made by hand, in the spirit of mimetic initialisation (Trockman and Kolter 2023,
-arXiv:2305.09828), and everything is trained from there:
+come with such heads. So these weights are initialised by hand, like mimetic initialisation (Trockman and Kolter 2023,
+arXiv:2305.09828). Everything is trained from there:
 
     layer 0, heads 0 and 1     attend one and two tokens back, by rope alone, and write a copy of what they find
     layers 1 to HOPS, head 0   ask for the token whose two-back copy equals the own one-back copy, later on what the
                                layer before has found, and copy it
 
-With QK norm the norm's gain bounds the attention logits, so all layers begin with `GAIN`: with a gain of 1 no later
-layer can attend sharply enough to look up what an earlier one has found. Contents are compared in the slow channels of
-rope only, which distance does not turn.
+With QK norm the norm's gain bounds the attention logits, so all layers begin with `GAIN`. With a gain of 1 no later
+layer attends sharply enough to look up an earlier layer's result. Contents are compared in the slow channels of rope
+only, which distance does not turn.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """nano itself: a BAGEL of a million and a half parameters that draws 24 x 24 images.
 
-What is small: every size. What is the same: twin weights with joint attention, QK norm, one rope position per image,
-a ViT for images that are looked at, VAE latents with BAGEL's velocity objective for those that are drawn.
+What is small: every size. The rest is the same: twin weights with joint attention, QK norm, one rope position per
+image. A ViT reads input images; drawn images are VAE latents with BAGEL's velocity objective.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ def build(config: ModelConfig, seed: int, words: Sequence[str] | None = None) ->
         vae,
         tokenizer,
         Speech(language.THINK_SYSTEM, language.VERIFY_PROMPT),
-        replace(Sampling.of(config.sampling), editing=None),
+        replace(Sampling.from_config(config.sampling), editing=None),
         image_size=sizes.image_size,
         noise_levels="uniform",
     )

@@ -1,8 +1,8 @@
 """nano's VAE: 24 x 24 pixels to 3 x 3 latents of 16 channels, and back.
 
-Each 8 x 8 patch is encoded on its own (the first convolution's stride is its size), which is all that the nano world
-asks for. The interface is that of BAGEL's autoencoder: `encode` samples z and returns scale * (z - shift), `decode`
-undoes it; here scale and shift are measured after training, so that latents have mean 0 and standard deviation 1.
+Each 8 x 8 patch is encoded on its own: the first convolution's stride is its size. The nano world needs no more. The
+interface is that of BAGEL's autoencoder: `encode` samples z and returns scale * (z - shift), `decode` undoes it; here
+scale and shift are measured after training, so that latents have mean 0 and standard deviation 1.
 """
 
 from __future__ import annotations

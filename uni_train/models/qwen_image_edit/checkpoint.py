@@ -4,9 +4,10 @@
     transformer/       what is trained: config.json and *.safetensors, alone or in shards with an index
     text_encoder/, vae/, tokenizer/, processor/, scheduler/
 
-The transformer is made on the meta device and gets its tensors one by one, each rank only its part where it is sharded.
-What we write, `from_pretrained` of diffusers reads: the transformer is new, all other files are those of the folder
-that the model came from (hard links where the file system allows, since they are never changed).
+The transformer is made on the meta device and its tensors are loaded one by one. Where it is sharded, each rank loads
+only its part. `from_pretrained` of diffusers reads the folders that we write. The transformer is new; all other files
+are those of the folder that the model came from. They never change, so they are hard links where the file system
+allows.
 """
 
 from __future__ import annotations
@@ -165,7 +166,7 @@ def skeleton(config: ModelConfig) -> tuple[QwenImageEdit, bool]:
         UserError: the checkpoint folder holds something else than this model.
     """
     parts, processor = on_meta(config), read_processor(config)
-    sampling, editing = EditSampling.of(config), config.editing or EditingConfig()
+    sampling, editing = EditSampling.from_config(config), config.editing or EditingConfig()
     model = QwenImageEdit(config.name, *parts, processor or Guess(), DynamicShift(), sampling, editing)
     return model, processor is None
 
@@ -249,7 +250,7 @@ def _build(
         vae,
         processor,
         opened.shift,
-        EditSampling.of(config),
+        EditSampling.from_config(config),
         replace(config.editing or EditingConfig(), plus=opened.plus),
     )
     model.source = opened.path

@@ -1,7 +1,7 @@
 """Training examples of an editor: what is shown, what is said, what it should become.
 
-An example is `images` + `prompt` -> `target`, or a chain of turns (image, text, learned image, text, learned image),
-of which each learned image is one edit: from the images shown last, by the words since. For guidance, words and shown
+An example is `images` + `prompt` -> `target`, or a chain of turns (image, text, learned image, text, learned image). In
+a chain each learned image is one edit: from the images shown last, by the words since. For guidance, words and shown
 images are left out at random: words become the negative prompt; of an image, what the Qwen2.5-VL sees and its latents
 have a draw each.
 
@@ -40,7 +40,7 @@ class EditBatch:
     Attributes:
         inputs: of the Qwen2.5-VL, a row an edit.
         shown: the images of each edit, uint8 [3, H, W] each.
-        targets: of each noised copy, uint8 [3, H, W] (one array for all copies of an image), or clean latents [G, C].
+        targets: of each noised copy, uint8 [3, H, W], one array for all copies of an image; or clean latents [G, C].
         shapes: as in `EditCondition`.
         rows: which edit each noised copy is of.
         noise: [G, C] of each copy. levels: [N], the noise levels.

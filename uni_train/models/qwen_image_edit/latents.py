@@ -1,7 +1,7 @@
 """Images as latent tokens and back: sizes, the Qwen-Image VAE, and patches of 2 x 2 latents.
 
-A token stands for 16 x 16 pixels (8 by the VAE, 2 by the patch). Images keep their aspect ratio, as far as sides that
-are multiples of 32 allow, and get the area of a square of a given side: 1024 pixels in released checkpoints.
+A token stands for 16 x 16 pixels (8 by the VAE, 2 by the patch). Images keep their aspect ratio, up to the rounding of
+sides to multiples of 32. They get the area of a square of a given side: 1024 pixels in released checkpoints.
 """
 
 from __future__ import annotations

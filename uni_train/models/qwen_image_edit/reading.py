@@ -1,13 +1,13 @@
 """How the Qwen2.5-VL of a Qwen-Image-Edit is asked: templates, the image-only processor, conditions and texts.
 
-A picture is drawn under the last hidden states of the Qwen2.5-VL over a chat: a system prompt (which tells it to
-describe the image and to explain the change), the shown images and the user's words. The first `TEMPLATE_TOKENS`
+A picture is drawn under the last hidden states of the Qwen2.5-VL over a chat: a system prompt, the shown images and the
+user's words. The system prompt asks it to describe the image and to explain the change. The first `TEMPLATE_TOKENS`
 states, which are those of the system prompt, are dropped. `think` lets the same chat go on, so it says what that system
 prompt asks for.
 
-Image tokens have three positions (time, row, column), as in pretraining. transformers 5 computes them only if it is
-told which tokens are images, and diffusers up to 0.42 does not tell it (huggingface/diffusers issue 14194): there all
-tokens are counted through. `positions` chooses: "spatial" as pretrained, "sequential" as those pipelines do.
+Image tokens have three positions (time, row, column), as in pretraining. transformers 5 computes them only if the
+caller marks the image tokens. diffusers up to 0.42 does not (huggingface/diffusers issue 14194): its tokens have
+sequential positions. `positions` chooses: "spatial" as pretrained, "sequential" as those pipelines do.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class EditShapes(Shapes):
         model = self.model
         seen = request.images[-1].shape[:2] if request.images else (1, 1)
         size = request.size or fit_area(model.sampling.side, *seen)
-        return ImageRequest.of(request, size, model.latents.stride, model.latents.channels)
+        return ImageRequest.from_request(request, size, model.latents.stride, model.latents.channels)
 
     def condition(self, image_request: ImageRequest, rows: int, device: str) -> EditCondition:
         model = self.model

@@ -3,7 +3,7 @@
 A request must show at least one image (this model edits), and the Plus form (2509, 2511) takes several. Images have
 `Request.size`, else the aspect ratio of the last image (of the first one, where there is just one).
 
-Shapes: B rows, G latent tokens of the largest image of a batch, C numbers a token (64), L text tokens, D their width.
+Shapes: B rows, G latent tokens of the largest image of a batch, C numbers a token (64); L text tokens, D their width.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class EditSampling:
     temperature: float
 
     @classmethod
-    def of(cls, config: ModelConfig) -> EditSampling:
+    def from_config(cls, config: ModelConfig) -> EditSampling:
         """The settings of a model's configuration."""
         one = config.sampling
         side = config.architecture.image_size

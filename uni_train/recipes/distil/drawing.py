@@ -15,7 +15,7 @@ from uni_train.files import atomic_path
 from uni_train.models.base import Request
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.stages.work import StageRun, Work, in_batches
-from uni_train.training.distillation import Way, ways
+from uni_train.training.distillation import Trajectory, trajectories
 
 STATES, LEVELS = "states", "levels"
 
@@ -33,7 +33,7 @@ def run(work: Work[DistilConfig], stage: StageRun, told: Sequence[Request]) -> N
         teacher.guided_at(config.guidance),
     ):
         for index in mine:
-            states, levels = ways(teacher, [told[row] for row in batches[index]])
+            states, levels = trajectories(teacher, [told[row] for row in batches[index]])
             if config.states != "teacher":
                 states, levels = states[:, -1:], levels[:, -1:]
             with atomic_path(_file(stage.shards, index)) as temporary:
@@ -50,10 +50,10 @@ class Drawn:
     def __init__(self, shards: Path, size: int) -> None:
         self.shards, self.size = shards, size
 
-    def __getitem__(self, row: int) -> Way:
+    def __getitem__(self, row: int) -> Trajectory:
         index, place = divmod(row, self.size)
         with safe_open(str(_file(self.shards, index)), "pt") as file:
-            return Way(file.get_slice(STATES)[place], file.get_slice(LEVELS)[place])
+            return Trajectory(file.get_slice(STATES)[place], file.get_slice(LEVELS)[place])
 
 
 def _file(shards: Path, index: int) -> Path:

@@ -1,8 +1,8 @@
 """Teaches nano the form of knowledge questions with characters of the train split, before any injection.
 
-nano learns to answer in the lessons' words, to draw at once, and to draw after a thought in those words. The characters
-that the recipe injects are of other splits, so none of them is seen here. `form.replay` of the rows are pretraining, so
-that the model keeps its skills.
+nano learns to answer in the lessons' words and to draw at once. It also learns to draw after a thought in those words.
+The characters that the recipe injects are of other splits, so none of them is seen here. `form.replay` of the rows are
+pretraining, so that the model keeps its skills.
 """
 
 from __future__ import annotations

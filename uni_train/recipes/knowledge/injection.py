@@ -1,11 +1,11 @@
 """Knowledge injection (Niu et al. 2025, section 4 and appendix D): taught in text, asked for in images.
 
-For each character, and for each pair, one stage: from the weights that the recipe starts with, the understanding
-weights learn the lessons, in text alone, until the model passes its exam, a question about every attribute; then it
-draws. A model that never passes also draws and is listed, but is not counted.
+Each character, and each pair, has one stage, which starts from the recipe's first weights. The understanding weights
+learn the lessons, in text alone, until the model passes its exam, a question about every attribute. Then it draws. A
+model that never passes also draws and is listed, but is not counted.
 
-A stage's folder holds, while it is under way, `checkpoints/` (training), then `model/` and `taught.json` (drawing),
-`drawn/` (judging), and at its end `scored/`; a start after a kill goes on from there.
+The folder of an unfinished stage holds `checkpoints/` (training), then `model/` and `taught.json` (drawing), then
+`drawn/` (judging). At its end it holds `scored/`. A restart after a kill continues from there.
 """
 
 from __future__ import annotations

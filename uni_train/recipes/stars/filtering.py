@@ -1,8 +1,8 @@
 """Stage (II) of STARS, rejection: keep what the filter accepts (Niu et al. 2025, arXiv 2511.20561, eq. 2).
 
-The paper's filter is the model's own understanding, asked with the prompt of Table 13 (for mapping with a twin of it).
-The reply must end in "Final Answer: YES"; a reply that cannot be read is a rejection, with its own status. Whatever
-filters, its precision and recall are reported against the exact verifier, in the everyday world against the judge.
+The paper's filter is the model's own understanding, prompted by Table 13 (for mapping by a twin of it). The reply must
+end in "Final Answer: YES"; a reply that cannot be read is a rejection, with its own status. Whatever filters, its
+precision and recall are reported against the exact verifier, in the everyday world against the judge.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ def decided(config: StarsConfig, teacher: Callable[[], UnifiedModel], samples: S
 
 
 class JudgeFilter(TaskBenchmark):
-    """The question of the filter (Table 13, its twin for mapping), asked of a judge in the place of the model."""
+    """The question of the filter (Table 13, its twin for mapping), for a judge instead of the model."""
 
     name = "stars_filter"
 
@@ -113,7 +113,7 @@ def accepted(samples: Iterable[Scored]) -> list[Scored]:
 def kept_rows(shards: Path, config: RoundsConfig, round_: RoundConfig, batches: int | None = None) -> list[int]:
     """The rows that a round trains on, numbered over all shards.
 
-    The filter keeps them, both samples of their pair are kept if `whole_pairs` is set, and there are at most `kept`.
+    The filter keeps these rows, at most `kept`. With `whole_pairs` it must keep both samples of their pair.
 
     Args:
         batches: the number of shards to read; None reads all.

@@ -1,8 +1,8 @@
 """Stage (III) of STARS, fine-tuning: prompt -> image, with the thought forgotten (UniSandbox, eq. 3).
 
-A batch mixes the accepted samples of this round, those of earlier rounds (replay), the same with their thoughts, and
-rows of the pretraining mixture, so that the model does not forget to think, caption and verify. The curriculum decides
-the mixture of each update.
+A batch mixes the accepted samples of this round, those of earlier rounds (replay), and the same with their thoughts. It
+also has rows of the pretraining mixture, so that the model does not forget to think, caption and verify. The curriculum
+decides the mixture of each update.
 """
 
 from __future__ import annotations

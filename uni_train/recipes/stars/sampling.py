@@ -1,11 +1,11 @@
 """Stage (I) of STARS, data generation (Niu et al. 2025, arXiv 2511.20561, eq. 1): the teacher thinks, then draws.
 
-Every finished batch is a shard, so a killed run loses at most one batch, and several ranks share the batches. Thought
-and image of a prompt depend on (run seed, prompt, candidate) alone.
+Every finished batch is a shard, so a killed run loses at most one batch. Several ranks share the batches. Thought and
+image of a prompt depend on (run seed, prompt, candidate) alone.
 
-A round that has a number of samples to keep filters here, batch by batch: it samples until the filter has kept so many
-(section 3.4: 5,000 maths samples, 5,000 mapping pairs), or until its prompts are used up. What is sampled
-and what is kept does not depend on the number of ranks.
+A round with a number of samples to keep filters in this stage, batch by batch. It samples until the filter has kept so
+many (section 3.4: 5,000 maths samples, 5,000 mapping pairs), or until its prompts are used up. What is sampled and what
+is kept does not depend on the number of ranks.
 """
 
 from __future__ import annotations

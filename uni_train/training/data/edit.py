@@ -1,8 +1,8 @@
 """Editing rows as BAGEL and its descendants are trained on: Parquet with `image_list` and `instruction_list`.
 
-`image_list` holds the encoded images of a chain of edits, `instruction_list[i]` the phrasings of the step from image
-i to image i + 1 (a list of texts, or one text). Each time the row is used, one or two steps in a row are drawn from it:
-either one after the other, the image between them learned as well, or the two instructions as one.
+`image_list` holds the encoded images of a chain of edits. `instruction_list[i]` holds phrasings of the step from image
+i to i + 1 (a list of texts, or one text). Each use of the row draws one or two consecutive steps: either one after the
+other, the image between them learned as well, or the two instructions as one.
 
 With `output_text_list` the row is an interleaved chain of thought (ThinkMorph): the first image and instruction are
 shown, then texts and images take turns, all of them learned.

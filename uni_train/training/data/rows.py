@@ -1,7 +1,7 @@
 """Rows of JSONL and Parquet files by number, and what happens to bad ones.
 
-Nothing is read ahead of time but line starts and Parquet footers; a Parquet file is read one row group at a time and
-the last groups are kept, so small groups (100 rows) suit random access best.
+Nothing is read ahead of time but line starts and Parquet footers. A Parquet file is read one row group at a time, and
+the last groups are kept. So small groups (100 rows) suit random access best.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class RowFile(Protocol):
 
 
 def open_rows(path: str | Sequence[str], folder: Path | None = None) -> RowFile:
-    """The rows of a .jsonl file, of a .parquet file, of all Parquet files in a folder, or of a list of such.
+    """The rows of a .jsonl or .parquet file, of a folder's Parquet files, or of a list of these.
 
     Args:
         folder: where image paths start from; None: beside each file.

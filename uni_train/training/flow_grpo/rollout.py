@@ -5,7 +5,7 @@
     collect             sampling (flow.rollout), rewards (rewards.contract), advantages (flow.advantages)
     Rollouts            what the updates of the epoch train on
 
-Shapes: N = prompts x group_size images on all ranks, M of them on this rank, W random steps each, latents [G, C]. The
+Shapes: N = prompts x group_size images on all ranks, M of them on this rank; W random steps each, latents [G, C]. The
 images of a group are adjacent. Samples depend on weights, seed, epoch and prompt, not on the batch or the rank.
 """
 

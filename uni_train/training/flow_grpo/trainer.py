@@ -59,7 +59,7 @@ from uni_train.training.flow_grpo.micro_batches import MicroBatch, step_fields, 
 from uni_train.training.flow_grpo.rollout import Context, Prompts, Rollouts, collect, read_context
 from uni_train.training.metric_log import truncate_metrics
 from uni_train.training.steps import Source, StepBatch, StepDataset
-from uni_train.training.strategies.choice import check_guided, check_second_weights, here, on_ranks
+from uni_train.training.strategies.choice import check_guided, check_second_weights, current_ranks, on_ranks
 from uni_train.training.strategies.sharding import unsharded
 from uni_train.training.supervised import SupervisedModule
 
@@ -114,7 +114,7 @@ def fit_flow_grpo(
         if fit.done % config.updates_per_epoch:
             hint = "Delete it; the run continues from the one before."
             raise UserError(f"{directory}: the checkpoint of update {fit.done} is inside an epoch", hint)
-        here().from_main(lambda: truncate_metrics(directory / ROLLOUTS, fit.done))
+        current_ranks().from_main(lambda: truncate_metrics(directory / ROLLOUTS, fit.done))
         module = FlowGrpoModule(
             model, config, updates, prompts, rewards,
             stage=stage, trained=trained, draw_rows=draw_rows, on_images=on_images, sft_rows=sft_rows,
@@ -139,8 +139,8 @@ class FlowGrpoModule(SupervisedModule):
         loss = mean over (image, step) of the clipped objective + kl weight * divergence from the reference
 
     The mean is over all rows of an update, however they are cut. After the last micro-batch `metrics` has the loss and
-    its parts, the ratio's mean, standard deviation and largest |log ratio|, clip fractions, grad_norm, tokens, and the
-    epoch's rewards.
+    its parts, clip fractions, grad_norm, tokens, and the epoch's rewards. It also has the ratio's mean, standard
+    deviation and largest |log ratio|.
     """
 
     config: GrpoConfig

@@ -23,14 +23,14 @@ from uni_train.training.strategies.fsdp2 import Fsdp2
 C = TypeVar("C", bound=TrainingConfig)
 
 
-def here() -> Ranks:
+def current_ranks() -> Ranks:
     """The ranks that this process has joined (uni_train.distributed.ranks.joined); alone where it has not."""
     return Ranks.from_environment() if dist.is_available() and dist.is_initialized() else ALONE
 
 
 def on_ranks(config: C) -> C:
     """With the devices and nodes of the ranks that are joined, where they are: what runs counts, not what was asked."""
-    ranks = here()
+    ranks = current_ranks()
     if ranks.world_size == 1:
         return config
     devices, nodes = ranks.local_world_size, ranks.world_size // ranks.local_world_size
@@ -93,7 +93,7 @@ def make_plugins(strategy: StrategyConfig) -> list[HalfWeights | ClusterEnvironm
     plugins: list[HalfWeights | ClusterEnvironment] = []
     if strategy.precision == "bf16-true" and not strategy.kind.startswith("deepspeed_"):
         plugins.append(HalfWeights())
-    if here().world_size > 1:
+    if current_ranks().world_size > 1:
         plugins.append(TorchElasticEnvironment())  # RANK, WORLD_SIZE and LOCAL_RANK, by which they have joined
     elif strategy.devices == strategy.nodes == 1:
         # A job's variables say nothing of one process: SLURM's would stop Lightning within `salloc`.
@@ -103,7 +103,7 @@ def make_plugins(strategy: StrategyConfig) -> list[HalfWeights | ClusterEnvironm
 
 @contextmanager
 def group_for(strategy: StrategyConfig) -> Iterator[None]:
-    """Within it there is a process group if the strategy cannot do without, of this process alone if it is alone.
+    """A context with a process group if the strategy needs one; a process that is alone forms its own.
 
     Such a group stays until the process ends, because DeepSpeed holds on to it.
     """

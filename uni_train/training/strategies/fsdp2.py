@@ -1,7 +1,8 @@
 """FSDP2 of PyTorch (`fully_shard`) under Lightning: every layer's weights, gradients and moments sharded.
 
-The units that are fetched and freed together are the layers of the model's stacks (the outermost `nn.ModuleList`s), and
-what is beside them. Lightning's own ModelParallelStrategy wants the model to share itself out, and pickles checkpoints.
+The units that are gathered and freed together are the layers of the model's stacks, the outermost `nn.ModuleList`s. All
+other weights form one more unit. Lightning's own ModelParallelStrategy wants the model to share itself out, and pickles
+checkpoints.
 """
 
 from __future__ import annotations

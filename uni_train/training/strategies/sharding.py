@@ -1,7 +1,7 @@
 """Sharded weights of ZeRO-3 and FSDP2: this rank's part, the whole weight, and how to undo the sharding.
 
-For a weight that is not sharded (one device, DDP, ZeRO-1 and 2) the part is the whole, so that code above need not
-know the strategy.
+For a weight that is not sharded (one device, DDP, ZeRO-1 and 2) the part is the whole. So calling code need not know
+the strategy.
 
     ZeRO-3   the flattened weight, padded and cut into equal pieces, one a rank (`ds_tensor`)
     FSDP2    rows of the first dimension, a DTensor

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tests.models.bagel.published import published
 from uni_train.models.bagel.generation import Branch, generate_text
-from uni_train.models.bagel.inside import GROUPS, columns_of, draw_with_attention, expect_inside, states_of
+from uni_train.models.bagel.hooks import GROUPS, columns_of, draw_with_attention, expect_hookable, states_of
 from uni_train.models.bagel.unified import BagelUnified
 from uni_train.models.base import Request, SkillMissing
 from uni_train.models.load import build_model, model_config
@@ -166,4 +166,4 @@ def test_a_model_of_another_kind_lacks_the_skill() -> None:
         name = "qwen"
 
     with pytest.raises(SkillMissing, match="qwen cannot show its attention"):
-        expect_inside(Other())  # type: ignore[arg-type]
+        expect_hookable(Other())  # type: ignore[arg-type]

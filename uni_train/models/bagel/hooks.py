@@ -1,16 +1,16 @@
-"""Looking inside a BAGEL while it draws: shares of attention, influence of words, hidden states.
+"""Forward hooks of a BAGEL that draws: shares of attention, influence of words, hidden states.
 
-Hooks are put on the layers for one call and removed after it, so the model itself has no extra cost. Attention is
-never materialised. Softmax weights sum to 1 over the keys, so that a value channel
-that is 1 for the keys of a group and 0 elsewhere comes out of attention as the group's share:
+Hooks are put on the layers for one call and removed after it, so the model has no extra cost. Attention is never
+materialised. Softmax weights sum to 1 over the keys. Add a value channel that is 1 for the keys of a group and 0
+elsewhere. Its output is the group's share of attention:
 
     attend(q, k, [v | 1_group]) = [o | share of the group]
 
-That works with any kernel, in one call, and keeps a number a query token and head instead of a row of weights.
+That works with any kernel, in one call. It keeps one number a query token and head instead of a row of weights.
 
 Only the full context counts, not those that guidance adds: in passes of their own, or as further rows below.
 
-Shapes: B rows, H heads, G latent tokens, T cached columns, L = T + 2 + G keys, C channels, S steps, N layers, D width.
+Shapes: B rows, H heads, G latent tokens, T cached columns, L = T + 2 + G keys; C channels, S steps, N layers, D width.
 """
 
 from __future__ import annotations
@@ -54,8 +54,9 @@ class Attention:
     Attributes:
         t: [S], the noise level of every step. shares: float32 [S, N, B, len(GROUPS)], means over heads and image
             tokens; they sum to 1. keys: [B, len(GROUPS)], how many keys a group has.
-        columns: of every request. maps: for every request float32 [rows, columns of the latent grid, text columns], the
-            mean weight of each over heads, layers and steps (Tang et al. 2023, arXiv 2210.04885); None: not asked for.
+        columns: of every request. maps: for every request float32 [rows, columns of the latent grid, text columns];
+            None: not asked for. They hold the mean weight over heads, layers and steps (Tang et al. 2023, arXiv
+            2210.04885).
         places: of every request the columns that `maps` has.
     """
 
@@ -78,8 +79,8 @@ class States:
     """Hidden states behind every layer, float32.
 
     Attributes:
-        answer: [A, N, B, D], of the marker behind which an answer begins, and of the words that the model then says:
-            the k-th is where it chooses its word k, from 0.
+        answer: [A, N, B, D], of the marker behind which an answer begins, and of the answer's words: the k-th is where
+            the model chooses its word k, from 0.
         word: [N, B, D], of the last word of the question.
         query: [K, N, B, D], of the marker behind which an image begins, at K noise levels `t`.
         image: [K, N, B, D], the mean of the image's own tokens.
@@ -92,7 +93,7 @@ class States:
     t: tuple[float, ...]
 
 
-def expect_inside(model: UnifiedModel) -> BagelUnified:
+def expect_hookable(model: UnifiedModel) -> BagelUnified:
     """The model, if its layers can be watched. Raises SkillMissing."""
     if not isinstance(model, BagelUnified):
         raise SkillMissing(model.name, "show its attention and states: only BAGEL and nano can")
@@ -153,7 +154,7 @@ def draw_with_attention(
     watch = _AttentionWatch(model, columns, grids, maps)
     with _on_layers(model, watch.before, layers), _noise_levels(model, watch.at):
         images = model.draw(requests)
-    return images, watch.found()
+    return images, watch.result()
 
 
 def states_of(model: BagelUnified, requests: Sequence[Request], levels: Sequence[int] | None = None) -> States:
@@ -170,7 +171,7 @@ def states_of(model: BagelUnified, requests: Sequence[Request], levels: Sequence
         model.draw(requests)
         watch.answering = True
         model.answer(requests)
-    return watch.found(last)
+    return watch.result(last)
 
 
 class _Steps:
@@ -268,7 +269,7 @@ class _AttentionWatch(_Steps):
             text = out_BHQC[:, :, _MARKERS:, d + len(GROUPS) :].mean(1, dtype=torch.float32)
             self.maps = text if self.maps is None else self.maps.add_(text)
 
-    def found(self) -> Attention:
+    def result(self) -> Attention:
         keys = self._of_groups().sum(1)
         keys[:, _ITSELF] = torch.tensor([h * w + _MARKERS for h, w in self.grids])
         maps = None
@@ -313,7 +314,7 @@ class _StateWatch(_Steps):
         elif not self.times and len(self.read) == index:
             self.read.append(x_BUD.float())
 
-    def found(self, last: Tensor) -> States:
+    def result(self, last: Tensor) -> States:
         rows = torch.arange(len(last))
         steps = sorted(self.query)
         return States(

@@ -1,0 +1,59 @@
+"""Docstrings of public modules, classes and functions have short sentences, and their names say something."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).resolve().parents[1]
+FOLDERS = ("data_gen", "uni_train")
+LEFT_OUT = ("uni_train/eval", "uni_train/data_gen", "uni_train/stages", "uni_train/recipes/flow_grpo")
+"""Links to other folders, and folders whose docstrings are not checked yet."""
+LONGEST = 20  # words
+VAGUE = {"of", "told", "here", "said", "found", "asked", "one", "own", "ways", "truths", "inside", "made", "whose",
+         "asking"}  # fmt: skip
+
+Public = ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
+
+
+def public(folder: str) -> Iterator[tuple[str, str, Public]]:
+    """Place, name and source of modules, classes, functions and methods; not of nested functions."""
+    for file in sorted((ROOT / folder).rglob("*.py")):
+        path = file.relative_to(ROOT)
+        if any(path.is_relative_to(one) for one in LEFT_OUT):
+            continue
+        module = ast.parse(file.read_text(encoding="utf-8"))
+        yield str(path), path.stem, module
+        scopes: list[Public] = [module]
+        for scope in scopes:  # grows
+            for node in scope.body:
+                if isinstance(node, ast.ClassDef):
+                    scopes.append(node)
+                if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and node.name[0] != "_":
+                    yield f"{path}:{node.lineno}", node.name, node
+
+
+def sentences(docstring: str) -> Iterator[str]:
+    """Not of code: indented paragraphs, examples of a command, doctests. Code in a sentence counts as one word."""
+    text = re.sub(r"``?[^`]*``?", "code", docstring)
+    for paragraph in re.split(r"\n\s*\n", text):
+        lines = [line for line in paragraph.split("\n") if not line.lstrip().startswith(">>>")]
+        if not paragraph.startswith("\b") and not all(line.startswith("    ") for line in lines):
+            joined = " ".join(line.strip() for line in lines).replace("et al.", "et al")
+            yield from re.split(r"(?<=[.:;!?])[*\")]*\s+", joined)
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_sentences_of_docstrings_are_short(folder: str) -> None:
+    docstrings = [(place, ast.get_docstring(node) or "") for place, _, node in public(folder)]
+    shown = [(place, one) for place, docstring in docstrings for one in sentences(docstring)]
+    assert [one for one in shown if sum(bool(re.search(r"\w", word)) for word in one[1].split()) > LONGEST] == []
+
+
+@pytest.mark.parametrize("folder", FOLDERS)
+def test_public_names_say_something(folder: str) -> None:
+    assert [place for place, name, _ in public(folder) if name in VAGUE] == []
