@@ -44,8 +44,9 @@ from uni_train.eval.benchmark import (
     revision_of,
     verdict_of,
 )
-from uni_train.eval.benchmarks.ufo import counting, own, prompts, replies, rubric
-from uni_train.eval.benchmarks.ufo.files import HUB, Row, read_folder
+from uni_train.eval.benchmarks.ufo import counting, prompts, replies, rubric
+from uni_train.eval.benchmarks.ufo.cases import HUB, read_folder
+from uni_train.eval.benchmarks.ufo.generated import generated
 from uni_train.eval.benchmarks.ufo.names import (
     ANSWERS,
     BLIND,
@@ -61,8 +62,6 @@ from uni_train.eval.benchmarks.ufo.names import (
     TEXT_TAKING,
     TEXTUAL,
     kind_of_set,
-    regime_of,
-    set_of,
     task_of_set,
 )
 from uni_train.eval.images import Image, StoredImage, bytes_of, encoded, pixels
@@ -109,12 +108,12 @@ class Ufo(Benchmark):
 
     def __init__(self, source: Source, *, extra: Sequence[str] = ()) -> None:
         expect_known("UFO", "extra", extra, tuple(EXTRA))
-        rows = own.questions(source) if source.data is None else read_folder(source.data)
-        cases = [_case(row) for row in rows if source.sets is None or set_of(row.task, row.kind) in source.sets]
+        every = generated(source) if source.data is None else read_folder(source.data)
+        cases = [case for case in every if source.sets is None or case.set in source.sets]
         self._others = _others(cases)
         asked = {*ANSWERS, TEXT_CUE, IMAGE_CUE, *(setting for each in extra for setting in EXTRA[each])}
         super().__init__(source, cases, settings=[setting for setting in SETTINGS if setting in asked])
-        self.whole = len(rows)
+        self.whole = len(every)
 
     def content_hash(self, asked: Sequence[Any]) -> str:
         """Each case is hashed beside its images, so that no two layouts of the same bytes are one."""
@@ -356,29 +355,6 @@ def _answer_prompt(case: Case, cue: Cue, *, blind: bool) -> str:
         lines.append(prompts.GIVEN_IMAGE)
     lines.append(prompts.ANSWER_CHOICE if facts["choices"] else prompts.ANSWER_OPEN)
     return "\n".join(lines)
-
-
-def _case(row: Row) -> Case:
-    """Choices that are images are shown behind the images of the question."""
-    images, choices, places = list(row.images), dict[str, str | None](), dict[str, int]()
-    for letter, one in row.choices.items():
-        if not isinstance(one, str):
-            places[letter] = len(images)
-            images.append(one)
-        choices[letter] = one if isinstance(one, str) else None
-    facts = {
-        "world": "", **row.facts, "answer": row.answer, "choices": choices, "choice_images": places,
-        "inputs": len(row.images), "text_cue": row.text_cue, "solution": row.solution,
-        "right": choices.get(row.answer) or ("" if row.kind == "mcq" else row.answer), "part": row.part,
-    }  # fmt: skip
-    name = set_of(row.task, row.kind)
-    if row.facts:  # of our own: the same question with choices and open, which share their cues
-        facts["drawn_as"] = f"own/{row.id}"
-    cue = () if row.cue_image is None else (row.cue_image,)
-    category = row.part or regime_of(name)
-    return Case(
-        f"{row.kind}/{row.id}", name, row.question, tuple(images), category=category, facts=facts, references=cue
-    )
 
 
 def _others(cases: Sequence[Case]) -> dict[str, Case]:

@@ -345,7 +345,7 @@ class UReason(Benchmark):
 
 
 def _published(source: Source) -> list[Row]:
-    from uni_train.data_gen.ureason.files import read_folder
+    from uni_train.data_gen.ureason.published import read_folder
 
     folder = source.data
     assert folder is not None
