@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tests.eval.benchmarks.doubles import Model
 from tests.eval.benchmarks.published import PNG, row, write
 from uni_train.data_gen.published_rows import column_of
 from uni_train.data_gen.task import Check, Verdict
@@ -18,6 +19,7 @@ from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Sample, Scored, Source
 from uni_train.eval.benchmarks.ufo import Ufo, counting, replies, rubric
 from uni_train.eval.benchmarks.ufo.cases import read_folder
+from uni_train.eval.generation import asks_of
 from uni_train.eval.images import bytes_of
 from uni_train.models.pictures import encode_png
 
@@ -133,6 +135,18 @@ def test_failure_modes_are_the_cause_of_a_cue_that_is_graded_low() -> None:
     scored = Scored(sample, rubric.verdict_of(reply), "judge")
     assert benchmark.attribute(scored) == "generic scene"
     assert benchmark.attribute(replace(scored, verdict=rubric.verdict_of(graded(2)))) == "fail"
+
+
+def test_each_schedule_answers_with_its_own_cues_alone() -> None:
+    """Also where a chunk of calls holds several."""
+    benchmark = Ufo(Source(n=1, sets=("maths",)), extra=("blind",))
+    model = Model(think="So draw 3 apples .", draw=np.zeros((24, 24, 3), np.uint8), answer="3 apples")
+    settings = ("direct", "textual", "visual", "joint", "blind")
+    benchmark.respond(model, asks_of(benchmark.cases(), settings))
+    answers = [request for skill, request in model.asked if skill == "answer"]
+    cues = [("So draw" in request.prompt, len(request.images)) for request in answers]
+    assert cues == [(False, 0), (True, 0), (False, 1), (True, 1), (False, 0)]
+    assert [skill for skill, _ in model.asked[:2]] == ["think", "draw"]  # made once for all schedules
 
 
 def test_a_swap_without_a_cue_counts_nowhere(tmp_path: Path) -> None:
