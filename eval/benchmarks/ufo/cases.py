@@ -86,7 +86,7 @@ def make_case(
     )  # fmt: skip
 
 
-def read_folder(folder: Path, kinds: tuple[str, ...] = KINDS) -> list[Case]:
+def read_folder(folder: Path) -> list[Case]:
     """All questions, those with choices first.
 
     Raises:
@@ -95,7 +95,7 @@ def read_folder(folder: Path, kinds: tuple[str, ...] = KINDS) -> list[Case]:
     """
     if not folder.is_dir():
         raise DataError(f"{folder} is no folder. {HOW_TO_GET}")
-    files = {kind: _files(folder, kind) for kind in kinds}
+    files = {kind: _files(folder, kind) for kind in KINDS}
     if not any(files.values()):
         raise DataError(f"{folder} has no files of UFO. {HOW_TO_GET}")
     return [_case(place, row, kind) for kind, paths in files.items() for place, row in read_rows(paths, Question)]
