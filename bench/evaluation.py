@@ -4,7 +4,8 @@
     python bench/evaluation.py --only kills --kills 50
 
 score   10,000 stored samples of UniSandbox (nano's world), checked by programs and counted; and what memory 2,000 and
-        20,000 of them take, each scored in a process of its own. Images are those of the renderer: no model is loaded
+        20,000 of them take, each scored in a process of its own. Images are those of the renderer: no model is loaded.
+        --benchmark ureason: of UReason.
 kills   the same command, killed (SIGKILL) at random moments of either phase and started again until it is finished: how
         many calls were made twice, and whether any number differs from an unbroken run's
 hash    how fast a checkpoint's content is hashed, and how fast when its hash is known
@@ -42,8 +43,8 @@ from bench.timing import MB as MIB
 from bench.timing import forked, machine
 from uni_train.config.schema import EvalConfig
 from uni_train.data_gen.registry import task_of
-from uni_train.eval.benchmark import Source
-from uni_train.eval.benchmarks.unisandbox import UniSandbox
+from uni_train.data_gen.ureason.outcomes import Sprites, outcome_from
+from uni_train.eval.benchmark import BENCHMARKS, Benchmark, Case, Source
 from uni_train.eval.calls import StoredModel
 from uni_train.eval.evaluation import Evaluation, EvaluationPlan, run
 from uni_train.eval.store import Store
@@ -54,11 +55,11 @@ from uni_train.models.identity import CACHE, ModelIdentity, content_hash
 BATCH = 16
 
 
-def plan(out: Path, n: int, batch: int | None = None) -> EvaluationPlan:
-    """UniSandbox's six sets, `n` prompts or pairs each, Normal and CoT: 18 n samples of nano."""
+def plan(out: Path, n: int, batch: int | None = None, benchmark: str = "unisandbox") -> EvaluationPlan:
+    """`n` questions of each set of a benchmark: of UniSandbox 18 n samples of nano."""
     return EvaluationPlan(
         checkpoint="shipped",
-        benchmarks=[UniSandbox(Source(n=n))],
+        benchmarks=[BENCHMARKS.get(benchmark).open(Source(n=n))],
         config=EvalConfig(out=str(out), name="bench", batch=batch),
     )
 
@@ -68,34 +69,47 @@ class Renderer:
 
     name = "renderer"
 
-    def __init__(self, benchmark: UniSandbox) -> None:
-        self.items = {case.id: item_of(case) for case in benchmark.cases()}
+    def __init__(self, benchmark: Benchmark) -> None:
+        self.cases = {case.id: case for case in benchmark.cases()}
 
     def think(self, requests: Sequence[Request], *, on_step: Any = None) -> list[str]:
-        return [self.items[request.id].thought for request in requests]
+        return [self._thought(self._case(request)) for request in requests]
 
     def draw(self, requests: Sequence[Request], *, on_step: Any = None) -> list[np.ndarray]:
-        items = [self.items[request.id] for request in requests]
-        return [task_of(item).render(item, request.seed) for item, request in zip(items, requests, strict=True)]
+        return [self._image(self._case(request), request.seed) for request in requests]
+
+    def _case(self, request: Request) -> Case:
+        return self.cases[request.id.partition("#")[0]]
+
+    def _thought(self, case: Case) -> str:
+        return item_of(case).thought if "item" in case.facts else f"So draw {outcome_from(case.facts['outcome'])} ."
+
+    def _image(self, case: Case, seed: int) -> np.ndarray:
+        if "item" in case.facts:
+            return task_of(item_of(case)).render(item_of(case), seed)
+        outcome = outcome_from(case.facts["outcome"])
+        assert isinstance(outcome, Sprites), "of nano's world"
+        return outcome.render(seed)
 
 
-def rendered(out: Path, n: int, k: int) -> Evaluation:
-    """The plan's 18 n samples, each drawn `k` times, by the renderer."""
-    planned = plan(out, n)
+def rendered(out: Path, n: int, k: int, benchmark: str) -> Evaluation:
+    """The plan's samples, each drawn `k` times, by the renderer."""
+    planned = plan(out, n, benchmark=benchmark)
     asked = replace(planned, config=replace(planned.config, name=f"rendered-{n}-{k}", k=k))
-    (benchmark,) = asked.benchmarks
+    renderer = Renderer(*asked.benchmarks)
     identity = ModelIdentity("renderer", "bench", "renderer")
     store = Store(asked.store_folder)
-    return run(asked, model=StoredModel(identity, store, lambda: Renderer(benchmark)))  # type: ignore[arg-type]
+    return run(asked, model=StoredModel(identity, store, lambda: renderer))  # type: ignore[arg-type]
 
 
-def scoring(out: Path, n: int, sizes: Sequence[int]) -> list[str]:
+def scoring(out: Path, n: int, sizes: Sequence[int], benchmark: str) -> list[str]:
     """Samples a second of processor time, and the peak of memory by their number."""
     told = []
+    (opened,) = plan(out, n, benchmark=benchmark).benchmarks
     for samples in sizes:
-        k = max(1, samples // (18 * n))
-        rendered(out, n, k)  # draws, and stores
-        done = forked(partial(_measured, out, n, k))()
+        k = max(1, samples // (len(opened.cases()) * len(opened.settings)))
+        rendered(out, n, k, benchmark)  # draws, and stores
+        done = forked(partial(_measured, out, n, k, benchmark))()
         each = done["samples"] / done["cpu"]
         told.append(
             f"score: {done['samples']:.0f} stored samples in {done['cpu']:.1f} s of processor time, {each:.0f} samples "
@@ -104,14 +118,14 @@ def scoring(out: Path, n: int, sizes: Sequence[int]) -> list[str]:
     return told
 
 
-def _measured(out: Path, n: int, k: int) -> dict[str, float]:
+def _measured(out: Path, n: int, k: int, benchmark: str) -> dict[str, float]:
     """What scoring of stored samples takes: processor seconds, and memory."""
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     cpu = time.process_time()
-    found = rendered(out, n, k)
+    found = rendered(out, n, k, benchmark)
     spent, peak = time.process_time() - cpu, resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
     assert found.calls["draw"]["made"] == 0
-    return {"samples": found.results["unisandbox"].n, "cpu": spent, "peak": peak, "more": peak - before}
+    return {"samples": found.results[benchmark].n, "cpu": spent, "peak": peak, "more": peak - before}
 
 
 @dataclass(frozen=True)
@@ -238,7 +252,8 @@ def hashing(folder: Path, mib: int) -> list[str]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--only", default="score,kills,hash", help="what to measure: score, kills, hash")
-    parser.add_argument("--n", type=int, default=37, help="prompts or pairs of each of the six sets for `score`")
+    parser.add_argument("--n", type=int, default=37, help="questions of each set for `score`")
+    parser.add_argument("--benchmark", default="unisandbox", choices=("unisandbox", "ureason"), help="for `score`")
     parser.add_argument("--samples", default="2000,10000,20000", help="about how many for `score`")
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--seed", type=int, default=0, help="of the moments of the kills")
@@ -259,8 +274,9 @@ def main() -> None:
             if not one.same or one.most > BATCH:
                 raise SystemExit(1)
         if "score" in wanted:
+            sizes = [int(one) for one in arguments.samples.split(",")]
             print(
-                *scoring(out / "score", arguments.n, [int(one) for one in arguments.samples.split(",")]),
+                *scoring(out / "score", arguments.n, sizes, arguments.benchmark),
                 sep="\n",
                 flush=True,
             )

@@ -3,7 +3,7 @@
 A `Benchmark` owns its cases, how a setting turns a case into calls of a model, its program checks, its judge, and the
 tables of its paper. It owns no storage, no concurrency and no statistics: those are the engine's, and the same for all.
 
-    cases -> respond (calls of a model, each stored once) -> Sample -> check | judge -> Scored -> tables
+    cases -> steps (calls of a model, each stored once) -> Sample -> check | judge -> Scored -> tables
 
 A benchmark is a module or folder of `uni_train.eval.benchmarks`, or a plug-in's, that makes itself known:
 
@@ -19,6 +19,7 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
@@ -97,9 +98,69 @@ def with_part(sample: Sample, part: str | np.ndarray | StoredImage | Exception, 
     return replace(sample, parts=(part if isinstance(part, str) else encoded(part),))
 
 
+def with_image(sample: Sample, image: np.ndarray | StoredImage) -> Sample:
+    return replace(sample, parts=(*sample.parts, encoded(image)))
+
+
+def with_parts(sample: Sample, parts: Sequence[str | np.ndarray | StoredImage]) -> Sample:
+    return replace(sample, parts=tuple(part if isinstance(part, str) else encoded(part) for part in parts))
+
+
+def with_thought_and_image(
+    sample: Sample, both: tuple[str | Exception, np.ndarray | StoredImage | Exception]
+) -> Sample:
+    """The sample with what `think_and_draw` gives."""
+    thought, image = both
+    if isinstance(thought, Exception):
+        return with_part(sample, thought, "thought")
+    return with_part(replace(sample, thought=thought), image, "image")
+
+
 def note_of(error: Exception) -> str:
     """Why a call of a model brought nothing, on one line, for `Sample.note`."""
     return f"{type(error).__name__}: {error}".splitlines()[0][:300]
+
+
+def failed(sample: Sample, error: Exception, lacking: str = "") -> Sample:
+    """The sample as one that failed. lacking: before the reason, such as "no thought: "."""
+    return replace(sample, status="generation_failed", note=lacking + note_of(error))
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """Calls of one skill, and what becomes of the samples that they are made for.
+
+    skill: a method of `Respondent`, or "think_and_draw". due: which samples it is called for; one that has failed is
+    never. put: the sample with a reply. failed: the sample with the exception that came instead. once: equal requests
+    are one call; their images follow from their ids. model: who is asked, where it is not the evaluated one.
+    """
+
+    skill: str
+    due: Callable[[Sample], bool]
+    request: Callable[[Sample], Request]
+    put: Callable[[Sample, Any], Sample]
+    failed: Callable[[Sample, Exception], Sample] = failed
+    once: bool = False
+    model: Respondent | None = None
+
+    def take(self, model: Respondent, samples: list[Sample], on_step: OnStep | None) -> None:
+        """Put what comes into the samples."""
+        rows = [row for row, sample in enumerate(samples) if sample.status == "ok" and self.due(sample)]
+        requests = [self.request(samples[row]) for row in rows]
+        keys = [(one.id, one.prompt, one.thought, one.seed) if self.once else row
+                for row, one in zip(rows, requests, strict=True)]  # fmt: skip
+        calls = dict(zip(keys, requests, strict=True))
+        replies = dict(zip(calls, self._ask(self.model or model, list(calls.values()), on_step), strict=True))
+        for row, key in zip(rows, keys, strict=True):
+            put = self.failed if isinstance(replies[key], Exception) else self.put
+            samples[row] = put(samples[row], replies[key])
+
+    def _ask(self, model: Respondent, requests: list[Request], on_step: OnStep | None) -> Iterable[Any]:
+        if not requests:
+            return ()
+        if self.skill == "think_and_draw":
+            return zip(*think_and_draw(model, requests, on_step), strict=True)
+        return getattr(model, self.skill)(requests, on_step=on_step)  # type: ignore[no-any-return]
 
 
 class JudgeAsk(Protocol):
@@ -306,25 +367,29 @@ class Benchmark(ABC):
         return f"{files}, revision {self.revision}, {share}{without}"
 
     def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:
-        """Ask the model. Any number of asks of any settings; every call is stored, so a restart repeats none.
+        """Ask the model. Any number of asks of any settings; every call is stored, so a restart repeats none."""
+        samples = [self.begin(ask) for ask in asks]
+        for step in self.steps():
+            step.take(model, samples, on_step)
+        return [self.finish(sample) for sample in samples]
 
-        Here: an image each, in the setting "cot" drawn by a thought.
-        """
-        samples: dict[tuple[str, str, int], Sample] = {}
-        for thinks in (False, True):
-            some = [ask for ask in asks if (ask.setting == "cot") is thinks]
-            requests = [request_of(ask, ask.case.prompt, images=map(pixels, ask.case.images)) for ask in some]
-            thoughts: Sequence[str | Exception | None] = [None] * len(some)
-            images: Sequence[np.ndarray | StoredImage | Exception] = []
-            if thinks and some:
-                thoughts, images = think_and_draw(model, requests, on_step)
-            elif some:
-                images = model.draw(requests, on_step=on_step)
-            for ask, thought, image in zip(some, thoughts, images, strict=True):
-                words = None if isinstance(thought, Exception) else thought
-                sample = Sample(ask, prompt=ask.case.prompt, thought=words)
-                samples[sample.identity] = with_part(sample, image, "thought" if thought is not words else "image")
-        return [samples[ask.case.id, ask.setting, ask.k] for ask in asks]
+    def begin(self, ask: Ask) -> Sample:
+        """The sample before the first step; one that is not "ok" stays as it is."""
+        return Sample(ask, prompt=ask.case.prompt)
+
+    def steps(self) -> Iterable[Step]:
+        """In which order the model is asked what. Here: an image each, in the setting "cot" drawn by a thought."""
+
+        def request(sample: Sample) -> Request:
+            return request_of(sample.ask, sample.prompt, images=map(pixels, sample.ask.case.images))
+
+        image = partial(with_part, noun="image")
+        yield Step("draw", lambda sample: sample.ask.setting != "cot", request, image, image)
+        yield Step("think_and_draw", lambda sample: sample.ask.setting == "cot", request, with_thought_and_image)
+
+    def finish(self, sample: Sample) -> Sample:
+        """The sample after the last step."""
+        return sample
 
     @abstractmethod
     def check(self, sample: Sample) -> Verdict | None:

@@ -9,7 +9,7 @@ tables. Thought and image of a sample depend on its case, its setting and its se
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from uni_train.data_gen.registry import TASKS, get_task, set_name, task_of
@@ -25,9 +25,10 @@ from uni_train.eval.benchmark import (
     Sample,
     Scored,
     Source,
+    Step,
     Table,
-    think_and_draw,
     with_part,
+    with_thought_and_image,
 )
 from uni_train.eval.images import pixels
 from uni_train.eval.prompts.unisandbox import direct_prompt
@@ -35,7 +36,7 @@ from uni_train.eval.results import Results, plain, unit_of
 from uni_train.models.pictures import encode_png
 
 if TYPE_CHECKING:
-    from uni_train.models.base import OnStep, Request
+    from uni_train.models.base import Request
 
 LABELS = ("official", "corrected")
 """Of an answer: as published, and recomputed. Those of our own items are both."""
@@ -98,46 +99,26 @@ class TaskBenchmark(Benchmark):
         """What is drawn from, and by which thought; a sample that has parts or has failed is not drawn."""
         return Sample(ask, prompt=ask.case.prompt, thought=thought)
 
-    def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:
+    def begin(self, ask: Ask) -> Sample:
+        if ask.setting in self.answering:
+            return Sample(ask, prompt=direct_prompt(ask.case.prompt, ask.case.facts["world"]))
+        return super().begin(ask) if ask.setting in self.thoughtful else self.prepared(ask, None)
+
+    def steps(self) -> Iterable[Step]:
         """Answers and thoughts where a setting needs them, then images. Calls that asks share are made once."""
-        requests = [
-            request_of(ask, direct_prompt(ask.case.prompt, ask.case.facts["world"]))
-            if ask.setting in self.answering
-            else request_of(ask)
-            for ask in asks
-        ]
 
-        def of(settings: frozenset[str]) -> list[Request]:
-            return [request for ask, request in zip(asks, requests, strict=True) if ask.setting in settings]
+        def step(skill: str, asked: Callable[[str], bool], put: Any, failed: Any) -> Step:
+            def due(sample: Sample) -> bool:
+                return asked(sample.ask.setting) and not sample.parts
 
-        answers = _once(lambda some: model.answer(some, on_step=on_step), of(self.answering))
-        thoughts = _once(lambda some: model.think(some, on_step=on_step), of(self.thoughtful - self.fused))
-        samples, left = [], {}
-        for row, (ask, request) in enumerate(zip(asks, requests, strict=True)):
-            thought = thoughts.get(_key(request)) if ask.setting in self.thoughtful else None
-            sample = Sample(ask, prompt=request.prompt)
-            if ask.setting in self.answering:
-                sample = with_part(sample, answers[_key(request)], "answer")
-            elif isinstance(thought, Exception):
-                sample = with_part(sample, thought, "thought")
-            elif ask.setting not in self.fused:
-                sample = self.prepared(ask, thought)
-                if sample.status == "ok" and not sample.parts:
-                    left[row] = request_of(ask, sample.prompt, sample.thought)
-            samples.append(sample)
-        images = _once(lambda some: model.draw(some, on_step=on_step), list(left.values()))
-        for row, request in left.items():
-            samples[row] = with_part(samples[row], images[_key(request)], "image")
-        fused = _once(lambda some: zip(*think_and_draw(model, some, on_step), strict=True), of(self.fused))
-        for row, (ask, request) in enumerate(zip(asks, requests, strict=True)):
-            if ask.setting in self.fused:
-                thought, image = fused[_key(request)]
-                words = thought if isinstance(thought, str) else None
-                noun = "thought" if words is None else "image"
-                samples[row] = with_part(
-                    replace(samples[row], thought=words), image if words is not None else thought, noun
-                )
-        return samples
+            return Step(skill, due, lambda one: request_of(one.ask, one.prompt, one.thought), put, failed, once=True)
+
+        answer, thought, image = (partial(with_part, noun=noun) for noun in ("answer", "thought", "image"))
+        thinking, fused = (self.thoughtful - self.fused).__contains__, self.fused.__contains__
+        yield step("answer", self.answering.__contains__, answer, answer)
+        yield step("think", thinking, lambda sample, words: self.prepared(sample.ask, words), thought)
+        yield step("draw", lambda setting: not fused(setting), image, image)
+        yield step("think_and_draw", fused, with_thought_and_image, image)
 
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
         """Thoughts and images that cases share count once; a judge captions and compares, so twice an image."""
@@ -207,16 +188,6 @@ def request_of(ask: Ask, prompt: str | None = None, thought: str | None = None) 
 def drawn_as(case: Case) -> str:
     """What a drawing goes by: cases that share it (two labels of a question) are asked once."""
     return str(case.facts.get("drawn_as", case.id))
-
-
-def _key(request: Request) -> tuple[str, str, str | None, int]:
-    return request.id, request.prompt, request.thought, request.seed
-
-
-def _once(call: Callable[[list[Request]], Iterable[Any]], requests: Sequence[Request]) -> dict[Any, Any]:
-    """Key of a request -> what comes back."""
-    distinct = {_key(request): request for request in requests}
-    return dict(zip(distinct, call(list(distinct.values())), strict=True)) if distinct else {}
 
 
 # --- items as cases ---------------------------------------------------------------------------------------------------

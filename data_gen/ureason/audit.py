@@ -19,7 +19,6 @@ from uni_train.data_gen.jsonl import read_items, read_objects
 from uni_train.data_gen.task import Item
 from uni_train.data_gen.ureason import arithmetic, attribute, code, spatial, text
 from uni_train.data_gen.ureason.execution import ExecutionError, html, python, sql
-from uni_train.data_gen.ureason.files import read_file
 from uni_train.data_gen.ureason.outcomes import Attributes, Counts, Layout, Outcome, Sprites, Writing, outcome_from
 
 
@@ -30,17 +29,20 @@ def is_ureason(path: Path) -> bool:
 
 def findings(path: Path) -> list[AuditRow]:
     """One for every row. DataError if the file, or items.jsonl beside it, is damaged."""
+    from uni_train.data_gen.published_rows import read_rows  # pydantic takes long to import
+    from uni_train.data_gen.ureason.published import SHAPE, PublishedPuzzle
+
     beside = path.parent / "items.jsonl"
     items = {item.id: item for item in read_items(beside)} if beside.is_file() else {}
-    return [_finding(id_, row, items.get(id_)) for id_, (_, row) in read_file(path).items()]
+    rows = read_rows([path], PublishedPuzzle, SHAPE)
+    return [_finding(row.id, row.prompt, row.expect_en, items.get(row.id)) for _, row in rows]
 
 
-def _finding(id_: str, row: Mapping[str, Any], item: Item | None) -> AuditRow:
-    label = row["expect_en"]
+def _finding(id_: str, prompt: str, label: str, item: Item | None) -> AuditRow:
     if item is None:
         reason = "items.jsonl beside the file has no item of this id: there are no facts to work the answer out from"
         return AuditRow(id_, "unparseable", None, label, reason)
-    if row["prompt"] not in (item.prompt, item.facts["direct"]):
+    if prompt not in (item.prompt, item.facts["direct"]):
         return AuditRow(id_, "unparseable", None, label, "the prompt is not that of its item in items.jsonl")
     outcome = outcome_from(item.facts["outcome"])
     try:

@@ -12,7 +12,8 @@ Figure 9, or with compat=official in those of the released code.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -24,10 +25,10 @@ from uni_train.eval.benchmark import (
     Case,
     JudgeAsk,
     Option,
-    Respondent,
     Sample,
     Scored,
     Source,
+    Step,
     Table,
     Unit,
     Unparseable,
@@ -36,6 +37,8 @@ from uni_train.eval.benchmark import (
     expect_known,
     note_of,
     request_of,
+    with_image,
+    with_parts,
 )
 from uni_train.eval.benchmarks.ueval import counting
 from uni_train.eval.benchmarks.ueval.cases import (
@@ -51,15 +54,12 @@ from uni_train.eval.benchmarks.ueval.cases import (
     rubrics_of,
 )
 from uni_train.eval.benchmarks.ueval.prompts import JUDGE, OFFICIAL_REPLY, REPLY, judge_prompt, met, read_official
-from uni_train.eval.images import StoredImage, encoded
 from uni_train.eval.results import unit_of
 from uni_train.eval.submission import file_name, first_draws
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from uni_train.eval.calls import StoredModel
-    from uni_train.models.base import OnStep
+    from uni_train.models.base import Request
 
 ONE_PASS, TWO_PASSES, THINK_FIRST, TRACED = "one_pass", "two_passes", "think_first", "traced"
 PASSES = {"two": (TWO_PASSES, THINK_FIRST), "one": (ONE_PASS,), "all": (ONE_PASS, TWO_PASSES, THINK_FIRST)}
@@ -128,45 +128,31 @@ class UEval(Benchmark):
 
     # --- asking --------------------------------------------------------------------------------------------------
 
-    def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:
+    def steps(self) -> Iterable[Step]:
         """A part that fails leaves the other: its rubrics are then not satisfied."""
-        prompts = [ask.case.prompt for ask in asks]
-        traces: dict[int, Any] = {}
-        parts: list[list[Any]] = [[] for _ in asks]
 
-        def call(
-            skill: Callable[..., Sequence[Any]], rows: Sequence[int], drawn: bool = False
-        ) -> Iterator[tuple[int, Any]]:
-            """Row and reply. drawn: by the thought before, where there is one."""
-            thoughts = [parts[row][0] if drawn and asks[row].setting == THINK_FIRST else None for row in rows]
-            requests = [
-                request_of(asks[row], prompts[row], thought) for row, thought in zip(rows, thoughts, strict=True)
-            ]
-            yield from zip(rows, skill(requests, on_step=on_step) if rows else (), strict=True)
+        def request(sample: Sample) -> Request:
+            return request_of(sample.ask, sample.prompt)
 
-        traced = [row for row, ask in enumerate(asks) if ask.setting == TRACED]
-        if traced:
-            assert self.tracer is not None, "the setting is not offered without a model"
-            traces = dict(call(self.tracer.think, traced))
-            for row, trace in traces.items():
-                if isinstance(trace, Exception):
-                    parts[row] = [trace]
-                else:
-                    prompts[row] = _with_trace(asks[row].case, trace)
-        due = [row for row in range(len(asks)) if not parts[row]]
-        thinking = [row for row in due if asks[row].setting == THINK_FIRST]
-        answering = [row for row in due if asks[row].setting != THINK_FIRST and not self._at_once(asks[row])]
-        for row, text in (*call(model.answer, answering), *call(model.think, thinking)):
-            parts[row].append(text)
-        drawing = [*answering, *(row for row in thinking if not isinstance(parts[row][0], Exception))]
-        for row, image in call(model.draw, drawing, drawn=True):
-            parts[row].append(image)
-        for row, reply in call(model.compose, [row for row in due if self._at_once(asks[row])]):
-            parts[row] += [reply] if isinstance(reply, Exception) else reply
-        return [
-            _sample(ask, prompt, part, traces.get(row))
-            for row, (ask, prompt, part) in enumerate(zip(asks, prompts, parts, strict=True))
-        ]
+        def drawing(sample: Sample) -> Request:
+            """By the thought before, where there is one."""
+            return request_of(sample.ask, sample.prompt, sample.thought if sample.ask.setting == THINK_FIRST else None)
+
+        def at_once(sample: Sample) -> bool:
+            return self._at_once(sample.ask)
+
+        def thinks(sample: Sample) -> bool:
+            return sample.ask.setting == THINK_FIRST
+
+        if self.tracer is not None:
+            yield Step("think", lambda one: one.ask.setting == TRACED, request, _with_trace, model=self.tracer)
+        yield Step("answer", lambda one: not at_once(one) and not thinks(one), request, _with_text, _without)
+        yield Step("think", thinks, request, lambda one, thought: replace(_with_text(one, thought), thought=thought))
+        yield Step("draw", lambda one: not at_once(one), drawing, with_image, _without)
+        yield Step("compose", at_once, request, with_parts)
+
+    def finish(self, sample: Sample) -> Sample:
+        return sample if sample.parts else replace(sample, status="generation_failed")
 
     def _at_once(self, ask: Ask) -> bool:
         """Whether text and images are asked for in one pass."""
@@ -264,22 +250,18 @@ class UEval(Benchmark):
         return [unit_of(one, counting.satisfied(one, "score")) for one in scored]
 
 
-def _with_trace(case: Case, trace: str) -> str:
-    """The question with a trace at its end, as the paper appends it; nano's words stand on one line."""
-    return f"{case.prompt} {trace}" if "program" in case.facts else f"{case.prompt}\n\n{trace}"
+def _with_trace(sample: Sample, trace: str) -> Sample:
+    """With a trace at the question's end, as the paper appends it; nano's words stand on one line."""
+    between = " " if "program" in sample.ask.case.facts else "\n\n"
+    return replace(sample, prompt=f"{sample.prompt}{between}{trace}", thought=trace)
 
 
-def _sample(
-    ask: Ask, prompt: str, parts: Sequence[str | np.ndarray | StoredImage | Exception], trace: str | Exception | None
-) -> Sample:
-    """What came, in order; failed only where nothing did."""
-    problems = [note_of(part) for part in parts if isinstance(part, Exception)]
-    came = tuple(part if isinstance(part, str) else encoded(part) for part in parts if not isinstance(part, Exception))
-    status = "ok" if came else "generation_failed"
-    thought = came[0] if ask.setting == THINK_FIRST and came and isinstance(came[0], str) else None
-    if isinstance(trace, str):
-        thought = trace
-    return Sample(ask, status, "; ".join(problems), prompt=prompt, thought=thought, parts=came)
+def _with_text(sample: Sample, text: str) -> Sample:
+    return replace(sample, parts=(text,))
+
+
+def _without(sample: Sample, error: Exception) -> Sample:
+    return replace(sample, note="; ".join(filter(None, (sample.note, note_of(error)))))
 
 
 def _why(reply: Mapping[str, Any]) -> str:

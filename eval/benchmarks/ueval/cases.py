@@ -10,7 +10,7 @@ the text must then count what the image shows.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -18,15 +18,14 @@ from pydantic import AliasChoices, BeforeValidator, Field
 
 from uni_train.data_gen import sprites
 from uni_train.data_gen.errors import DataError, nearest
-from uni_train.data_gen.jsonl import read_objects
 from uni_train.data_gen.knowledge.nano import counted
 from uni_train.data_gen.objects import NANO, get_world
+from uni_train.data_gen.published_rows import Place, PublishedRow, Text, read_row, read_rows
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.seeds import derive_seed, rng
 from uni_train.data_gen.task import Check
 from uni_train.eval.benchmark import Case, Source
 from uni_train.eval.images import Image, pixels
-from uni_train.eval.published_rows import PublishedRow, Text, TextOrNumber, read_row
 
 CLOSED = ("space", "textbook", "diagram", "paper")
 OPEN = ("art", "life", "tech", "exercise")
@@ -66,39 +65,13 @@ def read_folder(folder: Path, sets: Sequence[str] | None = None) -> list[Case]:
     files = [path for path in files if path.name.startswith("test")] or files
     if not files:
         raise DataError(f"{folder} has no *.jsonl and no *.parquet: {_GET}")
-    seen: dict[str, str] = {}
-    cases: list[Case] = []
-    for path in files:
-        for place, row in _rows(path):
-            case = read_question(place, row)
-            if case.id in seen:
-                raise DataError(f"{place}: the id {case.id} was used in {seen[case.id]}; ids must be unique")
-            seen[case.id] = place
-            cases.append(case)
+    rows = read_rows(files, Question, SHAPE, without=("image_ref",))  # images are large, and not asked about
+    cases = [_of_row(place, question) for place, question in rows]
     kept = [case for case in cases if sets is None or case.set in sets]
     if not kept:
         there = ", ".join(dict.fromkeys(case.set for case in cases)) or "no rows"
         raise DataError(f"{folder} has no questions of {', '.join(sets or TASKS)}: it has {there}")
     return kept
-
-
-def _rows(path: Path) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """(where it stands, row); of Parquet without reference images, which are large and not asked about."""
-    if path.suffix == ".jsonl":
-        for line, row in read_objects(path):
-            yield f"{path}, line {line}", row
-        return
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    try:
-        names = [name for name in pq.read_schema(path).names if name != "image_ref"]
-        table = pq.read_table(path, columns=names)
-    except (OSError, pa.ArrowException) as error:
-        first = str(error).splitlines()[0]
-        raise DataError(f"{path} is no Parquet file ({first}); if it is a pointer of Git LFS, {_GET}") from error
-    for number, row in enumerate(table.to_pylist(), 1):
-        yield f"{path}, row {number}", row
 
 
 def _rubric(value: Any) -> Any:
@@ -118,7 +91,6 @@ class Question(PublishedRow):
     """A published row, of either schema."""
 
     task: Text = Field(validation_alias=AliasChoices("task", "task_type"))
-    id: TextOrNumber
     image_rubrics: list[Rubric]
     text_rubrics: list[Rubric]
     prompt: Text
@@ -127,7 +99,10 @@ class Question(PublishedRow):
 
 def read_question(place: str, row: Mapping[str, Any]) -> Case:
     """A question from one row; place: for errors, which are DataErrors."""
-    question = read_row(Question, place, row, SHAPE)
+    return _of_row(place, read_row(Question, place, row, SHAPE))
+
+
+def _of_row(place: Place | str, question: Question) -> Case:
     task = question.task.strip().casefold()
     if task not in TASKS:
         raise DataError(f'{place}: there is no task "{task}"; {nearest(task, TASKS)}')

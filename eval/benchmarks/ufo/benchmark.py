@@ -16,8 +16,8 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from functools import cache
+from dataclasses import replace
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -33,19 +33,22 @@ from uni_train.eval.benchmark import (
     Headline,
     JudgeAsk,
     Option,
-    Respondent,
     Sample,
     Scored,
     Source,
+    Step,
     Table,
     benchmark,
     expect_known,
+    failed,
     note_of,
     revision_of,
     verdict_of,
+    with_image,
 )
-from uni_train.eval.benchmarks.ufo import counting, own, prompts, replies, rubric
-from uni_train.eval.benchmarks.ufo.files import HUB, Row, read_folder
+from uni_train.eval.benchmarks.ufo import counting, prompts, replies, rubric
+from uni_train.eval.benchmarks.ufo.cases import HUB, read_folder
+from uni_train.eval.benchmarks.ufo.generated import generated
 from uni_train.eval.benchmarks.ufo.names import (
     ANSWERS,
     BLIND,
@@ -57,37 +60,23 @@ from uni_train.eval.benchmarks.ufo.names import (
     KINDS,
     SETS,
     SETTINGS,
+    SWAPS,
     TEXT_CUE,
     TEXT_TAKING,
     TEXTUAL,
     kind_of_set,
-    regime_of,
-    set_of,
     task_of_set,
 )
-from uni_train.eval.images import Image, StoredImage, bytes_of, encoded, pixels
+from uni_train.eval.images import Image, bytes_of, pixels
 from uni_train.eval.prompts import filled
 from uni_train.eval.results import Unit
 from uni_train.models.pictures import decode_picture, encode_png
 
 if TYPE_CHECKING:
-    from uni_train.models.base import OnStep, Request
+    from uni_train.models.base import Request
 
 PROTOCOL = "ufo/1"  # what is asked; a change makes another revision
 # Section 4.2 decodes with top-k 1, which is greedy (`sampling.temperature=0`), in 100 steps, guided by text at 7.5.
-
-Place = tuple[str, int]
-"""Case (or what its cues are drawn as) and draw: who shares cues."""
-Made = str | np.ndarray | StoredImage | Exception
-
-
-@dataclass(frozen=True, slots=True)
-class Cue:
-    """What the second step is given. failed: why a part of the model's own could not be made."""
-
-    text: str | None = None
-    image: np.ndarray | StoredImage | None = None
-    failed: str = ""
 
 
 @benchmark("ufo")
@@ -109,12 +98,12 @@ class Ufo(Benchmark):
 
     def __init__(self, source: Source, *, extra: Sequence[str] = ()) -> None:
         expect_known("UFO", "extra", extra, tuple(EXTRA))
-        rows = own.questions(source) if source.data is None else read_folder(source.data)
-        cases = [_case(row) for row in rows if source.sets is None or set_of(row.task, row.kind) in source.sets]
+        every = generated(source) if source.data is None else read_folder(source.data)
+        cases = [case for case in every if source.sets is None or case.set in source.sets]
         self._others = _others(cases)
         asked = {*ANSWERS, TEXT_CUE, IMAGE_CUE, *(setting for each in extra for setting in EXTRA[each])}
         super().__init__(source, cases, settings=[setting for setting in SETTINGS if setting in asked])
-        self.whole = len(rows)
+        self.whole = len(every)
 
     def content_hash(self, asked: Sequence[Any]) -> str:
         """Each case is hashed beside its images, so that no two layouts of the same bytes are one."""
@@ -150,69 +139,47 @@ class Ufo(Benchmark):
 
     # --- asking --------------------------------------------------------------------------------------------------
 
-    def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:
-        """Make the cues that are needed, then answer with them."""
-        texts, images = self._made(model, asks, on_step)
-        samples: list[Sample] = []
-        requests: dict[int, Request] = {}
-        for ask in asks:
-            place = _place(ask)
-            if ask.setting in CUES:
-                samples.append(_cue_sample(ask, (texts if ask.setting == TEXT_CUE else images)[place]))
-                continue
-            cue = self._cue(ask, texts.get(place), images.get(place))
-            if cue is None:
-                samples.append(Sample(ask, "cue_missing", "the data have no such cue"))
-            elif cue.failed and self.compat == "paper":
-                samples.append(Sample(ask, "generation_failed", f"no cue: {cue.failed}", thought=cue.text))
-            else:
-                request = requests[len(samples)] = _answering(ask, cue)
-                shown = () if cue.image is None else (encoded(cue.image),)
-                facts = {"cue_failed": cue.failed} if cue.failed else {}
-                samples.append(Sample(ask, prompt=request.prompt, thought=cue.text, parts=shown, facts=facts))
-        answers = model.answer(list(requests.values()), on_step=on_step) if requests else []
-        for row, reply in zip(requests, answers, strict=True):
-            samples[row] = _answered(samples[row], reply)
-        return samples
-
-    def _made(
-        self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None
-    ) -> tuple[dict[Place, Made], dict[Place, Made]]:
-        """The model's own textual cues, and its own visual ones."""
-
-        def made(
-            skill: Callable[..., Sequence[Any]], due: dict[Place, Ask], template: str, key: str
-        ) -> dict[Place, Made]:
-            requests = [_cue_request(ask, template, key) for ask in due.values()]
-            return dict(zip(due, skill(requests, on_step=on_step), strict=True)) if due else {}
-
-        textual = {_place(ask): ask for ask in asks if ask.setting in TEXT_TAKING}
-        visual = {_place(ask): ask for ask in asks if ask.setting in IMAGE_TAKING}
-        plain = {place: ask for place, ask in textual.items() if not _is_nano(ask.case)}
-        nano = {place: ask for place, ask in textual.items() if _is_nano(ask.case)}
-        texts = made(model.answer, plain, prompts.TEXTUAL_CUE, "say")
-        texts |= made(model.think, nano, prompts.TEXTUAL_CUE, "say")
-        return texts, made(model.draw, visual, prompts.VISUAL_CUE, "draw")
-
-    def _cue(self, ask: Ask, text: Made | None, image: Made | None) -> Cue | None:
-        """What the second step of a setting is given; None where the data have no such cue."""
+    def begin(self, ask: Ask) -> Sample:
+        """With the cue of a swap, where the data have it."""
         schedule, _, source = ask.setting.partition("_")
-        if not source:
-            failed = "; ".join(note_of(made) for made in (text, image) if isinstance(made, Exception))
-            return Cue(
-                text if isinstance(text, str) else None,
-                image if isinstance(image, np.ndarray | StoredImage) else None,
-                failed,
-            )
         if source == "blank":
-            return Cue(text="") if schedule == TEXTUAL else Cue(image=_blank(ask.case))
+            return Sample(ask, thought="") if schedule == TEXTUAL else with_image(Sample(ask), _blank(ask.case))
+        if ask.setting not in SWAPS:
+            return Sample(ask)
         owner = ask.case if source == "true" else self._others.get(ask.case.id)
-        if owner is None:
-            return None
-        if schedule == TEXTUAL:
-            cue = str(owner.facts["text_cue"])
-            return Cue(text=cue) if cue else None
-        return Cue(image=_decoded(owner.references[0])) if owner.references else None
+        if owner is not None and schedule == TEXTUAL and owner.facts["text_cue"]:
+            return Sample(ask, thought=str(owner.facts["text_cue"]))
+        if owner is not None and schedule != TEXTUAL and owner.references:
+            return with_image(Sample(ask), _decoded(owner.references[0]))
+        return Sample(ask, "cue_missing", "the data have no such cue")
+
+    def steps(self) -> Iterable[Step]:
+        """Make the cues that are needed, then answer with them."""
+
+        def textual(nano: bool) -> Callable[[Sample], bool]:
+            return lambda one: one.ask.setting in TEXT_TAKING and _is_nano(one.ask.case) is nano
+
+        def visual(sample: Sample) -> bool:
+            return sample.ask.setting in IMAGE_TAKING
+
+        def answers(sample: Sample) -> bool:
+            return sample.ask.setting not in CUES and not self._fails(sample)
+
+        say, draw = partial(_cue_request, prompts.TEXTUAL_CUE, "say"), partial(_cue_request, prompts.VISUAL_CUE, "draw")
+        yield Step("answer", textual(False), say, _with_text_cue, _without_cue, once=True)
+        yield Step("think", textual(True), say, _with_text_cue, _without_cue, once=True)
+        yield Step("draw", visual, draw, with_image, _without_cue, once=True)
+        yield Step("answer", answers, _answering, _answered, _answered)
+
+    def _fails(self, sample: Sample) -> bool:
+        """Whether a part of its cue could not be made, without which nothing is answered."""
+        return "cue_failed" in sample.facts and self.compat == "paper"
+
+    def finish(self, sample: Sample) -> Sample:
+        if not self._fails(sample):
+            return sample
+        note = f"no cue: {sample.facts['cue_failed']}"
+        return Sample(sample.ask, "generation_failed", note, thought=sample.thought)
 
     # --- scoring -------------------------------------------------------------------------------------------------
 
@@ -287,7 +254,8 @@ class Ufo(Benchmark):
         return counting.tables(counting.Count(scored), self.paper)
 
 
-def _place(ask: Ask) -> Place:
+def _place(ask: Ask) -> tuple[str, int]:
+    """Case (or what its cues are drawn as) and draw: who shares cues."""
     return str(ask.case.facts.get("drawn_as", ask.case.id)), ask.k
 
 
@@ -302,37 +270,36 @@ def _request(ask: Ask, prompt: str, images: Iterable[np.ndarray]) -> Request:
     return Request("#".join(map(str, _place(ask))), prompt, tuple(images), seed=ask.seed)
 
 
-def _cue_request(ask: Ask, template: str, key: str) -> Request:
+def _cue_request(template: str, key: str, sample: Sample) -> Request:
     """The first step, about the question without its choices; nano is asked it as it stands, or as facts[key] says."""
-    case = ask.case
+    case = sample.ask.case
     nano = _is_nano(case)
     prompt = str(case.facts.get(key, case.prompt)) if nano else filled(template, Question=case.prompt)
-    return _request(ask, prompt, map(_decoded, case.images[: case.facts["inputs"]]))
+    return _request(sample.ask, prompt, map(_decoded, case.images[: case.facts["inputs"]]))
 
 
-def _answering(ask: Ask, cue: Cue) -> Request:
-    """The second step. nano is asked the question alone, behind the textual cue."""
-    case, blind = ask.case, ask.setting == BLIND
-    shown = [] if blind else [_decoded(image) for image in case.images]
-    if cue.image is not None:
-        shown.append(pixels(cue.image))
-    nano = _is_nano(case)
-    prompt = f"{cue.text or ''} {case.prompt}".strip() if nano else _answer_prompt(case, cue, blind=blind)
-    return _request(ask, prompt, shown)
+def _answering(sample: Sample) -> Request:
+    """The second step, with the visual cue behind the images of the question."""
+    shown = [] if sample.ask.setting == BLIND else [_decoded(image) for image in sample.ask.case.images]
+    return _request(sample.ask, _answer_prompt(sample), [*shown, *map(pixels, sample.drawn)])
 
 
-def _cue_sample(ask: Ask, made: Made) -> Sample:
-    if isinstance(made, Exception):
-        return Sample(ask, "generation_failed", f"no cue: {note_of(made)}")
-    if isinstance(made, str):
-        return Sample(ask, thought=made, parts=(made,))
-    return Sample(ask, parts=(encoded(made),))
+def _with_text_cue(sample: Sample, cue: str) -> Sample:
+    return replace(sample, thought=cue, parts=(cue,) if sample.ask.setting in CUES else sample.parts)
+
+
+def _without_cue(sample: Sample, error: Exception) -> Sample:
+    if sample.ask.setting in CUES:
+        return failed(sample, error, "no cue: ")
+    why = "; ".join(filter(None, (sample.facts.get("cue_failed"), note_of(error))))
+    return replace(sample, facts={**sample.facts, "cue_failed": why})
 
 
 def _answered(sample: Sample, reply: str | Exception) -> Sample:
     """With the reply as the last part, behind the cue image, and the letter that it chooses."""
+    sample = replace(sample, prompt=_answer_prompt(sample))
     if isinstance(reply, Exception):
-        return replace(sample, status="generation_failed", note=f"no answer: {note_of(reply)}")
+        return failed(sample, reply, "no answer: ")
     sample = replace(sample, parts=(*sample.parts, reply))
     if kind_of_set(sample.ask.case.set) == "open":
         return sample
@@ -342,43 +309,21 @@ def _answered(sample: Sample, reply: str | Exception) -> Sample:
     return replace(sample, facts={**sample.facts, "choice": letter})
 
 
-def _answer_prompt(case: Case, cue: Cue, *, blind: bool) -> str:
-    facts = case.facts
+def _answer_prompt(sample: Sample) -> str:
+    """nano is asked the question alone, behind the textual cue."""
+    case, facts, cue = sample.ask.case, sample.ask.case.facts, sample.thought
+    if _is_nano(case):
+        return f"{cue or ''} {case.prompt}".strip()
     lines = [case.prompt]
     for letter, text in facts["choices"].items():
-        place = int(facts["choice_images"].get(letter, 0)) + 1
-        lines.append(
-            f"{letter}: {text}" if text is not None else f"{letter}: {'an image' if blind else f'image {place}'}"
-        )
-    if cue.text is not None:
-        lines.append(filled(prompts.GIVEN_TEXT, cue=cue.text))
-    if cue.image is not None:
+        shown = "an image" if sample.ask.setting == BLIND else f"image {int(facts['choice_images'].get(letter, 0)) + 1}"
+        lines.append(f"{letter}: {shown if text is None else text}")
+    if cue is not None:
+        lines.append(filled(prompts.GIVEN_TEXT, cue=cue))
+    if sample.drawn:
         lines.append(prompts.GIVEN_IMAGE)
     lines.append(prompts.ANSWER_CHOICE if facts["choices"] else prompts.ANSWER_OPEN)
     return "\n".join(lines)
-
-
-def _case(row: Row) -> Case:
-    """Choices that are images are shown behind the images of the question."""
-    images, choices, places = list(row.images), dict[str, str | None](), dict[str, int]()
-    for letter, one in row.choices.items():
-        if not isinstance(one, str):
-            places[letter] = len(images)
-            images.append(one)
-        choices[letter] = one if isinstance(one, str) else None
-    facts = {
-        "world": "", **row.facts, "answer": row.answer, "choices": choices, "choice_images": places,
-        "inputs": len(row.images), "text_cue": row.text_cue, "solution": row.solution,
-        "right": choices.get(row.answer) or ("" if row.kind == "mcq" else row.answer), "part": row.part,
-    }  # fmt: skip
-    name = set_of(row.task, row.kind)
-    if row.facts:  # of our own: the same question with choices and open, which share their cues
-        facts["drawn_as"] = f"own/{row.id}"
-    cue = () if row.cue_image is None else (row.cue_image,)
-    category = row.part or regime_of(name)
-    return Case(
-        f"{row.kind}/{row.id}", name, row.question, tuple(images), category=category, facts=facts, references=cue
-    )
 
 
 def _others(cases: Sequence[Case]) -> dict[str, Case]:

@@ -67,17 +67,17 @@ def units(scored: Iterable[Scored]) -> Results:
     return Results(replace(unit, cluster=str(unit.case.facts.get("drawn_as", unit.cluster))) for unit in each)
 
 
-def _regime(one: Unit) -> str:
-    return regime_of(one.set)
+def _regime(unit: Unit) -> str:
+    return regime_of(unit.set)
 
 
-def _task(one: Unit) -> str:
-    return task_of_set(one.set)
+def _task(unit: Unit) -> str:
+    return task_of_set(unit.set)
 
 
-def _half(one: Unit) -> tuple[str, str]:
+def _half(unit: Unit) -> tuple[str, str]:
     """The task, and of inpainting its half ("a", "b"; "" where the data do not say)."""
-    return _task(one), str(one.case.facts.get("part", ""))
+    return _task(unit), str(unit.case.facts.get("part", ""))
 
 
 AVERAGES: Mapping[str, Callable[[Unit], str] | None] = {
@@ -95,7 +95,7 @@ class Count:
 
     def of(self, setting: str, kind: str | None = None) -> Results:
         some = self.by_setting.get(setting, Results(()))
-        return some.where(lambda one: kind in (None, kind_of_set(one.set)))
+        return some.where(lambda unit: kind in (None, kind_of_set(unit.set)))
 
     def asked(self, kind: str) -> list[str]:
         """Settings that answer questions of a kind, in order."""
@@ -122,8 +122,8 @@ class Count:
         """Whose cue -> accuracy, on the cases that were answered with each; {} where none was."""
         settings = {"own": schedule, **{source: f"{schedule}_{source}" for source in SOURCES}}
         each = {name: self.of(setting) for name, setting in settings.items()}
-        shared = set.intersection(*({one.place for one in some} for some in each.values()))
-        return {name: _mean(some.where(lambda one: one.place in shared)) for name, some in each.items() if shared}
+        shared = set.intersection(*({unit.place for unit in some} for some in each.values()))
+        return {name: _mean(some.where(lambda unit: unit.place in shared)) for name, some in each.items() if shared}
 
 
 def _mean(some: Results, over: Callable[[Unit], str] | None = None) -> Estimate:
@@ -195,7 +195,7 @@ def _by_regime(count: Count, kind: str, printed: paper.Paper | None) -> TableSpe
 
 def _by_task(count: Count, kind: str, printed: paper.Paper | None) -> TableSpec:
     asked = {setting: count.of(setting, kind) for setting in count.asked(kind)}
-    halves = {_half(one) for setting in count.by_setting for one in count.of(setting, kind)}
+    halves = {_half(unit) for setting in count.by_setting for unit in count.of(setting, kind)}
     columns = [
         Column(f"{task.replace('_', ' ')} {part.upper()}".strip(), partial(_of_half, (task, part)),
                partial(_task_printed, task, part))
@@ -223,8 +223,8 @@ def _necessity(count: Count, kind: str) -> TableSpec:
     """The paper's two filters, applied to the model itself instead of to outside validators."""
 
     def hard(setting: str, some: Results) -> Estimate | None:
-        easy = {one.place for one in count.of(setting, kind) if one.right}
-        left = some.where(lambda one: one.place not in easy)
+        easy = {unit.place for unit in count.of(setting, kind) if unit.right}
+        left = some.where(lambda unit: unit.place not in easy)
         return _mean(left) if left and count.of(setting, kind) else None
 
     heads = {DIRECT: "Not solved directly", BLIND: "Not solved without images"}
@@ -283,7 +283,7 @@ def _regimes() -> list[Column]:
 
 
 def _of_half(half: tuple[str, str], some: Results) -> Estimate | None:
-    part = some.where(lambda one: _half(one) == half)
+    part = some.where(lambda unit: _half(unit) == half)
     return _mean(part) if part else None
 
 

@@ -24,15 +24,15 @@ def choice(reply: str, choices: Mapping[str, str | None]) -> str | None:
     """
     text = _THOUGHT.sub("", reply).strip()
     for start in [*reversed([marked.end() for marked in _MARKED.finditer(text)]), 0]:
-        said = _uncaptioned(text[start:])
-        found = _LETTER.match(said)
-        if found is not None and (letter := found[1].upper()) in choices:
-            rest = said[found.end(1) :]
+        words = _uncaptioned(text[start:])
+        match = _LETTER.match(words)
+        if match is not None and (letter := match[1].upper()) in choices:
+            rest = words[match.end(1) :]
             own = re.match(rf"[\W_]*{re.escape(choices[letter] or '')}", rest, re.IGNORECASE)
             others = [one[1].upper() for at in (rest, rest[own.end() :] if own else "") if (one := _ANOTHER.match(at))]
             return None if {*others} - {letter} else letter
-        plain = {normalised(said), normalised(said.partition("\n")[0])} - {""}
-        same = [letter for letter, words in choices.items() if words is not None and normalised(words) in plain]
+        plain = {normalised(words), normalised(words.partition("\n")[0])} - {""}
+        same = [letter for letter, choice in choices.items() if choice is not None and normalised(choice) in plain]
         if len(same) == 1:
             return same[0]
     return None
@@ -40,12 +40,14 @@ def choice(reply: str, choices: Mapping[str, str | None]) -> str | None:
 
 def open_answer(reply: str) -> str:
     """The words that are compared with the reference: what follows the last "Answer:", else the whole reply."""
-    return _said(reply)
+    text = _THOUGHT.sub("", reply).strip()
+    marked = list(_MARKED.finditer(text))
+    return _uncaptioned((text[marked[-1].end() :].strip() if marked else "") or text)
 
 
 def same(reply: str, answer: str) -> bool:
     """Whether an open answer is the reference word for word, but for case, articles and punctuation around words."""
-    return bool(normalised(reply)) and normalised(_said(reply)) == normalised(answer)
+    return bool(normalised(reply)) and normalised(open_answer(reply)) == normalised(answer)
 
 
 def normalised(text: str) -> str:
@@ -54,12 +56,6 @@ def normalised(text: str) -> str:
     words = [word.strip(".,;:!?\"'`*()[]{}") for word in plain.split()]
     words = [word for word in words if word]
     return " ".join(words[1:] if words[:1] and words[0] in ("a", "an", "the") and len(words) > 1 else words)
-
-
-def _said(reply: str) -> str:
-    text = _THOUGHT.sub("", reply).strip()
-    marked = list(_MARKED.finditer(text))
-    return _uncaptioned((text[marked[-1].end() :].strip() if marked else "") or text)
 
 
 def _uncaptioned(text: str) -> str:

@@ -20,6 +20,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from uni_train.data_gen import sprites
@@ -35,17 +36,18 @@ from uni_train.eval.benchmark import (
     Case,
     JudgeAsk,
     Option,
-    Respondent,
     Sample,
     Scored,
     Source,
+    Step,
     Table,
     Unparseable,
     benchmark,
     described,
-    note_of,
+    failed,
     request_of,
     verdict_of,
+    with_image,
 )
 from uni_train.eval.benchmarks.ureason import counting, errors
 from uni_train.eval.benchmarks.ureason.extraction import LABEL, extract
@@ -60,7 +62,7 @@ from uni_train.eval.benchmarks.ureason.settings import (
     REASONING,
     SETTINGS,
 )
-from uni_train.eval.images import encoded, pixels
+from uni_train.eval.images import pixels
 from uni_train.eval.prompts import ureason as prompts
 from uni_train.eval.submission import file_name, first_draws, json_lines
 from uni_train.models.pictures import encode_png
@@ -68,7 +70,7 @@ from uni_train.models.pictures import encode_png
 if TYPE_CHECKING:
     from uni_train.data_gen.ureason.files import Row
     from uni_train.eval.calls import StoredModel
-    from uni_train.models.base import OnStep, Request
+    from uni_train.models.base import Request
 
 Place = tuple[str, int]
 """Case and draw."""
@@ -187,54 +189,47 @@ class UReason(Benchmark):
 
     # --- asking --------------------------------------------------------------------------------------------------
 
-    def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:
-        """Think where a setting needs it, find the refined prompts, draw."""
-        thoughts = self._thoughts(model, asks, on_step)
-        samples = [self._prepared(ask, thoughts) for ask in asks]
-        rows = [row for row, sample in enumerate(samples) if sample.status == "ok" and sample.ask.setting != CHAIN]
-        pictures = model.draw([_drawing(samples[row]) for row in rows], on_step=on_step) if rows else []
-        for row, picture in zip(rows, pictures, strict=True):
-            if isinstance(picture, Exception):
-                samples[row] = replace(samples[row], status="generation_failed", note=note_of(picture))
-            else:
-                samples[row] = replace(samples[row], parts=(encoded(picture),))
-        return samples
+    def begin(self, ask: Ask) -> Sample:
+        return Sample(ask, prompt=str(ask.case.facts["direct"]) if ask.setting == DIRECT else "")
 
-    def _thoughts(
-        self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None
-    ) -> dict[tuple[str, int, bool], str | Exception]:
-        """(case id, k, external) -> what was thought."""
-        mine = {(*_place(ask), False): request_of(ask, self._asked(ask.case)) for ask in asks if _thinks(ask.setting)}
-        others = {(*_place(ask), True): request_of(ask, prompts.external_prompt(ask.case.facts["direct"]))
-                  for ask in asks if ask.setting == EXTERNAL}  # fmt: skip
-        texts = list(model.think(list(mine.values()), on_step=on_step)) if mine else []
-        if others:
-            assert self.external is not None, "the setting is not offered without a model"
-            texts += self.external.answer(list(others.values()), on_step=on_step)
-        return dict(zip((*mine, *others), texts, strict=True))
+    def steps(self) -> Iterable[Step]:
+        """Think where a setting needs it, find the refined prompts, draw."""
+        failing = partial(failed, lacking="no thought: ")
+
+        def question(sample: Sample) -> Request:
+            return request_of(sample.ask, self._asked(sample.ask.case))
+
+        def written(sample: Sample) -> Request:
+            return request_of(sample.ask, prompts.external_prompt(sample.ask.case.facts["direct"]))
+
+        def drawing(sample: Sample) -> Request:
+            """Setting 2 draws in the context of its thought, all others from their prompt alone."""
+            return request_of(sample.ask, sample.prompt, sample.thought if sample.ask.setting == GUIDED else None)
+
+        yield Step("think", lambda one: _thinks(one.ask.setting), question, self._with_thought, failing, once=True)
+        if self.external is not None:
+            yield Step(
+                "answer", lambda one: one.ask.setting == EXTERNAL, written, self._with_thought, failing,
+                model=self.external,
+            )  # fmt: skip
+        yield Step("draw", lambda one: one.ask.setting != CHAIN, drawing, with_image)
 
     def _asked(self, case: Case) -> str:
         """The prompt of the thoughtful settings. nano is asked in its own words, and always says its label."""
         plain = self.compat == "official" or self.prompt == "published" or _world(case) == "nano"
         return case.prompt if plain else f"{case.prompt}\n{prompts.ASK_FOR_REFINED_PROMPT}"
 
-    def _prepared(self, ask: Ask, thoughts: Mapping[tuple[str, int, bool], str | Exception]) -> Sample:
-        """What is known before drawing."""
-        case = ask.case
-        if ask.setting == DIRECT:
-            return Sample(ask, prompt=case.facts["direct"])
-        thought = thoughts[*_place(ask), ask.setting == EXTERNAL]
-        if isinstance(thought, Exception):
-            return Sample(ask, status="generation_failed", note=f"no thought: {note_of(thought)}")
+    def _with_thought(self, sample: Sample, thought: str) -> Sample:
+        """What is drawn from after a thought."""
+        case, setting = sample.ask.case, sample.ask.setting
         refined = extract(thought, self.compat, _world(case))
-        facts = {"extraction": refined.how, "refined": refined.text}
-        if ask.setting in (GUIDED, CHAIN):
-            return Sample(ask, prompt=self._asked(case), thought=thought, facts=facts)
+        sample = replace(sample, thought=thought, facts={"extraction": refined.how, "refined": refined.text})
+        if setting in (GUIDED, CHAIN):
+            return replace(sample, prompt=self._asked(case))
         if not refined.text:
             note = "the thought has no refined prompt" if thought.strip() else "the thought is empty"
-            return Sample(ask, status="not_extracted", note=note, thought=thought, facts=facts)
-        prompt = " ".join([refined.text] * LENGTHS.get(ask.setting, 1))
-        return Sample(ask, prompt=prompt, thought=thought, facts=facts)
+            return replace(sample, status="not_extracted", note=note)
+        return replace(sample, prompt=" ".join([refined.text] * LENGTHS.get(setting, 1)))
 
     # --- scoring -------------------------------------------------------------------------------------------------
 
@@ -345,7 +340,7 @@ class UReason(Benchmark):
 
 
 def _published(source: Source) -> list[Row]:
-    from uni_train.data_gen.ureason.files import read_folder
+    from uni_train.data_gen.ureason.published import read_folder
 
     folder = source.data
     assert folder is not None
@@ -391,11 +386,6 @@ def _world(case: Case) -> str:
 
 def _thinks(setting: str) -> bool:
     return setting not in (DIRECT, EXTERNAL)
-
-
-def _drawing(sample: Sample) -> Request:
-    """Setting 2 draws in the context of its thought, all others from their prompt alone."""
-    return request_of(sample.ask, sample.prompt, sample.thought if sample.ask.setting == GUIDED else None)
 
 
 def _outcome(case: Case) -> Outcome | None:

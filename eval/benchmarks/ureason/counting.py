@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -49,7 +49,7 @@ GAINS = {
 
 
 class Count:
-    """Samples of a `UReason` by setting, and what is computed of them."""
+    """Samples of a `UReason` by setting, and what is computed of them: each once, for scores as for tables."""
 
     def __init__(self, benchmark: Any, scored: Iterable[Scored]) -> None:
         self.benchmark = benchmark
@@ -57,30 +57,34 @@ class Count:
         self.tasks = tuple(every.by("set", TASKS))
         self.by_setting = every.where(lambda unit: unit.set in TASKS).by("setting", SETTINGS)
         self.groups = {**{task: (task,) for task in self.tasks}, "overall": self.tasks}
+        # Cells of a row ask for the same numbers.
+        self.accuracies, self.gains = cache(self._accuracies), cache(self._gains)
+        self.extraction, self.errors = cache(self._extraction), cache(self._errors)
+        self.subcategories = cache(self._subcategories)
         self.drawn_by_thought: Mapping[str, Results] = {}
         if CHAIN in self.by_setting:
             drawn = {name: some for name, some in self.by_setting.items() if name in (GUIDED, *LENGTHS)}
             concluded = {unit.place for unit in self.by_setting[CHAIN] if unit.right}
             self.drawn_by_thought = {n: some.where(lambda unit: unit.place in concluded) for n, some in drawn.items()}
 
-    def accuracies(self, some: Results) -> dict[str, Estimate]:
+    def _accuracies(self, some: Results) -> dict[str, Estimate]:
         """task -> accuracy (equation 4); "overall" is the mean over tasks."""
         means = {name: part.mean("set") for name, part in some.groups(self.groups).items()}
         return means if some else {"overall": some.mean()}
 
-    def gains(self, earlier: str, later: str) -> dict[str, PairedComparison]:
+    def _gains(self, earlier: str, later: str) -> dict[str, PairedComparison]:
         """task or "overall" -> later minus earlier (equation 5), on the cases and draws that both were asked."""
         before = self.by_setting[earlier]
         found = {name: some.minus(before, "set") for name, some in self.by_setting[later].groups(self.groups).items()}
         return {name: gain for name, gain in found.items() if gain is not None}
 
-    def extraction(self) -> dict[str, Estimate]:
+    def _extraction(self) -> dict[str, Estimate]:
         """How the refined prompts of the model's own thoughts were found, each thought counted once."""
         thoughts = {unit.place: unit for setting, some in self.by_setting.items() if setting != EXTERNAL
                     for unit in some if "extraction" in unit.samples[0].sample.facts}  # fmt: skip
         return _seen(EXTRACTIONS, Results(thoughts.values()), lambda one: one.sample.facts["extraction"])
 
-    def errors(self, task: str | None = None) -> dict[str, Estimate]:
+    def _errors(self, task: str | None = None) -> dict[str, Estimate]:
         """Type -> its share of the wrong images of setting 2, of one task or all."""
         some = self.by_setting.get(GUIDED, Results(())).where(lambda unit: task in (None, unit.set))
         kinds = {id(one): errors.type_of(one, self.benchmark.right(one)) for one in some.scored}
@@ -88,7 +92,7 @@ class Count:
         named = (*errors.TYPES, *((errors.UNKNOWN,) if errors.UNKNOWN in kinds.values() else ()))
         return wrong.shares(named, lambda one: str(kinds[id(one)])) if wrong else {}
 
-    def subcategories(self, setting: str) -> dict[str, dict[str, Estimate]]:
+    def _subcategories(self, setting: str) -> dict[str, dict[str, Estimate]]:
         found = {task: some.by(lambda unit: unit.case.category, SUBCATEGORIES[task])
                  for task, some in self.by_setting[setting].by("set", TASKS).items()}  # fmt: skip
         return {task: {name: some.mean() for name, some in by.items()} for task, by in found.items() if by}

@@ -30,17 +30,19 @@ from uni_train.eval.benchmark import (
     Headline,
     JudgeAsk,
     Option,
-    Respondent,
     Sample,
     Scored,
     Source,
+    Step,
     Table,
     Unit,
     benchmark,
     described,
-    note_of,
+    failed,
     request_of,
     revision_of,
+    with_image,
+    with_parts,
 )
 from uni_train.eval.benchmarks.vigor import counting, prompts
 from uni_train.eval.benchmarks.vigor.cases import HUB, TASKS, Fields, digest, generated, read_folder, title
@@ -55,7 +57,7 @@ from uni_train.eval.benchmarks.vigor.prompts import (
     RESULT,
     RULE,
 )
-from uni_train.eval.images import Image, StoredImage, bytes_of, encoded, pixels
+from uni_train.eval.images import Image, StoredImage, bytes_of, pixels
 from uni_train.eval.prompts import filled
 from uni_train.eval.results import unit_of
 from uni_train.models.pictures import decode_picture, encode_png
@@ -64,7 +66,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from uni_train.eval.calls import StoredModel
-    from uni_train.models.base import OnStep, Request
+    from uni_train.models.base import Request
 
 PROTOCOL = "vigor/1"  # what is asked; a change makes another revision
 DIRECT, COT, PLANNED, INTERLEAVED = "direct", "cot", "planned", "interleaved"
@@ -119,7 +121,7 @@ class Vigor(Benchmark):
                 "vigor.planner and vigor.interleaved both give the frames of `process`",
                 "Leave one of them out, and evaluate again with the other.",
             )
-        self.ground_truth, self.visual_quality, self.steps = ground_truth, visual_quality, steps
+        self.ground_truth, self.visual_quality, self.most_steps = ground_truth, visual_quality, steps
         self.planner = source.other(planner)
         self.fields: Fields = {}
         if source.data is None:
@@ -150,7 +152,9 @@ class Vigor(Benchmark):
     def told(self) -> Mapping[str, Any]:
         """Who decides by what, and what the planner is."""
         told = {"ground_truth": self.ground_truth, "visual_quality": self.visual_quality}
-        return told if self.planner is None else {**told, "planner": {**described(self.planner), "steps": self.steps}}
+        return (
+            told if self.planner is None else {**told, "planner": {**described(self.planner), "steps": self.most_steps}}
+        )
 
     def reference(self, case: Case) -> bytes | None:
         """The image ground truth, or the one that a program draws, as PNG."""
@@ -169,7 +173,7 @@ class Vigor(Benchmark):
         judged = sum(self.visual_quality == "judge" or not self._decides(ask) for ask in asks)
         if self.interleaved:
             return {"think": thoughts, "draw": single, "compose": sequences, "judge": judged}
-        calls = {"think": thoughts, "draw": single + self.steps * sequences, "judge": judged}
+        calls = {"think": thoughts, "draw": single + self.most_steps * sequences, "judge": judged}
         return {**calls, "answer": sequences} if sequences else calls
 
     def _decides(self, ask: Ask) -> bool:
@@ -179,42 +183,29 @@ class Vigor(Benchmark):
 
     # --- asking --------------------------------------------------------------------------------------------------
 
-    def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:
+    def steps(self) -> Iterable[Step]:
         """One image, or those of a plan; equal requests of two settings are one stored call."""
-        samples = [Sample(ask, prompt=ask.case.prompt) for ask in asks]
 
-        def due(*settings: str, step: int = 0) -> list[int]:
-            """Rows of samples that have not failed; from the second step on those whose plan has it."""
-            rows = [row for row, one in enumerate(samples) if one.status == "ok" and one.ask.setting in settings]
-            return [row for row in rows if step == 0 or step < len(self._plan(samples[row]))]
+        def drawing(sample: Sample) -> Request:
+            return replace(_request(sample), thought=sample.thought)
 
-        def ask(
-            rows: Sequence[int],
-            skill: Callable[..., Sequence[Any]],
-            request: Callable[[Sample], Request],
-            take: Callable[[Sample, Any], Sample],
-            lacking: str = "",
-        ) -> None:
-            """Put what comes into the samples. lacking: said of what does not come."""
-            requests = [request(samples[row]) for row in rows]
-            for row, reply in zip(rows, skill(requests, on_step=on_step) if rows else (), strict=True):
-                failed = isinstance(reply, Exception)
-                samples[row] = _failed(samples[row], lacking + note_of(reply)) if failed else take(samples[row], reply)
-
-        ask(due(COT), model.think, _request, _with_thought, "no thought: ")
-        ask(due(DIRECT, COT), model.draw, lambda one: replace(_request(one), thought=one.thought), _with_image)
+        thinks, stepwise = _asked_in(COT), _asked_in(*STEPWISE)
+        yield Step("think", thinks, _request, _with_thought, partial(failed, lacking="no thought: "))
+        yield Step("draw", _asked_in(DIRECT, COT), drawing, with_image)
         if self.interleaved:
-            ask(due(*STEPWISE), model.compose, _request, _with_parts)
-        elif rows := due(*STEPWISE):
-            assert self.planner is not None, "the settings are not offered without a planner"
-            ask(rows, self.planner.answer, self._plan_request, self._with_plan, "no plan: ")
-            for step in range(self.steps):  # all first steps before all second ones
-                request, take = partial(self._step_request, step), partial(self._with_step, step)
-                ask(due(*STEPWISE, step=step), model.draw, request, take)
-        return [_of_one_size(one) if one.ask.setting == PROCESS and one.status == "ok" else one for one in samples]
+            yield Step("compose", stepwise, _request, _with_frames)
+        elif self.planner is not None:
+            failing = partial(failed, lacking="no plan: ")
+            yield Step("answer", stepwise, self._plan_request, self._with_plan, failing, model=self.planner)
+            for number in range(self.most_steps):  # all first steps before all second ones
+                request, put = partial(self._step_request, number), partial(self._with_step, number)
+                yield Step("draw", partial(self._has_step, number), request, put)
+
+    def finish(self, sample: Sample) -> Sample:
+        return _of_one_size(sample) if sample.ask.setting == PROCESS and sample.status == "ok" else sample
 
     def _plan_request(self, sample: Sample) -> Request:
-        return _request(sample, filled(prompts.PLAN, instruction=sample.ask.case.prompt, steps=str(self.steps)))
+        return _request(sample, filled(prompts.PLAN, instruction=sample.ask.case.prompt, steps=str(self.most_steps)))
 
     def _with_plan(self, sample: Sample, plan: str) -> Sample:
         sample = replace(sample, thought=plan)
@@ -223,14 +214,17 @@ class Vigor(Benchmark):
         return replace(sample, status="not_extracted", note="the plan has no numbered steps")
 
     def _plan(self, sample: Sample) -> list[str]:
-        return prompts.steps_of(sample.thought or "", self.steps)
+        return prompts.steps_of(sample.thought or "", self.most_steps)
 
-    def _step_request(self, step: int, sample: Sample) -> Request:
+    def _has_step(self, number: int, sample: Sample) -> bool:
+        return sample.ask.setting in STEPWISE and number < len(self._plan(sample))
+
+    def _step_request(self, number: int, sample: Sample) -> Request:
         """On the image of the step before."""
-        return _request(sample, self._plan(sample)[step], sample.drawn[-1:], f"/{step}")
+        return _request(sample, self._plan(sample)[number], sample.drawn[-1:], f"/{number}")
 
-    def _with_step(self, step: int, sample: Sample, image: np.ndarray | StoredImage) -> Sample:
-        return _with_image(replace(sample, parts=(*sample.parts, self._plan(sample)[step])), image)
+    def _with_step(self, number: int, sample: Sample, image: np.ndarray | StoredImage) -> Sample:
+        return with_image(replace(sample, parts=(*sample.parts, self._plan(sample)[number])), image)
 
     # --- scoring -------------------------------------------------------------------------------------------------
 
@@ -317,20 +311,16 @@ def _request(sample: Sample, prompt: str = "", images: Sequence[Image] = (), ste
     return request_of(sample.ask, prompt or case.prompt, images=shown, step=step)
 
 
-def _failed(sample: Sample, note: str) -> Sample:
-    return replace(sample, status="generation_failed", note=note)
+def _asked_in(*settings: str) -> Callable[[Sample], bool]:
+    return lambda sample: sample.ask.setting in settings
 
 
 def _with_thought(sample: Sample, thought: str) -> Sample:
     return replace(sample, thought=thought)
 
 
-def _with_image(sample: Sample, image: np.ndarray | StoredImage) -> Sample:
-    return replace(sample, parts=(*sample.parts, encoded(image)))
-
-
-def _with_parts(sample: Sample, parts: Sequence[str | np.ndarray | StoredImage]) -> Sample:
-    sample = replace(sample, parts=tuple(part if isinstance(part, str) else encoded(part) for part in parts))
+def _with_frames(sample: Sample, parts: Sequence[str | np.ndarray | StoredImage]) -> Sample:
+    sample = with_parts(sample, parts)
     return sample if sample.drawn else replace(sample, status="not_extracted", note="the answer has no image")
 
 
@@ -343,4 +333,6 @@ def _of_one_size(sample: Sample) -> Sample:
         with PIL.open(io.BytesIO(frame)) as image:
             sizes.append("{} x {}".format(*image.size))
     different = list(dict.fromkeys(sizes))
-    return _failed(sample, f"frames of different sizes: {', '.join(different)}") if len(different) > 1 else sample
+    if len(different) == 1:
+        return sample
+    return replace(sample, status="generation_failed", note=f"frames of different sizes: {', '.join(different)}")

@@ -23,13 +23,13 @@ from pydantic import BeforeValidator
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.maze.task import TEST_LEVELS, read_facts
 from uni_train.data_gen.objects import NANO
-from uni_train.data_gen.reading_limits import open_image, read_json, reason
+from uni_train.data_gen.published_rows import Place, PublishedRow, Text, read_rows
+from uni_train.data_gen.reading_limits import open_image, reason
 from uni_train.data_gen.registry import get_task, task_of
 from uni_train.data_gen.task import Item
 from uni_train.errors import UsageError, did_you_mean
 from uni_train.eval.benchmark import Case, Source
 from uni_train.eval.images import Image, bytes_of, of_file
-from uni_train.eval.published_rows import PublishedRow, Text, TextOrNumber, read_row
 from uni_train.models.pictures import encode_png
 
 DOMAINS = {
@@ -135,7 +135,6 @@ class PublishedRecord(PublishedRow):
     image: FileName | None = None
     answer: str = ""
     answer_image: FileName | None = None
-    id: TextOrNumber | None = None
     size: Annotated[str, BeforeValidator(_grid_size)] = ""
     item: Annotated[Item | None, BeforeValidator(_item)] = None
 
@@ -226,37 +225,28 @@ def _folders(folder: Path) -> dict[str, Path]:
 
 def _read_task(folder: Path, root: Path, task: str, roles: Mapping[str, str], used: dict[str, list[str]]) -> list[Case]:
     """The questions of a task. root: of all that was downloaded; no image is read outside it."""
-    file = folder / RECORDS
-    try:
-        rows = read_json(file)
-    except (OSError, ValueError, RecursionError) as error:
-        raise DataError(f"{file} cannot be read: {error}") from error
-    if not isinstance(rows, list) or not rows:
-        raise DataError(f"{file} must be an array of records, and not an empty one")
-    cases: dict[str, Case] = {}
-    for number, row in enumerate(rows):
-        place = f"{file}, record {number}"
-        if not isinstance(row, dict):
-            raise DataError(f"{place} must be an object, not {type(row).__name__}")
-        record = read_row(PublishedRecord, place, _by_role(row, roles, place, used), SHAPE)
+    cases: list[Case] = []
+
+    def by_role(place: Place, raw: dict[str, Any]) -> dict[str, Any]:
+        record = _by_role(raw, roles, place, used)
+        return record if "id" in record else {**record, "id": place.line.removeprefix("record ")}
+
+    for place, record in read_rows([folder / RECORDS], PublishedRecord, SHAPE, renamed=by_role):
         if record.image is None and record.item is None:
             raise DataError(f'{place}: no "image", which is a file named {", ".join(ROLES["image"])}')
         image, answer_image = (
             None if name is None else of_file(_image_file(folder, root, name, f'{place}: its "{role}"'))
             for role, name in (("image", record.image), ("answer_image", record.answer_image))
         )
-        name = str(number) if record.id is None else record.id
-        in_name = _SIZE.search(f"{name} {record.image or ''}")  # "maze_4x4_01.png"
+        in_name = _SIZE.search(f"{record.id} {record.image or ''}")  # "maze_4x4_01.png"
         size = record.size or (f"{in_name[1]}x{in_name[2]}" if in_name else "")
-        case = make_case(task, name, record.instruction, image, record.answer, answer_image, size, record.item)
-        if case.id in cases:
-            raise DataError(f"{place} has the id {case.id!r} of record {[*cases].index(case.id)}")
-        cases[case.id] = case
-    return [*cases.values()]
+        case = make_case(task, record.id, record.instruction, image, record.answer, answer_image, size, record.item)
+        cases.append(case)
+    return cases
 
 
 def _by_role(
-    row: Mapping[str, Any], roles: Mapping[str, str], place: str, used: dict[str, list[str]]
+    row: Mapping[str, Any], roles: Mapping[str, str], place: Place, used: dict[str, list[str]]
 ) -> dict[str, Any]:
     """Role -> value. Raises DataError: a field without a role, or two that serve one role and differ."""
     keys: dict[str, str] = {}

@@ -7,17 +7,15 @@ Its tables stand in `specs`, what the paper prints in paper.csv beside this file
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from pathlib import Path
+from collections.abc import Sequence
 from typing import Literal
 
-from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.published_rows import PublishedRow, Text, read_rows
 from uni_train.data_gen.task import Verdict
 from uni_train.errors import UsageError
 from uni_train.eval.benchmark import Benchmark, Case, Option, Sample, Source, benchmark, verdict_of
 from uni_train.eval.images import pixels
 from uni_train.eval.paper import Column, TableSpec, mean_of
-from uni_train.eval.published_rows import PublishedRow, Text, TextOrNumber, read_file
 from uni_train.eval.results import Unit
 
 PROTOCOL = "shade_naming/1"  # what is asked; a change makes another revision
@@ -28,7 +26,6 @@ LIGHTNESS = ("dark", "middle", "light")
 class Question(PublishedRow):
     """A row of test.jsonl. tenths: of white, from 0 to 10."""
 
-    id: TextOrNumber
     set: Literal["named", "mixed"]
     prompt: Text
     tenths: int
@@ -46,7 +43,12 @@ class ShadeNaming(Benchmark):
         if source.data is None:
             raise UsageError("Shade Naming has no questions of its own", "Name its files: data.shade_naming=FOLDER.")
         self.tolerance = tolerance
-        cases = [case for case in _cases(source.data / "test.jsonl") if case.set in (source.sets or self.known_sets)]
+        rows = (row for _, row in read_rows([source.data / "test.jsonl"], Question))
+        cases = [
+            Case(row.id, row.set, row.prompt, facts={"tenths": row.tenths})
+            for row in rows
+            if row.set in (source.sets or self.known_sets)
+        ]
         super().__init__(source, cases, settings=("normal", "cot"), asked=(PROTOCOL, tolerance))
         self.whose(source.data, published=len(cases) == QUESTIONS)
 
@@ -68,12 +70,3 @@ class ShadeNaming(Benchmark):
 
 def _lightness(unit: Unit) -> str:
     return LIGHTNESS[min(unit.case.facts["tenths"] // 4, 2)]
-
-
-def _cases(file: Path) -> Iterator[Case]:
-    seen: dict[str, str] = {}
-    for place, row in read_file(file, Question):
-        if row.id in seen:
-            raise DataError(f"{place}: the id {row.id} was used in {seen[row.id]}")
-        seen[row.id] = place
-        yield Case(row.id, row.set, row.prompt, facts={"tenths": row.tenths})

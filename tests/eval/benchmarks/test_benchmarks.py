@@ -146,7 +146,7 @@ NOT_THERE = 'its "image" is not there'
         ("vigor", {"gt_image": "a.mp4"}, '"answer_image" is "a.mp4"; a video: take its frames'),
         ("vigor", {"image": ["a.png", "a.png"]}, "expected one file name"),
         ("vigor", {"size": "large"}, '"size" is "large"; expected a size like 4 or 4x4'),
-        ("vigor", {"id": 1}, "record 1 has the id 'sudoku/1' of record 0"),
+        ("vigor", {"id": 1}, "record 1: the id 1 was used in "),
         ("vigor", {"item": {"id": 3}}, "expected an item of data_gen"),
     ],
 )  # fmt: skip

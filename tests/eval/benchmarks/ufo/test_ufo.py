@@ -11,12 +11,15 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
+from tests.eval.benchmarks.doubles import Model
 from tests.eval.benchmarks.published import PNG, row, write
+from uni_train.data_gen.published_rows import column_of
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Sample, Scored, Source
 from uni_train.eval.benchmarks.ufo import Ufo, counting, replies, rubric
-from uni_train.eval.benchmarks.ufo.files import _column, read_folder
+from uni_train.eval.benchmarks.ufo.cases import read_folder
+from uni_train.eval.generation import asks_of
 from uni_train.eval.images import bytes_of
 from uni_train.models.pictures import encode_png
 
@@ -27,10 +30,10 @@ def test_choices_may_be_images_and_open_questions_have_none(tmp_path: Path) -> N
     write(tmp_path, "ufo", row("ufo"))
     write(tmp_path, "ufo", row("ufo", task="Inpainting_A", answer="Triangle", cue_image=None), file="open.jsonl")
     mcq, open_ = read_folder(tmp_path)
-    assert (mcq.task, mcq.answer, mcq.choices) == ("jigsaw", "B", {"A": PNG, "B": PNG})
-    assert (open_.task, open_.part, open_.choices, open_.cue_image) == ("inpainting", "a", {}, None)
-    benchmark = Ufo(Source(data=tmp_path))
-    assert benchmark.sets == ("jigsaw", "inpainting_open") and len(benchmark.cases()[0].images) == 3
+    assert (mcq.set, mcq.facts["answer"], mcq.images) == ("jigsaw", "B", (PNG, PNG, PNG))
+    assert (mcq.facts["choices"], mcq.facts["choice_images"]) == ({"A": None, "B": None}, {"A": 1, "B": 2})
+    assert (open_.set, open_.facts["part"], open_.facts["choices"]) == ("inpainting_open", "a", {})
+    assert open_.references == () and Ufo(Source(data=tmp_path)).sets == ("jigsaw", "inpainting_open")
 
 
 def test_parquet_with_bytes_reads_as_json_lines_do(tmp_path: Path) -> None:
@@ -57,12 +60,12 @@ def test_images_in_parquet_are_read_again_from_their_batch(tmp_path: Path) -> No
         one = found[place]
         assert not any(isinstance(shown, bytes) for shown in one.images)
         assert [bytes_of(shown) for shown in one.images] == [image(place)["bytes"], image(place + 100)["bytes"]]
-        assert (one.cue_image is None) == (place % 2 == 0)
-    _column.cache_clear()
+        assert bool(one.references) == (place % 2 == 1)
+    column_of.cache_clear()
     parquet.write_table(pa.Table.from_pylist(rows[::-1]), file, row_group_size=70)
     with pytest.raises(UserError, match="has changed since it was opened"):
         bytes_of(found[0].images[0])
-    _column.cache_clear()
+    column_of.cache_clear()
     file.unlink()
     with pytest.raises(UserError, match="cannot be read again"):
         bytes_of(found[0].images[0])
@@ -132,6 +135,18 @@ def test_failure_modes_are_the_cause_of_a_cue_that_is_graded_low() -> None:
     scored = Scored(sample, rubric.verdict_of(reply), "judge")
     assert benchmark.attribute(scored) == "generic scene"
     assert benchmark.attribute(replace(scored, verdict=rubric.verdict_of(graded(2)))) == "fail"
+
+
+def test_each_schedule_answers_with_its_own_cues_alone() -> None:
+    """Also where a chunk of calls holds several."""
+    benchmark = Ufo(Source(n=1, sets=("maths",)), extra=("blind",))
+    model = Model(think="So draw 3 apples .", draw=np.zeros((24, 24, 3), np.uint8), answer="3 apples")
+    settings = ("direct", "textual", "visual", "joint", "blind")
+    benchmark.respond(model, asks_of(benchmark.cases(), settings))
+    answers = [request for skill, request in model.asked if skill == "answer"]
+    cues = [("So draw" in request.prompt, len(request.images)) for request in answers]
+    assert cues == [(False, 0), (True, 0), (False, 1), (True, 1), (False, 0)]
+    assert [skill for skill, _ in model.asked[:2]] == ["think", "draw"]  # made once for all schedules
 
 
 def test_a_swap_without_a_cue_counts_nowhere(tmp_path: Path) -> None:

@@ -37,7 +37,7 @@ def test_fields_are_probed_and_reported(tmp_path: Path) -> None:
     with pytest.raises(DataError, match=r"Origami.*no such task"):
         read_folder(tmp_path)
     (tmp_path / "Origami" / "records.json").unlink()
-    for rows, said in (("{}", "must be an array"), ("[]", "not an empty one")):
+    for rows, said in (("{}", "must be an array"), ("[]", "has no rows")):
         (tmp_path / "Sudoku" / "records.json").write_text(rows)
         with pytest.raises(DataError, match=rf"records\.json.*{said}"):
             read_folder(tmp_path)

@@ -1,4 +1,4 @@
-"""A small set of our own in the published schema, so that the protocol runs without the published files.
+"""Questions of our own, so that the protocol runs without the published files.
 
     maths       determination    the cue is the image of the number that an expression gives
     inpainting  reconstruction   an image with one cell covered; the cue is the whole image (nano only)
@@ -11,8 +11,8 @@ few sentences that it knows and is shown no choices: its words are matched with 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
-from dataclasses import replace
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -22,17 +22,17 @@ from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.seeds import derive_seed, digest
 from uni_train.data_gen.task import Item
 from uni_train.errors import UsageError
-from uni_train.eval.benchmark import Source
-from uni_train.eval.benchmarks.ufo.files import LETTERS, Row
+from uni_train.eval.benchmark import Case, Source
+from uni_train.eval.benchmarks.ufo.cases import LETTERS, make_case
 from uni_train.eval.benchmarks.ufo.names import KINDS, kind_of_set, task_of_set
 from uni_train.models.nano import language
 from uni_train.models.pictures import encode_png
 
-LEVEL = {"maths": (1, 2, 3), "mapping": (1, 2, 3)}
+LEVELS = (1, 2, 3)  # of maths and mapping
 _COVER = (128, 128, 128)
 
 
-def questions(source: Source) -> list[Row]:
+def generated(source: Source) -> list[Case]:
     """`source.n` questions a task, the same with choices and open.
 
     Raises UsageError for a task that the world lacks, DataError where it has too few.
@@ -47,30 +47,27 @@ def questions(source: Source) -> list[Row]:
             f"There are {', '.join(there)}; name the published files with data.ufo=FOLDER.",
         )
     kinds = KINDS if sets is None else tuple(kind for kind in KINDS if kind in map(kind_of_set, sets))
-    rows = []
-    for task in there:
-        if task in tasks:
-            if task == "inpainting":
-                made = _inpainting(source.n, source.split)
-            else:
-                made = _reasoned(task, world, source.n, source.split)
-            rows += [_as(kind, row) for kind in kinds for row in made]
-    return rows
+    cases: list[Case] = []
+    for task in (task for task in there if task in tasks):
+        if task == "inpainting":
+            made = [_inpainting(source.split, at) for at in range(source.n)]
+        else:
+            made = [_of_item(item, world) for item in _items(task, world, source.n, source.split)]
+        cases += [by_kind[kind] for kind in kinds for by_kind in made]
+    return cases
 
 
-def _reasoned(task: str, world: str, n: int, split: str) -> list[Row]:
-    """Items of data_gen, each level its share; of a pair of mapping the first question."""
+def _items(task: str, world: str, n: int, split: str) -> Iterator[Item]:
+    """Of each level its share; of a pair of mapping the first question."""
     generator = get_task(task, world)
-    levels = LEVEL[task]
-    shares = [n // len(levels) + (at < n % len(levels)) for at in range(len(levels))]
-    rows = []
-    for level, share in zip(levels, shares, strict=True):
-        items = generator.generate(share, level, split, derive_seed(0, "ufo", task, level)) if share else []
-        rows += [_of_item(item, world) for item in items[:: generator.items_per_draw]]
-    return rows
+    for at, level in enumerate(LEVELS):
+        share = n // len(LEVELS) + (at < n % len(LEVELS))
+        if share:
+            items = generator.generate(share, level, split, derive_seed(0, "ufo", task, level))
+            yield from items[:: generator.items_per_draw]
 
 
-def _of_item(item: Item, world: str) -> Row:
+def _of_item(item: Item, world: str) -> dict[str, Case]:
     here = get_world(world)
     facts = {"world": world, "level": item.level, "object": item.facts["object"], "count": item.facts["count"]}
     thing = here.noun(item.facts["object"])
@@ -87,64 +84,40 @@ def _of_item(item: Item, world: str) -> Row:
     cue = None
     if world == NANO.name:
         cue = encode_png(sprites.render(thing.singular, item.facts["count"], derive_seed(0, "ufo", item.id)))
-    return _mcq(item.id, item.task, item.prompt, answer, wrong, random_, item.thought, cue, facts)
+    question = (item.id, item.task, item.prompt)
+    return _by_kind(question, answer, wrong, random_, text_cue=item.thought, cue_image=cue, facts=facts)
 
 
-def _inpainting(n: int, split: str) -> list[Row]:
+def _inpainting(split: str, at: int) -> dict[str, Case]:
     """Objects fill the cells of an image in scan order; one that is not the last of them is covered."""
-    rows = []
-    for at in range(n):
-        random_ = random.Random(derive_seed(0, "ufo inpainting", split, at))
-        noun, count = random_.choice(NANO.nouns), random_.randint(2, 6)
-        whole = sprites.render(noun.singular, count, random_.getrandbits(60))
-        wrong = [noun.counted(k) for k in random_.sample([k for k in range(1, 8) if k not in (count, count - 1)], 2)]
-        row = _mcq(
-            f"inpainting/{split}/{digest(at, noun.singular, count)}",
-            "inpainting",
-            language.CAPTION_PROMPT,
-            noun.counted(count),
-            [noun.counted(count - 1), *wrong],
-            random_,
-            f"So draw {noun.counted(count)} .",
-            encode_png(whole),
-            {
-                "world": NANO.name,
-                "object": noun.singular,
-                "count": count,
-                "draw": language.SOME.format(objects=noun.plural),
-            },
-            (encode_png(_covered(whole, random_.randrange(count - 1))),),
-        )
-        rows.append(row)
-    return rows
+    random_ = random.Random(derive_seed(0, "ufo inpainting", split, at))
+    noun, count = random_.choice(NANO.nouns), random_.randint(2, 6)
+    whole = sprites.render(noun.singular, count, random_.getrandbits(60))
+    wrong = [noun.counted(k) for k in random_.sample([k for k in range(1, 8) if k not in (count, count - 1)], 2)]
+    draw = language.SOME.format(objects=noun.plural)
+    facts = {"world": NANO.name, "object": noun.singular, "count": count, "draw": draw}
+    question = (f"inpainting/{split}/{digest(at, noun.singular, count)}", "inpainting", language.CAPTION_PROMPT)
+    images = [encode_png(_covered(whole, random_.randrange(count - 1)))]
+    return _by_kind(
+        question, noun.counted(count), [noun.counted(count - 1), *wrong], random_, images=images,
+        text_cue=f"So draw {noun.counted(count)} .", cue_image=encode_png(whole), facts=facts,
+    )  # fmt: skip
 
 
 def _covered(image: np.ndarray, cell: int) -> np.ndarray:
-    found = image.copy()
+    covered = image.copy()
     row, column = divmod(cell, sprites.GRID)
     side = sprites.CELL
-    found[row * side : (row + 1) * side, column * side : (column + 1) * side] = _COVER
-    return found
+    covered[row * side : (row + 1) * side, column * side : (column + 1) * side] = _COVER
+    return covered
 
 
-def _mcq(
-    id_: str,
-    task: str,
-    question: str,
-    answer: str,
-    wrong: Sequence[str],
-    random_: random.Random,
-    text_cue: str,
-    cue: bytes | None,
-    facts: dict[str, object],
-    images: tuple[bytes, ...] = (),
-) -> Row:
+def _by_kind(
+    question: tuple[str, str, str], answer: str, wrong: Sequence[str], random_: random.Random, **rest: Any
+) -> dict[str, Case]:
+    """The same question (id, task, words) with choices and open."""
     texts = [answer, *wrong]
     random_.shuffle(texts)
     choices = dict(zip(LETTERS, texts, strict=False))
-    letter = LETTERS[texts.index(answer)]
-    return Row(id_, "mcq", task, question, letter, images, choices, text_cue, cue, facts={**facts, "right": answer})
-
-
-def _as(kind: str, row: Row) -> Row:
-    return row if kind == "mcq" else replace(row, kind="open", choices={}, answer=str(row.facts["right"]))
+    mcq = make_case("mcq", *question, LETTERS[texts.index(answer)], choices=choices, **rest)
+    return {"mcq": mcq, "open": make_case("open", *question, answer, **rest)}
