@@ -1,7 +1,7 @@
 """What a benchmark is, and what it is told. The nouns (case, sample, score) are in `eval.sample`.
 
-A `Benchmark` owns its cases, how a setting turns a case into calls of a model, its program checks, its judge, and the
-tables of its paper. It owns no storage, no concurrency and no statistics: those are the engine's, and the same for all.
+A `Benchmark` owns its cases, its settings, its program checks, its judge, and the tables of its paper. A setting turns
+a case into calls of a model. Storage, concurrency and statistics are the engine's, and the same for all.
 
     cases -> steps (calls of a model, each stored once) -> Sample -> check | judge -> Scored -> tables
 
@@ -311,7 +311,7 @@ class Benchmark(ABC):
         there = {case.set for case in self._cases}
         self.sets = tuple(name for name in self.known_sets if name in there)
         self.whole = len(self._cases) if source.sets is None else None
-        self.whose(source.data)
+        self.set_origin(source.data)
         self.revision = self.content_hash(asked)
 
     @classmethod
@@ -341,7 +341,7 @@ class Benchmark(ABC):
         rows = ([getattr(case, name) for name in self.hashed] for case in self._cases)
         return [[dict(cell) if isinstance(cell, Mapping) else cell for cell in row] for row in rows]
 
-    def whose(self, data: Path | str | None, published: bool = False) -> None:
+    def set_origin(self, data: Path | str | None, published: bool = False) -> None:
         """Set `published` and `yours` by what `data` is: generated (None), somebody's files, or those of the Hub.
 
         published: whether number and ids alone show that they are the paper's.
@@ -463,7 +463,7 @@ class Benchmark(ABC):
         """Kind of call -> the model that is asked for it in the place of the evaluated one."""
         return {}
 
-    def told(self) -> Mapping[str, Any]:
+    def recorded_options(self) -> Mapping[str, Any]:
         """Which of its options decide numbers without being in its revision: JSON-able, recorded and compared."""
         return {}
 

@@ -30,7 +30,7 @@ def plan_of(checkpoint: str, config: EvalConfig) -> EvaluationPlan:
         if setting not in offered:
             raise UsageError(f"no benchmark here has a setting {setting}", did_you_mean(setting, offered, "settings"))
     options: dict[str, Any] = {"verifier": config.verifier, "compat": config.compat}
-    options |= {f"{bench.name}.{key}": value for bench in benchmarks for key, value in bench.told().items()}
+    options |= {f"{bench.name}.{key}": value for bench in benchmarks for key, value in bench.recorded_options().items()}
     build_section(SamplingConfig, config.sampling)
     return EvaluationPlan(
         checkpoint=checkpoint,

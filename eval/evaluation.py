@@ -244,7 +244,7 @@ def run(
     names = [benchmark.name for benchmark in plan.benchmarks]
     if not names or len(set(names)) < len(names):
         raise UserError("an evaluation needs benchmarks, each once", f"Given: {', '.join(names) or 'none'}.")
-    jobs = [_Job.of(benchmark, plan) for benchmark in plan.benchmarks]
+    jobs = [_Job.planned(benchmark, plan) for benchmark in plan.benchmarks]
     model = model or _opened(plan, progress)
     if model.damaged:
         progress.say(f"  damaged in the store: {', '.join(model.damaged)}; calls that are missing are made again")
@@ -374,7 +374,7 @@ class _Job:
         return self.benchmark.name
 
     @classmethod
-    def of(cls, benchmark: Benchmark, plan: EvaluationPlan) -> _Job:
+    def planned(cls, benchmark: Benchmark, plan: EvaluationPlan) -> _Job:
         settings, cases, asks = plan.asks(benchmark)
         return cls(benchmark, settings, len(cases), asks)
 

@@ -155,7 +155,7 @@ def pixels(image: np.ndarray | Image) -> np.ndarray:
     """uint8 [H, W, 3], not to be written to, of a PNG file of ours; what was decoded last is not decoded again."""
     if not isinstance(image, bytes | StoredImage):
         return image
-    return _DECODED.of(image)
+    return _DECODED.pixels(image)
 
 
 class _Decoded:
@@ -165,7 +165,7 @@ class _Decoded:
         self._found: OrderedDict[str, np.ndarray] = OrderedDict()
         self._bytes, self._most = 0, most
 
-    def of(self, image: Image) -> np.ndarray:
+    def pixels(self, image: Image) -> np.ndarray:
         digest = digest_of(image)
         found = self._found.get(digest)
         if found is None:

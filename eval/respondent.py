@@ -111,7 +111,7 @@ def _remote(
     try:
         model = RemoteModel.open(address, settings)
     except ModelDown as error:
-        said = seen.of(server)
+        said = seen.report_of(server)
         if said is None:
             raise
         identity = ModelIdentity.from_dict(said)
@@ -136,7 +136,7 @@ def _fingerprints(
 ) -> Callable[[str], None]:
     """Keeps the `system_fingerprint` of replies, and warns of one that differs from those of stored answers."""
     server = {**_server(address, settings), "kept": "fingerprints"}
-    known = list((seen.of(server) or {}).get("fingerprints", []))
+    known = list((seen.report_of(server) or {}).get("fingerprints", []))
 
     def note(fingerprint: str) -> None:
         if fingerprint in known:

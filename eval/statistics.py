@@ -137,7 +137,7 @@ def share(
     if any(not 0 <= outcome <= 1 for outcome in outcomes):
         raise ValueError("outcomes must lie between 0 and 1")
     n, distinct = len(set(units)), len(set(clusters))
-    means = Means.of(outcomes, clusters, cells)
+    means = Means.from_outcomes(outcomes, clusters, cells)
     if not n:
         return Estimate(None, 0, 0.0, 1.0)
     return Estimate(float(means.values), n, float(means.low), float(means.high), distinct if distinct < n else None)
@@ -148,7 +148,7 @@ def shares(names: Iterable[str], seen: Sequence[str], clusters: Sequence[Hashabl
     names, n, distinct = list(names), len(seen), len(set(clusters))
     if not n or not names:
         return {name: share([], []) for name in names}
-    means = Means.of([[one == name for one in seen] for name in names], clusters)
+    means = Means.from_outcomes([[one == name for one in seen] for name in names], clusters)
     bounds = zip(names, means.values, means.low, means.high, strict=True)
     repeats = distinct if distinct < n else None
     return {name: Estimate(float(value), n, float(low), float(high), repeats) for name, value, low, high in bounds}
@@ -201,7 +201,9 @@ class Means:
     agreeing: float
 
     @classmethod
-    def of(cls, outcomes: ArrayLike, clusters: Sequence[Hashable], cells: Sequence[Hashable] | None = None) -> Means:
+    def from_outcomes(
+        cls, outcomes: ArrayLike, clusters: Sequence[Hashable], cells: Sequence[Hashable] | None = None
+    ) -> Means:
         """Of outcomes [..., N]. Raises ValueError when the lengths differ.
 
         The smallest cells decide the error of a mean over cells. So cells of about as many clusters (1 to 2 times the
@@ -290,7 +292,7 @@ def paired(
     import numpy as np
 
     y = np.array([first, second], dtype=float)
-    means = Means.of(y, range(len(first)) if clusters is None else clusters, cells)
+    means = Means.from_outcomes(y, range(len(first)) if clusters is None else clusters, cells)
     lower, higher, full = (int(np.sum(some)) for some in (y[0] > y[1], y[0] < y[1], (y == 1).all(axis=0)))
     if not len(first):
         return PairedComparison(0, 0, 0, 0, Estimate(None, 0, -1.0, 1.0), 1.0)

@@ -325,12 +325,12 @@ class LastSeen:
     def keep(self, server: Mapping[str, Any], reported: Mapping[str, Any]) -> None:
         """Store what the server reports; both JSON-able. Raises UserError: the folder cannot be written."""
         file = self._file(server)
-        if self.of(server) != reported:
+        if self.report_of(server) != reported:
             with disk_errors(file):
                 self.folder.mkdir(parents=True, exist_ok=True)
                 atomic_write_json(file, {"server": dict(server), "said": dict(reported)})
 
-    def of(self, server: Mapping[str, Any]) -> dict[str, Any] | None:
+    def report_of(self, server: Mapping[str, Any]) -> dict[str, Any] | None:
         """What it reported last; None where it was never seen, or its file is damaged."""
         try:
             reported = read_json(self._file(server))["said"]

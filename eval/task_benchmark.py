@@ -78,7 +78,7 @@ class TaskBenchmark(Benchmark):
         self.published = self.whole = None
 
     @classmethod
-    def of(cls, items: Iterable[Item], *settings: str) -> Self:
+    def from_items(cls, items: Iterable[Item], *settings: str) -> Self:
         return cls([item_case(item) for item in items], settings)
 
     # --- asking -------------------------------------------------------------------------------------------------------

@@ -37,7 +37,7 @@ def filters(lab: Lab, n: int = 64, temperature: float = 1.0, sets: Sequence[tupl
     for name, level in sets:
         task = get_task(name, "nano")
         items = task.generate(n // task.items_per_draw, level, "train", derive_seed("filters", seed))
-        asks = TaskBenchmark.of(items, "cot").asks(seed, CANDIDATES)
+        asks = TaskBenchmark.from_items(items, "cot").asks(seed, CANDIDATES)
         thoughts = thinking.thoughts(model, asks, temperature)
         prompts = [ask.case.cluster_id for ask in asks]
         found = {}

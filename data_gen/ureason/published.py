@@ -35,8 +35,8 @@ def read_folder(folder: Path, tasks: Sequence[str] = TASKS) -> list[Row]:
     """All rows of the tasks' files, in the order of `tasks` and of the files.
 
     Raises:
-        DataError: names the file and line: no such folder or file, a key that is missing, an empty text, an id that
-            occurs twice, a row without its direct row or the other way round.
+        DataError: names the file and line. There is no such folder or file; a key is missing; a text is empty; an id
+            occurs twice; a row has no direct row, or the other way round.
     """
     if not folder.is_dir():
         raise DataError(

@@ -236,7 +236,7 @@ class Anchor:
         return self.sample.ask.case.cluster_id
 
     @property
-    def truths(self) -> dict[str, float | None]:
+    def truth_by_check(self) -> dict[str, float | None]:
         """Check -> the mean of people, "" for the whole answer; None where as many say pass as fail."""
         if not self.labels:
             return {"": float(self.right)}
@@ -448,7 +448,7 @@ def _truth(anchor: Anchor) -> float:
 
 
 def _expect_both(anchors: Sequence[Anchor]) -> None:
-    truths = [truth for anchor in anchors for truth in anchor.truths.values() if truth is not None]
+    truths = [truth for anchor in anchors for truth in anchor.truth_by_check.values() if truth is not None]
     for right, noun in ((True, "right"), (False, "wrong")):
         if not any((truth > 0.5) is right for truth in truths):
             raise UserError(
@@ -493,7 +493,7 @@ def measure(
         },
         by_sample=_by_sample(judged),
         people=agreement(people) if people else None,
-        split=sum(truth is None for anchor in anchors for truth in anchor.truths.values()),
+        split=sum(truth is None for anchor in anchors for truth in anchor.truth_by_check.values()),
         stability={},
         cascade=None,
         disagreements=tuple(_disagreements(judged)),
@@ -503,7 +503,7 @@ def measure(
 
 def _judged(anchor: Anchor, scored: Scored) -> Iterator[_Judged]:
     """A rating a check; of what people are split on there is none."""
-    for check, truth in anchor.truths.items():
+    for check, truth in anchor.truth_by_check.items():
         if truth is None:
             continue
         said: str = scored.outcome
@@ -547,7 +547,7 @@ def _by_value(item: str, truth: float, value: float) -> Rating:
 
 def _person_by_person(anchor: Anchor) -> Iterator[Rating]:
     """What each person says against the mean of the others: the agreement that a judge can hope for."""
-    for check in anchor.truths:
+    for check in anchor.truth_by_check:
         labels = [label for label in anchor.labels if label.check == check]
         for own in labels:
             others = [label.value for label in labels if label is not own]
@@ -576,7 +576,7 @@ def _stability(
     said = [
         (anchor.item, [label.value for label in anchor.labels if label.check == check])
         for anchor in anchors
-        for check in anchor.truths
+        for check in anchor.truth_by_check
     ]
     several = [(item, _variance(some)) for item, some in said if len(some) > 1]
     if several:
@@ -603,7 +603,7 @@ def _disagreements(judged: Sequence[_Judged]) -> list[dict[str, Any]]:
 
 def _hash(anchors: Sequence[Anchor]) -> str:
     """Of the samples and their truths, in whatever order."""
-    said = sorted([one.sample.key, one.kind, json.dumps(one.truths, sort_keys=True)] for one in anchors)
+    said = sorted([one.sample.key, one.kind, json.dumps(one.truth_by_check, sort_keys=True)] for one in anchors)
     return hashlib.blake2b(json.dumps(said).encode(), digest_size=8).hexdigest()
 
 

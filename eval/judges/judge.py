@@ -491,7 +491,7 @@ def with_served_revision(judge: JudgeConfig, seen: LastSeen | None = None) -> Ju
     except (BadReply, NothingCame, LookupError, TypeError, StopIteration) as error:
         # A gateway before it answers 502.
         if isinstance(error, NothingCame) or (isinstance(error, Refused) and error.passes):
-            return replace(judge, served=((seen and seen.of(server)) or {}).get("content", ""))
+            return replace(judge, served=((seen and seen.report_of(server)) or {}).get("content", ""))
     if seen is not None:
         seen.keep(server, {"content": content})
     return replace(judge, served=content)

@@ -1,6 +1,6 @@
 """What rewards ask a model about an image: ours, in the structure of UniSandbox's Table 13.
 
-SELF_CHECK ends in a line that `eval.prompts.unisandbox.parse_final_answer` reads, SCORE in one for `asking.read_score`.
+SELF_CHECK ends in a line that `eval.prompts.unisandbox.parse_final_answer` reads, SCORE in one for `rewards.judging.read_score`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,6 @@ End with exactly one line, a number from 0 to 10 in the place of N, and nothing 
 Score: N"""  # noqa: E501
 
 
-def asking(template: str, prompt: str) -> str:
+def with_prompt(template: str, prompt: str) -> str:
     """`template` about an image for `prompt`."""
     return template.replace("{prompt}", prompt)  # not str.format: prompts may contain braces

@@ -1,4 +1,4 @@
-"""The instructions of UniSandbox (Niu et al. 2025, arXiv 2511.20561), word for word, and strict readers of the answers to them.
+"""UniSandbox's instructions (Niu et al. 2025, arXiv 2511.20561), word for word, and strict readers of the answers.
 
 Tables 9 and 10: an image is captioned, then the caption is compared with the expected answer; Table 11 does the same for
 portraits, fruits and flowers. Table 13: the model filters its own images for STARS (maths); nobody has published the filter for
@@ -15,7 +15,7 @@ from __future__ import annotations
 import re
 
 from uni_train.data_gen.registry import get_task
-from uni_train.eval.prompts.rewards import SELF_CHECK, asking
+from uni_train.eval.prompts.rewards import SELF_CHECK, with_prompt
 
 # Table 9, prompt 1.
 CAPTION_MATHS = """\
@@ -187,7 +187,7 @@ def filter_prompt(task: str, question: str) -> str:
     """The filter's instruction for one prompt: the task's own (Table 13 for maths, ours for mapping), or one for any."""
     # Not str.format: mapping questions may contain braces.
     own = get_task(task).filter_question
-    return own.replace("{question}", question) if own else asking(SELF_CHECK, question)
+    return own.replace("{question}", question) if own else with_prompt(SELF_CHECK, question)
 
 
 def direct_prompt(question: str, world: str) -> str:

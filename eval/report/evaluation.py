@@ -73,7 +73,7 @@ class Part:
     without_score: Collection[tuple[str, str]] = ()
 
     @classmethod
-    def of(cls, result: Result, moments: Mapping[str, Read]) -> Part:
+    def from_result(cls, result: Result, moments: Mapping[str, Read]) -> Part:
         return cls(result.name, moments, result.tables, result.settings, result.sets, result.questions, result.scores,
                    result.without_score)  # fmt: skip
 
@@ -90,7 +90,7 @@ def report_of(evaluation: Evaluation) -> Path:
         UserError: it cannot be written. DamagedShard: a file of scored samples is not what was written.
     """
     asked, results = evaluation.asked, evaluation.results
-    parts = [Part.of(result, {"": partial(evaluation.scored, name)}) for name, result in results.items()]
+    parts = [Part.from_result(result, {"": partial(evaluation.scored, name)}) for name, result in results.items()]
     last = about(
         "About this evaluation",
         shlex.join(asked.get("command") or []),
@@ -325,7 +325,9 @@ def parts_of(comparison: Comparison) -> list[Part]:
     benchmarks = dict.fromkeys(row.benchmark for row in comparison.rows)
     return [
         replace(
-            Part.of(comparison.first.results[name], {who: partial(one.scored, name) for who, one in both.items()}),
+            Part.from_result(
+                comparison.first.results[name], {who: partial(one.scored, name) for who, one in both.items()}
+            ),
             tables=[table],
         )
         for name, table in zip(benchmarks, comparison.tables(), strict=True)

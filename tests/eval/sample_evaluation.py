@@ -161,7 +161,7 @@ def sample_part(cases: int, skill: Mapping[str, float] = SKILL) -> Part:
         if place % 31 == 7 and sample.status == "ok":  # as if a judge had been asked, in vain
             one = Scored(sample, None, "openai/judge", ("judge_failed", "unparseable")[place % 2], ("I am sorry, but",))
         scored.append(replace(one, cause=benchmark.attribute(one)))
-    return Part.of(_result(benchmark, benchmark.settings, scored), {"": lambda images: scored})
+    return Part.from_result(_result(benchmark, benchmark.settings, scored), {"": lambda images: scored})
 
 
 def sample_evaluation(folder: Path, cases: int, skill: Mapping[str, float] = SKILL) -> Evaluation:

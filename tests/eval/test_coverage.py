@@ -57,7 +57,7 @@ def _covers(outcomes: np.ndarray, sizes: list[int], cells: list[int], truth: flo
     """
     in_cell = np.repeat(np.arange(len(cells)), cells)
     places = np.repeat(range(len(sizes)), sizes).tolist(), np.repeat(in_cell, sizes).tolist()
-    means, mirrored = Means.of(outcomes, *places), Means.of(1 - outcomes[:20], *places)
+    means, mirrored = Means.from_outcomes(outcomes, *places), Means.from_outcomes(1 - outcomes[:20], *places)
     assert np.allclose(1 - mirrored.low, means.high[:20]) and np.allclose(1 - mirrored.high, means.low[:20])
     covered = float(np.mean((means.low <= truth + 1e-9) & (truth - 1e-9 <= means.high)))
     values, counts = np.unique(np.round(means.values, 9), return_counts=True)

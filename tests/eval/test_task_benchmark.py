@@ -39,7 +39,7 @@ class Knowing:
 @pytest.mark.parametrize("task", ["maths", "maze"])
 def test_samples_are_asked_once_verified_and_keep_failures(task: str, setting: str) -> None:
     model = Knowing(task, 3)
-    benchmark = TaskBenchmark.of(model.items, setting)
+    benchmark = TaskBenchmark.from_items(model.items, setting)
     asks = benchmark.asks(7)
     assert [item_of(ask.case) for ask in asks] == model.items
     assert [ask.seed for ask in asks] == [derive_seed(7, item.id, setting, 0) for item in model.items]
@@ -54,5 +54,5 @@ def test_samples_are_asked_once_verified_and_keep_failures(task: str, setting: s
 
 def test_draws_of_one_prompt_differ_in_their_seed_alone() -> None:
     model = Knowing("maths", 1)
-    first, second = TaskBenchmark.of(model.items, "normal").asks(0, draws=2)
+    first, second = TaskBenchmark.from_items(model.items, "normal").asks(0, draws=2)
     assert first.case is second.case and (first.k, second.k) == (0, 1) and first.seed != second.seed

@@ -19,7 +19,7 @@ SEEN, READ = Verdict((Check("caption", "fail"),)), Verdict((Check("count", "pass
 
 
 def test_what_a_program_has_checked_is_not_judged_and_a_filter_is_asked_of_all(monkeypatch: pytest.MonkeyPatch) -> None:
-    benchmark = TaskBenchmark.of(get_task("maths", "everyday").generate(3, 1, "train", 0), "normal")
+    benchmark = TaskBenchmark.from_items(get_task("maths", "everyday").generate(3, 1, "train", 0), "normal")
     drawn, failed = Sample(benchmark.asks(0)[0], parts=(b"png",)), Sample(benchmark.asks(0)[1], "generation_failed")
     scored = [Scored(drawn, READ), Scored(failed), Scored(replace(drawn, ask=benchmark.asks(0)[2]))]
     asked: list[tuple[str, int]] = []

@@ -43,7 +43,7 @@ def says(item: Item, reply: str) -> Status:
     if "outcome" in item.facts:
         return _STATUS[outcome_from(item.facts["outcome"]).find(reply)]
     if "object" in item.facts:
-        return thoughts.said(reply, item)
+        return thoughts.answer_status(reply, item)
     return _names(reply, item)
 
 

@@ -17,7 +17,7 @@ import numpy as np
 from uni_train.data_gen.registry import TASKS
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item
-from uni_train.eval.prompts.rewards import SCORE, SELF_CHECK, asking
+from uni_train.eval.prompts.rewards import SCORE, SELF_CHECK, with_prompt
 from uni_train.eval.prompts.unisandbox import filter_prompt, parse_final_answer
 from uni_train.models.base import Request
 from uni_train.models.batches import each_answered
@@ -102,7 +102,7 @@ class SelfCheck(ModelReward):
                 return published
             if item is not None and item.task in TASKS.names():
                 return filter_prompt(item.task, prompt)
-            return asking(SELF_CHECK, prompt)
+            return with_prompt(SELF_CHECK, prompt)
 
         super().__init__(answer, question, _accepted, within=trained.keep())
 
@@ -126,7 +126,7 @@ class Judge(ModelReward):
             judge.address, RemoteConfig(**server, temperature=judge.heat, max_tokens=judge.max_tokens)
         )
         template = judge.question or SCORE
-        super().__init__(remote.answer, lambda prompt, item: asking(template, prompt), read_score)
+        super().__init__(remote.answer, lambda prompt, item: with_prompt(template, prompt), read_score)
 
 
 def _accepted(reply: str) -> float | None:

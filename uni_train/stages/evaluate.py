@@ -136,7 +136,7 @@ def normal_accuracy(model: UnifiedModel, work: Work[Any], name: str, folder: Pat
     Args:
         folder: where images wait for a judge; it is removed afterwards.
     """
-    ranks, asked = work.ranks, TaskBenchmark.of(watched(work, name), "normal")
+    ranks, asked = work.ranks, TaskBenchmark.from_items(watched(work, name), "normal")
     asks = asked.asks(derive_seed("check", work.config.seed))
     batches = [batch for _, batch in in_batches(asks, work.config.model.draw_batch)]
     respondent = Batched(model, work.config.model.think_batch)

@@ -1,7 +1,7 @@
 """The run's judge: it scores images that no program can verify, and with filter=judge it filters samples.
 
-It is a model behind an OpenAI-compatible address, or a checkpoint that the run serves on this machine for as long as
-it runs (`uni_train serve` in a process of its own). The first rank asks for all; replies and logs are in
+It is a model behind an OpenAI-compatible address, or a checkpoint. The run serves a checkpoint on this machine while
+it runs, by `uni_train serve` in a process of its own. The first rank asks for all; replies and logs are in
 `judge/` of the stage's folder, so that a start after a kill asks nothing twice.
 """
 
@@ -64,12 +64,12 @@ def judged(work: Work[Any], folder: Path, benchmark: Benchmark, scored: Sequence
         UserError: the judge did not answer for some of them.
     """
     left = [place for place, one in enumerate(scored) if one.verdict is None and one.sample.status == "ok"]
-    replies = asked(work, folder, [scored[place].sample for place in left], benchmark) if left else []
+    replies = judge_samples(work, folder, [scored[place].sample for place in left], benchmark) if left else []
     by_judge = dict(zip(left, replies, strict=True))
     return [by_judge.get(place, one) for place, one in enumerate(scored)]
 
 
-def asked(work: Work[Any], folder: Path, samples: Sequence[Sample], benchmark: Benchmark) -> list[Scored]:
+def judge_samples(work: Work[Any], folder: Path, samples: Sequence[Sample], benchmark: Benchmark) -> list[Scored]:
     """Judge samples of a benchmark by the run's judge. On the first rank.
 
     Raises:

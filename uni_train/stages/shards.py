@@ -30,8 +30,8 @@ def make_shards(
 ) -> None:
     """Have the shards of the batches 0 .. len(sizes) - 1 in `folder`/shards. All ranks call it and share the batches.
 
-    With `judged`, a batch waits in `folder`/drawn until the first rank has had it judged, so that a start after a kill
-    draws nothing twice.
+    With `judged`, a batch waits in `folder`/drawn until the first rank has had it judged. A start after a kill draws
+    nothing twice.
 
     Args:
         sizes: how many samples each batch has.

@@ -1,7 +1,7 @@
 """Prompts that are not trained on, scored while a model is trained: by the exact verifier, or by the run's rewards.
 
-Every validation is a line of held_out.jsonl (training.callbacks.Validation) and a folder `held_out/step=00000100` with
-all samples, and the images of the first ones of each level (eval/validation.py).
+Every validation is a line of held_out.jsonl (training.callbacks.Validation) and a folder `held_out/step=00000100`. The
+folder has all samples, and the images of the first ones of each level (eval/validation.py).
 """
 
 from __future__ import annotations

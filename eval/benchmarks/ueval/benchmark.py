@@ -99,7 +99,7 @@ class UEval(Benchmark):
         asked = ("official", *self.official.all) if self.official else ("paper", JUDGE)
         super().__init__(source, cases, settings=settings, asked=(PROTOCOL, *asked))
         self.whole = len(read_folder(source.data)) if source.data is not None and source.sets else len(cases)
-        self.whose(source.data, published=self.whole == QUESTIONS)
+        self.set_origin(source.data, published=self.whole == QUESTIONS)
 
     def reference(self, case: Case) -> None:
         """None: a right image alone answers no question here."""
@@ -107,7 +107,7 @@ class UEval(Benchmark):
     def helpers(self) -> Mapping[str, StoredModel]:
         return {} if self.tracer is None else {"think": self.tracer}
 
-    def told(self) -> Mapping[str, Any]:
+    def recorded_options(self) -> Mapping[str, Any]:
         """Whose traces were given."""
         return {} if self.tracer is None else {"trace_model": described(self.tracer)}
 

@@ -54,8 +54,8 @@ def read_folder(folder: Path, sets: Sequence[str] | None = None) -> list[Case]:
         sets: which tasks; None: all that are there.
 
     Raises:
-        DataError: names file and line (or row): nothing is there, no such task, a key that is missing, a rubric that is
-            no text, an id that occurs twice.
+        DataError: names file and line (or row). Nothing is there; there is no such task; a key is missing; a rubric is
+            no text; an id occurs twice.
     """
     folder = Path(folder)
     if not folder.is_dir():

@@ -1,8 +1,9 @@
 """From scored samples to UEval's numbers: shares of satisfied rubrics, averaged over questions, then over tasks.
 
-A question's image score is the share of its image rubrics that are satisfied, its text score that of its text rubrics
-(Tables 3 and 4). Its score is their mean, which is what Table 1 prints; section 2.2 says satisfied rubrics over all of
-them, which stands beside it. A rubric that could not be read is not satisfied, like all of a sample without an answer.
+A question's image score is the share of its image rubrics that are satisfied (Table 3). Its text score is that of its
+text rubrics (Table 4). Its score is their mean, which is what Table 1 prints. Section 2.2 says satisfied rubrics over
+all of them, which stands beside it. A rubric that could not be read is not satisfied, like all of a sample without an
+answer.
 """
 
 from __future__ import annotations

@@ -1,7 +1,11 @@
 """UFO (anonymous, under review): questions that are answered with generated textual and visual cues.
 
-`benchmark` asks and judges, `cases` reads the published questions, `generated` makes some of our own, `replies` reads
-answers, `rubric` grades visual cues, `counting` makes the numbers and tables, paper.csv has the published ones.
+benchmark  asks and judges
+cases      the published questions
+generated  questions of our own
+replies    reading answers
+rubric     grading visual cues
+counting   the numbers and tables; paper.csv has the published ones
 """
 
 from uni_train.eval.benchmarks.ufo.benchmark import Ufo

@@ -3,9 +3,9 @@
     FOLDER/mcq*.jsonl or mcq*.parquet, open*.jsonl or open*.parquet      (also in FOLDER/data, as the Hub lays them out)
 
 A row: id, category, task, question_type, input_images (a list), question, choice_a to choice_d (texts or images; null
-in open questions), answer, text_cue, cue_image (or null), solution. An image is a path relative to its file, bytes, or
-{"bytes", "path"} as Parquet files of the Hub have it. Rows of our own have `facts` too. Nothing of it is ever shipped:
-it is CC BY-NC 4.0.
+in open questions), answer, text_cue, cue_image (or null), solution. An image is a path relative to its file, or
+bytes, or {"bytes", "path"}, as in the Hub's Parquet files. Rows of our own have `facts` too. Nothing of it is ever
+shipped: it is CC BY-NC 4.0.
 """
 
 from __future__ import annotations

@@ -93,35 +93,35 @@ class Count:
         self.by_setting = every.by("setting", SETTINGS)
         self.kinds = [kind for kind in KINDS if any(kind_of_set(name) == kind for name in every.by("set"))]
 
-    def of(self, setting: str, kind: str | None = None) -> Results:
+    def results(self, setting: str, kind: str | None = None) -> Results:
         some = self.by_setting.get(setting, Results(()))
         return some.where(lambda unit: kind in (None, kind_of_set(unit.set)))
 
-    def asked(self, kind: str) -> list[str]:
+    def settings(self, kind: str) -> list[str]:
         """Settings that answer questions of a kind, in order."""
-        return [setting for setting in (*ANSWERS, BLIND) if self.of(setting, kind)]
+        return [setting for setting in (*ANSWERS, BLIND) if self.results(setting, kind)]
 
     def averages(self, kind: str, setting: str) -> dict[str, Estimate]:
         """Name of an average -> accuracy; {} where nothing was asked."""
-        some = self.of(setting, kind)
+        some = self.results(setting, kind)
         return {name: _mean(some, over) for name, over in AVERAGES.items() if some}
 
     def gains(self, kind: str, setting: str) -> dict[str, PairedComparison]:
         """regime or "all" -> a schedule minus direct, on the same questions and draws."""
-        before, after = self.of(DIRECT, kind), self.of(setting, kind)
+        before, after = self.results(DIRECT, kind), self.results(setting, kind)
         parts = {**after.by(_regime, REGIMES), "all": after}
         return {name: gain for name, some in parts.items() if (gain := some.minus(before)) is not None}
 
     def dimensions(self) -> dict[str, Estimate]:
         """Dimension or "average" -> the mean share of 5; a cue that was not drawn, or not graded, has 0."""
-        some = self.of(DIMENSIONS)
+        some = self.results(DIMENSIONS)
         graded = {name: some.measured(lambda one, name=name: _grade(one, name)) for name in FIVE}  # type: ignore[misc]
         return {name: _mean(part) for name, part in {**graded, "average": some}.items() if part}
 
     def swap(self, schedule: str) -> dict[str, Estimate]:
         """Whose cue -> accuracy, on the cases that were answered with each; {} where none was."""
         settings = {"own": schedule, **{source: f"{schedule}_{source}" for source in SOURCES}}
-        each = {name: self.of(setting) for name, setting in settings.items()}
+        each = {name: self.results(setting) for name, setting in settings.items()}
         shared = set.intersection(*({unit.place for unit in some} for some in each.values()))
         return {name: _mean(some.where(lambda unit: unit.place in shared)) for name, some in each.items() if shared}
 
@@ -151,8 +151,8 @@ def scores(count: Count) -> dict[str, Any]:
         setting: {**{name: _mean(part) for name, part in some.by("set", SETS).items()}, "overall": _mean(some, _regime)}
         for setting, some in count.by_setting.items()
     }
-    found["regimes"] = {k: {s: regimes(count.of(s, k)) for s in count.asked(k)} for k in count.kinds}
-    found["averages"] = {k: {s: count.averages(k, s) for s in count.asked(k)} for k in count.kinds}
+    found["regimes"] = {k: {s: regimes(count.results(s, k)) for s in count.settings(k)} for k in count.kinds}
+    found["averages"] = {k: {s: count.averages(k, s) for s in count.settings(k)} for k in count.kinds}
     found["gains"] = {k: {s: of for s in ANSWERS[1:] if (of := count.gains(k, s))} for k in count.kinds}
     found["dimensions"] = count.dimensions()
     found["swap"] = {schedule: rates for schedule in CUED if (rates := count.swap(schedule))}
@@ -172,7 +172,7 @@ def tables(count: Count, printed: paper.Paper | None) -> list[Table]:
 
 
 def _by_regime(count: Count, kind: str, printed: paper.Paper | None) -> TableSpec:
-    asked = {setting: count.of(setting, kind) for setting in ANSWERS if count.of(setting, kind)}
+    asked = {setting: count.results(setting, kind) for setting in ANSWERS if count.results(setting, kind)}
     number = f"Table {3 + KINDS.index(kind)}"
     note = "Per question: every question counts alike; a regime is the mean of its questions."
     if printed is not None:
@@ -194,8 +194,8 @@ def _by_regime(count: Count, kind: str, printed: paper.Paper | None) -> TableSpe
 
 
 def _by_task(count: Count, kind: str, printed: paper.Paper | None) -> TableSpec:
-    asked = {setting: count.of(setting, kind) for setting in count.asked(kind)}
-    halves = {_half(unit) for setting in count.by_setting for unit in count.of(setting, kind)}
+    asked = {setting: count.results(setting, kind) for setting in count.settings(kind)}
+    halves = {_half(unit) for setting in count.by_setting for unit in count.results(setting, kind)}
     columns = [
         Column(f"{task.replace('_', ' ')} {part.upper()}".strip(), partial(_of_half, (task, part)),
                partial(_task_printed, task, part))
@@ -210,7 +210,9 @@ def _by_task(count: Count, kind: str, printed: paper.Paper | None) -> TableSpec:
 
 def _gains(count: Count, kind: str) -> TableSpec:
     asked = {
-        setting: some for setting in ANSWERS[1:] if (some := count.of(setting, kind)) and count.gains(kind, setting)
+        setting: some
+        for setting in ANSWERS[1:]
+        if (some := count.results(setting, kind)) and count.gains(kind, setting)
     }
     heads = {**{regime: f"State {regime}" for regime in REGIMES}, "all": "All"}
     columns = [Column(head, lambda some, name=name: count.gains(kind, some.setting).get(name))  # type: ignore[misc]
@@ -223,15 +225,15 @@ def _necessity(count: Count, kind: str) -> TableSpec:
     """The paper's two filters, applied to the model itself instead of to outside validators."""
 
     def hard(setting: str, some: Results) -> Estimate | None:
-        easy = {unit.place for unit in count.of(setting, kind) if unit.right}
+        easy = {unit.place for unit in count.results(setting, kind) if unit.right}
         left = some.where(lambda unit: unit.place not in easy)
-        return _mean(left) if left and count.of(setting, kind) else None
+        return _mean(left) if left and count.results(setting, kind) else None
 
     heads = {DIRECT: "Not solved directly", BLIND: "Not solved without images"}
     return TableSpec(
         f"Accuracy on questions that need cues, {HEADS[kind]}",
         [Column(head, partial(hard, setting)) for setting, head in heads.items()],
-        {setting: some for setting in ANSWERS[1:] if (some := count.of(setting, kind))},
+        {setting: some for setting in ANSWERS[1:] if (some := count.results(setting, kind))},
         first="Schedule",
         note="Only questions that the model itself answers wrong directly, or without images. The paper removed "
         "questions that other models solve without cues (cue necessity) or without images (contamination).",
@@ -239,7 +241,7 @@ def _necessity(count: Count, kind: str) -> TableSpec:
 
 
 def _cue_accuracy(count: Count) -> TableSpec:
-    asked = {name: some for setting, name in _CUES.items() if (some := count.of(setting))}
+    asked = {name: some for setting, name in _CUES.items() if (some := count.results(setting))}
     mean = Column(
         "Mean of regimes", lambda some: _mean(some, _regime), lambda row: _share(mean_of(_cells(row, REGIMES)))
     )
@@ -251,7 +253,7 @@ def _cue_accuracy(count: Count) -> TableSpec:
 
 
 def _dimensions(count: Count) -> TableSpec:
-    means, some = count.dimensions(), count.of(DIMENSIONS)
+    means, some = count.dimensions(), count.results(DIMENSIONS)
     columns = [
         Column(name.replace("_", " ").capitalize(),
                lambda _, name=name: f"{MOST * (means[name].value or 0):.2f}",  # type: ignore[misc]
@@ -270,7 +272,7 @@ def _swap(count: Count) -> TableSpec:
     return TableSpec(
         "Whose cue it answers with",
         [Column(head, lambda some, of=of: count.swap(some.setting).get(of)) for of, head in heads.items()],  # type: ignore[misc]
-        {schedule: count.of(schedule) for schedule in CUED if count.swap(schedule)},
+        {schedule: count.results(schedule) for schedule in CUED if count.swap(schedule)},
         first="Schedule",
         note="On the questions that have all four. A model that uses its cues is right with true ones and not with "
         "others.",

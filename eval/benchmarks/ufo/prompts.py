@@ -1,8 +1,8 @@
 """What is asked. The cue prompts and the rubric are the paper's (A.2.1, A.2.2), word for word.
 
-Ours, because the paper prints none: the prompt that asks for an answer, the two that ask a judge whether a cue is right
-(Table 5; binary for images, chain of thought for texts, as section 5.1 chooses), and the one that compares an open
-answer with the reference. Placeholders are filled as they stand, whatever they contain.
+The paper prints no others; these are ours. One asks for an answer. Two ask a judge whether a cue is right (Table 5): by
+a binary question for images, by chain of thought for texts, as section 5.1 chooses. One compares an open answer with
+the reference. Placeholders are filled as they stand, whatever they contain.
 """
 
 # ruff: noqa: E501

@@ -1,8 +1,11 @@
 """UniSandbox (Niu et al. 2025, arXiv 2511.20561): six reasoning sets and two of knowledge transfer.
 
-`benchmark` is what `uni_train eval` runs over any checkpoint, and training runs over theirs. `sets` names the sets,
-`cases` reads the published files and their labels, `thoughts` what a thought concludes, `counting` makes the numbers,
-paper.csv has the published ones.
+benchmark     what `uni_train eval` runs over any checkpoint, and training runs over theirs
+sets          their names
+cases         the published files and their labels
+thoughts      what a thought concludes
+counting      the numbers; paper.csv has the published ones
+training_run  what the page of a run shows
 """
 
 from uni_train.data_gen.registry import set_name, sources

@@ -3,8 +3,8 @@
     normal: draw(prompt)                    cot: think(prompt) -> thought, draw(prompt, thought)
     said: answer(question), where it is asked for: the right answer in words at once, without an image (ours)
 
-Images of the nano world are checked by a program, others by a judge that captions an image and then compares the
-caption with the answer (section 3.2, Tables 9 to 11).
+A program checks images of the nano world. A judge captions others, and then compares the caption with the answer
+(section 3.2, Tables 9 to 11).
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ from uni_train.eval.benchmarks.unisandbox.cases import (
     published,
 )
 from uni_train.eval.benchmarks.unisandbox.sets import SAID, SETTINGS, all_sets
-from uni_train.eval.benchmarks.unisandbox.thoughts import conclusion, said
+from uni_train.eval.benchmarks.unisandbox.thoughts import answer_status, conclusion
 from uni_train.eval.images import pixels
 from uni_train.eval.submission import first_draws
 from uni_train.eval.task_benchmark import LABELS, TaskBenchmark, item_of
@@ -58,14 +58,14 @@ _CAUSE_OF = {"wrong": "reasoning wrong", "right": "drawn wrong", "unclear": "con
 class UniSandbox(TaskBenchmark):
     """The benchmark over the published files (`cases.published`), or over questions of our own.
 
-    Of our own are `n` prompts a maths set, `n` pairs a mapping set and `people` characters of the world "nano" or
-    "everyday", from `split` and `seed`.
+    Our own are drawn from `split` and `seed`, in the world "nano" or "everyday": `n` prompts a maths set, `n` pairs a
+    mapping set, `people` characters.
 
     sets of the source: None: all that its files have, the six reasoning sets of our own. labels: "official",
-    "corrected" or "both", side by side. compat: "paper" compares count and type as Table 10 says, "official" only the
-    type in the mapping sets, as the published code does. verifier: "judge" leaves the images of the nano world to the
-    judge too, to compare it with the program. settings: "said" is asked where it is given. characters: whose knowledge
-    to ask for, empty for all of the files. questions: given ones, in place of the source's.
+    "corrected" or "both", side by side. compat: "paper" compares count and type as Table 10 says; "official" compares
+    only the type in the mapping sets, as the published code does. verifier: "judge" leaves the images of the nano world
+    to the judge too, to compare it with the program. settings: "said" is asked where it is given. characters: whose
+    knowledge to ask for, empty for all of the files. questions: given ones, in place of the source's.
 
     Raises UsageError for an unknown setting, UserError and DataError for files that cannot be used.
     """
@@ -125,7 +125,7 @@ class UniSandbox(TaskBenchmark):
         said in words a program reads in both."""
         facts = sample.ask.case.facts
         if sample.text is not None:
-            return Verdict((Check(SAID, said(sample.text, item_of(sample.ask.case)), sample.text),))
+            return Verdict((Check(SAID, answer_status(sample.text, item_of(sample.ask.case)), sample.text),))
         if "item" not in facts or self.verifier == "judge" or not sample.drawn:
             return None
         if facts["task"] == "knowledge":
@@ -189,7 +189,7 @@ class UniSandbox(TaskBenchmark):
                 place = place.replace("math", "math_") if place == one.sample.ask.case.set else place
                 yield f"{one.sample.ask.setting}/{place}/{name.replace('/', '_')}.png", image
 
-    def told(self) -> Mapping[str, Any]:
+    def recorded_options(self) -> Mapping[str, Any]:
         return {"labels": list(self.label_names)}
 
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:

@@ -4,7 +4,7 @@ A published question may carry a wrong label (math_3 has 22 of 100). It then bec
 the published label ("official") and the recomputed one ("corrected"). A question without exactly one answer that can be
 drawn has no corrected case; it is counted and named in `Questions.excluded`.
 
-A maths case's category is the number of objects asked for, a mapping case's which question of its pair it is, a
+A maths case's category is the number of objects asked for. A mapping case's is which question of its pair it is, a
 knowledge case's what is to be drawn. Facts of a case: task ("maths", "mapping", "knowledge"); world; answer, the label
 it is scored by; labels, in which of "official" and "corrected" it counts; drawn_as, the id that its drawing goes by;
 kind (knowledge); item, everything that is known of a question of our own.
@@ -66,8 +66,11 @@ class Questions:
 
     @property
     def as_published(self) -> bool:
-        """Whether each reasoning set has 100 rows or pairs, numbered up to 100, and knowledge is of Table 12's
-        characters alone, three questions of each and four of a pair."""
+        """Whether sizes and names are the paper's.
+
+        Each reasoning set has 100 rows or pairs, numbered up to 100. Knowledge is of Table 12's characters alone: three
+        questions of each, four of a pair.
+        """
         units: dict[str, set[str]] = defaultdict(set)
         for case in self.cases:
             name, _, number = str(case.facts["drawn_as"]).partition("/")

@@ -1,7 +1,7 @@
 """From scored samples to UniSandbox's numbers and the paper's tables.
 
-What counts once is a prompt (maths, knowledge) or a pair (mapping), asked in one setting for the k-th time, under one
-label. A pair is right only if both of its images are (section 3.2); one whose other half was not asked cannot be right.
+A unit is a prompt (maths, knowledge) or a pair (mapping). It is asked in one setting, for the k-th time, under a label.
+A pair is right only if both of its images are (section 3.2); one whose other half was not asked cannot be right.
 Nothing leaves the denominator but questions without a corrected label, which are counted by name.
 """
 
@@ -42,9 +42,9 @@ _POOLED = {"average": "Reasoning, average", "overall": "Knowledge, overall"}
 def units(scored: Iterable[Scored], label: str) -> Results:
     """Prompts and pairs under one label, in the order of the samples.
 
-    cluster: what is not independent shares it: the questions of one expression or set of rules, and the questions of
-    one model, where knowledge was taught to a model a character or pair. Raises ValueError for a sample that appears
-    twice.
+    cluster: dependent units share it. These are the questions of one expression or set of rules. Where a model was
+    taught knowledge of a character or pair, they are the questions of one model. Raises ValueError for a sample that
+    appears twice.
     """
     found: dict[tuple[str, str, str, int], dict[str, Scored]] = defaultdict(dict)
     for one in images(scored, label).scored:
@@ -239,10 +239,15 @@ def scores(
 ) -> dict[str, Any]:
     """JSON-able. setting -> set -> estimate under the first label; `labels` -> label -> the same for each.
 
-    And: average (the mean of the sets of Table 1, per setting, and per task as in Tables 2 and 3), knowledge (Table 4's
-    Overall), per_image, one_of_two, outcomes, cot_gain (the same questions, normal to cot), thoughts, causes, chance,
-    excluded, detectable (the smallest difference between two checkpoints that would show), published (whether the
-    questions are the paper's own), strategies (set -> what trivial strategies reach, the best first).
+    Further keys:
+
+    average      the mean of the sets of Table 1, per setting, and per task as in Tables 2 and 3
+    knowledge    Table 4's Overall
+    cot_gain     the same questions, normal to cot
+    detectable   the smallest difference between two checkpoints that would show
+    published    whether the questions are the paper's own
+    strategies   set -> what trivial strategies reach, the best first
+    per_image, one_of_two, outcomes, thoughts, causes, chance, excluded
     """
     under = {label: units(scored, label) for label in labels}
     first, single = under[labels[0]], images(scored, labels[0])

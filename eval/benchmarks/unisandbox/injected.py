@@ -1,8 +1,8 @@
 """Table 4 with what stands behind it: who was taught what, what they say in text, and what they draw of it.
 
 A model counts only if it passed its exam (appendix D); the others are listed with the questions that they
-failed. Beside the paper's numbers stand those of the same model before the lessons, and, for every image, whether the
-same question in text is answered right: that tells "does not know" from "knows and does not draw".
+failed. Beside the paper's numbers stand those of the same model before the lessons. Each image stands beside the same
+question in text: that tells "does not know" from "knows and does not draw".
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def tables(
     before: Mapping[str, Any],
     after: Mapping[str, Any],
 ) -> list[Table]:
-    """Table 4 first (and what belongs to it in any evaluation), then knowledge in text and in images, before the
+    """Table 4 first, and what belongs to it in any evaluation. Then knowledge in text and in images, numbers before the
     lessons, and the models one by one. before, after: as `scores` gives them."""
     counted = _of(scored, taught)
     built = benchmark.tables(counted) if counted else []

@@ -1,8 +1,8 @@
 """What a thought concludes, read by a program, so that wrong reasoning is told from wrong drawing.
 
-The nano world ends its thoughts with "So draw 3 apples ." (what it was taught, it recalls as "G K means 3 apples .");
-elsewhere a thought is free text, and the last sentence
-that names a count, an object of the rules or an attribute is taken for its conclusion. Where none does, or one sentence
+The nano world ends its thoughts with "So draw 3 apples .". What it was taught, it recalls as "G K means 3 apples .".
+Elsewhere a thought is free text. Its conclusion is the last sentence that names a count, an object of the rules or an
+attribute. Where none does, or one sentence
 names several, the conclusion is "unclear" rather than guessed. A thought of another task (mazes) concludes all that it
 says; it is right where it has the words of the reference.
 """
@@ -54,7 +54,7 @@ def conclusion(thought: str | None, case: Case) -> Conclusion:
     return _named(thought, str(facts["answer"]), VALUES[facts["kind"]])
 
 
-def said(reply: str, item: Item) -> Status:
+def answer_status(reply: str, item: Item) -> Status:
     """Whether a direct answer in words is right: the count of the asked object, or the object among those of the rules.
 
     It asks nothing of a model's wording: "3 fish", "The answer is 3." and "@ stands for a fish" can be read. A reply
@@ -71,8 +71,10 @@ def said(reply: str, item: Item) -> Status:
 
 
 def concluded(text: str | None, case: Case) -> str | None:
-    """What a thought or an answer in words concludes, in a form in which it can be compared with others about the same
-    case; None where that is unclear. Of the case's answer it uses no more than which object is to be counted."""
+    """What a thought or an answer in words concludes; None where that is unclear.
+
+    Conclusions about one case can be compared. Of the case's answer it uses only which object is to be counted.
+    """
     if not text:
         return None
     if case.facts["task"] not in _READ:

@@ -1,12 +1,12 @@
 """UReason (Yang et al. 2026, arXiv 2602.08336): is what a model reasons out in words also what it draws?
 
-The same instance is asked in three settings: *direct* (the plain instruction), *reasoning-guided* (think, then draw in
-the same context) and *de-contextualized* (draw from the refined prompt of that same thought alone; equations 1 to 3).
+The same instance is asked in three settings (equations 1 to 3). *Direct*: the plain instruction. *Reasoning-guided*:
+think, then draw in the same context. *De-contextualized*: draw from the refined prompt of that same thought alone.
 Visual verification accuracy is equation 4. The gains of equation 5 are paired: direct to reasoning-guided is what
 reasoning brings, reasoning-guided to de-contextualized is what the rest of the context costs (contextual interference).
 
-Further settings: `reasoning_chain` scores the thought itself (Table 3), `decontextualized_4x` and `_8x` repeat the
-refined prompt (Table 4), `external_prompt` has another model write it (Figure 3). All thoughtful settings of a case
+Further settings: `reasoning_chain` scores the thought itself (Table 3). `decontextualized_4x` and `_8x` repeat the
+refined prompt (Table 4). `external_prompt` has another model write it (Figure 3). All thoughtful settings of a case
 share one thought, and all settings its noise.
 
 How the refined prompt is found is `compat` (`extraction`). With "paper" the prompt asks for it between tags, or as
@@ -130,14 +130,14 @@ class UReason(Benchmark):
         super().__init__(source, map(_case, rows), settings=settings, asked=asked)
         sizes = set(Counter(case.set for case in self._cases).values())
         ours = any("outcome" in case.facts for case in self._cases)
-        self.whose(None if ours else source.data, published=sizes in map(set, SIZES))
+        self.set_origin(None if ours else source.data, published=sizes in map(set, SIZES))
         self.whole = len(TASKS) * max(sizes, default=0)
         self.world = str(self._cases[0].facts.get("world", source.world)) if self._cases else source.world
 
     def helpers(self) -> Mapping[str, StoredModel]:
         return {} if self.external is None else {"answer": self.external}
 
-    def told(self) -> Mapping[str, Any]:
+    def recorded_options(self) -> Mapping[str, Any]:
         """What the writer of prompts is, and not what it was called; who tells errors apart."""
         errors_by = {} if self.errors_by == "program" else {"errors": self.errors_by}
         return errors_by if self.external is None else {**errors_by, "prompt_model": described(self.external)}
@@ -331,7 +331,7 @@ class UReason(Benchmark):
         return counting.scores(self.count(scored))
 
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
-        """The layouts of Tables 2 (or 7), 11, 3, 4 and 8, error types and Figure 3, then what the paper leaves out."""
+        """Tables 2 (or 7), 11, 3, 4 and 8, error types and Figure 3; then what the paper leaves out."""
         return [table for table in counting.tables(self.count(scored)) if table.rows]
 
     def count(self, scored: Iterable[Scored]) -> counting.Count:

@@ -149,7 +149,7 @@ class Vigor(Benchmark):
     def helpers(self) -> Mapping[str, StoredModel]:
         return {} if self.planner is None else {"answer": self.planner}
 
-    def told(self) -> Mapping[str, Any]:
+    def recorded_options(self) -> Mapping[str, Any]:
         """Who decides by what, and what the planner is."""
         told = {"ground_truth": self.ground_truth, "visual_quality": self.visual_quality}
         return (

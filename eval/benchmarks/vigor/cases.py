@@ -3,8 +3,8 @@
     Symbolic_Reasoning/Sudoku/records.json, Symbolic_Reasoning/Sudoku/*.png, Physical_Reasoning/Object_Assembly/..., ...
 
 A folder a task has images and `records.json`, an array of records. It may lie in that of its domain, whatever this is
-called (`Embodied_Tasks` before), or beside it. Which fields a record has could not be confirmed: each role has names
-that serve it, what was read is reported, and a field without a role is an error, until `fields` gives it one.
+called (`Embodied_Tasks` before), or beside it. Which fields a record has could not be confirmed. Each role has names
+that serve it, and what was read is reported. A field without a role is an error, until `fields` gives it one.
 
 The abstract counts 20 tasks; section 3.1 names 7 physical, 7 knowledge and 7 symbolic ones, which are 21. The published
 files have Sorting and Categorization in one folder, which makes 20.
@@ -283,8 +283,9 @@ def _image_file(folder: Path, root: Path, name: str, what: str) -> Path:
 
 
 def generated(source: Source, seed: int = 0) -> list[Case]:
-    """`n` questions a task. nano's world: equations that are drawn as sprites, and mazes where they are named, for nano
-    edits nothing and nano_edit reads nothing else. Everyday world: mazes.
+    """`n` questions a task. Everyday world: mazes. nano's world: equations that are drawn as sprites.
+
+    nano's mazes are asked where they are named: nano edits nothing, and nano_edit reads nothing else.
 
     Raises DataError for another task.
     """

@@ -1,7 +1,7 @@
 """What a program decides of the images of a case, so that no judge is asked.
 
 A case with an item of data_gen has the item's verifier. A published maze has no grid in its record: it is read out of
-its input image, and used only if the image ground truth passes the verifier and a copy of the input fails. Published
+its input image. It is used only if the image ground truth passes the verifier and a copy of the input fails. Published
 jigsaws, sudokus and plots are compared with their ground truth (`solutions`). The judge decides everything else.
 """
 
@@ -75,8 +75,10 @@ def sprites_result(item: Item, image: np.ndarray) -> Verdict:
 
 
 def maze_process(item: Item, frames: Sequence[np.ndarray]) -> Verdict:
-    """Shares of the frames, as the templates of process define them. A frame is beneficial if it is nearer to the
-    solution than the one before (the verifier's score), or keeps a solution."""
+    """Shares of the frames, as the templates of process define them.
+
+    A frame is beneficial if its score is above that of the one before, or if it keeps a solution.
+    """
     verdicts = [task_of(item).verify(item, frame) for frame in frames]
     shares = {
         name: sum(c.status == "pass" for v in verdicts for c in v.checks if c.name == name) / len(frames)

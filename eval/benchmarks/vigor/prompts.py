@@ -1,8 +1,8 @@
 """What judges and planners of ViGoR are asked, and how their replies are read.
 
-A judge fills in the templates of Han et al. 2026 (Tables 5 to 22), verbatim in `templates/` as FAMILY.process.txt or
-FAMILY.result.txt. Page layout is the paper's; two artefacts of `str.format` are undone when a template is filled in:
-the doubled braces around the JSON form, and {instruction}, {gt_prompt}.
+A judge fills in the templates of Han et al. 2026 (Tables 5 to 22). They are verbatim in `templates/`, as
+FAMILY.process.txt or FAMILY.result.txt. Page layout is the paper's. Two artefacts of `str.format` are undone when a
+template is filled in: the doubled braces around the JSON form, and {instruction}, {gt_prompt}.
 
 A planner cuts a task into steps for models that draw one image a call (section 4.1). The paper names its planners
 (GPT-5, Gemini-2.5-Pro) and gives no prompt: this one is ours.

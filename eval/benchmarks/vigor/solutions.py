@@ -1,13 +1,13 @@
 """Published jigsaws, sudokus and plots by program: an output is compared with the image ground truth.
 
-A program reads a case only if it passes these checks: the ground truth passes, a copy of the input fails, the ground
-truth of a sudoku is a Latin square, and the input of a plot shows its axes. The judge decides outputs that cannot be
+A program reads a case only if the ground truth passes and a copy of the input fails. Further, the ground truth of a
+sudoku must be a Latin square. The input of a plot must show its axes. The judge decides outputs that cannot be
 read. Visual quality is the judge's (`options.vigor.visual_quality=judge`), for no program here knows what an image
 should look like.
 
-Without a program: plots whose input has no axes, so that a right curve may lie anywhere; *algebraic calculation*, whose
-solutions are given as images alone and may be written anywhere and in any form, so that reading one needs OCR; Klotski
-and block building, which are photographs.
+Without a program: plots whose input has no axes, so that a right curve may lie anywhere; Klotski and block building,
+which are photographs; *algebraic calculation*. Its solutions are images, written anywhere and in any form, so that
+reading one needs OCR.
 """
 
 from __future__ import annotations

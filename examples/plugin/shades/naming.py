@@ -50,7 +50,7 @@ class ShadeNaming(Benchmark):
             if row.set in (source.sets or self.known_sets)
         ]
         super().__init__(source, cases, settings=("normal", "cot"), asked=(PROTOCOL, tolerance))
-        self.whose(source.data, published=len(cases) == QUESTIONS)
+        self.set_origin(source.data, published=len(cases) == QUESTIONS)
 
     def check(self, sample: Sample) -> Verdict | None:
         tenths, right = pixels(sample.drawn[-1]).mean() / 25.5, sample.ask.case.facts["tenths"]

@@ -54,7 +54,7 @@ def test_csv_and_json_lines_say_the_same(tmp_path: Path) -> None:
     assert second[1].labels[0].where == f"{lines}, line 4"
     anchors = cal.anchors_from_labels(first, BENCHMARK, SCORED)
     assert [one.sample for one in anchors] == BENCHMARK.samples()[:2]
-    assert [one.truths for one in anchors] == [{"": None}, {"": 0.25}]
+    assert [one.truth_by_check for one in anchors] == [{"": None}, {"": 0.25}]
 
 
 def test_images_and_texts_of_the_file_itself(tmp_path: Path) -> None:

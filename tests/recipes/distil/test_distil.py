@@ -124,7 +124,7 @@ def test_filters_keep_what_they_say(filter_: str, kept: list[int]) -> None:
     item = get_task("mapping", "nano").sample(1, 1)[0]
     right = item.thought.rpartition("So draw ")[2]
     model = Thinker([item.thought, "A means B . So draw 6 fish .", f"So draw {right}", item.thought], "6 fish")
-    asks = TaskBenchmark.of([item], "cot").asks(0, 4)
+    asks = TaskBenchmark.from_items([item], "cot").asks(0, 4)
     samples = thinking.decided(config, model, thinking.thoughts(model, asks, None))  # type: ignore[arg-type]
     assert [one.passed for one in samples] == [True, False, True, True]
     assert [int(one.filter_verdict.passed) for one in samples if one.filter_verdict is not None] == kept

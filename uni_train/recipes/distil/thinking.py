@@ -44,7 +44,7 @@ def run(work: Work[DistilConfig], stage: StageRun, one: RoundConfig) -> None:
         UserError: the filter keeps none.
     """
     config = work.config
-    wanted = TaskBenchmark.of(round_items(work, one), "cot").asks(config.seed, config.candidates)
+    wanted = TaskBenchmark.from_items(round_items(work, one), "cot").asks(config.seed, config.candidates)
     size = max(1, config.model.think_batch // config.candidates) * config.candidates
     batches = [batch for _, batch in in_batches(wanted, size)]
     teacher = None

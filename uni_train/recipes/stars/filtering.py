@@ -80,7 +80,7 @@ def judged(work: Work[Any], folder: Path, scored: Sequence[Scored]) -> list[Scor
         UserError: the judge did not answer for some of them.
     """
     cases = {one.sample.ask.case.id: one.sample.ask.case for one in scored}
-    replies = judging.asked(work, folder, [one.sample for one in scored], JudgeFilter(tuple(cases.values())))
+    replies = judging.judge_samples(work, folder, [one.sample for one in scored], JudgeFilter(tuple(cases.values())))
     verdicts = [one.verdict or Verdict((Check("filter", "unreadable", "".join(one.replies[-1:])),)) for one in replies]
     return [replace(one, filter_verdict=verdict) for one, verdict in zip(scored, verdicts, strict=True)]
 

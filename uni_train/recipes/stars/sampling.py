@@ -33,7 +33,7 @@ from uni_train.stages.work import StageRun, Work, in_batches
 def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
     """Sample `candidates` images of each of the round's prompts, and store them with the verifier's verdicts."""
     config = work.config
-    benchmark = TaskBenchmark.of(round_items(work, round_), config.mode)
+    benchmark = TaskBenchmark.from_items(round_items(work, round_), config.mode)
     wanted = benchmark.asks(config.seed, config.candidates)
     batches = [batch for _, batch in in_batches(wanted, config.model.draw_batch)]
     teacher = work.model(None if config.teacher == "base" else work.weights)

@@ -5,7 +5,7 @@ import pytest
 from uni_train.data_gen.objects import NANO
 from uni_train.data_gen.registry import get_task
 from uni_train.eval.benchmark import Case
-from uni_train.eval.benchmarks.unisandbox.thoughts import conclusion, said
+from uni_train.eval.benchmarks.unisandbox.thoughts import answer_status, conclusion
 
 RULES = (
     "Rule 1: The symbol @ represents apples. Rule 2: The symbol * represents bananas. "
@@ -65,7 +65,7 @@ def test_a_direct_answer_in_nanos_words_is_read_for_every_item(task: str) -> Non
         other = NANO.noun(item.facts["object"]).counted(item.facts["count"] + 1)
         if task == "mapping":
             other = NANO.noun(item.facts["other"]).counted(1)
-        assert (said(right, item), said(other, item)) == ("pass", "fail")
+        assert (answer_status(right, item), answer_status(other, item)) == ("pass", "fail")
 
 
 @pytest.mark.parametrize(
@@ -76,12 +76,12 @@ def test_a_direct_answer_in_nanos_words_is_read_for_every_item(task: str) -> Non
 def test_direct_answers_in_plain_english(reply: str, status: str) -> None:
     (item,) = get_task("maths", "everyday").generate(1, 1, "test", 0)
     text = reply.format(n=item.facts["count"], noun=item.facts["plural"])
-    assert said(text, item) == status
+    assert answer_status(text, item) == status
 
 
 def test_a_named_object_must_be_the_asked_one_and_alone() -> None:
     item, _ = get_task("mapping", "everyday").generate(1, 2, "test", 0)
     asked, other = item.facts["object"], item.facts["other"]
-    assert said(f"It stands for the {asked}.", item) == "pass"
-    assert said(f"A {other}, I think.", item) == "fail"
-    assert said(f"Either a {asked} or a {other}", item) == "unreadable"
+    assert answer_status(f"It stands for the {asked}.", item) == "pass"
+    assert answer_status(f"A {other}, I think.", item) == "fail"
+    assert answer_status(f"Either a {asked} or a {other}", item) == "unreadable"
