@@ -73,8 +73,8 @@ def open_model(
     from uni_train.models.load import model_config
 
     config = model_config(checkpoint)
-    config = replace(config, sampling=_changed(config, sampling or {}))
-    dtype = _dtype(config)
+    config = replace(config, sampling=_changed(config.sampling, sampling or {}))
+    dtype = _dtype(config.family)
     identity = identify(config, dtype)
     return StoredModel(
         identity,
@@ -93,9 +93,9 @@ def identity_of(checkpoint: str, sampling: Mapping[str, Any]) -> ModelIdentity |
     from uni_train.models.load import model_config
 
     config = model_config(checkpoint)
-    config = replace(config, sampling=_changed(config, sampling))
+    config = replace(config, sampling=_changed(config.sampling, sampling))
     try:
-        return identify(config, _dtype(config))
+        return identify(config, _dtype(config.family))
     except UserError:
         return None
 
@@ -158,17 +158,17 @@ def _server(address: str, settings: RemoteConfig) -> dict[str, Any]:
     return {"model": address, **{name: value for name, value in asdict(settings).items() if name not in passing}}
 
 
-def _changed(config: ModelConfig, changes: Mapping[str, Any]) -> Any:
-    known = [field.name for field in fields(config.sampling)]
+def _changed(sampling: Any, changes: Mapping[str, Any]) -> Any:
+    known = [field.name for field in fields(sampling)]
     for name in changes:
         if name not in known:
             raise UsageError(f"there is no sampling setting {name}", did_you_mean(name, known, "settings"))
-    return replace(config.sampling, **changes)
+    return replace(sampling, **changes)
 
 
-def _dtype(config: ModelConfig) -> str:
+def _dtype(family: str) -> str:
     """A GPU takes what is large in bfloat16."""
-    if not family_of(config.family).bfloat16:
+    if not family_of(family).bfloat16:
         return "stored"
     import torch
 

@@ -1,6 +1,6 @@
 """What rewards ask a model about an image: ours, in the structure of UniSandbox's Table 13.
 
-SELF_CHECK ends in a line that `eval.prompts.unisandbox.parse_final_answer` reads, SCORE in one for `rewards.judging.read_score`.
+`eval.prompts.unisandbox.parse_final_answer` reads the last line of SELF_CHECK, `rewards.judging.read_score` that of SCORE.
 """
 
 from __future__ import annotations

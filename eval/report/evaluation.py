@@ -235,7 +235,7 @@ def outcomes_of(part: Part) -> Section:
             "causes": [
                 {
                     "name": cause,
-                    "total": total,
+                    "total": (total, link(part.name, cause=cause) if len(part.moments) == 1 else ""),
                     "cells": [
                         (counts[cause], link(part.name, setting=setting, moment=moment, cause=cause))
                         for (moment, setting), counts in causes.items()

@@ -68,7 +68,7 @@ def test_the_page_holds_everything_and_asks_for_nothing(part: Part, tmp_path: Pa
 def test_counts_are_those_of_the_samples_and_lead_to_them(part: Part) -> None:
     shown = outcomes_of(part).shown
     wrong = [one for one in part.scored[""] if one.outcome != "pass"]
-    assert sum(row["total"] for row in shown["causes"]) == len(wrong)
+    assert sum(row["total"][0] for row in shown["causes"]) == len(wrong)
     assert sum(count for row in shown["outcomes"] for _, count, _ in row["cells"]) == len(part.scored[""])
     assert link("sums", setting="cot", cause="drawn wrong & more") == (
         "#gallery?benchmark=sums&setting=cot&cause=drawn+wrong+%26+more"
