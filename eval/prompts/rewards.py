@@ -1,6 +1,7 @@
 """What rewards ask a model about an image: ours, in the structure of UniSandbox's Table 13.
 
-`eval.prompts.unisandbox.parse_final_answer` reads the last line of SELF_CHECK, `rewards.judging.read_score` that of SCORE.
+`eval.prompts.unisandbox.parse_final_answer` reads the last line of SELF_CHECK,
+`rewards.judging.read_score` that of SCORE.
 """
 
 from __future__ import annotations
