@@ -28,7 +28,7 @@ def test_what_a_program_has_checked_is_not_judged_and_a_filter_is_asked_of_all(m
         asked.append((by.name, len(samples)))
         return [Scored(sample, None if by.name == "stars_filter" else SEEN, replies=("hm",)) for sample in samples]
 
-    monkeypatch.setattr(judging, "asked", judge)
+    monkeypatch.setattr(judging, "judge_samples", judge)
     work: Any = None
     found = judging.judged(work, Path(), benchmark, scored)
     assert [one.verdict for one in found] == [READ, None, SEEN]
