@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import shlex
 from collections import Counter, defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
@@ -81,6 +81,10 @@ class Part:
     def scored(self) -> dict[str, list[Scored]]:
         """Moment -> its samples, in the order of asking; their images may be b""."""
         return {moment: list(read(False)) for moment, read in self.moments.items()}
+
+    def read(self, moment: str, images: bool) -> Iterable[Scored]:
+        """As `gallery.Read`; without images nothing is read twice."""
+        return self.moments[moment](True) if images else self.scored[moment]
 
 
 def report_of(evaluation: Evaluation) -> Path:
@@ -181,7 +185,8 @@ def sections_of(
 
 def gallery_of(parts: Sequence[Part], text: str, **limits: Any) -> Section:
     """The samples of all parts; empty without samples. limits: as in `build`."""
-    gallery = build({part.name: part.moments for part in parts}, **limits)
+    reads = {part.name: {moment: partial(part.read, moment) for moment in part.moments} for part in parts}
+    gallery = build(reads, **limits)
     if len(gallery.cards) < gallery.total:
         text += f" Shown are {len(gallery.cards):,} of {gallery.total:,}: whole cases, chosen by a hash and not by how "
         text += "they turned out."
@@ -201,7 +206,7 @@ def _scores(part: Part) -> Section:
     plots = charts(part) if len(part.moments) == 1 else []
     return Section(
         part.name, f"{len(samples):,} samples{by if judges else ''}.", part.tables, plots, note=note if plots else "",
-        questions=part.questions, id=f"scores-{_slug(part.name)}",
+        questions=part.questions, id=f"scores-{part.name}",
     )  # fmt: skip
 
 
@@ -228,7 +233,7 @@ def outcomes_of(part: Part) -> Section:
         "Nothing is dropped: what failed on the way counts as not right, under its own name. Every count leads to its "
         "samples.",
         questions=part.questions,
-        id=f"outcomes-{_slug(part.name)}",
+        id=f"outcomes-{part.name}",
         body="outcomes.html" if cells else "",
         shown={
             "columns": [_cell_name(*cell) for cell in cells],
@@ -251,10 +256,6 @@ def outcomes_of(part: Part) -> Section:
 
 def _cell_name(moment: str, setting: str) -> str:
     return ", ".join(filter(None, (setting, moment)))
-
-
-def _slug(name: str) -> str:
-    return "-".join(name.lower().split())
 
 
 def link(benchmark: str, **wanted: str) -> str:

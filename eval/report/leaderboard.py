@@ -63,7 +63,7 @@ def page_of(board: Leaderboard) -> Page:
         notes=board.notes,
         sections=[
             Section("Scores", body="board.html", shown=shown, script="leaderboard.js"),
-            *([Section("By complexity", charts=charts, note=note)] if charts else []),
+            Section("By complexity", charts=charts, note=note),
             *(Section(f"{name}: the paper's tables", tables=some, id=f"tables-{name}") for name, some in tables),
             Section("About these evaluations", tables=[_about(board.evaluations)]),
         ],

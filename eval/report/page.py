@@ -62,7 +62,7 @@ class Section:
 
     @property
     def anchor(self) -> str:
-        return self.id or "-".join(self.title.lower().split())
+        return "-".join((self.id or self.title).lower().split())
 
     @property
     def shown_tables(self) -> list[dict[str, Any]]:
@@ -131,11 +131,9 @@ def environment() -> Environment:
     environment.filters |= {
         "score": _score,
         "interval": _interval,
-        "duration": duration,
         "p_value": _p_value,
         "signed": signed,
         "sentence": lambda text: f"{text[:1].upper()}{text[1:]}.",
-        "count": lambda number: f"{number:,}",
     }
     return environment
 
