@@ -23,7 +23,7 @@ def doctor(model: str, image: Path | None) -> None:
       uni_train doctor nano
       uni_train doctor checkpoints/BAGEL-7B-MoT --image probe.png
     """
-    from uni_train.models.recognise import expect_model
+    from uni_train.models.checkpoint import expect_model
 
     expect_model(model)  # before torch is imported, which takes seconds
     if image is not None and not image.parent.is_dir():
