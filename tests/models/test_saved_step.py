@@ -8,10 +8,13 @@ from pathlib import Path
 import pytest
 
 from tests.tiny import MODEL, QUICK, finish, keeping_steps
+from uni_train.config.compose import compose
 from uni_train.errors import UserError
+from uni_train.fitting import _resolved
 from uni_train.models.checkpoint import inspect, model_config, recognise
 from uni_train.models.identity import identify
 from uni_train.models.load import build_model
+from uni_train.run_folder import final_model
 from uni_train.training.checkpoint_io import list_checkpoints
 
 KNOWLEDGE = (
@@ -55,6 +58,16 @@ def test_damage_is_named(copy: Path, tmp_path: Path) -> None:
     assert "without its run's folder" in recognise(Path(moved)).what
     with pytest.raises(UserError, match="there is nothing at"):
         model_config(str(step))
+
+
+def test_a_run_and_a_step_start_other_runs(finished: Path, tmp_path: Path) -> None:
+    """A run is recorded as the folder of its model, which names its stage."""
+    asked = [*QUICK, f"model.checkpoint='{finished}'"]
+    config = _resolved(compose("stars_mapping", asked), "stars_mapping", asked)
+    assert config.model.checkpoint == str(final_model(finished))
+    (first, *_) = last_steps(finished)
+    run = finish(tmp_path, *QUICK, f"model.checkpoint='{first}'", recipe="stars_mapping")
+    assert inspect(str(run)).loads
 
 
 @pytest.mark.slow
