@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
 
     from uni_train.config.schema import EvalConfig, LoggerConfig, ModelConfig
+    from uni_train.distributed.ranks import Ranks
     from uni_train.eval.calls import StoredModel
     from uni_train.eval.evaluation import Evaluation
     from uni_train.eval.progress import Progress
@@ -224,15 +225,22 @@ def evaluate(
 
     Raises:
         UserError: whatever a person can put right, also a set without a score because the judge or the model failed.
-        UsageError: no such benchmark or key.
+        UsageError: no such benchmark or key. SystemExit: the processes of `devices` have failed, and have said why.
     """
     from uni_train.config.build import build_section
     from uni_train.config.schema import EvalConfig
+    from uni_train.distributed.ranks import Ranks
 
     names = [benchmark] if isinstance(benchmark, str) else list(benchmark)
     config = build_section(EvalConfig, {"benchmarks": names, **keys})
     if isinstance(model, str | Path):
-        return run_evaluation(str(model), config)
+        if config.devices > 1 and Ranks.from_environment().world_size == 1:
+            from uni_train.distributed.launch import start
+
+            code = start(["eval", str(model), f"benchmarks={_text(names)}", *_typed(keys)], config.devices)
+            if code:
+                raise SystemExit(code)
+        return run_evaluation(str(model), config)  # after `start`: of stored calls
     from uni_train.eval.python_model import python_model
     from uni_train.eval.store import Store
 
@@ -257,6 +265,28 @@ def run_evaluation(
     Raises:
         UserError: whatever a person can put right; last, where a set could not be scored.
     """
+    from uni_train.distributed.ranks import Ranks, joined
+
+    ranks = Ranks.from_environment()
+    if ranks.world_size == 1:
+        return _run_evaluation(checkpoint, config, progress, show, model, ranks)
+    import torch
+
+    from uni_train.console.ranks import one_message
+    from uni_train.eval.progress import Silent
+
+    with joined(ranks, cuda=torch.cuda.is_available()), one_message(ranks):
+        return _run_evaluation(checkpoint, config, progress if ranks.is_main else Silent(), show, model, ranks)
+
+
+def _run_evaluation(
+    checkpoint: str,
+    config: EvalConfig,
+    progress: Progress | None,
+    show: Callable[[Evaluation, Path], None] | None,
+    model: StoredModel | None,
+    ranks: Ranks,
+) -> Evaluation:
     from uni_train.console.progress import ConsoleProgress
     from uni_train.eval import evaluation as engine
     from uni_train.eval.configured import plan_of
@@ -268,8 +298,10 @@ def run_evaluation(
     progress = progress or ConsoleProgress()
     if model is None:
         checkpoint = fetched(checkpoint)
-    prepare_cpu("auto")
-    done = engine.run(plan_of(checkpoint, config), progress, model=model)
+    prepare_cpu("auto", ranks.local_world_size)
+    done = engine.run(plan_of(checkpoint, config), progress, model=model, ranks=ranks)
+    if not ranks.is_main:
+        return done
     page = report_of(done)
     if show is not None:
         show(done, page)

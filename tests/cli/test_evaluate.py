@@ -222,6 +222,16 @@ def test_the_shell_completes_keys_models_and_benchmarks() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_several_processes_give_the_same_numbers(model: Path, tmp_path: Path) -> None:
+    for number, devices in enumerate((1, 2)):
+        command = [sys.executable, "-m", "uni_train", "eval", model, *SMALL, f"out={tmp_path / str(number)}"]
+        assert subprocess.run([*map(str, command), "name=one", f"devices={devices}"], check=False).returncode == 0
+    alone, shared = (json.loads((tmp_path / one / "one" / "scores.json").read_text()) for one in ("0", "1"))
+    assert alone["results"] == shared["results"] and alone["calls"] == shared["calls"]
+    assert (tmp_path / "1" / "one" / "report.html").is_file()
+
+
 def test_a_watch_waits_for_an_evaluation_that_outlived_a_killed_one(tmp_path: Path) -> None:
     with open(tmp_path / ".evaluating", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
