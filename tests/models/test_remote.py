@@ -167,7 +167,7 @@ def test_pictures_that_are_none_are_named() -> None:
     for picture, message in (
         ({"b64_json": "bm8gcGljdHVyZQ=="}, "no image that can"),
         ({"b64_json": "???"}, "base64"),
-        ({"url": "ftp://elsewhere/x.png"}, "'ftp://elsewhere/x.png', which is no http(s) address"),
+        ({"url": "ftp://elsewhere/x.png"}, "'ftp://elsewhere/x.png' is no http(s) address"),
         ({"revised_prompt": "x" * 200}, f'answered {{"created": 0, "data": [{{"revised_prompt": "{"x" * 76}; expected'),
     ):
         with serving(lambda *_, picture=picture: (200, {"created": 0, "data": [picture]})) as one:

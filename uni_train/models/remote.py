@@ -198,26 +198,31 @@ class RemoteModel:
         return WrongReply(f"{self.name} answered {quoted}; expected {expected}")
 
     async def _image(self, client: Client, address: str) -> np.ndarray:
-        """Raises ModelDown: it is at a host that needs permission. UserError: nothing there is an image."""
-        if address.startswith("data:"):
-            return decode_picture(decode_data_url(address, "the image"), "the image")
+        """Raises ModelDown: it is at a host that needs permission. WrongReply: nothing there is an image."""
+        try:
+            if address.startswith("data:"):
+                return decode_picture(decode_data_url(address, "the image"), "the image")
+            return decode_picture(await self._fetched(client, address), "the image")
+        except ModelDown:
+            raise
+        except (UserError, BadReply) as error:
+            raise WrongReply(f"{self.name} answered with an image that cannot be read: {error}") from None
+
+    async def _fetched(self, client: Client, address: str) -> bytes:
         home = urlsplit(self.base_url)
         try:
             there = urlsplit(address)
         except ValueError:
             there = urlsplit("")
         if there.scheme not in ("http", "https") or not there.netloc:
-            raise UserError(f"{self.name} answered with an image at {address[:_QUOTED]!r}, which is no http(s) address")
+            raise UserError(f"{address[:_QUOTED]!r} is no http(s) address")
         same = (there.scheme, there.netloc) == (home.scheme, home.netloc)
         if not same and there.netloc not in self.settings.image_hosts:
             raise ModelDown(
                 f"{self.name} answers with images at another host, {there.netloc}",
                 f"To fetch them from there, without the key: remote.image_hosts=[{there.netloc}].",
             )
-        try:
-            return decode_picture(await client.read(address, with_key=same), "the image")
-        except BadReply as error:
-            raise UserError(f"{self.name} answered with an image that cannot be fetched: {error}") from None
+        return await client.read(address, with_key=same)
 
     def _body(self, path: str, skill: str, request: Request) -> dict[str, Any]:
         """Of a chat completion or a response. The latter has no seed."""
@@ -322,10 +327,10 @@ class RemoteModel:
     def _absent(self, error: Refused) -> UserError:
         """The address is missing, or the model: an endpoint that lists none says which by naming it."""
         path, words = error.url.removeprefix(self.base_url + "/"), _short(error.reason)
-        if self.ours or (not self.listed and (error.code == "model_not_found" or self.name in error.reason)):
+        if not self.listed and (error.code == "model_not_found" or self.name in error.reason):
             return ModelDown(f"{self.base_url} has no model {self.name}, or cannot do this: {words}", "Check both.")
         self._lacking[path] = SkillMissing(self.name, f"be asked by {path}: {words}")
-        if not (self.listed or self._answered) and len(self._lacking) > 1:
+        if not (self.listed or self._answered) and len({path.startswith("images/") for path in self._lacking}) > 1:
             tried = " nor ".join(self._lacking)
             return ModelDown(f"{self.base_url} has neither {tried}: {words}", "Check the address.")
         return self._lacking[path]
