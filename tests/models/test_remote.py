@@ -14,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
+from pydantic import TypeAdapter
 
 from tests.hostile import Hostile
 from uni_train.config.schema import RemoteConfig
@@ -223,6 +225,8 @@ def test_the_responses_api() -> None:
         bodies = [json.loads(body) for path, body, _ in one.asked if path.endswith("responses")]
     assert said == "a boat" and "refused: not that" in str(no) and 'expected {"output": [{"content"' in str(odd)
     assert first == "a boat" and np.array_equal(second, PICTURE) and np.array_equal(drawn[0], PICTURE)
+    for body in bodies:
+        TypeAdapter(ResponseCreateParamsNonStreaming).validate_python(body)
     asked = next(body for body in bodies if "say" in json.dumps(body))
     url = data_url(encode_png(PICTURE))
     shown = [{"type": "input_image", "image_url": url, "detail": "auto"}, {"type": "input_text", "text": "say"}]

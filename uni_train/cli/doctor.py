@@ -75,6 +75,7 @@ def _endpoint(address: str, words: tuple[str, ...]) -> tuple[Examination, str]:
     from uni_train.models.doctor import Finding
     from uni_train.models.endpoint_doctor import examine_endpoint
 
+    echo(f"{address}: nine small requests, and one more for each parameter that it refuses")
     seen = examine_endpoint(address, config_of(overrides_of(words, {})).remote)
     for one in seen.findings:
         _show(one)

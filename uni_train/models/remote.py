@@ -23,7 +23,7 @@ import numpy as np
 
 from uni_train.addresses import checked_address, key_for, key_variable
 from uni_train.config.schema import RemoteConfig
-from uni_train.errors import UsageError, UserError, did_you_mean
+from uni_train.errors import UsageError, UserError, did_you_mean, first_line
 from uni_train.http_client import (
     LETTERS_A_TOKEN,
     REDIRECTS,
@@ -206,7 +206,7 @@ class RemoteModel:
         except ModelDown:
             raise
         except (UserError, BadReply) as error:
-            raise WrongReply(f"{self.name} answered with an image that cannot be read: {error}") from None
+            raise WrongReply(f"{self.name} answered with an image that cannot be read: {first_line(error)}") from None
 
     async def _fetched(self, client: Client, address: str) -> bytes:
         home = urlsplit(self.base_url)
