@@ -69,6 +69,8 @@ def test_wrong_replies_are_quoted_beside_the_form_that_was_expected() -> None:
     def reply(path: str, body: bytes) -> Reply:
         if "images/" in path:
             return 200, odd
+        if path.endswith("/responses"):
+            return 200, {"output": [{"type": "image_generation_call", "result": "???"}]}
         return says("I see a red square") if b"image_url" in body else says("I cannot draw")
 
     with serving(reply) as one:
@@ -77,7 +79,8 @@ def test_wrong_replies_are_quoted_beside_the_form_that_was_expected() -> None:
     assert code == 1 and f'painter answered {quoted}; expected {{"data": [{{"b64_json": "BASE64"}}]}}' in said
     assert "ok    images             'I see a red square'" in said
     assert 'note  drawing: chat      painter answered {"role": "assistant", "content": "I cannot draw"}' in said
-    assert f"{one.url}#painter: wrong: drawing: images, editing" in said
+    assert "wrong drawing: responses painter answered with an image that cannot be read: the image is damaged" in said
+    assert f"{one.url}#painter: wrong: text: responses, drawing: images, drawing: responses, editing" in said
 
 
 def test_pictures_at_another_host_name_the_key_and_nothing_at_all_is_wrong() -> None:

@@ -80,7 +80,8 @@ def _endpoint(address: str, words: tuple[str, ...]) -> tuple[Examination, str]:
     for one in seen.findings:
         _show(one)
     suited = []
-    for benchmark in benchmarks_of(address, config_of(["benchmarks=[all]", "n=1", *seen.keys])):
+    config = config_of(["benchmarks=[all]", "n=1", *seen.keys])
+    for benchmark in benchmarks_of(address, config) if seen.skills else ():
         lacking = lacking_skills(benchmark, seen.skills)
         settings = {skill: [one for one, lacks in lacking.items() if lacks == skill] for skill in lacking.values()}
         able = settings.pop("", [])

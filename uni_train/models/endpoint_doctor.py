@@ -17,7 +17,7 @@ from uni_train.models.base import Request
 from uni_train.models.batches import ModelDown
 from uni_train.models.doctor import Examination, Finding, image_finding
 from uni_train.models.family import FAMILIES, family_of
-from uni_train.models.remote import RemoteModel, WrongReply
+from uni_train.models.remote import RemoteModel, UnreadableImage, WrongReply
 
 WRITE, READ_IMAGES, DRAW, EDIT = "write texts", "read images", "draw from words", "edit images"
 """Skills of an endpoint."""
@@ -97,7 +97,7 @@ def _ask(model: RemoteModel, seen: EndpointExamination, skill: str, check: str, 
     if isinstance(reply, Exception):
         hint = f". {reply.hint}" if isinstance(reply, ModelDown) and reply.hint else ""
         writes = by.get("drawing") in ("chat", "responses")
-        wrong = isinstance(reply, ModelDown) or (isinstance(reply, WrongReply) and not writes)
+        wrong = isinstance(reply, ModelDown | UnreadableImage) or (isinstance(reply, WrongReply) and not writes)
         message = " ".join((reply.message if isinstance(reply, UserError) else str(reply)).split())
         seen.findings.append(Finding(check, "wrong" if wrong else "note", f"{message}{hint}{took}"))
         return None

@@ -65,6 +65,10 @@ class WrongReply(UserError):
     """A reply of another form than its protocol's; the message quotes both."""
 
 
+class UnreadableImage(WrongReply):
+    """A reply that has an image in its place, which cannot be read or fetched."""
+
+
 class _Address(str):
     """Where an image of a reply is: a data URL, or one that is fetched."""
 
@@ -198,7 +202,7 @@ class RemoteModel:
         return WrongReply(f"{self.name} answered {quoted}; expected {expected}")
 
     async def _image(self, client: Client, address: str) -> np.ndarray:
-        """Raises ModelDown: it is at a host that needs permission. WrongReply: nothing there is an image."""
+        """Raises ModelDown: it is at a host that needs permission. UnreadableImage: nothing there is one."""
         try:
             if address.startswith("data:"):
                 return decode_picture(decode_data_url(address, "the image"), "the image")
@@ -206,7 +210,9 @@ class RemoteModel:
         except ModelDown:
             raise
         except (UserError, BadReply) as error:
-            raise WrongReply(f"{self.name} answered with an image that cannot be read: {first_line(error)}") from None
+            raise UnreadableImage(
+                f"{self.name} answered with an image that cannot be read: {first_line(error)}"
+            ) from None
 
     async def _fetched(self, client: Client, address: str) -> bytes:
         home = urlsplit(self.base_url)
