@@ -40,8 +40,9 @@ def test_an_endpoint_that_has_the_responses_api_alone(monkeypatch: pytest.Monkey
         "ok    unisandbox         normal, cot\n",
     ):
         assert found in said, said
-    command = said.splitlines()[-1]
-    assert command.startswith(f"python -m uni_train eval '{one.url}#painter' -b ueval,ufo,unisandbox,ureason,vigor ")
+    command = said.splitlines()[-2]
+    start = f"evaluate it: python -m uni_train eval '{one.url}#painter' -b ueval,ufo,unisandbox,ureason,vigor "
+    assert command.startswith(start)
     assert command.endswith("remote.key_env=PAINTER_KEY remote.text=responses remote.drawing=responses")
 
 
@@ -60,7 +61,7 @@ def test_an_endpoint_that_draws_alone_and_does_not_list_its_models() -> None:
     assert "note  seeds              the same seed draws another image" in said
     assert "ok    unisandbox         normal; cannot write texts: cot" in said
     assert "note  vigor              nothing; cannot edit images: direct; cannot write texts: cot" in said
-    assert said.splitlines()[-1].endswith("-b ufo,unisandbox,ureason --subset 50")
+    assert said.splitlines()[-2].endswith("-b ufo,unisandbox,ureason --subset 50")
 
 
 def test_wrong_replies_are_quoted_beside_the_form_that_was_expected() -> None:
@@ -79,7 +80,7 @@ def test_wrong_replies_are_quoted_beside_the_form_that_was_expected() -> None:
     assert code == 1 and f'painter answered {quoted}; expected {{"data": [{{"b64_json": "BASE64"}}]}}' in said
     assert "ok    images             'I see a red square'" in said
     assert 'note  drawing: chat      painter answered {"role": "assistant", "content": "I cannot draw"}' in said
-    assert "wrong drawing: responses painter answered with an image that cannot be read: the image is damaged" in said
+    assert "wrong drawing: responses painter answered with an unreadable image: the image is damaged" in said
     assert f"{one.url}#painter: wrong: text: responses, drawing: images, drawing: responses, editing" in said
 
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from uni_train.cli.evaluation.options import Words, config_of, overrides_of
+from uni_train.cli.evaluation.options import Words, config_of
 from uni_train.console.terminal import echo
 from uni_train.errors import UsageError, UserError
 
 if TYPE_CHECKING:
-    from uni_train.models.doctor import Examination, Finding
+    from uni_train.models.endpoint_doctor import EndpointExamination
 
 
 @click.command()
@@ -27,7 +27,7 @@ def doctor(model: str, words: tuple[str, ...], image: Path | None) -> None:
     computes the first losses, one thought and one image. The exit code is 1 if something is wrong.
 
     An endpoint gets nine small requests; a parameter that it refuses costs one more. They show whether it lists models,
-    writes, reads images, draws, edits and obeys seeds. The last line is the command that evaluates it.
+    writes, reads images, draws, edits and obeys seeds. It also prints the command that evaluates it.
 
     \b
     Examples:
@@ -44,7 +44,16 @@ def doctor(model: str, words: tuple[str, ...], image: Path | None) -> None:
         expect_model(model)  # before torch is imported, which takes seconds
     if image is not None and not image.parent.is_dir():
         raise UserError(f"{image.parent} is no folder", "Give --image a file in a folder that is there.")
-    seen, command = _endpoint(model, words) if remote else (_checkpoint(model), "")
+    from uni_train.models.doctor import examine
+    from uni_train.models.endpoint_doctor import EndpointExamination, examine_endpoint
+
+    if remote:
+        echo(f"{model}: nine small requests, and one more for each parameter that it refuses")
+    seen = examine_endpoint(model, config_of(words).remote) if remote else examine(model)
+    for one in seen.findings:
+        echo(f"  {one.verdict:<6}{one.check:<19}{one.said}")
+    if isinstance(seen, EndpointExamination) and seen.skills:
+        _print_benchmarks(model, words, seen)
     if image is not None and seen.image is not None:
         from uni_train.files import atomic_path
         from uni_train.models.pictures import encode_png
@@ -53,45 +62,26 @@ def doctor(model: str, words: tuple[str, ...], image: Path | None) -> None:
             Path(temporary).write_bytes(encode_png(seen.image))
     wrong = [one.check for one in seen.findings if one.verdict == "wrong"]
     echo(f"{model}: {'wrong: ' + ', '.join(wrong) if wrong else 'nothing wrong was found'}")
-    if command:
-        echo(command)
     if wrong:
         raise SystemExit(1)
 
 
-def _checkpoint(model: str) -> Examination:
-    from uni_train.models.doctor import examine
-
-    seen = examine(model)
-    for one in seen.findings:
-        _show(one)
-    return seen
-
-
-def _endpoint(address: str, words: tuple[str, ...]) -> tuple[Examination, str]:
-    """What it can do, shown, and the command that evaluates it; "" where no benchmark suits it."""
+def _print_benchmarks(address: str, words: tuple[str, ...], seen: EndpointExamination) -> None:
+    """Settings that the endpoint's skills suffice for, and the command that evaluates it."""
     from uni_train.eval.abilities import lacking_skills
     from uni_train.eval.configured import benchmarks_of
-    from uni_train.models.doctor import Finding
-    from uni_train.models.endpoint_doctor import examine_endpoint
 
-    echo(f"{address}: nine small requests, and one more for each parameter that it refuses")
-    seen = examine_endpoint(address, config_of(overrides_of(words, {})).remote)
-    for one in seen.findings:
-        _show(one)
     suited = []
-    config = config_of(["benchmarks=[all]", "n=1", *seen.keys])
-    for benchmark in benchmarks_of(address, config) if seen.skills else ():
+    for benchmark in benchmarks_of(address, config_of(["benchmarks=[all]", "n=1", *seen.keys])):
         lacking = lacking_skills(benchmark, seen.skills)
         settings = {skill: [one for one, lacks in lacking.items() if lacks == skill] for skill in lacking.values()}
         able = settings.pop("", [])
         without = [f"cannot {skill}: {', '.join(some)}" for skill, some in settings.items()]
-        _show(Finding(benchmark.name, "ok" if able else "note", "; ".join([", ".join(able) or "nothing", *without])))
+        echo(
+            f"  {'ok' if able else 'note':<6}{benchmark.name:<19}{'; '.join([', '.join(able) or 'nothing', *without])}"
+        )
         suited += [benchmark.name] if able else []
     keys = [*words, *(key for key in seen.keys if key not in words)]
     command = ["python", "-m", "uni_train", "eval", address, "-b", ",".join(suited), "--subset", "50", *keys]
-    return seen, shlex.join(command) if suited else ""
-
-
-def _show(one: Finding) -> None:
-    echo(f"  {one.verdict:<6}{one.check:<19}{one.said}")
+    if suited:
+        echo(f"evaluate it: {shlex.join(command)}")

@@ -13,11 +13,11 @@ It goes to the endpoint alone: an image at another host is fetched without it, a
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
-from urllib.parse import urlsplit
 
 import numpy as np
 
@@ -49,6 +49,7 @@ _TOKENS = 8192  # of a text, at most, where the server's own limit holds
 _QUOTED = 120  # letters of a reply that has another form than its protocol's
 _OPTIONAL = ("seed", "response_format", "modalities", "tool_choice")  # left out where an endpoint refuses them by name
 _ABSENT = (404, 405, 501)  # statuses of an address that an endpoint does not have
+_HOST = re.compile(r"https?://([^/?#]+)")
 _ADDRESSES = {"chat": "chat/completions", "responses": "responses"}
 _TEXT_FORMS = {
     "chat/completions": '{"choices": [{"message": {"content": "..."}}]}',
@@ -210,24 +211,16 @@ class RemoteModel:
         except ModelDown:
             raise
         except (UserError, BadReply) as error:
-            raise UnreadableImage(
-                f"{self.name} answered with an image that cannot be read: {first_line(error)}"
-            ) from None
+            raise UnreadableImage(f"{self.name} answered with an unreadable image: {first_line(error)}") from None
 
     async def _fetched(self, client: Client, address: str) -> bytes:
-        home = urlsplit(self.base_url)
-        try:
-            there = urlsplit(address)
-        except ValueError:
-            there = urlsplit("")
-        if there.scheme not in ("http", "https") or not there.netloc:
+        home, there = _HOST.match(self.base_url), _HOST.match(address)
+        if there is None:
             raise UserError(f"{address[:_QUOTED]!r} is no http(s) address")
-        same = (there.scheme, there.netloc) == (home.scheme, home.netloc)
-        if not same and there.netloc not in self.settings.image_hosts:
-            raise ModelDown(
-                f"{self.name} answers with images at another host, {there.netloc}",
-                f"To fetch them from there, without the key: remote.image_hosts=[{there.netloc}].",
-            )
+        same, host = home is not None and home[0] == there[0], there[1]
+        if not same and host not in self.settings.image_hosts:
+            hint = f"To fetch them from there, without the key: remote.image_hosts=[{host}]."
+            raise ModelDown(f"{self.name} answers with images at another host, {host}", hint)
         return await client.read(address, with_key=same)
 
     def _body(self, path: str, skill: str, request: Request) -> dict[str, Any]:
