@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -33,8 +33,8 @@ if TYPE_CHECKING:
     from uni_train.eval.evaluation import Evaluation
     from uni_train.eval.progress import Progress
     from uni_train.eval.sample import Respondent
-    from uni_train.eval.watch import Checkpoint
     from uni_train.models.base import UnifiedModel
+    from uni_train.run_folder import RunCheckpoint
 
 __all__ = ["Generated", "Run", "answer", "evaluate", "fit", "generate", "get_reward", "get_task", "load_model"]
 
@@ -103,7 +103,7 @@ def load_model(name_or_folder: str | Path, **sampling: Any) -> UnifiedModel:
     Raises:
         UserError: no weights there, or damaged ones. UsageError: no such name or setting.
     """
-    from uni_train.models.recognise import expect_model
+    from uni_train.models.checkpoint import expect_model
 
     expect_model(str(name_or_folder))  # before torch is imported
     from uni_train.models.load import model_config
@@ -262,21 +262,19 @@ def run_evaluation(
     from uni_train.eval.configured import plan_of
     from uni_train.eval.report.evaluation import not_scored, report_of
     from uni_train.eval.respondent import fetched
+    from uni_train.run_folder import place_of
     from uni_train.stages.cpu import prepare_cpu
-    from uni_train.stages.snapshot import loadable
 
     progress = progress or ConsoleProgress()
-    with ExitStack() as held:
-        path, place = checkpoint, None
-        if model is None:
-            path, place = held.enter_context(loadable(fetched(checkpoint), Path(config.out), progress.say))
-        prepare_cpu("auto")
-        done = engine.run(plan_of(path, config), progress, model=model)
-        page = report_of(done)
-        if show is not None:
-            show(done, page)
-        if config.logger.kind == "wandb":
-            _track(done, config.logger, place, progress)
+    if model is None:
+        checkpoint = fetched(checkpoint)
+    prepare_cpu("auto")
+    done = engine.run(plan_of(checkpoint, config), progress, model=model)
+    page = report_of(done)
+    if show is not None:
+        show(done, page)
+    if config.logger.kind == "wandb":
+        _track(done, config.logger, place_of(Path(checkpoint)) if model is None else None, progress)
     broken = [f"{name}: {cell}" for name, result in done.results.items() for cell in not_scored(result)]
     if broken:
         hint = (
@@ -287,7 +285,7 @@ def run_evaluation(
     return done
 
 
-def _track(done: Evaluation, logger: LoggerConfig, place: Checkpoint | None, progress: Progress) -> None:
+def _track(done: Evaluation, logger: LoggerConfig, place: RunCheckpoint | None, progress: Progress) -> None:
     """Into the W&B group of the training that the checkpoint is from, if it is from one."""
     from uni_train.config.build import build_section
     from uni_train.config.schema import LoggerConfig

@@ -30,7 +30,7 @@ from tensorboard.plugins.text.text_plugin import TextPlugin
 from uni_train.data_gen.reading_limits import parse_json, read_json, read_text
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Table
-from uni_train.eval.watch import place_of
+from uni_train.run_folder import place_of
 
 LOGS = ("metrics.jsonl", "rollouts.jsonl", "held_out.jsonl")
 EVALUATION, SUMMARY = "scores.json", "summary.json"

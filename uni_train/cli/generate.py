@@ -88,7 +88,7 @@ def generate(
         raise UsageError(f"images are written as PNG, not as {out.name}", f"Give --out {out.with_suffix('.png')}.")
 
     # Before torch is imported, which takes seconds.
-    from uni_train.models.recognise import expect_model
+    from uni_train.models.checkpoint import expect_model
 
     expect_model(model)
     for path in images:

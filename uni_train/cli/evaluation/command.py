@@ -68,7 +68,7 @@ def evaluate(
         raise UsageError("the checkpoint is missing", "Name a folder, a run, shipped, or URL#MODEL.")
     _expect_no_command(checkpoint)
     config = config_of(overrides_of(words, options))
-    from uni_train.models.recognise import expect_there
+    from uni_train.models.checkpoint import expect_there
 
     if not plan_only and not checkpoint.startswith(("http://", "https://")):
         expect_there(checkpoint)  # before torch is imported, which takes seconds

@@ -17,6 +17,7 @@ from uni_train.data_gen.task import Item, Task
 from uni_train.errors import UserError
 from uni_train.eval.scored import shard_path, write_scored
 from uni_train.models.base import Example, UnifiedModel
+from uni_train.models.checkpoint import on_disk
 from uni_train.models.family import family_of
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig, HeldOutConfig
 from uni_train.rewards.contract import Reward, Scoring
@@ -161,7 +162,7 @@ def check(config: FlowGrpoConfig) -> None:
     """
     side = config.rollout.size
     if side is not None:
-        model, _ = family_of(config.model.family).skeleton(config.model, config.seed)
+        model, _ = family_of(config.model.family).skeleton(on_disk(config.model), config.seed)
         model.check_size(side, side, f"rollout.size={side}")
     functions = {name: find_reward(reward.function) for name, reward in config.used_rewards.items()}
     _try(config, [Reward(name, function) for name, function in functions.items() if _is_own(function)])
