@@ -154,7 +154,7 @@ def _fingerprints(
 
 def _server(address: str, settings: RemoteConfig) -> dict[str, Any]:
     """An endpoint and how it is asked, without what changes no answer."""
-    passing = ("key_env", "connections", "timeout", "retries", "patience")
+    passing = ("key_env", "connections", "timeout", "retries", "patience", "image_hosts")
     return {"model": address, **{name: value for name, value in asdict(settings).items() if name not in passing}}
 
 

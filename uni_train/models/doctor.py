@@ -225,7 +225,12 @@ def _probe(model: UnifiedModel, item: Item, seen: Examination) -> None:
     except UserError as error:
         seen.findings.append(Finding("probe", "wrong", error.message))
         return
-    height, width = seen.image.shape[:2]
-    spread = float(seen.image.std())
-    said = f"{height} x {width}, pixels {seen.image.min()} to {seen.image.max()}, deviation {spread:.0f}"
-    seen.findings.append(Finding("image", "ok" if spread > _FLAT else "wrong", said))
+    seen.findings.append(image_finding("image", seen.image))
+
+
+def image_finding(check: str, image: np.ndarray) -> Finding:
+    """Size and spread of an image, uint8 [H, W, 3]; one with nothing on it is wrong."""
+    height, width = image.shape[:2]
+    spread = float(image.std())
+    said = f"{height} x {width}, pixels {image.min()} to {image.max()}, deviation {spread:.0f}"
+    return Finding(check, "ok" if spread > _FLAT else "wrong", said)
