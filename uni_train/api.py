@@ -104,10 +104,7 @@ def load_model(name_or_folder: str | Path, **sampling: Any) -> UnifiedModel:
     Raises:
         UserError: no weights there, or damaged ones. UsageError: no such name or setting.
     """
-    from uni_train.models.checkpoint import expect_model
-
-    expect_model(str(name_or_folder))  # before torch is imported
-    from uni_train.models.load import model_config
+    from uni_train.models.checkpoint import model_config
 
     config = model_config(str(name_or_folder))
     known = [field.name for field in fields(config.sampling)]

@@ -39,9 +39,9 @@ def doctor(model: str, words: tuple[str, ...], image: Path | None) -> None:
     if words and not (remote and all(word.startswith("remote.") for word in words)):
         raise UsageError(f"doctor takes no {words[0]!r:.80}", "Keys are those of an endpoint: remote.KEY=VALUE.")
     if not remote:
-        from uni_train.models.checkpoint import expect_model
+        from uni_train.models.checkpoint import expect_there
 
-        expect_model(model)  # before torch is imported, which takes seconds
+        expect_there(model)  # before torch is imported, which takes seconds
     if image is not None and not image.parent.is_dir():
         raise UserError(f"{image.parent} is no folder", "Give --image a file in a folder that is there.")
     from uni_train.models.doctor import examine

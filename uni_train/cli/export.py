@@ -41,9 +41,9 @@ def export(
       uni_train export checkpoints/Bagel-Zebra-CoT exports/zebra --dtype bfloat16 --shard-gb 5
       uni_train export runs/stars_curriculum/seed0 exports/mine --push-to-hub me/mine --private
     """
-    from uni_train.models.checkpoint import expect_model
+    from uni_train.models.checkpoint import expect_there
 
-    expect_model(source)  # before torch is imported, which takes seconds
+    expect_there(source)  # before torch is imported, which takes seconds
     if push_to_hub is not None:
         from uni_train.hub import check_repository
 

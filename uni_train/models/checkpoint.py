@@ -28,17 +28,8 @@ from uni_train.models.saved_step import is_step, model_before, run_config, run_o
 from uni_train.run_folder import final_model, is_run
 
 
-def expect_model(name_or_path: str) -> None:
-    """Raises what `recognise` does where there is neither a model of this name nor one at this path."""
-    base, adapters = split_adapters(name_or_path)
-    if not _is_name(base):
-        recognise(local(base))
-    for adapter in adapters:
-        open_adapter(local(adapter))
-
-
 def expect_there(name_or_path: str) -> None:
-    """Raises what `recognise` does where there is neither a model of this name nor anything at this path."""
+    """Raises where there is neither a model of this name nor anything at this path, or no adapter; imports no torch."""
     base, adapters = split_adapters(name_or_path)
     if not _is_name(base):
         _expect_path(local(base))
