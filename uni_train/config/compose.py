@@ -179,7 +179,9 @@ def _compose_with_hydra(
     places = [json.dumps(f"file://{place}") for place in (recipes_dir(), configs_dir())]
     arguments = [f"hydra.searchpath=[{','.join(places)}]"]
     arguments += [f"{'' if c.key in in_recipe else '+'}{c.key}={c.value}" for c in choices]
-    arguments += [f"++{v.key}={v.value}" for v in values]
+    for v in values:  # a list takes the place of a section, with which it cannot be merged
+        arguments += [f"++{v.key}=null"] if v.value.startswith("[") else []
+        arguments.append(f"++{v.key}={v.value}")
     GlobalHydra.instance().clear()
     try:
         with hydra.initialize_config_dir(str(path.parent), version_base="1.3"):

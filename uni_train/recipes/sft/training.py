@@ -18,7 +18,7 @@ from uni_train.stages.finetune import fit, run_logger, skipped_rows
 from uni_train.stages.validation import ValidationPrompts, intervals, table, validation_prompts
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.curriculum import Constant
-from uni_train.training.data import conversations, edit, items, text_to_image
+from uni_train.training.data import conversations, edit, inferred, items, text_to_image
 from uni_train.training.data.rows import Parse, Row, Rows, open_rows
 
 if TYPE_CHECKING:
@@ -100,13 +100,10 @@ def held_out(work: Work[SftConfig]) -> ValidationPrompts | None:
 
 
 def _parser(source: SourceConfig) -> Parse:
-    if source.form == "text_to_image":
-        return text_to_image.parse
-    if source.form == "edit":
-        return edit.parse
-    if source.form == "conversations":
-        return conversations.parse
-    return items.parser(source.learn, source.show_thought)
+    if source.of_items:
+        return items.parser(source.learn, source.show_thought)
+    forms = {"text_to_image": text_to_image, "edit": edit, "conversations": conversations, None: inferred}
+    return forms[source.form].parse
 
 
 def _drawn(parse: Parse, source: SourceConfig, draws: int) -> Parse:
