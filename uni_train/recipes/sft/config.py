@@ -58,11 +58,12 @@ class SftBatchConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SftHeldOutConfig:
-    """Success on prompts of a task while training, by the verifier, drawn as the model always draws."""
+    """Prompts of a task or of a file while training, drawn as the model always draws. The verifier scores a task's."""
 
-    task: str | None = None  # null = no validation
+    task: str | None = None
+    path: str | None = None  # a .txt, .jsonl or .parquet file of prompts, in place of a task; both null = no validation
     levels: tuple[TaskLevel, ...] = (1,)
-    n: Prompts = 64  # prompts a level
+    n: Prompts = 64  # prompts a level, or of the file
     every: Count = 250  # updates
     split: Literal["validation", "test"] = "validation"
 
@@ -108,6 +109,10 @@ def named_sources(given: Any) -> Any:
 def check(config: SftConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
     check_known(config.held_out.task, TASKS.names(), "task", "held_out.task", where)
+    if config.held_out.task is not None and config.held_out.path is not None:
+        raise wrong(
+            "held_out takes one of task and path", "held_out", where, "held_out.task=null, or held_out.path=null."
+        )
     if not config.used_sources:
         raise wrong(
             "sources is empty: there is nothing to train on",

@@ -55,7 +55,7 @@ class Sft(RecipeKind[SftConfig]):
             check_levels(task, asked.levels, "held_out.levels")
             for level in asked.levels:
                 task.validate(level, asked.split)
-            held_out(work)
+        held_out(work)
 
     def run(self, work: Work[SftConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
         from uni_train.recipes.sft import training
