@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from urllib.parse import urlencode
+from urllib.request import urlopen
 
 import numpy as np
 import pytest
@@ -67,6 +69,21 @@ def test_images_are_drawn_before_during_and_after_and_the_report_shows_them(stag
         "Images of held-out prompts" in page and "Draw 3 trees ." in page and page.count('<figure class="member') == 6
     )
     assert json.loads((stage / "manifest.json").read_text())["result"]["held_out"] == {}
+
+
+def test_view_serves_the_images_of_a_prompt_by_update(stage: Path) -> None:
+    view = pytest.importorskip("uni_train.view")
+    address = view.serve(stage.parents[2], 0)
+
+    def get(what: str) -> bytes:
+        with urlopen(f"{address}data/plugin/images/{what}") as reply:
+            return reply.read()
+
+    tags = json.loads(get("tags"))["seed0/00-sft"]
+    assert [*tags] == ["held_out/line1 Draw 2 apples .", "held_out/line3 Draw 3 trees ."]
+    series = json.loads(get("images?" + urlencode({"run": "seed0/00-sft", "tag": next(iter(tags)), "sample": 0})))
+    assert [one["step"] for one in series] == [0, 2, 4]
+    assert get(f"individualImage?{series[2]['query']}") == drawn(stage, 4)[0].sample.images[0]
 
 
 def test_equal_weights_draw_equal_images(place: Path, stage: Path, tmp_path: Path) -> None:
