@@ -108,10 +108,10 @@ def _parse(
     values: list[_Override] = []
     known_groups = groups()
     kind = next((str(values["kind"]) for values in files.values() if "kind" in values), "")
-    root = kind_named(kind).config if kind in KINDS.names() else None
+    known = kind_named(kind) if kind in KINDS.names() else None
     for typed in overrides:
         key, _, text = typed.partition("=")
-        if root is not None and takes_text(root, key.lstrip("+")):
+        if known is not None and (key in known.texts or takes_text(known.config, key.lstrip("+"))):
             text = _quoted(text)
         parsed = _parse_one(typed, f"{key}={text}")
         key = parsed.key_or_group

@@ -17,6 +17,10 @@ from tests.models.bagel.published import published
 from tests.recipes.sft.test_sft import QUICK, png
 from tests.test_docs import ROOT
 from uni_train.cli.main import uni_train
+from uni_train.config.compose import compose
+from uni_train.config.kinds import kind_of
+from uni_train.models.family import family_of
+from uni_train.recipes.sft.config import named_sources
 
 TABLE = [
     [cell.strip() for cell in line.split(" | ")]
@@ -79,6 +83,25 @@ def test_a_command_of_the_table_reads_the_data_beside_it(
     lay_out(cell)
     said = fit(*words(command), bagel, *QUICK, "--dry-run")
     assert re.search(r"one update: \d+ examples", said), said
+
+    config = compose("sft", [*words(command)[1:], bagel, *QUICK])
+    model, _ = family_of(config.model.family).skeleton(config.model, config.seed)
+    model.prepare_training(timestep_shift=1.0, text_dropout=1.0)
+    for example in kind_of(config).first_update(config, model)[0]:
+        left = sum(shape.tokens for shape in model.examples.shapes([example]))
+        drawn = example.target is not None or any(turn.learn and turn.image is not None for turn in example.turns)
+        assert (left < model.example_tokens(example)) == drawn, "texts are left out where an image is drawn"
+
+
+def test_sources_are_named_by_their_files() -> None:
+    given = ["a/cats", {"path": "b/cats", "weight": 2}, {"path": ["x", "y"]}]
+    named = named_sources(given)
+    assert named == {"cats": {"path": "a/cats"}, "source2": given[1], "source3": given[2]}
+    assert named_sources("x/v1.0.jsonl") == {"v1_0": {"path": "x/v1.0.jsonl"}}
+    for path in ("data/My photos (2), new", "データ"):
+        (source,) = compose("sft", [f"sources={path}"]).used_sources.values()
+        assert source.path == path
+    assert compose("sft", ["sources=[{path: a, form: edit},b]"]).used_sources["a"].form == "edit"
 
 
 @pytest.mark.slow

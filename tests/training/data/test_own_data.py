@@ -112,7 +112,10 @@ BAD = [
     ({"metadata.csv": "file_name,text\na.png,one, two\n"}, "line 2: has more fields than the first line names"),
     ({"metadata.csv": "file_name,text\na.png,one\n"}, "line 2: file_name: .*a.png: no such file"),
     ({"metadata.csv": "file_name;text\na.png;one\n"}, "prompt; its keys: file_name;text"),
-    ({"metadata.jsonl": '{"file_name": "a.png", "label": 1}'}, "line 1: has no captions .* its keys: file_name, label"),
+    (
+        {"metadata.jsonl": '{"file_name": "a.png", "label": 1}'},
+        "line 1: has no captions, .* its keys: file_name, label",
+    ),
 ]
 
 

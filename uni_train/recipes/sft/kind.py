@@ -19,6 +19,7 @@ class Sft(RecipeKind[SftConfig]):
     """Supervised fine-tuning."""
 
     config = SftConfig
+    texts = ("sources",)
     trains_editors = True
     keeps_rows = True
     less_memory = "Lower batch.tokens, batch.rows or batch.noise_draws, or raise batch.accumulate."

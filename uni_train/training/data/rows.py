@@ -63,7 +63,8 @@ class Row:
             if (value := self.values.get(key)) is not None:
                 return key, value
         there = ", ".join(str(key)[:40] for key, value in self.values.items() if value is not None)
-        raise BadRow(f"has no {' or '.join(keys)}; its keys: {there[:400] or 'none'}")
+        wanted = " or ".join(filter(None, (", ".join(keys[:-1]), keys[-1])))
+        raise BadRow(f"has no {wanted}; its keys: {there[:400] or 'none'}")
 
     def text(self, key: str) -> str:
         """A text that is not empty. Raises BadRow otherwise."""
