@@ -98,12 +98,14 @@ class RecipeKind(ABC, Generic[C]):
 
     Attributes:
         config: the dataclass of its keys.
+        texts: keys of sections that may be given as a text, of which `complete` makes a section.
         trains_editors: whether its rows and prompts may have images, which an editor such as Qwen-Image-Edit needs.
         keeps_rows: whether rows of its training are kept in memory.
         less_memory: what to change where an update is too large for a machine.
     """
 
     config: type[C]
+    texts: tuple[str, ...] = ()
     trains_editors = False
     keeps_rows = False
     less_memory = ""
