@@ -48,7 +48,8 @@ def assert_one_screen(result: Result, exit_code: int, *parts: str) -> None:
         (["fit", "stars_curiculum"], ["unknown recipe", "Did you mean stars_curriculum?"]),
         (["fit", "-r", "stars_math", "stars_mixed"], ["cannot read the override stars_mixed"]),
         (["recipes", "sft_mase"], ["unknown recipe", "Did you mean sft_maze?"]),
-        (["fit", "--recip", "x"], ["--recip"]),
+        (["fit", "--recip", "x"], ["No such option --recip. Did you mean --recipe?"]),
+        (["fit", "stars_math", "--model", "nano"], ["No such option --model. A key has no dashes: model=VALUE."]),
         (["fitt"], ["Did you mean fit?"]),
     ],
 )

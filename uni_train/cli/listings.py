@@ -35,7 +35,11 @@ def print_recipe(recipe: str) -> None:
     print("\n".join([*header(path), "", "Stages:"]))
     from uni_train.config.compose import compose
     from uni_train.config.kinds import stage_list
+    from uni_train.config.places import groups, options
 
     for stage in stage_list(compose(recipe)):
         print(f"  {stage.index:02d}-{stage.name:<20} {stage.summary}")
+    print("\nGroups, each one key (model=nano):")
+    for group in groups():
+        print(f"  {group + '=':<20} {', '.join(option.name for option in options(group))}")
     print(f"\nFile: {path}\nRun it with: uni_train fit {recipe}\nAll its keys: uni_train fit {recipe} --dry-run")

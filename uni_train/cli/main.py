@@ -45,6 +45,8 @@ class Commands(click.Group):
                 raise
             print("\ninterrupted: run the same command again to continue", file=sys.stderr)
             raise SystemExit(130) from None
+        except click.NoSuchOption as error:
+            raise _named_as_key(error) from None
         except (Exception, SystemExit) as error:  # a plug-in's sys.exit does not end a command without a word
             user_error = as_user_error(error)
             if user_error is None or debugging():
@@ -61,6 +63,16 @@ class Commands(click.Group):
             close = nearest(args[0], self.list_commands(ctx))
             hint = f" Did you mean {close}?" if close else ""
             raise click.UsageError(f"No such command '{args[0]}'.{hint}") from error
+
+
+def _named_as_key(error: click.NoSuchOption) -> click.UsageError:
+    """The error of an option that is none; of a command that takes keys it says how they are typed."""
+    arguments = error.ctx.command.params if error.ctx is not None else []
+    if not any("KEY=VALUE" in str(argument.metavar) for argument in arguments):
+        return error
+    close = nearest(error.option_name, list(error.possibilities or ()))
+    hint = f"Did you mean {close}?" if close else f"A key has no dashes: {error.option_name.lstrip('-')}=VALUE."
+    return click.UsageError(f"No such option {error.option_name}. {hint}", error.ctx)
 
 
 @click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
