@@ -404,10 +404,11 @@ class Benchmark(ABC):
         return "" if scored.passed else scored.outcome.replace("_", " ")
 
     def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-        """JSON-able: setting -> set or "overall" (the mean over sets) -> Estimate.to_dict(), and whatever else the
-        tables show."""
+        """JSON-able: setting -> set or "overall" (the mean of the first headline) -> Estimate.to_dict(), and whatever
+        else the tables show."""
         by_setting = Results(self.units(scored, "")).by("setting", self.settings)
-        return plain({setting: some.by_set(self.sets) for setting, some in by_setting.items()})  # type: ignore[no-any-return]
+        over = next(iter(self.headlines.values())).over
+        return plain({setting: some.by_set(self.sets, over) for setting, some in by_setting.items()})  # type: ignore[no-any-return]
 
     def specs(self) -> Sequence[TableSpec]:
         """The paper's tables, declared; what `tables` fills in."""
@@ -469,7 +470,8 @@ class Benchmark(ABC):
 
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
         """How many calls of each kind ("think", "draw", "answer", "judge") it takes, for a plan."""
-        return {"draw": len(asks), "judge": len(asks)}
+        thoughts = sum(ask.setting == "cot" for ask in asks)
+        return {"think": thoughts, "draw": len(asks), "judge": len(asks)}
 
 
 BENCHMARKS: Registry[type[Benchmark]] = Registry(

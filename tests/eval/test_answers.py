@@ -76,7 +76,7 @@ def test_right_images_pass_in_every_layout(ureason: UReason, images: Images, lay
         assert all(counts == {"pass": sum(counts.values())} for counts in result.outcomes["direct"].values())
 
 
-@pytest.mark.parametrize("name", ["ureason", "unisandbox", "ueval", "ufo"])
+@pytest.mark.parametrize("name", ["ureason", "unisandbox", "ueval", "ufo", "wise"])
 def test_what_submissions_hold_is_read_back(images: Images, name: str, tmp_path: Path) -> None:
     benchmark, image = opened(name), next(iter(images.values()))
     asks = [Ask(case, setting, 0, 1) for setting in benchmark.settings[:2] for case in benchmark.cases()]
