@@ -373,6 +373,12 @@ class Benchmark(ABC):
             step.take(model, samples, on_step)
         return [self.finish(sample) for sample in samples]
 
+    def skills(self, ask: Ask) -> set[str]:
+        """The skills ("think", "draw", "answer", "compose") of the evaluated model that a setting needs."""
+        sample = self.begin(ask)
+        steps = [step for step in self.steps() if step.model is None and step.due(sample)]
+        return {skill for step in steps for skill in step.skill.split("_and_")}
+
     def begin(self, ask: Ask) -> Sample:
         """The sample before the first step; one that is not "ok" stays as it is."""
         return Sample(ask, prompt=ask.case.prompt)
