@@ -22,8 +22,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).resolve().parents[1]
-BENCHMARKS = ("unisandbox", "ureason", "ufo", "vigor", "ueval")
-OFFICIAL = "unisandbox,ureason,ufo,vigor"  # UEval's needs a clone of its code
+BENCHMARKS = ("unisandbox", "ureason", "ufo", "vigor", "ueval", "wise")
+OFFICIAL = "unisandbox,ureason,ufo,vigor,wise"  # UEval's needs a clone of its code
 TRAINING = [
     *("fit", "stars_curriculum", "evaluation.n=4", "evaluation.sets=[math1,mapping1]"),
     *("evaluation.modes=[normal,cot]", "optimizer.warmup_updates=1"),
@@ -76,6 +76,7 @@ def _words(question: str, draw: bytes) -> str:
     forms = (
         ("<answer>", f"<answer>{'Yes' if yes else 'No'}</answer>"),
         ("Final Answer", f"Final Answer: {'YES' if yes else 'NO'}"),
+        ("Score: 0", f"Score: {int(yes)}"),
         ("Score:", f"Score: {'YES' if yes else 'NO'}"),
         ("Caption:", f"Caption: {draw[0] % 6} apples"),
     )
@@ -148,8 +149,8 @@ def write_published(folder: Path) -> None:
     from tests.eval.benchmarks import published
 
     for name in BENCHMARKS:
-        key = "image" if name == "vigor" else "id"
-        rows = [published.row(name, **({} if key == "image" else {key: type(published.ROWS[name][1]["id"])(i)}))
+        key = {"vigor": "image", "wise": "prompt_id"}.get(name, "id")
+        rows = [published.row(name, **({} if key == "image" else {key: type(published.ROWS[name][1][key])(i)}))
                 for i in range(1, 9)]  # fmt: skip
         published.write(folder / name, name, *rows)
 

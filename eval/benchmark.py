@@ -373,6 +373,12 @@ class Benchmark(ABC):
             step.take(model, samples, on_step)
         return [self.finish(sample) for sample in samples]
 
+    def skills(self, ask: Ask) -> set[str]:
+        """The skills ("think", "draw", "answer", "compose") of the evaluated model that a setting needs."""
+        sample = self.begin(ask)
+        steps = [step for step in self.steps() if step.model is None and step.due(sample)]
+        return {skill for step in steps for skill in step.skill.split("_and_")}
+
     def begin(self, ask: Ask) -> Sample:
         """The sample before the first step; one that is not "ok" stays as it is."""
         return Sample(ask, prompt=ask.case.prompt)
@@ -404,10 +410,11 @@ class Benchmark(ABC):
         return "" if scored.passed else scored.outcome.replace("_", " ")
 
     def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-        """JSON-able: setting -> set or "overall" (the mean over sets) -> Estimate.to_dict(), and whatever else the
-        tables show."""
+        """JSON-able: setting -> set or "overall" (the mean of the first headline) -> Estimate.to_dict(), and whatever
+        else the tables show."""
         by_setting = Results(self.units(scored, "")).by("setting", self.settings)
-        return plain({setting: some.by_set(self.sets) for setting, some in by_setting.items()})  # type: ignore[no-any-return]
+        over = next(iter(self.headlines.values())).over
+        return plain({setting: some.by_set(self.sets, over) for setting, some in by_setting.items()})  # type: ignore[no-any-return]
 
     def specs(self) -> Sequence[TableSpec]:
         """The paper's tables, declared; what `tables` fills in."""
@@ -469,7 +476,8 @@ class Benchmark(ABC):
 
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
         """How many calls of each kind ("think", "draw", "answer", "judge") it takes, for a plan."""
-        return {"draw": len(asks), "judge": len(asks)}
+        thoughts = sum(ask.setting == "cot" for ask in asks)
+        return {"think": thoughts, "draw": len(asks), "judge": len(asks)}
 
 
 BENCHMARKS: Registry[type[Benchmark]] = Registry(

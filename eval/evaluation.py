@@ -33,7 +33,7 @@ from uni_train.errors import UserError
 from uni_train.eval.answers import FolderAnswers, holds_answers
 from uni_train.eval.benchmark import BENCHMARKS, OUTCOMES, Ask, Benchmark, Case, Sample, Scored, Table
 from uni_train.eval.calls import Counts, StoredModel
-from uni_train.eval.generation import asks_of, cases_of, chunks, generate, settings_of
+from uni_train.eval.generation import asks_of, cases_of, chunks, expect_skills, generate, settings_of
 from uni_train.eval.images import ImageStore
 from uni_train.eval.progress import Bar, Progress, Silent
 from uni_train.eval.respondent import open_model
@@ -237,7 +237,7 @@ def run(
 
     Raises:
         UserError: no checkpoint; duplicate ids; a damaged shard (named); a full disk; an endpoint that is down; a
-            folder that another process works in, or that holds another evaluation.
+            folder that another process works in, or that holds another evaluation; no skill for any setting.
         UsageError: settings, sets or names that do not exist.
     """
     progress = progress or Silent()
@@ -264,9 +264,17 @@ def run(
                 with progress.bar(f"generate {job.name}", sum(map(len, mine))) as bar:
                     for samples in generate(job.benchmark, model, mine, _steps_of(bar)):
                         bar.advance(len(samples))
+                        if job is jobs[0] and samples[0].ask == job.asks[0] and ranks.world_size == 1:
+                            _expect_skills(jobs, model, samples)
             calls = _summed(ranks.gather(model.counts))  # when all ranks are here
         model.release()
         return ranks.from_main(lambda: _conclude(plan, jobs, model, folder, asked, calls, seconds, progress))
+
+
+def _expect_skills(jobs: Sequence[_Job], model: StoredModel | FolderAnswers, first: Sequence[Sample]) -> None:
+    """Raises UserError where the first samples and the skills that all settings need say that none can be asked."""
+    if isinstance(model, StoredModel) and all(one.status == "no_skill" for one in first):
+        expect_skills(model, {job.benchmark: job.asks for job in jobs}, first[0])
 
 
 def _opened(plan: EvaluationPlan, progress: Progress) -> StoredModel | FolderAnswers:

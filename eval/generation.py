@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.eval.answers import FolderAnswers
-from uni_train.eval.benchmark import GENERATED, Ask, Benchmark, Case, Respondent, Sample
+from uni_train.eval.benchmark import BENCHMARKS, GENERATED, Ask, Benchmark, Case, Respondent, Sample, Source, request_of
+from uni_train.eval.images import pixels
 
 if TYPE_CHECKING:
+    import numpy as np
+
     from uni_train.models.base import OnStep
 
 
@@ -107,3 +112,46 @@ def _responses(
             return [Sample(part[0], "no_skill", error.message)]
         half = len(part) // 2
         return [one for some in (part[:half], part[half:]) for one in _responses(benchmark, model, some, on_step)]
+
+
+def expect_skills(model: Respondent, asked: Mapping[Benchmark, Sequence[Ask]], lacking: Sample) -> None:
+    """Raises UserError, with the benchmarks that fit, where the model can be asked in no setting.
+
+    asked: what each benchmark asks. lacking: a sample with "no_skill"; the model is tried on its question.
+    """
+    images = tuple(map(pixels, lacking.ask.case.images))
+    skills = _skills(model, lacking.ask, images)
+    if any(benchmark.skills(ask) <= skills for benchmark, asks in asked.items() for ask in _per_setting(asks)):
+        return
+    skills = _skills(model, lacking.ask) if images else skills
+    names = ", ".join(benchmark.title or benchmark.name for benchmark in asked)
+    known, world = {benchmark.name for benchmark in asked}, next(iter(asked)).source.world
+    fitting = [name for name in BENCHMARKS.names() if name not in known and _fits(name, world, skills)]
+    hint = f"Benchmarks with settings that fit: -b {','.join(fitting)}" if fitting else "No benchmark here fits it."
+    raise UserError(f"{lacking.note}, and all settings of {names} need more", hint)
+
+
+def _per_setting(asks: Iterable[Ask]) -> Iterable[Ask]:
+    """One of each setting."""
+    return {ask.setting: ask for ask in asks}.values()
+
+
+def _skills(model: Respondent, ask: Ask, images: Sequence[np.ndarray] = ()) -> set[str]:
+    """Those that the model has, tried on a question."""
+    from uni_train.models.base import SkillMissing
+
+    found = set()
+    for skill in ("think", "draw", "answer", "compose"):
+        with suppress(SkillMissing):
+            getattr(model, skill)([request_of(ask, ask.case.prompt, images=images)])
+            found.add(skill)
+    return found
+
+
+def _fits(name: str, world: str, skills: set[str]) -> bool:
+    """Whether a setting of this benchmark needs no other skills, by a generated question."""
+    kind = BENCHMARKS.get(name)
+    with suppress(UserError, DataError):  # without questions of its own
+        benchmark = kind.open(Source(world=world, n=1), **{option.key: option.default for option in kind.options})
+        return any(benchmark.skills(ask) <= skills for ask in asks_of(benchmark.cases()[:1], benchmark.settings))
+    return False

@@ -41,6 +41,7 @@ class FunctionModel:
 
     def __init__(self, function: Function) -> None:
         self.function = function
+        self._lacking: dict[type, SkillMissing] = {}
         self.name = getattr(function, "__name__", type(function).__name__).strip("<>")
 
     def think(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
@@ -52,9 +53,11 @@ class FunctionModel:
         return self._all(requests, np.ndarray, on_step)
 
     def compose(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[Any]:
-        raise SkillMissing(f"{self.name} returns one image or text a call", "Score it by a setting of single steps.")
+        raise SkillMissing(self.name, "answer with text and images in one pass")
 
     def _all(self, requests: Sequence[Request], kind: type, on_step: OnStep | None) -> list[Any]:
+        if kind in self._lacking:
+            raise self._lacking[kind]
         found: list[Any] = []
         for number, request in enumerate(requests):
             prompt = request.prompt if request.thought is None else f"{request.prompt}\n\n{request.thought}"
@@ -72,9 +75,9 @@ class FunctionModel:
         if kind is str and isinstance(reply, str):
             return reply
         if kind is str or isinstance(reply, str):
-            what = "text" if kind is str else "image"
-            hint = "A str is a text; uint8 [H, W, 3] or a PIL image is an image."
-            raise SkillMissing(f"{self.name} returned {type(reply).__name__}, no {what}", hint)
+            skill = "write text" if kind is str else "draw"
+            self._lacking[kind] = SkillMissing(self.name, f"{skill}: it returned {type(reply).__name__}")
+            raise self._lacking[kind]
         try:
             image = rgb(reply) if hasattr(reply, "convert") else np.asarray(reply)
         except ValueError as error:

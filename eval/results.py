@@ -126,9 +126,9 @@ class Results:
             [one.worth for one in self], [*map(_column(unit), self)], [one.cluster for one in self], self._cells(over)
         )
 
-    def by_set(self, sets: Iterable[str]) -> dict[str, Estimate]:
-        """Set or "overall" -> its mean; overall is the mean over the sets, each alike."""
-        return {**{name: some.mean() for name, some in self.by("set", sets).items()}, "overall": self.mean("set")}
+    def by_set(self, sets: Iterable[str], over: Key | None) -> dict[str, Estimate]:
+        """Set or "overall" -> its mean; overall has the `over` of `mean`."""
+        return {**{name: some.mean() for name, some in self.by("set", sets).items()}, "overall": self.mean(over)}
 
     def minus(self, before: Results, over: Key | None = None) -> PairedComparison | None:
         """Paired by `Unit.place` on what both have; None where that is nothing."""

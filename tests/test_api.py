@@ -103,7 +103,14 @@ def test_an_error_names_what_was_meant(call, said: str) -> None:  # type: ignore
 
 @pytest.mark.parametrize(
     ("benchmark", "said"),
-    [("unisandbox", "git clone"), ("ureason", "UReason"), ("ufo", "hf://"), ("vigor", "hf://"), ("ueval", "hf://")],
+    [
+        ("unisandbox", "git clone"),
+        ("ureason", "UReason"),
+        ("ufo", "hf://"),
+        ("vigor", "hf://"),
+        ("ueval", "hf://"),
+        ("wise", "git clone"),
+    ],
 )
 def test_data_that_are_not_there_are_one_kind_of_error(benchmark: str, said: str, tmp_path: Path) -> None:
     """Whatever a benchmark raises when it opens its files."""

@@ -76,7 +76,7 @@ def test_right_images_pass_in_every_layout(ureason: UReason, images: Images, lay
         assert all(counts == {"pass": sum(counts.values())} for counts in result.outcomes["direct"].values())
 
 
-@pytest.mark.parametrize("name", ["ureason", "unisandbox", "ueval", "ufo"])
+@pytest.mark.parametrize("name", ["ureason", "unisandbox", "ueval", "ufo", "wise"])
 def test_what_submissions_hold_is_read_back(images: Images, name: str, tmp_path: Path) -> None:
     benchmark, image = opened(name), next(iter(images.values()))
     asks = [Ask(case, setting, 0, 1) for setting in benchmark.settings[:2] for case in benchmark.cases()]
@@ -132,6 +132,26 @@ def test_a_function_is_a_model_as_the_example_shows(tmp_path: Path, monkeypatch:
     (code,) = re.findall(r"```python\n(.*?)```", (ROOT / "examples/my_model/README.md").read_text(), re.DOTALL)
     exec(code.replace("n=4", "n=1"), {"__name__": "example"})
 
-    done = uni_train.evaluate(lambda prompt, images, seed: "1 fish", "ureason", settings=["direct"], world="nano", n=1)
-    assert all("no image" in why for _, _, why in done.results["ureason"].no_skill)
-    assert not done.results["ureason"].scores.get("direct")
+
+def test_a_benchmark_that_no_setting_fits_is_refused_at_once_with_those_that_fit(tmp_path: Path) -> None:
+    asked: list[str] = []
+
+    def painter(prompt: str, images: list[Any], seed: int) -> Any:
+        asked.append(prompt)
+        return Image.new("RGB", (8, 8))
+
+    def writer(prompt: str, images: list[Any], seed: int) -> str:
+        asked.append(prompt)
+        return "1 fish"
+
+    for function, names, skill, fitting in (
+        (painter, "ueval", "write text: it returned Image", "ufo,unisandbox,ureason,vigor,wise"),
+        (writer, "unisandbox,vigor", "draw: it returned str", "ufo,ureason"),
+    ):
+        asked.clear()
+        with pytest.raises(UserError, match=f"{function.__name__} cannot {skill}, and all settings") as error:
+            uni_train.evaluate(function, names.split(","), out=str(tmp_path), **KEYS)
+        assert error.value.hint.endswith(f"-b {fitting}") and len(asked) <= 4
+    done = uni_train.evaluate(painter, ["wise", "ueval"], out=str(tmp_path), **KEYS)
+    assert {setting for setting, _, _ in done.results["wise"].no_skill} == {"cot"}
+    assert {setting for setting, _, _ in done.results["ueval"].no_skill} == {"two_passes", "think_first"}

@@ -20,6 +20,7 @@ from uni_train.eval.benchmarks.ureason import UReason
 from uni_train.eval.benchmarks.vigor import Vigor
 from uni_train.eval.benchmarks.vigor.cases import generated
 from uni_train.eval.benchmarks.vigor.prompts import REASONING
+from uni_train.eval.benchmarks.wise import Wise
 from uni_train.eval.compare import compare
 from uni_train.eval.leaderboard import Column, leaderboard
 from uni_train.eval.report.leaderboard import page_of
@@ -102,6 +103,7 @@ HEADLINES: list[tuple[Callable[[Path], Benchmark], str, str, dict[str, Callable[
      {"multiple choice": lambda scores: scores["averages"]["mcq"]["visual"]["per question"],
       "open questions": lambda scores: scores["averages"]["open"]["visual"]["per question"]}),
     (vigor, REASONING, "direct", {"": lambda scores: scores["direct"]["overall"]}),
+    (lambda at: Wise(Source(n=3)), "object", "direct", {"": lambda scores: scores["direct"]["overall"]}),
 ]  # fmt: skip
 """How a benchmark is opened, the check that makes a sample right, a setting, and the headlines of that."""
 

@@ -26,6 +26,9 @@ from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.ureason import UReason
 from uni_train.eval.benchmarks.vigor import Vigor
 from uni_train.eval.benchmarks.vigor.cases import generated
+from uni_train.eval.benchmarks.wise import Wise
+from uni_train.eval.benchmarks.wise.cases import CATEGORIES
+from uni_train.eval.benchmarks.wise.editions import VERIFIED
 from uni_train.eval.compare import compare
 from uni_train.eval.evaluation import Evaluation, EvaluationPlan
 from uni_train.eval.generation import cases_of
@@ -135,6 +138,13 @@ def vigor(folder: Path, sets: tuple[str, ...] | None = None) -> Vigor:
     return Vigor(Source(data=write_vigor(folder, *generated(Source(world="everyday", n=3))), sets=sets))
 
 
+def wise(folder: Path, without: int = 0) -> Wise:
+    """As many of each category as WISE_Verified has; `without` so many of the first."""
+    names = [name for name, n in zip(CATEGORIES, VERIFIED.sizes, strict=True) for _ in range(n)]
+    asked = [row("wise", prompt_id=i, Category=one) for i, one in enumerate(names[without:], 1)]
+    return Wise(Source(data=write(folder, "wise", *asked)))
+
+
 @pytest.mark.parametrize(
     ("opened", "share"),
     [
@@ -150,6 +160,7 @@ def vigor(folder: Path, sets: tuple[str, ...] | None = None) -> Vigor:
         (lambda at: vigor(at / "datasets--VincentHancoder--ViGoR-Bench/snapshots/0abc"), "3 of 3 cases"),
         (lambda at: vigor(at / "datasets--VincentHancoder--ViGoR-Bench/snapshots/0abc", ("maze_navigation",)),
          "3 cases of maze_navigation"),
+        (wise, "1,000 of 1,000 cases"), (lambda at: wise(at, 1), ""),
     ],
 )  # fmt: skip
 def test_published_is_what_has_the_published_number_and_ids_or_is_of_the_hub(

@@ -9,6 +9,7 @@ from uni_train.eval.benchmark import Ask, Case, Sample, Scored
 from uni_train.eval.benchmarks.ueval import UEval
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.ureason import UReason
+from uni_train.eval.benchmarks.wise import Wise
 from uni_train.eval.submission import samples_and_images, write_submission
 
 
@@ -25,6 +26,15 @@ def test_unisandbox_names_images_by_row_and_question() -> None:
         scored(pair, "normal", status="generation_failed"),
     ]  # fmt: skip
     assert dict(UniSandbox.submission(found)) == {"normal/math_1/5.png": b"1", "cot/mapping2/3_A.png": b"3"}
+
+
+def test_wise_has_a_folder_of_images_by_prompt_id_for_each_setting() -> None:
+    case = Case("401", "time", "?")
+    found = [
+        scored(case, "direct", parts=(b"1",)), scored(case, "direct", 1, parts=(b"2",)),
+        scored(case, "cot", parts=(b"3",)), scored(Case("402", "time", "?"), "cot", status="generation_failed"),
+    ]  # fmt: skip
+    assert dict(Wise.submission(found)) == {"direct/401.png": b"1", "cot/401.png": b"3"}
 
 
 def test_ueval_is_one_json_array_a_setting() -> None:

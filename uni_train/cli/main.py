@@ -7,6 +7,7 @@ reads nicer, but it loads pydantic to parse a flag, which triples the time to th
 from __future__ import annotations
 
 import atexit
+import difflib
 import json
 import os
 import sys
@@ -70,8 +71,8 @@ def _named_as_key(error: click.NoSuchOption) -> click.UsageError:
     arguments = error.ctx.command.params if error.ctx is not None else []
     if not any("KEY=VALUE" in str(argument.metavar) for argument in arguments):
         return error
-    close = nearest(error.option_name, list(error.possibilities or ()))
-    hint = f"Did you mean {close}?" if close else f"A key has no dashes: {error.option_name.lstrip('-')}=VALUE."
+    close = difflib.get_close_matches(error.option_name, error.possibilities or (), 1, 0.8)
+    hint = f"Did you mean {close[0]}?" if close else f"A key has no dashes: {error.option_name.lstrip('-')}=VALUE."
     return click.UsageError(f"No such option {error.option_name}. {hint}", error.ctx)
 
 

@@ -99,7 +99,7 @@ def save_adapters(model: nn.Module, config: LoraConfig, folder: Path) -> None:
     """Write the adapters of a BAGEL as peft does, so that `PeftModel.from_pretrained` reads them.
 
     Those of a Qwen-Image-Edit are `lora_down`, `lora_up` and a scalar `alpha` a layer: W + alpha / rank * up @ down.
-    diffusers, ComfyUI and SGLang-Diffusion read alpha there; the last two never read it from the file's header.
+    `lora_up` holds the scale and `alpha` is the rank, because SGLang-Diffusion rounds alpha down to a whole number.
 
     Raises:
         UserError: the folder cannot be written.
@@ -112,9 +112,12 @@ def save_adapters(model: nn.Module, config: LoraConfig, folder: Path) -> None:
     root = next(iter(adapters)).split(".")[0]
     tensors = {name.split(".", 1)[1]: value for name, value in adapters.items()}
     if root == _DIFFUSERS:
-        layers = sorted({name.split(".lora_")[0] for name in tensors})
-        named = {name.replace("lora_A", "lora_down").replace("lora_B", "lora_up"): v for name, v in tensors.items()}
-        _write(folder / _DIFFUSERS_WEIGHTS, named | {f"{layer}.alpha": torch.tensor(config.alpha) for layer in layers})
+        named = {}
+        for layer in sorted({name.split(".lora_")[0] for name in tensors}):
+            named[f"{layer}.lora_down.weight"] = tensors[f"{layer}.lora_A.weight"]
+            named[f"{layer}.lora_up.weight"] = tensors[f"{layer}.lora_B.weight"] * (config.alpha / config.rank)
+            named[f"{layer}.alpha"] = torch.tensor(float(config.rank))
+        _write(folder / _DIFFUSERS_WEIGHTS, named)
         return
     _write(folder / _WEIGHTS, {f"base_model.model.{name}": value for name, value in tensors.items()})
     atomic_write_json(folder / _CONFIG, json.loads(json.dumps(_peft_config(model, config).to_dict(), default=_plain)))

@@ -27,6 +27,10 @@ ROWS: dict[str, tuple[str, dict[str, Any]]] = {
         "input_images": ["a.png"], "question": "Which fits?", "choice_a": "a.png", "choice_b": "b.png",
         "choice_c": None, "choice_d": None, "answer": "B", "text_cue": "A horn.", "cue_image": "a.png", "solution": "",
     }),
+    "wise": ("spatio-temporal_reasoning_verified.json", {
+        "prompt_id": 401, "Prompt": "The Sydney Opera House at midnight in London", "Explanation": "It is daytime.",
+        "Category": "time", "Subcategory": "Horizontal time",
+    }),
     "vigor": ("Sudoku/records.json", {"image": "a.png", "instruction": "Fill."}),
 }  # fmt: skip
 

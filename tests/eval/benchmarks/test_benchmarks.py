@@ -47,6 +47,7 @@ GRADED = {  # UFO's rubric: of all questions on nano's world only this one needs
         ("ufo", 2, {"extra": ("blind", "dimensions", "swap")},
          ["direct/maths_open", "swap/visual/other", "dimensions/causal_utility", "textual_cue/overall/distinct=6"]),
         ("vigor", 3, {}, ["direct/algebraic_calculation", "cot/overall", "measures/cot/mean"]),
+        ("wise", 2, {}, ["direct/maths", "cot/mapping/distinct=2", "cot/overall/distinct=4"]),
     ],
 )  # fmt: skip
 def test_nano_is_evaluated_and_a_restart_changes_nothing(
@@ -93,6 +94,8 @@ def test_nano_is_evaluated_and_a_restart_changes_nothing(
         ("ufo", [("UniPic1 (1.5B) in the paper, visual", "State reconstruction", "0.3454"),
                  ("Gemini-3.0-pro (-) in the paper, direct", "Per question", "0.6765")]),
         ("vigor", [("Bagel in the paper, unified", "Mean", "0.231")]),
+        ("wise", [("Bagel in the paper", "Time", "0.3500"), ("BAGEL (w/ CoT) in the paper", "Time", "0.6333"),
+                  ("Bagel in the paper", "Overall", None)]),
     ],
 )  # fmt: skip
 def test_the_paper_s_rows_stand_below_published_questions(tmp_path: Path, name: str, cells: list[Any]) -> None:
@@ -148,6 +151,9 @@ NOT_THERE = 'its "image" is not there'
         ("vigor", {"size": "large"}, '"size" is "large"; expected a size like 4 or 4x4'),
         ("vigor", {"id": 1}, "record 1: the id 1 was used in "),
         ("vigor", {"item": {"id": 3}}, "expected an item of data_gen"),
+        ("wise", {"prompt_id": 402, "Explanation": ...}, 'record 1: no "Explanation"'),
+        ("wise", {"prompt_id": 402, "Category": "chemistri"}, 'there is no category "chemistri"; did you mean'),
+        ("wise", {}, "record 1: the id 401 was used in"),
     ],
 )  # fmt: skip
 def test_a_damaged_row_is_named_by_file_place_and_key(tmp_path: Path, name: str, change: Any, said: str) -> None:
@@ -168,6 +174,7 @@ def test_a_damaged_row_is_named_by_file_place_and_key(tmp_path: Path, name: str,
         ("ueval", "data.ueval=hf://zlab-princeton/UEval", "art", "has no questions of art: it has space"),
         ("ufo", "yzzyu/UFO.*data.ufo=FOLDER", "", ""),
         ("vigor", "not shipped .*VincentHancoder/ViGoR-Bench|one folder a task", "biology", "no folder of biology"),
+        ("wise", "git clone .*PKU-YuanGroup/WISE.*data.wise=WISE", "space", r"no questions of these sets\n.*has time"),
     ],
 )
 def test_absent_files_and_sets_are_named(tmp_path: Path, name: str, get: str, lacking: str, said: str) -> None:
@@ -183,7 +190,7 @@ def test_absent_files_and_sets_are_named(tmp_path: Path, name: str, get: str, la
 def test_the_revision_is_that_of_the_content(tmp_path: Path, name: str) -> None:
     first, moved = (opened(name, Source(data=write(tmp_path / at, name, row(name)))) for at in ("a", "b"))
     assert first.revision == moved.revision and len(first.cases()) == 1 and first.yours
-    (key,) = {"Question", "prompt", "question", "instruction"} & set(row(name))
+    (key,) = {"Question", "prompt", "question", "instruction", "Prompt"} & set(row(name))
     changed = opened(name, Source(data=write(tmp_path / "a", name, row(name, **{key: "Draw as many cups as 1 + 2."}))))
     assert changed.revision != first.revision
     assert opened(name, Source(n=1)).revision == opened(name, Source(n=1)).revision != first.revision
@@ -201,6 +208,7 @@ def test_the_revision_is_that_of_the_content(tmp_path: Path, name: str) -> None:
         ("ueval", {"compat": "official"}, {}, "not shipped"),
         ("vigor", {}, {"steps": 0}, "a plan has at least one"),
         ("vigor", {}, {"fields": ("hint=role",)}, "no NAME=ROLE"),
+        ("wise", {"sets": ("culture",)}, {}, "WISE has no set culture"),
     ],
 )
 def test_what_cannot_be_meant_is_named(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 
 import pytest
 
@@ -18,8 +19,12 @@ from uni_train.eval.benchmarks.ureason import counting as ureason
 from uni_train.eval.benchmarks.ureason.settings import BARE, DIRECT, EIGHT_TIMES, GUIDED, HEADLINE
 from uni_train.eval.benchmarks.vigor import counting as vigor
 from uni_train.eval.benchmarks.vigor.prompts import DIMENSIONS as FOUR
+from uni_train.eval.benchmarks.wise import editions as wise
+from uni_train.eval.benchmarks.wise.editions import ORIGINAL, SETS, VERIFIED
+from uni_train.eval.paper import printed
 
 Row = Mapping[str, str]
+WISE = printed(Path(wise.__file__))
 
 
 def mean(row: Row, names: Sequence[str], weights: Sequence[float] = ()) -> float:
@@ -68,6 +73,9 @@ AVERAGES: dict[str, Average] = {
                            [f"{of}{name}" for name in FOUR], (), f"{of}mean", 0.13,
                            {"Seedream 4.0"} if (n, of) == (3, "") else set())
        for n, of in ((3, ""), (3, "process "), (4, ""))},
+    # Means over questions; of the exceptions the last two are means over categories.
+    "wise verified": (WISE["Verified"], SETS, VERIFIED.sizes, "overall", 0.00006, {"DeepGen 1.0"}),
+    "wise original": (WISE["Original"], SETS, ORIGINAL.sizes, "overall", 0.0101, {"BAGEL", "OpenUni-B-512"}),
 }  # fmt: skip
 
 
