@@ -17,7 +17,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from uni_train.data_gen.registry import Registry
 from uni_train.errors import UserError
@@ -109,6 +109,14 @@ class Family(ABC):
 
         `Found.kind` is the family's name, or "other" for what it knows and cannot load.
         """
+
+    def folder_values(self, path: Path) -> Mapping[str, Any]:
+        """Values of a model's YAML that a recognised folder knows better, nested as there.
+
+        Raises:
+            UserError: the folder holds a model that cannot be built.
+        """
+        return {}
 
     @abstractmethod
     def build(self, config: ModelConfig, seed: int, dtype: torch.dtype | None) -> UnifiedModel:

@@ -114,7 +114,10 @@ def model_config(name_or_path: str) -> ModelConfig:
         load_plugins(values.get("plugins") or ())  # the model may be of one
         config = build_section(ModelConfig, values.get("model"))
     else:
-        config = build_section(ModelConfig, reading_limits.read_yaml(known[found.model]))
+        values = reading_limits.read_yaml(known[found.model])
+        for key, value in family_of(found.kind).folder_values(found.path).items():
+            values[key] = {**values[key], **value} if isinstance(value, dict) else value
+        config = build_section(ModelConfig, values)
     return replace(config, checkpoint=str(found.path))
 
 
@@ -170,9 +173,6 @@ def _other(path: Path) -> Found:
     titles = ", ".join(family_of(name).title for name in FAMILIES.names())
     if path.is_file():
         return Found("other", path, "a file", "Give the folder that it lies in.")
-    if (path / "model_index.json").is_file():
-        name = read_json(path / "model_index.json").get("_class_name", "unknown")
-        return Found("other", path, f"a diffusers pipeline ({name})", f"These can be loaded: {titles}.")
     if (path / "adapter_config.json").is_file():
         return Found("other", path, "a peft adapter", "Give the folder of the model that it belongs to.")
     if (path / "state.safetensors").is_file():
