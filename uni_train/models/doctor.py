@@ -84,7 +84,7 @@ def examine(name_or_path: str) -> Examination:
     elif not seen.wrong:
         model = model.to("cuda") if torch.cuda.is_available() else model
         try:
-            seen.findings.append(_loss(model, item))
+            seen.findings.append(_loss(model, item, config.edits))
         except SkillMissing as error:
             seen.findings.append(Finding("first loss", "note", error.message))
         _probe(model, item, config.edits, seen)
@@ -179,13 +179,13 @@ def _item(model: UnifiedModel) -> Item:
     return task.generate(1, 1, "test", 0)[0]
 
 
-def _loss(model: UnifiedModel, item: Item) -> Finding:
-    """First losses of drawing the item's image by its exact thought."""
+def _loss(model: UnifiedModel, item: Item, edits: bool) -> Finding:
+    """First losses of drawing the item's image by its exact thought; `edits`: from an image."""
     side = model.describe().get("image_size", 64)
     target = np.random.default_rng(0).integers(0, 256, (side, side, 3), np.uint8)
     example = Example(item.prompt, target=target, answer=None, seed=0)
     if model.vocabulary is None:
-        example = replace(example, images=(target,))
+        example = replace(example, images=(target,) if edits else ())
     else:
         task = get_task(item.task, family_of(model.family).world)  # type: ignore[arg-type]
         if task.has_image(item):

@@ -15,40 +15,18 @@ import torch
 from click.testing import CliRunner
 from PIL import Image
 
-pytest.importorskip("diffusers")
-
 from tests.models.diffusers import tiny
+from tests.models.diffusers.conftest import build
 from uni_train.cli.main import uni_train
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.models.base import Example, Request, SkillMissing
 from uni_train.models.diffusers.interface import interface
-from uni_train.models.diffusers.unified import DiffusersModel
 from uni_train.models.load import build_model, model_config
 from uni_train.models.recognise import inspect, recognise
 
 SIDE = 32
 PICTURES = [np.random.default_rng(i).integers(0, 256, (64, 64, 3), np.uint8) for i in range(2)]
-
-
-@pytest.fixture(scope="session")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
-    """The folder of a pipeline, made when it is asked for."""
-    place = tmp_path_factory.mktemp("pipelines")
-
-    def made(name: str) -> Path:
-        if not (place / name).is_dir():
-            tiny.pipeline(name).save_pretrained(place / name)
-        return place / name
-
-    return made
-
-
-def build(folder: Path, **sampling: Any) -> DiffusersModel:
-    config = model_config(str(folder))
-    model = build_model(replace(config, sampling=replace(config.sampling, **{"steps": 2} | sampling)))
-    assert isinstance(model, DiffusersModel)
-    return model
 
 
 def close(one: np.ndarray, other: np.ndarray) -> bool:

@@ -47,10 +47,12 @@ class DiffusersFamily(PublishedFamily):
         return Found(self.name, path, what, model="diffusers")
 
     def folder_values(self, path: Path) -> dict[str, Any]:
-        from uni_train.models.diffusers.checkpoint import interface_of
+        from uni_train.models.diffusers.checkpoint import image_size, interface_of
+        from uni_train.models.diffusers.classes import TRANSFORMERS
 
         takes = interface_of(path)
-        return {"edits": takes.needs_image, "sampling": takes.sampling}
+        values = {"edits": takes.needs_image, "sampling": takes.sampling, "trains": takes.name in TRANSFORMERS}
+        return values | ({"architecture": {"image_size": image_size(path)}} if values["trains"] else {})
 
     def part_of(self, name: str) -> str:
         first = name.split(".")[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
@@ -15,9 +16,12 @@ from uni_train.config.schema import SamplingConfig
 from uni_train.data_gen.reading_limits import reason
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
-from uni_train.models.base import Example, OnStep, Request, SkillMissing, UnifiedModel
+from uni_train.models.base import Example, OnStep, Request, SkillMissing, SupervisedLoss, UnifiedModel
 from uni_train.models.batches import check_requests
+from uni_train.models.diffusers.classes import TRANSFORMERS
 from uni_train.models.diffusers.interface import Interface
+
+_NOT_TRAINED = f"be trained here, only {', '.join(TRANSFORMERS)} with a flow-matching Euler scheduler can"
 
 
 class DiffusersModel(UnifiedModel):
@@ -28,9 +32,13 @@ class DiffusersModel(UnifiedModel):
     Args:
         pipeline: the diffusers pipeline; its modules become those of this model.
         takes: how its class is called.
+
+    Attributes:
+        source: the folder that it came from.
     """
 
     family = "diffusers"
+    source: Path
 
     def __init__(self, name: str, pipeline: Any, takes: Interface, sampling: SamplingConfig) -> None:
         super().__init__()
@@ -82,11 +90,14 @@ class DiffusersModel(UnifiedModel):
 
     # --- training ------------------------------------------------------------------------------------------------
 
-    def collate(self, examples: Sequence[Example], seed: int) -> NoReturn:
-        raise SkillMissing(self.takes.name, "be trained")
+    def prepare_training(self, **settings: Any) -> None:
+        raise SkillMissing(self.takes.name, _NOT_TRAINED)
 
-    def supervised_loss(self, batch: Any) -> NoReturn:
-        raise SkillMissing(self.takes.name, "be trained")
+    def collate(self, examples: Sequence[Example], seed: int) -> Any:
+        raise SkillMissing(self.takes.name, _NOT_TRAINED)
+
+    def supervised_loss(self, batch: Any) -> SupervisedLoss:
+        raise SkillMissing(self.takes.name, _NOT_TRAINED)
 
     # --- inside --------------------------------------------------------------------------------------------------
 
@@ -120,7 +131,7 @@ class DiffusersModel(UnifiedModel):
 
         takes, first, parameters = self.takes, requests[0], self.takes.parameters
         values = takes.arguments(self.sampling, bool(first.images))
-        values["prompt"] = [one.prompt if one.thought is None else f"{one.prompt}\n\n{one.thought}" for one in requests]
+        values["prompt"] = [full_prompt(one) for one in requests]
         values["generator"] = [torch.Generator().manual_seed(derive_seed(one.seed, "draw")) for one in requests]
         if takes.guidance == "true_cfg_scale" and values["true_cfg_scale"] > 1:
             values["negative_prompt"] = [" "] * len(requests)  # without one there is no guidance
@@ -139,6 +150,11 @@ class DiffusersModel(UnifiedModel):
 
             values["callback_on_step_end"] = step_done
         return values
+
+
+def full_prompt(request: Request) -> str:
+    """The prompt, and behind it the thought."""
+    return request.prompt if request.thought is None else f"{request.prompt}\n\n{request.thought}"
 
 
 def _by(size: tuple[int, ...] | None) -> str:
