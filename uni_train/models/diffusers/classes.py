@@ -72,7 +72,7 @@ def _flux_velocity(
     scale = torch.full([rows], guidance, device=x.device) if pipeline.transformer.config.guidance_embeds else None
     return pipeline.transformer(
         hidden_states=x,
-        timestep=t,
+        timestep=t.to(x.dtype),
         guidance=scale,
         txt_ids=text.new_zeros(text.shape[1], 3),
         img_ids=pipeline._prepare_latent_image_ids(rows, *grid, x.device, x.dtype),
@@ -99,8 +99,13 @@ def _qwen_words(pipeline: Any, prompt: str) -> Words:
 def _qwen_velocity(
     pipeline: Any, x: Tensor, t: Tensor, words: Mapping[str, Any], grid: Grid, guidance: float
 ) -> Tensor:
-    shapes = [[(1, *grid)]] * len(x)
-    return pipeline.transformer(hidden_states=x, timestep=t, img_shapes=shapes, return_dict=False, **words)[0]
+    return pipeline.transformer(
+        hidden_states=x,
+        timestep=t.to(x.dtype),
+        img_shapes=[[(1, *grid)]] * len(x),
+        return_dict=False,
+        **words,
+    )[0]
 
 
 def _cfg(cond: Tensor, uncond: Tensor, scale: float) -> Tensor:

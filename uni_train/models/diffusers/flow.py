@@ -308,7 +308,7 @@ class FlowModel(DiffusersModel):
                     inputs["encoder_hidden_states_mask"] = mask
             else:
                 inputs[name] = torch.stack(values)
-        return self.flow.velocity(self.pipeline, x.to(dtype), t.to(dtype), inputs, grid, guidance).float()
+        return self.flow.velocity(self.pipeline, x.to(dtype), t, inputs, grid, guidance).float()
 
 
 def _captioned(example: Example) -> tuple[str, np.ndarray]:
