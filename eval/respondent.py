@@ -12,8 +12,8 @@ from uni_train.eval.answers import holds_answers
 from uni_train.eval.benchmark import Respondent
 from uni_train.eval.calls import StoredModel
 from uni_train.eval.store import LastSeen, Store
-from uni_train.hub import local
 from uni_train.models.batches import ModelDown
+from uni_train.models.checkpoint import resolve
 from uni_train.models.family import family_of
 from uni_train.models.identity import ModelIdentity, identify
 
@@ -27,8 +27,8 @@ def is_remote(checkpoint: str) -> bool:
 
 
 def fetched(checkpoint: str) -> str:
-    """The folder of a Hub id, downloaded; anything else as it is."""
-    return checkpoint if is_remote(checkpoint) else str(local(checkpoint))
+    """The checkpoint with Hub ids downloaded (`uni_train.models.checkpoint.resolve`); an address as it is."""
+    return checkpoint if is_remote(checkpoint) else resolve(checkpoint)
 
 
 def open_model(
@@ -154,7 +154,7 @@ def _fingerprints(
 
 def _server(address: str, settings: RemoteConfig) -> dict[str, Any]:
     """An endpoint and how it is asked, without what changes no answer."""
-    passing = ("key_env", "connections", "timeout", "retries", "patience")
+    passing = ("key_env", "connections", "timeout", "retries", "patience", "image_hosts")
     return {"model": address, **{name: value for name, value in asdict(settings).items() if name not in passing}}
 
 

@@ -63,10 +63,14 @@ def rewards_of(scored: Iterable[Scored]) -> dict[str, list[float]]:
 
 
 def estimates(scored: Sequence[Scored]) -> dict[str, Estimate]:
-    """Level -> the share that passed; where rewards score: name of a reward -> its mean with a 95 % t interval."""
+    """Level -> the share that passed, of images with a verdict.
+
+    Where rewards score: name of a reward -> its mean with a 95 % t interval.
+    """
     if rewards := rewards_of(scored):
         return {name: mean_over_seeds(values, (-math.inf, math.inf)) for name, values in rewards.items()}
-    return {level: some.mean() for level, some in results_of(scored).by("set").items()}
+    judged = results_of(one for one in scored if one.verdict is not None)
+    return {level: some.mean() for level, some in judged.by("set").items()}
 
 
 # --- folders of the former version -----------------------------------------------------------------------------------

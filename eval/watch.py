@@ -1,7 +1,4 @@
-"""Which complete checkpoints a training run has, and a loop that has each of them evaluated once.
-
-    stages/<NN>-<stage>/model   the model of a finished stage, once its manifest is there
-    checkpoints/step=<N>        what a stage saves while it trains, removed when it is finished
+"""A loop that has each complete checkpoint of a training run evaluated once.
 
 A checkpoint that is still being copied, or was cut short, is looked at again later. Nothing is loaded here. Every
 evaluation is a process of its own: its memory is given back, and what kills it kills nothing else.
@@ -9,9 +6,8 @@ evaluation is a process of its own: its memory is given back, and what kills it 
 
 from __future__ import annotations
 
-import re
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,98 +15,10 @@ from typing import Any
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
-from uni_train.run_folder import stage_folders
+from uni_train.run_folder import RunCheckpoint, run_checkpoints
 
 STATE = "watch.json"
 ATTEMPTS = 3
-_STEP = re.compile(r"step=(\d{8,})")
-
-
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
-    """A complete checkpoint of a run.
-
-    path: what `uni_train eval --checkpoint` takes. run: the run's folder. stage: "05-finetune-mapping1". step: updates
-    within the stage. updates: since the run began, earlier stages included: the place on a curve over the whole run.
-    key: tells it from one that is written later under the same path.
-    """
-
-    path: Path
-    run: Path
-    stage: str
-    step: int
-    updates: int
-    key: str
-
-    @property
-    def name(self) -> str:
-        """ "05-finetune-mapping1" for a stage's model, "05-finetune-mapping1-step100" for a step of it."""
-        return self.stage if self.path.name == "model" else f"{self.stage}-step{self.step}"
-
-
-def checkpoints(run: Path) -> list[Checkpoint]:
-    """The complete checkpoints of a run's folder, in the order in which training reached them.
-
-    A stage's last step and its finished model hold the same weights: the model is listed, for the moment in which both
-    are there. Raises UserError where `run`
-    is no run folder.
-    """
-    run = Path(run)
-    if not (run / "config.yaml").is_file():
-        raise UserError(f"{run} is no run folder: it has no config.yaml", "Run folders are runs/<recipe>/<name>.")
-    complete: list[Checkpoint] = []
-    before = 0
-    for stage in stage_folders(run):
-        manifest = _finished(stage)
-        updates = 0 if manifest is None else int(manifest["result"].get("updates", 0))
-        steps = [(int(match[1]), path) for path in stage.glob("checkpoints/*") if (match := _STEP.fullmatch(path.name))]
-        for step, path in sorted(steps):
-            digest = _complete(path)
-            if digest is not None and not (manifest is not None and step == updates):
-                complete.append(Checkpoint(path, run, stage.name, step, before + step, f"{stage.name}/{step}@{digest}"))
-        if manifest is not None and (stage / "model").is_dir():
-            key = f"{stage.name}/model@{manifest['key']}"
-            complete.append(Checkpoint(stage / "model", run, stage.name, updates, before + updates, key))
-        before += updates
-    return complete
-
-
-def place_of(path: Path) -> Checkpoint | None:
-    """The run's checkpoint that a path is, or None for a model that lies elsewhere.
-
-    A run's folder stands for its newest complete checkpoint of a finished stage, as it does for `uni_train generate`.
-    """
-    path = Path(path).resolve()
-    if (path / "config.yaml").is_file() and (path / "stages").is_dir():
-        models = [one for one in checkpoints(path) if one.path.name == "model"]
-        return models[-1] if models else None
-    for run in path.parents:
-        if (run / "config.yaml").is_file() and (run / "stages").is_dir():
-            return next((one for one in checkpoints(run) if one.path.resolve() == path), None)
-    return None
-
-
-def _finished(stage: Path) -> Mapping[str, Any] | None:
-    """A stage's manifest, if every file that it names is there in full."""
-    try:
-        manifest = read_json(stage / "manifest.json")
-        whole = all((stage / one["path"]).stat().st_size == one["bytes"] for one in manifest["outputs"])
-        return manifest if whole and "key" in manifest and isinstance(manifest["result"], dict) else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-def _complete(path: Path) -> str | None:
-    """The checksum of a step's tensors if both of its files are there in full; the evaluation verifies the content."""
-    try:
-        stored = read_json(path / "state.json")["tensors"]
-        whole = (path / stored["file"]).stat().st_size == stored["bytes"]
-        return str(stored["sha256"])[:16] if whole else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None
-
-
-# --- the loop -------------------------------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +38,14 @@ class Event:
     """
 
     kind: str
-    checkpoint: Checkpoint
+    checkpoint: RunCheckpoint
     message: str = ""
 
 
 def watch(
     run: Path,
     folder: Path,
-    evaluate: Callable[[Checkpoint], Outcome],
+    evaluate: Callable[[RunCheckpoint], Outcome],
     *,
     once: bool = False,
     poll: float = 30.0,
@@ -158,7 +66,7 @@ def watch(
     while True:
         waiting = [
             checkpoint
-            for checkpoint in reversed(checkpoints(run))
+            for checkpoint in reversed(run_checkpoints(run))
             if not state.finished(checkpoint) and checkpoint.key not in tried
         ]
         if waiting:
@@ -193,11 +101,11 @@ class _State:
             hint = "Delete it: checkpoints that have an evaluation are only looked up again."
             raise UserError(f"{path}: cannot be read ({error})", hint) from error
 
-    def finished(self, checkpoint: Checkpoint) -> bool:
+    def finished(self, checkpoint: RunCheckpoint) -> bool:
         entry = self._found.get(checkpoint.key)
         return entry is not None and (entry["code"] == 0 or entry["attempts"] >= ATTEMPTS)
 
-    def note(self, checkpoint: Checkpoint, outcome: Outcome) -> None:
+    def note(self, checkpoint: RunCheckpoint, outcome: Outcome) -> None:
         earlier = int(self._found.get(checkpoint.key, {}).get("attempts", 0))
         self._found[checkpoint.key] = {
             "name": checkpoint.name,

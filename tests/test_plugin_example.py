@@ -21,7 +21,7 @@ USE = """
 import json, sys
 import uni_train
 from uni_train.data_gen.registry import TASKS
-from uni_train.models.recognise import recognise
+from uni_train.models.checkpoint import recognise
 from uni_train.training.metric_log import read_metrics
 
 run = uni_train.fit(sys.argv[1], ["out=runs", "held_out.n=2"])

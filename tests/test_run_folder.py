@@ -14,8 +14,7 @@ import pytest
 
 from uni_train.config.compose import compose
 from uni_train.errors import UserError
-from uni_train.models.recognise import final_model
-from uni_train.run_folder import Manifest, RunFolder, stage_folders, stage_key
+from uni_train.run_folder import Manifest, RunFolder, final_model, stage_folders, stage_key
 
 OURS = compose("stars_curriculum")
 OTHER = compose("stars_curriculum", ["optimizer.lr=0.5", "rounds.1.updates=7"])

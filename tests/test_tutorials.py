@@ -1,7 +1,8 @@
-"""The tutorials are executed, with smaller numbers: every block that has a language, in one empty folder a page."""
+"""The tutorials and the notebook are executed, with smaller numbers, in one empty folder each."""
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shlex
@@ -18,11 +19,13 @@ import pytest
 from click.testing import CliRunner
 
 from tests.test_plugin_task import forget
+from tests.tiny import QUICK
 from uni_train.addresses import held_port
 from uni_train.cli.main import uni_train
 from uni_train.data_gen import registry
 
 PAGES = sorted((Path(__file__).parents[1] / "docs/tutorials").glob("*.md"))
+NOTEBOOK = Path(__file__).parents[1] / "examples/demo.ipynb"
 BLOCK = re.compile(r'^```(python|bash)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 
 SMALLER = (
@@ -63,6 +66,18 @@ def test_the_tutorial_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
             else:
                 for command in code.splitlines():
                     typed(command)
+
+
+@pytest.mark.slow
+def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    small = dict(key.split("=", 1) for key in QUICK if not key.startswith("model."))
+    names: dict[str, Any] = {"__name__": NOTEBOOK.stem}
+    for cell in json.loads(NOTEBOOK.read_text(encoding="utf-8"))["cells"]:
+        if cell["cell_type"] == "code":
+            code = "".join(cell["source"]).replace("settings = {}", f"settings = {small}")
+            exec(compile(code, f"{NOTEBOOK.name} {cell['id']}", "exec"), names)
+    assert names["scores"]["after"]["normal"].keys() == {"mapping1"} and names["run"].report.is_file()
 
 
 def typed(command: str) -> None:

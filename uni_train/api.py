@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,12 +29,13 @@ if TYPE_CHECKING:
     import numpy as np
 
     from uni_train.config.schema import EvalConfig, LoggerConfig, ModelConfig
+    from uni_train.distributed.ranks import Ranks
     from uni_train.eval.calls import StoredModel
     from uni_train.eval.evaluation import Evaluation
     from uni_train.eval.progress import Progress
     from uni_train.eval.sample import Respondent
-    from uni_train.eval.watch import Checkpoint
     from uni_train.models.base import UnifiedModel
+    from uni_train.run_folder import RunCheckpoint
 
 __all__ = ["Generated", "Run", "answer", "evaluate", "fit", "generate", "get_reward", "get_task", "load_model"]
 
@@ -103,10 +104,7 @@ def load_model(name_or_folder: str | Path, **sampling: Any) -> UnifiedModel:
     Raises:
         UserError: no weights there, or damaged ones. UsageError: no such name or setting.
     """
-    from uni_train.models.recognise import expect_model
-
-    expect_model(str(name_or_folder))  # before torch is imported
-    from uni_train.models.load import model_config
+    from uni_train.models.checkpoint import model_config
 
     config = model_config(str(name_or_folder))
     known = [field.name for field in fields(config.sampling)]
@@ -224,15 +222,22 @@ def evaluate(
 
     Raises:
         UserError: whatever a person can put right, also a set without a score because the judge or the model failed.
-        UsageError: no such benchmark or key.
+        UsageError: no such benchmark or key. SystemExit: the processes of `devices` have failed, and have said why.
     """
     from uni_train.config.build import build_section
     from uni_train.config.schema import EvalConfig
+    from uni_train.distributed.ranks import Ranks
 
     names = [benchmark] if isinstance(benchmark, str) else list(benchmark)
     config = build_section(EvalConfig, {"benchmarks": names, **keys})
     if isinstance(model, str | Path):
-        return run_evaluation(str(model), config)
+        if config.devices > 1 and Ranks.from_environment().world_size == 1:
+            from uni_train.distributed.launch import start
+
+            code = start(["eval", str(model), f"benchmarks={_text(names)}", *_typed(keys)], config.devices)
+            if code:
+                raise SystemExit(code)
+        return run_evaluation(str(model), config)  # after `start`: of stored calls
     from uni_train.eval.python_model import python_model
     from uni_train.eval.store import Store
 
@@ -257,26 +262,48 @@ def run_evaluation(
     Raises:
         UserError: whatever a person can put right; last, where a set could not be scored.
     """
+    from uni_train.distributed.ranks import Ranks, joined
+
+    ranks = Ranks.from_environment()
+    if ranks.world_size == 1:
+        return _run_evaluation(checkpoint, config, progress, show, model, ranks)
+    import torch
+
+    from uni_train.console.ranks import one_message
+    from uni_train.eval.progress import Silent
+
+    with joined(ranks, cuda=torch.cuda.is_available()), one_message(ranks):
+        return _run_evaluation(checkpoint, config, progress if ranks.is_main else Silent(), show, model, ranks)
+
+
+def _run_evaluation(
+    checkpoint: str,
+    config: EvalConfig,
+    progress: Progress | None,
+    show: Callable[[Evaluation, Path], None] | None,
+    model: StoredModel | None,
+    ranks: Ranks,
+) -> Evaluation:
     from uni_train.console.progress import ConsoleProgress
     from uni_train.eval import evaluation as engine
     from uni_train.eval.configured import plan_of
     from uni_train.eval.report.evaluation import not_scored, report_of
     from uni_train.eval.respondent import fetched
+    from uni_train.run_folder import place_of
     from uni_train.stages.cpu import prepare_cpu
-    from uni_train.stages.snapshot import loadable
 
     progress = progress or ConsoleProgress()
-    with ExitStack() as held:
-        path, place = checkpoint, None
-        if model is None:
-            path, place = held.enter_context(loadable(fetched(checkpoint), Path(config.out), progress.say))
-        prepare_cpu("auto")
-        done = engine.run(plan_of(path, config), progress, model=model)
-        page = report_of(done)
-        if show is not None:
-            show(done, page)
-        if config.logger.kind == "wandb":
-            _track(done, config.logger, place, progress)
+    if model is None:
+        checkpoint = fetched(checkpoint)
+    prepare_cpu("auto", ranks.local_world_size)
+    done = engine.run(plan_of(checkpoint, config), progress, model=model, ranks=ranks)
+    if not ranks.is_main:
+        return done
+    page = report_of(done)
+    if show is not None:
+        show(done, page)
+    if config.logger.kind == "wandb":
+        _track(done, config.logger, place_of(Path(checkpoint)) if model is None else None, progress)
     broken = [f"{name}: {cell}" for name, result in done.results.items() for cell in not_scored(result)]
     if broken:
         hint = (
@@ -287,7 +314,7 @@ def run_evaluation(
     return done
 
 
-def _track(done: Evaluation, logger: LoggerConfig, place: Checkpoint | None, progress: Progress) -> None:
+def _track(done: Evaluation, logger: LoggerConfig, place: RunCheckpoint | None, progress: Progress) -> None:
     """Into the W&B group of the training that the checkpoint is from, if it is from one."""
     from uni_train.config.build import build_section
     from uni_train.config.schema import LoggerConfig

@@ -18,8 +18,9 @@ from uni_train.config.places import recipes
 from uni_train.config.schema import RunConfig
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
-from uni_train.hub import local
-from uni_train.run_folder import RunFolder
+from uni_train.hub import hub_id
+from uni_train.models.checkpoint import resolve
+from uni_train.run_folder import RunFolder, is_run
 
 PROCESS = 2**30  # bytes of memory that a process of nano takes, rounded up
 MOST_PROCESSES = 8  # an update of 40 rows gains nothing from more
@@ -41,7 +42,7 @@ def run_recipe(
                 _print_plan(config, whole)
             return config
         kind_of(config).check_ranks(config, ranks.world_size)
-        config = _with_hub_ids(config, recipe, overrides)
+        config = _resolved(config, recipe, overrides)
         run = Path(config.out) / config.recipe / config.run_name
         if fresh or not any(run.glob("stages/*/manifest.json")):  # else it may be done with them
             expect_paths(config)
@@ -64,11 +65,11 @@ def run_recipe(
     return config
 
 
-def _with_hub_ids(config: RunConfig, recipe: str, overrides: Sequence[str]) -> RunConfig:
-    """Checkpoints that are Hub ids, downloaded: the run records their folders, which name the commit."""
-    folders = {key: local(value) for key, value, _ in named_paths(to_plain(config)) if key.endswith("checkpoint")}
-    fetched = [f"{key}='{folder}'" for key, folder in folders.items() if folder.parent.name == "snapshots"]
-    return compose(recipe, [*overrides, *fetched]) if fetched else config
+def _resolved(config: RunConfig, recipe: str, overrides: Sequence[str]) -> RunConfig:
+    """With the folders of checkpoints that are Hub ids or runs: the run records these, which name commit and stage."""
+    given = {key: value for key, value, _ in named_paths(to_plain(config)) if key.endswith("checkpoint")}
+    moved = [key for key, value in given.items() if hub_id(value) or is_run(Path(value)) or "+" in value]
+    return compose(recipe, [*overrides, *(f"{key}='{resolve(given[key])}'" for key in moved)]) if moved else config
 
 
 def _processes(config: RunConfig) -> int:

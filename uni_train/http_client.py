@@ -13,7 +13,7 @@ import math
 import random
 import re
 import time
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -117,9 +117,8 @@ class Client:
             import aiohttp
         except ImportError as error:
             raise UserError("aiohttp is not installed, which asks servers", "pip install -e '.[eval]'") from error
-        headers = {"Accept-Encoding": "identity"} | ({"Authorization": f"Bearer {self.key}"} if self.key else {})
         self._http = aiohttp.ClientSession(
-            headers=headers,
+            headers={"Accept-Encoding": "identity"},
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=None),
             connector=aiohttp.TCPConnector(limit=0),  # callers limit them
         )
@@ -130,6 +129,22 @@ class Client:
 
     async def ask(self, url: str, body: Any = None, form: Callable[[], Any] | None = None) -> Any:
         """The JSON that answers a GET, a POST of a JSON `body`, or one of the `aiohttp.FormData` that `form` makes.
+
+        Raises:
+            NoReply, Refused, BadReply: as `read`, or no JSON.
+        """
+        content = await self.read(url, body, form)
+        try:
+            return parsed(content)
+        except ValueError as error:
+            shown = " ".join(content[:200].decode("utf-8", errors="replace").split())
+            came = f"no JSON ({error}) but {shown!r}" if content.strip() else "an empty reply"
+            raise BadReply(f"{url} sent {came}") from None
+
+    async def read(
+        self, url: str, body: Any = None, form: Callable[[], Any] | None = None, *, with_key: bool = True
+    ) -> bytes:
+        """The bytes that answer what `ask` sends. with_key: False for a server that the key is not for.
 
         Raises:
             NoReply, Refused, BadReply: after all retries of what may pass by itself. The key is in none.
@@ -144,7 +159,7 @@ class Client:
             wait: float | None = None
             try:
                 with anyio.fail_after(max(0.01, min(config.timeout, until - time.monotonic()))):
-                    return await self._once(url, body, form)
+                    return await self._once(url, body, form, with_key)
             except TimeoutError:
                 limit = config.patience if time.monotonic() >= until else config.timeout
                 problem = NoReply(f"nothing came from {url} within {limit:g} s")
@@ -162,8 +177,9 @@ class Client:
         assert problem is not None
         raise problem
 
-    async def _once(self, url: str, body: Any, form: Callable[[], Any] | None) -> Any:
+    async def _once(self, url: str, body: Any, form: Callable[[], Any] | None, with_key: bool) -> bytes:
         how = {"json": body} if form is None else {"data": form()}
+        how["headers"] = {"Authorization": f"Bearer {self.key}"} if self.key and with_key else {}
         method = "GET" if body is None and form is None else "POST"
         # Not aiohttp's trust_env: it sends passwords of ~/.netrc in the place of the key.
         parts = urlsplit(url)
@@ -186,12 +202,7 @@ class Client:
             late = wait is not None and wait > LONGEST_WAIT
             more = f" (it asks to wait {wait:,g} s, and is waited for {LONGEST_WAIT:g} s at most)" if late else ""
             raise Refused(url, status, reason(content) + more, _code(content), wait)
-        try:
-            return parsed(content)
-        except ValueError as error:
-            shown = " ".join(content[:200].decode("utf-8", errors="replace").split())
-            came = f"no JSON ({error}) but {shown!r}" if content.strip() else "an empty reply"
-            raise BadReply(f"{url} sent {came}") from None
+        return content
 
 
 def ask_all(
@@ -268,6 +279,19 @@ def served_content(listed: Mapping[str, Any]) -> str:
     told = {name: listed[name] for name in _TELLING if listed.get(name) not in (None, "", {}, listed.get("id"))}
     plain = json.dumps(told, sort_keys=True, default=str)
     return hashlib.blake2b(plain.encode(), digest_size=8).hexdigest() if told else ""
+
+
+def without_refused(body: dict[str, Any], reason: str, optional: Sequence[str]) -> str:
+    """Take the parameter that a refusal names out of `body`, and return its name; "" for none of `optional`.
+
+    `max_tokens` stays, by the newer name `max_completion_tokens`, where the reason has that name.
+    """
+    if "max_tokens" in body and "max_completion_tokens" in reason:
+        body["max_completion_tokens"] = body.pop("max_tokens")
+        return "max_tokens"
+    name = next((name for name in optional if name in body and re.search(rf"\b{name}\b", reason)), "")
+    body.pop(name, None)
+    return name
 
 
 def _code(content: bytes) -> object:

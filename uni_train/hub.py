@@ -46,6 +46,12 @@ def local(path_or_id: str | Path, kind: Kind = "model") -> Path:
     return Path(path_or_id) if found is None else _download(str(path_or_id), found["name"], found["revision"], kind)
 
 
+def split_adapters(checkpoint: str) -> tuple[str, list[str]]:
+    """The model and the adapters of "MODEL+ADAPTER+ADAPTER"; a path that is there with a + in its name is one."""
+    base, *adapters = [checkpoint] if Path(checkpoint).exists() else checkpoint.split("+")
+    return base, adapters
+
+
 def hub_id(path_or_id: str | Path) -> re.Match[str] | None:
     """The parts of a Hub id; None for a path."""
     found = _ID.fullmatch(str(path_or_id))

@@ -4,6 +4,10 @@
     run.json       every start: time, command, git state, versions
     stages/<NN>-<stage>/manifest.json
                    written last, so a stage with a manifest is finished; names its output files and their hashes
+    stages/<NN>-<stage>/model
+                   what a finished stage has trained
+    stages/<NN>-<stage>/checkpoints/step=<N>
+                   what a stage saves while it trains, removed when it is finished
 
 A killed process leaves no lock behind: the operating system drops it with the process.
 """
@@ -15,6 +19,7 @@ import hashlib
 import json
 import os
 import platform
+import re
 import shutil
 import subprocess
 import time
@@ -39,6 +44,8 @@ if TYPE_CHECKING:
 FREE_KEYS = ("name", "out", "logger", "strategy", "data.bad_rows")  # the last: an error's hint, followed on resume
 KEPT_KEYS = ("strategy.precision",)
 
+STEP = re.compile(r"step=(\d{8,})")
+"""Names of the checkpoints that a stage saves while it trains; group 1: updates."""
 _CLOCK = ".clock.json"  # in a stage's folder until it has a manifest
 _VERSIONS_OF = ("unified-train", "torch", "lightning", "numpy", "safetensors", "pyarrow", "hydra-core", "wandb")
 
@@ -342,6 +349,117 @@ def _parse_manifest(file: Path, loaded: Mapping[str, Any], remedy: str) -> Manif
         return manifest
     except ValueError:
         raise UserError(f"{file} is damaged: it lacks what a stage's manifest holds", remedy) from None
+
+
+# --- its checkpoints -----------------------------------------------------------------------------------------------
+
+
+def is_run(path: Path) -> bool:
+    """Whether a folder is a run's."""
+    return (path / "config.yaml").is_file() and (path / "stages").is_dir()
+
+
+def final_model(run: Path) -> Path:
+    """The model folder of a run's last finished stage that trained one.
+
+    Raises:
+        UserError: no stage has finished with a model yet.
+    """
+    finished = [stage / "model" for stage in stage_folders(run) if (stage / "manifest.json").is_file()]
+    models = [model for model in finished if model.is_dir()]
+    if not models:
+        raise UserError(
+            f"{run} has no finished model yet", "Run its command again to continue it, or give another run."
+        )
+    return models[-1]
+
+
+@dataclass(frozen=True, slots=True)
+class RunCheckpoint:
+    """A complete checkpoint of a run.
+
+    path: what `uni_train eval --checkpoint` takes. run: the run's folder. stage: "05-finetune-mapping1". step: updates
+    within the stage. updates: since the run began, earlier stages included: the place on a curve over the whole run.
+    key: tells it from one that is written later under the same path.
+    """
+
+    path: Path
+    run: Path
+    stage: str
+    step: int
+    updates: int
+    key: str
+
+    @property
+    def name(self) -> str:
+        """ "05-finetune-mapping1" for a stage's model, "05-finetune-mapping1-step100" for a step of it."""
+        return self.stage if self.path.name == "model" else f"{self.stage}-step{self.step}"
+
+
+def run_checkpoints(run: Path) -> list[RunCheckpoint]:
+    """The complete checkpoints of a run's folder, in the order in which training reached them.
+
+    A stage's last step and its finished model hold the same weights: the model is listed, for the moment in which both
+    are there. Raises UserError where `run` is no run folder.
+    """
+    run = Path(run)
+    if not (run / "config.yaml").is_file():
+        raise UserError(f"{run} is no run folder: it has no config.yaml", "Run folders are runs/<recipe>/<name>.")
+    complete: list[RunCheckpoint] = []
+    before = 0
+    for stage in stage_folders(run):
+        manifest = _finished(stage)
+        updates = 0 if manifest is None else int(manifest["result"].get("updates", 0))
+        steps = [(int(match[1]), path) for path in stage.glob("checkpoints/*") if (match := STEP.fullmatch(path.name))]
+        for step, path in sorted(steps):
+            digest = _complete(path)
+            if digest is not None and not (manifest is not None and step == updates):
+                complete.append(
+                    RunCheckpoint(path, run, stage.name, step, before + step, f"{stage.name}/{step}@{digest}")
+                )
+        if manifest is not None and (stage / "model").is_dir():
+            key = f"{stage.name}/model@{manifest['key']}"
+            complete.append(RunCheckpoint(stage / "model", run, stage.name, updates, before + updates, key))
+        before += updates
+    return complete
+
+
+def place_of(path: Path) -> RunCheckpoint | None:
+    """The run's checkpoint that a path is, or None for a model that lies elsewhere.
+
+    A run's folder stands for its newest complete checkpoint of a finished stage, as it does for `uni_train generate`.
+    """
+    path = Path(path).resolve()
+    if is_run(path):
+        models = [one for one in run_checkpoints(path) if one.path.name == "model"]
+        return models[-1] if models else None
+    for run in path.parents:
+        if is_run(run):
+            return next((one for one in run_checkpoints(run) if one.path.resolve() == path), None)
+    return None
+
+
+def _finished(stage: Path) -> Mapping[str, Any] | None:
+    """A stage's manifest, if every file that it names is there in full."""
+    try:
+        manifest = read_json(stage / "manifest.json")
+        whole = all((stage / one["path"]).stat().st_size == one["bytes"] for one in manifest["outputs"])
+        return manifest if whole and "key" in manifest and isinstance(manifest["result"], dict) else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+def _complete(path: Path) -> str | None:
+    """The checksum of a step's tensors if both of its files are there in full; the evaluation verifies the content."""
+    try:
+        stored = read_json(path / "state.json")["tensors"]
+        whole = (path / stored["file"]).stat().st_size == stored["bytes"]
+        return str(stored["sha256"])[:16] if whole else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+
+
+# --- what it ran with ------------------------------------------------------------------------------------------------
 
 
 def _now() -> str:

@@ -3,9 +3,11 @@
     runs/stars_mapping/seed0/03-finetune    a line of metrics.jsonl, rollouts.jsonl or held_out.jsonl is a point
     runs/stars_mapping/seed0                summary.json: scores before (step 0), after each round, and after
     runs/stars_mapping/seed0/evals          evaluations of its checkpoints, each at the update that it was reached
+    runs/sft/seed0/00-sft                   images of held-out prompts, a series a prompt
     evals/nano-unisandbox-0a1b2c            any other evaluation; its tables are texts
 
-TensorBoard brings the server, the page and its plugins. Left out: images, which report.html shows with their verdicts.
+TensorBoard brings the server, the page and its plugins. Left out: all other images, which report.html shows with their
+verdicts.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,8 @@ import numpy as np
 from tensorboard import program
 from tensorboard.data import provider
 from tensorboard.plugins.core.core_plugin import CorePluginLoader
+from tensorboard.plugins.image import metadata as image_metadata
+from tensorboard.plugins.image.images_plugin import ImagesPlugin
 from tensorboard.plugins.metrics.metrics_plugin import MetricsPlugin
 from tensorboard.plugins.scalar.scalars_plugin import ScalarsPlugin
 from tensorboard.plugins.text import metadata
@@ -30,15 +34,18 @@ from tensorboard.plugins.text.text_plugin import TextPlugin
 from uni_train.data_gen.reading_limits import parse_json, read_json, read_text
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Table
-from uni_train.eval.watch import place_of
+from uni_train.eval.scored import read_scored, shard_path
+from uni_train.eval.validation import finished
+from uni_train.run_folder import place_of
 
+HELD_OUT = "held_out"
 LOGS = ("metrics.jsonl", "rollouts.jsonl", "held_out.jsonl")
 EVALUATION, SUMMARY = "scores.json", "summary.json"
 WITHOUT = {
     "checkpoints",
     "drawn",
     "gallery",
-    "held_out",
+    HELD_OUT,
     "model",
     "scored",
     "shards",
@@ -48,19 +55,26 @@ WITHOUT = {
 FRESH = 2.0  # seconds for which a look at the folder counts
 
 Points = dict[int, tuple[float, Any]]
-"""Step -> wall time, and a number or a text."""
+"""Step -> wall time, and a number, a text or the key of an image."""
 
 
 @dataclass
 class Series:
-    """What is known of a folder: run -> tag -> points."""
+    """What is known of a folder: run -> tag -> points. places: key of an image -> its file, and its row there."""
 
     scalars: dict[str, dict[str, Points]] = field(default_factory=dict)
     texts: dict[str, dict[str, Points]] = field(default_factory=dict)
+    images: dict[str, dict[str, Points]] = field(default_factory=dict)
+    places: dict[str, tuple[Path, int]] = field(default_factory=dict)
 
     def add(self, run: str, tag: str, step: int, when: float, value: Any) -> None:
         kind = self.texts if isinstance(value, str) else self.scalars
         kind.setdefault(run, {}).setdefault(tag, {})[step] = (when, value)
+
+    def add_image(self, run: str, tag: str, step: int, when: float, *place: Any) -> None:
+        key = f"{run} {tag} {step}"
+        self.images.setdefault(run, {}).setdefault(tag, {})[step] = (when, key)
+        self.places[key] = place
 
 
 class Runs(provider.DataProvider):  # type: ignore[misc]  # TensorBoard has no annotations
@@ -82,11 +96,12 @@ class Runs(provider.DataProvider):  # type: ignore[misc]  # TensorBoard has no a
         return str(self.folder)
 
     def list_plugins(self, ctx: Any = None, *, experiment_id: str) -> list[str]:
-        return ["scalars", "text"]
+        return ["scalars", "text", "images"]
 
     def list_runs(self, ctx: Any = None, *, experiment_id: str) -> list[Any]:
         found = self.series
-        return [provider.Run(name, name, None) for name in sorted(found.scalars.keys() | found.texts.keys())]
+        names = found.scalars.keys() | found.texts.keys() | found.images.keys()
+        return [provider.Run(name, name, None) for name in sorted(names)]
 
     def list_scalars(self, ctx: Any = None, **query: Any) -> dict[str, dict[str, Any]]:
         return self._list("scalars", provider.ScalarTimeSeries, b"", **query)
@@ -105,9 +120,25 @@ class Runs(provider.DataProvider):  # type: ignore[misc]  # TensorBoard has no a
     def read_tensors(self, ctx: Any = None, **query: Any) -> dict[str, dict[str, list[Any]]]:
         return self._read("text", lambda s, t, text: provider.TensorDatum(s, t, np.array([text.encode()])), **query)
 
+    def list_blob_sequences(self, ctx: Any = None, **query: Any) -> dict[str, dict[str, Any]]:
+        content = image_metadata.create_summary_metadata("", "").plugin_data.content
+        return self._list("images", partial(provider.BlobSequenceTimeSeries, max_length=3), content, **query)
+
+    def read_blob_sequences(self, ctx: Any = None, **query: Any) -> dict[str, dict[str, list[Any]]]:
+        def datum(step: int, when: float, key: str) -> Any:
+            # TensorBoard expects width and height before an image, and looks at neither.
+            return provider.BlobSequenceDatum(step, when, (provider.BlobReference(key),) * 3)
+
+        return self._read("images", datum, **query)
+
+    def read_blob(self, ctx: Any = None, *, blob_key: str) -> bytes:
+        shard, row = self.series.places[blob_key]
+        return read_scored(shard)[row].sample.images[-1]
+
     def _matching(self, plugin: str, wanted: str, accepts: Any) -> Iterator[tuple[str, str, Points]]:
         runs, tags = (None, None) if accepts is None else (accepts.runs, accepts.tags)
-        found = self.series.scalars if plugin == "scalars" else self.series.texts
+        series = self.series
+        found = {"scalars": series.scalars, "text": series.texts, "images": series.images}[plugin]
         for run, by_tag in found.items() if wanted == plugin else ():
             for tag, points in by_tag.items():
                 if (runs is None or run in runs) and (tags is None or tag in tags):
@@ -149,7 +180,7 @@ class Viewer(program.TensorBoard):  # type: ignore[misc]
     """TensorBoard over a folder of ours."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(plugins=[CorePluginLoader, ScalarsPlugin, MetricsPlugin, TextPlugin])
+        super().__init__(plugins=[CorePluginLoader, ScalarsPlugin, MetricsPlugin, ImagesPlugin, TextPlugin])
         self._runs = Runs(folder)
 
     def _make_data_provider(self) -> tuple[Runs, None]:
@@ -175,6 +206,13 @@ def read(folder: Path) -> Series:
     """All logs, summaries and evaluations below a folder. A file that cannot be read is left out."""
     found, folder = Series(), folder.resolve()  # evaluations name their run by its whole path
     for place, folders, files in os.walk(folder):
+        for shard in (shard_path(one, 0) for one in finished(Path(place, HELD_OUT)) if HELD_OUT in folders):
+            try:
+                when = shard.stat().st_mtime
+                for tag, step, row in _drawn(shard, when):
+                    found.add_image(_shown(Path(place), folder), tag, step, when, shard, row)
+            except (OSError, ValueError, KeyError, UserError):
+                continue
         folders[:] = sorted(name for name in folders if name not in WITHOUT and not name.startswith("."))
         for name in {*LOGS, EVALUATION, SUMMARY} & set(files):
             path = Path(place, name)
@@ -209,6 +247,14 @@ def _points(path: Path, changed: int, size: int) -> list[tuple[Path, str, int, f
         ]
     document = parse_json(text, path)
     return list(_of_summary(path, document) if path.name == SUMMARY else _of_evaluation(path, document))
+
+
+@lru_cache(maxsize=4096)
+def _drawn(shard: Path, changed: float) -> list[tuple[str, int, int]]:
+    """(tag, step, row) of every image of a validation in this state."""
+    rows = [(row, one.sample) for row, one in enumerate(read_scored(shard, images=False)) if one.sample.drawn]
+    cases = [(row, sample.ask.case, sample.facts["step"]) for row, sample in rows]
+    return [(f"{HELD_OUT}/{case.id} {case.prompt[:60]}", step, row) for row, case, step in cases]
 
 
 def _of_summary(path: Path, document: Mapping[str, Any]) -> Iterator[tuple[Path, str, int, float | str]]:

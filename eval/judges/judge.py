@@ -42,6 +42,7 @@ from uni_train.http_client import (
     ask_all,
     get_json,
     served_content,
+    without_refused,
 )
 from uni_train.http_client import NoReply as NothingCame
 from uni_train.models.nano import language
@@ -551,11 +552,8 @@ def _message(turn: Turn) -> dict[str, Any]:
 
 def _without_what_it_refuses(body: dict[str, Any], reason: str) -> str:
     """Take out of `body` what the server's reason is about, and name it; "" where that may not be missing."""
-    if "max_tokens" in body and "max_completion_tokens" in reason:  # OpenAI's newer name
-        body["max_completion_tokens"] = body.pop("max_tokens")
-        return "max_tokens"
-    key = next((name for name in ("temperature", "seed") if name in body and name in reason), "response_format")
-    return key if body.pop(key, None) is not None else ""
+    key = without_refused(body, reason, ("temperature", "seed"))
+    return key or ("response_format" if body.pop("response_format", None) is not None else "")
 
 
 def _read(answer: Any, judge: JudgeConfig) -> Reply:

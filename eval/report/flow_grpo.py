@@ -26,6 +26,7 @@ from uni_train.run_folder import stage_folders
 
 GALLERIES = 5  # epochs with images in the page, first and last among them
 _MOMENTS = 3  # validations side by side: before, half way, after
+_PROMPTS = 24  # of them, with images
 _PARTS = {"rollout": "drawing", "reward": "rewarding", "update": "learning"}
 _ROUNDING = 1e-9
 Line = Mapping[str, Any]
@@ -92,6 +93,9 @@ def _held_out(folder: Path, validations: Sequence[Path]) -> Iterator[Section]:
     if rewards_of(seen[0]):
         title, text = "Rewards of held-out prompts", f"The mean reward of prompts of {case.set}"
         tables, charts_of = [_mean_rewards(moments, names)], _mean_charts
+    elif any(one.verdict is None for one in seen[0]):
+        title, text = "Images of held-out prompts", f"Prompts of {case.set}, each drawn from the same noise every time"
+        tables, charts_of = [], lambda seen: ()
     else:
         title, text = "Success on held-out prompts", f"Prompts of the {case.facts['item']['split']} split of "
         text += f"{case.facts['task']}. A program proves each image right or wrong; right means that every check passes"
@@ -102,7 +106,10 @@ def _held_out(folder: Path, validations: Sequence[Path]) -> Iterator[Section]:
         tables,
         list(charts_of(seen)) if len(seen) > 1 else [],
         body="groups.html",
-        shown={"albums": [_same_prompts(_spread(validations, _MOMENTS), names)], "names": OUTCOME_NAMES},
+        shown={
+            "albums": [_same_prompts(_spread(validations, _MOMENTS), names)],
+            "names": OUTCOME_NAMES if tables else {},
+        },
     )
 
 
@@ -310,6 +317,7 @@ def _same_prompts(validations: Sequence[Path], names: Sequence[str]) -> dict[str
         {one.sample.ask.case.id: one for one in read_validation(folder) if one.sample.drawn} for folder in validations
     ]
     together = [[one[name] for one in by_id] for name in by_id[0] if all(name in one for one in by_id)]
+    together = together[:_PROMPTS]
     title = f"The same prompts at these moments: the first {len(together)}, chosen by their place"
     return _album(title, [_group(some, names) for some in together], side=True)
 

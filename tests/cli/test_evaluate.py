@@ -28,9 +28,9 @@ from uni_train.config.schema import EvalConfig
 from uni_train.console.terminal import plain
 from uni_train.eval.configured import plan_of
 from uni_train.eval.store import Log, machine
-from uni_train.eval.watch import Checkpoint
 from uni_train.models.load import build_model, save_model
 from uni_train.models.nano.nano import shipped
+from uni_train.run_folder import RunCheckpoint
 from uni_train.training.checkpoint_io import checkpoint_name, save_folder
 
 SMALL = ("--n", "2", "--sets", "math1,mapping1")
@@ -222,11 +222,21 @@ def test_the_shell_completes_keys_models_and_benchmarks() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_several_processes_give_the_same_numbers(model: Path, tmp_path: Path) -> None:
+    for number, devices in enumerate((1, 2)):
+        command = [sys.executable, "-m", "uni_train", "eval", model, *SMALL, f"out={tmp_path / str(number)}"]
+        assert subprocess.run([*map(str, command), "name=one", f"devices={devices}"], check=False).returncode == 0
+    alone, shared = (json.loads((tmp_path / one / "one" / "scores.json").read_text()) for one in ("0", "1"))
+    assert alone["results"] == shared["results"] and alone["calls"] == shared["calls"]
+    assert (tmp_path / "1" / "one" / "report.html").is_file()
+
+
 def test_a_watch_waits_for_an_evaluation_that_outlived_a_killed_one(tmp_path: Path) -> None:
     with open(tmp_path / ".evaluating", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         orphan = subprocess.Popen(["sleep", "1"], pass_fds=(lock.fileno(),))
-    gone = Checkpoint(tmp_path / "gone", tmp_path, "03-finetune", 1, 1, "key")
+    gone = RunCheckpoint(tmp_path / "gone", tmp_path, "03-finetune", 1, 1, "key")
     outcome = watch.evaluate(gone, tmp_path, [f"out={tmp_path}"])
     assert orphan.poll() == 0
     assert outcome.code == 1 and outcome.message == f"there is nothing at {gone.path}"
@@ -250,7 +260,6 @@ def test_every_checkpoint_of_a_run_is_evaluated_once(model: Path, tmp_path: Path
     assert all((path / "report.html").is_file() and (path / "wandb.json").is_file() for path in evaluations)
     asked = json.loads((evaluations[0] / "evaluation.json").read_text())
     assert asked["model"]["name"] == "seed0-03-finetune-step3"
-    assert not any((folder / "evals" / ".snapshots").iterdir())
     assert done(*command) == ""  # nothing new
     one_screen(run("watch", tmp_path), 1, "is no run folder")
 

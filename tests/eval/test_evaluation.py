@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import base64
 import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from filelock import FileLock
 
 from tests.eval.judges.server import JudgeServer
-from tests.models.test_remote import Reply, drawn, endpoint, models, refused
+from tests.models.test_remote import Reply, endpoint, models, refused
 from uni_train.addresses import held_port
 from uni_train.config.schema import EvalConfig, JudgeConfig
 from uni_train.errors import UserError
@@ -21,7 +23,7 @@ from uni_train.eval.report.evaluation import report_of
 from uni_train.eval.store import LastSeen
 from uni_train.models.identity import ModelIdentity
 from uni_train.models.nano.nano import shipped
-from uni_train.models.pictures import decode_png
+from uni_train.models.pictures import decode_png, encode_png
 
 SETS = ("math1", "mapping1")
 
@@ -139,13 +141,16 @@ def test_requests_that_nano_cannot_read_are_counted_and_not_fatal(tmp_path: Path
     assert retried.calls["draw"] == {"made": 3, "stored": 0, "failed": 3}
 
 
-def test_what_needs_a_skill_that_the_model_lacks_is_a_row_and_not_an_error(tmp_path: Path) -> None:
-    """An endpoint that draws and has no chat: Normal is scored, CoT is not; halves of a setting share the batch."""
+@pytest.mark.parametrize("listed", [True, False])
+def test_what_needs_a_skill_that_the_model_lacks_is_a_row_and_not_an_error(tmp_path: Path, listed: bool) -> None:
+    """An endpoint that draws one pixel and has no chat: Normal is scored, CoT is not; halves of a setting share the
+    batch."""
+    dot = base64.b64encode(encode_png(np.zeros((1, 1, 3), np.uint8))).decode()
 
     def reply(path: str, body: bytes) -> Reply:
-        if path.endswith("/models"):
+        if path.endswith("/models") and listed:
             return models(path, body)
-        return drawn() if "images" in path else refused(404, "Not Found")
+        return (200, {"data": [{"b64_json": dot}]}) if "images" in path else refused(404, "Not Found")
 
     benchmark = UniSandbox(Source(n=3, sets=SETS))
     with endpoint(reply) as one:

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from uni_train.errors import UserError
-from uni_train.eval.watch import ATTEMPTS, STATE, Checkpoint, Outcome, checkpoints, place_of, watch
+from uni_train.eval.watch import ATTEMPTS, STATE, Outcome, watch
+from uni_train.run_folder import RunCheckpoint, place_of, run_checkpoints
 
 
 def save_step(stage: Path, step: int, content: bytes = b"weights") -> None:
@@ -37,25 +38,25 @@ def run(tmp_path: Path) -> Path:
     return folder
 
 
-def look(run: Path, out: Path, evaluate: Callable[[Checkpoint], Outcome]) -> list[tuple[str, int]]:
+def look(run: Path, out: Path, evaluate: Callable[[RunCheckpoint], Outcome]) -> list[tuple[str, int]]:
     """What happened to which step as what was there was evaluated."""
     return [(event.kind, event.checkpoint.step) for event in watch(run, out, evaluate, once=True)]
 
 
 def names(run: Path) -> list[tuple[str, int]]:
-    return [(one.name, one.updates) for one in checkpoints(run)]
+    return [(one.name, one.updates) for one in run_checkpoints(run)]
 
 
 def test_steps_count_from_the_start_of_the_run(run: Path) -> None:
     # The last step of a finished stage is its model.
     assert names(run) == [("03-finetune-a", 100), ("05-finetune-b-step20", 120), ("05-finetune-b-step40", 140)]
-    newest = checkpoints(run)[-1]
+    newest = run_checkpoints(run)[-1]
     assert place_of(newest.path) == newest
     model = place_of(run)
     assert model is not None and model.path == run / "stages" / "03-finetune-a" / "model"
     assert place_of(run.parent) is None
     with pytest.raises(UserError, match="no run folder"):
-        checkpoints(run.parent)
+        run_checkpoints(run.parent)
 
 
 def test_what_is_torn_or_half_copied_is_not_there_yet(run: Path) -> None:
@@ -72,7 +73,7 @@ def test_what_is_torn_or_half_copied_is_not_there_yet(run: Path) -> None:
 def test_each_is_evaluated_once_newest_first_and_new_ones_as_they_come(run: Path, tmp_path: Path) -> None:
     seen: list[str] = []
 
-    def evaluate(one: Checkpoint) -> Outcome:
+    def evaluate(one: RunCheckpoint) -> Outcome:
         seen.append(one.name)
         if one.step == 40:
             save_step(run / "stages" / "05-finetune-b", 60)
@@ -88,7 +89,7 @@ def test_each_is_evaluated_once_newest_first_and_new_ones_as_they_come(run: Path
 
 
 def test_a_step_that_training_removes_meanwhile_is_no_failure(run: Path, tmp_path: Path) -> None:
-    def evaluate(one: Checkpoint) -> Outcome:
+    def evaluate(one: RunCheckpoint) -> Outcome:
         if one.step != 20:
             return Outcome(0)
         shutil.rmtree(one.path)
@@ -110,7 +111,7 @@ def test_a_failure_is_tried_again_at_later_looks_and_given_up_in_the_end(run: Pa
 def test_a_watch_that_is_killed_goes_on_where_it_was(run: Path, tmp_path: Path) -> None:
     seen: list[str] = []
 
-    def evaluate(one: Checkpoint) -> Outcome:
+    def evaluate(one: RunCheckpoint) -> Outcome:
         seen.append(one.name)
         if len(seen) == 2:
             raise KeyboardInterrupt  # in the middle of the second evaluation

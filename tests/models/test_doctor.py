@@ -67,9 +67,16 @@ def test_weights_that_cannot_be_meant_are_named(checkpoint: Path, edit: Callable
     assert code == 1 and all(part in said for part in told)
 
 
-def test_adapters_that_do_nothing_are_told(checkpoint: Path) -> None:
+def test_adapters_that_do_nothing_are_told_and_those_that_are_not_merged(checkpoint: Path) -> None:
+    name = "language_model.model.layers.0.self_attn.o_proj"
+    out, inner = next(
+        w.shape for n, w in load_file(checkpoint / "model.safetensors").items() if n.endswith(f"{name}.weight")
+    )
+    tensors = {f"{name}.lora_A.weight": torch.ones(2, inner), f"{name}.lora_B.weight": torch.zeros(out, 2)}
     (checkpoint / "adapter").mkdir()
-    tensors = {"a.lora_A.weight": torch.ones(2, 4), "a.lora_B.weight": torch.zeros(4, 2)}
-    save_file(tensors, checkpoint / "adapter" / "adapter_model.safetensors")
+    file = checkpoint / "adapter" / "pytorch_lora_weights.safetensors"
+    save_file(tensors, file)
+    code, said = doctor(f"{checkpoint}+{file}")
+    assert code == 1 and "1 of 1 layers do nothing" in said
     code, said = doctor(checkpoint)
-    assert code == 1 and "1 of 1 do nothing" in said
+    assert code == 0 and f"{file} is not merged: for that, give {checkpoint}+{file}" in said

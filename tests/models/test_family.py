@@ -18,10 +18,9 @@ from uni_train.config.schema import LoraConfig, ModelConfig
 from uni_train.data_gen.errors import DataError
 from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
-from uni_train.models.export import export_model
+from uni_train.models.checkpoint import inspect, recognise
 from uni_train.models.family import CONFIG, FAMILIES, Family, Found, family_of
-from uni_train.models.load import build_model, load_weights, model_config, save_model
-from uni_train.models.recognise import inspect, recognise
+from uni_train.models.load import build_model, export_model, load_weights, model_config, save_model
 from uni_train.training.lora import add_adapters
 from uni_train.training.trained import select_parameters
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -12,6 +14,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from openai.types.responses.response_create_params import ResponseCreateParamsNonStreaming
+from pydantic import TypeAdapter
 
 from tests.hostile import Hostile
 from uni_train.config.schema import RemoteConfig
@@ -23,11 +27,11 @@ from uni_train.models.remote import RemoteModel
 
 PICTURE = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
 KEY = "sk-a-secret-that-nobody-may-see"
-Reply = tuple[int, dict[str, Any]]
+Reply = tuple[int, dict[str, Any] | bytes]
 
 
 class Endpoint:
-    """A server on a real port; `reply` maps (path, body) to a status and a JSON body."""
+    """A server on a real port; `reply` maps (path, body) to a status and a body: bytes, or what becomes JSON."""
 
     def __init__(self, reply: Callable[[str, bytes], Reply]) -> None:
         self.reply = reply
@@ -44,8 +48,10 @@ class Endpoint:
                 body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
                 endpoint.asked.append((self.path, body, self.headers.get("Authorization", "")))
                 status, answer = endpoint.reply(self.path, body)
-                data = json.dumps(answer).encode()
+                data = answer if isinstance(answer, bytes) else json.dumps(answer).encode()
                 self.send_response(status)
+                if status == 429:
+                    self.send_header("Retry-After", "1")
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()
@@ -137,16 +143,17 @@ def test_pictures_and_texts_in_one_answer() -> None:
     assert asked["modalities"] == ["image", "text"] and asked["seed"] == 3
     assert [type(part) for part in ordered] == [str, np.ndarray, str, np.ndarray] and ordered[2] == "then"
     assert beside[0] == "here" and np.array_equal(beside[1], PICTURE) and np.array_equal(picture, PICTURE)
-    assert isinstance(empty, UserError) and "an empty reply" in str(empty)
+    assert isinstance(empty, UserError) and 'answered {"role": "assistant", "content": ""}; expected' in str(empty)
     assert isinstance(prose, UserError) and "rather not" in str(prose)
 
 
 @pytest.mark.parametrize(
     ("reply", "message"),
     [
-        (says(""), "an empty reply"),
+        (says(""), 'painter answered {"role": "assistant", "content": ""}; expected {"choices"'),
+        ((200, b'["pong"]'), """painter answered ["pong"]; expected {"choices": [{"message": {"content": "..."}}]}"""),
         (says(None, refusal="not that"), "refused: not that"),
-        ((200, says("")[1] | {"choices": []}), "without any choice"),
+        ((200, {"error": "busy", "choices": []}), 'painter answered "busy"; expected'),
         (refused(400, "too long\nby far"), "too long by far"),
         (refused(422, "odd"), "odd"),
     ],
@@ -162,17 +169,100 @@ def test_pictures_that_are_none_are_named() -> None:
     for picture, message in (
         ({"b64_json": "bm8gcGljdHVyZQ=="}, "no image that can"),
         ({"b64_json": "???"}, "base64"),
-        ({"url": "https://elsewhere/x.png"}, "without an image"),
+        ({"url": "ftp://elsewhere/x.png"}, "'ftp://elsewhere/x.png' is no http(s) address"),
+        ({"revised_prompt": "x" * 200}, f'answered {{"created": 0, "data": [{{"revised_prompt": "{"x" * 76}; expected'),
     ):
         with serving(lambda *_, picture=picture: (200, {"created": 0, "data": [picture]})) as one:
             assert message in str(open_model(one).draw([Request("a", "x")])[0])
 
 
+@pytest.mark.parametrize("drawing", ["images", "chat"])
+def test_pictures_by_address_are_fetched_where_that_is_permitted(drawing: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PAINTER_KEY", KEY)
+    shown: list[str] = []  # addresses; the last one is replied
+
+    def reply(path: str, body: bytes) -> Reply:
+        if path == "/x.png":
+            return 200, encode_png(PICTURE)
+        chat = says("", images=[{"image_url": {"url": shown[-1]}}])
+        return (200, {"data": [{"url": shown[-1]}]}) if drawing == "images" else chat
+
+    def draws(address: str, *hosts: str) -> Any:
+        shown.append(address)
+        model = open_model(one, drawing=drawing, key_env="PAINTER_KEY", image_hosts=hosts)
+        return model.draw([Request("a", "a boat")])[0]
+
+    with serving(reply) as one, serving(reply) as other, Hostile("redirect", models=True, to=other.url) as moved:
+        home, host, third = (server.url.removeprefix("http://").removesuffix("/v1") for server in (one, other, moved))
+        assert np.array_equal(draws(f"http://{home}/x.png"), PICTURE)
+        with pytest.raises(ModelDown, match=rf"another host, {host}\n.*remote.image_hosts=\[{host}\]"):
+            draws(f"http://{host}/x.png", third)
+        assert other.asked == []
+        assert np.array_equal(draws(f"http://{host}/x.png", host), PICTURE)
+        assert "which is not followed" in str(draws(f"http://{third}/x.png", third))
+    assert [key for *_, key in other.asked] == [key for _, key in moved.asked] == [""]
+    assert {key for *_, key in one.asked} == {f"Bearer {KEY}"}
+
+
+def test_the_responses_api() -> None:
+    png = base64.b64encode(encode_png(PICTURE)).decode()
+    drawing = {"type": "image_generation_call", "status": "completed", "result": png}
+    words = {"type": "message", "role": "assistant", "content": [{"type": "output_text", "text": "a boat"}]}
+    thinking = {"type": "reasoning", "content": [{"type": "reasoning_text", "text": "hm"}]}
+    refusal = {"type": "message", "content": [{"type": "refusal", "refusal": "not that"}]}
+    outputs = {"compose": [words, drawing], "say": [thinking, words], "draw": [drawing], "no": [refusal], "odd": []}
+
+    def reply(path: str, body: bytes) -> Reply:
+        assert path == "/v1/responses"
+        said = json.loads(body)["input"][0]["content"]
+        return 200, {"object": "response", "output": outputs[said if isinstance(said, str) else said[-1]["text"]]}
+
+    with serving(reply) as one:
+        model = open_model(one, text="responses", drawing="responses", temperature=0.5, max_tokens=9)
+        said, no, odd = model.answer([Request(word, word, (PICTURE,), seed=7) for word in ("say", "no", "odd")])
+        drawn = model.draw([Request("d", "draw", thought="it is red", size=(32, 64))])
+        ((first, second),) = model.compose([Request("c", "compose")])
+        bodies = [json.loads(body) for path, body, _ in one.asked if path.endswith("responses")]
+    assert said == "a boat" and "refused: not that" in str(no) and 'expected {"output": [{"content"' in str(odd)
+    assert first == "a boat" and np.array_equal(second, PICTURE) and np.array_equal(drawn[0], PICTURE)
+    for body in bodies:
+        TypeAdapter(ResponseCreateParamsNonStreaming).validate_python(body)
+    asked = next(body for body in bodies if "say" in json.dumps(body))
+    url = data_url(encode_png(PICTURE))
+    shown = [{"type": "input_image", "image_url": url, "detail": "auto"}, {"type": "input_text", "text": "say"}]
+    assert asked == {
+        "model": "painter", "input": [{"role": "user", "content": shown}], "temperature": 0.5, "max_output_tokens": 9
+    }  # fmt: skip
+    assert bodies[3]["tools"] == [{"type": "image_generation", "size": "64x32"}]
+    assert [turn["role"] for turn in bodies[3]["input"]] == ["user", "assistant", "user"]
+
+
+def test_what_an_endpoint_refuses_by_name_is_left_out_from_then_on() -> None:
+    newer = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
+
+    def reply(path: str, body: bytes) -> Reply:
+        for name in ("seed", "response_format", "max_tokens"):
+            if f'"{name}"'.encode() in body:
+                return refused(400, newer if name == "max_tokens" else f"Unknown parameter: '{name}'.")
+        return drawn() if "images" in path else says("fine")
+
+    with serving(reply) as one:
+        model = open_model(one, max_tokens=9)
+        for _ in range(2):
+            assert np.array_equal(model.draw([Request("a", "a boat")])[0], PICTURE)
+            assert model.answer([Request("a", "a boat")]) == ["fine"]
+        paths = [path for path, *_ in one.asked]
+    assert (paths.count("/v1/images/generations"), paths.count("/v1/chat/completions")) == (4, 4)
+    assert json.loads(one.asked[-1][1])["max_completion_tokens"] == 9
+
+
 @pytest.mark.slow
-def test_passing_failures_are_tried_again() -> None:
-    left = iter([refused(429, "slow down"), refused(503, "busy"), says("at last")])
+def test_passing_failures_are_tried_again_no_earlier_than_asked_for() -> None:
+    left = iter([refused(503, "busy"), refused(429, "slow down"), says("at last")])
     with serving(lambda *_: next(left)) as one:
+        began = time.monotonic()
         assert open_model(one, retries=2).answer([Request("a", "x")]) == ["at last"]
+        assert time.monotonic() - began >= 1.5  # a first pause of half a second, then Retry-After
 
 
 @pytest.mark.parametrize(
@@ -190,25 +280,37 @@ def test_what_concerns_every_request_stops_all_of_them(reply: Reply, error: type
             model.answer([Request("a", "x"), Request("b", "y")])
 
 
-@pytest.mark.parametrize("listed", [True, False])
-def test_an_address_that_is_not_there_is_a_missing_skill_of_a_model_that_is_listed(listed: bool) -> None:
+@pytest.mark.parametrize(("listed", "status"), [(True, 404), (False, 404), (False, 405)])
+def test_an_address_that_is_not_there_is_a_missing_skill(listed: bool, status: int) -> None:
     def reply(path: str, body: bytes) -> Reply:
-        if path.endswith("/models"):
-            return models(path, body) if listed else refused(404, "no list here")
-        return drawn() if "images" in path else refused(404, "Not Found")
+        if path.endswith("/models") and listed:
+            return models(path, body)
+        return drawn() if path.endswith("/generations") else refused(status, "Not Found")
 
     with endpoint(reply) as one:
         model = open_model(one)
-        assert np.array_equal(model.draw([Request("a", "a boat")])[0], PICTURE)
-        if not listed:
-            with pytest.raises(ModelDown, match="has no model painter, or cannot do this"):
-                model.answer([Request("a", "x"), Request("b", "y")])
-            return
         for _ in range(2):
             with pytest.raises(SkillMissing, match="painter cannot be asked by chat/completions: Not Found"):
                 model.answer([Request("a", "x")])
-        assert sum("chat" in path for path, *_ in one.asked) == 1, "it is asked once"
         assert np.array_equal(model.draw([Request("a", "a boat")])[0], PICTURE)
+        with pytest.raises(SkillMissing, match="cannot be asked by images/edits"):
+            model.draw([Request("a", "a boat", (PICTURE,))])
+        assert np.array_equal(model.draw([Request("a", "a boat")])[0], PICTURE), "without an image, it draws as before"
+        assert sum("chat" in path for path, *_ in one.asked) == 1, "it is asked once"
+
+
+@pytest.mark.parametrize(
+    ("reason", "message"),
+    [("The model `painter` does not exist.", "has no model painter"),
+     ("Not Found", "has neither chat/completions nor images/generations: Not Found")],
+)  # fmt: skip
+def test_a_model_or_protocol_that_is_not_there_at_all_is_one_that_is_down(reason: str, message: str) -> None:
+    with endpoint(lambda *_: refused(404, reason)) as one:
+        model = open_model(one)
+        with pytest.raises(ModelDown, match=message):
+            with contextlib.suppress(SkillMissing):
+                model.answer([Request("a", "x")])
+            model.draw([Request("a", "x")])
 
 
 def test_a_wrong_key_is_said_and_shown_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,8 +356,14 @@ def test_what_decides_answers_is_in_the_identity() -> None:
     with endpoint(models) as one:
         plain = open_model(one).identity.key
         assert open_model(one, connections=2, timeout=3, retries=1).identity.key == plain
-        others: list[dict[str, Any]] = [{"temperature": 0.0}, {"max_tokens": 5}, {"drawing": "chat"}, {"revision": "1"}]
-        assert len({plain, *(open_model(one, **changes).identity.key for changes in others)}) == 5
+        others: list[dict[str, Any]] = [
+            {"temperature": 0.0},
+            {"max_tokens": 5},
+            {"drawing": "chat"},
+            {"text": "responses"},
+            {"revision": "1"},
+        ]
+        assert len({plain, *(open_model(one, **changes).identity.key for changes in others)}) == 6
 
 
 @pytest.mark.slow
@@ -266,7 +374,7 @@ def test_what_decides_answers_is_in_the_identity() -> None:
         ("endless", "sent more than 64 MiB"),
         ("trickle", "nothing came from http://127.0.0.1:.*/v1/images/generations within 1 s"),
         ("wait long", "asks to wait 999,999 s"),
-        ("html", "sent no JSON"),
+        ("html", r'sent no JSON .*It works!.*; expected \{"data": \[\{"b64_json": "BASE64"\}\]\}'),
     ],
 )
 def test_an_endpoint_that_misbehaves_is_one_that_is_down(
@@ -292,7 +400,7 @@ def test_replies_of_another_form_fail_alone_and_texts_that_no_file_can_hold_are_
         with Hostile(behave) as server:
             model = RemoteModel.open(f"{server.url}#judge", RemoteConfig(retries=0))
             for found in (*model.answer([Request("a", "x")]), *model.draw([Request("b", "y")])):
-                assert isinstance(found, UserError) and "a reply without" in str(found)
+                assert isinstance(found, UserError) and "judge answered" in str(found)
         with Hostile(behave, models=True) as server, pytest.raises(UsageError, match="which model is meant"):
             RemoteModel.open(server.url, RemoteConfig(retries=0))
     with Hostile("surrogate") as server:

@@ -24,7 +24,7 @@ import pytest
 from tests.served import served
 from uni_train.config.schema import RemoteConfig
 from uni_train.data_gen.sprites import read
-from uni_train.models.base import Request, SkillMissing
+from uni_train.models.base import Request
 from uni_train.models.batches import ModelDown
 from uni_train.models.identity import identify
 from uni_train.models.load import build_model, model_config
@@ -174,15 +174,19 @@ def test_a_clients_mistake_is_a_400_with_a_sentence(
     assert message in str(caught.value)
 
 
-def test_one_bad_request_does_not_spoil_its_batch_and_a_missing_skill_is_one(remote: RemoteModel) -> None:
+def test_one_bad_request_does_not_spoil_its_batch_and_a_missing_skill_is_one(
+    client: openai.OpenAI, remote: RemoteModel
+) -> None:
     asked = requests(12)
     asked[5] = Request("bad", "Draw a dragon .")
     answers = remote.draw(asked)
     assert [isinstance(one, np.ndarray) for one in answers] == [i != 5 for i in range(12)]
     assert "does not know the word" in str(answers[5])
-    thinking = {"thinking": True}
-    with pytest.raises(SkillMissing, match="nano cannot think before it answers"):
-        remote._all(asked[:1], lambda client, one: remote._chat(client, remote._messages(one), 0, thinking), None)
+    with pytest.raises(openai.BadRequestError, match="nano cannot think before it answers") as caught:
+        client.chat.completions.create(
+            model="nano", messages=[{"role": "user", "content": asked[0].prompt}], extra_body={"thinking": True}
+        )
+    assert caught.value.code == "skill_missing"  # which a remote model raises as SkillMissing
 
 
 def test_sizes_and_edits_that_nano_cannot_draw_are_said(client: openai.OpenAI, remote: RemoteModel) -> None:

@@ -13,8 +13,8 @@ from tests.tiny import TINY, fit
 from uni_train.config.schema import SIX_SETS
 from uni_train.eval.scored import read_folder, read_scored
 from uni_train.eval.task_benchmark import item_of
-from uni_train.eval.watch import checkpoints
 from uni_train.models.pictures import decode_png
+from uni_train.run_folder import run_checkpoints
 from uni_train.training.checkpoint_io import list_checkpoints
 from uni_train.training.metric_log import read_metrics
 
@@ -120,7 +120,7 @@ def test_finished_stages_keep_no_optimizer_states(copy: Path, finished: Path, tm
     assert fit(tmp_path, *TINY).exit_code == 0
     assert not list(copy.glob("stages/*/checkpoints"))
     assert numbers(copy) == numbers(finished)
-    assert [one.path.name for one in checkpoints(copy)] == ["model"] * 3  # for `watch`
+    assert [one.path.name for one in run_checkpoints(copy)] == ["model"] * 3  # for `watch`
 
 
 def test_the_same_command_again_does_nothing(copy: Path, tmp_path: Path) -> None:

@@ -1,38 +1,59 @@
-"""`uni_train doctor`: check a checkpoint for common defects."""
+"""`uni_train doctor`: check a checkpoint for common defects, or what an endpoint can do."""
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
-from uni_train.errors import UserError
+from uni_train.cli.evaluation.options import Words, config_of
+from uni_train.console.terminal import echo
+from uni_train.errors import UsageError, UserError
+
+if TYPE_CHECKING:
+    from uni_train.models.endpoint_doctor import EndpointExamination
 
 
 @click.command()
-@click.argument("model", metavar="PATH|NAME")
+@click.argument("model", metavar="PATH|NAME|URL#MODEL")
+@click.argument("words", cls=Words, nargs=-1, metavar="[remote.KEY=VALUE]...")
 @click.option("--image", type=click.Path(dir_okay=False, path_type=Path), help="Write the probe image there, as PNG.")
-def doctor(model: str, image: Path | None) -> None:
-    """Check a checkpoint for common defects before a long run.
+def doctor(model: str, words: tuple[str, ...], image: Path | None) -> None:
+    """Check a checkpoint for common defects before a long run, or an endpoint for what it can do.
 
     It checks layout, dtypes, averages, adapters that do nothing, memory, NaN by layer, tokenizer and markers. It also
     computes the first losses, one thought and one image. The exit code is 1 if something is wrong.
+
+    An endpoint gets nine small requests; a parameter that it refuses costs one more. They show whether it lists models,
+    writes, reads images, draws, edits and obeys seeds. It also prints the command that evaluates it.
 
     \b
     Examples:
       uni_train doctor nano
       uni_train doctor checkpoints/BAGEL-7B-MoT --image probe.png
+      uni_train doctor http://127.0.0.1:8000/v1#qwen remote.key_env=QWEN_KEY
     """
-    from uni_train.models.recognise import expect_model
+    remote = model.startswith(("http://", "https://"))
+    if words and not (remote and all(word.startswith("remote.") for word in words)):
+        raise UsageError(f"doctor takes no {words[0]!r:.80}", "Keys are those of an endpoint: remote.KEY=VALUE.")
+    if not remote:
+        from uni_train.models.checkpoint import expect_there
 
-    expect_model(model)  # before torch is imported, which takes seconds
+        expect_there(model)  # before torch is imported, which takes seconds
     if image is not None and not image.parent.is_dir():
         raise UserError(f"{image.parent} is no folder", "Give --image a file in a folder that is there.")
     from uni_train.models.doctor import examine
+    from uni_train.models.endpoint_doctor import EndpointExamination, examine_endpoint
 
-    seen = examine(model)
+    if remote:
+        echo(f"{model}: nine small requests, and one more for each parameter that it refuses")
+    seen = examine_endpoint(model, config_of(words).remote) if remote else examine(model)
     for one in seen.findings:
-        print(f"  {one.verdict:<6}{one.check:<12}{one.said}")
+        echo(f"  {one.verdict:<6}{one.check:<19}{one.said}")
+    if isinstance(seen, EndpointExamination) and seen.skills:
+        _print_benchmarks(model, words, seen)
     if image is not None and seen.image is not None:
         from uni_train.files import atomic_path
         from uni_train.models.pictures import encode_png
@@ -40,6 +61,27 @@ def doctor(model: str, image: Path | None) -> None:
         with atomic_path(image) as temporary:
             Path(temporary).write_bytes(encode_png(seen.image))
     wrong = [one.check for one in seen.findings if one.verdict == "wrong"]
-    print(f"{model}: {'wrong: ' + ', '.join(wrong) if wrong else 'nothing wrong was found'}")
+    echo(f"{model}: {'wrong: ' + ', '.join(wrong) if wrong else 'nothing wrong was found'}")
     if wrong:
         raise SystemExit(1)
+
+
+def _print_benchmarks(address: str, words: tuple[str, ...], seen: EndpointExamination) -> None:
+    """Settings that the endpoint's skills suffice for, and the command that evaluates it."""
+    from uni_train.eval.abilities import lacking_skills
+    from uni_train.eval.configured import benchmarks_of
+
+    suited = []
+    for benchmark in benchmarks_of(address, config_of(["benchmarks=[all]", "n=1", *seen.keys])):
+        lacking = lacking_skills(benchmark, seen.skills)
+        settings = {skill: [one for one, lacks in lacking.items() if lacks == skill] for skill in lacking.values()}
+        able = settings.pop("", [])
+        without = [f"cannot {skill}: {', '.join(some)}" for skill, some in settings.items()]
+        echo(
+            f"  {'ok' if able else 'note':<6}{benchmark.name:<19}{'; '.join([', '.join(able) or 'nothing', *without])}"
+        )
+        suited += [benchmark.name] if able else []
+    keys = [*words, *(key for key in seen.keys if key not in words)]
+    command = ["python", "-m", "uni_train", "eval", address, "-b", ",".join(suited), "--subset", "50", *keys]
+    if suited:
+        echo(f"evaluate it: {shlex.join(command)}")

@@ -12,7 +12,7 @@ _DTYPES = ("float32", "bfloat16", "float16")
 
 
 @click.command()
-@click.argument("source", type=click.Path(path_type=Path), metavar="RUN_OR_FOLDER")
+@click.argument("source", metavar="CHECKPOINT")
 @click.argument("out", type=click.Path(path_type=Path), metavar="OUT")
 @click.option("--dtype", type=click.Choice(_DTYPES), help="The dtype of the written weights.  [default: theirs]")
 @click.option("--shard-gb", type=Finite(min=0, min_open=True), help="Split into files of at most this size.")
@@ -21,7 +21,7 @@ _DTYPES = ("float32", "bfloat16", "float16")
 @click.option("--private", is_flag=True, help="Make a new repository private.")
 @click.option("--license", "licence", metavar="NAME", help="For the model card, as the hub names it: apache-2.0.")
 def export(
-    source: Path,
+    source: str,
     out: Path,
     dtype: str | None,
     shard_gb: float | None,
@@ -32,8 +32,8 @@ def export(
 ) -> None:
     """Write a model to the folder OUT: BAGEL in its official layout, Qwen-Image-Edit in diffusers', nano in its own.
 
-    RUN_OR_FOLDER is a run's folder (its last finished model is taken) or a checkpoint's. The tokenizer, the
-    autoencoder and the JSON files go along, so that OUT is complete.
+    CHECKPOINT is a run's folder (its last finished model is taken), a checkpoint's, or MODEL+ADAPTER, whose LoRA is
+    merged. The tokenizer, the autoencoder and the JSON files go along, so that OUT is complete.
 
     \b
     Examples:
@@ -41,11 +41,9 @@ def export(
       uni_train export checkpoints/Bagel-Zebra-CoT exports/zebra --dtype bfloat16 --shard-gb 5
       uni_train export runs/stars_curriculum/seed0 exports/mine --push-to-hub me/mine --private
     """
-    from uni_train.hub import local
-    from uni_train.models.recognise import recognise
+    from uni_train.models.checkpoint import expect_there
 
-    source = local(source)
-    recognise(source)  # before torch is imported, which takes seconds
+    expect_there(source)  # before torch is imported, which takes seconds
     if push_to_hub is not None:
         from uni_train.hub import check_repository
 
@@ -57,7 +55,7 @@ def export(
     import torch
 
     from uni_train.console.progress import ConsoleProgress
-    from uni_train.models.export import export_model
+    from uni_train.models.load import export_model
 
     progress = ConsoleProgress()
     with contextlib.ExitStack() as stack:

@@ -88,12 +88,14 @@ def generate(
         raise UsageError(f"images are written as PNG, not as {out.name}", f"Give --out {out.with_suffix('.png')}.")
 
     # Before torch is imported, which takes seconds.
-    from uni_train.models.recognise import expect_model
+    from uni_train.models.checkpoint import model_config
 
-    expect_model(model)
+    config = model_config(model)
     for path in images:
         if not path.exists():
             raise UserError(f"{path}: no such file", "Check the path of the image.")
+
+    from dataclasses import replace
 
     from rich.console import Console
 
@@ -110,7 +112,8 @@ def generate(
     changes = {"steps": steps, "temperature": temperature}
     changes |= {"cfg_text_scale": text_scale, "edit_text_scale": text_scale}
     changes |= {"cfg_img_scale": image_scale, "edit_img_scale": image_scale}
-    config = _config(model, {key: value for key, value in changes.items() if value is not None})
+    sampling = {key: value for key, value in changes.items() if value is not None}
+    config = replace(config, sampling=replace(config.sampling, **sampling))  # type: ignore[arg-type]
     if images and not answer and config.sampling.edit_img_scale > 1 >= config.sampling.edit_text_scale:
         progress.say("note: guidance by the images does nothing while --text-scale is 1 or less")
     loaded = _load(config, progress)
@@ -143,15 +146,6 @@ def _size(text: str | None) -> tuple[int, int] | None:
     if match is None:
         raise UsageError(f"cannot read the size {text}", "Write height x width, for example --size 768x1024.")
     return int(match[1]), int(match[2])
-
-
-def _config(model: str, sampling: dict[str, Any]) -> ModelConfig:
-    from dataclasses import replace
-
-    from uni_train.models.load import model_config
-
-    config = model_config(model)
-    return replace(config, sampling=replace(config.sampling, **sampling))
 
 
 def _load(config: ModelConfig, progress: ConsoleProgress) -> UnifiedModel:

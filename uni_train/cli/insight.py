@@ -227,7 +227,7 @@ def _cases(asked: dict[str, Any]) -> tuple[list[Case], ConsoleProgress]:
     """The items that are asked about, after the checkpoint was seen to be there."""
     _config(asked)
     from uni_train.eval.respondent import fetched, is_remote
-    from uni_train.models.recognise import expect_there
+    from uni_train.models.checkpoint import expect_there
 
     if not is_remote(asked["checkpoint"]):
         asked["checkpoint"] = fetched(asked["checkpoint"])

@@ -43,10 +43,10 @@ def inspect_model(model: str, as_json: bool) -> None:
       uni_train models inspect checkpoints/BAGEL-7B-MoT
       uni_train models inspect runs/stars_curriculum/seed0 --json
     """
-    from uni_train.models.recognise import expect_model
+    from uni_train.models.checkpoint import expect_there
 
-    expect_model(model)  # before torch is imported, which takes seconds
-    from uni_train.models.recognise import inspect
+    expect_there(model)  # before torch is imported, which takes seconds
+    from uni_train.models.checkpoint import inspect
 
     inspection = inspect(model)
     if as_json:

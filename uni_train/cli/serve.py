@@ -100,10 +100,7 @@ def serve(
         raise UserError(f"the environment variable {key_env} is empty", f"Put the key there: export {key_env}=...")
     from dataclasses import replace
 
-    from uni_train.models.recognise import expect_model
-
-    expect_model(model)  # before torch is imported, which takes seconds
-    from uni_train.models.load import model_config
+    from uni_train.models.checkpoint import model_config
 
     config = model_config(model)
     changes = {"steps": steps, "temperature": temperature}
@@ -126,7 +123,7 @@ def serve(
 
 def _check_loads(model: str) -> None:
     """Raises UserError for a checkpoint with missing or misshapen tensors, before processes are started."""
-    from uni_train.models.recognise import inspect
+    from uni_train.models.checkpoint import inspect
 
     found = inspect(model)
     if not found.loads:

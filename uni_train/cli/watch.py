@@ -19,7 +19,8 @@ from uni_train.errors import UserError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from uni_train.eval.watch import Checkpoint, Outcome
+    from uni_train.eval.watch import Outcome
+    from uni_train.run_folder import RunCheckpoint
 
 _LAST_LINES = 4
 
@@ -63,7 +64,7 @@ def watch(run: Path, words: tuple[str, ...], once: bool, poll: float, **options:
         raise SystemExit(1)
 
 
-def evaluate(checkpoint: Checkpoint, out: Path, overrides: Sequence[str]) -> Outcome:
+def evaluate(checkpoint: RunCheckpoint, out: Path, overrides: Sequence[str]) -> Outcome:
     """`uni_train eval` in a process of its own; what it prints is passed on.
 
     Waits for one that a killed watch has left running: a child inherits the lock and holds it for as long as it lives.
@@ -102,9 +103,9 @@ def _alone(run: Path, out: Path) -> Iterator[None]:
     """One watch a run. Raises UserError where another one is at work."""
     from filelock import FileLock, Timeout
 
-    from uni_train.eval.watch import checkpoints
+    from uni_train.run_folder import run_checkpoints
 
-    checkpoints(run)  # whether it is a run at all, before anything is written there
+    run_checkpoints(run)  # whether it is a run at all, before anything is written there
     out.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(out / ".watch.lock").acquire(timeout=0):

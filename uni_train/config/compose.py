@@ -108,10 +108,10 @@ def _parse(
     values: list[_Override] = []
     known_groups = groups()
     kind = next((str(values["kind"]) for values in files.values() if "kind" in values), "")
-    root = kind_named(kind).config if kind in KINDS.names() else None
+    known = kind_named(kind) if kind in KINDS.names() else None
     for typed in overrides:
         key, _, text = typed.partition("=")
-        if root is not None and takes_text(root, key.lstrip("+")):
+        if known is not None and (key in known.texts or takes_text(known.config, key.lstrip("+"))):
             text = _quoted(text)
         parsed = _parse_one(typed, f"{key}={text}")
         key = parsed.key_or_group
@@ -179,7 +179,9 @@ def _compose_with_hydra(
     places = [json.dumps(f"file://{place}") for place in (recipes_dir(), configs_dir())]
     arguments = [f"hydra.searchpath=[{','.join(places)}]"]
     arguments += [f"{'' if c.key in in_recipe else '+'}{c.key}={c.value}" for c in choices]
-    arguments += [f"++{v.key}={v.value}" for v in values]
+    for v in values:  # a list takes the place of a section, with which it cannot be merged
+        arguments += [f"++{v.key}=null"] if v.value.startswith("[") else []
+        arguments.append(f"++{v.key}={v.value}")
     GlobalHydra.instance().clear()
     try:
         with hydra.initialize_config_dir(str(path.parent), version_base="1.3"):

@@ -18,8 +18,6 @@ from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
     from uni_train.config.messages import Where
-    from uni_train.eval.benchmark import Table
-    from uni_train.eval.summary import Round
     from uni_train.models.base import Example, Request, UnifiedModel
 
 C = TypeVar("C", bound=RunConfig)
@@ -27,6 +25,10 @@ Work = Any
 """The context of a run, `uni_train.stages.work.Work[C]`. That module reads configurations, so it is not imported."""
 StageRun = Any
 """A stage's folder, outputs and results: `uni_train.stages.work.StageRun`."""
+Table = Any
+"""`uni_train.eval.benchmark.Table`. Evaluation asks models, which may be steps of a run: it is not imported."""
+Round = Any
+"""`uni_train.eval.summary.Round`, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,12 +98,14 @@ class RecipeKind(ABC, Generic[C]):
 
     Attributes:
         config: the dataclass of its keys.
+        texts: keys of sections that may be given as a text, of which `complete` makes a section.
         trains_editors: whether its rows and prompts may have images, which an editor such as Qwen-Image-Edit needs.
         keeps_rows: whether rows of its training are kept in memory.
         less_memory: what to change where an update is too large for a machine.
     """
 
     config: type[C]
+    texts: tuple[str, ...] = ()
     trains_editors = False
     keeps_rows = False
     less_memory = ""

@@ -99,14 +99,18 @@ def _below(kind: Any, part: int | str) -> Any:
         if dataclasses.is_dataclass(member):
             found = typing.get_type_hints(member, include_extras=True).get(str(part))
             if found is not None:
-                options = [one for one in members(found) if one is not type(None)]
-                return options[0] if len(options) == 1 else found
+                return _without_null(found)
         elif typing.get_origin(member) is dict:
-            return typing.get_args(member)[1]
+            return _without_null(typing.get_args(member)[1])
         elif typing.get_origin(member) is tuple and isinstance(part, int):
             arguments = typing.get_args(member)
             return arguments[0] if arguments[-1] is Ellipsis else dict(enumerate(arguments)).get(part)
     return None
+
+
+def _without_null(kind: Any) -> Any:
+    options = [one for one in members(kind) if one is not type(None)]
+    return options[0] if len(options) == 1 else kind
 
 
 def _value(values: Any, key: str) -> Any:

@@ -10,7 +10,7 @@ from uni_train.config.build import to_plain
 from uni_train.config.places import recipes
 from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
-from uni_train.hub import hub_id
+from uni_train.hub import hub_id, split_adapters
 from uni_train.run_folder import flat
 
 PATH_KEYS = ("checkpoint", "path", "images", "judge", "function", "solved")
@@ -29,10 +29,12 @@ def missing_paths(config: RunConfig) -> Iterator[UserError]:
     """An error for each key whose file or folder is not there. Nothing heavy is imported."""
     for key, value, path in named_paths(to_plain(config)):
         is_path = path.suffix == ".py" if key.endswith("function") else value != "shipped"
-        if key.endswith("checkpoint") and hub_id(value) is not None:
-            continue  # `fit` downloads it first
-        if is_path and not path.exists():
-            yield UserError(f"{key}: there is nothing at {path}", _remedy(config, key, path))
+        parts = split_adapters(value) if key.endswith("checkpoint") else (str(path), [])
+        for part in (parts[0], *parts[1]):
+            if key.endswith("checkpoint") and (part == "shipped" or hub_id(part) is not None):
+                continue  # `fit` downloads it first
+            if is_path and not Path(part).exists():
+                yield UserError(f"{key}: there is nothing at {part}", _remedy(config, key, Path(part)))
 
 
 def expect_paths(config: RunConfig) -> None:

@@ -215,7 +215,9 @@ class RemoteConfig(ServerConfig):
     revision: str = ""  # what is behind the model's name; other revisions have other stored answers
     temperature: Temperature | None = None  # of texts; null = the server's
     max_tokens: Tokens | None = None  # of texts; null = the server's
-    drawing: Literal["images", "chat"] = "images"  # by /v1/images, or by chat completions that return images
+    text: Literal["chat", "responses"] = "chat"  # by chat completions, or by /v1/responses
+    drawing: Literal["images", "chat", "responses"] = "images"  # by /v1/images, or by replies that hold images
+    image_hosts: tuple[str, ...] = ()  # other hosts than the model's that images are fetched from: [cdn.example.com]
     think_system: str | None = None  # the system prompt that asks for a thought; null = BAGEL's
 
 
@@ -400,6 +402,7 @@ class EvalConfig:
     verifier: Literal["program", "judge"] = "program"  # judge = it also scores what a program could
     sampling: dict[str, Any] = field(default_factory=dict)  # replaces settings of the model: {steps: 10}
     batch: Rows | None = None  # requests at once; null = the model's
+    devices: Few = 1  # processes that share the questions, one a GPU; they change no number
     remote: RemoteConfig = RemoteConfig()  # how a model behind an address is asked
     retry_failed: bool = False  # make calls again that brought no answer
     judge: JudgeConfig | None = None  # scores what no program can; null = those sets have no score

@@ -7,7 +7,7 @@ headers alone.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
@@ -18,11 +18,14 @@ import torch
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Item
 from uni_train.errors import UserError
+from uni_train.hub import local, split_adapters
+from uni_train.models.adapters import FILES, open_adapter
 from uni_train.models.base import Example, Request, SkillMissing, UnifiedModel
+from uni_train.models.checkpoint import inspect
 from uni_train.models.family import Inspection, family_of
 from uni_train.models.load import build_model, model_config
-from uni_train.models.recognise import inspect
 from uni_train.models.weights import Weights
+from uni_train.run_folder import is_run
 
 GIB = 2**30
 _PROBED = 10**9  # parameters up to which a CPU answers in a minute
@@ -30,7 +33,6 @@ _SHOWN = 3
 _NOTHING = 3.0  # squared error of a velocity above which a model is worse than one that always says zero (about 2)
 _FLAT = 1.0  # deviation of the pixels of an image with nothing on it
 _EMA = ("ema.safetensors", "model.safetensors")
-_ADAPTERS = ("adapter_model.safetensors", "pytorch_lora_weights.safetensors")
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,7 +66,7 @@ def examine(name_or_path: str) -> Examination:
     seen = Examination([_layout(found), _dtypes(found)])
     folder = Path(found.path) if found.path is not None else None
     if folder is not None:
-        seen.findings += [*_averages(folder), *_adapters(folder)]
+        seen.findings += [*_averages(folder), *_adapters(split_adapters(name_or_path)[1]), *_unused(folder)]
     if not found.loads:
         return seen
     memory = _memory(found)
@@ -122,18 +124,27 @@ def _averages(folder: Path) -> Iterator[Finding]:
     yield Finding("averages", verdict, f"{_EMA[0]} and {_EMA[1]} differ by {share:.2%} of their length")
 
 
-def _adapters(folder: Path) -> Iterator[Finding]:
-    """Adapters in the folder or beside it whose B is zero change nothing."""
-    for place in (folder, folder / "adapter", folder.parent / "adapter"):
-        for file in (place / name for name in _ADAPTERS):
+def _adapters(given: Sequence[str]) -> Iterator[Finding]:
+    """Adapters that are merged: one whose second matrices are zero changes nothing."""
+    for one in given:
+        adapter = open_adapter(local(one))
+        stored = Weights([adapter.file])
+        idle = [layer for layer, parts in adapter.layers.items() if not stored.read(parts["up"]).any()]
+        if idle:
+            said = f"{adapter.file}: {len(idle)} of {len(adapter.layers)} layers do nothing (B is zero)"
+            yield Finding("adapters", "wrong", said)
+        else:
+            yield Finding("adapters", "ok", f"{adapter.file}: {adapter.title}, merged, none of which is zero")
+
+
+def _unused(folder: Path) -> Iterator[Finding]:
+    """Adapters in the folder or beside it, which nobody has asked for."""
+    for place in (folder, folder / "adapter"):
+        for file in (place / name for name in FILES):
             if file.is_file():
-                stored = Weights([file])
-                second = [name for name in stored.shapes if "lora_B" in name or "lora_up" in name]
-                idle = [name for name in second if not stored.read(name).any()]
-                if idle:
-                    yield Finding("adapters", "wrong", f"{file}: {len(idle)} of {len(second)} do nothing (B is zero)")
-                else:
-                    yield Finding("adapters", "ok", f"{file}: {len(second)}, none of which is zero")
+                yield Finding("adapters", "note", f"{file} is not merged: for that, give {folder}+{file}")
+    if (beside := folder.parent / "adapter").is_dir() and is_run(folder.parent.parent.parent):
+        yield Finding("adapters", "note", f"{beside} is merged into {folder.name} already")
 
 
 def _memory(found: Inspection) -> Finding:
@@ -222,7 +233,12 @@ def _probe(model: UnifiedModel, item: Item, edits: bool, seen: Examination) -> N
     except UserError as error:
         seen.findings.append(Finding("probe", "wrong", error.message))
         return
-    height, width = seen.image.shape[:2]
-    spread = float(seen.image.std())
-    said = f"{height} x {width}, pixels {seen.image.min()} to {seen.image.max()}, deviation {spread:.0f}"
-    seen.findings.append(Finding("image", "ok" if spread > _FLAT else "wrong", said))
+    seen.findings.append(image_finding("image", seen.image))
+
+
+def image_finding(check: str, image: np.ndarray) -> Finding:
+    """Size and spread of an image, uint8 [H, W, 3]; one with nothing on it is wrong."""
+    height, width = image.shape[:2]
+    spread = float(image.std())
+    said = f"{height} x {width}, pixels {image.min()} to {image.max()}, deviation {spread:.0f}"
+    return Finding(check, "ok" if spread > _FLAT else "wrong", said)

@@ -6,8 +6,8 @@ A family is one folder under uni_train/models/ (or a plug-in). Its `family.py` r
     class BagelFamily(Family): ...
 
 `model.family` in a model's YAML names it. Only `recognise`, `build` and `part_of` must be written; the rest has
-defaults for models that are stored as model.safetensors and config.json; `published.PublishedFamily` is for other
-layouts. Nothing heavy is imported by a family.py, so that paths can be recognised before torch is there.
+defaults for models that are stored as model.safetensors and config.json; `PublishedFamily` is for other layouts.
+Nothing heavy is imported by a family.py, so that paths can be recognised before torch is there.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from uni_train.data_gen import reading_limits
 from uni_train.data_gen.registry import Registry
 from uni_train.errors import UserError
 
@@ -103,6 +105,13 @@ class Family(ABC):
     editing: ClassVar[bool] = False
     shipped: ClassVar[Path | None] = None
 
+    @property
+    def shipped_folder(self) -> Path:
+        """`shipped`. Raises UserError where nothing is."""
+        if self.shipped is None:
+            raise UserError(f"no {self.title} is shipped", "Give a folder with model.checkpoint=FOLDER.")
+        return self.shipped
+
     @abstractmethod
     def recognise(self, path: Path) -> Found | None:
         """What lies at an existing file or folder, told by names and small JSON files; None: nothing of this family.
@@ -147,8 +156,14 @@ class Family(ABC):
             f"The family {self.name} does not describe the shapes of its batches (Family.shapes).",
         )
 
-    def save(self, model: UnifiedModel, folder: Path, dtype: torch.dtype | None = None) -> None:
-        """Write a folder that `build` and `load` read; `dtype` converts floating-point weights. Every file is atomic.
+    def save(
+        self, model: UnifiedModel, folder: Path, dtype: torch.dtype | None = None, shard_bytes: int | None = None
+    ) -> None:
+        """Write a folder that `build` and `load` read. Every file is atomic.
+
+        Args:
+            dtype: of floating-point weights; None keeps each one's.
+            shard_bytes: split the weights into files of at most this size.
 
         Raises:
             UserError, OSError: the disk is full or the folder cannot be written; an older checkpoint is untouched.
@@ -157,7 +172,7 @@ class Family(ABC):
         from uni_train.models.weights import write_state
 
         folder.mkdir(parents=True, exist_ok=True)
-        write_state(model.state_dict(), folder, Path(WEIGHTS).stem, dtype)
+        write_state(model.state_dict(), folder, Path(WEIGHTS).stem, dtype, shard_bytes)
         atomic_write_json(folder / CONFIG, {"model": model.name, **model.describe()})
 
     def load(self, model: UnifiedModel, folder: Path) -> None:
@@ -173,7 +188,7 @@ class Family(ABC):
             raise UserError(
                 f"{folder} holds no {WEIGHTS}", "Give a folder that a run has written, e.g. runs/.../model."
             )
-        stored = Weights([file])
+        stored = Weights([file]).fitted(model.state_dict())
         check(stored.shapes, shapes_of(model), file, "Check model=...")
         fill(model, stored.read)
 
@@ -213,8 +228,9 @@ class Family(ABC):
         """
         from uni_train.models.weights import Weights, problems, shapes_of
 
-        weights = Weights([checkpoint.path / WEIGHTS])
-        wrong = problems(weights.shapes, shapes_of(self.skeleton(config())[0]))
+        expected = shapes_of(self.skeleton(config())[0])
+        weights = Weights([checkpoint.path / WEIGHTS]).fitted(expected)
+        wrong = problems(weights.shapes, expected)
         return self.inspected(checkpoint, [weights], weights.shapes, wrong)
 
     def inspected(
@@ -249,6 +265,57 @@ class Family(ABC):
         for name, shape in shapes.items():
             counts[self.part_of(name)] += math.prod(shape)
         return counts
+
+
+class PublishedFamily(Family):
+    """One whose checkpoints have a layout that others have published; `checkpoint.py` beside its `family.py` reads it.
+
+    That module has `build(config, dtype)`, `skeleton(config)`, `save(model, folder, dtype, shard_bytes)`,
+    `load(model, folder)` and `export(source, out, start, dtype, shard_bytes)`, as the methods here; it is imported when
+    one is called.
+    """
+
+    def _checkpoint(self) -> Any:
+        return import_module(f"{type(self).__module__.rpartition('.')[0]}.checkpoint")
+
+    def build(self, config: ModelConfig, seed: int, dtype: torch.dtype | None) -> UnifiedModel:
+        if config.checkpoint is None:
+            raise UserError(
+                f"model={config.name} has no random weights to start from",
+                f"Give the folder of a {self.title} checkpoint with model.checkpoint=FOLDER.",
+            )
+        return self._checkpoint().build(config, dtype)
+
+    def skeleton(self, config: ModelConfig, seed: int = 0) -> tuple[UnifiedModel, bool]:
+        return self._checkpoint().skeleton(config)
+
+    def save(
+        self, model: UnifiedModel, folder: Path, dtype: torch.dtype | None = None, shard_bytes: int | None = None
+    ) -> None:
+        """With what is not trained, such as the tokenizer, from the folder that the model came from."""
+        self._checkpoint().save(model, folder, dtype, shard_bytes)
+
+    def load(self, model: UnifiedModel, folder: Path) -> None:
+        self._checkpoint().load(model, folder)
+
+    def export(
+        self,
+        source: Path,
+        out: Path,
+        start: Start,
+        dtype: torch.dtype | None = None,
+        shard_bytes: int | None = None,
+    ) -> None:
+        self._checkpoint().export(source, out, start, dtype, shard_bytes)
+
+
+def read_json(file: Path) -> dict[str, object]:
+    """A small JSON object; {} where the file holds something else. Raises UserError where it cannot be read."""
+    try:
+        loaded = reading_limits.read_json(file)
+    except (ValueError, OSError) as error:
+        raise UserError(f"{file} is damaged ({reading_limits.reason(error)})", "Copy it again.") from error
+    return loaded if isinstance(loaded, dict) else {}
 
 
 FAMILIES: Registry[type[Family]] = Registry(

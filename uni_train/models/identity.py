@@ -18,8 +18,11 @@ from typing import TYPE_CHECKING, Any
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
-from uni_train.hub import id_of
+from uni_train.hub import id_of, split_adapters
+from uni_train.models.adapters import FILES, open_adapter
+from uni_train.models.checkpoint import on_disk
 from uni_train.models.family import family_of
+from uni_train.models.saved_step import is_step
 
 if TYPE_CHECKING:
     from uni_train.config.schema import ModelConfig
@@ -50,8 +53,7 @@ class ModelIdentity:
     @property
     def key(self) -> str:
         """32 hex digits of content and settings: equal for models whose answers are interchangeable."""
-        plain = json.dumps([self.content, dict(self.settings)], sort_keys=True, ensure_ascii=False)
-        return hashlib.blake2b(plain.encode(), digest_size=16).hexdigest()
+        return _digest([self.content, dict(self.settings)])
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "source": self.source, "content": self.content, "settings": dict(self.settings)}
@@ -59,6 +61,11 @@ class ModelIdentity:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> ModelIdentity:
         return cls(str(raw["name"]), str(raw["source"]), str(raw["content"]), dict(raw["settings"]))
+
+
+def _digest(values: list[Any]) -> str:
+    plain = json.dumps(values, sort_keys=True, ensure_ascii=False)
+    return hashlib.blake2b(plain.encode(), digest_size=16).hexdigest()
 
 
 def identify(config: ModelConfig, dtype: str = "stored") -> ModelIdentity:
@@ -78,13 +85,17 @@ def identify(config: ModelConfig, dtype: str = "stored") -> ModelIdentity:
     settings = json.loads(json.dumps(settings))  # as it will be read back: tuples are lists
     if config.checkpoint is None:
         return ModelIdentity(f"{config.name}-untrained", "random weights", f"{config.name} seed 0", settings)
-    if config.checkpoint == "shipped":
-        shipped = family_of(config.family).shipped
-        if shipped is None:
-            raise UserError(f"model={config.name} is not shipped", "Give a folder with model.checkpoint=FOLDER.")
-        return ModelIdentity(config.name, "shipped", content_hash(shipped), settings)
-    path = Path(config.checkpoint)
-    return ModelIdentity(_name(path), str(path), content_hash(path), settings)
+    base, adapters = split_adapters(config.checkpoint)
+    path = family_of(config.family).shipped_folder if base == "shipped" else Path(base)
+    names, contents = [config.name if base == "shipped" else _name(path)], [content_hash(path)]
+    if is_step(path):
+        contents.append(identify(on_disk(config)).content)
+    for adapter in adapters:
+        file = open_adapter(Path(adapter)).file
+        names.append(_name(file.parent) if file.name in FILES else file.stem)
+        contents.append(hash_file(file))
+    content = contents[0] if len(contents) == 1 else _digest(contents)
+    return ModelIdentity("+".join(names), config.checkpoint, content, settings)
 
 
 def content_hash(path: Path) -> str:
@@ -184,8 +195,10 @@ def _counts(file: Path) -> bool:
 
 
 def _name(path: Path) -> str:
-    """What people call a checkpoint: run and stage of a run's stage, a Hub id's name, else the folder's or file's."""
+    """What people call a checkpoint: run, stage and step of a run's, a Hub id's name, else the folder's or file's."""
     parts: Sequence[str] = path.resolve().parts
+    if is_step(path):
+        return f"{parts[-5]}-{parts[-3]}-step{int(parts[-1].partition('=')[2])}"
     if len(parts) >= 4 and parts[-1] == "model" and parts[-3] == "stages":
         return f"{parts[-4]}-{parts[-2]}"
     if (hub := id_of(path)) is not None:

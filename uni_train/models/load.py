@@ -2,25 +2,29 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uni_train.config.schema import ModelConfig
-from uni_train.errors import UsageError
-from uni_train.models.family import CONFIG, WEIGHTS, family_of
-from uni_train.models.recognise import model_config
+from uni_train.errors import UsageError, UserError
+from uni_train.hub import split_adapters
+from uni_train.models.checkpoint import expect_family, find, model_config
+from uni_train.models.family import CONFIG, WEIGHTS, Found, family_of
+from uni_train.models.saved_step import is_step, model_before, put_weights, run_config
 
 if TYPE_CHECKING:
     import torch
 
     from uni_train.models.base import UnifiedModel
+    from uni_train.models.weights import Start
 
-__all__ = ["CONFIG", "WEIGHTS", "build_model", "load_weights", "model_config", "save_model"]
+__all__ = ["CONFIG", "WEIGHTS", "build_model", "export_model", "load_weights", "model_config", "save_model"]
 
 
 def build_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype | None = None) -> UnifiedModel:
     """The model of a recipe, with the weights that its `checkpoint` names (null: random ones from `seed`, nano only),
-    quantised as its `weights` says.
+    adapters merged, quantised as its `weights` says.
 
     Args:
         dtype: of the weights; None: float32 (nano), or one that is near the stored ones (`Weights.compute_dtype`).
@@ -30,7 +34,13 @@ def build_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype | None = 
             `vae_tile` of a model without tiles.
     """
     expect_keys(config)
-    model = family_of(config.family).build(config, seed, dtype).eval()
+    base, adapters = split_adapters(config.checkpoint) if config.checkpoint is not None else (None, [])
+    model = _stored(replace(config, checkpoint=base), seed, dtype).eval()
+    if adapters:
+        from uni_train.models.adapters import merge
+
+        for adapter in adapters:
+            merge(model, Path(adapter))
     if config.weights is not None:
         from uni_train.models.quantised import quantise
 
@@ -52,6 +62,27 @@ def _tile(vae: Any, side: int, name: str) -> None:
     else:
         stride = 3 * side // 4
         vae.enable_tiling(side, side, stride, stride)
+
+
+def _stored(config: ModelConfig, seed: int, dtype: torch.dtype | None) -> UnifiedModel:
+    """The model without adapters, not yet quantised."""
+    family = family_of(config.family)
+    if config.checkpoint is None or config.checkpoint == "shipped":
+        return family.build(config, seed, dtype)
+    path = expect_family(config.family, Path(config.checkpoint), config.name).path
+    if not is_step(path):
+        return family.build(replace(config, checkpoint=str(path)), seed, dtype)
+    from uni_train.models.quantised import dequantise, quantise
+
+    run = run_config(path)
+    start = replace(config, checkpoint=run.model.checkpoint, weights=run.model.weights)
+    model, before = build_model(start, run.seed, dtype_for(run.strategy.precision)), model_before(path)
+    if before is not None:
+        load_weights(model, before)
+        quantise(model, run.model.weights)  # adapters were trained on that
+    dequantise(model)
+    put_weights(model, path)
+    return model if dtype is None else model.to(dtype)
 
 
 def dtype_for(precision: str) -> torch.dtype | None:
@@ -80,7 +111,9 @@ def expect_precision(config: ModelConfig, precision: str) -> None:
         )
 
 
-def save_model(model: UnifiedModel, folder: Path, dtype: torch.dtype | None = None) -> None:
+def save_model(
+    model: UnifiedModel, folder: Path, dtype: torch.dtype | None = None, shard_bytes: int | None = None
+) -> None:
     """Write a folder that `build_model` and `load_weights` read; `dtype` converts floating-point weights.
 
     nano: `model.safetensors` and `config.json`. BAGEL: the official layout, with the autoencoder and the tokenizer of
@@ -90,7 +123,7 @@ def save_model(model: UnifiedModel, folder: Path, dtype: torch.dtype | None = No
     Raises:
         UserError, OSError: the disk is full or the folder cannot be written; an older checkpoint there is untouched.
     """
-    family_of(model.family).save(model, folder, dtype)
+    family_of(model.family).save(model, folder, dtype, shard_bytes)
 
 
 def load_weights(model: UnifiedModel, folder: Path) -> None:
@@ -103,3 +136,41 @@ def load_weights(model: UnifiedModel, folder: Path) -> None:
 
     dequantise(model)
     family_of(model.family).load(model, folder)
+
+
+def export_model(
+    source: str | Path,
+    out: Path,
+    start: Start,
+    dtype: torch.dtype | None = None,
+    shard_bytes: int | None = None,
+    force: bool = False,
+) -> Found:
+    """Write the model at `source` (whatever `model_config` takes) to the folder `out`. Returns what it was.
+
+    Each family writes its own layout, complete: tensor by tensor, without building the model. A model with adapters and
+    a step of a training are built first.
+
+    Args:
+        dtype: of floating-point weights that are trained; None keeps each one's.
+        shard_bytes: split the weights into files of at most this size.
+        force: write into a folder that holds other files.
+
+    Raises:
+        UserError, OSError: `source` holds no model, `out` holds one already or, without `force`, anything, or the disk
+            is full.
+    """
+    base, adapters = split_adapters(str(source))
+    found = find(base)
+    taken = sorted(out.glob("*.safetensors")) if out.is_dir() else []
+    if (out / "model_index.json").is_file() or any(
+        file.stem.split("-")[0] in ("ema", "model", "model_bf16") for file in taken
+    ):
+        raise UserError(f"{out} holds a model already", "Give another folder, or remove that one.")
+    if out.is_dir() and any(out.iterdir()) and not force:
+        raise UserError(f"{out} is not empty", "Give a new folder, or --force to write beside what is there.")
+    if adapters or is_step(found.path):
+        save_model(build_model(model_config(str(source))), out, dtype, shard_bytes)
+    else:
+        family_of(found.kind).export(found.path, out, start, dtype, shard_bytes)
+    return found

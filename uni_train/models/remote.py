@@ -1,24 +1,29 @@
 """Any OpenAI-compatible endpoint as a model that thinks, draws and answers; `uni_train serve` is one such.
 
+It is asked by chat completions, the Images API or the Responses API: `RemoteConfig.text`, `RemoteConfig.drawing`.
+
 An endpoint that identifies itself as `uni_train serve` gets more than the protocol has (seeds, thoughts). Its
 checkpoint is known by content. Any other endpoint may ignore the seed. A system prompt asks it for a thought, and the
 thought is added to the prompt of the image. Its weights are unknown: the caller declares them as `revision`.
 
 The key comes from the environment, goes into the header of requests and nowhere else: no message, file or log has it.
+It goes to the endpoint alone: an image at another host is fetched without it, and only with permission.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from uni_train.addresses import SERVICES, checked_address, key_for, key_variable
+from uni_train.addresses import checked_address, key_for, key_variable
 from uni_train.config.schema import RemoteConfig
-from uni_train.errors import UsageError, UserError, did_you_mean
+from uni_train.errors import UsageError, UserError, did_you_mean, first_line
 from uni_train.http_client import (
     LETTERS_A_TOKEN,
     REDIRECTS,
@@ -30,31 +35,64 @@ from uni_train.http_client import (
     clean,
     get_json,
     served_content,
+    without_refused,
 )
 from uni_train.models.bagel.prompts import THINK_THEN_DRAW
 from uni_train.models.base import OnStep, Request, SkillMissing
 from uni_train.models.batches import ModelDown
 from uni_train.models.identity import ModelIdentity
-from uni_train.models.pictures import data_url, decode_base64, decode_data_url, decode_picture, encode_png
+from uni_train.models.pictures import data_url, decode_data_url, decode_picture, encode_png
 
 _LONGEST_MESSAGE = 500
 _ABOUT = 10.0  # seconds for what a server says of itself, with retries
 _TOKENS = 8192  # of a text, at most, where the server's own limit holds
+_QUOTED = 120  # letters of a reply that has another form than its protocol's
+_OPTIONAL = ("seed", "response_format", "modalities", "tool_choice")  # left out where an endpoint refuses them by name
+_ABSENT = (404, 405, 501)  # statuses of an address that an endpoint does not have
+_HOST = re.compile(r"https?://([^/?#]+)")
+_ADDRESSES = {"chat": "chat/completions", "responses": "responses"}
+_TEXT_FORMS = {
+    "chat/completions": '{"choices": [{"message": {"content": "..."}}]}',
+    "responses": '{"output": [{"content": [{"type": "output_text", "text": "..."}]}]}',
+}
+_IMAGE_FORMS = {
+    "chat/completions": '{"choices": [{"message": {"images": [{"image_url": {"url": "data:image/png;base64,..."}}]}}]}',
+    "responses": '{"output": [{"type": "image_generation_call", "result": "BASE64"}]}',
+}
+_IMAGES_FORM = '{"data": [{"b64_json": "BASE64"}]}'
+
+
+class WrongReply(UserError):
+    """A reply of another form than its protocol's; the message quotes both."""
+
+
+class UnreadableImage(WrongReply):
+    """A reply that has an image in its place, which cannot be read or fetched."""
+
+
+class _Address(str):
+    """Where an image of a reply is: a data URL, or one that is fetched."""
 
 
 class RemoteModel:
     """A respondent (`uni_train.eval.benchmark.Respondent`): a request that fails alone is an exception in its place.
 
     Every method raises ModelDown if no request can be answered: the endpoint is away, refuses the key, has no such
-    model, or is out of quota. It raises SkillMissing if the endpoint says so, or if it lists the model without such an
-    address (404).
+    model, or is out of quota; or it keeps images at a host that needs permission. It raises SkillMissing if the
+    endpoint says so, or has no such address (404, 405).
+
+    Attributes:
+        quoted: letters of a wrong reply in an error.
     """
 
     def __init__(self, base_url: str, model: str, settings: RemoteConfig, listed: Mapping[str, Any] | None) -> None:
         """listed: what /v1/models says of the model; None where it is not there."""
         self.name, self.base_url, self.settings, self.listed = model, base_url, settings, listed is not None
         self.on_fingerprint: Callable[[str], None] = lambda fingerprint: None  # of each reply that has one
-        self._lacking: dict[str, SkillMissing] = {}
+        self.quoted = _QUOTED
+        self._answered = False
+        self._lacking: dict[str, SkillMissing] = {}  # by address
+        self._refusals: dict[str, list[str]] = {}  # address -> why parameters were refused that it does without
         self._key = key_for(base_url, settings.key_env)
         about = (listed or {}).get("uni_train")
         self.ours = isinstance(about, Mapping) and "content" in about and isinstance(about.get("settings"), Mapping)
@@ -86,131 +124,160 @@ class RemoteModel:
 
     def think(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
         """The reasoning before drawing."""
-        return self._all(requests, self._think, on_step)
+        return self._all("think", requests, on_step)
 
     def answer(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
         """A text reply to the images and the prompt."""
-        return self._all(requests, self._answer, on_step)
+        return self._all("answer", requests, on_step)
 
     def draw(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[np.ndarray | Exception]:
         """Images uint8 [H, W, 3], by `request.thought` where it has one."""
-        by = self._draw_in_chat if self.settings.drawing == "chat" else self._draw
-        return self._all(requests, by, on_step)
+        return self._all("draw", requests, on_step)
 
     def compose(
         self, requests: Sequence[Request], *, on_step: OnStep | None = None
     ) -> list[list[str | np.ndarray] | Exception]:
-        """Texts and images of one chat completion, in their order; images that come beside the text follow it."""
+        """Texts and images of one reply, in their order; images that come beside the text follow it."""
         if self.ours:
             raise SkillMissing(self.name, "answer with text and images in one pass")
-        return self._all(requests, self._compose, on_step)
+        return self._all("compose", requests, on_step)
 
     # --- one request -------------------------------------------------------------------------------------------------
 
-    async def _think(self, client: Client, request: Request) -> str:
-        if self.ours:
-            return await self._chat(client, self._messages(request), request.seed, {"skill": "think"})
-        system = {"role": "system", "content": self.settings.think_system or THINK_THEN_DRAW}
-        return await self._chat(client, [system, *self._messages(request)], request.seed)
+    def _path(self, skill: str, request: Request) -> str:
+        """Below the endpoint's address."""
+        text, drawing = self.settings.text, self.settings.drawing
+        by = {"draw": drawing, "compose": text if drawing == "images" else drawing}.get(skill, text)
+        if by == "images":
+            return "images/edits" if request.images else "images/generations"
+        return _ADDRESSES[by]
 
-    async def _answer(self, client: Client, request: Request) -> str:
-        return await self._chat(client, self._messages(request), request.seed)
-
-    async def _chat(
-        self, client: Client, messages: list[dict[str, Any]], seed: int, more: Mapping[str, Any] | None = None
-    ) -> str:
-        message = await self._complete(client, messages, seed, more or {})
-        content = message.get("content")
-        if not content or not isinstance(content, str):
-            raise UserError("an empty reply")
-        return content[: self._longest]
-
-    async def _complete(
-        self, client: Client, messages: list[dict[str, Any]], seed: int, more: Mapping[str, Any]
-    ) -> Mapping[str, Any]:
-        """The message of a chat completion."""
-        limits = {"temperature": self.settings.temperature, "max_tokens": self.settings.max_tokens}
-        body = {"model": self.name, "messages": messages, "seed": seed, **more}
-        body |= {name: value for name, value in limits.items() if value is not None}
-        reply = await client.ask(f"{self.base_url}/chat/completions", body)
-        if isinstance(reply, Mapping) and isinstance(reply.get("system_fingerprint"), str):
-            self.on_fingerprint(reply["system_fingerprint"])
-        message = _first(reply, "choices").get("message")
-        if not isinstance(message, Mapping):
-            raise UserError("a reply without any choice")
-        if message.get("refusal"):
-            raise UserError(f"refused: {_short(str(message['refusal']))}")
-        return message
-
-    async def _draw(self, client: Client, request: Request) -> np.ndarray:
-        prompt = request.prompt
-        if request.thought is not None and not self.ours:
-            prompt = f"{prompt}\n\n{request.thought}"
-        asked: dict[str, Any] = {"model": self.name, "prompt": prompt, "n": 1}
-        if key_variable(self.base_url) != SERVICES["openai"][1]:  # which refuses what it does not know
-            asked["seed"] = request.seed
-        if request.thought is not None and self.ours:
-            asked["thought"] = request.thought
-        if request.size is not None:
-            asked["size"] = f"{request.size[1]}x{request.size[0]}"
-        if self.name.startswith("dall-e"):  # the newer ones refuse the parameter and need none
-            asked["response_format"] = "b64_json"
-        if request.images:
-            reply = await client.ask(f"{self.base_url}/images/edits", form=partial(_form, asked, request.images))
+    async def _reply(self, client: Client, skill: str, request: Request) -> Any:
+        path = self._path(skill, request)
+        if path.startswith("images/"):
+            expected = _IMAGES_FORM
+            reply = await self._post(client, path, self._drawing(request), expected, request.images)
         else:
-            reply = await client.ask(f"{self.base_url}/images/generations", asked)
-        given = _first(reply, "data").get("b64_json")
-        if not given or not isinstance(given, str):
-            raise UserError("a reply without an image in it (b64_json)")
-        return decode_picture(decode_base64(given, "the image"), "the image")
-
-    async def _draw_in_chat(self, client: Client, request: Request) -> np.ndarray:
-        messages = self._messages(request)
-        if request.thought is not None:
-            messages += [
-                {"role": "assistant", "content": request.thought},
-                {"role": "user", "content": "Now draw the picture."},
-            ]
-        message = await self._complete(client, messages, request.seed, {"modalities": ["image", "text"]})
-        for url in _image_urls(message.get("images")):
-            return decode_picture(decode_data_url(url, "the image"), "the image")
-        raise UserError(f"a reply without an image: {_short(str(message.get('content', '')))!r}")
-
-    async def _compose(self, client: Client, request: Request) -> list[str | np.ndarray]:
-        message = await self._complete(client, self._messages(request), request.seed, {"modalities": ["image", "text"]})
-        content = message.get("content")
-        parts: list[str | np.ndarray] = []
-        for one in content if isinstance(content, list) else [{"text": content}]:
-            said = one.get("text") if isinstance(one, Mapping) else one
-            if isinstance(said, str) and said.strip():
-                parts.append(said[: self._longest])
-            parts += [decode_picture(decode_data_url(url, "an image"), "an image") for url in _image_urls([one])]
-        beside = _image_urls(message.get("images"))
-        parts += [decode_picture(decode_data_url(url, "an image"), "an image") for url in beside]
+            expected = (_IMAGE_FORMS if skill == "draw" else _TEXT_FORMS)[path]
+            reply = await self._post(client, path, self._body(path, skill, request), expected)
+        parts = [part for one in _listed(reply) for part in _parts(one)]
+        if skill != "compose":
+            parts = [part for part in parts if isinstance(part, _Address) == (skill == "draw")]
         if not parts:
-            raise UserError("an empty reply")
-        return parts
+            raise self._wrong_reply(reply, expected)
+        if skill == "draw":
+            return await self._image(client, parts[0])
+        if skill == "compose":
+            return [await self._image(client, x) if isinstance(x, _Address) else x[: self._longest] for x in parts]
+        return "\n".join(parts)[: self._longest]
 
-    def _messages(self, request: Request) -> list[dict[str, Any]]:
-        """One turn of the user: images, then the prompt."""
-        if not request.images:
-            return [{"role": "user", "content": request.prompt}]
-        parts: list[dict[str, Any]] = [
-            {"type": "image_url", "image_url": {"url": data_url(encode_png(image))}} for image in request.images
-        ]
-        return [{"role": "user", "content": [*parts, {"type": "text", "text": request.prompt}]}]
+    async def _post(
+        self, client: Client, path: str, body: dict[str, Any], expected: str, images: Sequence[np.ndarray] = ()
+    ) -> Any:
+        """The reply; what the endpoint refuses by name is left out, from then on at once."""
+        refusals = list(self._refusals.get(path, ()))
+        for reason in refusals:
+            without_refused(body, reason, _OPTIONAL)
+        url = f"{self.base_url}/{path}"
+        while True:
+            try:
+                reply = await client.ask(url, body, partial(_form, body, images) if images else None)
+            except Refused as error:
+                if error.status not in (400, 422) or not without_refused(body, error.reason, _OPTIONAL):
+                    raise
+                refusals.append(error.reason)
+            except BadReply as error:
+                raise BadReply(f"{error}; expected {expected}") from None
+            else:
+                self._refusals[path], self._answered = refusals, True
+                if isinstance(reply, Mapping) and isinstance(reply.get("system_fingerprint"), str):
+                    self.on_fingerprint(reply["system_fingerprint"])
+                return reply
+
+    def _wrong_reply(self, reply: Any, expected: str) -> WrongReply:
+        """The error of every protocol; of an envelope the part that tells is quoted."""
+        telling = _first(reply, "choices").get("message")
+        if isinstance(reply, Mapping):
+            telling = telling or reply.get("error") or reply.get("output")
+        quoted = json.dumps(telling or reply, ensure_ascii=False)[: self.quoted]
+        return WrongReply(f"{self.name} answered {quoted}; expected {expected}")
+
+    async def _image(self, client: Client, address: str) -> np.ndarray:
+        """Raises ModelDown: it is at a host that needs permission. UnreadableImage: nothing there is one."""
+        try:
+            if address.startswith("data:"):
+                return decode_picture(decode_data_url(address, "the image"), "the image")
+            return decode_picture(await self._fetched(client, address), "the image")
+        except ModelDown:
+            raise
+        except (UserError, BadReply) as error:
+            raise UnreadableImage(f"{self.name} answered with an unreadable image: {first_line(error)}") from None
+
+    async def _fetched(self, client: Client, address: str) -> bytes:
+        home, there = _HOST.match(self.base_url), _HOST.match(address)
+        if there is None:
+            raise UserError(f"{address[:_QUOTED]!r} is no http(s) address")
+        same, host = home is not None and home[0] == there[0], there[1]
+        if not same and host not in self.settings.image_hosts:
+            hint = f"To fetch them from there, without the key: remote.image_hosts=[{host}]."
+            raise ModelDown(f"{self.name} answers with images at another host, {host}", hint)
+        return await client.read(address, with_key=same)
+
+    def _body(self, path: str, skill: str, request: Request) -> dict[str, Any]:
+        """Of a chat completion or a response. The latter has no seed."""
+        draws = skill in ("draw", "compose")
+        messages = self._messages(skill, request)
+        limits = {"temperature": self.settings.temperature}
+        body: dict[str, Any] = {"model": self.name}
+        if path == "responses":
+            limits["max_output_tokens"] = self.settings.max_tokens
+            body["input"] = [{**one, "content": _input(one["content"])} for one in messages]
+            if draws:
+                body["tools"] = [{"type": "image_generation"} | _size(request)]
+            if skill == "draw":
+                body["tool_choice"] = {"type": "image_generation"}
+        else:
+            limits["max_tokens"] = self.settings.max_tokens
+            body |= {"messages": messages, "seed": request.seed}
+            if draws:
+                body["modalities"] = ["image", "text"]
+            elif skill == "think" and self.ours:
+                body["skill"] = skill
+        return body | {name: value for name, value in limits.items() if value is not None}
+
+    def _drawing(self, request: Request) -> dict[str, Any]:
+        """Of the Images API."""
+        body: dict[str, Any] = {"model": self.name, "prompt": request.prompt, "n": 1, "seed": request.seed}
+        if request.thought is not None and self.ours:
+            body["thought"] = request.thought
+        elif request.thought is not None:
+            body["prompt"] = f"{request.prompt}\n\n{request.thought}"
+        return body | {"response_format": "b64_json"} | _size(request)
+
+    def _messages(self, skill: str, request: Request) -> list[dict[str, Any]]:
+        """One turn of the user, images first; a thought to draw by is a turn of the assistant."""
+        content: Any = request.prompt
+        if request.images:
+            urls = ({"url": data_url(encode_png(image))} for image in request.images)
+            content = [*({"type": "image_url", "image_url": url} for url in urls), {"type": "text", "text": content}]
+        messages = [{"role": "user", "content": content}]
+        if skill == "think" and not self.ours:
+            messages.insert(0, {"role": "system", "content": self.settings.think_system or THINK_THEN_DRAW})
+        if request.thought is not None:
+            messages.append({"role": "assistant", "content": request.thought})
+            messages.append({"role": "user", "content": "Now draw the picture."})
+        return messages
 
     # --- many requests -----------------------------------------------------------------------------------------------
 
-    def _all(
-        self, requests: Sequence[Request], ask: Callable[[Client, Request], Awaitable[Any]], on_step: OnStep | None
-    ) -> list[Any]:
+    def _all(self, skill: str, requests: Sequence[Request], on_step: OnStep | None) -> list[Any]:
         """As many at once as there are connections; the first error that concerns all of them stops the rest.
 
         on_step is called once a second too.
         """
-        if ask.__name__ in self._lacking:
-            raise self._lacking[ask.__name__]
+        for request in requests:
+            if missing := self._lacking.get(self._path(skill, request)):
+                raise missing
         answers: list[Any] = [None] * len(requests)
         passing = done = 0
 
@@ -222,7 +289,9 @@ class RemoteModel:
             nonlocal passing, done
             may_pass = False  # whether a failure may pass by itself
             try:
-                answers[place] = await ask(client, requests[place])
+                answers[place] = await self._reply(client, skill, requests[place])
+            except ModelDown:
+                raise
             except UserError as error:
                 answers[place] = error
             except Refused as error:
@@ -232,12 +301,7 @@ class RemoteModel:
             passing, done = passing + may_pass, done + 1
             report()
 
-        try:
-            ask_all(range(len(requests)), answer, self._key, self.settings, beat=report)
-        except SkillMissing as error:
-            if not self.ours:  # of ours only some requests may need it
-                self._lacking[ask.__name__] = error
-            raise
+        ask_all(range(len(requests)), answer, self._key, self.settings, beat=report)
         if requests and passing == len(requests):
             raise ModelDown(
                 f"{self.base_url} answers none of {len(requests)} requests: {answers[0]}",
@@ -250,16 +314,25 @@ class RemoteModel:
         words = _short(error.reason)
         if error.status in (401, 403):
             raise _refused(self.base_url, self.settings)
-        if error.status == 404:
-            if self.listed and not self.ours:
-                raise SkillMissing(self.name, f"be asked by {error.url.removeprefix(self.base_url + '/')}: {words}")
-            raise ModelDown(f"{self.base_url} has no model {self.name}, or cannot do this: {words}", "Check both.")
+        if error.status in _ABSENT:
+            raise self._absent(error)
         if error.code == "insufficient_quota":
             hint = "Finished calls are kept; continue when there is more."
             raise ModelDown(f"{self.base_url}: the quota is used up", hint)
         if error.code == "skill_missing":
             raise SkillMissing(self.name, words.partition(" cannot ")[2] or words)
         return UserError(words), error.passes or error.status in REDIRECTS
+
+    def _absent(self, error: Refused) -> UserError:
+        """The address is missing, or the model: an endpoint that lists none says which by naming it."""
+        path, words = error.url.removeprefix(self.base_url + "/"), _short(error.reason)
+        if not self.listed and (error.code == "model_not_found" or self.name in error.reason):
+            return ModelDown(f"{self.base_url} has no model {self.name}, or cannot do this: {words}", "Check both.")
+        self._lacking[path] = SkillMissing(self.name, f"be asked by {path}: {words}")
+        if not (self.listed or self._answered) and len({path.startswith("images/") for path in self._lacking}) > 1:
+            tried = " nor ".join(self._lacking)
+            return ModelDown(f"{self.base_url} has neither {tried}: {words}", "Check the address.")
+        return self._lacking[path]
 
     @property
     def _longest(self) -> int:
@@ -270,6 +343,8 @@ class RemoteModel:
         """What decides an answer besides the request; not how many at once, nor how patiently."""
         one = self.settings
         asked: dict[str, Any] = {"temperature": one.temperature, "max_tokens": one.max_tokens, "drawing": one.drawing}
+        if one.text != "chat":
+            asked["text"] = one.text
         if about is None:
             return {**asked, "think_system": one.think_system or THINK_THEN_DRAW}
         return {**asked, "server": dict(about["settings"])}
@@ -281,7 +356,7 @@ def _offered(base_url: str, settings: RemoteConfig) -> dict[str, Mapping[str, An
     try:
         listed = get_json(f"{base_url}/models", key, replace(settings, timeout=_ABOUT, patience=_ABOUT))
     except Refused as error:
-        if error.status in (404, 405, 501):
+        if error.status in _ABSENT:
             return None
         if error.status in (401, 403):
             raise _refused(base_url, settings) from None
@@ -318,11 +393,50 @@ def _first(reply: Any, name: str) -> Mapping[str, Any]:
     return listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], Mapping) else {}
 
 
-def _image_urls(given: Any) -> list[str]:
-    """The addresses in a list of {"image_url": {"url": ...}} or {"image_url": ...}; anything else is left out."""
-    found = [one.get("image_url") for one in given if isinstance(one, Mapping)] if isinstance(given, list) else []
-    urls = [one.get("url") if isinstance(one, Mapping) else one for one in found]
-    return [url for url in urls if isinstance(url, str)]
+def _listed(reply: Any) -> list[Any]:
+    """The parts in a reply of any of the protocols, whatever the server has put there."""
+    if not isinstance(reply, Mapping):
+        return []
+    message, output = _first(reply, "choices").get("message"), reply.get("output")
+    found = [_first(reply, "data")]
+    for item in [message] if isinstance(message, Mapping) else output if isinstance(output, list) else []:
+        if isinstance(item, Mapping) and item.get("type") != "reasoning":
+            content, images = item.get("content"), item.get("images")
+            found += [item, *(content if isinstance(content, list) else [content])]
+            found += images if isinstance(images, list) else []
+    return found
+
+
+def _parts(given: Any) -> list[str]:
+    """The text and the address of an image in one part. Raises UserError: it is a refusal."""
+    if isinstance(given, str):
+        given = {"text": given}
+    if not isinstance(given, Mapping):
+        return []
+    if given.get("refusal"):
+        raise UserError(f"refused: {_short(str(given['refusal']))}")
+    text, url = given.get("text"), given.get("image_url") or given.get("url")
+    url, data = url.get("url") if isinstance(url, Mapping) else url, given.get("b64_json") or given.get("result")
+    if isinstance(data, str):
+        url = data if ":" in data else f"data:image/png;base64,{data}"
+    found = [text] if isinstance(text, str) and text.strip() else []
+    return [*found, _Address(url)] if isinstance(url, str) else found
+
+
+def _input(content: Any) -> Any:
+    """The content of a message as the Responses API has it."""
+    if isinstance(content, str):
+        return content
+    return [
+        {"type": "input_text", "text": part["text"]}
+        if "text" in part
+        else {"type": "input_image", "image_url": part["image_url"]["url"], "detail": "auto"}
+        for part in content
+    ]
+
+
+def _size(request: Request) -> dict[str, str]:
+    return {} if request.size is None else {"size": f"{request.size[1]}x{request.size[0]}"}
 
 
 def _short(text: str) -> str:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -39,6 +39,8 @@ DTYPES: Mapping[str, torch.dtype] = {
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 _LISTED = 10
+_COMPILED = "_orig_mod."  # what torch.compile writes into names
+_WRAPPERS = ("ema_model.", "ema.", "module.", "model.")  # what DDP, averages and modules of training write before them
 
 Get = Callable[[str], Tensor]
 """A tensor by its name."""
@@ -48,9 +50,10 @@ Start = Callable[[int], Callable[[], object]]
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """One tensor in a file."""
+    """One tensor in a file, under the file's name for it."""
 
     file: Path
+    name: str
     dtype: torch.dtype
     shape: tuple[int, ...]
 
@@ -83,6 +86,21 @@ class Weights(Mapping[str, Stored]):
 
     def __len__(self) -> int:
         return len(self._stored)
+
+    def fitted(self, expected: Collection[str]) -> Weights:
+        """The same tensors by the model's own names: without what wrappers write before them, and without counters.
+
+        Args:
+            expected: names in the model, or some of them. An average (`ema.`) stands for the weight of its name.
+        """
+        names = {name.replace(_COMPILED, ""): one for name, one in self.items() if one.shape or name in expected}
+        prefixes = {prefix for name in names for prefix in _wrappers(name) if name.removeprefix(prefix) in expected}
+        fitted = {name: one for name, one in names.items() if not any(map(name.startswith, prefixes - {""}))}
+        for prefix in sorted(prefixes - {""}, key=lambda prefix: prefix.startswith("ema")):  # averages replace others
+            fitted |= {name.removeprefix(prefix): one for name, one in names.items() if name.startswith(prefix)}
+        found = Weights(())
+        found.files, found._stored = self.files, fitted
+        return found
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -118,7 +136,7 @@ class Weights(Mapping[str, Stored]):
         """
         file = self[name].file
         with _damage_named(file), safe_open(file, "pt") as opened:
-            value: Tensor = opened.get_tensor(name).clone()
+            value: Tensor = opened.get_tensor(self[name].name).clone()
         if value.numel() and value.is_floating_point() and value.dtype.itemsize > 1:
             low, high = torch.aminmax(value)  # one pass, and NaN is both
             if not bool(torch.isfinite(low) & torch.isfinite(high)):
@@ -127,6 +145,14 @@ class Weights(Mapping[str, Stored]):
                     "The training that made it has diverged, or the file is damaged: take an earlier checkpoint.",
                 )
         return value
+
+
+def _wrappers(name: str) -> Iterator[str]:
+    """What may be no part of a name, from nothing to all wrappers that it begins with."""
+    prefix: str | None = ""
+    while prefix is not None:
+        yield prefix
+        prefix = next((prefix + one for one in _WRAPPERS if name.startswith(one, len(prefix))), None)
 
 
 Shapes = Mapping[str, Sequence[int]]
@@ -272,17 +298,26 @@ def stored_as(own: torch.dtype, wanted: torch.dtype | None) -> torch.dtype:
     return wanted if wanted is not None and own.is_floating_point else own
 
 
-def weight_files(folder: Path, names: Sequence[str], hint: str) -> list[Path]:
-    """The first file that exists of `names`, or the shards that its `NAME.index.json` lists.
+def weight_files(folder: Path, names: Sequence[str], hint: str, others: Collection[str] = ()) -> list[Path]:
+    """The first file that exists of `names`, or its shards: those that `NAME.index.json` lists, or all that are there.
+
+    Args:
+        others: names of files beside the weights, which an index may list as well.
 
     Raises:
-        UserError: there is none, or the index is damaged.
+        UserError: there is none, the index is damaged, or one of the shards is missing.
     """
     for name in names:
         if (folder / name).is_file():
             return [folder / name]
         if (folder / f"{name}.index.json").is_file():
-            return _indexed_files(folder / f"{name}.index.json")
+            return [file for file in _indexed_files(folder / f"{name}.index.json") if file.name not in others]
+        stem = name.removesuffix(".safetensors")
+        if shards := sorted(folder.glob(f"{stem}-?????-of-?????.safetensors")):
+            count = int(shards[0].stem[-5:])
+            if len(shards) != count:
+                raise UserError(f"{folder} holds {len(shards)} of {count} shards of {name}", "Copy the others as well.")
+            return shards
     raise UserError(f"{folder} holds no weights: none of {', '.join(names)}, alone or with an index.json", hint)
 
 
@@ -347,7 +382,7 @@ def _read_header(file: Path) -> dict[str, Stored]:
             f"{file} holds {unknown} as {described[unknown][0]}, which cannot be read",
             f"Known dtypes: {', '.join(DTYPES)}. Quantised checkpoints are not supported.",
         )
-    return {name: Stored(file, DTYPES[dtype], shape) for name, (dtype, shape) in described.items()}
+    return {name: Stored(file, name, DTYPES[dtype], shape) for name, (dtype, shape) in described.items()}
 
 
 def _bytes(value: Tensor) -> Any:

@@ -14,6 +14,7 @@ from uni_train.config.kinds import Rollouts, Updates, kind_of
 from uni_train.config.schema import SHARDED, RunConfig
 from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.models.base import Example, Request, UnifiedModel
+from uni_train.models.checkpoint import on_disk
 from uni_train.models.family import family_of
 from uni_train.models.meta import without_weights
 from uni_train.models.quantised import Quantised, decoder_layers
@@ -232,7 +233,7 @@ def ready(config: RunConfig, gpus: int, most: int | None = None) -> Ready:
             "Plan sft, sft_maze or flow_grpo_maze with it.",
         )
     family = family_of(config.model.family)
-    model, guessed = family.skeleton(config.model, config.seed)
+    model, guessed = family.skeleton(on_disk(config.model), config.seed)
     shapes = family.shapes(model)
     kind, _ = recipe.trained(config)
     rollouts = recipe.rollouts(config)

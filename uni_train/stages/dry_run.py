@@ -10,6 +10,7 @@ from uni_train.config.kinds import kind_of
 from uni_train.config.schema import GrpoConfig, RunConfig
 from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
+from uni_train.models.checkpoint import on_disk
 from uni_train.models.family import Family, family_of
 from uni_train.models.shapes import CHARACTERS
 from uni_train.training.lora import count_adapters
@@ -23,7 +24,7 @@ def describe(config: RunConfig) -> list[str]:
         UserError: the checkpoint folder holds something else than this model.
     """
     kind, family = kind_of(config), family_of(config.model.family)
-    model, guessed = family.skeleton(config.model, config.seed)
+    model, guessed = family.skeleton(on_disk(config.model), config.seed)
     lines = _parameters(config, model, family)
     rollouts = kind.rollouts(config)
     if rollouts is not None:

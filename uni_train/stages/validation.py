@@ -1,4 +1,4 @@
-"""Prompts that are not trained on, scored while a model is trained: by the exact verifier, or by the run's rewards.
+"""Prompts that are not trained on, drawn while a model is trained: for people, the exact verifier or the run's rewards.
 
 Every validation is a line of held_out.jsonl (training.callbacks.Validation) and a folder `held_out/step=00000100`. The
 folder has all samples, and the images of the first ones of each level (eval/validation.py).
@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.reading_limits import read_lines
 from uni_train.data_gen.registry import task_of
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Task
@@ -28,6 +29,7 @@ from uni_train.models.base import Request, UnifiedModel
 from uni_train.rewards.contract import Reward, Scoring
 from uni_train.stages.gallery import case_of, log_images, rewarded, scored_image
 from uni_train.stages.work import in_batches
+from uni_train.training.data.rows import BadRow, Row, image_of, open_rows
 from uni_train.training.flow_grpo.rollout import Prompt, columns_of
 
 FOLDER = "held_out"
@@ -43,7 +45,8 @@ class ValidationPrompts:
     """Held-out prompts, independent of the run's seed.
 
     prompts: by their set: "level 4", or the name of a file. seed: of the drawing. batch: images drawn together. think:
-    before it draws. rewards: of a file's prompts; items of a task are scored by their verifier.
+    before it draws. rewards: of a file's prompts; items of a task are scored by their verifier. All images of prompts
+    that nothing scores are kept.
     """
 
     prompts: Mapping[str, Sequence[Item | Prompt]]
@@ -57,9 +60,9 @@ class ValidationPrompts:
     ) -> dict[str, float]:
         """{"held_out": share of all prompts that the verifier passes, "held_out/4": the share on level 4, ...}
 
-        By rewards {"held_out": weighted sum of their means, "held_out/liked": mean of the reward `liked`, ...}. Samples
-        are written to `folder`/held_out, their images to `logger` (W&B) too. All ranks call it, share the drawing and
-        get the same scores.
+        By rewards {"held_out": weighted sum of their means, "held_out/liked": mean of the reward `liked`, ...}. Where
+        nothing scores: {}. Samples are written to `folder`/held_out, their images to `logger` (W&B) too. All ranks call
+        it, share the drawing and get the same scores.
 
         Raises:
             UserError: the disk is full; a reward fails, or applies to fewer than two images.
@@ -83,7 +86,8 @@ class ValidationPrompts:
                 name, index, batch = batches[number]
                 prompts = [prompt_of(one) if isinstance(one, Item) else one for one in batch]
                 columns = columns_of(prompts, 1, index * self.batch)
-                kept = [place < most for place in columns["place"]]
+                looked_at = [not self.rewards and "item" not in prompt.columns for prompt in prompts]
+                kept = [place < most or look for place, look in zip(columns["place"], looked_at, strict=True)]
                 asks = [self._ask(name, *row) for row in zip(prompts, kept, strict=True)]
                 pairs = zip(prompts, asks, strict=True)
                 requests = [Request(one.id, one.text, one.images, seed=ask.seed) for one, ask in pairs]
@@ -118,9 +122,13 @@ class ValidationPrompts:
 
 
 def _success(scored: Sequence[Scored]) -> dict[str, float]:
-    results = results_of(scored)
+    results = results_of(one for one in scored if one.verdict is not None)
     parts = {f"held_out/{name.removeprefix('level ')}": some for name, some in results.by("set").items()}
-    return {name: sum(unit.right for unit in some) / len(some) for name, some in {"held_out": results, **parts}.items()}
+    return {
+        name: sum(unit.right for unit in some) / len(some)
+        for name, some in {"held_out": results, **parts}.items()
+        if some
+    }
 
 
 def prompt_of(item: Item) -> Prompt:
@@ -128,6 +136,47 @@ def prompt_of(item: Item) -> Prompt:
     image = task_of(item).input_image(item)
     columns = {"item": item, "answer": item.answer, "level": item.level}
     return Prompt(item.id, item.prompt, () if image is None else (image,), columns)
+
+
+def read_prompts(
+    path: str, images: str | None = None, most: int | None = None, shown: Sequence[str] = ("images", "input_image")
+) -> list[Prompt]:
+    """Rows with `prompt`, and images under one of the keys `shown`; all their other keys are columns for rewards.
+
+    A row with the facts of an item of ours has it as the column `item`. A .txt file has a prompt a line. The first
+    `most` rows (None: all).
+
+    Raises:
+        UserError: a missing file; a bad row, by its file and number. Unreadable: a text that is not UTF-8.
+    """
+    if Path(path).suffix == ".txt" and Path(path).is_file():
+        return [Prompt(f"line{number}", line.strip()) for number, line in itertools.islice(read_lines(path), most)]
+    rows = open_rows(path, Path(images) if images is not None else None)
+    prompts = []
+    for index in range(len(rows))[:most]:
+        try:
+            prompts.append(_prompt(rows[index], index, shown))
+        except BadRow as error:
+            hint = "Every row needs a prompt, and images that can be read."
+            raise UserError(f"{rows.where(index)}: {error}", hint) from None
+    return prompts
+
+
+def _prompt(row: Row, index: int, shown: Sequence[str]) -> Prompt:
+    values: dict[str, Any] = dict(row.values)
+    item = isinstance(values.get("facts"), dict) and "task" in values  # its `image` is the answer
+    given: Any = next((values[key] for key in shown if values.get(key) and not (item and key == "image")), [])
+    images = given if isinstance(given, list) else [given]
+    pictures = tuple(image_of(image, row.folder, f"image {i}") for i, image in enumerate(images, start=1))
+    columns = {key: value for key, value in values.items() if key not in ("id", "prompt", *shown)}
+    if taken := columns.keys() & {"prompts", "completions", "place", "item"}:
+        raise BadRow(f"has the column {min(taken)}, which rewards are given otherwise: rename it")
+    if item:
+        try:
+            columns["item"] = Item.from_dict(values)
+        except (KeyError, TypeError, ValueError) as error:
+            raise BadRow(f"is no item of ours: {error}") from None
+    return Prompt(str(values.get("id", f"row{index}")), row.text("prompt"), pictures, columns)
 
 
 def validation_prompts(
@@ -162,13 +211,13 @@ def generate(task: Task, n: int, level: int, split: str, seed: int) -> list[Item
 
 def intervals(folder: Path) -> dict[str, dict[str, Any]]:
     """Of the first and the last validation below `folder`: "before" and "after" -> "level 4", or the name of a
-    reward -> estimate."""
+    reward -> estimate. Nothing where nothing scores."""
     folders = finished(folder / FOLDER)
     if not folders:
         return {}
     ends = {"before": folders[0], "after": folders[-1]}
     found = {when: estimates(read_validation(one, images=False)) for when, one in ends.items()}
-    return {when: {name: one.to_dict() for name, one in some.items()} for when, some in found.items()}
+    return {when: {name: one.to_dict() for name, one in some.items()} for when, some in found.items() if some}
 
 
 def table(success: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:

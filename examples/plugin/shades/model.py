@@ -22,7 +22,7 @@ class Pocket(NanoFamily):
     shipped = None  # type: ignore[assignment]
 
     def recognise(self, path: Path) -> Found | None:
-        from uni_train.models.recognise import read_json
+        from uni_train.models.family import read_json
 
         if not (path / CONFIG).is_file() or read_json(path / CONFIG).get("model") != "pocket":
             return None

@@ -23,10 +23,9 @@ from uni_train.models.bagel.checkpoint import PublishedBagel, on_meta
 from uni_train.models.bagel.positions import patchify
 from uni_train.models.bagel.vae import VaeConfig
 from uni_train.models.base import Example, Request
-from uni_train.models.export import export_model
+from uni_train.models.checkpoint import inspect
 from uni_train.models.family import family_of
-from uni_train.models.load import build_model, load_weights, model_config, save_model
-from uni_train.models.recognise import inspect
+from uni_train.models.load import build_model, export_model, load_weights, model_config, save_model
 from uni_train.models.weights import Weights, write
 
 PATCHES = "vit_model.vision_model.embeddings.patch_embedding.weight"
@@ -131,6 +130,38 @@ def test_weights_under_other_names_in_shards_or_chosen_by_file(folder: Path) -> 
     assert build(folder / "model_bf16.safetensors").bagel.llm2vae.bias.eq(9).all()
     (folder / "model-1.safetensors").unlink()
     assert "model-1.safetensors is missing" in refused(folder)
+
+
+def test_names_that_wrappers_changed_counters_and_averages(folder: Path, original: Path) -> None:
+    reference = load_file(original / EMA)
+    old = {name: torch.zeros_like(value) for name, value in reference.items()}
+    stored = {
+        "module._orig_mod.": reference,
+        "model.": reference | {"step": torch.tensor(3)},
+        "ema_model.module.": reference | {"initted": torch.tensor(True)},
+    }
+    for prefix, tensors in stored.items():
+        save_file({f"{prefix}{name}": value for name, value in tensors.items()}, folder / EMA)
+        assert inspect(str(folder)).loads and same(build(folder), original / EMA)
+    both = {f"ema.{n}": v for n, v in reference.items()} | {f"model.{n}": v for n, v in old.items()}
+    save_file(both, folder / EMA)
+    assert same(build(folder), original / EMA)
+
+
+def test_shards_without_an_index_and_an_index_that_lists_the_autoencoder(folder: Path, original: Path) -> None:
+    state, place = load_file(folder / EMA), dict[str, str]()
+    for part in (1, 2):
+        names = sorted(state)[part - 1 :: 2]
+        save_file({name: state[name] for name in names}, folder / f"ema-0000{part}-of-00002.safetensors")
+        place |= dict.fromkeys(names, f"ema-0000{part}-of-00002.safetensors")
+    (folder / EMA).unlink()
+    assert same(build(folder), original / EMA)
+    index = folder / f"{EMA}.index.json"
+    index.write_text(json.dumps({"weight_map": place | {"decoder.conv_in.bias": "ae.safetensors"}}))
+    assert same(build(folder), original / EMA)
+    index.unlink()
+    (folder / "ema-00001-of-00002.safetensors").unlink()
+    assert "holds 1 of 2 shards" in refused(folder)
 
 
 @pytest.mark.parametrize("kinds", ["float16 float32", "bfloat16 float32", "bfloat16 float16", "float32 bfloat16"])

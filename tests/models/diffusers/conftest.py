@@ -29,7 +29,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Path]:
     return made
 
 
-def build(folder: Path, **sampling: Any) -> DiffusersModel:
+def build(folder: Path | str, **sampling: Any) -> DiffusersModel:
     config = model_config(str(folder))
     model = build_model(replace(config, sampling=replace(config.sampling, **{"steps": 2} | sampling)))
     assert isinstance(model, DiffusersModel)

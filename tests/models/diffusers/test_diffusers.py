@@ -21,9 +21,9 @@ from uni_train.cli.main import uni_train
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.models.base import Example, Request, SkillMissing
+from uni_train.models.checkpoint import inspect, recognise
 from uni_train.models.diffusers.interface import interface
 from uni_train.models.load import build_model, model_config
-from uni_train.models.recognise import inspect, recognise
 
 SIDE = 32
 PICTURES = [np.random.default_rng(i).integers(0, 256, (64, 64, 3), np.uint8) for i in range(2)]

@@ -35,7 +35,7 @@ def picture(seed: int, height: int = SIDE, width: int = SIDE) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
 
 
-def learner(folder: Path, **sampling: float) -> FlowModel:
+def learner(folder: Path | str, **sampling: float) -> FlowModel:
     model = build(folder, **sampling)
     assert isinstance(model, FlowModel)
     model.side = SIDE
@@ -95,6 +95,9 @@ def test_adapters_lower_the_loss_and_load_in_diffusers(
     ours = model.draw([request])[0]
     assert np.abs(np.asarray(theirs).astype(int) - ours.astype(int)).max() <= 1
     assert np.abs(before.astype(int) - ours.astype(int)).max() > 1
+
+    merged = learner(f"{folder(name)}+{tmp_path / 'adapter'}")
+    assert np.abs(merged.draw([request])[0].astype(int) - ours.astype(int)).max() <= 1
 
     save_model(model, tmp_path / "model")
     again = learner(tmp_path / "model")

@@ -16,11 +16,10 @@ from tests.models.janus.tiny import SIDE, published
 from uni_train.cli.main import uni_train
 from uni_train.errors import UserError
 from uni_train.models.base import Example, Request, SkillMissing
-from uni_train.models.export import export_model
+from uni_train.models.checkpoint import inspect, recognise
 from uni_train.models.family import family_of
 from uni_train.models.janus.unified import BEGIN, IMAGE, Janus, chat
-from uni_train.models.load import build_model, model_config
-from uni_train.models.recognise import inspect, recognise
+from uni_train.models.load import build_model, export_model, model_config
 
 IMAGES = [np.full((SIDE, SIDE * 2, 3), value, np.uint8) for value in (0, 200)]
 

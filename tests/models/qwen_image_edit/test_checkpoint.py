@@ -22,10 +22,10 @@ from uni_train.config.compose import compose
 from uni_train.config.schema import LoraConfig
 from uni_train.errors import UserError
 from uni_train.models.base import Request
+from uni_train.models.checkpoint import inspect
 from uni_train.models.family import family_of
 from uni_train.models.load import build_model, load_weights, model_config, save_model
 from uni_train.models.qwen_image_edit.checkpoint import PublishedEditor
-from uni_train.models.recognise import inspect
 from uni_train.training.lora import adapted, count_adapters, pattern, save_adapters
 
 REQUEST = Request("it", "make it red", (picture(0),), seed=1)

@@ -14,6 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
+from uni_train.data_gen.reading_limits import Unreadable
 from uni_train.errors import UserError
 from uni_train.models.base import Example
 from uni_train.training.data import conversations, edit, items, text_to_image
@@ -98,7 +99,17 @@ def test_items_learn_what_is_asked_of_them(tmp_path):
 CHAIN = {"image_list": [png(0)] * 2, "instruction_list": ["a"]}
 DRAWN = {"image": png(0), "captions": '{"a": "b"}'}
 BAD = [
-    (text_to_image.parse, {"image": png(0)}, "has no captions"),
+    (
+        text_to_image.parse,
+        {"image": png(0), "label": 3},
+        "captions, caption, text or prompt; its keys: image, label",
+    ),
+    (text_to_image.parse, {"text": "a", "url": "b"}, "has no image, images or file_name; its keys: text, url"),
+    (text_to_image.parse, {"text": "a", "images": [png(0)] * 2}, "images has 2 images, but a caption is of one"),
+    (text_to_image.parse, {"text": ["a", ""], "image": png(0)}, "text 2 is empty"),
+    (edit.parse, {"instruction": "a", "input_image": png(0)}, "has no target_image, image"),
+    (edit.parse, {"instruction": "a", "image": png(0)}, "has no input_image, source_image or images; its keys"),
+    (edit.parse, {"input_image": png(0), "image": png(1)}, "has no instruction, captions"),
     (text_to_image.parse, DRAWN | {"captions": "{a cat"}, "captions is not JSON"),
     (text_to_image.parse, DRAWN | {"captions": '{"a": " "}'}, "caption a is empty"),
     (text_to_image.parse, DRAWN | {"captions": "{}"}, "has no captions"),
@@ -194,9 +205,12 @@ def test_files_and_folders_are_one_list_of_rows(tmp_path):
     [
         ("none.jsonl", None, "no such file"),
         ("empty.jsonl", b"\n\n", "there are no rows"),
-        ("rows.csv", b"a,b\n", "must be .jsonl or .parquet"),
+        ("names.csv", b"a,b\n", "there are no rows"),
+        ("rows.csv", b"a,b\nc\xff,d\n", "line 2: not UTF-8"),
+        ("rows.json", b"[]", "must be .jsonl, .csv or .parquet"),
+        ("rows.zip", b"PK", "is an archive\nUnpack it"),
         ("rows.parquet", b"PAR1 no", "no Parquet file that can be read"),
-        ("folder", b"", "holds no Parquet files"),
+        ("folder", b"", "has no training data: it is empty"),
     ],
 )
 def test_files_that_hold_no_rows_are_named(tmp_path, name, content, message):
@@ -205,7 +219,7 @@ def test_files_that_hold_no_rows_are_named(tmp_path, name, content, message):
         path.mkdir()
     elif content is not None:
         path.write_bytes(content)
-    with pytest.raises(UserError, match=f"{name}.*{message}"):
+    with pytest.raises((UserError, Unreadable), match=f"{name}.*{message}"):
         open_rows(str(path))
 
 

@@ -81,7 +81,6 @@ def calibrate(
     from uni_train.eval.judges.calibrate import calibrate as measured
     from uni_train.eval.judges.ways import CHANGES
     from uni_train.eval.respondent import fetched
-    from uni_train.stages.snapshot import loadable
 
     overrides, progress = overrides_of(words, options), ConsoleProgress()
     config = config_of(overrides)
@@ -98,8 +97,7 @@ def calibrate(
     done: Evaluation | None = None
     if checkpoint is not None:
         checkpoint = fetched(checkpoint)
-        with loadable(checkpoint, Path(config.out), progress.say) as (path, _):
-            done = engine.run(plan_of(path, replace(config, judge=None, verifier="program")), progress)
+        done = engine.run(plan_of(checkpoint, replace(config, judge=None, verifier="program")), progress)
     store = Path(config.store_folder)
     for benchmark in benchmarks_of(checkpoint or "shipped", config):
         found = _anchors(benchmark, config.seed, done, labels, references, anchors)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from typing import Any
 
@@ -67,8 +68,9 @@ def evaluate(
     if checkpoint is None:
         raise UsageError("the checkpoint is missing", "Name a folder, a run, shipped, or URL#MODEL.")
     _expect_no_command(checkpoint)
-    config = config_of(overrides_of(words, options))
-    from uni_train.models.recognise import expect_there
+    overrides = overrides_of(words, options)
+    config = config_of(overrides)
+    from uni_train.models.checkpoint import expect_there
 
     if not plan_only and not checkpoint.startswith(("http://", "https://")):
         expect_there(checkpoint)  # before torch is imported, which takes seconds
@@ -78,6 +80,10 @@ def evaluate(
     if plan_only:
         print_plan(checkpoint, config, progress)
         return
+    if config.devices > 1 and "WORLD_SIZE" not in os.environ:
+        from uni_train.distributed.launch import start
+
+        raise SystemExit(start(["eval", checkpoint, *overrides], config.devices))
     from uni_train.api import run_evaluation
 
     run_evaluation(checkpoint, config, progress, lambda done, page: show(done, progress, page))

@@ -64,6 +64,7 @@ CARRIED = (VAE, LLM, VIT, *TOKENIZER_FILES, "config.json", "generation_config.js
 
 _PATCHES = "vit_model.vision_model.embeddings.patch_embedding.weight"
 _TABLES = ("latent_pos_embed.pos_embed", "vit_pos_embed.pos_embed")
+_LANDMARKS = ("llm2vae.bias", "language_model.model.embed_tokens.weight", "vit_model.vision_model.post_layernorm.bias")
 _VOCABULARY = 152_064  # of the released model; a folder's llm_config.json says its own
 _LATENTS_PER_SIDE = 64  # what the released loader sets
 _VIT_PATCHES_PER_SIDE = 70
@@ -158,7 +159,7 @@ def open_folder(path: Path) -> BagelFolder:
     vae = folder / VAE
     return BagelFolder(
         folder,
-        Weights(files),
+        Weights(files).fitted(_LANDMARKS),
         Weights([vae]) if vae.is_file() else None,
         read_object(folder / LLM, _FROM_RELEASE),
         read_object(folder / VIT, _FROM_RELEASE),
@@ -167,7 +168,7 @@ def open_folder(path: Path) -> BagelFolder:
 
 def _weight_files(folder: Path) -> list[Path]:
     try:
-        return weight_files(folder, WEIGHTS, _HINT)
+        return weight_files(folder, WEIGHTS, _HINT, others=(VAE,))
     except UserError:
         pickles = sorted(file.name for file in folder.glob("*") if file.suffix in PICKLES)
         if not pickles:

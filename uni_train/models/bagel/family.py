@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uni_train.models.family import FAMILIES, Found, Inspection
-from uni_train.models.published import PublishedFamily
+from uni_train.models.family import FAMILIES, Found, Inspection, PublishedFamily
 
 if TYPE_CHECKING:
     from uni_train.config.schema import ModelConfig

@@ -143,7 +143,7 @@ def load(model: FlowModel, path: Path) -> None:
     Raises:
         UserError: names and shapes that do not fit (at most ten), files that are missing or damaged.
     """
-    stored = open_parts(path)[_TRAINED]
+    stored = open_parts(path)[_TRAINED].fitted(model.transformer.state_dict())
     check(stored.shapes, shapes_of(model.transformer), path / _TRAINED, _HINT)
     fill(model.transformer, stored.read, None, model.device)
     model.source = path

@@ -7,8 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uni_train.hub import PICKLES
-from uni_train.models.family import FAMILIES, Found, Inspection
-from uni_train.models.published import PublishedFamily
+from uni_train.models.family import FAMILIES, Found, Inspection, PublishedFamily, read_json
 from uni_train.models.qwen_image_edit.family import PIPELINES
 
 if TYPE_CHECKING:
@@ -26,8 +25,6 @@ class DiffusersFamily(PublishedFamily):
 
     def recognise(self, path: Path) -> Found | None:
         """Any pipeline but those of qwen_image_edit; one with code of its own or with pickles alone is not read."""
-        from uni_train.models.recognise import read_json
-
         if not (path / "model_index.json").is_file():
             return None
         index = read_json(path / "model_index.json")

@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uni_train.models.family import CONFIG, FAMILIES, Found, Inspection
-from uni_train.models.published import PublishedFamily
+from uni_train.models.family import CONFIG, FAMILIES, Found, Inspection, PublishedFamily
 
 if TYPE_CHECKING:
     from uni_train.config.schema import ModelConfig
@@ -30,7 +29,7 @@ class JanusFamily(PublishedFamily):
 
     def recognise(self, path: Path) -> Found | None:
         """DeepSeek's own layout is named and not read: its code is not transformers', its weights are pickles."""
-        from uni_train.models.recognise import read_json
+        from uni_train.models.family import read_json
 
         config = read_json(path / CONFIG) if (path / CONFIG).is_file() else {}
         kind, text = config.get("model_type"), config.get("text_config")

@@ -33,7 +33,7 @@ class NanoFamily(Family):
     part_of = BagelFamily.part_of
 
     def recognise(self, path: Path) -> Found | None:
-        from uni_train.models.recognise import read_json
+        from uni_train.models.family import read_json
 
         if not (path / CONFIG).is_file():
             return None

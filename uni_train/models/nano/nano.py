@@ -16,6 +16,7 @@ from torch import nn
 
 from uni_train.config.schema import ModelConfig
 from uni_train.data_gen.seeds import derive_seed
+from uni_train.errors import UserError
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import BagelConfig, SpecialTokens
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
@@ -45,6 +46,11 @@ MATHS_REPLAY = {
     "verify": 0.1,
 }
 
+_OTHERS = (
+    "nano knows only the words and sprites of `data make --world nano`. Other data: recipe sft, whose model is "
+    "bagel_7b; edits also with model=qwen_image_edit_2511."
+)
+
 
 class Nano(BagelUnified):
     """A BagelUnified that knows its own pretraining rows and how it wants to be asked for a verification."""
@@ -55,6 +61,22 @@ class Nano(BagelUnified):
         makers = corpus.sources(noise_draws=2)
         shares = MATHS_REPLAY if "maths" in tasks else REPLAY
         return {name: (share, makers[name]) for name, share in shares.items()}
+
+    def example_tokens(self, example: Example) -> int:
+        """Tokens of an example of which nothing is dropped.
+
+        Raises:
+            UserError: a word that nano does not know, or an image that is no sprite.
+        """
+        side = self.image_size
+        for image in (example.target, *example.images, *(turn.image for turn in example.turns)):
+            if image is not None and image.shape[:2] != (side, side):
+                height, width = image.shape[:2]
+                raise UserError(f"nano draws {side} x {side} pixels, and this image has {width} x {height}", _OTHERS)
+        try:
+            return super().example_tokens(example)
+        except UserError as error:
+            raise UserError(error.message, _OTHERS) from None
 
 
 def build(config: ModelConfig, seed: int, words: Sequence[str] | None = None) -> Nano:

@@ -274,6 +274,7 @@ def read_processor(config: ModelConfig) -> Processor | None:
 
 def _fill(module: nn.Module, weights: Weights, dtype: torch.dtype | None, device: torch.device | str) -> None:
     """Give a module its weights. Raises UserError for names and shapes that do not fit."""
+    weights = weights.fitted(module.state_dict())
     check(weights.shapes, shapes_of(module), weights.files[0].parent, _HINT)
     fill(module, weights.read, dtype or weights.compute_dtype, device)
 
@@ -295,7 +296,7 @@ def compare(opened: EditorFolder) -> list[str]:
     return [
         f"{part}: {problem}"
         for part, module in zip(("transformer", "vae"), modules, strict=True)
-        for problem in problems(opened.weights[part].shapes, shapes_of(module))
+        for problem in problems(opened.weights[part].fitted(module.state_dict()).shapes, shapes_of(module))
     ]
 
 

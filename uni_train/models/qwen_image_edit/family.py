@@ -6,8 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uni_train.models.family import FAMILIES, Found, Inspection
-from uni_train.models.published import PublishedFamily
+from uni_train.models.family import FAMILIES, Found, Inspection, PublishedFamily
 
 if TYPE_CHECKING:
     from uni_train.config.schema import ModelConfig
@@ -25,7 +24,7 @@ class QwenImageEditFamily(PublishedFamily):
 
     def recognise(self, path: Path) -> Found | None:
         """2511 gives shown images a time of their own (zero_cond_t)."""
-        from uni_train.models.recognise import read_json
+        from uni_train.models.family import read_json
 
         if not (path / "model_index.json").is_file():
             return None

@@ -34,7 +34,7 @@ class HeldOutConfig:
     """Success on prompts of the task that are not trained on, by the verifier, drawn as the model always draws. Of a
     file's prompts: the rewards."""
 
-    path: str | None = None  # a .jsonl or .parquet file of prompts, without levels; null = draws of prompts.task
+    path: str | None = None  # a .txt, .jsonl or .parquet file of prompts, without levels; null = draws of prompts.task
     n: Annotated[int, Interval(ge=0, le=100_000)] = 64  # prompts a level, or of the file; 0 = no validation
     levels: tuple[TaskLevel, ...] | None = None  # null = prompts.levels
     every: Count = 10  # epochs

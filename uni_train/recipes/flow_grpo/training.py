@@ -6,17 +6,17 @@ import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.seeds import derive_seed
-from uni_train.data_gen.task import Item, Task
+from uni_train.data_gen.task import Task
 from uni_train.errors import UserError
 from uni_train.eval.scored import shard_path, write_scored
 from uni_train.models.base import Example, UnifiedModel
+from uni_train.models.checkpoint import on_disk
 from uni_train.models.family import family_of
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig, HeldOutConfig
 from uni_train.rewards.contract import Reward, Scoring
@@ -31,12 +31,13 @@ from uni_train.stages.validation import (
     generate,
     intervals,
     prompt_of,
+    read_prompts,
     table,
     validation_prompts,
 )
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.data import items
-from uni_train.training.data.rows import BadRow, Row, Rows, image_of, open_rows
+from uni_train.training.data.rows import Rows, open_rows
 from uni_train.training.flow_grpo.rollout import Prompt, PromptList, Prompts, columns_of
 from uni_train.training.trained import select_parameters
 
@@ -161,7 +162,7 @@ def check(config: FlowGrpoConfig) -> None:
     """
     side = config.rollout.size
     if side is not None:
-        model, _ = family_of(config.model.family).skeleton(config.model, config.seed)
+        model, _ = family_of(config.model.family).skeleton(on_disk(config.model), config.seed)
         model.check_size(side, side, f"rollout.size={side}")
     functions = {name: find_reward(reward.function) for name, reward in config.used_rewards.items()}
     _try(config, [Reward(name, function) for name, function in functions.items() if _is_own(function)])
@@ -255,41 +256,6 @@ def prompts(work: Work[FlowGrpoConfig]) -> Prompts:
     share = -(-section.n // len(section.levels))
     items = [item for level in section.levels for item in generate(task, share, level, "train", config.seed)]
     return PromptList([prompt_of(item) for item in items[: section.n]], config.seed)
-
-
-def read_prompts(path: str, images: str | None = None, most: int | None = None) -> list[Prompt]:
-    """Rows with `prompt`, and `images` or `input_image`; all their other keys are columns for rewards. A row with the
-    facts of an item of ours has it as the column `item`. The first `most` rows (None: all).
-
-    Raises:
-        UserError: a missing file; a bad row, by its file and number.
-    """
-    rows = open_rows(path, Path(images) if images is not None else None)
-    prompts = []
-    for index in range(len(rows))[:most]:
-        try:
-            prompts.append(_prompt(rows[index], index))
-        except BadRow as error:
-            hint = "Every row needs a prompt, and images that can be read."
-            raise UserError(f"{rows.where(index)}: {error}", hint) from None
-    return prompts
-
-
-def _prompt(row: Row, index: int) -> Prompt:
-    values: dict[str, Any] = dict(row.values)
-    shown = values.get("images") or ([values["input_image"]] if values.get("input_image") else [])
-    if not isinstance(shown, list):
-        raise BadRow("images is no list")
-    pictures = tuple(image_of(image, row.folder, f"image {i}") for i, image in enumerate(shown, start=1))
-    columns = {key: value for key, value in values.items() if key not in ("id", "prompt", "images", "input_image")}
-    if taken := columns.keys() & {"prompts", "completions", "place", "item"}:
-        raise BadRow(f"has the column {min(taken)}, which rewards are given otherwise: rename it")
-    if isinstance(values.get("facts"), dict) and "task" in values:
-        try:
-            columns["item"] = Item.from_dict(values)
-        except (KeyError, TypeError, ValueError) as error:
-            raise BadRow(f"is no item of ours: {error}") from None
-    return Prompt(str(values.get("id", f"row{index}")), row.text("prompt"), pictures, columns)
 
 
 def _file_of(section: HeldOutConfig) -> list[Prompt]:

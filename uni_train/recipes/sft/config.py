@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from pathlib import PurePath
+from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 
@@ -19,8 +20,8 @@ Part = Literal["vit", "connector", "understanding", "generation"]
 class SourceConfig:
     """Rows on disk; docs/training.md shows the forms."""
 
-    form: Form
-    path: str | tuple[str, ...]  # a .jsonl or .parquet file, a folder of Parquet files, or a list of such
+    form: Form | None = None  # null = items where learn or show_thought is given, else by the keys of each row
+    path: str | tuple[str, ...]  # a .jsonl, .csv or .parquet file, a folder, or a list of such
     images: str | None = None  # the folder that image paths start from; null = that of the file
     weight: Positive = 1.0  # how often it is drawn, beside the other sources
     learn: tuple[Literal["thought", "answer", "image"], ...] = ("image",)  # form=items: what of a row
@@ -31,8 +32,15 @@ class SourceConfig:
     vit_pixels: Annotated[int, Interval(ge=1, le=100_000_000)] | None = None
 
     @property
+    def of_items(self) -> bool:
+        """Whether its rows are items: by its form, or by keys that only they have."""
+        return self.form == "items" or (self.form is None and (self.learn != ("image",) or self.show_thought))
+
+    @property
     def learned(self) -> tuple[str, ...]:
-        """What of a row is learned: "image", "thought", "answer"."""
+        """What of a row is learned, as far as is known before it is read: "image", "thought", "answer"."""
+        if self.form is None and not self.of_items:
+            return "image", "answer"
         return ("answer",) if self.form == "conversations" else self.learn
 
 
@@ -50,11 +58,12 @@ class SftBatchConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SftHeldOutConfig:
-    """Success on prompts of a task while training, by the verifier, drawn as the model always draws."""
+    """Prompts of a task or of a file while training, drawn as the model always draws. The verifier scores a task's."""
 
-    task: str | None = None  # null = no validation
+    task: str | None = None
+    path: str | None = None  # a .txt, .jsonl or .parquet file of prompts, in place of a task; both null = no validation
     levels: tuple[TaskLevel, ...] = (1,)
-    n: Prompts = 64  # prompts a level
+    n: Prompts = 64  # prompts a level, or of the file
     every: Count = 250  # updates
     split: Literal["validation", "test"] = "validation"
 
@@ -64,7 +73,8 @@ class SftConfig(RunConfig):
     """Supervised fine-tuning on rows of text and images."""
 
     kind: Literal["sft"] = "sft"
-    sources: dict[str, SourceConfig | None]  # by a name of yours; null leaves one of a base recipe out
+    # by a name of yours (null: none); or a path, or a list of paths and sources
+    sources: dict[str, SourceConfig | None]
     updates: Count
     batch: SftBatchConfig
     trained: Literal["all", "moe_gen", "lora"] = "all"
@@ -81,15 +91,33 @@ class SftConfig(RunConfig):
         return {name: source for name, source in self.sources.items() if source is not None}
 
 
+def named_sources(given: Any) -> Any:
+    """`sources` by their names, where they are a path, or a list of paths and sections: each has its file's stem."""
+    listed = [given] if isinstance(given, str) else given
+    if not isinstance(listed, list):
+        return given
+    named: dict[str, Any] = {}
+    for place, one in enumerate(listed, start=1):
+        section = {"path": one} if isinstance(one, str) else one
+        path = section.get("path") if isinstance(section, dict) else None
+        name = PurePath(path).stem.replace(".", "_") if isinstance(path, str) else ""
+        named[name if name and name not in named else f"source{place}"] = section
+    return named
+
+
 def check(config: SftConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
     check_known(config.held_out.task, TASKS.names(), "task", "held_out.task", where)
+    if config.held_out.task is not None and config.held_out.path is not None:
+        raise wrong(
+            "held_out takes one of task and path", "held_out", where, "held_out.task=null, or held_out.path=null."
+        )
     if not config.used_sources:
         raise wrong(
             "sources is empty: there is nothing to train on",
             "sources",
             where,
-            "Name at least one: sources.mine={form:items,path:FILE}; docs/training.md shows the forms.",
+            "Give your data: sources=FOLDER, or sources.mine.path=FILE; docs/training.md shows the forms.",
         )
     if (config.batch.rows is None) == (config.batch.tokens is None):
         raise wrong("batch needs one of rows and tokens", "batch", where, "batch.tokens=32768 or batch.rows=64.")
@@ -114,12 +142,12 @@ def check(config: SftConfig, where: Where) -> None:
             raise wrong(f"sources.{name}.path names no file", f"sources.{name}.path", where)
         if not source.learn:
             raise wrong(f"sources.{name}.learn is empty: nothing would be learned", f"sources.{name}.learn", where)
-        if source.form != "items" and source.learn != ("image",):
+        if not source.of_items and source.learn != ("image",):
             raise wrong(f"sources.{name}.learn belongs to form=items alone", f"sources.{name}.learn", where)
         if source.show_thought:
             key = f"sources.{name}.show_thought"
             check_thinks(config.model, key, key, where)
-            if source.form != "items" or source.learn != ("image",):
+            if not source.of_items or source.learn != ("image",):
                 raise wrong(f"{key} needs form=items and learn=[image]", key, where)
         for key in ("image_size", "vit_size"):
             sides = getattr(source, key)

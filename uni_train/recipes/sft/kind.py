@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, evaluation, recipe_kind
 from uni_train.config.messages import Where
-from uni_train.recipes.sft.config import SftConfig, check
+from uni_train.recipes.sft.config import SftConfig, check, named_sources
 
 if TYPE_CHECKING:
     from uni_train.models.base import Example, UnifiedModel
@@ -19,9 +19,13 @@ class Sft(RecipeKind[SftConfig]):
     """Supervised fine-tuning."""
 
     config = SftConfig
+    texts = ("sources",)
     trains_editors = True
     keeps_rows = True
     less_memory = "Lower batch.tokens, batch.rows or batch.noise_draws, or raise batch.accumulate."
+
+    def complete(self, values: dict[str, Any]) -> None:
+        values["sources"] = named_sources(values.get("sources"))
 
     def check(self, config: SftConfig, where: Where) -> None:
         check(config, where)
@@ -52,7 +56,7 @@ class Sft(RecipeKind[SftConfig]):
             check_levels(task, asked.levels, "held_out.levels")
             for level in asked.levels:
                 task.validate(level, asked.split)
-            held_out(work)
+        held_out(work)
 
     def run(self, work: Work[SftConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
         from uni_train.recipes.sft import training

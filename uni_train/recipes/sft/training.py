@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +16,10 @@ from uni_train.files import atomic_write_json
 from uni_train.models.base import Example, ImageSizes
 from uni_train.recipes.sft.config import SftConfig, SourceConfig
 from uni_train.stages.finetune import fit, run_logger, skipped_rows
-from uni_train.stages.validation import ValidationPrompts, intervals, table, validation_prompts
+from uni_train.stages.validation import ValidationPrompts, intervals, read_prompts, table, validation_prompts
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.curriculum import Constant
-from uni_train.training.data import conversations, edit, items, text_to_image
+from uni_train.training.data import conversations, edit, inferred, items, text_to_image
 from uni_train.training.data.rows import Parse, Row, Rows, open_rows
 
 if TYPE_CHECKING:
@@ -59,7 +60,8 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
     }
     if watched is not None:
         stage.result["held_out"] = success = intervals(stage.path)
-        work.progress.table(f"Success on {config.held_out.split} prompts", *table(success))
+        if success:
+            work.progress.table(f"Success on {config.held_out.path or config.held_out.split} prompts", *table(success))
     work.progress.say(f"  model: {stage.path / MODEL}")
 
 
@@ -91,22 +93,31 @@ def updates(config: SftConfig) -> Updates:
 
 
 def held_out(work: Work[SftConfig]) -> ValidationPrompts | None:
-    """Prompts of the task that the recipe watches. Raises UserError: the task has too few, or no such level."""
+    """Prompts of the task or the file that the recipe watches.
+
+    Raises:
+        UserError: the task has too few, or no such level; a file without prompts, a bad row, an id that comes twice.
+    """
     config, asked = work.config, work.config.held_out
-    if asked.task is None:
+    seed, batch = config.evaluation.seed, config.model.draw_batch
+    if asked.task is not None:
+        return validation_prompts(work.task(asked.task), asked.levels, asked.n, asked.split, seed, batch)
+    if asked.path is None:
         return None
-    batch = config.model.draw_batch
-    return validation_prompts(work.task(asked.task), asked.levels, asked.n, asked.split, config.evaluation.seed, batch)
+    prompts = read_prompts(asked.path, most=asked.n, shown=("images", "input_image", "image"))
+    if not prompts:
+        raise UserError(f"{asked.path} has no prompts", "Write one a line, or rows with the key prompt.")
+    name, times = Counter(prompt.id for prompt in prompts).most_common(1)[0]
+    if times > 1:
+        raise UserError(f"{asked.path}: {times} prompts have the id {name}", "Give each an id of its own, or none.")
+    return ValidationPrompts({asked.path: prompts}, seed, batch)
 
 
 def _parser(source: SourceConfig) -> Parse:
-    if source.form == "text_to_image":
-        return text_to_image.parse
-    if source.form == "edit":
-        return edit.parse
-    if source.form == "conversations":
-        return conversations.parse
-    return items.parser(source.learn, source.show_thought)
+    if source.of_items:
+        return items.parser(source.learn, source.show_thought)
+    forms = {"text_to_image": text_to_image, "edit": edit, "conversations": conversations, None: inferred}
+    return forms[source.form].parse
 
 
 def _drawn(parse: Parse, source: SourceConfig, draws: int) -> Parse:

@@ -1,4 +1,4 @@
-"""Conversations in the form of LLaVA: JSONL with `conversations`, and `image` (a path or a list of paths) if any.
+"""Conversations in the form of LLaVA: JSONL with `conversations`, and `image` or `images` (one or a list) if any.
 
     {"image": "a.jpg", "conversations": [{"from": "human", "value": "<image>\\nWhat is this?"},
                                          {"from": "gpt", "value": "A cat."}]}
@@ -22,7 +22,7 @@ def parse(row: Row, random_: random.Random) -> Example:
     del random_
     if row.values.get("video"):  # null: the datasets library fills every column
         raise BadRow("is about a video, which cannot be trained on")
-    paths = row.values.get("image") or []
+    paths = row.values.get("image") or row.values.get("images") or []
     paths = paths if isinstance(paths, list) else [paths]
     spoken = row.get("conversations")
     if not isinstance(spoken, list):

@@ -6,6 +6,9 @@ other, the image between them learned as well, or the two instructions as one.
 
 With `output_text_list` the row is an interleaved chain of thought (ThinkMorph): the first image and instruction are
 shown, then texts and images take turns, all of them learned.
+
+One edit may also be a row of `input_image`, `image` and `instruction`. Other names: `source_image` or `images` for what
+is shown, `target_image` for what is drawn, `prompt`, `text`, `caption` or `captions` for the instruction.
 """
 
 from __future__ import annotations
@@ -15,11 +18,18 @@ import random
 import numpy as np
 
 from uni_train.models.base import Example, Turn
-from uni_train.training.data.rows import BadRow, Row, image_of, text_of
+from uni_train.training.data.rows import BadRow, Row, caption_of, image_of, text_of
+from uni_train.training.data.text_to_image import CAPTIONS
+
+KEYS = frozenset({"image_list", "instruction_list", "input_image", "source_image", "target_image"})
+"""Each of these alone says that a row is an edit."""
+_SHOWN, _DRAWN = ("input_image", "source_image", "images", "image"), ("target_image", "image", "file_name")
 
 
 def parse(row: Row, random_: random.Random) -> Example:
     """Images and instructions in turns. Raises BadRow."""
+    if row.values.get("image_list") is None and row.values.get("instruction_list") is None:
+        return _pair(row, random_)
     images, instructions = row.get("image_list"), row.get("instruction_list")
     if not isinstance(images, list) or not isinstance(instructions, list) or not images or not instructions:
         raise BadRow("image_list and instruction_list must be lists that are not empty")
@@ -66,3 +76,16 @@ def parse(row: Row, random_: random.Random) -> Example:
         for i in range(start, end):
             turns += [Turn(instruction(i)), Turn(image=image(i + 1), learn=True)]
     return Example(turns=tuple(turns))
+
+
+def _pair(row: Row, random_: random.Random) -> Example:
+    """One edit, from the image or images that are shown to the one that is drawn."""
+    instruction = caption_of(row, ("instruction", *CAPTIONS), random_)
+    drawn, target = row.first(*_DRAWN)
+    key, images = row.first(*(name for name in _SHOWN if name != drawn))
+    shown = images if isinstance(images, list) else [images]
+    return Example(
+        instruction,
+        images=tuple(image_of(image, row.folder, key) for image in shown),
+        target=image_of(target, row.folder, drawn),
+    )

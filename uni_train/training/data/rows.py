@@ -1,16 +1,18 @@
-"""Rows of JSONL and Parquet files by number, and what happens to bad ones.
+"""Rows of JSONL, CSV and Parquet files and of captioned images by number, and what happens to bad ones.
 
-Nothing is read ahead of time but line starts and Parquet footers. A Parquet file is read one row group at a time, and
-the last groups are kept. So small groups (100 rows) suit random access best.
+Nothing is read ahead of time but line starts, Parquet footers and CSV files. A Parquet file is read one row group at a
+time, and the last groups are kept. So small groups (100 rows) suit random access best.
 """
 
 from __future__ import annotations
 
+import csv
+import io
 import os
 import random
 from array import array
 from bisect import bisect_right
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
@@ -19,7 +21,16 @@ from typing import Any, Literal, Protocol
 
 import numpy as np
 
-from uni_train.data_gen.reading_limits import LINE_BYTES, Unreadable, open_file, open_image, parse_json, reason, rgb
+from uni_train.data_gen.reading_limits import (
+    LINE_BYTES,
+    Unreadable,
+    open_file,
+    open_image,
+    parse_json,
+    read_text,
+    reason,
+    rgb,
+)
 from uni_train.errors import UserError
 from uni_train.models.base import Example, SkillMissing
 from uni_train.models.pictures import read_image
@@ -28,7 +39,11 @@ KEPT_BYTES = 2**30  # of Parquet row groups, uncompressed, in each process
 
 
 class BadRow(Exception):
-    """This row cannot be trained on; the message says why, without file and number."""
+    """This row cannot be trained on; the message says why, without file and number. hint: what to do, if known."""
+
+    def __init__(self, message: str, hint: str | None = None) -> None:
+        super().__init__(message)
+        self.hint = hint
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +55,16 @@ class Row:
 
     def get(self, key: str) -> Any:
         """The value of `key`. Raises BadRow if there is none."""
-        value = self.values.get(key)
-        if value is None:
-            raise BadRow(f"has no {key}")
-        return value
+        return self.first(key)[1]
+
+    def first(self, *keys: str) -> tuple[str, Any]:
+        """The first of `keys` that has a value, and the value. Raises BadRow with the keys of the row if none has."""
+        for key in keys:
+            if (value := self.values.get(key)) is not None:
+                return key, value
+        there = ", ".join(str(key)[:40] for key, value in self.values.items() if value is not None)
+        wanted = " or ".join(filter(None, (", ".join(keys[:-1]), keys[-1])))
+        raise BadRow(f"has no {wanted}; its keys: {there[:400] or 'none'}")
 
     def text(self, key: str) -> str:
         """A text that is not empty. Raises BadRow otherwise."""
@@ -57,6 +78,26 @@ def text_of(value: Any, key: str) -> str:
     if not value.strip():
         raise BadRow(f"{key} is empty")
     return value
+
+
+def caption_of(row: Row, keys: Sequence[str], random_: random.Random) -> str:
+    """A text of the first of `keys`: itself, or one of a list or of an object {name: text}, by the generator.
+
+    `captions` may hold the object as JSON text, as BAGEL's data does. Raises BadRow where there is no text.
+    """
+    key, value = row.first(*keys)
+    if key == "captions" and isinstance(value, str) and value.lstrip().startswith("{"):
+        try:
+            value = parse_json(value, key)
+        except ValueError:
+            raise BadRow("captions is not JSON") from None
+    if not isinstance(value, Mapping | list):
+        return text_of(value, key)
+    named = value.items() if isinstance(value, Mapping) else enumerate(value, start=1)
+    texts = [text_of(text, f"{key.removesuffix('s')} {name}") for name, text in named if text is not None]
+    if not texts:
+        raise BadRow(f"has no {key}")
+    return random_.choice(texts)
 
 
 def image_of(value: Any, folder: Path, key: str) -> np.ndarray:
@@ -98,41 +139,59 @@ class RowFile(Protocol):
         ...
 
 
+_IN_FOLDERS = (("metadata.jsonl", "metadata.csv", "items.jsonl"), ("*.parquet",), ("*.jsonl", "*.csv"))
+_IMAGES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"}
+_ARCHIVES = {".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"}
+_FORMS = "Give a .jsonl, .csv or .parquet file, or a folder of images with captions; docs/training.md shows the forms."
+
+
 def open_rows(path: str | Sequence[str], folder: Path | None = None) -> RowFile:
-    """The rows of a .jsonl or .parquet file, of a folder's Parquet files, or of a list of these.
+    """The rows of .jsonl, .csv or .parquet files and of folders.
+
+    Of a folder the first that there is: metadata.jsonl, metadata.csv and items.jsonl; Parquet; other JSONL and CSV;
+    images with a .txt file each. Subfolders count.
 
     Args:
         folder: where image paths start from; None: beside each file.
 
     Raises:
-        UserError: a file is missing, empty, damaged or of another kind.
+        UserError: a file is missing, empty, damaged or of another kind; a folder has no rows.
     """
-    files: list[Path] = []
-    for one in [path] if isinstance(path, str) else path:
-        place = Path(one)
-        if place.is_dir():
-            inside = sorted(place.rglob("*.parquet"))
-            if not inside:
-                raise UserError(
-                    f"{place} holds no Parquet files", "Give the folder that they lie in, or a .jsonl file."
-                )
-            files += inside
-        elif place.is_file():
-            files.append(place)
-        else:
-            raise UserError(f"{place}: no such file", "Check the path of the training data.")
     opened: list[RowFile] = []
-    for file in files:
-        if file.suffix == ".jsonl":
-            opened.append(JsonLines(file, folder or file.parent))
-        elif file.suffix == ".parquet":
-            opened.append(ParquetFile(file, folder or file.parent))
-        else:
-            raise UserError(f"{file}: training data must be .jsonl or .parquet", "Convert it, or give another file.")
+    for place in map(Path, [path] if isinstance(path, str) else path):
+        if not place.exists():
+            raise UserError(f"{place}: no such file", "Check the path of the training data.")
+        files = _row_files(place) if place.is_dir() else [place]
+        opened += [_open_file(file, folder or file.parent) for file in files] or [CaptionedImages(place)]
     rows = Joined(opened)
     if not len(rows):
-        raise UserError(f"{', '.join(map(str, files))}: there are no rows", "Give a file with training data.")
+        raise UserError(
+            f"{path if isinstance(path, str) else ', '.join(path)}: there are no rows",
+            "Give a file with training data.",
+        )
     return rows
+
+
+def _row_files(folder: Path) -> list[Path]:
+    return next((files for names in _IN_FOLDERS if (files := _below(folder, *names))), [])
+
+
+def _below(folder: Path, *names: str) -> list[Path]:
+    """Files in a folder and its subfolders, in order, without hidden ones."""
+    found = {file for name in names for file in folder.rglob(name) if file.is_file()}
+    return sorted(one for one in found if not any(part.startswith(".") for part in one.relative_to(folder).parts))
+
+
+def _open_file(file: Path, folder: Path) -> RowFile:
+    if file.suffix == ".jsonl":
+        return JsonLines(file, folder)
+    if file.suffix == ".parquet":
+        return ParquetFile(file, folder)
+    if file.suffix == ".csv":
+        return CsvFile(file, folder)
+    if file.suffix in _ARCHIVES:
+        raise UserError(f"{file} is an archive", "Unpack it, and give the folder.")
+    raise UserError(f"{file}: training data must be .jsonl, .csv or .parquet, or a folder", _FORMS)
 
 
 class Joined:
@@ -207,6 +266,78 @@ class JsonLines:
 
     def where(self, index: int) -> str:
         return f"{self.path}, line {self._numbers[index]}"
+
+
+class CsvFile:
+    """One row a line below a line of names; fields in quotes may have line breaks."""
+
+    def __init__(self, path: Path, folder: Path) -> None:
+        self.path, self.folder = path, folder
+        reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
+        try:
+            self._rows = [(reader.line_num, row) for row in reader]
+        except csv.Error as error:
+            raise UserError(f"{path}, line {reader.line_num}: not CSV ({error})", "Save it as CSV again.") from None
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> Row:
+        _, values = self._rows[index]
+        if None in values:
+            raise BadRow("has more fields than the first line names: put texts with commas in quotes")
+        return Row(values, self.folder)
+
+    def where(self, index: int) -> str:
+        return f"{self.path}, line {self._rows[index][0]}"
+
+
+class CaptionedImages:
+    """The images below a folder as rows of `image` and `caption`. Captions are in .txt files of the same stems.
+
+    Raises:
+        UserError: no image has a caption, or two images share one.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        files = _below(folder, "*")
+        self.images = [file for file in files if file.suffix.lower() in _IMAGES]
+        if not self.images:
+            kinds = ", ".join(sorted({file.suffix or file.name for file in files})[:8])
+            packed = any(file.suffix in _ARCHIVES for file in files)
+            found = f"it holds {kinds} files" if files else "it is empty"
+            raise UserError(f"{folder} has no training data: {found}", "Unpack the archives." if packed else _FORMS)
+        captions = Counter(map(_caption_file, self.images))
+        without = [image for image in self.images if not _caption_file(image).is_file()]
+        self._missing = f"{len(without)} of {len(self.images)} images have none"
+        if len(without) == len(self.images):
+            raise UserError(
+                f"{folder} has {len(without)} images without captions; the first is {without[0].name}",
+                f"Write each caption beside its image ({_caption_file(without[0]).name}), or all in metadata.jsonl.",
+            )
+        if clash := [image for image in self.images if captions[_caption_file(image)] > 1]:
+            names = f"{clash[0].name} and {clash[1].name}"
+            raise UserError(f"{clash[0].parent}: {names} share {_caption_file(clash[0]).name}", "Rename one of them.")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> Row:
+        image = self.images[index]
+        caption = _caption_file(image)
+        try:
+            return Row({"image": image.name, "caption": read_text(caption).strip()}, image.parent)
+        except FileNotFoundError:
+            raise BadRow(f"has no caption {caption.name}; {self._missing}") from None
+        except (Unreadable, OSError) as error:
+            raise BadRow(f"{caption.name}: {reason(error)}") from None
+
+    def where(self, index: int) -> str:
+        return str(self.images[index])
+
+
+def _caption_file(image: Path) -> Path:
+    return image.with_suffix(".txt")
 
 
 class ParquetFile:
@@ -315,9 +446,8 @@ class Rows:
             except BadRow as error:
                 where = self.rows.where(at)
                 if self.bad == "error":
-                    raise UserError(
-                        f"{where}: {error}", "Correct the row, or leave out all bad ones with data.bad_rows=skip."
-                    ) from None
+                    hint = "Correct the row, or leave out all bad ones with data.bad_rows=skip."
+                    raise UserError(f"{where}: {error}", error.hint or hint) from None
                 self.skipped[where] = str(error)
         where, reason = next(iter(self.skipped.items()))
         raise UserError(f"all {len(self)} rows are bad; {where}: {reason}", "Check the form and the path of the data.")
@@ -334,7 +464,7 @@ class Rows:
         except SkillMissing:
             raise
         except UserError as error:  # what the model cannot be trained on, e.g. an editor on a row without an image
-            raise BadRow(error.message) from None
+            raise BadRow(error.message, error.hint) from None
         if tokens > self.most_tokens:
             raise BadRow(f"has {tokens} tokens, more than the {self.most_tokens} that an example may have")
         return example

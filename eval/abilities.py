@@ -1,0 +1,57 @@
+"""Which settings of a benchmark suit a model that has only some skills: found by asking one case of each set."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from uni_train.eval.benchmark import Benchmark
+from uni_train.eval.generation import asks_of, generate
+from uni_train.models.base import SkillMissing
+from uni_train.models.endpoint_doctor import DRAW, EDIT, READ_IMAGES, WRITE
+
+if TYPE_CHECKING:
+    from uni_train.models.base import OnStep, Request
+
+_REPLY = "<refined_prompt>A red apple.</refined_prompt> <answer>A</answer>"  # that benchmarks draw from
+
+
+def lacking_skills(benchmark: Benchmark, skills: Collection[str]) -> dict[str, str]:
+    """Setting -> the skill that all of its cases lack, "" where some can be asked."""
+    model, cases = _Skilled(skills), {case.set: case for case in benchmark.cases()}.values()
+    found = {}
+    for setting in benchmark.settings:
+        parts = [[ask] for ask in asks_of(list(cases), [setting])]
+        samples = [sample for part in generate(benchmark, model, parts) for sample in part]
+        able = any(sample.status != "no_skill" for sample in samples)
+        found[setting] = "" if able else samples[0].note.removeprefix(f"{model.name} cannot ")
+    return found
+
+
+class _Skilled:
+    """A respondent whose replies have the right form and mean nothing."""
+
+    name = "the model"
+
+    def __init__(self, skills: Collection[str]) -> None:
+        self.skills = skills
+
+    def answer(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
+        return [self._reply(_REPLY, WRITE, READ_IMAGES if one.images else WRITE) for one in requests]
+
+    think = answer
+
+    def draw(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[np.ndarray | Exception]:
+        image = np.zeros((64, 64, 3), np.uint8)
+        return [self._reply(image, EDIT if one.images else DRAW) for one in requests]
+
+    def compose(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[Any]:
+        return [self._reply(None, "answer with text and images in one pass") for _ in requests]
+
+    def _reply(self, reply: Any, *needed: str) -> Any:
+        for skill in needed:
+            if skill not in self.skills:
+                raise SkillMissing(self.name, skill)
+        return reply

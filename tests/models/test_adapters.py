@@ -1,0 +1,166 @@
+"""LoRA files as five trainers write them, merged into each family; and what is no plain LoRA of this model."""
+
+from __future__ import annotations
+
+import json
+import re
+import shutil
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+import pytest
+import torch
+from click.testing import CliRunner
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+
+from tests.models.bagel.published import published
+from uni_train.cli.main import uni_train
+from uni_train.errors import UserError
+from uni_train.models.adapters import adapter_file, merge, open_adapter
+from uni_train.models.base import UnifiedModel
+from uni_train.models.checkpoint import inspect, model_config, recognise
+from uni_train.models.identity import identify
+from uni_train.models.load import build_model
+from uni_train.models.nano.nano import shipped
+
+GOLDEN = Path(__file__).parents[1] / "data" / "golden" / "bagel"
+RANK, ALPHA = 2, 6.0
+Layers = Mapping[str, tuple[Tensor, Tensor]]
+"""Layer -> down [rank, in], up [out, rank]."""
+
+
+def bagel(folder: Path) -> Path:
+    return published(GOLDEN, folder)
+
+
+def editor(folder: Path) -> Path:
+    pytest.importorskip("diffusers")
+    from tests.models.qwen_image_edit import tiny
+
+    return tiny.published(folder)
+
+
+def nano(folder: Path) -> Path:
+    return Path(shutil.copytree(shipped(), folder))
+
+
+@pytest.fixture(scope="module", params=[bagel, editor, nano])
+def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder: Path = request.param(tmp_path_factory.mktemp("models") / request.param.__name__)
+    return folder
+
+
+def layers_of(model: UnifiedModel) -> Layers:
+    """Random matrices for a decoder's linear layers, by their names without the first part."""
+    draws, pattern = torch.Generator().manual_seed(0), model.adapter_layers["both"]
+    found = [(n, m) for n, m in model.named_modules() if isinstance(m, nn.Linear) and re.fullmatch(pattern, n)]
+    return {
+        name.partition(".")[2]: (
+            torch.randn(RANK, layer.in_features, generator=draws) * 0.1,
+            torch.randn(layer.out_features, RANK, generator=draws) * 0.1,
+        )
+        for name, layer in found
+    }
+
+
+def peft(folder: Path, layers: Layers) -> float:
+    named = {f"base_model.model.{name}.lora_A.weight": down for name, (down, _) in layers.items()}
+    named |= {f"base_model.model.{name}.lora_B.weight": up for name, (_, up) in layers.items()}
+    save_file(named, folder / "adapter_model.safetensors")
+    (folder / "adapter_config.json").write_text(json.dumps({"r": RANK, "lora_alpha": ALPHA, "use_rslora": True}))
+    return ALPHA / RANK**0.5
+
+
+def diffusers(folder: Path, layers: Layers) -> float:
+    named = {f"transformer.{name}.lora_A.weight": down for name, (down, _) in layers.items()}
+    named |= {f"transformer.{name}.lora_B.weight": up for name, (_, up) in layers.items()}
+    settings = json.dumps({"transformer.r": RANK, "transformer.lora_alpha": ALPHA})
+    save_file(named, folder / "pytorch_lora_weights.safetensors", {"lora_adapter_metadata": settings})
+    return ALPHA / RANK
+
+
+def diffsynth(folder: Path, layers: Layers) -> float:
+    named = {f"{name}.lora_A.default.weight": down for name, (down, _) in layers.items()}
+    named |= {f"{name}.lora_B.default.weight": up for name, (_, up) in layers.items()}
+    save_file(named, folder / "step-500.safetensors")
+    return 1.0
+
+
+def kohya(folder: Path, layers: Layers) -> float:
+    flat = {f"lora_unet_{name.replace('.', '_')}": both for name, both in layers.items()}
+    named = {f"{name}.lora_down.weight": down for name, (down, _) in flat.items()}
+    named |= {f"{name}.lora_up.weight": up for name, (_, up) in flat.items()}
+    save_file(named | {f"{name}.alpha": torch.tensor(ALPHA) for name in flat}, folder / "mine.safetensors")
+    return ALPHA / RANK
+
+
+def comfyui(folder: Path, layers: Layers) -> float:
+    named = {f"diffusion_model.{name}.lora_down.weight": down for name, (down, _) in layers.items()}
+    named |= {f"diffusion_model.{name}.lora_up.weight": up for name, (_, up) in layers.items()}
+    alphas = {f"diffusion_model.{name}.alpha": torch.tensor(ALPHA) for name in layers}
+    save_file(named | alphas, folder / "mine.safetensors")
+    return ALPHA / RANK
+
+
+@pytest.mark.parametrize("trainer", [peft, diffusers, diffsynth, kohya, comfyui])
+def test_an_adapter_of_any_trainer_is_merged_by_its_scale(
+    checkpoint: Path, tmp_path: Path, trainer: Callable[[Path, Layers], float]
+) -> None:
+    before = build_model(model_config(str(checkpoint)))
+    layers = layers_of(before)
+    scale = trainer(tmp_path, layers)
+    assert recognise(tmp_path).kind == "other"  # for its base is unknown
+    assert inspect(f"{checkpoint}+{tmp_path}").loads
+    after = dict(build_model(model_config(f"{checkpoint}+{tmp_path}")).named_parameters())
+    changed = {f"{name}.weight": scale * (up @ down) for name, (down, up) in layers.items()}
+    for name, weight in before.named_parameters():
+        delta = changed.pop(name.partition(".")[2], torch.zeros(()))
+        assert torch.allclose(after[name], weight + delta, atol=1e-6), name
+    assert not changed
+
+
+def test_other_adapters_are_refused_and_nothing_is_changed(tmp_path: Path) -> None:
+    model = build_model(model_config("nano"))
+    layers = layers_of(model)
+    name, (down, up) = next(iter(layers.items()))
+    comfyui(tmp_path, layers)
+    good = load_file(tmp_path / "mine.safetensors")
+    start, untouched = f"diffusion_model.{name}", {n: w.clone() for n, w in model.state_dict().items()}
+    wrong: dict[str, dict[str, Tensor]] = {
+        "is not part of the model": good | {"x.lora_down.weight": down, "x.lora_up.weight": up},
+        f"has {len(up) + 1} x": good | {f"{start}.lora_up.weight": torch.cat([up, up[:1]])},
+        "no plain LoRA": good | {f"{start}.dora_scale": torch.ones(1)},
+        "lacks one of its two matrices": {k: v for k, v in good.items() if k != f"{start}.lora_up.weight"},
+    }
+    for number, (told, tensors) in enumerate(wrong.items()):
+        save_file(tensors, tmp_path / f"{number}.safetensors")
+        with pytest.raises(UserError, match=told):
+            merge(model, tmp_path / f"{number}.safetensors")
+    peft(tmp_path, layers)
+    (tmp_path / "adapter_config.json").unlink()
+    with pytest.raises(UserError, match=r"no adapter_config\.json beside it"):
+        open_adapter(tmp_path / "adapter_model.safetensors")
+    assert all(weight.equal(untouched[name]) for name, weight in model.state_dict().items())
+    assert adapter_file(shipped()) is None
+
+
+def test_a_checkpoint_with_an_adapter_goes_through_every_door(tmp_path: Path) -> None:
+    comfyui(tmp_path, layers_of(build_model(model_config("nano"))))
+    both = f"nano+{tmp_path / 'mine.safetensors'}"
+    one, other = identify(model_config("nano")), identify(model_config(both))
+    assert one.key != other.key and other.name == "nano+mine"
+
+    def done(*arguments: object, code: int = 0) -> str:
+        result = CliRunner().invoke(uni_train, [str(one) for one in arguments], catch_exceptions=False)
+        assert result.exit_code == code, result.output
+        return result.output
+
+    assert re.search(r"ok +adapters .*a LoRA of ComfyUI, \d+ layers, merged", done("doctor", both))
+    hint = done("doctor", tmp_path / "mine.safetensors", code=1)
+    assert "a LoRA of ComfyUI" in hint and "MODEL+ADAPTER" in hint
+    done("export", both, tmp_path / "out")
+    merged = build_model(model_config(str(tmp_path / "out"))).state_dict()
+    assert all(weight.equal(merged[name]) for name, weight in build_model(model_config(both)).state_dict().items())
+    assert "there is nothing at" in done("export", "nano+missing", tmp_path / "no", code=1)
+    done("fit", "sft_nano", f"model.checkpoint=shipped+{tmp_path / 'mine.safetensors'}", "--dry-run")

@@ -1,0 +1,136 @@
+"""Validation prompts of a file: drawn before, during and after training from the same noise, killed or not."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from urllib.parse import urlencode
+from urllib.request import urlopen
+
+import numpy as np
+import pytest
+from click.testing import CliRunner, Result
+
+from tests.tiny import MODEL, save_drawer
+from tests.training.keys import killed_after
+from uni_train.cli.main import uni_train
+from uni_train.eval.images import pixels
+from uni_train.eval.sample import Scored
+from uni_train.eval.scored import read_folder
+from uni_train.models.pictures import encode_png
+from uni_train.training.metric_log import read_metrics
+
+PROMPTS = "Draw 2 apples .\n\nDraw 3 trees .\n"
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A tiny nano that draws, rows of its own, and two files of prompts."""
+    place = tmp_path_factory.mktemp("held_out")
+    save_drawer(place / "nano")
+    (place / "a.png").write_bytes(encode_png(np.zeros((24, 24, 3), np.uint8)))
+    (place / "a.txt").write_text("Draw 2 apples .")
+    (place / "prompts.txt").write_text(PROMPTS)
+    return place
+
+
+def fit(place: Path, out: Path, *overrides: str) -> Result:
+    quick = ("updates=4", "checkpoint_every=1", "batch.tokens=50", "evaluate=false", "ema=0.5", "held_out.every=2")
+    given = (f"sources={place}", *MODEL, f"model.checkpoint={place / 'nano'}", f"held_out.path={place / 'prompts.txt'}")
+    arguments = [*given, *quick, f"out={out}", "optimizer.lr=1e-2", "optimizer.warmup_updates=0", *overrides]
+    return CliRunner().invoke(uni_train, ["fit", "sft_nano", *arguments], terminal_width=200)
+
+
+def finish(place: Path, out: Path, *overrides: str) -> Path:
+    result = fit(place, out, *overrides)
+    assert result.exit_code == 0, result.output
+    return out / "sft_nano" / "seed0" / "stages" / "00-sft"
+
+
+def drawn(stage: Path, step: int) -> Sequence[Scored]:
+    return [*read_folder(stage / "held_out" / f"step={step:08d}")]
+
+
+@pytest.fixture(scope="module")
+def stage(place: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return finish(place, tmp_path_factory.mktemp("runs"))
+
+
+def test_images_are_drawn_before_during_and_after_and_the_report_shows_them(stage: Path) -> None:
+    assert [line["step"] for line in read_metrics(stage / "held_out.jsonl")] == [0, 2, 4]
+    moments = [drawn(stage, step) for step in (0, 2, 4)]
+    assert all([one.sample.prompt for one in some] == PROMPTS.split("\n")[::2] for some in moments)
+    images = [pixels(some[0].sample.drawn[0]) for some in moments]
+    assert all(image.shape == (24, 24, 3) for image in images) and not np.array_equal(images[0], images[2])
+    assert len({one.sample.ask.seed for some in moments for one in some}) == 2
+    page = (stage.parents[1] / "report.html").read_text(encoding="utf-8")
+    assert (
+        "Images of held-out prompts" in page and "Draw 3 trees ." in page and page.count('<figure class="member') == 6
+    )
+    assert json.loads((stage / "manifest.json").read_text())["result"]["held_out"] == {}
+
+
+def test_view_serves_the_images_of_a_prompt_by_update(stage: Path) -> None:
+    view = pytest.importorskip("uni_train.view")
+    address = view.serve(stage.parents[2], 0)
+
+    def get(what: str) -> bytes:
+        with urlopen(f"{address}data/plugin/images/{what}") as reply:
+            return reply.read()
+
+    tags = json.loads(get("tags"))["seed0/00-sft"]
+    assert [*tags] == ["held_out/line1 Draw 2 apples .", "held_out/line3 Draw 3 trees ."]
+    series = json.loads(get("images?" + urlencode({"run": "seed0/00-sft", "tag": next(iter(tags)), "sample": 0})))
+    assert [one["step"] for one in series] == [0, 2, 4]
+    assert get(f"individualImage?{series[2]['query']}") == drawn(stage, 4)[0].sample.images[0]
+
+
+def test_equal_weights_draw_equal_images(place: Path, stage: Path, tmp_path: Path) -> None:
+    still = finish(place, tmp_path, "optimizer.lr=1e-30")
+    before, after = (drawn(still, step) for step in (0, 4))
+    assert [one.sample.parts for one in before] == [one.sample.parts for one in after]
+    assert [one.sample.parts for one in before] == [one.sample.parts for one in drawn(stage, 0)]
+
+
+def test_a_killed_run_draws_what_an_unbroken_one_does(place: Path, stage: Path, tmp_path: Path) -> None:
+    with killed_after(3):
+        fit(place, tmp_path)
+    again = finish(place, tmp_path)
+    names = [f"held_out/step={step:08d}/00000.parquet" for step in (0, 2, 4)]
+    for name in ("held_out.jsonl", "metrics.jsonl", *names):
+        assert (again / name).read_bytes() == (stage / name).read_bytes(), name
+
+
+BAD = [
+    ("one.txt", "\n", "one.txt has no prompts"),
+    ("text.jsonl", '{"text": "Draw 2 apples ."}', "text.jsonl, line 1: has no prompt; its keys: text"),
+    ("image.jsonl", '{"prompt": "x", "image": "no.png"}', "line 1: image 1: "),
+    ("twice.jsonl", '{"id": "a", "prompt": "x"}\n{"id": "a", "prompt": "y"}', "twice.jsonl: 2 prompts have the id a"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "message"), BAD, ids=[name for name, *_ in BAD])
+def test_a_bad_file_of_prompts_is_refused_before_training(
+    place: Path, tmp_path: Path, name: str, content: str, message: str
+) -> None:
+    (tmp_path / name).write_text(content)
+    result = fit(place, tmp_path / "runs", f"held_out.path={tmp_path / name}")
+    assert result.exit_code == 1 and message in result.output, result.output
+    assert not list(tmp_path.rglob("metrics.jsonl"))
+
+
+def test_a_task_and_a_file_are_not_both_asked(place: Path, tmp_path: Path) -> None:
+    result = fit(place, tmp_path, "held_out.task=maths")
+    assert result.exit_code == 2 and "held_out takes one of task and path" in result.output
+
+
+def test_a_shown_image_comes_before_the_prompt(place: Path, tmp_path: Path) -> None:
+    (tmp_path / "asked.jsonl").write_text(
+        json.dumps({"id": "b", "prompt": "Draw 2 apples .", "image": str(place / "a.png")})
+    )
+    stage = finish(place, tmp_path, f"held_out.path={tmp_path / 'asked.jsonl'}", "updates=1")
+    (one,) = drawn(stage, 1)
+    assert one.sample.ask.case.id == "b" and np.array_equal(
+        pixels(one.sample.ask.case.images[0]), np.zeros((24, 24, 3))
+    )

@@ -1,0 +1,129 @@
+"""The table of docs/training.md: its rows as files, and each command on them."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from click.testing import CliRunner
+
+from tests.models.bagel.conftest import FOLDER
+from tests.models.bagel.published import published
+from tests.recipes.sft.test_sft import QUICK, png
+from tests.test_docs import ROOT
+from uni_train.cli.main import uni_train
+from uni_train.config.compose import compose
+from uni_train.config.kinds import kind_of
+from uni_train.models.family import family_of
+from uni_train.recipes.sft.config import named_sources
+
+TABLE = [
+    [cell.strip() for cell in line.split(" | ")]
+    for line in (ROOT / "docs/training.md").read_text(encoding="utf-8").splitlines()
+    if line.endswith("` |") and "sources=" in line
+]
+
+
+def with_bytes(value: object, folder: Path) -> object:
+    """A row of the table as Parquet has it: images as bytes."""
+    if isinstance(value, list):
+        return [with_bytes(one, folder) for one in value]
+    return (folder / value).read_bytes() if isinstance(value, str) and value.endswith(".png") else value
+
+
+def lay_out(cell: str) -> None:
+    """The files of a cell below the working folder, and every image that they name."""
+    contents: dict[Path, list[str]] = {}
+    for span in re.findall(r"`([^`]+)`", cell):
+        if span.startswith("data/"):
+            file = Path(span)
+        else:
+            contents.setdefault(file, []).append(span)
+    for file, lines in contents.items():
+        stems = re.findall(r"[\w/]+\.png", " ".join(lines)) if file.suffix != ".txt" else [f"{file.stem}.png"]
+        for i, name in enumerate(stems):
+            (file.parent / name).parent.mkdir(parents=True, exist_ok=True)
+            (file.parent / name).write_bytes(png(i, 40, 50))
+        if file.suffix == ".parquet":
+            rows = [json.loads(line) for line in lines]
+            columns = {key: [with_bytes(row[key], file.parent) for row in rows] for key in rows[0]}
+            pq.write_table(pa.table(columns), file)
+        else:
+            file.write_text("\n".join(lines), encoding="utf-8")
+
+
+def fit(*arguments: str) -> str:
+    result = CliRunner().invoke(uni_train, ["fit", *arguments], catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+    return result.output
+
+
+def words(command: str) -> list[str]:
+    return shlex.split(command.strip("` |"))[4:]
+
+
+@pytest.fixture(scope="module")
+def bagel(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """A BAGEL that is small: the override that takes it."""
+    folder = tmp_path_factory.mktemp("own_data") / "BAGEL"
+    published(FOLDER, folder)
+    return f"model.checkpoint={folder}"
+
+
+@pytest.mark.parametrize(("cell", "command"), [cells[1:3] for cells in TABLE], ids=[cells[0] for cells in TABLE])
+def test_a_command_of_the_table_reads_the_data_beside_it(
+    cell: str, command: str, bagel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    lay_out(cell)
+    said = fit(*words(command), bagel, *QUICK, "--dry-run")
+    assert re.search(r"one update: \d+ examples", said), said
+
+    config = compose("sft", [*words(command)[1:], bagel, *QUICK])
+    model, _ = family_of(config.model.family).skeleton(config.model, config.seed)
+    model.prepare_training(timestep_shift=1.0, text_dropout=1.0)
+    for example in kind_of(config).first_update(config, model)[0]:
+        left = sum(shape.tokens for shape in model.examples.shapes([example]))
+        drawn = example.target is not None or any(turn.learn and turn.image is not None for turn in example.turns)
+        assert (left < model.example_tokens(example)) == drawn, "texts are left out where an image is drawn"
+
+
+def test_sources_are_named_by_their_files() -> None:
+    given = ["a/cats", {"path": "b/cats", "weight": 2}, {"path": ["x", "y"]}]
+    named = named_sources(given)
+    assert named == {"cats": {"path": "a/cats"}, "source2": given[1], "source3": given[2]}
+    assert named_sources("x/v1.0.jsonl") == {"v1_0": {"path": "x/v1.0.jsonl"}}
+    for path in ("data/My photos (2), new", "データ"):
+        (source,) = compose("sft", [f"sources={path}"]).used_sources.values()
+        assert source.path == path
+    assert compose("sft", ["sources=[{path: a, form: edit},b]"]).used_sources["a"].form == "edit"
+
+
+@pytest.mark.slow
+def test_all_data_of_the_table_trains_together(bagel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for _, cell, _ in TABLE:
+        lay_out(cell)
+    paths = [word.removeprefix("sources=") for _, _, command in TABLE for word in words(command) if "=" in word]
+    listed = [path.strip("[]") if "{" not in path else path[1:-1] for path in paths]
+    fit("sft", f"sources=[{','.join(listed)}]", bagel, *QUICK, "out=runs")
+    (manifest,) = Path("runs").rglob("00-sft/manifest.json")
+    rows = json.loads(manifest.read_text())["result"]["rows"]
+    assert len(TABLE) == len(rows) == 9 and set(rows.values()) == {2}
+
+
+def test_nano_says_what_it_cannot_learn_and_what_can(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    for size, said in ((24, "does not know the word 'a'"), (30, "draws 24 x 24 pixels, and this image has 30 x 30")):
+        Path("a.png").write_bytes(png(0, size, size))
+        Path("rows.jsonl").write_text('{"image": "a.png", "text": "a red cat"}')
+        given = ("sft_nano", "sources=rows.jsonl", "evaluate=false", "out=runs", "--fresh")
+        result = CliRunner().invoke(uni_train, ["fit", *given], terminal_width=200)
+        assert result.exit_code == 1
+        for expected in (f"rows.jsonl, line 1: nano {said}", "model is bagel_7b", "model=qwen_image_edit_2511"):
+            assert expected in " ".join(result.output.split())

@@ -1,0 +1,231 @@
+"""LoRA files of any trainer, merged into a model: W + alpha / rank * up @ down (Hu et al. 2021, arXiv 2106.09685).
+
+    peft                  base_model.model.LAYER.lora_A.weight; alpha in adapter_config.json
+    diffusers             transformer.LAYER.lora_A.weight; alpha in the file's header, or as a tensor
+    DiffSynth-Studio      LAYER.lora_A.default.weight
+    kohya, musubi-tuner   lora_unet_LAYER_WITH_UNDERSCORES.lora_down.weight; alpha as a tensor
+    ComfyUI               diffusion_model.LAYER.lora_down.weight; alpha as a tensor
+
+Where no alpha is stored it is the rank, as for all of them but peft. Every layer of a file must find its place: what is
+not applied is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from uni_train.data_gen.reading_limits import read_json, reason
+from uni_train.errors import UserError
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+FILES = ("adapter_model.safetensors", "pytorch_lora_weights.safetensors")
+_CONFIG = "adapter_config.json"
+_HEADER = "lora_adapter_metadata"  # where diffusers keeps peft's settings
+_KEY = re.compile(r"(?P<layer>.+)\.(?P<role>lora_A|lora_B|lora[._]down|lora[._]up)(\.(?!weight$)\w+)?\.weight")
+_ADDED = re.compile(r"[._](lora|lokr|loha|hada|oft|dora)[._]")  # in names of tensors that are added to a layer
+_PREFIXES = (
+    *("base_model.model.", "model.diffusion_model.", "diffusion_model.", "pipe.dit.", "dit.", "transformer."),
+    *("lora_unet_", "lora_transformer_", "module."),
+)
+"""Before the layer's own name; what others call the decoder as a whole."""
+_TRAINERS = {
+    "base_model.model.": "peft",
+    "lora_unet_": "kohya or musubi-tuner",
+    "diffusion_model.": "ComfyUI",
+    "transformer.": "diffusers",
+}
+_LISTED = 3
+
+
+@dataclass(frozen=True, slots=True)
+class Adapter:
+    """A LoRA file. layers: by the names in the file, their tensors' names by "down", "up" and "alpha"."""
+
+    file: Path
+    layers: Mapping[str, Mapping[str, str]]
+    settings: Mapping[str, Any]
+    base: str | None
+
+    @property
+    def title(self) -> str:
+        """For people: "a LoRA of peft, 240 layers"."""
+        first = next(iter(self.layers))
+        trainer = next((name for prefix, name in _TRAINERS.items() if first.startswith(prefix)), None)
+        if trainer is None and ".lora_A.default." in self.layers[first]["down"]:
+            trainer = "DiffSynth-Studio"
+        return f"a LoRA{f' of {trainer}' if trainer else ''}, {len(self.layers)} layers"
+
+    def scale(self, layer: str, rank: int, alpha: float | None) -> float:
+        """What up @ down is multiplied by; `alpha`: the layer's own tensor."""
+        settings = self.settings
+        if alpha is None and "lora_alpha" in settings:
+            patterns = settings.get("alpha_pattern") or {}
+            own = (value for key, value in patterns.items() if re.fullmatch(rf"(.*\.)?({key})", layer))
+            alpha = float(next(own, settings["lora_alpha"]))
+        if alpha is None:
+            return 1.0
+        return alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
+
+
+@dataclass(frozen=True, slots=True)
+class Delta:
+    """What one layer gets: `scale` * up [out, rank] @ down [rank, in]."""
+
+    down: Tensor
+    up: Tensor
+    scale: float
+
+
+def adapter_file(path: Path) -> Path | None:
+    """The LoRA file that a path is or holds, told by the names of its tensors; None for anything else."""
+    if path.is_dir():
+        named = [path / name for name in FILES if (path / name).is_file()]
+        files = named or (sorted(path.glob("*.safetensors")) if not any(path.glob("*config.json")) else [])
+        path = files[0] if len(files) == 1 or named else path
+    return path if path.suffix == ".safetensors" and path.is_file() and any(map(_ADDED.search, _names(path))) else None
+
+
+def open_adapter(path: Path) -> Adapter:
+    """Read names and settings.
+
+    Raises:
+        UserError: no LoRA file, one of another kind (LoKr, DoRA, ...), or one of peft without its adapter_config.json.
+    """
+    file = adapter_file(path)
+    if file is None:
+        if not path.exists():
+            raise UserError(f"there is nothing at {path}", "Check the path of the adapter.")
+        raise UserError(f"{path} is no adapter", "Name a LoRA: a safetensors file, or a folder that holds one.")
+    layers: dict[str, dict[str, str]] = {}
+    for name in _names(file):
+        match = _KEY.fullmatch(name)
+        if match is not None:
+            role = "down" if match["role"].endswith(("A", "down")) else "up"
+            layers.setdefault(match["layer"], {})[role] = name
+        elif name.endswith(".alpha"):
+            layers.setdefault(name.removesuffix(".alpha"), {})["alpha"] = name
+        else:
+            raise UserError(
+                f"{file} holds {name}, which is no plain LoRA", "Merge it with the program that trained it."
+            )
+    halved = next((layer for layer, parts in layers.items() if not {"down", "up"} <= parts.keys()), None)
+    if halved is not None:
+        raise UserError(f"{file} is damaged: {halved} lacks one of its two matrices", "Copy it again.")
+    settings = _settings(file)
+    if not settings and next(iter(layers)).startswith("base_model.model."):
+        raise UserError(f"{file} has no {_CONFIG} beside it, which tells its alpha", "Copy that file there as well.")
+    base = settings.get("base_model_name_or_path")
+    return Adapter(file, layers, settings, str(base) if base else None)
+
+
+def merge(model: nn.Module, path: Path) -> int:
+    """Add a LoRA file to the model's weights; the number of layers.
+
+    Raises:
+        UserError: as `open_adapter`; a layer that the model lacks or that has another shape. The model is unchanged.
+    """
+    from uni_train.models.weights import Weights
+
+    adapter = open_adapter(path)
+    weights = Weights([adapter.file])
+    wrong = problems(model, adapter, weights)
+    if wrong:
+        more = f" (and {len(wrong) - _LISTED} more)" if len(wrong) > _LISTED else ""
+        raise UserError(
+            f"{adapter.file} was trained on another base: {'; '.join(wrong[:_LISTED])}{more}",
+            "Name the model that it was trained on before it: MODEL+ADAPTER.",
+        )
+    places = _places(model)
+    for layer, parts in adapter.layers.items():
+        down, up = weights.read(parts["down"]), weights.read(parts["up"])
+        alpha = weights.read(parts["alpha"]).item() if "alpha" in parts else None
+        add(places[_plain(layer, places)], Delta(down, up, adapter.scale(layer, len(down), alpha)))
+    return len(adapter.layers)
+
+
+def add(layer: nn.Linear, delta: Delta) -> None:
+    """Add a delta, computed in float32, to a layer's weight."""
+    layer.weight.data += (delta.up.float() @ delta.down.float() * delta.scale).to(layer.weight)
+
+
+def problems(model: nn.Module, adapter: Adapter, stored: Mapping[str, Any]) -> list[str]:
+    """What keeps an adapter from fitting the model (it may be on the meta device), in phrases.
+
+    Args:
+        stored: the file's tensors (`Weights`).
+    """
+    return list(_problems(_places(model), adapter, stored))
+
+
+def _problems(places: Mapping[str, nn.Linear], adapter: Adapter, stored: Mapping[str, Any]) -> Iterator[str]:
+    for layer, parts in adapter.layers.items():
+        place = places.get(_plain(layer, places))
+        if place is None:
+            yield f"{layer} is not part of the model"
+            continue
+        (rank, inner), (outer, other) = stored[parts["down"]].shape, stored[parts["up"]].shape
+        if rank != other or (outer, inner) != (place.out_features, place.in_features):
+            fits = f"{place.out_features} x {place.in_features}"
+            yield f"{layer} has {outer} x {inner} of rank {rank} and {other}, the model {fits}"
+
+
+def _places(model: nn.Module) -> dict[str, nn.Linear]:
+    """Linear layers by every ending of their name that no other one has, dots as underscores."""
+    from torch import nn
+
+    found: dict[str, list[nn.Linear]] = {}
+    for name, module in model.named_modules():
+        if isinstance(module, nn.Linear):
+            parts = name.split(".")
+            for start in range(len(parts)):
+                found.setdefault("_".join(parts[start:]), []).append(module)
+    return {name: modules[0] for name, modules in found.items() if len(modules) == 1}
+
+
+def _plain(layer: str, places: Mapping[str, nn.Linear]) -> str:
+    """A layer's name as `_places` has it, without what trainers write before it."""
+    name = layer
+    while (key := name.replace(".", "_")) not in places:
+        prefix = next((one for one in _PREFIXES if name.startswith(one)), None)
+        if prefix is None:
+            break
+        name = name.removeprefix(prefix)
+    return key
+
+
+def _names(file: Path) -> list[str]:
+    """Of a file's tensors. Raises UserError for a damaged file."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(file, "np") as opened:
+            return list(opened.keys())
+    except (OSError, SafetensorError) as error:
+        raise UserError(f"{file} is damaged ({reason(error)})", "Copy it again.") from error
+
+
+def _settings(file: Path) -> Mapping[str, Any]:
+    """peft's: of adapter_config.json beside the file, or of diffusers' header, without the names of its parts."""
+    from safetensors import safe_open
+
+    beside = file.parent / _CONFIG
+    try:
+        if beside.is_file():
+            loaded = read_json(beside)
+        else:
+            with safe_open(file, "np") as opened:
+                loaded = json.loads((opened.metadata() or {}).get(_HEADER, "{}"))
+            loaded = {key.removeprefix("transformer."): value for key, value in loaded.items()}
+    except (OSError, ValueError, AttributeError) as error:
+        raise UserError(f"the settings of {file} are damaged ({reason(error)})", "Copy it again.") from error
+    if not isinstance(loaded, dict):
+        raise UserError(f"{beside} is damaged: it is no JSON object", "Copy it again.")
+    return loaded

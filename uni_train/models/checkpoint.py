@@ -1,0 +1,289 @@
+"""The one door to checkpoints: what a name, a path or a Hub id is, its configuration, and what is missing.
+
+    nano, shipped                a model's name (`uni_train models`)
+    FOLDER, FILE.safetensors     a checkpoint that a family knows (`Family.recognise`)
+    runs/RECIPE/NAME             a run: its last finished model
+    .../checkpoints/step=N       a step of an unfinished stage (saved_step.py)
+    hf://ORG/NAME@REVISION       a Hub id (`uni_train.hub.local`)
+    ANY_OF_THESE+ADAPTER         with a LoRA merged (adapters.py); several with several +
+
+`recognise` opens small JSON files only and imports nothing heavy. What no family knows is named, so that a person
+learns why it cannot be loaded. `inspect` reads the headers of weights as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from uni_train.config import places
+from uni_train.config.schema import ModelConfig
+from uni_train.data_gen import reading_limits
+from uni_train.errors import UsageError, UserError, did_you_mean
+from uni_train.hub import PICKLES, local, split_adapters
+from uni_train.models.adapters import adapter_file, open_adapter
+from uni_train.models.family import FAMILIES, Found, Inspection, family_of, read_json
+from uni_train.models.saved_step import is_step, model_before, run_config, run_of
+from uni_train.run_folder import final_model, is_run
+
+
+def expect_there(name_or_path: str) -> None:
+    """Raises where there is neither a model of this name nor anything at this path, or no adapter; imports no torch."""
+    base, adapters = split_adapters(name_or_path)
+    if not _is_name(base):
+        _expect_path(local(base))
+    for adapter in adapters:
+        open_adapter(local(adapter))
+
+
+def resolve(checkpoint: str) -> str:
+    """The checkpoint as runs record it: Hub ids as their downloaded folders, a run as its last finished model.
+
+    Raises:
+        UserError: nothing lies there, a run without a finished model, or a Hub id that cannot be downloaded.
+    """
+    base, adapters = split_adapters(checkpoint)
+    if not _is_name(base):
+        path = local(base)
+        base = str(final_model(path) if is_run(path) else path)
+    return "+".join([base, *(str(local(one)) for one in adapters)])
+
+
+def _expect_path(path: Path) -> None:
+    names = _names()
+    if path.exists():
+        return
+    if str(path) in names:
+        raise UsageError(f"{path} is a model's name, and a folder is needed", "Give a run's folder or a checkpoint's.")
+    if len(path.parts) == 1:
+        raise UsageError(f"no model {path}, and no such folder", did_you_mean(str(path), names, "models"))
+    raise UserError(f"there is nothing at {path}", f"Give a folder, or a model's name: {', '.join(names)}.")
+
+
+def _names() -> list[str]:
+    return [option.name for option in places.options("model")]
+
+
+def _is_name(base: str) -> bool:
+    return base == "shipped" or base in _names()
+
+
+def expect_family(family: str, path: Path, name: str) -> Found:
+    """What lies at a path. Raises UserError if it is not of `family`, saying what it is. `name`: of the model asked."""
+    found = recognise(path)
+    if found.kind != family:
+        raise UserError(
+            f"model={name} cannot be loaded from {path}: it is {found.what}",
+            found.hint or f"Choose model={found.model}, or another model.checkpoint=FOLDER.",
+        )
+    return found
+
+
+def recognise(path: Path) -> Found:
+    """What lies at `path`: a folder, a run's folder (its last finished model is meant), or one weight file.
+
+    Raises:
+        UserError: nothing lies there, or a run without a finished model. UsageError: a mistyped name.
+    """
+    _expect_path(path)
+    if not path.is_file() and not path.is_dir():
+        raise UserError(f"{path} is neither a file nor a folder", "Give a run's folder or a checkpoint's.")
+    if is_run(path):
+        return recognise(final_model(path))
+    if is_step(path):
+        model = run_config(path).model
+        what = f"step {int(path.name.partition('=')[2])} of the stage {path.parent.parent.name} of {run_of(path)}"
+        return Found(model.family, path, what, model=model.name)
+    if path.suffix in PICKLES and path.is_file():
+        return _pickle(path, path)
+    ours = (family_of(name).recognise(path) for name in FAMILIES.names())
+    return next((found for found in ours if found is not None), None) or _other(path)
+
+
+def model_config(name_or_path: str) -> ModelConfig:
+    """The configuration of a model by its name (`uni_train models`), or of a checkpoint, as this module lists them.
+
+    "shipped" is nano with the weights inside the package. A model that a run has trained takes that run's settings.
+
+    Raises:
+        UserError: what lies there cannot be loaded. UsageError: no such name.
+    """
+    from uni_train.config.build import build_section
+
+    base, adapters = split_adapters(name_or_path)
+    option = _option(base)
+    if option is not None:
+        config = build_section(ModelConfig, reading_limits.read_yaml(option))
+        if adapters and config.checkpoint is None:
+            raise UserError(f"{base} is untrained: an adapter needs the weights that it was trained on", "Train it.")
+    else:
+        found = find(base)
+        option = _option(found.model)
+        assert option is not None
+        known = _recorded(found)
+        if known is None:
+            values = reading_limits.read_yaml(option)
+            for key, value in family_of(found.kind).folder_values(found.path).items():
+                values[key] = {**values[key], **value} if isinstance(value, dict) else value
+            known = build_section(ModelConfig, values)
+        config = replace(known, checkpoint=str(found.path))
+    return replace(config, checkpoint="+".join([config.checkpoint or "", *map(str, map(local, adapters))]) or None)
+
+
+def find(base: str) -> Found:
+    """The model at a path, of a Hub id, or that is shipped under a name; without adapters.
+
+    Raises:
+        UserError: nothing lies there, or what cannot be loaded. UsageError: a name without weights on this machine.
+    """
+    option = _option(base)
+    if option is not None:
+        values = reading_limits.read_yaml(option)
+        if values.get("checkpoint") == "shipped":
+            return recognise(family_of(values["family"]).shipped_folder)
+        base = str(values.get("checkpoint") or base)
+    found = recognise(local(base))
+    if found.kind == "other":
+        raise UserError(f"{base} is {found.what}, not a model that can be loaded", found.hint)
+    return found
+
+
+def _option(name: str) -> Path | None:
+    """The file of configs/model/ for a name; "shipped" is that of the model whose weights are inside the package."""
+    if name == "shipped":
+        name = next(one for one in FAMILIES.names() if FAMILIES.get(one).shipped is not None)
+    return next((option.path for option in places.options("model") if option.name == name), None)
+
+
+def _recorded(found: Found) -> ModelConfig | None:
+    """What the run was asked that a checkpoint is from."""
+    from uni_train.config.build import build_section
+    from uni_train.data_gen.registry import load_plugins
+
+    run = run_of(found.path) if is_step(found.path) else found.path.parent.parent.parent
+    if not (run / "config.yaml").is_file():
+        return None
+    values = reading_limits.read_yaml(run / "config.yaml")
+    load_plugins(values.get("plugins") or ())  # the model may be of one
+    return build_section(ModelConfig, values.get("model"))
+
+
+def on_disk(config: ModelConfig) -> ModelConfig:
+    """The same model with the folder that it starts from as its checkpoint, for what needs its sizes alone."""
+    base, _ = split_adapters(config.checkpoint or "")
+    path = Path(base)
+    if is_run(path):
+        base = str(final_model(path))
+    elif is_step(path):
+        before = model_before(path)
+        return on_disk(replace(config, checkpoint=str(before or run_config(path).model.checkpoint or "") or None))
+    return replace(config, checkpoint=base or None)
+
+
+def inspect(name_or_path: str) -> Inspection:
+    """Look at a model by its name (`uni_train models`) or path. Only headers and small JSON files are read.
+
+    Raises:
+        UserError: nothing lies there, or files are damaged. UsageError: no such name.
+    """
+    base, adapters = split_adapters(name_or_path)
+    if _is_name(base):
+        config = model_config(base)
+        if config.checkpoint != "shipped" and not (config.checkpoint and Path(config.checkpoint).exists()):
+            return _without_weights(config)
+        found = find(base)
+    else:
+        found = recognise(local(base))
+        if found.kind == "other":
+            return Inspection("other", found.what, str(found.path), hint=found.hint)
+        config = model_config(str(found.path))
+    if is_step(found.path):
+        start = on_disk(config)
+        seen = replace(inspect(start.checkpoint or start.name), what=found.what, path=str(found.path))
+    else:
+        seen = family_of(found.kind).inspect(found, lambda: config)
+    return _with_adapters(seen, config, adapters)
+
+
+def _with_adapters(seen: Inspection, config: ModelConfig, adapters: Sequence[str]) -> Inspection:
+    """With what keeps adapters from fitting the model."""
+    from uni_train.models.adapters import problems
+    from uni_train.models.weights import Weights
+
+    for one in adapters:
+        adapter = open_adapter(local(one))
+        weights = Weights([adapter.file])
+        wrong = problems(family_of(config.family).skeleton(on_disk(config))[0], adapter, weights)
+        seen = replace(
+            seen,
+            what=f"{seen.what}, with {adapter.title}",
+            weights={**seen.weights, adapter.file.name: weights.dtype_names},
+            bytes=seen.bytes + weights.bytes,
+            problems=(*seen.problems, *(f"{adapter.file.name}: {problem}" for problem in wrong)),
+            hint=seen.hint or ("It was trained on another model." if wrong else ""),
+        )
+    return seen
+
+
+def _without_weights(config: ModelConfig) -> Inspection:
+    """A model whose sizes are known, and whose weights are not on this machine."""
+    family = family_of(config.family)
+    model, _ = family.skeleton(config)
+    problem, hint = "it is untrained: nothing is stored", "Train it first."
+    if config.checkpoint is not None:
+        problem = f"its folder {config.checkpoint} is not there"
+        hint = "Download the checkpoint there, or give the folder's path."
+    return Inspection(
+        family.name,
+        f"{family.title} of the sizes in configs/model/{config.name}.yaml",
+        None,
+        parameters=family.by_part({name: value.shape for name, value in model.named_parameters()}),
+        problems=(problem,),
+        hint=hint,
+    )
+
+
+def _other(path: Path) -> Found:
+    """Why no family reads it."""
+    titles = ", ".join(family_of(name).title for name in FAMILIES.names())
+    if (path / "state.safetensors").is_file():
+        return Found("other", path, "a step of a training without its run's folder", "Give it where its run wrote it.")
+    if adapter_file(path) is not None:
+        adapter = open_adapter(path)
+        base = f": {adapter.base}+{path}" if adapter.base else ", MODEL+ADAPTER"
+        return Found("other", path, adapter.title, f"Name the model that it was trained on before it{base}.")
+    if path.is_file():
+        return Found("other", path, "a file", "Give the folder that it lies in.")
+    if (path / "config.json").is_file():
+        config = read_json(path / "config.json")
+        if "architectures" in config or "model_type" in config:
+            listed = config.get("architectures")
+            name = ", ".join(map(str, listed)) if isinstance(listed, list) and listed else str(config.get("model_type"))
+            return Found("other", path, f"a transformers model ({name})", f"These can be loaded: {titles}.")
+    return _unknown(path, titles)
+
+
+def _unknown(path: Path, titles: str) -> Found:
+    names = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith("."))
+    if any(name.endswith(".safetensors") for name in names):
+        return Found(
+            "other",
+            path,
+            "safetensors without the JSON files that say what they are",
+            "If it was fine-tuned from a released model, copy that one's JSON files and tokenizer beside them.",
+        )
+    pickles = [name for name in names if name.endswith(PICKLES)]
+    if pickles:
+        return _pickle(path, path / pickles[0])
+    shown = f"a folder with {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}" if names else "an empty folder"
+    return Found("other", path, shown, f"These can be loaded: {titles}.")
+
+
+def _pickle(path: Path, file: Path) -> Found:
+    return Found(
+        "other",
+        path,
+        f"a pickle ({file.name})",
+        "Pickles can run any code and are never read. Get the safetensors files, or convert it where you trust it.",
+    )

@@ -1,0 +1,109 @@
+"""A step of an unfinished stage, runs/<recipe>/<name>/stages/<stage>/checkpoints/step=<N>, as a model.
+
+It holds what training needs to go on: the weights that are trained, their averages, the optimizer. What is not trained
+is where the stage began: in the model of the stage before it, or in the recipe's.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from uni_train.config.build import build, without_former_keys
+from uni_train.config.kinds import stage_list
+from uni_train.config.schema import RunConfig
+from uni_train.data_gen.reading_limits import read_json, read_yaml, reason
+from uni_train.errors import UserError
+from uni_train.files import sha256_of
+from uni_train.run_folder import STEP, is_run, stage_folders
+
+if TYPE_CHECKING:
+    from torch import Tensor, nn
+
+_STATE, _TENSORS = "state.json", "state.safetensors"
+_WEIGHTS = ("state_dict/model.", "callbacks/Ema/averages/model.")  # the averages count where there are any
+_DOWN, _UP = ".lora_A.default.weight", ".lora_B.default.weight"
+
+
+def is_step(path: Path) -> bool:
+    """Whether a path is the checkpoint of a training, in its run's folder."""
+    return STEP.fullmatch(path.name) is not None and len(path.parts) > 4 and is_run(run_of(path))
+
+
+def run_of(step: Path) -> Path:
+    """The run's folder."""
+    return step.parents[3]
+
+
+def run_config(step: Path) -> RunConfig:
+    """What the run was asked. Raises UserError where its config.yaml cannot be read."""
+    file = run_of(step) / "config.yaml"
+    try:
+        return build(without_former_keys(read_yaml(file)))
+    except (OSError, ValueError) as error:
+        raise UserError(f"{file} cannot be read ({reason(error)})", "Restore it.") from error
+
+
+def model_before(step: Path) -> Path | None:
+    """The model that the stage began with: that of the last finished one before it that others start from.
+
+    None: the recipe's own.
+    """
+    bases = {one.name for one in stage_list(run_config(step)) if one.base}
+    stage, stages = step.parent.parent, stage_folders(run_of(step))
+    earlier = [one for one in stages[: stages.index(stage)] if one.name.partition("-")[2] in bases]
+    models = [one / "model" for one in earlier if (one / "manifest.json").is_file()]
+    return next((model for model in reversed(models) if model.is_dir()), None)
+
+
+def put_weights(model: nn.Module, step: Path) -> None:
+    """Give the model that a stage began with the weights that its training would end with; adapters are merged.
+
+    Raises:
+        UserError: the checkpoint is damaged or does not fit the model.
+    """
+    from torch import nn
+
+    from uni_train.models.adapters import Delta, add
+
+    tensors, modules = _trained(step), dict(model.named_modules())
+    plain = {name: get() for name, get in tensors.items() if not name.endswith((_DOWN, _UP))}
+    unknown = next((name for name in plain if name not in model.state_dict()), None)
+    if unknown is None:
+        unknown = next((n for n in tensors if n.endswith(_DOWN) and n.removesuffix(_DOWN) not in modules), None)
+    try:
+        if unknown is not None:
+            raise ValueError(f"{unknown} is not part of it")
+        model.load_state_dict(plain, strict=False)
+    except (RuntimeError, ValueError) as error:
+        why = str(error).splitlines()[-1].strip()
+        raise UserError(f"the checkpoint {step} does not fit the model of its run's config.yaml", why) from error
+    lora = run_config(step).lora
+    for name, get in tensors.items():
+        if name.endswith(_DOWN):
+            layer = modules[name.removesuffix(_DOWN)]
+            assert isinstance(layer, nn.Linear)
+            add(layer, Delta(get(), tensors[name.removesuffix(_DOWN) + _UP](), lora.alpha / lora.rank))
+
+
+def _trained(step: Path) -> Mapping[str, Callable[[], Tensor]]:
+    """What reads each trained weight, by its name in the model. Raises UserError for a damaged checkpoint."""
+    from functools import partial
+
+    from uni_train.models.weights import Weights
+
+    damaged = f"the checkpoint {step} is damaged"
+    try:
+        stored = read_json(step / _STATE)["tensors"]
+        if sha256_of(step / _TENSORS) != stored["sha256"]:
+            raise ValueError(f"{_TENSORS} does not match its checksum")
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise UserError(f"{damaged}: {reason(error)}", "Take another step of the run.") from error
+    weights = Weights([step / _TENSORS])
+    return {
+        name.removeprefix(prefix): partial(weights.read, name)
+        for prefix in _WEIGHTS
+        for name in weights
+        if name.startswith(prefix)
+    }
