@@ -117,8 +117,8 @@ class ModelConfig:
     editing: EditingConfig | None = None  # of Qwen-Image-Edit
     sampling: SamplingConfig = SamplingConfig()
     weights: Literal["nf4", "int8", "fp8"] | None = None  # of the decoder, frozen, by torchao; null = as stored
-    # pixels a side of the tiles in which the VAE of BAGEL and Qwen-Image-Edit takes larger images, in steps of 32;
-    # null = whole
+    # pixels a side of the tiles in which the VAE of BAGEL, Qwen-Image-Edit and diffusers takes larger images, in steps
+    # of 32; null = whole
     vae_tile: Annotated[int, Interval(ge=64, le=8_192)] | None = None
     think_batch: Rows = 128  # requests a batch while thinking or answering
     draw_batch: Rows = 256  # requests a batch while drawing

@@ -182,6 +182,8 @@ class UnifiedModel(nn.Module, ABC):
     names; trained=moe_gen trains `generation` alone."""
     adapter_layers: ClassVar[Mapping[str, str]] = {}
     """lora.targets (understanding, generation, both) -> a regular expression for whole names of linear layers."""
+    adapter_alpha: bool = True
+    """Whether diffusers' loader reads a scalar `alpha` beside each adapter of this model's transformer."""
 
     @abstractmethod
     def think(

@@ -121,7 +121,12 @@ def model_config(name_or_path: str) -> ModelConfig:
         found = find(base)
         option = _option(found.model)
         assert option is not None
-        known = _recorded(found) or build_section(ModelConfig, reading_limits.read_yaml(option))
+        known = _recorded(found)
+        if known is None:
+            values = reading_limits.read_yaml(option)
+            for key, value in family_of(found.kind).folder_values(found.path).items():
+                values[key] = {**values[key], **value} if isinstance(value, dict) else value
+            known = build_section(ModelConfig, values)
         config = replace(known, checkpoint=str(found.path))
     return replace(config, checkpoint="+".join([config.checkpoint or "", *map(str, map(local, adapters))]) or None)
 
@@ -250,9 +255,6 @@ def _other(path: Path) -> Found:
         return Found("other", path, adapter.title, f"Name the model that it was trained on before it{base}.")
     if path.is_file():
         return Found("other", path, "a file", "Give the folder that it lies in.")
-    if (path / "model_index.json").is_file():
-        name = read_json(path / "model_index.json").get("_class_name", "unknown")
-        return Found("other", path, f"a diffusers pipeline ({name})", f"These can be loaded: {titles}.")
     if (path / "config.json").is_file():
         config = read_json(path / "config.json")
         if "architectures" in config or "model_type" in config:

@@ -73,8 +73,9 @@ def examine(name_or_path: str) -> Examination:
     seen.findings.append(memory)
     if memory.verdict == "wrong":
         return seen
+    config = model_config(name_or_path)
     try:
-        model = build_model(model_config(name_or_path))
+        model = build_model(config)
     except UserError as error:  # such as weights that are no numbers
         seen.findings.append(Finding("loading", "wrong", f"{error.message}. {error.hint or ''}".strip()))
         return seen
@@ -84,8 +85,11 @@ def examine(name_or_path: str) -> Examination:
         seen.findings.append(Finding("probe", "note", "not asked: so large a model takes too long without a GPU"))
     elif not seen.wrong:
         model = model.to("cuda") if torch.cuda.is_available() else model
-        seen.findings.append(_loss(model, item))
-        _probe(model, item, seen)
+        try:
+            seen.findings.append(_loss(model, item, config.edits))
+        except SkillMissing as error:
+            seen.findings.append(Finding("first loss", "note", error.message))
+        _probe(model, item, config.edits, seen)
     return seen
 
 
@@ -186,13 +190,13 @@ def _item(model: UnifiedModel) -> Item:
     return task.generate(1, 1, "test", 0)[0]
 
 
-def _loss(model: UnifiedModel, item: Item) -> Finding:
-    """First losses of drawing the item's image by its exact thought."""
+def _loss(model: UnifiedModel, item: Item, edits: bool) -> Finding:
+    """First losses of drawing the item's image by its exact thought; `edits`: from an image."""
     side = model.describe().get("image_size", 64)
     target = np.random.default_rng(0).integers(0, 256, (side, side, 3), np.uint8)
     example = Example(item.prompt, target=target, answer=None, seed=0)
     if model.vocabulary is None:
-        example = replace(example, images=(target,))
+        example = replace(example, images=(target,) if edits else ())
     else:
         task = get_task(item.task, family_of(model.family).world)  # type: ignore[arg-type]
         if task.has_image(item):
@@ -209,16 +213,20 @@ def _loss(model: UnifiedModel, item: Item) -> Finding:
     return Finding("first loss", "ok", said)
 
 
-def _probe(model: UnifiedModel, item: Item, seen: Examination) -> None:
-    """One thought, and one image drawn by it."""
+def _probe(model: UnifiedModel, item: Item, edits: bool, seen: Examination) -> None:
+    """One thought, and one image drawn by it; `edits`: from an image."""
     request = Request(item.id, item.prompt, seed=1)
-    if "edit" in model.family:
+    if edits:
         request = replace(request, images=(np.full((64, 64, 3), 128, np.uint8),))
     try:
-        (thought,) = model.think([request])
-        good = bool(thought.strip())
-        seen.findings.append(Finding("thought", "ok" if good else "wrong", repr(thought[:80])))
-        (seen.image,) = model.draw([replace(request, thought=thought)] if good else [request])
+        thought = ""
+        try:
+            (thought,) = model.think([request])
+            good = bool(thought.strip())
+            seen.findings.append(Finding("thought", "ok" if good else "wrong", repr(thought[:80])))
+        except SkillMissing as error:
+            seen.findings.append(Finding("thought", "note", error.message))
+        (seen.image,) = model.draw([replace(request, thought=thought if thought.strip() else None)])
     except SkillMissing as error:
         seen.findings.append(Finding("probe", "note", error.message))
         return

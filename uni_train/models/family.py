@@ -119,6 +119,14 @@ class Family(ABC):
         `Found.kind` is the family's name, or "other" for what it knows and cannot load.
         """
 
+    def folder_values(self, path: Path) -> Mapping[str, Any]:
+        """Values of a model's YAML that a recognised folder knows better, nested as there.
+
+        Raises:
+            UserError: the folder holds a model that cannot be built.
+        """
+        return {}
+
     @abstractmethod
     def build(self, config: ModelConfig, seed: int, dtype: torch.dtype | None) -> UnifiedModel:
         """The model with the weights that `config.checkpoint` names (None: random ones from `seed`).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from uni_train.config.schema import ModelConfig
 from uni_train.errors import UsageError, UserError
@@ -46,10 +46,22 @@ def build_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype | None = 
 
         quantise(model, config.weights)
     if config.vae_tile is not None:
-        side = config.vae_tile // 32 * 32
-        stride = 3 * side // 4  # tiles overlap by a quarter of their side
-        model.vae.enable_tiling(side, side, stride, stride)  # type: ignore[union-attr, operator]
+        _tile(getattr(model, "vae", None), config.vae_tile // 32 * 32, config.name)
     return model
+
+
+def _tile(vae: Any, side: int, name: str) -> None:
+    """Have a VAE take images in tiles that overlap by a quarter of their side, in pixels."""
+    if not hasattr(vae, "enable_tiling"):
+        raise UsageError(f"the VAE of model={name} takes no tiles", "Leave model.vae_tile out.")
+    if hasattr(vae, "tile_sample_min_size"):  # of diffusers' AutoencoderKL, which has sizes in place of arguments
+        factor = vae.tile_sample_min_size / vae.tile_latent_min_size
+        vae.tile_sample_min_size, vae.tile_latent_min_size = side, int(side / factor)
+        vae.tile_overlap_factor = 0.25
+        vae.enable_tiling()
+    else:
+        stride = 3 * side // 4
+        vae.enable_tiling(side, side, stride, stride)
 
 
 def _stored(config: ModelConfig, seed: int, dtype: torch.dtype | None) -> UnifiedModel:

@@ -101,6 +101,8 @@ def save_adapters(model: nn.Module, config: LoraConfig, folder: Path) -> None:
     Those of a Qwen-Image-Edit are `lora_down`, `lora_up` and a scalar `alpha` a layer: W + alpha / rank * up @ down.
     `lora_up` holds the scale and `alpha` is the rank, because SGLang-Diffusion rounds alpha down to a whole number.
 
+    Those of a pipeline whose loader refuses alpha (FLUX, Stable Diffusion 3) are `lora_A` and (alpha / rank) `lora_B`.
+
     Raises:
         UserError: the folder cannot be written.
     """
@@ -111,6 +113,11 @@ def save_adapters(model: nn.Module, config: LoraConfig, folder: Path) -> None:
     }
     root = next(iter(adapters)).split(".")[0]
     tensors = {name.split(".", 1)[1]: value for name, value in adapters.items()}
+    if root == _DIFFUSERS and not model.adapter_alpha:
+        scale = config.alpha / config.rank
+        scaled = {name: value * scale if "lora_B" in name else value for name, value in adapters.items()}
+        _write(folder / _DIFFUSERS_WEIGHTS, scaled)
+        return
     if root == _DIFFUSERS:
         named = {}
         for layer in sorted({name.split(".lora_")[0] for name in tensors}):

@@ -365,10 +365,10 @@ def _carry(source: Path, folder: Path) -> None:
             if name == "." and file.name != "model_index.json":
                 continue
             with atomic_path(folder / name / file.name) as temporary:
-                _link_or_copy(file.resolve(), temporary)
+                link_or_copy(file.resolve(), temporary)
 
 
-def _link_or_copy(file: Path, to: Path) -> None:
+def link_or_copy(file: Path, to: Path) -> None:
     """Large weights take no room twice where both places are on one file system."""
     if file.suffix == ".safetensors":
         try:

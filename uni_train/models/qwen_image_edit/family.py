@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from uni_train.models.qwen_image_edit.shapes import EditShapes
     from uni_train.models.qwen_image_edit.unified import QwenImageEdit
 
-_PIPELINE, _PLUS = "QwenImageEditPipeline", "QwenImageEditPlusPipeline"
+PIPELINES = _PIPELINE, _PLUS = "QwenImageEditPipeline", "QwenImageEditPlusPipeline"
 
 
 @FAMILIES.register("qwen_image_edit")
@@ -29,7 +29,7 @@ class QwenImageEditFamily(PublishedFamily):
         if not (path / "model_index.json").is_file():
             return None
         pipeline = read_json(path / "model_index.json").get("_class_name")
-        if pipeline not in (_PIPELINE, _PLUS):
+        if pipeline not in PIPELINES:
             return None
         plus, config = pipeline == _PLUS, path / "transformer" / "config.json"
         late = plus and config.is_file() and bool(read_json(config).get("zero_cond_t"))

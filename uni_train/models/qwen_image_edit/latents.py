@@ -90,7 +90,7 @@ class Latents:
         found: dict[int, Tensor] = {}
         for rows in self._alike([self.grid(image.shape[1:]) for image in images]):
             x = torch.stack([images[row] for row in rows]).to(weight.device).float() / 255 * 2 - 1
-            z = self.vae.encode(_frames(x.to(weight.dtype))).latent_dist.mode()[:, :, 0].float()  # type: ignore[operator]
+            z = self._encoded(x.to(weight.dtype)).float()
             found.update(zip(rows, pack((z - self._mean.to(z)) / self._std.to(z)), strict=True))
         return [found[row] for row in range(len(images))]
 
@@ -103,10 +103,18 @@ class Latents:
             grid = grids[rows[0]]
             z = unpack(latents[rows, : grid[0] * grid[1]].float(), grid)
             z = (z * self._std.to(z) + self._mean.to(z)).to(weight.device, weight.dtype)
-            image = self.vae.decode(_frames(z), return_dict=False)[0][:, :, 0]  # type: ignore[operator]
+            image = self._decoded(z)
             image = (image.float() / 2 + 0.5).clamp(0, 1).permute(0, 2, 3, 1) * 255
             found.update(zip(rows, image.round().to(torch.uint8).cpu().numpy(), strict=True))
         return [found[row] for row in range(len(latents))]
+
+    def _encoded(self, x: Tensor) -> Tensor:
+        """The mode of the posterior [B, C, h, w] of images [B, 3, H, W]."""
+        return self.vae.encode(_frames(x)).latent_dist.mode()[:, :, 0]  # type: ignore[operator]
+
+    def _decoded(self, z: Tensor) -> Tensor:
+        """The inverse of `_encoded`."""
+        return self.vae.decode(_frames(z), return_dict=False)[0][:, :, 0]  # type: ignore[operator]
 
     def _alike(self, grids: Sequence[Grid]) -> list[list[int]]:
         """Rows of equal grids, at most `_PIXELS` together."""

@@ -1,0 +1,1 @@
+"""Any image pipeline of diffusers, asked as its class says."""

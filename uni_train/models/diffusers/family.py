@@ -1,0 +1,73 @@
+"""Pipelines of diffusers that make images, in diffusers' layout."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from uni_train.hub import PICKLES
+from uni_train.models.family import FAMILIES, Found, Inspection, PublishedFamily, read_json
+from uni_train.models.qwen_image_edit.family import PIPELINES
+
+if TYPE_CHECKING:
+    from uni_train.config.schema import ModelConfig
+
+_PARTS = {"unet": "denoiser", "transformer": "denoiser", "prior": "denoiser", "decoder": "denoiser"}
+_PARTS |= {"vae": "VAE", "vqvae": "VAE", "vqgan": "VAE", "movq": "VAE"}
+
+
+@FAMILIES.register("diffusers")
+class DiffusersFamily(PublishedFamily):
+    title = "diffusers pipeline"
+    tiles = True
+    parts = ("denoiser", "text encoder", "other", "VAE")
+
+    def recognise(self, path: Path) -> Found | None:
+        """Any pipeline but those of qwen_image_edit; one with code of its own or with pickles alone is not read."""
+        if not (path / "model_index.json").is_file():
+            return None
+        index = read_json(path / "model_index.json")
+        name = index.get("_class_name")
+        if name in PIPELINES:
+            return None
+        modules = [(part, value[0]) for part, value in index.items() if isinstance(value, list) and value]
+        if not isinstance(name, str) or any((path / part / f"{module}.py").is_file() for part, module in modules):
+            hint = "Code of a checkpoint is never run. Give a pipeline of diffusers' own classes."
+            return Found("other", path, f"a diffusers pipeline with code of its own ({name})", hint)
+        what = f"a diffusers pipeline ({name})"
+        if not any(path.glob("*/*.safetensors")):
+            pickled = any(file.suffix in PICKLES for file in path.glob("*/*"))
+            hint = "Pickles can run any code and are never read. " if pickled else ""
+            what += " whose weights are pickles" if pickled else " without weights"
+            return Found("other", path, what, f"{hint}Get the safetensors files of its parts.")
+        return Found(self.name, path, what, model="diffusers")
+
+    def folder_values(self, path: Path) -> dict[str, Any]:
+        from uni_train.models.diffusers.checkpoint import image_size, interface_of
+        from uni_train.models.diffusers.classes import TRANSFORMERS
+
+        takes = interface_of(path)
+        values = {"edits": takes.needs_image, "sampling": takes.sampling, "trains": takes.name in TRANSFORMERS}
+        return values | ({"architecture": {"image_size": image_size(path)}} if values["trains"] else {})
+
+    def part_of(self, name: str) -> str:
+        first = name.split(".")[0]
+        return "text encoder" if first.startswith("text_encoder") else _PARTS.get(first, "other")
+
+    def inspect(self, checkpoint: Found, config: Callable[[], ModelConfig]) -> Inspection:
+        from uni_train.models.diffusers.checkpoint import interface_of, missing, open_parts
+
+        interface_of(checkpoint.path)
+        weights = open_parts(checkpoint.path)
+        shapes = {f"{part}.{name}": one.shape for part, stored in weights.items() for name, one in stored.items()}
+        return Inspection(
+            self.name,
+            checkpoint.what,
+            str(checkpoint.path),
+            {part: stored.dtype_names for part, stored in weights.items()},
+            sum(stored.bytes for stored in weights.values()),
+            self.by_part(shapes),
+            wrong := tuple(missing(checkpoint.path, weights)),
+            "Copy the folder again." if wrong else "",
+        )

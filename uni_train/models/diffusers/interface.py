@@ -1,0 +1,116 @@
+"""What a pipeline class of diffusers takes and makes, by the signature of its `__call__`."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import sys
+from dataclasses import dataclass
+from typing import Any
+
+from uni_train.config.schema import SamplingConfig
+from uni_train.errors import UserError
+
+_IMAGES = ("image", "images")
+_EXTRA = ("mask_image", "control_image", "controlnet_conditioning_scale", "adapter_conditioning_scale", "video_length")
+"""Parameters of pipelines that need more than words and images, or make videos."""
+_HINT = "Give a pipeline that makes images from words, or from words and images."
+
+
+@dataclass(frozen=True, slots=True)
+class Interface:
+    """How one pipeline class is called.
+
+    Attributes:
+        pipeline: the class.
+        parameters: default value by name of parameter.
+        image: the parameter for input images; None: it takes none.
+        needs_image: whether it draws from images only.
+        several: whether it takes several images for one prompt.
+        guidance: the parameter for the scale of guidance by text; None: it has none.
+        image_guidance: the same for guidance by input images.
+    """
+
+    pipeline: Any
+    parameters: dict[str, Any]
+    image: str | None
+    needs_image: bool
+    several: bool
+    guidance: str | None
+    image_guidance: str | None
+
+    @property
+    def name(self) -> str:
+        return str(self.pipeline.__name__)
+
+    @property
+    def sampling(self) -> dict[str, Any]:
+        """The class's own defaults, by the names of SamplingConfig."""
+        sources = {
+            "steps": "num_inference_steps",
+            "cfg_text_scale": self.guidance,
+            "edit_text_scale": self.guidance,
+            "edit_img_scale": self.image_guidance,
+        }
+        values = {key: self.parameters.get(source or "") for key, source in sources.items()}
+        return {key: value for key, value in values.items() if value is not None}
+
+    def arguments(self, sampling: SamplingConfig, images: bool) -> dict[str, Any]:
+        """Arguments of one call by `sampling`; `images`: whether it draws from images."""
+        scale = sampling.edit_text_scale if images else sampling.cfg_text_scale
+        values = {
+            "num_inference_steps": sampling.steps,
+            self.guidance: scale,
+            self.image_guidance: sampling.edit_img_scale,
+        }
+        return {key: value for key, value in values.items() if key is not None and key in self.parameters}
+
+
+def interface(name: str) -> Interface:
+    """The interface of diffusers' class `name`.
+
+    Raises:
+        UserError: diffusers is not installed or has no such pipeline, or it does not make images from a prompt.
+    """
+    try:
+        import diffusers
+    except ImportError as error:
+        raise UserError(f"{name} needs diffusers ({error})", "Install it: pip install -e '.[hf]'.") from error
+    pipeline = getattr(diffusers, name, None)
+    if not (isinstance(pipeline, type) and issubclass(pipeline, diffusers.DiffusionPipeline)):
+        raise UserError(f"diffusers {diffusers.__version__} has no pipeline {name}", "Install a newer diffusers.")
+    parameters = inspect.signature(pipeline.__call__).parameters
+    image = next((one for one in _IMAGES if one in parameters), None)
+    extra = [
+        one.name
+        for one in list(parameters.values())[1:]
+        if one.name in _EXTRA or (one.default is one.empty and one.name not in ("prompt", image) and not _variadic(one))
+    ]
+    if "images" not in _outputs(pipeline) or extra or "prompt" not in parameters:
+        reason = f"it needs {', '.join(extra)}" if extra else "it makes no images from a prompt"
+        raise UserError(f"the pipeline {name} cannot be asked: {reason}", _HINT)
+    annotation = str(parameters[image].annotation) if image is not None else ""
+    defaults = {one.name: None if one.default is one.empty else one.default for one in parameters.values()}
+    scales = [one for one in ("guidance_scale", "true_cfg_scale") if one in defaults]
+    return Interface(
+        pipeline,
+        defaults,
+        image,
+        image is not None and ("None" not in annotation or "strength" in parameters or "Edit" in name),
+        image == "images" or ("ist[PIL" in annotation and "ensor" not in annotation),
+        next((one for one in scales if defaults[one] is not None), scales[0] if scales else None),
+        "image_guidance_scale" if "image_guidance_scale" in defaults else None,
+    )
+
+
+def _variadic(parameter: inspect.Parameter) -> bool:
+    return parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+
+
+def _outputs(pipeline: type) -> set[str]:
+    """Fields of the outputs that the class's module names."""
+    from diffusers.utils import BaseOutput
+
+    named = [one for one in vars(sys.modules[pipeline.__module__]).values() if isinstance(one, type)]
+    outputs = [one for one in named if issubclass(one, BaseOutput) and one.__name__.endswith("PipelineOutput")]
+    return {field.name for one in outputs for field in dataclasses.fields(one)}

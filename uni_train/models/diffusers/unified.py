@@ -1,0 +1,161 @@
+"""A pipeline of diffusers as a UnifiedModel: it draws, and writes no text."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NoReturn
+
+import numpy as np
+import torch
+from torch import nn
+
+from uni_train.config.schema import SamplingConfig
+from uni_train.data_gen.reading_limits import reason
+from uni_train.data_gen.seeds import derive_seed
+from uni_train.errors import UserError
+from uni_train.models.base import Example, OnStep, Request, SkillMissing, SupervisedLoss, UnifiedModel
+from uni_train.models.batches import check_requests
+from uni_train.models.diffusers.classes import TRANSFORMERS
+from uni_train.models.diffusers.interface import Interface
+
+_NOT_TRAINED = f"be trained here, only {', '.join(TRANSFORMERS)} with a flow-matching Euler scheduler can"
+
+
+class DiffusersModel(UnifiedModel):
+    """A pipeline, asked in batches where requests have words alone.
+
+    An image depends on its batch only by rounding: each request has a generator of its own.
+
+    Args:
+        pipeline: the diffusers pipeline; its modules become those of this model.
+        takes: how its class is called.
+
+    Attributes:
+        source: the folder that it came from.
+    """
+
+    family = "diffusers"
+    source: Path
+
+    def __init__(self, name: str, pipeline: Any, takes: Interface, sampling: SamplingConfig) -> None:
+        super().__init__()
+        self.name = name
+        self.pipeline = pipeline
+        self.takes = takes
+        self.sampling = sampling
+        pipeline.set_progress_bar_config(disable=True)
+        logging.getLogger("diffusers.pipelines").setLevel(logging.ERROR)  # such as what CLIP cuts off of each prompt
+        for part, module in pipeline.components.items():
+            if isinstance(module, nn.Module):
+                self.add_module(part, module.requires_grad_(False))
+
+    # --- asking --------------------------------------------------------------------------------------------------
+
+    def think(
+        self, requests: Sequence[Request], temperature: float | None = None, on_step: OnStep | None = None
+    ) -> NoReturn:
+        raise SkillMissing(self.takes.name, "write text")
+
+    def answer(self, requests: Sequence[Request], *, think: bool = False, on_step: OnStep | None = None) -> NoReturn:
+        raise SkillMissing(self.takes.name, "write text")
+
+    def compose(self, requests: Sequence[Request], on_step: OnStep | None = None) -> NoReturn:
+        raise SkillMissing(self.takes.name, "write text")
+
+    @torch.no_grad()
+    def draw(self, requests: Sequence[Request], on_step: OnStep | None = None) -> list[np.ndarray]:
+        """Images by the pipeline; a thought is read behind the prompt.
+
+        Requests with images are drawn one at a time, others in batches of equal size.
+
+        Raises:
+            SkillMissing: images for a pipeline that takes none or one, or none for one that edits. UserError: an
+                empty prompt, or a request that the pipeline refuses.
+        """
+        check_requests(requests)
+        batches: dict[object, list[int]] = {}
+        for row, request in enumerate(requests):
+            self._check(request)
+            batches.setdefault(row if request.images else (request.size,), []).append(row)
+        images: dict[int, np.ndarray] = {}
+        for rows in batches.values():
+            images |= zip(rows, self._call([requests[row] for row in rows], on_step), strict=True)
+        return [images[row] for row in range(len(requests))]
+
+    def sampling_at(self, guidance: float) -> SamplingConfig:
+        return replace(self.sampling, cfg_text_scale=guidance, edit_text_scale=guidance)
+
+    # --- training ------------------------------------------------------------------------------------------------
+
+    def prepare_training(self, **settings: Any) -> None:
+        raise SkillMissing(self.takes.name, _NOT_TRAINED)
+
+    def collate(self, examples: Sequence[Example], seed: int) -> Any:
+        raise SkillMissing(self.takes.name, _NOT_TRAINED)
+
+    def supervised_loss(self, batch: Any) -> SupervisedLoss:
+        raise SkillMissing(self.takes.name, _NOT_TRAINED)
+
+    # --- inside --------------------------------------------------------------------------------------------------
+
+    def _check(self, request: Request) -> None:
+        """Raises SkillMissing for a request with too few or too many images."""
+        if request.images and self.takes.image is None:
+            raise SkillMissing(self.takes.name, "draw from images")
+        if not request.images and self.takes.needs_image:
+            raise SkillMissing(self.takes.name, "draw without an image")
+        if len(request.images) > 1 and not self.takes.several:
+            raise SkillMissing(self.takes.name, "draw from several images")
+
+    def _call(self, requests: Sequence[Request], on_step: OnStep | None) -> list[np.ndarray]:
+        """Images of alike requests; one at a time where the pipeline refuses the batch."""
+        try:
+            images = self.pipeline(**self._arguments(requests, on_step)).images
+        except (ValueError, TypeError, NotImplementedError) as error:
+            if len(requests) > 1:
+                return [image for request in requests for image in self._call([request], on_step)]
+            message = f"request {requests[0].id}: {self.takes.name} refuses it ({reason(error)})"
+            raise UserError(message, "Change its prompt, images or size.") from error
+        drawn = [np.asarray(image.convert("RGB")) for image in images]
+        for request, image in zip(requests, drawn, strict=True):
+            if request.size not in (None, image.shape[:2]):
+                wrong = f"request {request.id}: {self.takes.name} cannot draw {_by(request.size)} pixels"
+                raise UserError(wrong, f"The nearest that it draws is {_by(image.shape[:2])} (height x width).")
+        return drawn
+
+    def _arguments(self, requests: Sequence[Request], on_step: OnStep | None) -> dict[str, Any]:
+        from PIL import Image
+
+        takes, first, parameters = self.takes, requests[0], self.takes.parameters
+        values = takes.arguments(self.sampling, bool(first.images))
+        values["prompt"] = [full_prompt(one) for one in requests]
+        values["generator"] = [torch.Generator().manual_seed(derive_seed(one.seed, "draw")) for one in requests]
+        if takes.guidance == "true_cfg_scale" and values["true_cfg_scale"] > 1:
+            values["negative_prompt"] = [" "] * len(requests)  # without one there is no guidance
+        if first.images and takes.image is not None:
+            shown = [Image.fromarray(image) for image in first.images]
+            values[takes.image] = shown if takes.several else shown[0]
+        if first.size is not None:
+            height, width = first.size
+            sizes = {"height": height, "width": width, "max_area": height * width}
+            values |= {name: value for name, value in sizes.items() if name in parameters}
+        if on_step is not None and "callback_on_step_end" in parameters:
+
+            def step_done(pipeline: Any, step: int, t: object, tensors: dict[str, Any]) -> dict[str, Any]:
+                on_step(step + 1, pipeline.num_timesteps)
+                return tensors
+
+            values["callback_on_step_end"] = step_done
+        return values
+
+
+def full_prompt(request: Request) -> str:
+    """The prompt, and behind it the thought."""
+    return request.prompt if request.thought is None else f"{request.prompt}\n\n{request.thought}"
+
+
+def _by(size: tuple[int, ...] | None) -> str:
+    return " x ".join(map(str, size or ()))
