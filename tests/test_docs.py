@@ -19,10 +19,11 @@ import pytest
 
 import uni_train.api
 from bench import experiment
-from uni_train.cli.evaluation.options import config_of, is_key
+from uni_train.cli.evaluation.options import checkpoint_of, config_of, is_key, overrides_of
 from uni_train.cli.main import uni_train as command_line
 from uni_train.config.compose import compose
 from uni_train.data_gen import sprites
+from uni_train.insight.analyses import KEYS
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
@@ -64,6 +65,10 @@ def check_uni_train(arguments: list[str]) -> None:
             compose(context.params["recipe"], context.params["overrides"])
         elif command.name == "eval":
             assert config_of([word for word in context.params["words"] if is_key(word) and "URL#MODEL" not in word])
+        elif command.name in KEYS:
+            options = dict(context.params)
+            _, words = checkpoint_of(options.pop("checkpoint"), options.pop("words"))
+            assert config_of(overrides_of(words, options), "InsightConfig")
 
 
 @pytest.mark.parametrize("command", shown_commands(), ids=" ".join)

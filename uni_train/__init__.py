@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING, Any
 __version__ = "0.1.0"
 
 if TYPE_CHECKING:
-    from uni_train.api import Generated, Run, answer, evaluate, fit, generate, get_reward, get_task, load_model
+    from uni_train.api import Generated, Run, analyse, answer, evaluate, fit, generate, get_reward, get_task, load_model
     from uni_train.errors import UsageError, UserError
 
 __all__ = [
-    "Generated", "Run", "UsageError", "UserError", "answer", "evaluate", "fit", "generate", "get_reward", "get_task",
-    "load_model",
+    "Generated", "Run", "UsageError", "UserError", "analyse", "answer", "evaluate", "fit", "generate", "get_reward",
+    "get_task", "load_model",
 ]  # fmt: skip
 
 

@@ -28,16 +28,19 @@ from uni_train.rewards.registry import find_reward as get_reward
 if TYPE_CHECKING:
     import numpy as np
 
-    from uni_train.config.schema import EvalConfig, LoggerConfig, ModelConfig
+    from uni_train.config.schema import EvalConfig, InsightConfig, LoggerConfig, ModelConfig
     from uni_train.distributed.ranks import Ranks
     from uni_train.eval.calls import StoredModel
     from uni_train.eval.evaluation import Evaluation
     from uni_train.eval.progress import Progress
     from uni_train.eval.sample import Respondent
+    from uni_train.insight.analyses import Analysis
     from uni_train.models.base import UnifiedModel
     from uni_train.run_folder import RunCheckpoint
 
-__all__ = ["Generated", "Run", "answer", "evaluate", "fit", "generate", "get_reward", "get_task", "load_model"]
+__all__ = [
+    "Generated", "Run", "analyse", "answer", "evaluate", "fit", "generate", "get_reward", "get_task", "load_model",
+]  # fmt: skip
 
 # OpenMP reads this once, when torch is loaded: threads that spin while they wait make small models slow (docs/nano.md).
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
@@ -312,6 +315,38 @@ def _run_evaluation(
         )
         raise UserError("; ".join(broken), hint)
     return done
+
+
+@_user_errors()
+def analyse(analysis: str, model: str | Path, **keys: Any) -> Analysis:
+    """Analyse a model, as `uni_train insight` does; the page is `analyse(...).page`.
+
+    Args:
+        analysis: "links", "attention" or "states".
+        model: a checkpoint as `load_model` takes it; for "links" also an endpoint `URL#MODEL`.
+        keys: those of `uni_train insight` (`uni_train.config.schema.InsightConfig`): `task="mapping"`, `level=[2]`.
+
+    Raises:
+        UserError: whatever a person can put right. UsageError: no such analysis or key.
+    """
+    from uni_train.config.build import build_section
+    from uni_train.config.schema import InsightConfig
+
+    return run_analysis(analysis, str(model), build_section(InsightConfig, keys))
+
+
+def run_analysis(analysis: str, checkpoint: str, config: InsightConfig, progress: Progress | None = None) -> Analysis:
+    """Analyse as `analyse` does, by a checked configuration."""
+    from uni_train.models.checkpoint import expect_there
+
+    if not checkpoint.startswith(("http://", "https://")):
+        expect_there(checkpoint)  # before torch is imported, which takes seconds
+    from uni_train.console.progress import ConsoleProgress
+    from uni_train.insight.analyses import analyse as analysed
+    from uni_train.stages.cpu import prepare_cpu
+
+    prepare_cpu("auto")
+    return analysed(analysis, checkpoint, config, progress or ConsoleProgress(), build_here)
 
 
 def _track(done: Evaluation, logger: LoggerConfig, place: RunCheckpoint | None, progress: Progress) -> None:

@@ -216,6 +216,12 @@ def test_the_shell_completes_keys_models_and_benchmarks() -> None:
         "fit stars_math optimizer.l": "optimizer.lr=",
         "fit stars_math model=na": "model=nano",
         "generate -m bagel": "bagel_7b",
+        "eval ship": "shipped",
+        "eval shipped verifier=": "verifier=judge",
+        "eval shipped benchmarks=unisandbox,urea": "benchmarks=unisandbox,ureason",
+        "insight links ship": "shipped",
+        "insight links shipped --task map": "mapping",
+        "insight links shipped settings=said,th": "settings=said,thought",
     }.items():
         *typed, begun = words.split()
         assert found in [item.value for item in shell.get_completions(typed, begun)]

@@ -27,8 +27,8 @@ def test_layers_fall_into_the_papers_four_groups() -> None:
 @pytest.fixture(scope="module")
 def found(tmp_path_factory: pytest.TempPathFactory) -> dict:  # type: ignore[type-arg]
     out = tmp_path_factory.mktemp("insight")
-    command = ("attention", "-c", "shipped", "--task", "mapping", "--n", 3, "--maps", 1, "--no-interventions")
-    result = insight(*command, "--out", out)
+    command = ("attention", "shipped", "task=mapping", "n=3", "maps=1", "interventions=false")
+    result = insight(*command, f"out={out}")
     assert result.exit_code == 0, result.output
     page = (out / "insight.html").read_text()
     assert page.count("<svg") == 3 and page.count("data:image/png") == 4 and "http://" not in page
@@ -60,6 +60,7 @@ def test_tables_are_means_over_items_layers_and_steps(found: dict) -> None:  # t
     ("arguments", "said"),
     [
         (["--layers", "2-9"], "there are no layers 2-9"),
+        (["layers=1,4-3"], "'4-3' is not A-B or A, whole numbers from 1 on"),
         (["--tokens", "3-400"], "there are no tokens 3-400"),
         (["--tokens", "9-3"], "'9-3' is not A-B or A, whole numbers from 1 on"),
     ],

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
+import uni_train as uni_train_api
 from tests.insight.respondent import Scripted
 from tests.models.test_remote import Reply, drawn, endpoint, models, refused, says
 from uni_train.cli.main import uni_train
@@ -92,7 +93,7 @@ def test_the_command_writes_its_page_and_asks_nothing_twice(tmp_path: Path) -> N
     assert len(found["units"]) == 4 and all(set(right) == set(TITLES) for _, _, right in found["units"])
     page = (tmp_path / "in" / "insight.html").read_text()
     assert "What breaks first" in page and "<script" not in page and "http" not in page.replace("http-equiv", "")
-    assert CliRunner().invoke(uni_train, command, catch_exceptions=False).exit_code == 0
+    uni_train_api.analyse("links", "shipped", task="mapping", n=2, out=str(tmp_path / "in"))
     (folder,) = (tmp_path / "in" / "evals").glob("*links*")
     assert {skill: calls["made"] for skill, calls in load(folder).calls.items()} == {"think": 0, "draw": 0, "answer": 0}
 
@@ -132,7 +133,11 @@ def test_an_endpoint_is_asked_for_what_it_can(tmp_path: Path) -> None:
     ("arguments", "said"),
     [
         (["-c", "nowhere", "--task", "mapping"], "nowhere"),
-        (["-c", "shipped", "--task", "mapping", "--level", "two"], "not a list of whole numbers"),
+        (["task=mapping"], "the checkpoint is missing"),
+        (["shipped", "level=2"], "missing key task"),
+        (["-c", "shipped", "--task", "mapping", "--level", "two"], "level.0 must be a whole number"),
+        (["shipped", "task=mapping", "layers=1-3"], "insight links takes no layers"),
+        (["shipped", "task=mapping", "subset=3"], "unknown key subset"),
         (["-c", "shipped", "--task", "mapping", "--settings", "sad"], "Did you mean said?"),
     ],
 )

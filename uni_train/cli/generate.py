@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from uni_train.cli.completion import complete_models
 from uni_train.cli.numbers import Finite
-from uni_train.cli.recipe import complete_models
 from uni_train.console.terminal import echo
 from uni_train.errors import UsageError, UserError
 

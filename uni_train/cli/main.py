@@ -17,6 +17,7 @@ from typing import Any
 import click
 
 from uni_train import __version__
+from uni_train.cli.completion import complete_recipes
 from uni_train.cli.data import data
 from uni_train.cli.doctor import doctor
 from uni_train.cli.evaluation import evaluate
@@ -26,7 +27,7 @@ from uni_train.cli.insight import insight
 from uni_train.cli.launch import launch
 from uni_train.cli.models import models
 from uni_train.cli.plan import plan
-from uni_train.cli.recipe import TakesRecipe, complete, recipe_options
+from uni_train.cli.recipe import TakesRecipe, recipe_options
 from uni_train.cli.serve import serve
 from uni_train.cli.view import view
 from uni_train.cli.watch import watch
@@ -114,7 +115,7 @@ def fit(recipe: str, fresh: bool, dry_run: bool, config: bool, overrides: tuple[
 
 
 @uni_train.command()
-@click.argument("recipe", required=False, metavar="[RECIPE]", shell_complete=complete)
+@click.argument("recipe", required=False, metavar="[RECIPE]", shell_complete=complete_recipes)
 @click.option("--keys", is_flag=True, help="All keys that recipes may hold, as Markdown, instead.")
 @click.option("--schema", is_flag=True, help="A JSON schema of recipe files for editors, instead.")
 def recipes(recipe: str | None, keys: bool, schema: bool) -> None:

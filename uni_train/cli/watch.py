@@ -27,7 +27,7 @@ _LAST_LINES = 4
 
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
-@evaluation_options
+@evaluation_options()
 @click.option("--once", is_flag=True, help="Evaluate what is there now, and stop.")
 @click.option("--poll", type=Finite(0.1), default=30.0, show_default=True, metavar="SECONDS")
 def watch(run: Path, words: tuple[str, ...], once: bool, poll: float, **options: Any) -> None:

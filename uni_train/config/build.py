@@ -113,6 +113,11 @@ def to_plain(config: Any) -> Any:
 
 def takes_text(cls: type, key: str) -> bool:
     """Whether a value of the dotted `key` of `cls` may be any text."""
+    return str in kinds_of(cls, key)
+
+
+def kinds_of(cls: type, key: str) -> list[Any]:
+    """The types that the dotted `key` of `cls` allows; empty: there is no such key."""
     kinds: list[Any] = [cls]
     for part in key.split("."):
         found: list[Any] = []
@@ -125,7 +130,7 @@ def takes_text(cls: type, key: str) -> bool:
             elif typing.get_origin(kind) is tuple and part.isdigit():
                 found.append(typing.get_args(kind)[0])
         kinds = [member for kind in found for member in members(kind)]
-    return str in kinds
+    return kinds
 
 
 # --- rules between keys ---------------------------------------------------------------------------------------------

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
+import typing
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from uni_train.config.build import build, build_section, takes_text
+from uni_train.config.build import build, build_section, kinds_of, takes_text
 from uni_train.config.kinds import KINDS, kind_named, load_plugins_of
 from uni_train.config.places import configs_dir, find_recipe, groups, options, recipes_dir
 from uni_train.config.schema import RunConfig
@@ -57,13 +58,15 @@ def config_class(recipe: str) -> type[RunConfig]:
 def compose_section(cls: type[S], overrides: Sequence[str]) -> S:
     """A section of overrides alone, such as "subset=60" or "judge.model=openai/gpt-4o" (`uni_train eval`).
 
+    A list may be typed without its brackets: "sets=math1,math2".
+
     Raises UsageError for an unknown key, a wrong type, or a value out of range.
     """
     plain: dict[str, Any] = {}
     typed: dict[str, str] = {}
     for override in overrides:
         key, _, text = override.partition("=")
-        parsed = _parse_one(override, f"{key}={_quoted(text) if takes_text(cls, key) else text}")
+        parsed = _parse_one(override, f"{key}={_as_typed(text, kinds_of(cls, key))}")
         *sections, name = parsed.key_or_group.split(".")
         value = parsed.value()
         if not sections and name in groups() and isinstance(value, str):  # logger=wandb
@@ -83,6 +86,17 @@ def compose_section(cls: type[S], overrides: Sequence[str]) -> S:
         return next((f"override {typed[at]}" for at in _above(key) if at in typed), "")
 
     return build_section(cls, plain, where)
+
+
+def _as_typed(text: str, kinds: Sequence[Any]) -> str:
+    """A value as hydra reads it for a key of these types."""
+    if str in kinds:
+        return _quoted(text)
+    items = [typing.get_args(kind)[0] for kind in kinds if typing.get_args(kind)[1:] == (...,)]
+    if not items or text.startswith("["):
+        return text
+    parts = [part.strip() for part in text.split(",") if part.strip()]
+    return f"[{','.join(map(_quoted, parts) if str in items else parts)}]"
 
 
 def _above(key: str) -> list[str]:

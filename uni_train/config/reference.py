@@ -14,7 +14,7 @@ from typing import Any
 from uni_train.config.build import adapter, to_plain
 from uni_train.config.kinds import KINDS, kind_named
 from uni_train.config.messages import described, limits_of, members
-from uni_train.config.schema import EvalConfig, RunConfig
+from uni_train.config.schema import EvalConfig, InsightConfig, RunConfig
 
 _FIELD = re.compile(r"    (\w+): [^#]*(?:  # (.*))?")
 
@@ -70,6 +70,10 @@ def page() -> str:
         lines += _list([key for key, kinds in users.items() if tuple(kinds) == names])
     asked = [key for key in keys(EvalConfig) if not key.name.startswith(("judge.", "logger."))]
     lines += ["", "## Of `uni_train eval`", "", "`judge` and `logger` are as above.", "", *_list(asked)]
+    shared = ("sampling", "batch", "remote", "retry_failed", "judge")
+    asked = [key for key in keys(InsightConfig) if key.name.split(".")[0] not in shared]
+    about = f"{', '.join(f'`{name}`' for name in shared)} are those of `eval`."
+    lines += ["", "## Of `insight`", "", about, "", *_list(asked)]
     return "\n".join(lines) + "\n"
 
 

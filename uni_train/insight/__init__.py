@@ -6,6 +6,7 @@
     interventions  the thought dropped, repeated, shuffled, blanked or exchanged
     states         hidden states read through the language head, and linear probes
     page           one page with all results
+    analyses       one analysis from its keys to the page
 
 The hooks themselves are in `uni_train.models.bagel.hooks`.
 """

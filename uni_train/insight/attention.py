@@ -32,7 +32,6 @@ from uni_train.models.base import Request, UnifiedModel
 from uni_train.models.pictures import data_url, encode_png
 
 if TYPE_CHECKING:
-    from uni_train.eval.evaluation import Evaluation
     from uni_train.models.bagel.unified import BagelUnified
 
 SHOWN = {"instruction": "P", "thought": "R_t", "refined": "R_p"}
@@ -121,12 +120,6 @@ def observe(
         "overlays": overlays,
         "ranks": ranks,
     }
-
-
-def with_interventions(observed: dict[str, Any], evaluation: Evaluation) -> dict[str, Any]:
-    """Beside them the tables of an evaluation of `Interventions`."""
-    (result,) = evaluation.results.values()
-    return {**observed, "tables": [table.to_dict() for table in result.tables]}
 
 
 def sections(result: Mapping[str, Any]) -> list[Section]:

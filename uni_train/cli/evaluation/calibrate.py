@@ -51,7 +51,7 @@ _NAMES = {
     "--reruns", type=click.IntRange(0, 100), default=0, show_default=True, help="Ask all again, to count flips."
 )
 @click.option("--changes", type=NAMES, default="", help="jpeg,resize: ask about changed images, to count flips.")
-@evaluation_options
+@evaluation_options()
 def calibrate(
     checkpoint: str | None,
     labels: Path | None,

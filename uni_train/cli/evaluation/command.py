@@ -9,9 +9,15 @@ from typing import Any
 import click
 
 from uni_train.cli.evaluation.budget import print_plan
-from uni_train.cli.evaluation.options import config_of, evaluation_options, is_key, overrides_of
+from uni_train.cli.evaluation.options import (
+    Alias,
+    checkpoint_of,
+    checkpoint_option,
+    config_of,
+    evaluation_options,
+    overrides_of,
+)
 from uni_train.cli.evaluation.running import show
-from uni_train.cli.recipe import complete_models
 from uni_train.errors import UsageError, nearest
 
 
@@ -27,17 +33,11 @@ class TakesKeys(click.Group):
             ctx._protected_args, ctx.args = args[:1], args[1:]
         return ctx.args
 
-    def collect_usage_pieces(self, ctx: click.Context) -> list[str]:
-        return ["[OPTIONS]", "[CHECKPOINT]", "[KEY=VALUE]..."]
 
-
-@click.group("eval", cls=TakesKeys, invoke_without_command=True)
-@click.option(
-    "--checkpoint", "-c", metavar="PATH|NAME|URL#MODEL", shell_complete=complete_models,
-    help="The same as CHECKPOINT: a folder, a run, a step of it, shipped, a remote model, or a folder of answers.",
-)  # fmt: skip
-@evaluation_options
-@click.option("--name", metavar="NAME", help="The evaluation's folder.  [default: model, benchmarks, a hash]")
+@click.group("eval", cls=TakesKeys, invoke_without_command=True, subcommand_metavar="")
+@checkpoint_option
+@evaluation_options("CHECKPOINT [KEY=VALUE]...")
+@click.option("--name", cls=Alias, section="EvalConfig", metavar="VALUE")
 @click.option("--plan", "plan_only", is_flag=True, help="Print calls, tokens, cost and GPU hours, and stop.")
 @click.pass_context
 def evaluate(
@@ -63,10 +63,7 @@ def evaluate(
     """
     if context.invoked_subcommand is not None:
         return
-    if checkpoint is None and words and not is_key(words[0]):
-        checkpoint, words = words[0], words[1:]
-    if checkpoint is None:
-        raise UsageError("the checkpoint is missing", "Name a folder, a run, shipped, or URL#MODEL.")
+    checkpoint, words = checkpoint_of(checkpoint, words)
     _expect_no_command(checkpoint)
     overrides = overrides_of(words, options)
     config = config_of(overrides)

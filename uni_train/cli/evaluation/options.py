@@ -1,22 +1,20 @@
-"""What can be typed after `eval`, `watch` and `eval calibrate`: KEY=VALUE, and options for the keys that all use."""
+"""What can be typed after `eval`, `watch` and `insight`: KEY=VALUE, and options that are other spellings of keys."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, reduce
+from typing import Any, TypeVar
 
 import click
 
+from uni_train.cli.completion import complete_benchmarks, complete_models, complete_values, complete_words
 from uni_train.console.terminal import echo
 from uni_train.errors import UsageError, did_you_mean
 
-if TYPE_CHECKING:
-    from uni_train.config.schema import EvalConfig
-
 F = TypeVar("F", bound=Callable[..., Any])
 _KEY = re.compile(r"[A-Za-z_]\w*(\.\w+)*=")
-_LISTS = ("benchmarks", "sets", "settings")
 
 
 class Folder(click.Path):
@@ -35,20 +33,30 @@ class Words(click.Argument):
         return super().get_usage_pieces(ctx) if self in ctx.command.params else []
 
 
-def complete_keys(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Keys of `eval` for the shell."""
+class Alias(click.Option):
+    """An option that is another spelling of a key, which describes it.
+
+    Args:
+        section: the class in `uni_train.config.schema` that has the key of the option's name.
+    """
+
+    help = property(lambda self: _description(self._section, self.name), lambda self, _: None)  # type: ignore[assignment]
+
+    def __init__(self, *declared: Any, section: str, **attributes: Any) -> None:
+        self._section = section
+        super().__init__(*declared, **attributes)
+
+
+@cache
+def _described(section: str) -> dict[str, str]:
+    from uni_train.config import schema
     from uni_train.config.reference import keys
-    from uni_train.config.schema import EvalConfig
 
-    return [f"{key.name}=" for key in keys(EvalConfig) if key.name.startswith(incomplete) and "[" not in key.name]
+    return {one.name: f"{one.name}={one.default}: {one.meaning}." for one in keys(getattr(schema, section))}
 
 
-def complete_benchmarks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
-    """Names of benchmarks for the shell, after a comma too."""
-    from uni_train.eval.benchmark import BENCHMARKS
-
-    before, comma, last = incomplete.rpartition(",")
-    return [f"{before}{comma}{name}" for name in (*BENCHMARKS.names(), "all") if name.startswith(last)]
+def _description(section: str, key: str) -> str:
+    return _described(section)[key].replace(": .", "").replace("=required", "")
 
 
 def _describe(context: click.Context, parameter: click.Parameter, name: str | None) -> None:
@@ -72,53 +80,93 @@ def _describe(context: click.Context, parameter: click.Parameter, name: str | No
     context.exit()
 
 
-def evaluation_options(command: F) -> F:
-    """Adds the options, which `config_of` takes as keywords, and the words beside them."""
+EVAL = {
+    "benchmarks": "--benchmark -b",
+    "sets": "--sets",
+    "settings": "--settings",
+    "subset": "--subset --limit",
+    "n": "--n",
+    "k": "--k",
+    "seed": "--seed",
+    "out": "--out --output_path",
+}
+"""Key of `eval` -> the options that set it."""
+_LISTS = ("benchmarks", "sets", "settings", "level", "layers")
+_FLAGS = ("interventions", "probes")
+
+
+def keys_of(section: str, options: Mapping[str, str], words: str = "[KEY=VALUE]...") -> Callable[[F], F]:
+    """Adds the words of a command, and options for some keys of a section, which `overrides_of` takes."""
+
+    def decorate(command: F) -> F:
+        for key, flags in reversed(list(options.items())):
+            attributes: dict[str, Any] = {"multiple": key in _LISTS, "metavar": "VALUE"}
+            if key in _FLAGS:
+                attributes = {"default": None, "is_flag": True}
+            complete = complete_values(section, key)
+            option = click.option(
+                *flags.split(), key, cls=Alias, section=section, shell_complete=complete, **attributes
+            )
+            command = option(command)
+        argument = click.argument("words", cls=Words, nargs=-1, metavar=words, shell_complete=complete_words(section))
+        return argument(command)
+
+    return decorate
+
+
+def checkpoint_option(command: F) -> F:
+    """Adds --checkpoint; `checkpoint_of` takes it, or the first word."""
+    option = click.option(
+        "--checkpoint", "-c", metavar="PATH|NAME|URL#MODEL", shell_complete=complete_models,
+        help="The same as CHECKPOINT: a folder, a run, a step of it, shipped, a remote model, or a folder of answers.",
+    )  # fmt: skip
+    return option(command)
+
+
+def evaluation_options(words: str = "[KEY=VALUE]...") -> Callable[[F], F]:
+    """Adds the words and options of `eval`."""
     options = [
-        click.argument("words", cls=Words, nargs=-1, metavar="[KEY=VALUE]...", shell_complete=complete_keys),
-        click.option(
-            "--benchmark", "-b", "benchmarks", metavar="NAME,...", shell_complete=complete_benchmarks,
-            help="The benchmarks; all for every one.  [default: unisandbox]",
-        ),
-        click.option("--sets", metavar="NAME,...", help="Only these sets of them.  [default: all]"),
-        click.option("--settings", metavar="NAME,...", help="Only these settings, such as normal,cot.  [default: all]"),
-        click.option("--subset", "--limit", metavar="N", help="About N cases of a benchmark in all.  [default: all]"),
-        click.option("--n", metavar="N", help="Generated questions of each set.  [default: 100]"),
-        click.option("--k", metavar="N", help="Draws of each case.  [default: 1]"),
-        click.option("--seed", metavar="N", help="The seed of the draws and the subset.  [default: 0]"),
-        click.option("--out", "--output_path", metavar="DIR", help="The folder of evaluations.  [default: evals]"),
+        keys_of("EvalConfig", EVAL, words),
         click.option(
             "--log_samples", is_flag=True, expose_value=False,
             help="As lmms-eval has it: samples are always stored, below OUT/NAME/scored.",
         ),
         click.option(
             "--help-benchmark", metavar="NAME", is_eager=True, expose_value=False, callback=_describe,
-            help="Print a benchmark's sets and options, and stop.",
+            shell_complete=complete_benchmarks, help="Print a benchmark's sets and options, and stop.",
         ),
     ]  # fmt: skip
-    for option in reversed(options):
-        command = option(command)
-    return command
+    return lambda command: reduce(lambda decorated, option: option(decorated), reversed(options), command)
 
 
-def overrides_of(words: Sequence[str], options: dict[str, str | None]) -> list[str]:
+def checkpoint_of(checkpoint: str | None, words: tuple[str, ...]) -> tuple[str, tuple[str, ...]]:
+    """The checkpoint, and the words that are left. Raises UsageError: there is none."""
+    if checkpoint is None and words and not is_key(words[0]):
+        checkpoint, words = words[0], words[1:]
+    if checkpoint is None:
+        raise UsageError("the checkpoint is missing", "Name a folder, a run, shipped, or URL#MODEL.")
+    return checkpoint, words
+
+
+def overrides_of(words: Sequence[str], options: Mapping[str, Any]) -> list[str]:
     """KEY=VALUE of the options and the words. Raises UsageError for a word that is none."""
     found = []
     for key, value in options.items():
-        if value is not None:
-            found.append(f"{key}=[{value}]" if key in _LISTS else f"{key}={value}")
+        if value is not None and value != ():
+            text = ",".join(value) if isinstance(value, tuple) else str(value)
+            found.append(f"{key}={text.lower() if isinstance(value, bool) else text}")
     for word in words:
         if not _KEY.match(word):
             raise UsageError(f"{word!r:.80} is no KEY=VALUE", "Such as subset=60 or judge.model=openai/gpt-4o.")
     return [*found, *words]
 
 
-def config_of(overrides: Sequence[str]) -> EvalConfig:
-    """The checked section."""
+def config_of(overrides: Sequence[str], section: str = "EvalConfig") -> Any:
+    """The checked section of `uni_train.config.schema`."""
+    from uni_train.config import schema
     from uni_train.config.compose import compose_section
-    from uni_train.config.schema import EvalConfig
 
-    return compose_section(EvalConfig, overrides)
+    return compose_section(getattr(schema, section), overrides)
 
 
 def is_key(word: str) -> bool:

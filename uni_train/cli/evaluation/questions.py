@@ -12,7 +12,7 @@ from uni_train.cli.evaluation.options import config_of, evaluation_options, over
 
 
 @click.command("questions")
-@evaluation_options
+@evaluation_options()
 def questions(words: tuple[str, ...], **options: Any) -> None:
     """Write a benchmark's questions, for a system that is asked elsewhere; `eval FOLDER` scores its answers.
 
