@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 from click.testing import CliRunner
 
-from uni_train.cli import plan as cli
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.console.progress import ConsoleProgress
@@ -16,6 +15,7 @@ from uni_train.data_gen.mapping.task import Mapping
 from uni_train.errors import UserError
 from uni_train.plan import plan as planning
 from uni_train.plan.hardware import GPUS, RESERVED
+from uni_train.plan.shown import facts_of, tables_of
 from uni_train.plan.trace import KINDS
 from uni_train.stages.run import expect_items
 
@@ -179,12 +179,13 @@ def test_the_command_prints_json_and_tables(sft):
     first = values["rows"][0]
     assert first["cost"] == pytest.approx(2.5 * first["gpu_hours"])
     assert set(first["share"]["parts"]) == {*KINDS, "buffers"}
-    lines = "\n".join(cli._lines(sft, 2.5))
     assert "following one update of bagel_7b" in printed.stderr and "3/3" in printed.stderr
-    folded = cli._table(cli._summary(sft, 2.5), width=100)
-    assert f"  assumed: {sft.assumptions[0]}" in lines
-    assert max(map(len, folded)) <= 100 and sum("strategy" in line for line in folded) == 2
-    assert "deepspeed_zero3 + offload_optimizer" in lines and "on 4 x 8 h100-80gb" in lines and "cost" in lines
+    lines = facts_of(sft)
+    assert f"  assumed: {sft.assumptions[0]}" in lines and "on 4 x 8 h100-80gb" in lines[0]
+    strategies, _ = tables_of(sft, 2.5, ())
+    names = [str(row[0]) for row in strategies.rows]
+    assert "deepspeed_zero3 + offload_optimizer" in names and sum(name.endswith("*") for name in names) == 1
+    assert strategies.columns[-1] == "cost" and {len(row) for row in strategies.rows} == {len(strategies.columns)}
 
 
 def test_wrong_names_are_told():
