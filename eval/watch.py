@@ -6,11 +6,17 @@ evaluation is a process of its own: its memory is given back, and what kills it 
 
 from __future__ import annotations
 
+import fcntl
+import subprocess
+import sys
 import time
-from collections.abc import Callable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from filelock import FileLock, Timeout
 
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
@@ -19,6 +25,7 @@ from uni_train.run_folder import RunCheckpoint, run_checkpoints
 
 STATE = "watch.json"
 ATTEMPTS = 3
+_LAST_LINES = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +92,65 @@ def watch(
             return
         sleep(poll)
         tried.clear()
+
+
+def watch_run(
+    run: Path,
+    folder: Path,
+    overrides: Sequence[str],
+    show: Callable[[str], object] = print,
+    *,
+    once: bool = False,
+    poll: float = 30.0,
+) -> Iterator[Event]:
+    """`watch` with each evaluation in a process of its own, below `folder`; one watch a run at a time.
+
+    Args:
+        overrides: of the evaluations, as `uni_train eval` takes them, such as "subset=60".
+        show: is given the lines that the evaluations print.
+
+    Raises:
+        UserError: another watch is at work; whatever `watch` raises.
+    """
+    run_checkpoints(run)  # whether it is a run at all, before anything is written there
+    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        with FileLock(folder / ".watch.lock").acquire(timeout=0):
+            yield from watch(run, folder, lambda one: evaluate(one, folder, overrides, show), once=once, poll=poll)
+    except Timeout:
+        raise UserError(f"another watch is at work on {run}", "Stop it, or give this one another out.") from None
+
+
+def evaluate(
+    checkpoint: RunCheckpoint, folder: Path, overrides: Sequence[str], show: Callable[[str], object]
+) -> Outcome:
+    """`uni_train eval` in a process of its own; `show` is given the lines that it prints.
+
+    Waits for one that a killed watch has left running: a child inherits the lock and holds it for as long as it lives.
+    """
+    command = [sys.executable, "-m", "uni_train", "eval", "--checkpoint", str(checkpoint.path), *overrides]
+    last: deque[str] = deque(maxlen=_LAST_LINES)
+    with open(folder / ".evaluating", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with subprocess.Popen(
+            command,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            pass_fds=(lock.fileno(),),
+        ) as child:
+            assert child.stdout is not None
+            try:
+                for line in child.stdout:
+                    show(line.rstrip())
+                    last.append(line.strip())
+                code = child.wait()
+            except BaseException:
+                child.terminate()  # it continues by itself at the next start
+                raise
+    errors = [line.removeprefix("error: ") for line in last if line.startswith("error: ")]
+    return Outcome(code, "" if code == 0 else (errors or [*last] or [f"it ended with {code}"])[-1])
 
 
 class _State:

@@ -19,7 +19,6 @@ from safetensors.torch import load_file
 
 from tests.eval.judges.server import JudgeServer, Refused
 from tests.tiny import MODEL
-from uni_train.cli import watch
 from uni_train.cli.evaluation.options import overrides_of
 from uni_train.cli.main import main, uni_train
 from uni_train.config.build import build_section, to_plain
@@ -28,6 +27,7 @@ from uni_train.config.schema import EvalConfig
 from uni_train.console.terminal import plain
 from uni_train.eval.configured import plan_of
 from uni_train.eval.store import Log, machine
+from uni_train.eval.watch import evaluate
 from uni_train.models.load import build_model, save_model
 from uni_train.models.nano.nano import shipped
 from uni_train.run_folder import RunCheckpoint
@@ -243,7 +243,7 @@ def test_a_watch_waits_for_an_evaluation_that_outlived_a_killed_one(tmp_path: Pa
         fcntl.flock(lock, fcntl.LOCK_EX)
         orphan = subprocess.Popen(["sleep", "1"], pass_fds=(lock.fileno(),))
     gone = RunCheckpoint(tmp_path / "gone", tmp_path, "03-finetune", 1, 1, "key")
-    outcome = watch.evaluate(gone, tmp_path, [f"out={tmp_path}"])
+    outcome = evaluate(gone, tmp_path, [f"out={tmp_path}"], print)
     assert orphan.poll() == 0
     assert outcome.code == 1 and outcome.message == f"there is nothing at {gone.path}"
 

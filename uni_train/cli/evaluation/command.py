@@ -8,7 +8,6 @@ from typing import Any
 
 import click
 
-from uni_train.cli.evaluation.budget import print_plan
 from uni_train.cli.evaluation.options import (
     Alias,
     checkpoint_of,
@@ -75,7 +74,12 @@ def evaluate(
 
     progress = ConsoleProgress()
     if plan_only:
-        print_plan(checkpoint, config, progress)
+        from uni_train.eval.budget import budget
+
+        table, remarks = budget(checkpoint, config)
+        progress.table(table.title, table.columns, table.rows)
+        for remark in remarks:
+            progress.say(remark)
         return
     if config.devices > 1 and "WORLD_SIZE" not in os.environ:
         from uni_train.distributed.launch import start

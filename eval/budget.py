@@ -1,24 +1,24 @@
-"""`uni_train eval --plan`: what an evaluation takes, before anything is spent."""
+"""What an evaluation takes, as a table, by the seconds of a call that are given or were measured here."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
+from uni_train.config.schema import EvalConfig
 from uni_train.errors import UsageError, did_you_mean
+from uni_train.eval import plan as planning
+from uni_train.eval.configured import plan_of
+from uni_train.eval.evaluation import EvaluationPlan
+from uni_train.eval.plan import Row
+from uni_train.eval.respondent import identity_of
+from uni_train.eval.results import Table
+from uni_train.eval.store import Speed, Store, machine
 
-if TYPE_CHECKING:
-    from uni_train.config.schema import EvalConfig
-    from uni_train.console.progress import ConsoleProgress
-    from uni_train.eval.evaluation import EvaluationPlan
-    from uni_train.eval.plan import Row
-    from uni_train.eval.store import Speed
 
+def budget(checkpoint: str, config: EvalConfig) -> tuple[Table, list[str]]:
+    """Calls, judge tokens, cost and GPU hours of an evaluation, and remarks on them; asks nobody.
 
-def print_plan(checkpoint: str, config: EvalConfig, progress: ConsoleProgress) -> None:
-    """Calls, judge tokens, cost and GPU hours of an evaluation, by the seconds that are given, else measured."""
-    from uni_train.eval import plan as planning
-    from uni_train.eval.configured import plan_of
-
+    Raises:
+        UsageError: seconds of a call that there is not; whatever `plan_of` raises.
+    """
     costs, plan = config.costs, plan_of(checkpoint, config)
     for kind in costs.seconds:
         if kind not in planning.KINDS[:-1]:
@@ -35,42 +35,42 @@ def print_plan(checkpoint: str, config: EvalConfig, progress: ConsoleProgress) -
     ]
     if len(rows) > 1:
         rows.append(planning.total(rows))
-    shown = [_plan_column(row, costs.gpu_hour) for row in rows]
-    progress.table(
+    shown = [_column(row, costs.gpu_hour) for row in rows]
+    table = Table(
         f"What it takes to evaluate {plan.checkpoint}",
-        ["", *(row.benchmark for row in rows)],
-        [[name, *(column[name] for column in shown)] for name in shown[0]],
+        ("", *(row.benchmark for row in rows)),
+        tuple((name, *(column[name] for column in shown)) for name in shown[0]),
     )
-    progress.say("Nothing was asked. Calls that are stored already cost nothing, and are counted here all the same.")
-    if config.judge is not None:
-        progress.say(
-            f"A token of the judge: {planning.LETTERS:g} letters; an image {costs.image_tokens} tokens, a reply "
-            f"{costs.reply_tokens} (costs.image_tokens, costs.reply_tokens)."
-        )
-        if plan.judge is not None and plan.judge.small:
-            progress.say("Small judges are asked about all of this, and the large one only about what they leave.")
-    else:
-        progress.say("Without a judge, what no program can check has no score.")
-    if measured:
-        from uni_train.eval.store import machine
+    return table, _remarks(plan, config, measured, known=bool(seconds))
 
-        said = ", ".join(f"{kind} {speed.each:.3g} s (of {speed.calls:,})" for kind, speed in sorted(measured.items()))
-        progress.say(
-            f"Seconds of a call as earlier evaluations of this model took them on this machine ({machine()}), in "
-            f"batches: {said}. The hours are that machine's; costs.seconds replaces them."
+
+def _remarks(plan: EvaluationPlan, config: EvalConfig, measured: dict[str, Speed], *, known: bool) -> list[str]:
+    remarks = ["Nothing was asked. Calls that are stored already cost nothing, and are counted here all the same."]
+    if config.judge is None:
+        remarks.append("Without a judge, what no program can check has no score.")
+    else:
+        remarks.append(
+            f"A token of the judge: {planning.LETTERS:g} letters; an image {config.costs.image_tokens} tokens, a reply "
+            f"{config.costs.reply_tokens} (costs.image_tokens, costs.reply_tokens)."
         )
-    elif not seconds:
-        progress.say(
+    if plan.judge is not None and plan.judge.small:
+        remarks.append("Small judges are asked about all of this, and the large one only about what they leave.")
+    if measured:
+        each = ", ".join(f"{kind} {speed.each:.3g} s (of {speed.calls:,})" for kind, speed in sorted(measured.items()))
+        remarks.append(
+            f"Seconds of a call as earlier evaluations of this model took them on this machine ({machine()}), in "
+            f"batches: {each}. The hours are that machine's; costs.seconds replaces them."
+        )
+    elif not known:
+        remarks.append(
             "GPU hours need the seconds of a call: costs.seconds={draw:9,think:4}. Or run with --subset 16 first: "
             "the next --plan uses what it takes here, and what it asks is stored and not asked again."
         )
+    return remarks
 
 
 def _measured(plan: EvaluationPlan) -> dict[str, Speed]:
     """Kind of call -> how fast this machine was at it, of a model that was evaluated here before; asks nobody."""
-    from uni_train.eval.respondent import identity_of
-    from uni_train.eval.store import Store, machine
-
     store = Store(plan.store_folder)
     if not store.measured():  # a checkpoint's hash may take a minute
         return {}
@@ -86,9 +86,7 @@ def _measured(plan: EvaluationPlan) -> dict[str, Speed]:
     return found
 
 
-def _plan_column(row: Row, gpu_hour: float | None) -> dict[str, str]:
-    from uni_train.eval import plan as planning
-
+def _column(row: Row, gpu_hour: float | None) -> dict[str, str]:
     hours = row.gpu_hours
     found = {"cases": f"{row.cases:,}", "samples": f"{row.samples:,}"}
     found |= {f"{kind} calls": f"{row.calls.get(kind, 0):,}" for kind in planning.KINDS}
