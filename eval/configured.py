@@ -54,6 +54,14 @@ def judge_of(config: EvalConfig) -> JudgeConfig | None:
     return with_served_revision(judge, LastSeen(Path(config.store_folder)))
 
 
+def judges_of(config: EvalConfig) -> list[JudgeConfig]:
+    """The judge; of a cascade also its parts, each alone. Raises UsageError: there is none."""
+    judge = judge_of(config)
+    if judge is None:
+        raise UsageError("the judge is missing", "Name the one that is to be calibrated: judge.model=openai/gpt-4o.")
+    return [*judge.small, replace(judge, small=()), judge] if judge.small else [judge]
+
+
 def benchmarks_of(checkpoint: str, config: EvalConfig) -> list[Benchmark]:
     """The benchmarks that are asked for, over their published files or generated questions."""
     known = BENCHMARKS.names()

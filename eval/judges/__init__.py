@@ -4,6 +4,7 @@ judge      samples to verdicts: stored replies first, then the model; small judg
 ways       the questions that benchmarks ask with, reading replies, ways of asking
 calibrate  measuring a judge on anchors, samples of known truth, such as labels of people
 agreement  the numbers of that, their record, which evaluations cite, and scores corrected by it
+tables     calibrations as tables
 replies    what judges have said, by content
 log        judgements in inspect-ai's log format
 """

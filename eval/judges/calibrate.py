@@ -56,6 +56,7 @@ from uni_train.data_gen.task import Check, Verdict
 from uni_train.data_gen.verifying import find_image
 from uni_train.errors import UserError, did_you_mean, nearest
 from uni_train.eval.benchmark import Ask, Benchmark, Case, Sample, Scored
+from uni_train.eval.generation import cases_of
 from uni_train.eval.judges.agreement import OUTCOMES, Agreement, Calibration, Rating, agreement, keep
 from uni_train.eval.judges.judge import mostly_failed, run
 from uni_train.eval.judges.ways import perturbed
@@ -379,6 +380,37 @@ def _answer(case: Case) -> str:
     facts = case.facts
     said = facts.get("outcome") or facts.get("answer") or facts.get("criterion") or case.id
     return json.dumps(said, sort_keys=True, ensure_ascii=False).lower()
+
+
+def anchors_of(
+    benchmark: Benchmark,
+    scored: Iterable[Scored] | None,
+    labels: Path | None,
+    references: str,
+    n: int,
+    *,
+    seed: int = 0,
+) -> list[Anchor]:
+    """All that is known of samples of a benchmark.
+
+    Args:
+        scored: samples of an evaluation, with images: those that people labelled, else those that a program has read.
+        labels: a file of people's verdicts.
+        references: "drawn" by the renderer, a folder of images, or "none".
+        n: at most so many of programs, and so many cases of references.
+
+    Raises:
+        UserError: whatever `read_labels` and `anchors_from_labels` raise.
+    """
+    found: list[Anchor] = []
+    if labels is not None:
+        found += anchors_from_labels(read_labels(labels, benchmark), benchmark, scored or ())
+    elif scored is not None:
+        found += anchors_from_programs(scored, n, seed)
+    if references != "none":
+        image = benchmark.reference if references == "drawn" else from_folder(Path(references))
+        found += anchors_from_references(benchmark, cases_of(benchmark, subset=n, seed=seed), image, seed=seed)
+    return found
 
 
 # --- measuring -------------------------------------------------------------------------------------------------------

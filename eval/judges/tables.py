@@ -1,0 +1,88 @@
+"""Calibrations as tables: one judge in detail, and all judges of the same samples beside each other."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import fields
+from typing import Any
+
+from uni_train.eval.judges.agreement import Agreement, Calibration
+from uni_train.eval.results import Table
+from uni_train.eval.statistics import Estimate
+
+_NAMES = {
+    "sensitivity": "of the right ones, passed",
+    "specificity": "of the wrong ones, failed",
+    "always_no": "accuracy of always no",
+    "mae": "mean absolute error",
+    "bins": "same of three bins",
+}
+_CASCADE = {
+    "asked": "the large judge was asked about",
+    "bias": "bias over the large judge alone",
+    "error": "bias over the truth",
+    "large_error": "bias of the large judge over the truth",
+}
+_COMPARED = ("accuracy", "balanced_accuracy", "kappa", "sensitivity", "specificity")
+
+
+def calibration_table(found: Calibration) -> Table:
+    """All numbers of a judge, with their intervals and n."""
+    numbers = _numbers(found.overall, found.by_sample is not None or _is_graded(found.overall))
+    numbers |= {f"accuracy on {kind} anchors": one.accuracy for kind, one in found.by_kind.items()}
+    for setting, one in found.by_setting.items():
+        numbers |= {f"accuracy, {setting}": one.accuracy, f"kappa, {setting}": one.kappa}
+    if found.by_sample is not None:
+        numbers |= {"Pearson of whole samples": found.by_sample.pearson, "error of whole samples": found.by_sample.mae}
+    if found.people is not None:
+        numbers |= {f"people among themselves, {name}": one for name, one in _numbers(found.people, False).items()}
+    numbers |= found.stability
+    if found.cascade is not None:
+        numbers |= {words: Estimate.from_dict(found.cascade[name]) for name, words in _CASCADE.items()}
+    rows = tuple((name, *str(estimate).rsplit(" n=", 1)) for name, estimate in numbers.items())
+    return Table(f"{found.benchmark}: the judge {found.judge['model']}, {found.way}", ("", "value", "n"), rows)
+
+
+def remarks_of(found: Calibration) -> list[str]:
+    """What got no answer, what is left out, and the first disagreements."""
+    remarks = []
+    unanswered = sum(side["none"] for kind in found.counts.values() for side in kind.values())
+    if unanswered:
+        remarks.append(f"{unanswered} of {found.n} got no answer, which counts as disagreement")
+    if found.split:
+        remarks.append(f"{found.split} are left out: as many people say pass as fail")
+    for shown in found.disagreements[:5]:
+        check = f", {shown['check']}" if shown["check"] else ""
+        truth = "right" if shown["truth"] > 0.5 else "wrong"
+        remarks.append(
+            f"  {shown['kind']}, {truth}, judged {shown['judged']}: {shown['id']} ({shown['setting']}{check})"
+        )
+    return remarks
+
+
+def comparison_table(found: Sequence[Calibration]) -> Table:
+    """All judges and ways of the same samples (UFO, Tables 6 and 7)."""
+    rows = [(f"{one.judge['model']}, {one.way}", *_short(one.overall)) for one in found]
+    people = next((one.people for one in found if one.people is not None), None)
+    if people is not None:
+        rows.append(("people among themselves", *_short(people)))
+    always_no = str(found[0].overall.always_no).rsplit(" n=", 1)[0]
+    rows.append(("always no", always_no, "0.50", "0.00", "0.00", "1.00"))
+    columns = ("judge", *(name.replace("_", " ") for name in _COMPARED))
+    return Table(f"{found[0].benchmark}: judges and ways, on the same samples", columns, tuple(rows))
+
+
+def _numbers(found: Agreement, graded: bool) -> dict[str, Any]:
+    """Name -> estimate; errors and correlations where there are grades."""
+    names = [field.name for field in fields(found)]
+    shown = names if graded else [name for name in names if name not in ("mae", "pearson", "spearman", "bins")]
+    return {_NAMES.get(name, name.replace("_", " ")): getattr(found, name) for name in shown}
+
+
+def _is_graded(found: Agreement) -> bool:
+    """Whether there is more to values than pass and fail: else the error is that of accuracy."""
+    return found.mae.value is not None and abs(found.mae.value - 1 + (found.accuracy.value or 0)) > 1e-9
+
+
+def _short(found: Agreement) -> list[str]:
+    return [str(getattr(found, name)).rsplit(" n=", 1)[0] for name in _COMPARED]
