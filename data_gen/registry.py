@@ -25,10 +25,10 @@ import os
 import pkgutil
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar, cast
 
 from uni_train.data_gen.errors import PLUGINS, DataError, nearest, place_of
 from uni_train.data_gen.objects import NANO, World, get_world
@@ -239,6 +239,39 @@ task = TASKS.register
 def get_task(name: str, world: World | str = NANO) -> Task:
     """The task called `name` in `world` (a World or its name); errors name the nearest."""
     return TASKS.get(name).in_world(get_world(world) if isinstance(world, str) else world)
+
+
+def configured_task(
+    name: str,
+    levels: Sequence[int] = (),
+    split: str = "train",
+    *,
+    world: str | None = None,
+    style: str | None = None,
+    pixels: int | None = None,
+) -> tuple[Task, tuple[int, ...]]:
+    """A task as `data make` draws it, and its levels.
+
+    Args:
+        levels: empty: the task's default ones.
+        style: of mazes; None: varied. pixels: a side of their images.
+
+    Raises:
+        DataError: no such task, level, split, world or style; a value that says nothing about the task; several levels
+            of a task whose folders hold one.
+    """
+    found = get_task(name, world or NANO)
+    for option, attribute, value in (("world", "world", world), ("style", "style", style), ("pixels", "side", pixels)):
+        if value is not None and not hasattr(found, attribute):
+            raise DataError(f"{option} {value} says nothing about {name}: leave {option} out")
+    if hasattr(found, "style"):
+        found = replace(cast(Any, found), style=style or cast(Any, type(found)).style, side=pixels)
+    chosen = tuple(levels) or found.default_levels or found.levels[:1]
+    for level in chosen:
+        found.check(level, split)
+    if len(chosen) > 1 and not found.level_range:
+        raise DataError(f"a range of levels is not for {name}: run the command once a level")
+    return found, chosen
 
 
 def task_of(item: Item) -> Task:

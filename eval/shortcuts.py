@@ -9,6 +9,7 @@ from typing import Any
 from uni_train.data_gen.audit.shortcuts import LOOK_UP, MARGIN, Tally, tally
 from uni_train.data_gen.registry import TASKS
 from uni_train.data_gen.task import Question
+from uni_train.eval.results import Table
 from uni_train.eval.statistics import Estimate, share
 
 
@@ -56,3 +57,23 @@ def counted(estimate: Estimate) -> str:
 def best(strategies: Sequence[Trivial]) -> Trivial | None:
     """The best strategy that is not the task itself (a look-up of one link is)."""
     return next((one for one in strategies if one.note != LOOK_UP), None)
+
+
+def table_of(name: str, tallies: Sequence[Tally]) -> Table:
+    """What trivial strategies reach on a set of this name, beside chance."""
+    strategies = estimated(tallies)
+    first = strategies[0].estimate
+    units = "pairs, both right" if TASKS.get(tallies[0].kind).items_per_draw == 2 else "prompts"
+    repeats = f", {first.distinct} distinct" if first.distinct is not None else ""
+    rows = [
+        (
+            strategy.name,
+            f"{strategy.estimate.value:.2f}",
+            f"{strategy.estimate.low:.2f}-{strategy.estimate.high:.2f}",
+            "SHORTCUT: above chance" if strategy.beats_chance else "",
+        )
+        for strategy in strategies
+    ]
+    remarks = "".join(f" {strategy.name}: {strategy.note}." for strategy in strategies if strategy.note)
+    note = f"n = {first.n} {units}{repeats}. Chance: {strategies[0].chance:.2f}.{remarks}"
+    return Table(f"Trivial strategies, {name}", ("strategy", "right", "95 % interval", ""), tuple(rows), note)

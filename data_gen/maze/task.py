@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar
 
-from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.errors import DataError, nearest
 from uni_train.data_gen.maze import picture as pictures
 from uni_train.data_gen.maze.grid import ALGORITHMS, Grid, draw, moves
-from uni_train.data_gen.maze.picture import NANO, VARIED, Picture
+from uni_train.data_gen.maze.picture import NANO, STYLES, VARIED, Picture
 from uni_train.data_gen.objects import World
 from uni_train.data_gen.registry import task
 from uni_train.data_gen.seeds import digest, rng
@@ -60,6 +60,10 @@ class Maze(Task):
     style: str = VARIED
     side: int | None = None
     algorithms: tuple[str, ...] = tuple(ALGORITHMS)
+
+    def __post_init__(self) -> None:
+        if self.style not in STYLES:
+            raise DataError(f"there is no style {self.style}: {nearest(self.style, STYLES)}")
 
     @classmethod
     def in_world(cls, world: World) -> Task:

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from uni_train.cli.completion import complete_tasks
 from uni_train.console.terminal import echo
 from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
-    from uni_train.console.progress import ConsoleProgress
     from uni_train.data_gen.task import Item, Task
     from uni_train.data_gen.verifying import Judged
 
@@ -49,51 +48,22 @@ def _draw_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="1 to 3: how many steps; mazes: rooms a side, 2 to 24. Mazes and ureason: or a range.  "
             "[default: 1, mazes: 4, ureason: 1-3]",
         ),
-        click.option("--task", default="mapping", show_default=True, help="maths, mapping, maze, ureason."),
+        click.option("--task", default="mapping", show_default=True, shell_complete=complete_tasks,
+                     help="maths, mapping, maze, ureason."),
     ):  # fmt: skip
         command = option(command)
     return command
 
 
-def _build_task(
-    task: str, levels: tuple[int, ...] | None, split: str, world: str | None, style: str | None, pixels: int | None
-) -> tuple[Task, tuple[int, ...]]:
-    """The task and its levels. These are typed, so a wrong one is an error of usage; data_gen would call it of data."""
-    from uni_train.data_gen.maze.picture import STYLES, VARIED
-    from uni_train.data_gen.objects import WORLDS
-    from uni_train.data_gen.registry import TASKS, get_task
-    from uni_train.errors import did_you_mean
+def _build_task(task: str, levels: tuple[int, ...] | None, split: str, **looks: Any) -> tuple[Task, tuple[int, ...]]:
+    """The task and its levels. These are typed, so a wrong one is an error of usage."""
+    from uni_train.data_gen.errors import DataError
+    from uni_train.data_gen.registry import configured_task
 
-    splits = dict.fromkeys(split for name in TASKS.names() for split in TASKS.get(name).splits)
-    for noun, name, known in (
-        ("task", task, TASKS.names()),
-        ("split", split, tuple(splits)),
-        ("world", world or "nano", tuple(WORLDS)),
-        ("style", style or VARIED, STYLES),
-    ):
-        if name not in known:
-            raise UsageError(f"unknown {noun} {name}", did_you_mean(name, known, f"{noun}s"))
-    built = get_task(task, world or "nano")
-    looks = {"world": ("world", world), "style": ("style", style), "side": ("pixels", pixels)}
-    for attribute, (option, value) in looks.items():
-        if value is not None and not hasattr(built, attribute):
-            raise UsageError(f"--{option} {value} says nothing about {task}", f"Leave --{option} out.")
-    if split not in built.splits:
-        owners = " and ".join(name for name in TASKS.names() if split in TASKS.get(name).splits)
-        raise UsageError(f"--split {split} says nothing about {task}", f"This split is {owners}' alone.")
-    if hasattr(built, "style"):  # a maze
-        built = replace(cast(Any, built), style=style or VARIED, side=pixels)
-    levels = levels or built.default_levels or built.levels[:1]
-    if levels[0] < built.levels[0] or levels[-1] > built.levels[-1]:
-        raise UsageError(
-            f"--level {'-'.join(map(str, dict.fromkeys((levels[0], levels[-1]))))} is not a level of {task}",
-            f"Choose from {built.levels[0]} to {built.levels[-1]}.",
-        )
-    if len(levels) > 1 and not built.level_range:
-        raise UsageError(
-            f"--level with a range is for mazes and ureason, not for {task}", "Run the command once a level."
-        )
-    return built, levels
+    try:
+        return configured_task(task, levels or (), split, **looks)
+    except DataError as error:
+        raise UsageError(str(error)) from None
 
 
 @click.group()
@@ -247,6 +217,8 @@ def audit(file: Path, as_json: bool) -> None:
             echo(json.dumps(row.to_dict(), ensure_ascii=False))
     else:
         from uni_train.console.progress import ConsoleProgress
+        from uni_train.data_gen.audit.shortcuts import tally_file
+        from uni_train.eval.shortcuts import table_of
 
         progress = ConsoleProgress()
         doubtful = [row for row in rows if row.status != "ok"]
@@ -257,37 +229,14 @@ def audit(file: Path, as_json: bool) -> None:
             progress.say(
                 f"{file}: {len(rows)} labels: {', '.join(f'{n} {status}' for status, n in counts(rows).items())}"
             )
-        _print_strategies(file, progress)
+        sets = tally_file(file)
+        for name, tallies in sets.items():
+            table = table_of(name, tallies)
+            progress.table(table.title, table.columns, table.rows, table.note)
+        if not sets:
+            progress.say("No trivial strategy has an answer to these questions.")
     if has_wrong(rows):
         raise SystemExit(1)
-
-
-def _print_strategies(file: Path, progress: ConsoleProgress) -> None:
-    """A table of each set: what trivial strategies reach, beside chance."""
-    from uni_train.data_gen.audit.shortcuts import tally_file
-    from uni_train.data_gen.registry import TASKS
-    from uni_train.eval.shortcuts import estimated
-
-    sets = tally_file(file)
-    if not sets:
-        progress.say("No trivial strategy has an answer to these questions.")
-    for name, tallies in sets.items():
-        strategies = estimated(tallies)
-        first = strategies[0].estimate
-        units = "pairs, both right" if TASKS.get(tallies[0].kind).items_per_draw == 2 else "prompts"
-        repeats = f", {first.distinct} distinct" if first.distinct is not None else ""
-        rows = [
-            (
-                strategy.name,
-                f"{strategy.estimate.value:.2f}",
-                f"{strategy.estimate.low:.2f}-{strategy.estimate.high:.2f}",
-                "SHORTCUT: above chance" if strategy.beats_chance else "",
-            )
-            for strategy in strategies
-        ]
-        remarks = "".join(f" {strategy.name}: {strategy.note}." for strategy in strategies if strategy.note)
-        note = f"n = {first.n} {units}{repeats}. Chance: {strategies[0].chance:.2f}.{remarks}"
-        progress.table(f"Trivial strategies, {name}", ("strategy", "right", "95 % interval", ""), rows, note)
 
 
 @data.command()
