@@ -8,7 +8,7 @@ cannot be decoded is `unreadable`: neither is left out, so that a rate has the r
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -50,6 +50,21 @@ def judge_folder(items: Iterable[Item], folder: Path) -> Iterator[Judged]:
     for item in items:
         image = find_image(item.id, folder)
         yield Judged(item, image, judge_file(item, image) if image else None)
+
+
+STATUSES = ("pass", "fail", "unreadable", "missing")
+
+
+def counts(judged: Sequence[Judged]) -> list[tuple[object, ...]]:
+    """How many images have each of STATUSES, and how many in each check: rows of a table."""
+    rows: list[tuple[object, ...]] = [
+        ("all checks", *(sum(one.status == status for one in judged) for status in STATUSES))
+    ]
+    checks = [check for one in judged if one.verdict for check in one.verdict.checks]
+    for name in dict.fromkeys(check.name for check in checks):
+        found = [check.status for check in checks if check.name == name]
+        rows.append((name, *(sum(one == status for one in found) for status in STATUSES[:3]), ""))
+    return rows
 
 
 def judge_file(item: Item, file: Path) -> Verdict:

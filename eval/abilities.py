@@ -7,7 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from uni_train.config.schema import EvalConfig
 from uni_train.eval.benchmark import Benchmark
+from uni_train.eval.configured import benchmarks_of
 from uni_train.eval.generation import asks_of, generate
 from uni_train.models.base import SkillMissing
 from uni_train.models.endpoint_doctor import DRAW, EDIT, READ_IMAGES, WRITE
@@ -28,6 +30,20 @@ def lacking_skills(benchmark: Benchmark, skills: Collection[str]) -> dict[str, s
         able = any(sample.status != "no_skill" for sample in samples)
         found[setting] = "" if able else samples[0].note.removeprefix(f"{model.name} cannot ")
     return found
+
+
+def suited_benchmarks(address: str, config: EvalConfig, skills: Collection[str]) -> tuple[list[str], list[str]]:
+    """Of each benchmark of `config` a line with the settings that an endpoint's skills suffice for; those with any."""
+    lines, suited = [], []
+    for benchmark in benchmarks_of(address, config):
+        lacking = lacking_skills(benchmark, skills)
+        settings = {skill: [one for one, lacks in lacking.items() if lacks == skill] for skill in lacking.values()}
+        able = settings.pop("", [])
+        without = [f"cannot {skill}: {', '.join(some)}" for skill, some in settings.items()]
+        parts = "; ".join([", ".join(able) or "nothing", *without])
+        lines.append(f"  {'ok' if able else 'note':<6}{benchmark.name:<19}{parts}")
+        suited += [benchmark.name] if able else []
+    return lines, suited
 
 
 class _Skilled:

@@ -23,6 +23,8 @@ from uni_train.eval.benchmark import BENCHMARKS, Table
 from uni_train.eval.evaluation import ASKED, Evaluation, counting, load
 from uni_train.eval.results import PAPER, Results, printed
 from uni_train.eval.statistics import Estimate, PairedComparison
+from uni_train.eval.submission import file_name, write_submission
+from uni_train.files import below
 
 Mark = Literal["best", "equal", "below", ""]
 """Against the best of a column on the same questions; "": the only one, or asked other questions."""
@@ -91,6 +93,35 @@ class Leaderboard:
                 "questions": self.evaluations[name].results[column.benchmark].questions,
                 "folder": str(self.evaluations[name].folder),
             }  # fmt: skip
+
+    def table(self) -> Table:
+        """A row a score, a column an evaluation."""
+        rows = [
+            (str(column), *(_shown(self.cells.get((name, column))) for name in self.evaluations))
+            for column in self.columns
+        ]
+        title = "Leaderboard: * best of its row, ≈ not to be told from it"
+        return Table(title, ("Score", *self.evaluations), tuple(rows))
+
+    def submit(self, folder: Path) -> Iterator[tuple[Path, int]]:
+        """Write the answers for the benchmarks' own code. Yields each folder and its number of files.
+
+        Raises:
+            UserError: whatever `write_submission` raises.
+        """
+        for name, one in self.evaluations.items():
+            for benchmark in one.results:
+                place = below(folder, f"{file_name(name)}/{benchmark}")
+                files = BENCHMARKS.get(benchmark).submission(one.scored(benchmark, images=True))
+                with counting(one.folder, benchmark):
+                    yield place, write_submission(place, files)
+
+
+def _shown(cell: Cell | None) -> str:
+    if cell is None or cell.estimate.value is None:
+        return "–"
+    mark = {"best": " *", "equal": " ≈"}.get(cell.mark, "")
+    return f"{cell.estimate.value:.2f} ({cell.estimate.low:.2f}–{cell.estimate.high:.2f}){mark}"
 
 
 def leaderboard(folders: Sequence[Path | str]) -> Leaderboard:

@@ -217,6 +217,8 @@ def test_the_shell_completes_keys_models_and_benchmarks() -> None:
         "fit stars_math model=na": "model=nano",
         "generate -m bagel": "bagel_7b",
         "eval ship": "shipped",
+        "doctor bagel": "bagel_7b",
+        "data make --task ure": "ureason",
         "eval shipped verifier=": "verifier=judge",
         "eval shipped benchmarks=unisandbox,urea": "benchmarks=unisandbox,ureason",
         "insight links ship": "shipped",

@@ -41,7 +41,7 @@ def test_an_endpoint_that_has_the_responses_api_alone(monkeypatch: pytest.Monkey
     ):
         assert found in said, said
     command = said.splitlines()[-2]
-    start = f"evaluate it: python -m uni_train eval '{one.url}#painter' -b ueval,ufo,unisandbox,ureason,vigor "
+    start = f"evaluate it: python -m uni_train eval '{one.url}#painter' -b ueval,ufo,unisandbox,ureason,vigor,wise"
     assert command.startswith(start)
     assert command.endswith("remote.key_env=PAINTER_KEY remote.text=responses remote.drawing=responses")
 
@@ -61,7 +61,7 @@ def test_an_endpoint_that_draws_alone_and_does_not_list_its_models() -> None:
     assert "note  seeds              the same seed draws another image" in said
     assert "ok    unisandbox         normal; cannot write texts: cot" in said
     assert "note  vigor              nothing; cannot edit images: direct; cannot write texts: cot" in said
-    assert said.splitlines()[-2].endswith("-b ufo,unisandbox,ureason --subset 50")
+    assert "-b ufo,unisandbox,ureason,wise" in said.splitlines()[-2]
 
 
 def test_wrong_replies_are_quoted_beside_the_form_that_was_expected() -> None:

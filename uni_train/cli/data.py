@@ -14,7 +14,6 @@ from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
     from uni_train.data_gen.task import Item, Task
-    from uni_train.data_gen.verifying import Judged
 
 
 class Levels(click.ParamType):
@@ -277,42 +276,19 @@ def verify(items_file: Path, images: Path | None, out: Path | None, item_id: str
         echo(json.dumps(judged.to_dict(), ensure_ascii=False))
         return
     assert images is not None and out is not None
-    found = _judge_all(items, images)
+    from uni_train.console.progress import ConsoleProgress
     from uni_train.data_gen.jsonl import write_rows
 
+    progress, found = ConsoleProgress(), []
+    with progress.bar("judging", len(items)) as bar:
+        for one in verifying.judge_folder(items, images):
+            found.append(one)
+            bar.advance()
     write_rows(out, (one.to_dict() for one in found))
-    _print_verdicts(found, out)
+    progress.table("Verdicts", ("", *verifying.STATUSES), verifying.counts(found))
+    progress.say(f"{out}: {len(found)} items")
     missing = [one.item.id for one in found if one.verdict is None]
     if missing:
         more = f"\n  and {len(missing) - 10} more" if len(missing) > 10 else ""
         echo(f"no image in {images} of:\n  " + "\n  ".join(missing[:10]) + more, err=True)
         raise SystemExit(1)
-
-
-def _judge_all(items: list[Item], images: Path) -> list[Judged]:
-    from uni_train.console.progress import ConsoleProgress
-    from uni_train.data_gen.verifying import judge_folder
-
-    found = []
-    with ConsoleProgress().bar("judging", len(items)) as bar:
-        for one in judge_folder(items, images):
-            found.append(one)
-            bar.advance()
-    return found
-
-
-def _print_verdicts(found: list[Judged], out: Path) -> None:
-    """How many images, and how many of them in each check, have each status."""
-    from uni_train.console.progress import ConsoleProgress
-
-    statuses = ("pass", "fail", "unreadable", "missing")
-    rows: list[tuple[object, ...]] = [
-        ("all checks", *(sum(judged.status == status for judged in found) for status in statuses))
-    ]
-    names = dict.fromkeys(check.name for one in found if one.verdict for check in one.verdict.checks)
-    for name in names:
-        checks = [check.status for one in found if one.verdict for check in one.verdict.checks if check.name == name]
-        rows.append((name, *(sum(check == status for check in checks) for status in statuses[:3]), ""))
-    progress = ConsoleProgress()
-    progress.table("Verdicts", ("", *statuses), rows)
-    progress.say(f"{out}: {len(found)} items")

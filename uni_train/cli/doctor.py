@@ -4,20 +4,17 @@ from __future__ import annotations
 
 import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import click
 
+from uni_train.cli.completion import complete_models
 from uni_train.cli.evaluation.options import Words, config_of
 from uni_train.console.terminal import echo
 from uni_train.errors import UsageError, UserError
 
-if TYPE_CHECKING:
-    from uni_train.models.endpoint_doctor import EndpointExamination
-
 
 @click.command()
-@click.argument("model", metavar="PATH|NAME|URL#MODEL")
+@click.argument("model", metavar="PATH|NAME|URL#MODEL", shell_complete=complete_models)
 @click.argument("words", cls=Words, nargs=-1, metavar="[remote.KEY=VALUE]...")
 @click.option("--image", type=click.Path(dir_okay=False, path_type=Path), help="Write the probe image there, as PNG.")
 def doctor(model: str, words: tuple[str, ...], image: Path | None) -> None:
@@ -53,7 +50,15 @@ def doctor(model: str, words: tuple[str, ...], image: Path | None) -> None:
     for one in seen.findings:
         echo(f"  {one.verdict:<6}{one.check:<19}{one.said}")
     if isinstance(seen, EndpointExamination) and seen.skills:
-        _print_benchmarks(model, words, seen)
+        from uni_train.eval.abilities import suited_benchmarks
+
+        lines, suited = suited_benchmarks(model, config_of(["benchmarks=all", "n=1", *seen.keys]), seen.skills)
+        for line in lines:
+            echo(line)
+        keys = [*words, *(key for key in seen.keys if key not in words)]
+        command = ["python", "-m", "uni_train", "eval", model, "-b", ",".join(suited), "--subset", "50", *keys]
+        if suited:
+            echo(f"evaluate it: {shlex.join(command)}")
     if image is not None and seen.image is not None:
         from uni_train.files import atomic_path
         from uni_train.models.pictures import encode_png
@@ -64,24 +69,3 @@ def doctor(model: str, words: tuple[str, ...], image: Path | None) -> None:
     echo(f"{model}: {'wrong: ' + ', '.join(wrong) if wrong else 'nothing wrong was found'}")
     if wrong:
         raise SystemExit(1)
-
-
-def _print_benchmarks(address: str, words: tuple[str, ...], seen: EndpointExamination) -> None:
-    """Settings that the endpoint's skills suffice for, and the command that evaluates it."""
-    from uni_train.eval.abilities import lacking_skills
-    from uni_train.eval.configured import benchmarks_of
-
-    suited = []
-    for benchmark in benchmarks_of(address, config_of(["benchmarks=[all]", "n=1", *seen.keys])):
-        lacking = lacking_skills(benchmark, seen.skills)
-        settings = {skill: [one for one, lacks in lacking.items() if lacks == skill] for skill in lacking.values()}
-        able = settings.pop("", [])
-        without = [f"cannot {skill}: {', '.join(some)}" for skill, some in settings.items()]
-        echo(
-            f"  {'ok' if able else 'note':<6}{benchmark.name:<19}{'; '.join([', '.join(able) or 'nothing', *without])}"
-        )
-        suited += [benchmark.name] if able else []
-    keys = [*words, *(key for key in seen.keys if key not in words)]
-    command = ["python", "-m", "uni_train", "eval", address, "-b", ",".join(suited), "--subset", "50", *keys]
-    if suited:
-        echo(f"evaluate it: {shlex.join(command)}")

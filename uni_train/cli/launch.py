@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shlex
-import subprocess
 import sys
 from contextlib import suppress
 from pathlib import Path
@@ -99,7 +98,14 @@ def launch(
       uni_train launch --nodes 4 --gpus 8 --slurm --time 1-00:00:00 -- fit --recipe flow_grpo_maze strategy=ddp
       uni_train launch --nodes 2 --gpus 8 --torchrun --hosts node1,node2 -- fit --recipe sft model=bagel_7b
     """
-    from uni_train.distributed.scripts import Slurm, Start, sbatch_script, torchrun_commands
+    from uni_train.distributed.scripts import (
+        Slurm,
+        Start,
+        host_names,
+        sbatch_script,
+        submit_script,
+        torchrun_commands,
+    )
 
     if slurm == torchrun:
         raise UsageError("give --slurm or --torchrun", "--slurm makes a batch script, --torchrun a command a node.")
@@ -128,15 +134,16 @@ def launch(
         python=python or ("python3" if job["container"] is not None else sys.executable),
     )
     if torchrun:
-        names = _hosts(hosts, nodes)
-        _print_commands(torchrun_commands(start, names, port), names)
+        names = host_names(hosts, nodes)
+        for host, line in zip(names, torchrun_commands(start, names, port), strict=True):
+            echo(f"# on {host}, in {Path.cwd()}:\n{line}")
         return
     script = sbatch_script(
         start,
         Slurm(name=f"{config.recipe}-{config.run_name}", **job),
         made_by=shlex.join(["uni_train", *sys.argv[1:]]),
     )
-    echo(_submit(script) if submit else script, nl=submit)
+    echo(submit_script(script) if submit else script, nl=submit)
 
 
 def _checked(command: tuple[str, ...], nodes: int, each: int, *, requeued: bool) -> RunConfig:
@@ -167,31 +174,3 @@ def _checked(command: tuple[str, ...], nodes: int, each: int, *, requeued: bool)
             raise UsageError(f"strategy.{key}={given}, but launch is to start {wanted}", f"Leave strategy.{key} out.")
     kind_of(config).check_ranks(config, nodes * each)
     return config
-
-
-def _hosts(given: str | None, nodes: int) -> list[str]:
-    hosts = [host for host in (given or "").split(",") if host]
-    twice = next((host for host in hosts if hosts.count(host) > 1), None)
-    if twice is not None:
-        raise UsageError(f"--hosts names {twice} twice: each node runs one command", "--hosts node1,node2")
-    if len(hosts) != nodes and (hosts or nodes > 1):
-        named = f"--hosts names {len(hosts)}" if hosts else "--hosts is missing"
-        raise UsageError(f"--nodes {nodes}, but {named}", "--hosts node1,node2: the first is where all others meet.")
-    return hosts or ["localhost"]
-
-
-def _print_commands(commands: list[str], hosts: list[str]) -> None:
-    for host, line in zip(hosts, commands, strict=True):
-        echo(f"# on {host}, in {Path.cwd()}:\n{line}")
-
-
-def _submit(script: str) -> str:
-    try:
-        done = subprocess.run(["sbatch"], input=script, capture_output=True, text=True, check=False)
-    except FileNotFoundError:
-        raise UserError(
-            "sbatch is not on this machine", "Leave --submit out, and take the script to one where it is."
-        ) from None
-    if done.returncode:
-        raise UserError(f"sbatch refused the job: {done.stderr.strip() or f'exit code {done.returncode}'}")
-    return done.stdout.strip()

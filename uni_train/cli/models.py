@@ -2,12 +2,9 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import click
 
-if TYPE_CHECKING:
-    from uni_train.models.family import Inspection
+from uni_train.cli.completion import complete_models
 
 
 @click.group(invoke_without_command=True)
@@ -29,7 +26,7 @@ def models(context: click.Context) -> None:
 
 
 @models.command("inspect")
-@click.argument("model", metavar="PATH|NAME")
+@click.argument("model", metavar="PATH|NAME", shell_complete=complete_models)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def inspect_model(model: str, as_json: bool) -> None:
     """Say what a checkpoint is: parameters by part, dtypes, and what is missing.
@@ -59,28 +56,6 @@ def inspect_model(model: str, as_json: bool) -> None:
             )
         )
     else:
-        _print(inspection)
+        print("\n".join(inspection.lines()))
     if not inspection.loads:
         raise SystemExit(1)
-
-
-def _print(found: Inspection) -> None:
-    print(f"{found.path or '(no weights here)'}: {found.what}")
-    for file, dtypes in found.weights.items():
-        print(f"  {file:<34}{', '.join(dtypes)}")
-    if found.bytes:
-        print(f"  {'weights':<22}{found.bytes:>16,} bytes")
-    for part, count in found.parameters.items():
-        print(f"  {part:<22}{count:>16,}")
-    if found.parameters:
-        print(f"  {'total':<22}{found.total:>16,}")
-    for problem in found.problems[:10]:
-        print(f"  {problem}")
-    if len(found.problems) > 10:
-        print(f"  and {len(found.problems) - 10} more (--json lists them all)")
-    if found.loads:
-        print("  complete: it can be loaded")
-    elif found.hint:
-        print(f"  cannot be loaded: {found.hint}")
-    else:
-        print("  cannot be loaded")

@@ -1,9 +1,8 @@
-"""Types of options: numbers, and text that is read."""
+"""Types of options: numbers and names."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import click
@@ -19,19 +18,10 @@ class Finite(click.FloatRange):
         return found
 
 
-class Parsed(click.ParamType):
-    """Text that `parse` reads. A ValueError of it is told as "... is not `what`"."""
+class Names(click.ParamType):
+    """Names between commas."""
 
-    def __init__(self, name: str, parse: Callable[[str], Any], what: str = "") -> None:
-        self.name, self._parse, self._what = name, parse, what
+    name = "NAMES"
 
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        if not isinstance(value, str):
-            return value
-        try:
-            return self._parse(value)
-        except ValueError:
-            self.fail(f"{value[:60]!r} is not {self._what}", param, ctx)
-
-
-NAMES = Parsed("NAMES", lambda text: tuple(name.strip() for name in text.split(",") if name.strip()))
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
+        return value if isinstance(value, tuple) else tuple(one.strip() for one in value.split(",") if one.strip())

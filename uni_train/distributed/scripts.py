@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import shlex
 import signal
+import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from uni_train.distributed.preemption import EXIT_CODE
+from uni_train.errors import UsageError, UserError
 
 LAST = 600  # seconds from the end of the first process to that of the last: W&B may have much to send
 
@@ -148,3 +150,28 @@ def torchrun_commands(start: Start, hosts: Sequence[str], port: int) -> list[str
         shlex.join([*common, "--nnodes", str(start.nodes), "--node-rank", str(node), *where, *start.command])
         for node in range(start.nodes)
     ]
+
+
+def host_names(given: str | None, nodes: int) -> list[str]:
+    """The nodes' names from "A,B". Raises UsageError: one twice, or not a name for each node."""
+    hosts = [host for host in (given or "").split(",") if host]
+    twice = next((host for host in hosts if hosts.count(host) > 1), None)
+    if twice is not None:
+        raise UsageError(f"--hosts names {twice} twice: each node runs one command", "--hosts node1,node2")
+    if len(hosts) != nodes and (hosts or nodes > 1):
+        named = f"--hosts names {len(hosts)}" if hosts else "--hosts is missing"
+        raise UsageError(f"--nodes {nodes}, but {named}", "--hosts node1,node2: the first is where all others meet.")
+    return hosts or ["localhost"]
+
+
+def submit_script(script: str) -> str:
+    """Hand a script to sbatch; returns what it prints. Raises UserError: it is not there, or refuses the job."""
+    try:
+        done = subprocess.run(["sbatch"], input=script, capture_output=True, text=True, check=False)
+    except FileNotFoundError:
+        raise UserError(
+            "sbatch is not on this machine", "Leave --submit out, and take the script to one where it is."
+        ) from None
+    if done.returncode:
+        raise UserError(f"sbatch refused the job: {done.stderr.strip() or f'exit code {done.returncode}'}")
+    return done.stdout.strip()

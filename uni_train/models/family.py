@@ -83,6 +83,20 @@ class Inspection:
         """Whether `build_model` would take it."""
         return self.kind != "other" and self.path is not None and not self.problems
 
+    def lines(self) -> list[str]:
+        """Everything in words, ten problems at most."""
+        lines = [f"{self.path or '(no weights here)'}: {self.what}"]
+        lines += [f"  {file:<34}{', '.join(dtypes)}" for file, dtypes in self.weights.items()]
+        lines += [f"  {'weights':<22}{self.bytes:>16,} bytes"] if self.bytes else []
+        lines += [f"  {part:<22}{count:>16,}" for part, count in self.parameters.items()]
+        lines += [f"  {'total':<22}{self.total:>16,}"] if self.parameters else []
+        lines += [f"  {problem}" for problem in self.problems[:10]]
+        if len(self.problems) > 10:
+            lines.append(f"  and {len(self.problems) - 10} more (--json lists them all)")
+        if self.loads:
+            return [*lines, "  complete: it can be loaded"]
+        return [*lines, f"  cannot be loaded: {self.hint}" if self.hint else "  cannot be loaded"]
+
 
 class Family(ABC):
     """One architecture: how its models are recognised, built, stored and counted.

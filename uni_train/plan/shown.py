@@ -27,7 +27,7 @@ def facts_of(plan: Plan) -> list[str]:
 
 
 def tables_of(plan: Plan, price: float | None, ways: Sequence[OneCardChoice]) -> list[Table]:
-    """The strategies, the chosen one in detail with what to change, and the ways onto one card if there are any.
+    """The strategies, the chosen one with what to change, and the ways onto one card.
 
     Args:
         price: of a GPU hour; adds the costs.

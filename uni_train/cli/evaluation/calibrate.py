@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from uni_train.cli.evaluation.options import config_of, evaluation_options, overrides_of
-from uni_train.cli.numbers import NAMES
+from uni_train.cli.numbers import Names
 from uni_train.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
@@ -38,11 +38,11 @@ if TYPE_CHECKING:
     show_default=True,
     help="At most so many of each kind.",
 )
-@click.option("--ways", type=NAMES, default="", help="Several ways of asking, in the place of judge.way.")
+@click.option("--ways", type=Names(), default="", help="Several ways of asking, in the place of judge.way.")
 @click.option(
     "--reruns", type=click.IntRange(0, 100), default=0, show_default=True, help="Ask all again, to count flips."
 )
-@click.option("--changes", type=NAMES, default="", help="jpeg,resize: ask about changed images, to count flips.")
+@click.option("--changes", type=Names(), default="", help="jpeg,resize: ask about changed images, to count flips.")
 @evaluation_options()
 def calibrate(
     checkpoint: str | None,
