@@ -29,15 +29,15 @@ class Key:
     meaning: str
 
 
-def keys(cls: type, prefix: str = "") -> Iterator[Key]:
-    """The keys of a section and of those in it, in their order. `[]` is an index, `<name>` a name of one's own."""
+def keys(cls: type, prefix: str = "", *, nested: bool = True) -> Iterator[Key]:
+    """The keys of a section, and with `nested` of those in it. `[]` is an index, `<name>` a name of one's own."""
     hints, comments = typing.get_type_hints(cls, include_extras=True), _comments(cls)
     for field in dataclasses.fields(cls):
         hint, name = hints[field.name], f"{prefix}{field.name}"
         section, inside = _section(hint, name)
         if section is None or inside != f"{name}.":
             yield Key(name, _allowed(hint), _default(field), comments.get(field.name, ""))
-        if section is not None and section is not cls:  # a judge has judges
+        if nested and section is not None and section is not cls:  # a judge has judges
             yield from keys(section, inside)
 
 
