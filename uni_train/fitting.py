@@ -182,6 +182,24 @@ def _print_plan(config: RunConfig, whole: bool) -> None:
     """Stages, costs, needs, the first update, and of the `whole` the configuration. Errors come before any output."""
     import yaml
 
+    from uni_train.plan.cache import cached
+
+    remarks = cached(list[str], config, ["dry run"], lambda: _remarks(config))
+    costs = next((recipe.costs for recipe in recipes() if recipe.name == config.recipe), "")
+    print(f"# run folder: {config.out}/{config.recipe}/{config.run_name}\n# stages:")
+    for stage in stage_list(config):
+        print(f"#   {stage.index:02d}-{stage.name:<20} {stage.summary}")
+    for line in [*([f"costs: {costs}"] if costs else []), *remarks]:
+        print(f"# {line}")
+    if whole:
+        print()
+        print(yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True, width=100), end="")
+    else:
+        print("# --config prints all keys and their values")
+
+
+def _remarks(config: RunConfig) -> list[str]:
+    """What a run needs, and its first update. Raises UserError as a run would."""
     from uni_train.console.progress import ConsoleProgress
     from uni_train.plan.this_machine import expect_memory
     from uni_train.stages.dry_run import describe
@@ -196,15 +214,4 @@ def _print_plan(config: RunConfig, whole: bool) -> None:
     needs = [f"missing: {error.message}. {error.hint}" for error in missing_paths(config)]
     needs += [f"must answer before the first stage: {server}" for server in servers]
     needs += [too_large] if too_large is not None else []
-    remarks = describe(config)
-    costs = next((recipe.costs for recipe in recipes() if recipe.name == config.recipe), "")
-    print(f"# run folder: {config.out}/{config.recipe}/{config.run_name}\n# stages:")
-    for stage in stage_list(config):
-        print(f"#   {stage.index:02d}-{stage.name:<20} {stage.summary}")
-    for line in [*([f"costs: {costs}"] if costs else []), *needs, *remarks]:
-        print(f"# {line}")
-    if whole:
-        print()
-        print(yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True, width=100), end="")
-    else:
-        print("# --config prints all keys and their values")
+    return [*needs, *describe(config)]
