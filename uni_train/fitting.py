@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from uni_train.config.build import to_plain
-from uni_train.config.compose import compose
+from uni_train.config.compose import compose, quoted
 from uni_train.config.kinds import kind_of, stage_list
 from uni_train.config.paths import expect_paths, missing_paths, named_paths
 from uni_train.config.places import recipes
@@ -69,7 +69,9 @@ def _resolved(config: RunConfig, recipe: str, overrides: Sequence[str]) -> RunCo
     """With the folders of checkpoints that are Hub ids or runs: the run records these, which name commit and stage."""
     given = {key: value for key, value, _ in named_paths(to_plain(config)) if key.endswith("checkpoint")}
     moved = [key for key, value in given.items() if hub_id(value) or is_run(Path(value)) or "+" in value]
-    return compose(recipe, [*overrides, *(f"{key}='{resolve(given[key])}'" for key in moved)]) if moved else config
+    return (
+        compose(recipe, [*overrides, *(f"{key}={quoted(resolve(given[key]))}" for key in moved)]) if moved else config
+    )
 
 
 def _processes(config: RunConfig) -> int:
