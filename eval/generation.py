@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.seeds import derive_seed
-from uni_train.errors import UsageError, UserError, did_you_mean
+from uni_train.errors import SkillMissing, UsageError, UserError, did_you_mean
 from uni_train.eval.answers import FolderAnswers
 from uni_train.eval.benchmark import BENCHMARKS, GENERATED, Ask, Benchmark, Case, Respondent, Sample, Source, request_of
 from uni_train.eval.images import pixels
@@ -99,8 +99,6 @@ def _responses(
     benchmark: Benchmark, model: Respondent | FolderAnswers, part: Sequence[Ask], on_step: OnStep | None
 ) -> Sequence[Sample]:
     """A part's samples. Where a skill is missing, halves are asked until the asks that need it are alone."""
-    from uni_train.models.base import SkillMissing
-
     if isinstance(model, FolderAnswers):
         return model.respond(benchmark, part)
     try:
@@ -141,8 +139,6 @@ def expect_skills(model: Respondent, asked: Mapping[Benchmark, Sequence[Ask]], l
 
 def _skills(model: Respondent, ask: Ask) -> set[str]:
     """Those that the model has, tried on a question."""
-    from uni_train.models.base import SkillMissing
-
     found, images = set(), tuple(map(pixels, ask.case.images))
     for skill in ("think", "draw", "answer", "compose"):
         with suppress(SkillMissing):

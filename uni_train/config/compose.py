@@ -63,7 +63,7 @@ def compose_section(cls: type[S], overrides: Sequence[str]) -> S:
     typed: dict[str, str] = {}
     for override in overrides:
         key, _, text = override.partition("=")
-        parsed = _parse_one(override, f"{key}={_quoted(text) if takes_text(cls, key) else text}")
+        parsed = _parse_one(override, f"{key}={_as_text(text) if takes_text(cls, key) else text}")
         *sections, name = parsed.key_or_group.split(".")
         value = parsed.value()
         if not sections and name in groups() and isinstance(value, str):  # logger=wandb
@@ -112,7 +112,7 @@ def _parse(
     for typed in overrides:
         key, _, text = typed.partition("=")
         if known is not None and (key in known.texts or takes_text(known.config, key.lstrip("+"))):
-            text = _quoted(text)
+            text = _as_text(text)
         parsed = _parse_one(typed, f"{key}={text}")
         key = parsed.key_or_group
         override = _Override(key, text, typed)
@@ -137,13 +137,16 @@ def _parse(
     return choices, values
 
 
-def _quoted(value: str) -> str:
+def _as_text(value: str) -> str:
     """A value as hydra reads it where text is wanted: 1, true, 日本語 and commas are text. Lists, sections, null,
     quotes and interpolations stay what they are."""
-    if value in ("null", "") or value[0] in "[{'\"" or "${" in value:
-        return value
+    return value if value in ("null", "") or value[0] in "[{'\"" or "${" in value else quoted(value)
+
+
+def quoted(text: str) -> str:
+    """A text as part of an override, whatever characters it has."""
     # In quotes, a backslash is itself unless a quote follows.
-    escaped = re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + ("\\'" if found[2] else ""), value)
+    escaped = re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + ("\\'" if found[2] else ""), text)
     return f"'{escaped}'"
 
 
