@@ -111,9 +111,13 @@ def test_words_are_left_out_and_rows_of_another_kind_are_bad(folder: Callable[[s
     model.prepare_training(timestep_shift=2.0, text_dropout=1.0)
     row = Example("Draw a cup.", target=picture(0))
     batch = model.collate([row], 0)
-    assert batch.prompts == [""] and model.example_tokens(row) == batch.tokens == 64
-    for bad in (replace(row, images=(picture(1),)), replace(row, target=None), replace(row, answer="A cup.")):
-        with pytest.raises(UserError, match="no caption with one image"):
+    assert batch.inputs["prompt"] == [""] and model.example_tokens(row) == batch.tokens + 77 + 256 == 64 + 333
+    for bad, reason in (
+        (replace(row, images=(picture(1),)), "there is an input image"),
+        (replace(row, target=None), "there is no image to learn"),
+        (replace(row, answer="A cup."), "there is no image to learn"),
+    ):
+        with pytest.raises(UserError, match=reason):
             model.collate([bad], 0)
     with pytest.raises(UserError, match="cannot draw 33 x 32 pixels"):
         model.check_size(33, SIDE, "rollout.size")
