@@ -1,6 +1,6 @@
 """What the flow-matching pipelines that can be trained have apart: text inputs, positions, guidance and times.
 
-Shapes: B rows, G latent tokens of one image and of what is shown, C numbers a token, L text tokens, D their width.
+Shapes: B rows, G latent tokens of an image (shown ones included), C numbers a token. L text tokens, D their width.
 """
 
 from __future__ import annotations
