@@ -52,10 +52,10 @@ from uni_train.flow.guidance import true_cfg
 from uni_train.flow.schedule import train_timestep
 from uni_train.flow.steps import step_rule
 from uni_train.models.base import Example
+from uni_train.models.diffusers.latents import pack, unpack
 from uni_train.models.load import build_model
-from uni_train.models.qwen_image_edit.checkpoint import PublishedEditor
-from uni_train.models.qwen_image_edit.latents import pack, unpack
 from uni_train.models.qwen_image_edit.reading import EDIT_SYSTEM, TEMPLATE_TOKENS, chat, user_turn
+from uni_train.models.qwen_image_edit.unified import QwenImageEdit
 from uni_train.rewards.contract import Reward
 from uni_train.stages.cpu import prepare_cpu
 from uni_train.training.curriculum import Constant
@@ -83,7 +83,7 @@ GRPO = GrpoConfig(
 MICROS = 4  # of 16 images x 5 random steps, by 20 rows
 
 
-def editor(folder: Path, side: int) -> PublishedEditor:
+def editor(folder: Path, side: int) -> QwenImageEdit:
     """The tiny model that draws, shows and sees images of side x side pixels."""
     full = compose("sft", ["model=qwen_image_edit_2511"]).model
     assert full.editing is not None
@@ -96,7 +96,7 @@ def editor(folder: Path, side: int) -> PublishedEditor:
             sampling=replace(full.sampling, steps=STEPS, edit_text_scale=4.0),
         )
     )
-    assert isinstance(model, PublishedEditor)
+    assert isinstance(model, QwenImageEdit)
     return model
 
 
@@ -137,7 +137,7 @@ def group(folder: Path, rounds: int) -> Table:
             "width": side,
         }
 
-        def ours(model: PublishedEditor = model, shown: np.ndarray = shown) -> None:
+        def ours(model: QwenImageEdit = model, shown: np.ndarray = shown) -> None:
             collect(model, [Prompt("it", WORDS, (shown,))], [Reward("brightness", brightness)], config, "grpo", 0)
 
         def theirs(asked: dict[str, object] = asked) -> None:
@@ -165,7 +165,7 @@ def group(folder: Path, rounds: int) -> Table:
 class Bare:
     """The steps of supervised and reinforced training as a script would write them for exactly these sizes."""
 
-    def __init__(self, model: PublishedEditor, side: int) -> None:
+    def __init__(self, model: QwenImageEdit, side: int) -> None:
         self.model, self.grid = model, (side // 16, side // 16)
         config = model.vae.config
         self.mean = torch.tensor(config.latents_mean).view(1, -1, 1, 1)
@@ -294,7 +294,7 @@ def grpo(folder: Path, rounds: int) -> Table:
     yield compared(ours, theirs)
 
 
-def reinforced_epochs(model: PublishedEditor, prompts: Sequence[Prompt]) -> list[float]:
+def reinforced_epochs(model: QwenImageEdit, prompts: Sequence[Prompt]) -> list[float]:
     """CPU seconds from the drawing of an epoch to the drawing of the next."""
     moments: list[float] = []
 

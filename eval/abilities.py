@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from uni_train.config.schema import EvalConfig
+from uni_train.errors import SkillMissing
 from uni_train.eval.benchmark import Benchmark
 from uni_train.eval.configured import benchmarks_of
 from uni_train.eval.generation import asks_of, generate
-from uni_train.models.base import SkillMissing
 from uni_train.models.endpoint_doctor import DRAW, EDIT, READ_IMAGES, WRITE
 
 if TYPE_CHECKING:

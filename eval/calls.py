@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from uni_train.errors import UserError, first_line
+from uni_train.errors import SkillMissing, UserError, first_line
 from uni_train.eval.images import StoredImage
 from uni_train.eval.sample import Respondent, think_then_draw
 from uni_train.eval.store import Call, Skill, Store, call_key
@@ -179,7 +179,6 @@ class StoredModel:
     def _forward(self, skill: Skill, asked: Mapping[str, Request], on_step: OnStep | None) -> tuple[list[Any], float]:
         """The answers, an exception in the place of each that failed, and the seconds they took. A missing skill is no
         answer and not stored; it is remembered, so that scoring does not load the model to hear it again."""
-        from uni_train.models.base import SkillMissing
         from uni_train.models.batches import each_answered
 
         requests = list(asked.values())

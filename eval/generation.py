@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING
 
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.seeds import derive_seed
-from uni_train.errors import UsageError, UserError, did_you_mean
+from uni_train.errors import SkillMissing, UsageError, UserError, did_you_mean
 from uni_train.eval.answers import FolderAnswers
 from uni_train.eval.benchmark import BENCHMARKS, GENERATED, Ask, Benchmark, Case, Respondent, Sample, Source, request_of
 from uni_train.eval.images import pixels
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from uni_train.models.base import OnStep
 
 
@@ -101,8 +99,6 @@ def _responses(
     benchmark: Benchmark, model: Respondent | FolderAnswers, part: Sequence[Ask], on_step: OnStep | None
 ) -> Sequence[Sample]:
     """A part's samples. Where a skill is missing, halves are asked until the asks that need it are alone."""
-    from uni_train.models.base import SkillMissing
-
     if isinstance(model, FolderAnswers):
         return model.respond(benchmark, part)
     try:
@@ -117,30 +113,33 @@ def _responses(
 def expect_skills(model: Respondent, asked: Mapping[Benchmark, Sequence[Ask]], lacking: Sample) -> None:
     """Raises UserError, with the benchmarks that fit, where the model can be asked in no setting.
 
-    asked: what each benchmark asks. lacking: a sample with "no_skill"; the model is tried on its question.
+    asked: what each benchmark asks. lacking: a sample with "no_skill". The model is tried on a question with images and
+    on one without.
     """
-    images = tuple(map(pixels, lacking.ask.case.images))
-    skills = _skills(model, lacking.ask, images)
-    if any(benchmark.skills(ask) <= skills for benchmark, asks in asked.items() for ask in _per_setting(asks)):
+    tried: dict[bool, set[str]] = {}
+
+    def suits(benchmark: Benchmark, asks: Iterable[Ask]) -> bool:
+        for ask in {(ask.setting, bool(ask.case.images)): ask for ask in asks}.values():
+            shown = bool(ask.case.images)
+            if shown not in tried:
+                tried[shown] = _skills(model, ask)
+            if benchmark.skills(ask) <= tried[shown]:
+                return True
+        return False
+
+    if any(suits(benchmark, asks) for benchmark, asks in asked.items()):
         return
-    skills = _skills(model, lacking.ask) if images else skills
     names = ", ".join(benchmark.title or benchmark.name for benchmark in asked)
     known, world = {benchmark.name for benchmark in asked}, next(iter(asked)).source.world
-    fitting = [name for name in BENCHMARKS.names() if name not in known and _fits(name, world, skills)]
+    others = ((name, _generated(name, world)) for name in BENCHMARKS.names() if name not in known)
+    fitting = [name for name, other in others if other and suits(other, asks_of(other.cases(), other.settings))]
     hint = f"Benchmarks with settings that fit: -b {','.join(fitting)}" if fitting else "No benchmark here fits it."
     raise UserError(f"{lacking.note}, and all settings of {names} need more", hint)
 
 
-def _per_setting(asks: Iterable[Ask]) -> Iterable[Ask]:
-    """One of each setting."""
-    return {ask.setting: ask for ask in asks}.values()
-
-
-def _skills(model: Respondent, ask: Ask, images: Sequence[np.ndarray] = ()) -> set[str]:
+def _skills(model: Respondent, ask: Ask) -> set[str]:
     """Those that the model has, tried on a question."""
-    from uni_train.models.base import SkillMissing
-
-    found = set()
+    found, images = set(), tuple(map(pixels, ask.case.images))
     for skill in ("think", "draw", "answer", "compose"):
         with suppress(SkillMissing):
             getattr(model, skill)([request_of(ask, ask.case.prompt, images=images)])
@@ -148,10 +147,9 @@ def _skills(model: Respondent, ask: Ask, images: Sequence[np.ndarray] = ()) -> s
     return found
 
 
-def _fits(name: str, world: str, skills: set[str]) -> bool:
-    """Whether a setting of this benchmark needs no other skills, by a generated question."""
+def _generated(name: str, world: str) -> Benchmark | None:
+    """A benchmark with generated questions; None where it has none in this world."""
     kind = BENCHMARKS.get(name)
-    with suppress(UserError, DataError):  # without questions of its own
-        benchmark = kind.open(Source(world=world, n=1), **{option.key: option.default for option in kind.options})
-        return any(benchmark.skills(ask) <= skills for ask in asks_of(benchmark.cases()[:1], benchmark.settings))
-    return False
+    with suppress(UserError, DataError):
+        return kind.open(Source(world=world, n=1), **{option.key: option.default for option in kind.options})
+    return None

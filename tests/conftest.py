@@ -18,6 +18,7 @@ settings.load_profile("uni_train")
 
 os.environ.pop("UNI_TRAIN_DEBUG", None)
 os.environ.setdefault("WANDB_MODE", "offline")
+os.environ["UNI_TRAIN_CACHE"] = ""  # each test plans anew
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does
 os.environ.setdefault("OMP_NUM_THREADS", "1")  # the models are tiny, and a file of tests runs on each core
 

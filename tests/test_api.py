@@ -17,6 +17,7 @@ from uni_train.api import _typed
 from uni_train.cli.main import uni_train as command
 from uni_train.config.compose import compose
 from uni_train.models.base import Request, UnifiedModel
+from uni_train.recipes.sft.config import SftConfig
 
 PROMPT = "Draw as many fish as 2 + 3."
 
@@ -70,6 +71,12 @@ def test_overrides_as_a_mapping_are_those_of_the_command_line() -> None:
     typed = ["seed=3", "optimizer.lr=1e-4", "optimizer.betas=[0.9,0.99]", "name=null", "whole_pairs=true",
              "budget.mapping1.prompts=8"]  # fmt: skip
     assert compose("stars_curriculum", _typed(nested)) == compose("stars_curriculum", typed)
+
+
+def test_texts_within_lists_stay_texts() -> None:
+    paths = ["a, b.jsonl", "1", "it's", "null", "[x]"]
+    config = compose("sft", _typed({"sources": {"mine": {"form": "items", "path": paths}}}))
+    assert isinstance(config, SftConfig) and config.sources["mine"].path == tuple(paths)  # type: ignore[union-attr]
 
 
 def test_evaluates(tmp_path: Path) -> None:

@@ -390,11 +390,14 @@ def _typed(values: Mapping[str, Any], prefix: str = "") -> list[str]:
     return found
 
 
-def _text(value: Any) -> str:
+def _text(value: Any, within: bool = False) -> str:
+    """A value as an override has it; texts `within` lists and sections are in quotes."""
+    from uni_train.config.compose import quoted
+
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{_text(one)}" for key, one in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{_text(one, True)}" for key, one in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return f"[{','.join(_text(one) for one in value)}]"
-    return str(value)
+        return f"[{','.join(_text(one, True) for one in value)}]"
+    return quoted(str(value)) if within and isinstance(value, str | Path) else str(value)

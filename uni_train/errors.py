@@ -33,6 +33,14 @@ class UsageError(UserError):
     exit_code = 2
 
 
+class SkillMissing(UserError):
+    """The model cannot do what it was asked, e.g. think before it draws."""
+
+    def __init__(self, model: str, skill: str) -> None:
+        super().__init__(f"{model} cannot {skill}", hint="choose another model, or a recipe that does not need it")
+        self.skill = skill
+
+
 def nearest(name: str, known: Iterable[str]) -> str | None:
     """The known name that `name` was most likely meant to be, or None when nothing is close."""
     names = list(known)

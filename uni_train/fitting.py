@@ -11,7 +11,7 @@ from datetime import timedelta
 from pathlib import Path
 
 from uni_train.config.build import to_plain
-from uni_train.config.compose import compose
+from uni_train.config.compose import compose, quoted
 from uni_train.config.kinds import kind_of, stage_list
 from uni_train.config.paths import expect_paths, missing_paths, named_paths
 from uni_train.config.places import recipes
@@ -69,7 +69,9 @@ def _resolved(config: RunConfig, recipe: str, overrides: Sequence[str]) -> RunCo
     """With the folders of checkpoints that are Hub ids or runs: the run records these, which name commit and stage."""
     given = {key: value for key, value, _ in named_paths(to_plain(config)) if key.endswith("checkpoint")}
     moved = [key for key, value in given.items() if hub_id(value) or is_run(Path(value)) or "+" in value]
-    return compose(recipe, [*overrides, *(f"{key}='{resolve(given[key])}'" for key in moved)]) if moved else config
+    return (
+        compose(recipe, [*overrides, *(f"{key}={quoted(resolve(given[key]))}" for key in moved)]) if moved else config
+    )
 
 
 def _processes(config: RunConfig) -> int:
@@ -182,6 +184,24 @@ def _print_plan(config: RunConfig, whole: bool) -> None:
     """Stages, costs, needs, the first update, and of the `whole` the configuration. Errors come before any output."""
     import yaml
 
+    from uni_train.plan.cache import cached
+
+    remarks = cached(list[str], config, ["dry run"], lambda: _remarks(config))
+    costs = next((recipe.costs for recipe in recipes() if recipe.name == config.recipe), "")
+    print(f"# run folder: {config.out}/{config.recipe}/{config.run_name}\n# stages:")
+    for stage in stage_list(config):
+        print(f"#   {stage.index:02d}-{stage.name:<20} {stage.summary}")
+    for line in [*([f"costs: {costs}"] if costs else []), *remarks]:
+        print(f"# {line}")
+    if whole:
+        print()
+        print(yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True, width=100), end="")
+    else:
+        print("# --config prints all keys and their values")
+
+
+def _remarks(config: RunConfig) -> list[str]:
+    """What a run needs, and its first update. Raises UserError as a run would."""
     from uni_train.console.progress import ConsoleProgress
     from uni_train.plan.this_machine import expect_memory
     from uni_train.stages.dry_run import describe
@@ -196,15 +216,4 @@ def _print_plan(config: RunConfig, whole: bool) -> None:
     needs = [f"missing: {error.message}. {error.hint}" for error in missing_paths(config)]
     needs += [f"must answer before the first stage: {server}" for server in servers]
     needs += [too_large] if too_large is not None else []
-    remarks = describe(config)
-    costs = next((recipe.costs for recipe in recipes() if recipe.name == config.recipe), "")
-    print(f"# run folder: {config.out}/{config.recipe}/{config.run_name}\n# stages:")
-    for stage in stage_list(config):
-        print(f"#   {stage.index:02d}-{stage.name:<20} {stage.summary}")
-    for line in [*([f"costs: {costs}"] if costs else []), *needs, *remarks]:
-        print(f"# {line}")
-    if whole:
-        print()
-        print(yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True, width=100), end="")
-    else:
-        print("# --config prints all keys and their values")
+    return [*needs, *describe(config)]

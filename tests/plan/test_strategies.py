@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uni_train.plan.hardware import GPUS
-from uni_train.plan.strategies import BUCKET, CHOICES, Choice, share, wire_seconds
+from uni_train.plan.result import Choice
+from uni_train.plan.strategies import BUCKET, CHOICES, share, wire_seconds
 from uni_train.plan.trace import KINDS, Timeline
 from uni_train.plan.updates import BACKWARD, DRAW, STEP, Traced
 from uni_train.training.strategies import deepspeed

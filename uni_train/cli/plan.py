@@ -10,7 +10,9 @@ import click
 from uni_train.cli.recipe import TakesRecipe, recipe_options
 
 if TYPE_CHECKING:
-    from uni_train.plan.plan import OneCardChoice
+    from uni_train.config.schema import RunConfig
+    from uni_train.plan.hardware import Gpu
+    from uni_train.plan.result import OneCardChoice, Plan
 
 
 @click.command(cls=TakesRecipe)
@@ -54,23 +56,19 @@ def plan(
 
     from uni_train.config.compose import compose
     from uni_train.console.progress import ConsoleProgress
-    from uni_train.stages.run import expect_items
-
-    config = compose(recipe, overrides)
-    progress = ConsoleProgress(Console(stderr=True))
-    expect_items(config, progress)
-    progress.say(f"following one update of {config.model.name} on tensors without numbers; this may take a minute")
-    from uni_train.plan.plan import STEPS, WAYS, gpu_named, one_card
-    from uni_train.plan.plan import plan as made_for
+    from uni_train.plan.cache import cached
+    from uni_train.plan.hardware import gpu_named
+    from uni_train.plan.result import OneCardChoice, Plan
     from uni_train.plan.shown import facts_of, plain_of, tables_of
 
+    config = compose(recipe, overrides)
     chosen, nodes = gpu_named(gpu), nodes or config.strategy.nodes
-    with progress.bar("model, update, update with the other activations", STEPS) as bar:
-        made = made_for(config, chosen, nodes, gpus, utilisation, bar.advance)
-    ways: tuple[OneCardChoice, ...] = ()
-    if nodes * gpus == 1:
-        with progress.bar("ways onto one card", WAYS) as bar:
-            ways = one_card(config, bar.advance)
+    made, ways = cached(
+        tuple[Plan, tuple[OneCardChoice, ...]],
+        config,
+        ["plan", chosen.name, nodes, gpus, utilisation],
+        lambda: _made(config, chosen, nodes, gpus, utilisation),
+    )
     if as_json:
         import json
 
@@ -83,3 +81,25 @@ def plan(
             shown.table(table.title, table.columns, table.rows, table.note)
     if not any(row.fits for row in made.rows):
         raise SystemExit(1)
+
+
+def _made(
+    config: RunConfig, gpu: Gpu, nodes: int, gpus: int, utilisation: float
+) -> tuple[Plan, tuple[OneCardChoice, ...]]:
+    from rich.console import Console
+
+    from uni_train.console.progress import ConsoleProgress
+    from uni_train.stages.run import expect_items
+
+    progress = ConsoleProgress(Console(stderr=True))
+    expect_items(config, progress)
+    progress.say(f"following one update of {config.model.name} on tensors without numbers; this may take a minute")
+    from uni_train.plan.plan import STEPS, WAYS, one_card
+    from uni_train.plan.plan import plan as made_for
+
+    with progress.bar("model, update, update with the other activations", STEPS) as bar:
+        made = made_for(config, gpu, nodes, gpus, utilisation, bar.advance)
+    if nodes * gpus > 1:
+        return made, ()
+    with progress.bar("ways onto one card", WAYS) as bar:
+        return made, one_card(config, bar.advance)

@@ -91,12 +91,12 @@ def compose_section(cls: type[S], overrides: Sequence[str]) -> S:
 def _as_typed(text: str, kinds: Sequence[Any]) -> str:
     """A value as hydra reads it for a key of these types."""
     if str in kinds:
-        return _quoted(text)
+        return _as_text(text)
     items = [typing.get_args(kind)[0] for kind in kinds if typing.get_args(kind)[1:] == (...,)]
     if not items or text.startswith("["):
         return text
     parts = [part.strip() for part in text.split(",") if part.strip()]
-    return f"[{','.join(map(_quoted, parts) if str in items else parts)}]"
+    return f"[{','.join(map(_as_text, parts) if str in items else parts)}]"
 
 
 def _above(key: str) -> list[str]:
@@ -126,7 +126,7 @@ def _parse(
     for typed in overrides:
         key, _, text = typed.partition("=")
         if known is not None and (key in known.texts or takes_text(known.config, key.lstrip("+"))):
-            text = _quoted(text)
+            text = _as_text(text)
         parsed = _parse_one(typed, f"{key}={text}")
         key = parsed.key_or_group
         override = _Override(key, text, typed)
@@ -151,13 +151,16 @@ def _parse(
     return choices, values
 
 
-def _quoted(value: str) -> str:
+def _as_text(value: str) -> str:
     """A value as hydra reads it where text is wanted: 1, true, 日本語 and commas are text. Lists, sections, null,
     quotes and interpolations stay what they are."""
-    if value in ("null", "") or value[0] in "[{'\"" or "${" in value:
-        return value
+    return value if value in ("null", "") or value[0] in "[{'\"" or "${" in value else quoted(value)
+
+
+def quoted(text: str) -> str:
+    """A text as part of an override, whatever characters it has."""
     # In quotes, a backslash is itself unless a quote follows.
-    escaped = re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + ("\\'" if found[2] else ""), value)
+    escaped = re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + ("\\'" if found[2] else ""), text)
     return f"'{escaped}'"
 
 

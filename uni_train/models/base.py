@@ -16,19 +16,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from uni_train.errors import UserError
+from uni_train.errors import SkillMissing
 from uni_train.flow.schedule import Schedule
 
 OnStep = Callable[[int, int], None]
 """Called with (done, in all) after each step of an image or token of a text, for progress bars."""
-
-
-class SkillMissing(UserError):
-    """The model cannot do what it was asked, e.g. think before it draws."""
-
-    def __init__(self, model: str, skill: str) -> None:
-        super().__init__(f"{model} cannot {skill}", hint="choose another model, or a recipe that does not need it")
-        self.skill = skill
 
 
 @dataclass(frozen=True, slots=True)

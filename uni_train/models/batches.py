@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
-from uni_train.errors import UserError
-from uni_train.models.base import Request, SkillMissing
+from uni_train.errors import SkillMissing, UserError
 from uni_train.models.pictures import check_image
+
+if TYPE_CHECKING:
+    from uni_train.models.base import Request
 
 T = TypeVar("T")
 

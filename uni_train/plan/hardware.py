@@ -1,4 +1,4 @@
-"""GPUs that a plan may be made for: memory, speed and links, by their data sheets.
+"""GPUs that a plan may be made for: memory, speed and links, by their data sheets; and this machine's memory.
 
 All rates are peaks without sparsity. The links between nodes are those of the maker's own systems (one network card a
 GPU); clouds may have less.
@@ -6,11 +6,17 @@ GPU); clouds may have less.
 
 from __future__ import annotations
 
+import contextlib
+import os
 from dataclasses import dataclass
+from pathlib import Path
+
+from uni_train.errors import UsageError, did_you_mean
 
 GIB = 2**30
 RESERVED = 4 * GIB
 """Not for tensors: the CUDA context, NCCL's buffers, fragments and rounding of PyTorch's allocator. An assumption."""
+_CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,3 +54,18 @@ GPUS = {
         Gpu("l40s-48gb", 48 * GIB, 362e12, 183e12, 32e9, 25e9, 32e9),  # NVIDIA L40S data sheet, PCIe 4 x16
     )
 }
+
+
+def gpu_named(name: str) -> Gpu:
+    """Raises UsageError for a name that is not known."""
+    if name not in GPUS:
+        raise UsageError(f"unknown GPU {name}", did_you_mean(name, list(GPUS), "GPUs"))
+    return GPUS[name]
+
+
+def memory() -> int:
+    """Bytes of this machine, or of the container that this process may use."""
+    found: int = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+        found = min(found, int(_CGROUP.read_text(encoding="ascii")))
+    return found

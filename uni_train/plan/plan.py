@@ -12,7 +12,7 @@ import numpy as np
 
 from uni_train.config.kinds import Rollouts, Updates, kind_of
 from uni_train.config.schema import SHARDED, RunConfig
-from uni_train.errors import UsageError, UserError, did_you_mean
+from uni_train.errors import UserError
 from uni_train.models.base import Example, Request, UnifiedModel
 from uni_train.models.checkpoint import on_disk
 from uni_train.models.family import family_of
@@ -20,76 +20,14 @@ from uni_train.models.meta import without_weights
 from uni_train.models.quantised import Quantised, decoder_layers
 from uni_train.models.shapes import CHARACTERS, Shapes
 from uni_train.plan import drawing
-from uni_train.plan.hardware import GIB, GPUS, RESERVED, Gpu
+from uni_train.plan.hardware import GIB, Gpu
 from uni_train.plan.one_card import lighter
-from uni_train.plan.strategies import Choice, Share, choices_for, share, wire_seconds
+from uni_train.plan.result import Choice, OneCardChoice, Plan, StrategyRow
+from uni_train.plan.strategies import choices_for, share, wire_seconds
 from uni_train.plan.trace import KINDS
 from uni_train.plan.updates import AVERAGE, STEP, Cast, Traced, half_weights, supervised
 from uni_train.training.data.rows import KEPT_BYTES
 from uni_train.training.lora import add_adapters
-
-
-@dataclass(frozen=True, slots=True)
-class StrategyRow:
-    """One strategy on these GPUs. `largest`: units a micro-batch that fit (0: none does)."""
-
-    choice: Choice
-    share: Share
-    fits: bool
-    largest: int
-    wire_seconds: float
-    bus_seconds: float
-    step_seconds: float
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """Memory in bytes a GPU, times in seconds.
-
-    Attributes:
-        unit: what a micro-batch consists of. units: how many it has on one GPU. micros: micro-batches of an update.
-        flops: of an update on one GPU. compute_seconds: of that at the utilisation.
-        held_rows: bytes of training rows that each process keeps in memory; images beyond them stay on disk.
-        updates: of the training. draw_seconds: of the drawing of an epoch (flow_grpo), divided among its updates.
-        rows: a row a strategy. chosen: the one that is meant, or the quickest that fits (None: none fits).
-        assumptions: what was not known. advice: what to change.
-    """
-
-    recipe: str
-    model: str
-    gpu: Gpu
-    nodes: int
-    gpus_a_node: int
-    utilisation: float
-    parameters: int
-    trained: int
-    unit: str
-    units: int
-    micros: int
-    flops: float
-    compute_seconds: float
-    draw_seconds: float
-    held_rows: int
-    updates: int
-    updates_per_epoch: int | None
-    activation_checkpointing: bool
-    activations: dict[str, int]
-    rows: tuple[StrategyRow, ...]
-    chosen: int | None
-    assumptions: tuple[str, ...]
-    advice: tuple[str, ...]
-
-    @property
-    def gpus(self) -> int:
-        return self.nodes * self.gpus_a_node
-
-    def seconds(self, row: StrategyRow) -> float:
-        """Of the whole training."""
-        return self.updates * (row.step_seconds + self.draw_seconds)
-
-    def gpu_hours(self, row: StrategyRow) -> float:
-        """Of the whole training, all GPUs together."""
-        return self.seconds(row) * self.gpus / 3600
 
 
 @dataclass(slots=True)
@@ -455,20 +393,6 @@ def _advice(made: Plan, key: str, averages: bool, kind: str, checkpointed: int) 
     return found
 
 
-@dataclass(frozen=True, slots=True)
-class OneCardChoice:
-    """A way onto one card. `keys`: of the recipe. `peak`: bytes of the card, `host`: of the machine."""
-
-    keys: str
-    peak: int
-    host: int
-
-    def fits(self, card: int) -> bool:
-        """Onto a card of so many bytes."""
-        return self.peak <= card - RESERVED
-
-
-CARDS = (24 * GIB, 40 * GIB, 48 * GIB, 80 * GIB)
 WAYS = 2  # traced by `one_card`
 
 
@@ -513,10 +437,3 @@ def one_card(config: RunConfig, on_step: Callable[[], object] = lambda: None) ->
 def _trained_values(config: RunConfig) -> tuple[str, ...]:
     """What the key `trained` of a recipe may be."""
     return typing.get_args(typing.get_type_hints(type(config))["trained"])
-
-
-def gpu_named(name: str) -> Gpu:
-    """Raises UsageError for a name that is not known."""
-    if name not in GPUS:
-        raise UsageError(f"unknown GPU {name}", did_you_mean(name, list(GPUS), "GPUs"))
-    return GPUS[name]

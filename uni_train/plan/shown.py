@@ -8,7 +8,7 @@ from typing import Any
 
 from uni_train.eval.results import Table
 from uni_train.plan.hardware import GIB
-from uni_train.plan.plan import CARDS, OneCardChoice, Plan
+from uni_train.plan.result import CARDS, OneCardChoice, Plan
 
 
 def facts_of(plan: Plan) -> list[str]:

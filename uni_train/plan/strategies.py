@@ -25,12 +25,13 @@ ring takes (N - 1) / N of each, and twice that for an all-reduce:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 
 from uni_train.config.schema import StrategyConfig
 from uni_train.plan.hardware import Gpu
+from uni_train.plan.result import Choice, Share
 from uni_train.plan.trace import KINDS, Kind
 from uni_train.plan.updates import AVERAGE, DRAW, STEP, Traced
 
@@ -39,27 +40,6 @@ BUCKET = 200_000_000
 LIVE = 1_000_000_000
 """Numbers of weights that ZeRO-3 holds whole at most (DeepSpeed's stage3_max_live_parameters)."""
 _MASTER_AND_MOMENTS = 12
-
-
-@dataclass(frozen=True, slots=True)
-class Choice:
-    """A strategy with what it moves to the node's memory. `name` is how it is asked for."""
-
-    kind: str
-    offload_optimizer: bool = False
-    offload_weights: bool = False
-    offload_averages: bool = False
-
-    @property
-    def name(self) -> str:
-        """As overrides of a recipe."""
-        extra = [key for key in ("offload_optimizer", "offload_weights", "offload_averages") if getattr(self, key)]
-        return " + ".join([self.kind, *extra])
-
-    @classmethod
-    def from_config(cls, config: StrategyConfig) -> Choice:
-        """The strategy that a recipe configures."""
-        return cls(config.kind, config.offload_optimizer, config.offload_weights, config.offload_averages)
 
 
 CHOICES = (
@@ -83,24 +63,6 @@ def choices_for(config: StrategyConfig, gpus: int) -> tuple[Choice, ...]:
     if gpus > 1:
         return tuple(one for one in found if one.kind != "single")
     return tuple(one for one in found if one.kind == "single" or one.offload_optimizer or one.offload_weights)
-
-
-@dataclass(frozen=True, slots=True)
-class Share:
-    """Memory and traffic of one GPU, bytes.
-
-    Attributes:
-        peak: the most at any time of an update. phase: when. parts: by kind at that time, `buffers` beside them.
-        host: of the node's own memory, for each GPU of it.
-        wire: sent in an update, by collective. bus: between GPU and host in an update.
-    """
-
-    peak: int
-    phase: str
-    parts: Mapping[str, int]
-    host: int
-    wire: Mapping[str, int]
-    bus: int
 
 
 def share(choice: Choice, traced: Traced, gpus: int, micros: int, half: bool) -> Share:

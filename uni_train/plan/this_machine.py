@@ -6,33 +6,21 @@ there is for `plan` to say: nothing is refused on a machine that would train on 
 
 from __future__ import annotations
 
-import contextlib
-import os
-from pathlib import Path
-
 import torch
 
 from uni_train.config.kinds import kind_of
 from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
-from uni_train.plan.hardware import GIB, GPUS
+from uni_train.plan.hardware import GIB, GPUS, memory
 from uni_train.plan.plan import Ready, ready, scaled
-from uni_train.plan.strategies import Choice, choices_for, share
+from uni_train.plan.result import Choice
+from uni_train.plan.strategies import choices_for, share
 from uni_train.training.trained import train_only
 
 SAMPLE = 64
 """Examples that are followed in place of a micro-batch; activations grow with their number."""
 _KEPT = 8
 """Numbers that each row of a matrix may keep of a token (measured: at most 1.2). What needs less is not followed."""
-_CGROUP = Path("/sys/fs/cgroup/memory.max")
-
-
-def memory() -> int:
-    """Bytes of this machine, or of the container that this process may use."""
-    found: int = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
-        found = min(found, int(_CGROUP.read_text(encoding="ascii")))
-    return found
 
 
 def expect_memory(config: RunConfig, ranks: int = 1, *, planned: bool = False) -> str | None:

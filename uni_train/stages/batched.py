@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from uni_train.models.base import OnStep, Request, UnifiedModel
 from uni_train.stages.work import in_batches
+
+if TYPE_CHECKING:
+    from uni_train.models.base import OnStep, Request, UnifiedModel
 
 
 class Batched:

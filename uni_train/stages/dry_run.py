@@ -21,10 +21,11 @@ def describe(config: RunConfig) -> list[str]:
     """Lines for people.
 
     Raises:
-        UserError: the checkpoint folder holds something else than this model.
+        UserError: the checkpoint folder holds something else than this model, or one that is not trained.
     """
     kind, family = kind_of(config), family_of(config.model.family)
     model, guessed = family.skeleton(on_disk(config.model), config.seed)
+    model.prepare_training(timestep_shift=1.0, text_dropout=0.0)
     lines = _parameters(config, model, family)
     rollouts = kind.rollouts(config)
     if rollouts is not None:

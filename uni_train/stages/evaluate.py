@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
 from uni_train.config.kinds import reads_images
 from uni_train.config.schema import EvalConfig, RunConfig
@@ -31,12 +31,14 @@ from uni_train.eval.scored import read_folder, without_images
 from uni_train.eval.shortcuts import Trivial
 from uni_train.eval.store import Store
 from uni_train.eval.task_benchmark import TaskBenchmark, item_case
-from uni_train.models.base import UnifiedModel
 from uni_train.models.identity import ModelIdentity
 from uni_train.stages import judging
 from uni_train.stages.batched import Batched
 from uni_train.stages.shards import make_shards
 from uni_train.stages.work import SHARDS, STORE, StageRun, Work, in_batches
+
+if TYPE_CHECKING:
+    from uni_train.models.base import UnifiedModel
 
 
 def sets(work: Work[RunConfig]) -> dict[str, list[Item]]:

@@ -16,8 +16,6 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-import torch
-
 from uni_train.config.build import to_plain
 from uni_train.config.kinds import PlannedStage
 from uni_train.config.schema import RunConfig
@@ -26,7 +24,6 @@ from uni_train.data_gen.task import Task
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
 from uni_train.models.load import build_model, dtype_for, load_weights, save_model
-from uni_train.models.quantised import quantise
 from uni_train.run_folder import Manifest, RunFolder, decisive, stage_key
 
 if TYPE_CHECKING:
@@ -101,6 +98,10 @@ class Work(Generic[C]):
 
     def placed(self, model: UnifiedModel) -> UnifiedModel:
         """`model`, quantised as the recipe says, on this rank's device."""
+        import torch
+
+        from uni_train.models.quantised import quantise
+
         quantise(model, self.config.model.weights)
         gpu = self.config.strategy.accelerator != "cpu" and torch.cuda.is_available()
         return model.to(f"cuda:{self.ranks.local_rank}") if gpu else model

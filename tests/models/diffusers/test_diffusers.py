@@ -111,7 +111,7 @@ def test_an_evaluation_scores_what_it_draws_and_names_what_it_was_not_asked(
 ) -> None:
     def evaluate(name: str, *keys: str) -> str:
         options = ["--out", str(tmp_path / name), "--subset", "4", "world=nano", "sampling.steps=2", *keys]
-        done = CliRunner().invoke(uni_train, ["eval", str(folder(name)), *options])
+        done = CliRunner(env={"COLUMNS": "200"}).invoke(uni_train, ["eval", str(folder(name)), *options])
         assert done.exit_code == 0, done.output
         return " ".join(done.output.split())
 
@@ -120,7 +120,9 @@ def test_an_evaluation_scores_what_it_draws_and_names_what_it_was_not_asked(
     (scores,) = (tmp_path / "stable_diffusion").rglob("scores.json")
     assert '"direct"' in scores.read_text()
     shown = evaluate("instruct_pix2pix", "-b", "vigor", "--sets", "maze_navigation", "--settings", "direct")
-    assert "cannot" not in shown and "Maze navigation" in shown
+    assert "PixPipeline cannot" not in shown
+    (scores,) = (tmp_path / "instruct_pix2pix").rglob("scores.json")
+    assert '"maze_navigation"' in scores.read_text()
 
 
 def test_a_folder_is_recognised_inspected_and_examined(folder: Callable[[str], Path]) -> None:
@@ -156,6 +158,18 @@ def test_what_cannot_be_asked_is_refused_with_the_reason(
     (copy / "model_index.json").write_text(json.dumps(index | change))
     with pytest.raises(UserError, match=reason):
         build_model(model_config(str(copy)))
+
+
+def test_what_is_missing_and_what_does_not_fit_is_named(
+    folder: Callable[[str], Path], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    shown = CliRunner().invoke(uni_train, ["models", "inspect", "diffusers"])
+    assert shown.exit_code == 1 and "checkpoints/FLUX.1-dev holds no model_index.json" in shown.output
+    copy = Path(shutil.copytree(folder("flux"), tmp_path / "copy"))
+    config = json.loads((copy / "transformer" / "config.json").read_text())
+    (copy / "transformer" / "config.json").write_text(json.dumps(config | {"joint_attention_dim": 8}))
+    assert inspect(str(copy)).problems == ("transformer: context_embedder.weight has shape [32, 32], not [32, 8]",)
 
 
 def test_pickles_are_never_read(folder: Callable[[str], Path], tmp_path: Path) -> None:

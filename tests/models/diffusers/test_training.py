@@ -17,14 +17,19 @@ from PIL import Image
 
 from tests.models.diffusers.conftest import build
 from tests.tiny import finish, fit
+from uni_train.config.compose import compose
 from uni_train.config.schema import LoraConfig
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.flow.euler import euler_step
 from uni_train.models.base import Example, Request, SkillMissing
+from uni_train.models.diffusers.condition import FlowCondition
 from uni_train.models.diffusers.flow import FlowModel
-from uni_train.models.load import load_weights, save_model
-from uni_train.training.lora import adapted, save_adapters
+from uni_train.models.family import family_of
+from uni_train.models.load import build_model, load_weights, save_model
+from uni_train.plan.hardware import GPUS
+from uni_train.plan.plan import plan
+from uni_train.training.lora import adapted, count_adapters, save_adapters
 from uni_train.training.metric_log import read_metrics
 
 TRAINED = ("flux", "stable_diffusion_3", "qwen_image")
@@ -111,9 +116,13 @@ def test_words_are_left_out_and_rows_of_another_kind_are_bad(folder: Callable[[s
     model.prepare_training(timestep_shift=2.0, text_dropout=1.0)
     row = Example("Draw a cup.", target=picture(0))
     batch = model.collate([row], 0)
-    assert batch.prompts == [""] and model.example_tokens(row) == batch.tokens == 64
-    for bad in (replace(row, images=(picture(1),)), replace(row, target=None), replace(row, answer="A cup.")):
-        with pytest.raises(UserError, match="no caption with one image"):
+    assert batch.inputs["prompt"] == [""] and model.example_tokens(row) == batch.tokens + 77 + 256 == 64 + 333
+    for bad, reason in (
+        (replace(row, images=(picture(1),)), "there is an input image"),
+        (replace(row, target=None), "there is no image to learn"),
+        (replace(row, answer="A cup."), "there is no image to learn"),
+    ):
+        with pytest.raises(UserError, match=reason):
             model.collate([bad], 0)
     with pytest.raises(UserError, match="cannot draw 33 x 32 pixels"):
         model.check_size(33, SIDE, "rollout.size")
@@ -122,8 +131,35 @@ def test_words_are_left_out_and_rows_of_another_kind_are_bad(folder: Callable[[s
 def test_other_classes_are_refused_before_anything_is_trained(folder: Callable[[str], Path], rows: Path) -> None:
     with pytest.raises(SkillMissing, match="StableDiffusionPipeline cannot be trained here, only FluxPipeline"):
         build(folder("stable_diffusion")).prepare_training(timestep_shift=1.0, text_dropout=0.0)
-    result = fit(rows, *sft(folder("stable_diffusion"), rows), recipe="sft")
-    assert result.exit_code == 1 and "StableDiffusionPipeline cannot be trained here" in " ".join(result.output.split())
+    for dry in ([], ["--dry-run"]):
+        result = fit(rows, *sft(folder("stable_diffusion"), rows), *dry, recipe="sft")
+        assert result.exit_code == 1
+        assert "StableDiffusionPipeline cannot be trained here" in " ".join(result.output.split())
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_plans_have_the_shapes_of_training(name: str, folder: Callable[[str], Path], rows: Path) -> None:
+    def sizes(condition: FlowCondition) -> list[object]:
+        words = [*condition.words, *(condition.empty or [])]
+        texts = [{name: tuple(value.shape) for name, value in one.items()} for one in words]
+        return [texts, [tuple(one.shape) for one in condition.shown], condition.shapes, list(condition.rows)]
+
+    config, family, asked = compose("sft", sft(folder(name), rows)), family_of("diffusers"), Request("a", "Draw a cup.")
+    model, _ = family.skeleton(config.model)
+    shapes = family.shapes(model)
+    assert sizes(shapes.condition(shapes.image_request(asked), 1, "meta")) == sizes(
+        build_model(config.model).encode([asked])
+    )
+    planned = plan(config, GPUS["h100-80gb"], 1, 1, 0.4)
+    assert planned.units == 2 and planned.trained == count_adapters(model, config.lora)
+    assert planned.rows[0].share.parts["activations"] > 0
+
+
+def test_a_dry_run_counts_images_and_tokens(folder: Callable[[str], Path], rows: Path) -> None:
+    shown = fit(rows, *sft(folder("flux"), rows), "--dry-run", recipe="sft")
+    assert shown.exit_code == 0, shown.output
+    assert "one update: 2 images, 1,152 tokens; learned: 0 text tokens, 128 latent tokens" in shown.output
+    assert "latents [2, 64, 16]" in shown.output
 
 
 @pytest.fixture(scope="module")

@@ -13,7 +13,7 @@ from tests.models.qwen_image_edit import tiny
 from uni_train.config.compose import compose
 from uni_train.config.schema import ModelConfig
 from uni_train.models.load import build_model
-from uni_train.models.qwen_image_edit.checkpoint import PublishedEditor
+from uni_train.models.qwen_image_edit.unified import QwenImageEdit
 
 pytest.importorskip("diffusers")
 
@@ -44,17 +44,17 @@ def config_of(folder: Path, name: str = "qwen_image_edit_2511", **editing: objec
 
 
 @pytest.fixture(scope="session")
-def build(folder: Path) -> Callable[..., PublishedEditor]:
-    def made(place: Path = folder, name: str = "qwen_image_edit_2511", **editing: object) -> PublishedEditor:
+def build(folder: Path) -> Callable[..., QwenImageEdit]:
+    def made(place: Path = folder, name: str = "qwen_image_edit_2511", **editing: object) -> QwenImageEdit:
         model = build_model(config_of(place, name, **editing))
-        assert isinstance(model, PublishedEditor)
+        assert isinstance(model, QwenImageEdit)
         return model
 
     return made
 
 
 @pytest.fixture(scope="session")
-def model(build: Callable[..., PublishedEditor]) -> PublishedEditor:
+def model(build: Callable[..., QwenImageEdit]) -> QwenImageEdit:
     """Not to be changed."""
     return build()
 

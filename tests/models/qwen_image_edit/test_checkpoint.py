@@ -26,13 +26,13 @@ from uni_train.models.base import Request
 from uni_train.models.checkpoint import inspect
 from uni_train.models.family import family_of
 from uni_train.models.load import build_model, load_weights, model_config, save_model
-from uni_train.models.qwen_image_edit.checkpoint import PublishedEditor
+from uni_train.models.qwen_image_edit.unified import QwenImageEdit
 from uni_train.training.lora import adapted, count_adapters, pattern, save_adapters
 
 REQUEST = Request("it", "make it red", (picture(0),), seed=1)
 
 
-def shake(model: PublishedEditor, part: str = "") -> None:
+def shake(model: QwenImageEdit, part: str = "") -> None:
     """Other numbers in the transformer's weights whose names contain `part`."""
     with torch.no_grad():
         for i, (name, weight) in enumerate(model.transformer.named_parameters()):
@@ -40,14 +40,14 @@ def shake(model: PublishedEditor, part: str = "") -> None:
                 weight.add_(torch.randn(weight.shape, generator=torch.Generator().manual_seed(i)) * 0.05)
 
 
-def velocity(model: PublishedEditor) -> torch.Tensor:
+def velocity(model: QwenImageEdit) -> torch.Tensor:
     with torch.no_grad():
         return model.velocity(model.noise([REQUEST]), 0.7, model.encode([REQUEST]))
 
 
 @pytest.mark.slow
 def test_what_is_written_is_read_by_diffusers_and_by_us(
-    build: Callable[..., PublishedEditor], folder: Path, tmp_path: Path
+    build: Callable[..., QwenImageEdit], folder: Path, tmp_path: Path
 ) -> None:
     from diffusers import QwenImageEditPlusPipeline
 
@@ -91,7 +91,7 @@ def sglang(stored: dict[str, Tensor], layer: str) -> Tensor:
 
 
 def test_adapters_are_merged_alike_by_diffusers_comfyui_and_sglang(
-    build: Callable[..., PublishedEditor], tmp_path: Path
+    build: Callable[..., QwenImageEdit], tmp_path: Path
 ) -> None:
     model, settings = build(), LoraConfig(rank=2, alpha=6.5, targets="both")
     names, before = list(model.state_dict()), {k: v.clone() for k, v in model.transformer.state_dict().items()}
@@ -124,7 +124,7 @@ def test_adapters_are_merged_alike_by_diffusers_comfyui_and_sglang(
 
 
 @pytest.mark.parametrize(("targets", "stream"), [("generation", "img_mlp"), ("understanding", "txt_mlp")])
-def test_targets_name_a_stream(model: PublishedEditor, targets: str, stream: str) -> None:
+def test_targets_name_a_stream(model: QwenImageEdit, targets: str, stream: str) -> None:
     layers = {name for name, _ in model.named_modules() if re.fullmatch(pattern(model, targets), name)}
     assert len(layers) == 2 * 6 and any(stream in name for name in layers)
     assert all(name.startswith("transformer.") for name in layers)

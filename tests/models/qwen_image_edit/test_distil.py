@@ -14,12 +14,12 @@ from tests.models.qwen_image_edit import tiny
 from tests.models.qwen_image_edit.conftest import picture
 from tests.tiny import finish
 from uni_train.models.base import Example, Request, States
-from uni_train.models.qwen_image_edit.checkpoint import PublishedEditor
+from uni_train.models.qwen_image_edit.unified import QwenImageEdit
 from uni_train.training.distillation import trajectories, velocities_at
 from uni_train.training.metric_log import read_metrics
 
 
-def test_a_given_state_is_learned_as_a_noised_image_is(build: Callable[..., PublishedEditor]) -> None:
+def test_a_given_state_is_learned_as_a_noised_image_is(build: Callable[..., QwenImageEdit]) -> None:
     model = build()
     model.prepare_training(timestep_shift=2.0, text_dropout=0.0)
     shown, target = picture(0), picture(1)
@@ -36,7 +36,7 @@ def test_a_given_state_is_learned_as_a_noised_image_is(build: Callable[..., Publ
     assert int(one.mse_tokens) == int(other.mse_tokens) > 0
 
 
-def test_images_of_two_sizes_are_drawn_and_asked_about_at_their_own_levels(model: PublishedEditor) -> None:
+def test_images_of_two_sizes_are_drawn_and_asked_about_at_their_own_levels(model: QwenImageEdit) -> None:
     requests = [Request(str(i), "turn it", (picture(i, *size),), seed=i) for i, size in enumerate([(50, 80), (64, 64)])]
     states, levels = trajectories(model, requests)
     assert not torch.equal(levels[0], levels[1]), "a larger image has higher levels"

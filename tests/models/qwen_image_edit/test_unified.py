@@ -18,9 +18,9 @@ from uni_train.errors import UserError
 from uni_train.flow.objective import interpolate
 from uni_train.flow.schedule import Schedule
 from uni_train.models.base import Example, Request, SkillMissing, Turn
+from uni_train.models.diffusers import latents
 from uni_train.models.load import build_model
-from uni_train.models.qwen_image_edit import latents
-from uni_train.models.qwen_image_edit.checkpoint import PublishedEditor
+from uni_train.models.qwen_image_edit.unified import QwenImageEdit
 from uni_train.training.trained import select_parameters
 
 REQUESTS = [
@@ -58,7 +58,7 @@ def test_a_picture_equals_that_of_the_diffusers_pipeline(
 ) -> None:
     plus, late = name != "qwen_image_edit", name.endswith("2511")
     model = build(folder if late else two_others[0 if plus else 1], name, positions=positions)
-    model.sampling = replace(model.sampling, scale=scale)
+    model.sampling = replace(model.sampling, edit_text_scale=scale)
     pipeline = tiny.pipeline(plus, zero_cond_t=late)
     if positions == "spatial":  # what the pipelines do not tell: which tokens are images
         own, token = pipeline.text_encoder.forward, pipeline.processor.image_token
@@ -82,7 +82,7 @@ def test_a_picture_equals_that_of_the_diffusers_pipeline(
     assert np.abs(model.draw([request])[0].astype(int) - shown).max() <= 1
 
 
-def drawn(model: PublishedEditor, requests: list[Request]) -> torch.Tensor:
+def drawn(model: QwenImageEdit, requests: list[Request]) -> torch.Tensor:
     """Latents before they are decoded."""
     found: list[torch.Tensor] = []
     with pytest.MonkeyPatch.context() as patch:
@@ -91,7 +91,7 @@ def drawn(model: PublishedEditor, requests: list[Request]) -> torch.Tensor:
     return found[0]
 
 
-def test_results_do_not_depend_on_the_batch(model: PublishedEditor) -> None:
+def test_results_do_not_depend_on_the_batch(model: QwenImageEdit) -> None:
     together = drawn(model, REQUESTS)
     for row, request in enumerate(REQUESTS):
         alone = drawn(model, [request])[0]
@@ -106,7 +106,7 @@ def test_results_do_not_depend_on_the_batch(model: PublishedEditor) -> None:
     assert model.answer([question, REQUESTS[0]])[0] == model.answer([question])[0]
 
 
-def test_a_group_is_read_once_and_its_velocity_is_that_of_single_requests(model: PublishedEditor) -> None:
+def test_a_group_is_read_once_and_its_velocity_is_that_of_single_requests(model: QwenImageEdit) -> None:
     calls: Counter[str] = Counter()
     names = ("text_encoder.model.language_model", "text_encoder.model.visual", "vae.encoder")
     handles = [
@@ -118,7 +118,7 @@ def test_a_group_is_read_once_and_its_velocity_is_that_of_single_requests(model:
     for handle in handles:
         handle.remove()
     assert [calls[name] for name in names] == [2, 2, 3], "sizes of images"
-    assert len(condition) == 8 and len(condition.text) == 2
+    assert len(condition) == 8 and len(condition.words) == 2
     part = model.velocity(x[5:6], torch.linspace(0.9, 0.2, 8)[5:6], condition.select([5]))
     assert torch.allclose(velocity[5:6], part, atol=1e-5)
     levels = Schedule.together([model.schedule(condition, row, steps=4) for row in range(8)]).levels
@@ -140,7 +140,7 @@ EDITS = [
 ]
 
 
-def test_the_loss_is_the_error_of_the_velocity_on_noised_targets(model: PublishedEditor) -> None:
+def test_the_loss_is_the_error_of_the_velocity_on_noised_targets(model: QwenImageEdit) -> None:
     model.prepare_training(timestep_shift=3.0, text_dropout=0.0)
     both = model.supervised_loss(model.collate(EDITS, 0))
     parts = [model.supervised_loss(model.collate([one], 7)) for one in EDITS]
@@ -155,7 +155,7 @@ def test_the_loss_is_the_error_of_the_velocity_on_noised_targets(model: Publishe
     clean = model.latents.encode([latents.pixels(latents.resize(EDITS[0].target, (64, 96)))])[0]
     expected = 0.0
     condition = model.encode([Request("it", "make it red", EDITS[0].images)])
-    unguided = type(condition)(condition.text, None, condition.latents, condition.shapes, condition.rows)
+    unguided = replace(condition, empty=None)
     for noise, t in zip(batch.noise, batch.levels, strict=True):
         x_t = interpolate(clean, noise, t)[None]
         expected += (model.velocity(x_t, t, unguided)[0] - (noise - clean)).square().mean(-1).sum().item()
@@ -163,7 +163,7 @@ def test_the_loss_is_the_error_of_the_velocity_on_noised_targets(model: Publishe
     assert model.example_tokens(EDITS[0]) == 2 * (24 + 24 + 6 + len("make it red"))
 
 
-def test_what_is_left_out_depends_on_the_example_alone(build: Callable[..., PublishedEditor]) -> None:
+def test_what_is_left_out_depends_on_the_example_alone(build: Callable[..., QwenImageEdit]) -> None:
     many, model = [replace(EDITS[0], seed=seed, noise_draws=1) for seed in range(12)], build()
     model.prepare_training(timestep_shift=1.0, text_dropout=0.5, vit_dropout=0.5, vae_dropout=0.5)
     batch, again = model.collate(many, 0), model.collate(many[::-1], 0)
@@ -174,7 +174,7 @@ def test_what_is_left_out_depends_on_the_example_alone(build: Callable[..., Publ
     assert losses[0] == pytest.approx(losses[1], rel=1e-5)
 
 
-def test_recomputed_activations_give_the_same_gradients(build: Callable[..., PublishedEditor]) -> None:
+def test_recomputed_activations_give_the_same_gradients(build: Callable[..., QwenImageEdit]) -> None:
     model = build()
     model.train()
     gradients = []
@@ -196,14 +196,14 @@ def test_recomputed_activations_give_the_same_gradients(build: Callable[..., Pub
         (Request("r", "x", (picture(0),), size=(40, 50)), "cannot draw 40 x 50 pixels"),
     ],
 )
-def test_requests_that_cannot_be_meant_are_named(request_: Request, message: str, model: PublishedEditor) -> None:
+def test_requests_that_cannot_be_meant_are_named(request_: Request, message: str, model: QwenImageEdit) -> None:
     for ask in (model.draw, model.encode):
         with pytest.raises(UserError, match=message) as caught:
             ask([REQUESTS[0], request_])
         assert caught.value.hint
 
 
-def test_examples_skills_and_images_that_a_form_lacks(model: PublishedEditor, build, two_others) -> None:
+def test_examples_skills_and_images_that_a_form_lacks(model: QwenImageEdit, build, two_others) -> None:
     shown = (picture(0),)
     for example, message in (
         (Example("x", target=shown[0]), "there is no input image"),
@@ -221,7 +221,7 @@ def test_examples_skills_and_images_that_a_form_lacks(model: PublishedEditor, bu
 
 
 @torch.no_grad()
-def test_larger_images_go_through_the_vae_in_tiles(model: PublishedEditor, folder: Path) -> None:
+def test_larger_images_go_through_the_vae_in_tiles(model: QwenImageEdit, folder: Path) -> None:
     """diffusers' own tiling: images of one tile are the same, larger ones nearly."""
     tiled = build_model(replace(config_of(folder), vae_tile=64))
     stride = model.latents.stride

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -17,16 +19,17 @@ from uni_train.errors import UserError
 from uni_train.files import atomic_path
 from uni_train.models.diffusers.classes import TRANSFORMERS
 from uni_train.models.diffusers.flow import FlowModel
+from uni_train.models.diffusers.flow_matching import FlowMatchingModel
 from uni_train.models.diffusers.interface import Interface, interface
 from uni_train.models.diffusers.unified import DiffusersModel
 from uni_train.models.meta import without_weights
-from uni_train.models.qwen_image_edit.checkpoint import link_or_copy
 from uni_train.models.weights import (
     Start,
     Weights,
     check,
     copy,
     fill,
+    problems,
     read_object,
     shapes_of,
     weight_files,
@@ -44,10 +47,15 @@ def interface_of(folder: Path) -> Interface:
     return interface(str(read_object(folder / "model_index.json", _HINT).get("_class_name")))
 
 
+def part_weights(folder: Path, part: str) -> Weights:
+    """Headers of one part's weights. Raises UserError for missing or damaged files."""
+    return Weights(weight_files(folder / part, _FILES, _HINT))
+
+
 def open_parts(folder: Path) -> dict[str, Weights]:
     """Headers of the weights by part. Raises UserError for damaged files."""
     parts = [part for part in _parts(folder) if any((folder / part).glob("*.safetensors"))]
-    return {part: Weights(weight_files(folder / part, _FILES, _HINT)) for part in parts}
+    return {part: part_weights(folder, part) for part in parts}
 
 
 def missing(folder: Path, weights: Mapping[str, Weights]) -> Iterator[str]:
@@ -57,6 +65,18 @@ def missing(folder: Path, weights: Mapping[str, Weights]) -> Iterator[str]:
             yield f"{part} is missing"
         elif (folder / part / "config.json").is_file() and part not in weights:
             yield f"{part} has no safetensors"
+
+
+def misfits(folder: Path) -> list[str]:
+    """What keeps the weights of transformer and VAE from fitting their sizes, in phrases."""
+    expected = {part: part_on_meta(folder, part).state_dict() for part in (_TRAINED, "vae")}
+    return [
+        f"{part}: {problem}"
+        for part, state in expected.items()
+        for problem in problems(
+            part_weights(folder, part).fitted(state).shapes, {name: value.shape for name, value in state.items()}
+        )
+    ]
 
 
 def build(config: ModelConfig, dtype: torch.dtype | None = None) -> DiffusersModel:
@@ -73,7 +93,7 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None) -> DiffusersMod
     takes, parts = interface_of(folder), open_parts(folder)
     stored = max(parts.values(), key=lambda weights: weights.bytes).compute_dtype
     try:
-        with _without_bars(), warnings.catch_warnings():
+        with without_bars(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "`torch_dtype` is deprecated", FutureWarning)  # dtype is 0.41's name
             pipeline = takes.pipeline.from_pretrained(
                 folder, torch_dtype=dtype or stored, use_safetensors=True, local_files_only=True
@@ -89,22 +109,27 @@ def skeleton(config: ModelConfig) -> tuple[DiffusersModel, bool]:
     """The pipeline of the folder `config.checkpoint` without weights. Raises UserError where there is none."""
     folder = Path(config.checkpoint or "")
     if not (folder / "model_index.json").is_file():
-        raise UserError(f"model={config.name} has no sizes of its own", "Give a folder with model.checkpoint=FOLDER.")
+        missing = f"{folder} holds no model_index.json" if config.checkpoint else "no model.checkpoint is given"
+        raise UserError(
+            f"model={config.name} has the sizes of its folder, and {missing}",
+            "Download a pipeline in diffusers' layout there, or give another folder with model.checkpoint=FOLDER.",
+        )
     takes = interface_of(folder)
-    with without_weights():
-        parts = {part: _without_weights(folder / part, *names) for part, names in _parts(folder).items()}
+    parts = {part: part_on_meta(folder, part) for part in _parts(folder)}
     optional = dict.fromkeys(takes.pipeline._optional_components)
     return _model(config, takes.pipeline(**optional | parts), takes), False
 
 
-def _without_weights(folder: Path, library: str, name: str) -> Any:
-    """A part, by library and class as in model_index.json; modules on the meta device."""
-    kind = getattr(import_module(library), name)
-    if not issubclass(kind, torch.nn.Module):
-        return kind.from_pretrained(folder)
-    if library == "transformers":
-        return kind(kind.config_class.from_pretrained(folder))
-    return kind.from_config(kind.load_config(folder))
+def part_on_meta(folder: Path, part: str) -> Any:
+    """A part of the class that model_index.json names; modules on the meta device."""
+    library, name = _parts(folder)[part]
+    kind, place = getattr(import_module(library), name), folder / part
+    with without_weights():
+        if not issubclass(kind, torch.nn.Module):
+            return kind.from_pretrained(place)
+        if library == "transformers":
+            return kind(kind.config_class.from_pretrained(place))
+        return kind.from_config(kind.load_config(place))
 
 
 def _model(config: ModelConfig, pipeline: Any, takes: Interface) -> DiffusersModel:
@@ -123,7 +148,9 @@ def image_size(folder: Path) -> int:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def save(model: FlowModel, folder: Path, dtype: torch.dtype | None = None, shard_bytes: int | None = None) -> None:
+def save(
+    model: FlowMatchingModel, folder: Path, dtype: torch.dtype | None = None, shard_bytes: int | None = None
+) -> None:
     """Write a folder that diffusers' `from_pretrained` reads: a new transformer, the rest as it was.
 
     Args:
@@ -131,22 +158,36 @@ def save(model: FlowModel, folder: Path, dtype: torch.dtype | None = None, shard
         shard_bytes: write shards of at most this size; None: 10 GB.
 
     Raises:
-        UserError, OSError: the disk is full or the folder cannot be written.
+        UserError, OSError: the disk is full or the folder cannot be written. The weights are written last.
     """
     _carry(model.source, folder)
     write_state(model.transformer.state_dict(), folder / _TRAINED, _STEM, dtype, shard_bytes or _SHARD_BYTES)
 
 
-def load(model: FlowModel, path: Path) -> None:
-    """Take the transformer's weights from a folder that `save` has written.
+def load(model: FlowMatchingModel, path: Path) -> None:
+    """Take the transformer's weights from a folder that `save` has written; nothing else is ever trained.
 
     Raises:
         UserError: names and shapes that do not fit (at most ten), files that are missing or damaged.
     """
-    stored = open_parts(path)[_TRAINED].fitted(model.transformer.state_dict())
-    check(stored.shapes, shapes_of(model.transformer), path / _TRAINED, _HINT)
-    fill(model.transformer, stored.read, None, model.device)
+    fill_part(model.transformer, path, _TRAINED, None, model.device)
     model.source = path
+
+
+def fill_part(
+    module: torch.nn.Module, folder: Path, part: str, dtype: torch.dtype | None, device: torch.device | str
+) -> None:
+    """Give a part its weights, tensor by tensor.
+
+    Args:
+        dtype: of those on the meta device; None: `Weights.compute_dtype`.
+
+    Raises:
+        UserError: names and shapes that do not fit (at most ten), files that are missing or damaged.
+    """
+    weights = part_weights(folder, part).fitted(module.state_dict())
+    check(weights.shapes, shapes_of(module), folder / part, _HINT)
+    fill(module, weights.read, dtype or weights.compute_dtype, device)
 
 
 def export(
@@ -156,28 +197,49 @@ def export(
     dtype: torch.dtype | None = None,
     shard_bytes: int | None = None,
 ) -> None:
-    """Copy a folder, its transformer tensor by tensor and in `dtype` if one is given. Raises as `save`."""
-    weights = open_parts(source)[_TRAINED]
+    """Copy a folder, its transformer tensor by tensor and in `dtype` if one is given.
+
+    Args:
+        start: told how many tensors there will be; what it returns is called after each.
+
+    Raises:
+        UserError, OSError: weights that do not fit the folder's JSON files; a disk that is full.
+    """
+    if wrong := misfits(source):
+        raise UserError(f"{source} does not fit its config.json: {'; '.join(wrong[:10])}", _HINT)
     _carry(source, folder)
+    weights = part_weights(source, _TRAINED)
     copy(weights, folder / _TRAINED, _STEM, start, dtype, shard_bytes or _SHARD_BYTES)
 
 
 def _carry(source: Path, folder: Path) -> None:
-    """Everything but the transformer's weights; links where the file system allows, as these files never change."""
+    """Everything but the transformer's weights, as it is."""
     if source.resolve() == folder.resolve():
         return
-    for part in _parts(source):
-        (folder / part).mkdir(parents=True, exist_ok=True)
-        for file in sorted(one for one in (source / part).iterdir() if one.is_file()):
-            if part != _TRAINED or file.name == "config.json":
-                with atomic_path(folder / part / file.name) as temporary:
-                    link_or_copy(file.resolve(), temporary)
-    with atomic_path(folder / "model_index.json") as temporary:
-        link_or_copy((source / "model_index.json").resolve(), temporary)
+    files = [file for part in _parts(source) for file in sorted((source / part).glob("*")) if file.is_file()]
+    for file in (*files, source / "model_index.json"):
+        if file.parent.name != _TRAINED or file.name == "config.json":
+            to = folder / file.relative_to(source)
+            to.parent.mkdir(parents=True, exist_ok=True)
+            with atomic_path(to) as temporary:
+                _link_or_copy(file.resolve(), temporary)
+
+
+def _link_or_copy(file: Path, to: Path) -> None:
+    """Large weights take no room twice where both places are on one file system."""
+    if file.suffix == ".safetensors":
+        try:
+            to.unlink(missing_ok=True)
+            os.link(file, to)
+        except OSError:
+            pass
+        else:
+            return
+    shutil.copyfile(file, to)
 
 
 @contextmanager
-def _without_bars() -> Iterator[None]:
+def without_bars() -> Iterator[None]:
     """Without the progress bars of both libraries."""
     from diffusers.utils import logging as ours
     from transformers.utils import logging as theirs

@@ -1,11 +1,11 @@
 """What the flow-matching pipelines that can be trained have apart: text inputs, positions, guidance and times.
 
-Shapes: B rows, G latent tokens of one image, C numbers a token, L text tokens, D their width.
+Shapes: B rows, G latent tokens of an image (shown ones included), C numbers a token. L text tokens, D their width.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,28 +13,8 @@ import torch
 from torch import Tensor
 
 from uni_train.flow.guidance import true_cfg
-from uni_train.models.qwen_image_edit.latents import PATCH, Grid, Latents, pack, unpack
-
-Words = Mapping[str, Tensor]
-"""The transformer's text inputs, without the dimension of rows."""
-
-
-class KLLatents(Latents):
-    """Latents of diffusers' AutoencoderKL; a token has 2 x 2 of them."""
-
-    def __init__(self, vae: Any) -> None:
-        config = vae.config
-        self.vae = vae
-        self.stride = 2 ** (len(config.block_out_channels) - 1) * PATCH
-        self.channels = int(config.latent_channels) * PATCH**2
-        self._mean = torch.tensor(config.shift_factor or 0.0)
-        self._std = torch.tensor(1 / config.scaling_factor)
-
-    def _encoded(self, x: Tensor) -> Tensor:
-        return self.vae.encode(x).latent_dist.mode()  # type: ignore[operator]
-
-    def _decoded(self, z: Tensor) -> Tensor:
-        return self.vae.decode(z, return_dict=False)[0]  # type: ignore[operator]
+from uni_train.models.diffusers.condition import Words
+from uni_train.models.diffusers.latents import Grid, KLLatents, Latents, pack, unpack
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +24,8 @@ class FlowTransformer:
     Attributes:
         latents: of its VAE.
         words: text inputs of a prompt.
-        velocity: (pipeline, x [B, G, C], t [B], text inputs, grid, guidance) -> noise - clean [B, G, C].
+        text_tokens: L of a prompt.
+        velocity: (transformer, x [B, G, C], t [B], text inputs, grids, guidance) -> noise - clean [B, G, C].
         negative: the prompt that guidance leads away from; None: the transformer is given the scale.
         guided: (guided side, other side, scale) -> the guided velocity.
         alpha: whether diffusers' loader reads a scalar `alpha` beside each adapter.
@@ -53,7 +34,8 @@ class FlowTransformer:
 
     latents: Callable[[Any], Latents]
     words: Callable[[Any, str], Words]
-    velocity: Callable[[Any, Tensor, Tensor, Mapping[str, Any], Grid, float], Tensor]
+    text_tokens: Callable[[Any, str], int]
+    velocity: Callable[[Any, Tensor, Tensor, Mapping[str, Any], Sequence[Grid], float], Tensor]
     negative: str | None = None
     guided: Callable[[Tensor, Tensor, float], Tensor] = true_cfg
     alpha: bool = False
@@ -66,16 +48,17 @@ def _flux_words(pipeline: Any, prompt: str) -> Words:
 
 
 def _flux_velocity(
-    pipeline: Any, x: Tensor, t: Tensor, words: Mapping[str, Any], grid: Grid, guidance: float
+    transformer: Any, x: Tensor, t: Tensor, words: Mapping[str, Any], grids: Sequence[Grid], guidance: float
 ) -> Tensor:
+    from diffusers import FluxPipeline
+
     rows, text = len(x), words["encoder_hidden_states"]
-    scale = torch.full([rows], guidance, device=x.device) if pipeline.transformer.config.guidance_embeds else None
-    return pipeline.transformer(
+    return transformer(
         hidden_states=x,
         timestep=t.to(x.dtype),
-        guidance=scale,
+        guidance=torch.full([rows], guidance, device=x.device) if transformer.config.guidance_embeds else None,
         txt_ids=text.new_zeros(text.shape[1], 3),
-        img_ids=pipeline._prepare_latent_image_ids(rows, *grid, x.device, x.dtype),
+        img_ids=FluxPipeline._prepare_latent_image_ids(rows, *grids[0], x.device, x.dtype),
         return_dict=False,
         **words,
     )[0]
@@ -86,9 +69,11 @@ def _sd3_words(pipeline: Any, prompt: str) -> Words:
     return {"encoder_hidden_states": embeds[0], "pooled_projections": pooled[0]}
 
 
-def _sd3_velocity(pipeline: Any, x: Tensor, t: Tensor, words: Mapping[str, Any], grid: Grid, guidance: float) -> Tensor:
-    hidden = unpack(x, grid)
-    return pack(pipeline.transformer(hidden_states=hidden, timestep=1000 * t, return_dict=False, **words)[0])
+def _sd3_velocity(
+    transformer: Any, x: Tensor, t: Tensor, words: Mapping[str, Any], grids: Sequence[Grid], guidance: float
+) -> Tensor:
+    hidden = unpack(x, grids[0])
+    return pack(transformer(hidden_states=hidden, timestep=1000 * t, return_dict=False, **words)[0])
 
 
 def _qwen_words(pipeline: Any, prompt: str) -> Words:
@@ -96,13 +81,18 @@ def _qwen_words(pipeline: Any, prompt: str) -> Words:
     return {"encoder_hidden_states": embeds[0]}
 
 
+def _qwen_tokens(pipeline: Any, prompt: str) -> int:
+    chat = pipeline.tokenizer(pipeline.prompt_template_encode.format(prompt)).input_ids
+    return min(len(chat) - pipeline.prompt_template_encode_start_idx, 512)
+
+
 def _qwen_velocity(
-    pipeline: Any, x: Tensor, t: Tensor, words: Mapping[str, Any], grid: Grid, guidance: float
+    transformer: Any, x: Tensor, t: Tensor, words: Mapping[str, Any], grids: Sequence[Grid], guidance: float
 ) -> Tensor:
-    return pipeline.transformer(
+    return transformer(
         hidden_states=x,
         timestep=t.to(x.dtype),
-        img_shapes=[[(1, *grid)]] * len(x),
+        img_shapes=[[(1, *grid) for grid in grids]] * len(x),
         return_dict=False,
         **words,
     )[0]
@@ -113,15 +103,25 @@ def _cfg(cond: Tensor, uncond: Tensor, scale: float) -> Tensor:
     return uncond + scale * (cond - uncond)
 
 
+QWEN_IMAGE = FlowTransformer(
+    Latents,
+    _qwen_words,
+    _qwen_tokens,
+    _qwen_velocity,
+    " ",
+    alpha=True,
+    untrained=("attn.to_add_out.", "txt_mlp.net.0.proj.", "txt_mlp.net.2."),
+)
+"""Of the editing pipelines too; their text stream ends in the last block."""
 TRANSFORMERS = {
-    "FluxPipeline": FlowTransformer(KLLatents, _flux_words, _flux_velocity),
-    "StableDiffusion3Pipeline": FlowTransformer(KLLatents, _sd3_words, _sd3_velocity, "", _cfg),
-    "QwenImagePipeline": FlowTransformer(
-        Latents,
-        _qwen_words,
-        _qwen_velocity,
-        " ",
-        alpha=True,
-        untrained=("attn.to_add_out.", "txt_mlp.net.0.proj.", "txt_mlp.net.2."),
+    "FluxPipeline": FlowTransformer(KLLatents, _flux_words, lambda pipeline, prompt: 512, _flux_velocity),
+    "StableDiffusion3Pipeline": FlowTransformer(
+        KLLatents,
+        _sd3_words,
+        lambda pipeline, prompt: pipeline.tokenizer_max_length + 256,
+        _sd3_velocity,
+        "",
+        _cfg,
     ),
+    "QwenImagePipeline": QWEN_IMAGE,
 }

@@ -8,19 +8,57 @@ from typing import TYPE_CHECKING, Any
 
 from uni_train.hub import PICKLES
 from uni_train.models.family import FAMILIES, Found, Inspection, PublishedFamily, read_json
-from uni_train.models.qwen_image_edit.family import PIPELINES
 
 if TYPE_CHECKING:
     from uni_train.config.schema import ModelConfig
+    from uni_train.models.base import UnifiedModel
+    from uni_train.models.shapes import Shapes
 
+EDITORS = "QwenImageEditPipeline", "QwenImageEditPlusPipeline"
+"""Pipelines of the family qwen_image_edit."""
 _PARTS = {"unet": "denoiser", "transformer": "denoiser", "prior": "denoiser", "decoder": "denoiser"}
 _PARTS |= {"vae": "VAE", "vqvae": "VAE", "vqgan": "VAE", "movq": "VAE"}
 
 
-@FAMILIES.register("diffusers")
-class DiffusersFamily(PublishedFamily):
-    title = "diffusers pipeline"
+class PipelineFamily(PublishedFamily):
+    """Folders in diffusers' layout."""
+
     tiles = True
+
+    def shapes(self, model: UnifiedModel) -> Shapes:
+        from uni_train.models.diffusers.flow_matching import FlowMatchingModel
+        from uni_train.models.diffusers.shapes import FlowShapes
+
+        if isinstance(model, FlowMatchingModel):
+            return FlowShapes(model)
+        model.prepare_training(timestep_shift=1.0, text_dropout=0.0)  # refused with the reason
+        return super().shapes(model)
+
+    def inspect(self, checkpoint: Found, config: Callable[[], ModelConfig]) -> Inspection:
+        from uni_train.models.diffusers.checkpoint import interface_of, misfits, missing, open_parts
+        from uni_train.models.diffusers.classes import TRANSFORMERS
+
+        pipeline = interface_of(checkpoint.path).name
+        weights = open_parts(checkpoint.path)
+        shapes = {f"{part}.{name}": one.shape for part, stored in weights.items() for name, one in stored.items()}
+        wrong = list(missing(checkpoint.path, weights))
+        if not wrong and pipeline in (*TRANSFORMERS, *EDITORS):
+            wrong = misfits(checkpoint.path)
+        return Inspection(
+            self.name,
+            checkpoint.what,
+            str(checkpoint.path),
+            {part: stored.dtype_names for part, stored in weights.items()},
+            sum(stored.bytes for stored in weights.values()),
+            self.by_part(shapes),
+            tuple(wrong),
+            "Copy the folder again." if wrong else "",
+        )
+
+
+@FAMILIES.register("diffusers")
+class DiffusersFamily(PipelineFamily):
+    title = "diffusers pipeline"
     parts = ("denoiser", "text encoder", "other", "VAE")
 
     def recognise(self, path: Path) -> Found | None:
@@ -29,7 +67,7 @@ class DiffusersFamily(PublishedFamily):
             return None
         index = read_json(path / "model_index.json")
         name = index.get("_class_name")
-        if name in PIPELINES:
+        if name in EDITORS:
             return None
         modules = [(part, value[0]) for part, value in index.items() if isinstance(value, list) and value]
         if not isinstance(name, str) or any((path / part / f"{module}.py").is_file() for part, module in modules):
@@ -54,20 +92,3 @@ class DiffusersFamily(PublishedFamily):
     def part_of(self, name: str) -> str:
         first = name.split(".")[0]
         return "text encoder" if first.startswith("text_encoder") else _PARTS.get(first, "other")
-
-    def inspect(self, checkpoint: Found, config: Callable[[], ModelConfig]) -> Inspection:
-        from uni_train.models.diffusers.checkpoint import interface_of, missing, open_parts
-
-        interface_of(checkpoint.path)
-        weights = open_parts(checkpoint.path)
-        shapes = {f"{part}.{name}": one.shape for part, stored in weights.items() for name, one in stored.items()}
-        return Inspection(
-            self.name,
-            checkpoint.what,
-            str(checkpoint.path),
-            {part: stored.dtype_names for part, stored in weights.items()},
-            sum(stored.bytes for stored in weights.values()),
-            self.by_part(shapes),
-            wrong := tuple(missing(checkpoint.path, weights)),
-            "Copy the folder again." if wrong else "",
-        )

@@ -19,6 +19,7 @@ from uni_train.errors import UserError
 from uni_train.models.base import Example, OnStep, Request, SkillMissing, SupervisedLoss, UnifiedModel
 from uni_train.models.batches import check_requests
 from uni_train.models.diffusers.classes import TRANSFORMERS
+from uni_train.models.diffusers.examples import with_thought
 from uni_train.models.diffusers.interface import Interface
 
 _NOT_TRAINED = f"be trained here, only {', '.join(TRANSFORMERS)} with a flow-matching Euler scheduler can"
@@ -154,7 +155,7 @@ class DiffusersModel(UnifiedModel):
 
 def full_prompt(request: Request) -> str:
     """The prompt, and behind it the thought."""
-    return request.prompt if request.thought is None else f"{request.prompt}\n\n{request.thought}"
+    return request.prompt if request.thought is None else with_thought(request.prompt, request.thought)
 
 
 def _by(size: tuple[int, ...] | None) -> str:

@@ -12,12 +12,9 @@ allows.
 
 from __future__ import annotations
 
-import math
-import os
-import shutil
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -26,29 +23,25 @@ from torch import nn
 
 from uni_train.config.schema import EditingConfig, ModelConfig
 from uni_train.errors import UserError
-from uni_train.files import atomic_path
 from uni_train.flow.schedule import DynamicShift
+from uni_train.models.diffusers.checkpoint import (
+    export,
+    fill_part,
+    load,
+    part_on_meta,
+    part_weights,
+    save,
+    without_bars,
+)
+from uni_train.models.diffusers.family import EDITORS
 from uni_train.models.meta import without_weights
 from uni_train.models.qwen_image_edit.reading import Processor, image_processor
-from uni_train.models.qwen_image_edit.unified import EditSampling, QwenImageEdit
+from uni_train.models.qwen_image_edit.unified import QwenImageEdit
 from uni_train.models.shapes import Guess
-from uni_train.models.weights import (
-    Start,
-    Weights,
-    check,
-    copy,
-    fill,
-    problems,
-    read_object,
-    shapes_of,
-    weight_files,
-    write_state,
-)
+from uni_train.models.weights import read_object
 
-PIPELINES = ("QwenImageEditPipeline", "QwenImageEditPlusPipeline")
-_STEM = "diffusion_pytorch_model"
-_STEMS = {"transformer": _STEM, "text_encoder": "model", "vae": _STEM}
-_SHARD_BYTES = 10 * 10**9
+__all__ = ["build", "export", "load", "on_meta", "save", "skeleton"]
+
 _HINT = "It must be a Qwen-Image-Edit in diffusers' layout; `uni_train models inspect` shows what it is."
 _TEXT_7B = {
     "hidden_size": 3584,
@@ -61,59 +54,29 @@ _TEXT_7B = {
 """Sizes of the Qwen2.5-VL-7B that all of them read with."""
 
 
-class PublishedEditor(QwenImageEdit):
-    """A QwenImageEdit read from a folder.
-
-    Attributes:
-        source: the folder; all but the transformer goes from there into every export.
-    """
-
-    family = "qwen_image_edit"
-    source: Path
-
-
-@dataclass(frozen=True, slots=True)
-class EditorFolder:
-    """A folder in diffusers' layout: its JSON files and the headers of its weights, by subfolder."""
-
-    path: Path
-    plus: bool
-    weights: Mapping[str, Weights]
-    configs: Mapping[str, Mapping[str, Any]]
-
-    @property
-    def shift(self) -> DynamicShift:
-        """The scheduler's. Raises UserError for one that shifts otherwise."""
-        config = self.configs["scheduler"]
-        if not config.get("use_dynamic_shifting") or config.get("time_shift_type", "exponential") != "exponential":
-            raise UserError(
-                f"{self.path / 'scheduler'} shifts noise levels in a way that is not known here",
-                "Copy scheduler_config.json of the released checkpoint, with use_dynamic_shifting.",
-            )
-        return DynamicShift(
-            base_tokens=int(config.get("base_image_seq_len", 256)),
-            max_tokens=int(config.get("max_image_seq_len", 4096)),
-            base_shift=float(config.get("base_shift", 0.5)),
-            max_shift=float(config.get("max_shift", 1.15)),
-            terminal=config.get("shift_terminal"),
-        )
-
-
-def open_folder(path: Path) -> EditorFolder:
-    """Read the JSON files and the headers.
-
-    Raises:
-        UserError: files that are missing or damaged, or another pipeline.
-    """
+def _is_plus(path: Path) -> bool:
+    """Whether a folder holds the Plus form. Raises UserError for another pipeline."""
     name = read_object(path / "model_index.json", _HINT).get("_class_name")
-    if name not in PIPELINES:
-        raise UserError(f"{path} is a diffusers pipeline ({name}), but none of {', '.join(PIPELINES)}", _HINT)
-    weights = {
-        part: Weights(weight_files(path / part, (f"{stem}.safetensors",), _HINT)) for part, stem in _STEMS.items()
-    }
-    configs = {part: read_object(path / part / "config.json", _HINT) for part in _STEMS}
-    configs["scheduler"] = read_object(path / "scheduler" / "scheduler_config.json", _HINT)
-    return EditorFolder(path, name == PIPELINES[1], weights, configs)
+    if name not in EDITORS:
+        raise UserError(f"{path} is a diffusers pipeline ({name}), but none of {', '.join(EDITORS)}", _HINT)
+    return bool(name == EDITORS[1])
+
+
+def _shift(path: Path) -> DynamicShift:
+    """Of a folder's scheduler. Raises UserError for one that shifts otherwise."""
+    config = read_object(path / "scheduler" / "scheduler_config.json", _HINT)
+    if not config.get("use_dynamic_shifting") or config.get("time_shift_type", "exponential") != "exponential":
+        raise UserError(
+            f"{path / 'scheduler'} shifts noise levels in a way that is not known here",
+            "Copy scheduler_config.json of the released checkpoint, with use_dynamic_shifting.",
+        )
+    return DynamicShift(
+        base_tokens=int(config.get("base_image_seq_len", 256)),
+        max_tokens=int(config.get("max_image_seq_len", 4096)),
+        base_shift=float(config.get("base_shift", 0.5)),
+        max_shift=float(config.get("max_shift", 1.15)),
+        terminal=config.get("shift_terminal"),
+    )
 
 
 @contextmanager
@@ -140,9 +103,9 @@ def on_meta(config: ModelConfig) -> tuple[nn.Module, nn.Module, nn.Module]:
         from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
         if folder is not None and folder.exists():
-            opened = open_folder(folder)
-            transformer, vae = _meta(opened)
-            text = Qwen2_5_VLConfig.from_dict(dict(opened.configs["text_encoder"]))
+            _is_plus(folder)
+            transformer, vae = (part_on_meta(folder, part) for part in ("transformer", "vae"))
+            text = Qwen2_5_VLConfig.from_dict(read_object(folder / "text_encoder" / "config.json", _HINT))
         else:
             transformer, vae = _meta_of_recipe(config)
             one = config.architecture
@@ -166,18 +129,10 @@ def skeleton(config: ModelConfig) -> tuple[QwenImageEdit, bool]:
         UserError: the checkpoint folder holds something else than this model.
     """
     parts, processor = on_meta(config), read_processor(config)
-    sampling, editing = EditSampling.from_config(config), config.editing or EditingConfig()
-    model = QwenImageEdit(config.name, *parts, processor or Guess(), DynamicShift(), sampling, editing)
-    return model, processor is None
-
-
-def _meta(opened: EditorFolder) -> tuple[Any, Any]:
-    from diffusers import AutoencoderKLQwenImage, QwenImageTransformer2DModel
-
-    with without_weights():
-        transformer: Any = QwenImageTransformer2DModel.from_config(dict(opened.configs["transformer"]))
-        vae: Any = AutoencoderKLQwenImage.from_config(dict(opened.configs["vae"]))
-    return transformer, vae
+    editing, side = config.editing or EditingConfig(), config.architecture.image_size
+    return QwenImageEdit(
+        config.name, *parts, processor or Guess(), DynamicShift(), config.sampling, editing, side
+    ), processor is None
 
 
 def _meta_of_recipe(config: ModelConfig) -> tuple[Any, Any]:
@@ -197,7 +152,7 @@ def _meta_of_recipe(config: ModelConfig) -> tuple[Any, Any]:
         return transformer, AutoencoderKLQwenImage(z_dim=one.latent_channels)
 
 
-def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> PublishedEditor:
+def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> QwenImageEdit:
     """The model of the folder `config.checkpoint`, with its weights.
 
     Args:
@@ -207,53 +162,41 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.d
         UserError: there is no such folder, it holds something else, or its weights do not fit.
     """
     assert config.checkpoint is not None
-    opened = open_folder(Path(config.checkpoint))
+    folder = Path(config.checkpoint)
     with _libraries(config.name):
-        return _build(config, opened, dtype, device)
+        return _build(config, folder, replace(config.editing or EditingConfig(), plus=_is_plus(folder)), dtype, device)
 
 
 def _build(
-    config: ModelConfig, opened: EditorFolder, dtype: torch.dtype | None, device: torch.device | str
-) -> PublishedEditor:
+    config: ModelConfig, folder: Path, editing: EditingConfig, dtype: torch.dtype | None, device: torch.device | str
+) -> QwenImageEdit:
     from diffusers.models.transformers.transformer_qwenimage import QwenEmbedRope
     from transformers import Qwen2_5_VLForConditionalGeneration
-    from transformers.utils import logging
 
-    transformer, vae = _meta(opened)
-    for part, module in (("transformer", transformer), ("vae", vae)):
-        _fill(module, opened.weights[part], dtype, device)
+    shift, stored = _shift(folder), part_weights(folder, "text_encoder").compute_dtype
+    transformer, vae = (part_on_meta(folder, part) for part in ("transformer", "vae"))
+    fill_part(transformer, folder, "transformer", dtype, device)
+    fill_part(vae, folder, "vae", dtype, device)
     rope = transformer.pos_embed
     if not isinstance(rope, QwenEmbedRope):
-        raise UserError(f"{opened.path} draws layers (use_layer3d_rope), which is not known here", _HINT)
+        raise UserError(f"{folder} draws layers (use_layer3d_rope), which is not known here", _HINT)
     # Its tables are plain attributes, so they were left on the meta device.
     transformer.pos_embed = QwenEmbedRope(rope.theta, rope.axes_dim, rope.scale_rope)
     processor = read_processor(config)
     if processor is None:
-        raise UserError(f"{opened.path} holds no tokenizer", _HINT)
-    stored = opened.weights["text_encoder"].compute_dtype
-    shown = logging.is_progress_bar_enabled()
-    logging.disable_progress_bar()
+        raise UserError(f"{folder} holds no tokenizer", _HINT)
     text_encoder: Any
     try:
-        text_encoder = Qwen2_5_VLForConditionalGeneration.from_pretrained(
-            opened.path / "text_encoder", dtype=dtype or stored, use_safetensors=True, local_files_only=True
-        )
+        with without_bars():
+            text_encoder = Qwen2_5_VLForConditionalGeneration.from_pretrained(
+                folder / "text_encoder", dtype=dtype or stored, use_safetensors=True, local_files_only=True
+            )
     except (OSError, ValueError, RuntimeError) as error:
-        raise UserError(f"{opened.path} cannot be loaded: {error}", _HINT) from error
-    finally:
-        if shown:
-            logging.enable_progress_bar()
-    model = PublishedEditor(
-        config.name,
-        transformer,
-        text_encoder.to(device),
-        vae,
-        processor,
-        opened.shift,
-        EditSampling.from_config(config),
-        replace(config.editing or EditingConfig(), plus=opened.plus),
-    )
-    model.source = opened.path
+        raise UserError(f"{folder} cannot be loaded: {error}", _HINT) from error
+    parts = transformer, text_encoder.to(device), vae
+    side = config.architecture.image_size
+    model = QwenImageEdit(config.name, *parts, processor, shift, config.sampling, editing, side)
+    model.source = folder
     return model
 
 
@@ -270,112 +213,3 @@ def read_processor(config: ModelConfig) -> Processor | None:
             return Processor(image_processor(folder / "processor"), tokenizer)
         except (OSError, ValueError) as error:
             raise UserError(f"{folder} cannot be loaded: {error}", _HINT) from error
-
-
-def _fill(module: nn.Module, weights: Weights, dtype: torch.dtype | None, device: torch.device | str) -> None:
-    """Give a module its weights. Raises UserError for names and shapes that do not fit."""
-    weights = weights.fitted(module.state_dict())
-    check(weights.shapes, shapes_of(module), weights.files[0].parent, _HINT)
-    fill(module, weights.read, dtype or weights.compute_dtype, device)
-
-
-def load(model: PublishedEditor, path: Path) -> None:
-    """Take the transformer's weights from a folder that `save` has written; nothing else is ever trained.
-
-    Raises:
-        UserError: names and shapes that do not fit (at most ten), files that are missing or damaged.
-    """
-    _fill(model.transformer, open_folder(path).weights["transformer"], None, model.device)
-    model.source = path
-
-
-def compare(opened: EditorFolder) -> list[str]:
-    """What keeps a folder's weights from fitting its sizes, in phrases."""
-    with _libraries("qwen_image_edit"):
-        modules = _meta(opened)
-    return [
-        f"{part}: {problem}"
-        for part, module in zip(("transformer", "vae"), modules, strict=True)
-        for problem in problems(opened.weights[part].fitted(module.state_dict()).shapes, shapes_of(module))
-    ]
-
-
-def count_parts(opened: EditorFolder) -> dict[str, int]:
-    """Numbers of parameters by part, as `QwenImageEditFamily.parts` names them."""
-    return {
-        part: sum(math.prod(stored.shape) for stored in opened.weights[folder].values())
-        for part, folder in (("transformer", "transformer"), ("text encoder", "text_encoder"), ("VAE", "vae"))
-    }
-
-
-# --- writing ----------------------------------------------------------------------------------------------------------
-
-
-def save(
-    model: PublishedEditor, folder: Path, dtype: torch.dtype | None = None, shard_bytes: int | None = None
-) -> None:
-    """Write a folder that diffusers' `from_pretrained` reads.
-
-    Args:
-        dtype: of the transformer's floating-point weights; None keeps theirs.
-        shard_bytes: write shards of at most this size; None: 10 GB.
-
-    Raises:
-        UserError, OSError: the disk is full or the folder cannot be written. The weights are written last.
-    """
-    _carry(model.source, folder)
-    write_state(model.transformer.state_dict(), folder / "transformer", _STEM, dtype, shard_bytes or _SHARD_BYTES)
-
-
-def export(
-    source: Path,
-    folder: Path,
-    start: Start,
-    dtype: torch.dtype | None = None,
-    shard_bytes: int | None = None,
-) -> None:
-    """Copy a folder, its transformer tensor by tensor and in `dtype` if one is given.
-
-    Args:
-        start: told how many tensors there will be; what it returns is called after each.
-
-    Raises:
-        UserError, OSError: weights that do not fit the folder's JSON files; a disk that is full.
-    """
-    opened = open_folder(source)
-    wrong = compare(opened)
-    if wrong:
-        raise UserError(f"{source} does not fit its config.json: {'; '.join(wrong[:10])}", _HINT)
-    _carry(source, folder)
-    to = folder / "transformer"
-    copy(opened.weights["transformer"], to, _STEM, start, dtype, shard_bytes or _SHARD_BYTES)
-
-
-def _carry(source: Path, folder: Path) -> None:
-    """Everything but the transformer's weights, as it is."""
-    if source.resolve() == folder.resolve():
-        return
-    for name in (*_STEMS, "tokenizer", "processor", "scheduler", "."):
-        if not (source / name).is_dir():
-            continue
-        (folder / name).mkdir(parents=True, exist_ok=True)
-        for file in sorted((source / name).iterdir()):
-            if not file.is_file() or (name == "transformer" and file.name != "config.json"):
-                continue
-            if name == "." and file.name != "model_index.json":
-                continue
-            with atomic_path(folder / name / file.name) as temporary:
-                link_or_copy(file.resolve(), temporary)
-
-
-def link_or_copy(file: Path, to: Path) -> None:
-    """Large weights take no room twice where both places are on one file system."""
-    if file.suffix == ".safetensors":
-        try:
-            to.unlink(missing_ok=True)
-            os.link(file, to)
-        except OSError:
-            pass
-        else:
-            return
-    shutil.copyfile(file, to)

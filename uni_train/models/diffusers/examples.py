@@ -1,9 +1,9 @@
-"""Training examples of an editor: what is shown, what is said, what it should become.
+"""Training examples of models that learn images alone: what is shown, what is said, what it should become.
 
 An example is `images` + `prompt` -> `target`, or a chain of turns (image, text, learned image, text, learned image). In
-a chain each learned image is one edit: from the images shown last, by the words since. For guidance, words and shown
-images are left out at random: words become the negative prompt; of an image, what the Qwen2.5-VL sees and its latents
-have a draw each.
+a chain each learned image is one edit: from the images shown last, by the words since. Without shown images an edit is
+a captioned image. For guidance, words and shown images are left out at random: words become the negative prompt; of an
+image, what the text encoder sees and its latents have a draw each.
 
 Texts are not learned: what images are drawn under must stay what the transformer was pretrained on.
 """
@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +22,7 @@ from torch import Tensor
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.models.base import Example, States
-from uni_train.models.qwen_image_edit.condition import Grid
+from uni_train.models.diffusers.latents import Grid
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,19 +35,19 @@ class Edit:
 
 
 @dataclass(slots=True)
-class EditBatch:
+class FlowBatch:
     """R edits and N noised copies of their targets.
 
     Attributes:
-        inputs: of the Qwen2.5-VL, a row an edit.
+        inputs: of the text encoders, a row an edit.
         shown: the images of each edit, uint8 [3, H, W] each.
         targets: of each noised copy, uint8 [3, H, W], one array for all copies of an image; or clean latents [G, C].
-        shapes: as in `EditCondition`.
+        shapes: as in `FlowCondition`.
         rows: which edit each noised copy is of.
         noise: [G, C] of each copy. levels: [N], the noise levels.
     """
 
-    inputs: dict[str, Tensor]
+    inputs: dict[str, Any]
     shown: list[list[Tensor]]
     targets: list[Tensor]
     shapes: list[tuple[Grid, ...]]
@@ -54,17 +55,16 @@ class EditBatch:
     noise: list[Tensor]
     levels: Tensor
 
-    def to(self, device: torch.device) -> EditBatch:
+    def to(self, device: torch.device) -> FlowBatch:
         """The same on another device."""
         targets = {id(one): one.to(device) for one in self.targets}
-        return EditBatch(
-            {name: value.to(device) for name, value in self.inputs.items()},
-            [[image.to(device) for image in images] for images in self.shown],
-            [targets[id(one)] for one in self.targets],
-            self.shapes,
-            self.rows,
-            [one.to(device) for one in self.noise],
-            self.levels.to(device),
+        return replace(
+            self,
+            inputs={key: one.to(device) if isinstance(one, Tensor) else one for key, one in self.inputs.items()},
+            shown=[[image.to(device) for image in images] for images in self.shown],
+            targets=[targets[id(one)] for one in self.targets],
+            noise=[one.to(device) for one in self.noise],
+            levels=self.levels.to(device),
         )
 
     @property
@@ -82,36 +82,45 @@ class Dropout:
     latents: float = 0.0
 
 
-def edits_of(example: Example) -> list[Edit]:
+def edits_of(example: Example, editing: bool = True) -> list[Edit]:
     """The edits that an example stands for.
 
+    Args:
+        editing: whether each must show an image; else none may.
+
     Raises:
-        UserError: it has no shown image, no words, nothing to draw, or texts to be learned.
+        UserError: it has shown images or none, no words, nothing to draw, or texts to be learned.
     """
+    hint = _EDITS if editing else _CAPTIONS
+    edits: list[Edit] = []
     if not example.turns:
         target = example.target if example.states is None else example.states
-        if target is None or example.answer is not None:
-            raise UserError("there is no image to learn, only text", _HINT)
         if example.thought is not None and example.learn_thought:
-            raise UserError("its thought is to be learned, but this model learns images alone", _HINT)
+            raise UserError("its thought is to be learned, but this model learns images alone", hint)
         prompt = example.prompt if example.thought is None else with_thought(example.prompt, example.thought)
-        return [_checked(Edit(prompt, example.images, target))]
-    found: list[Edit] = []
+        if target is not None and example.answer is None:
+            edits.append(Edit(prompt, example.images, target))
     images: list[np.ndarray] = []
     words: list[str] = []
     for turn in example.turns:
         if turn.image is None:
             if turn.learn:
-                raise UserError("it has texts to be learned, but this model learns images alone", _HINT)
+                raise UserError("it has texts to be learned, but this model learns images alone", hint)
             words.append(turn.text or "")
         elif turn.learn:
-            found.append(_checked(Edit("\n".join(words), tuple(images), turn.image)))
+            edits.append(Edit("\n".join(words), tuple(images), turn.image))
             images, words = [turn.image], []
         else:
             images.append(turn.image)
-    if not found:
-        raise UserError("there is no image to learn, only text", _HINT)
-    return found
+    if not edits:
+        raise UserError("there is no image to learn, only text", hint)
+    for edit in edits:
+        if bool(edit.images) != editing:
+            wrong = "is no input image: this model edits" if editing else "is an input image: this model does not edit"
+            raise UserError(f"there {wrong}", hint)
+        if editing and not edit.prompt.strip():
+            raise UserError("there is no instruction", hint)
+    return edits
 
 
 def with_thought(prompt: str, thought: str) -> str:
@@ -135,12 +144,5 @@ def noise_of(example: Example, edit: int, draw: int, size: Sequence[int]) -> tup
     return torch.randn(*size, generator=generator), torch.randn((), generator=generator)
 
 
-_HINT = "Give rows with an input image, an instruction and the edited image (form=edit or form=items)."
-
-
-def _checked(edit: Edit) -> Edit:
-    if not edit.images:
-        raise UserError("there is no input image: this model edits", _HINT)
-    if not edit.prompt.strip():
-        raise UserError("there is no instruction", _HINT)
-    return edit
+_EDITS = "Give rows with an input image, an instruction and the edited image (form=edit or form=items)."
+_CAPTIONS = "Give rows of one image and its caption (form=text_to_image)."

@@ -1,32 +1,35 @@
-"""What an image is drawn under: hidden states of the chat, and the shown images as latents."""
+"""What an image is drawn under: the transformer's text inputs, and shown images as latents."""
 
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from uni_train.models.qwen_image_edit.latents import Grid
+from uni_train.models.diffusers.latents import Grid
+
+Words = Mapping[str, Tensor]
+"""The transformer's text inputs, without the dimension of rows; `encoder_hidden_states` is [L, D]."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
-class EditCondition:
+class FlowCondition:
     """R readings, and B rows that are drawn under them; a row is an index, so that a group shares one reading.
 
     Attributes:
-        text: [L_r, D] a reading, hidden states of the chat.
-        empty: the same with the negative prompt; None: no guidance.
-        latents: [K_r, C] a reading, the shown images one after the other (K_r may be 0).
+        words: text inputs of each reading.
+        empty: the same with the negative prompt; None: no guidance by it.
+        shown: [K_r, C] a reading, latents of the shown images one after the other (K_r may be 0).
         shapes: the grids of a reading: that of the image to be drawn, then those of the shown images.
         rows: which reading each row has.
     """
 
-    text: Sequence[Tensor]
-    empty: Sequence[Tensor] | None
-    latents: Sequence[Tensor]
+    words: Sequence[Words]
+    empty: Sequence[Words] | None
+    shown: Sequence[Tensor]
     shapes: Sequence[tuple[Grid, ...]]
     rows: Sequence[int]
 
@@ -38,11 +41,11 @@ class EditCondition:
         """Of each row's image."""
         return [self.shapes[reading][0] for reading in self.rows]
 
-    def select(self, rows: Sequence[int] | Tensor) -> EditCondition:
+    def select(self, rows: Sequence[int] | Tensor) -> FlowCondition:
         """The given rows, in that order; nothing is copied but indices."""
         return replace(self, rows=[self.rows[int(row)] for row in rows])
 
-    def repeat(self, times: int) -> EditCondition:
+    def repeat(self, times: int) -> FlowCondition:
         """Every row `times` times in a row."""
         return replace(self, rows=[row for row in self.rows for _ in range(times)])
 

@@ -1,4 +1,4 @@
-"""Images as latent tokens and back: sizes, the Qwen-Image VAE, and patches of 2 x 2 latents.
+"""Images as latent tokens and back: sizes, VAEs, and patches of 2 x 2 latents.
 
 A token stands for 16 x 16 pixels (8 by the VAE, 2 by the patch). Images keep their aspect ratio, up to the rounding of
 sides to multiples of 32. They get the area of a square of a given side: 1024 pixels in released checkpoints.
@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -65,7 +66,7 @@ def _frames(images: Tensor) -> Tensor:
 
 
 class Latents:
-    """The VAE with the statistics by which its latents are normalised.
+    """The Qwen-Image VAE with the statistics by which its latents are normalised.
 
     Attributes:
         stride: pixels a side of a token. channels: numbers a token.
@@ -126,3 +127,21 @@ class Latents:
             together = max(1, _PIXELS // (h * w * self.stride**2))
             parts += [rows[start : start + together] for start in range(0, len(rows), together)]
         return parts
+
+
+class KLLatents(Latents):
+    """The same of diffusers' AutoencoderKL."""
+
+    def __init__(self, vae: Any) -> None:
+        config = vae.config
+        self.vae = vae
+        self.stride = 2 ** (len(config.block_out_channels) - 1) * PATCH
+        self.channels = int(config.latent_channels) * PATCH**2
+        self._mean = torch.tensor(config.shift_factor or 0.0)
+        self._std = torch.tensor(1 / config.scaling_factor)
+
+    def _encoded(self, x: Tensor) -> Tensor:
+        return self.vae.encode(x).latent_dist.mode()  # type: ignore[operator]
+
+    def _decoded(self, z: Tensor) -> Tensor:
+        return self.vae.decode(z, return_dict=False)[0]  # type: ignore[operator]

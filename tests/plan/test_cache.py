@@ -1,0 +1,113 @@
+"""Answers of dry runs and plans are kept: the same while nothing changes, and made anew for every change."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from uni_train.cli.main import uni_train
+from uni_train.config.compose import compose
+from uni_train.errors import UserError
+from uni_train.plan import cache
+from uni_train.plan.cache import cached
+from uni_train.plan.result import OneCardChoice
+
+DRY = "import sys\nfrom uni_train.cli.main import uni_train\ntry: uni_train('fit flow_grpo_math --dry-run'.split())\n"
+DRY += "finally: print('torch' in sys.modules, file=sys.stderr)"
+
+
+class Asked:
+    """Answers with how often it was asked."""
+
+    def __init__(self) -> None:
+        self.times = 0
+
+    def __call__(self) -> list[int]:
+        self.times += 1
+        return [self.times]
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("UNI_TRAIN_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+def test_a_second_dry_run_prints_the_same_and_imports_no_torch(tmp_path: Path) -> None:
+    place = {**os.environ, "UNI_TRAIN_CACHE": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
+    first, again = (
+        subprocess.run([sys.executable, "-c", DRY], capture_output=True, text=True, env=place, check=True)
+        for _ in range(2)
+    )
+    assert "one epoch: " in first.stdout and again.stdout == first.stdout
+    assert (first.stderr, again.stderr) == ("True\n", "False\n")
+
+
+def test_a_second_plan_prints_the_same_and_follows_no_update(folder: Path) -> None:
+    command = ["plan", "--recipe", "stars_math", "--gpus", "2", "--json"]
+    first, again = (CliRunner().invoke(uni_train, command, catch_exceptions=False) for _ in range(2))
+    assert "following one update" in first.stderr and again.stderr == ""
+    assert again.stdout == first.stdout and json.loads(again.stdout)["gpus"] == 2
+    table = CliRunner().invoke(uni_train, [*command[:-1], "--price", "2"], catch_exceptions=False)
+    assert table.stderr == "" and "GPU hours" in table.stdout
+    ways = (OneCardChoice("trained=lora", 2**34, 0),)
+    assert [cached(tuple[OneCardChoice, ...], compose("sft_nano"), [], lambda: ways) for _ in range(2)] == [ways, ways]
+
+
+def test_an_answer_counts_until_the_configuration_a_file_or_the_machine_changes(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows, asked = tmp_path / "rows" / "rows.jsonl", Asked()
+    rows.parent.mkdir()
+    rows.write_text("{}\n")
+    config = compose("sft_nano", [f"sources=[{rows}]"])
+
+    def answer(about: str = "a", seed: int = 0) -> int:
+        return cached(list[int], replace(config, seed=seed), [about], asked)[0]
+
+    assert [answer(), answer(), answer(seed=7), answer("b"), answer()] == [1, 1, 2, 3, 1]
+    rows.write_text("{}\n{}\n")
+    assert [answer(), answer()] == [4, 4]
+    (rows.parent / "image.png").write_bytes(b"")  # that a row may name
+    assert [answer(), answer()] == [5, 5]
+    (rows.parent / "images").mkdir()
+    assert [answer(), answer()] == [6, 6]
+    monkeypatch.setattr(cache, "memory", lambda: 2**30)
+    assert [answer(), answer()] == [7, 7]
+    monkeypatch.setattr(cache, "FILES", 3)
+    assert [answer(), answer()] == [8, 9]
+
+
+def test_errors_are_not_kept_and_damaged_answers_are_made_anew(folder: Path) -> None:
+    config, asked, file = compose("sft_nano"), Asked(), folder / "plans.json"
+
+    def refused() -> list[int]:
+        raise UserError("no rows")
+
+    with pytest.raises(UserError, match="no rows"):
+        cached(list[int], config, [], refused)
+    assert cached(list[int], config, [], asked) == [1]
+    for damaged in ("{", "[]", json.dumps(dict.fromkeys(json.loads(file.read_text()), "text"))):
+        file.write_text(damaged)
+        before = asked.times
+        assert cached(list[int], config, [], asked) == cached(list[int], config, [], asked) == [before + 1]
+
+
+def test_the_newest_answers_are_kept_and_an_empty_variable_keeps_none(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    config, asked = compose("sft_nano"), Asked()
+    for number in range(cache.ANSWERS + 1):
+        cached(list[int], config, [number], asked)
+    assert len(json.loads((folder / "plans.json").read_text())) == cache.ANSWERS
+    assert cached(list[int], config, [cache.ANSWERS], asked) == [cache.ANSWERS + 1]
+    assert cached(list[int], config, [0], asked) == [cache.ANSWERS + 2]
+    monkeypatch.setenv("UNI_TRAIN_CACHE", "")
+    assert cached(list[int], config, [0], asked) == [cache.ANSWERS + 3]

@@ -1,0 +1,127 @@
+"""What `plan` finds, apart from what finds it: printing a plan needs no torch."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from uni_train.config.schema import StrategyConfig
+from uni_train.plan.hardware import GIB, RESERVED, Gpu
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """A strategy with what it moves to the node's memory. `name` is how it is asked for."""
+
+    kind: str
+    offload_optimizer: bool = False
+    offload_weights: bool = False
+    offload_averages: bool = False
+
+    @property
+    def name(self) -> str:
+        """As overrides of a recipe."""
+        extra = [key for key in ("offload_optimizer", "offload_weights", "offload_averages") if getattr(self, key)]
+        return " + ".join([self.kind, *extra])
+
+    @classmethod
+    def from_config(cls, config: StrategyConfig) -> Choice:
+        """The strategy that a recipe configures."""
+        return cls(config.kind, config.offload_optimizer, config.offload_weights, config.offload_averages)
+
+
+@dataclass(frozen=True, slots=True)
+class Share:
+    """Memory and traffic of one GPU, bytes.
+
+    Attributes:
+        peak: the most at any time of an update. phase: when. parts: by kind at that time, `buffers` beside them.
+        host: of the node's own memory, for each GPU of it.
+        wire: sent in an update, by collective. bus: between GPU and host in an update.
+    """
+
+    peak: int
+    phase: str
+    parts: Mapping[str, int]
+    host: int
+    wire: Mapping[str, int]
+    bus: int
+
+
+@dataclass(frozen=True, slots=True)
+class StrategyRow:
+    """One strategy on these GPUs. `largest`: units a micro-batch that fit (0: none does)."""
+
+    choice: Choice
+    share: Share
+    fits: bool
+    largest: int
+    wire_seconds: float
+    bus_seconds: float
+    step_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Memory in bytes a GPU, times in seconds.
+
+    Attributes:
+        unit: what a micro-batch consists of. units: how many it has on one GPU. micros: micro-batches of an update.
+        flops: of an update on one GPU. compute_seconds: of that at the utilisation.
+        held_rows: bytes of training rows that each process keeps in memory; images beyond them stay on disk.
+        updates: of the training. draw_seconds: of the drawing of an epoch (flow_grpo), divided among its updates.
+        rows: a row a strategy. chosen: the one that is meant, or the quickest that fits (None: none fits).
+        assumptions: what was not known. advice: what to change.
+    """
+
+    recipe: str
+    model: str
+    gpu: Gpu
+    nodes: int
+    gpus_a_node: int
+    utilisation: float
+    parameters: int
+    trained: int
+    unit: str
+    units: int
+    micros: int
+    flops: float
+    compute_seconds: float
+    draw_seconds: float
+    held_rows: int
+    updates: int
+    updates_per_epoch: int | None
+    activation_checkpointing: bool
+    activations: dict[str, int]
+    rows: tuple[StrategyRow, ...]
+    chosen: int | None
+    assumptions: tuple[str, ...]
+    advice: tuple[str, ...]
+
+    @property
+    def gpus(self) -> int:
+        return self.nodes * self.gpus_a_node
+
+    def seconds(self, row: StrategyRow) -> float:
+        """Of the whole training."""
+        return self.updates * (row.step_seconds + self.draw_seconds)
+
+    def gpu_hours(self, row: StrategyRow) -> float:
+        """Of the whole training, all GPUs together."""
+        return self.seconds(row) * self.gpus / 3600
+
+
+@dataclass(frozen=True, slots=True)
+class OneCardChoice:
+    """A way onto one card. `keys`: of the recipe. `peak`: bytes of the card, `host`: of the machine."""
+
+    keys: str
+    peak: int
+    host: int
+
+    def fits(self, card: int) -> bool:
+        """Onto a card of so many bytes."""
+        return self.peak <= card - RESERVED
+
+
+CARDS = (24 * GIB, 40 * GIB, 48 * GIB, 80 * GIB)
