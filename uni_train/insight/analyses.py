@@ -67,11 +67,10 @@ def analyse(
     _expect_keys(analysis, config)
     if config.out is not None and Path(config.out).is_file():
         raise UsageError(f"out={config.out} is a file", "Give the name of a folder.")
-    checkpoint = fetched(checkpoint)
+    named, checkpoint = Path(checkpoint).name or "model", fetched(checkpoint)
     world, n = config.world or world_of(checkpoint), config.n or (16 if analysis == "attention" else 50)
     cases = cases_of_task(config.task, config.level, n, world=world, split=config.split, seed=config.seed)
-    model = f"{Path(checkpoint).name or 'model'}-{config.task}".replace("#", "-")
-    folder = Path(config.out or Path("insight") / model)
+    folder = Path(config.out or Path("insight") / f"{named}-{config.task}".replace("#", "-"))
     if analysis == "links":
         from uni_train.insight.links import Links, found_of
 
