@@ -23,6 +23,7 @@ from uni_train.errors import UserError
 from uni_train.models.base import Example, Request, SkillMissing
 from uni_train.models.checkpoint import inspect, recognise
 from uni_train.models.diffusers.interface import interface
+from uni_train.models.family import family_of
 from uni_train.models.load import build_model, model_config
 
 SIDE = 32
@@ -170,6 +171,17 @@ def test_what_is_missing_and_what_does_not_fit_is_named(
     config = json.loads((copy / "transformer" / "config.json").read_text())
     (copy / "transformer" / "config.json").write_text(json.dumps(config | {"joint_attention_dim": 8}))
     assert inspect(str(copy)).problems == ("transformer: context_embedder.weight has shape [32, 32], not [32, 8]",)
+
+
+def test_parts_of_other_modules_are_left_out_without_weights(folder: Callable[[str], Path], tmp_path: Path) -> None:
+    """Stable Diffusion's safety checker is a class of the pipeline's own module."""
+    copy = Path(shutil.copytree(folder("stable_diffusion"), tmp_path / "copy"))
+    index = json.loads((copy / "model_index.json").read_text())
+    index["safety_checker"] = ["stable_diffusion", "StableDiffusionSafetyChecker"]
+    (copy / "model_index.json").write_text(json.dumps(index))
+    (copy / "safety_checker").mkdir()
+    model, _ = family_of("diffusers").skeleton(model_config(str(copy)))
+    assert all(weight.is_meta for weight in model.parameters())
 
 
 def test_pickles_are_never_read(folder: Callable[[str], Path], tmp_path: Path) -> None:

@@ -115,7 +115,9 @@ def skeleton(config: ModelConfig) -> tuple[DiffusersModel, bool]:
             "Download a pipeline in diffusers' layout there, or give another folder with model.checkpoint=FOLDER.",
         )
     takes = interface_of(folder)
-    parts = {part: part_on_meta(folder, part) for part in _parts(folder)}
+    # Others are modules of diffusers' own pipelines, such as the safety checker: they have no weights that count.
+    known = [part for part, (library, _) in _parts(folder).items() if library in ("diffusers", "transformers")]
+    parts = {part: part_on_meta(folder, part) for part in known}
     optional = dict.fromkeys(takes.pipeline._optional_components)
     return _model(config, takes.pipeline(**optional | parts), takes), False
 
