@@ -57,10 +57,12 @@ def _draw_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def _build_task(task: str, levels: tuple[int, ...] | None, split: str, **looks: Any) -> tuple[Task, tuple[int, ...]]:
     """The task and its levels. These are typed, so a wrong one is an error of usage."""
     from uni_train.data_gen.errors import DataError
-    from uni_train.data_gen.registry import configured_task
+    from uni_train.data_gen.registry import PluginError, configured_task
 
     try:
         return configured_task(task, levels or (), split, **looks)
+    except PluginError:
+        raise
     except DataError as error:
         raise UsageError(str(error)) from None
 

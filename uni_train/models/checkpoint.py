@@ -119,10 +119,10 @@ def model_config(name_or_path: str) -> ModelConfig:
             raise UserError(f"{base} is untrained: an adapter needs the weights that it was trained on", "Train it.")
     else:
         found = find(base)
-        option = _option(found.model)
-        assert option is not None
         known = _recorded(found)
         if known is None:
+            option = _option(found.model)
+            assert option is not None
             values = reading_limits.read_yaml(option)
             for key, value in family_of(found.kind).folder_values(found.path).items():
                 values[key] = {**values[key], **value} if isinstance(value, dict) else value

@@ -58,7 +58,7 @@ class KnowledgeConfig(RunConfig):
 
 def check(config: KnowledgeConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
-    if config.model.edits:
+    if config.model.edits or not config.model.thinks:
         raise wrong(
             f"model={config.model.name} answers no questions, and whoever is taught in text must",
             "model",
