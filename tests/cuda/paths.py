@@ -61,7 +61,7 @@ def generated(model: Any, requests: Sequence[Any]) -> Results:
     images = model.draw([replace(one, thought=text) for one, text in zip(requests, thoughts, strict=True)])
     together = model.think_and_draw(requests, 0.0)
     found = {"texts": [*thoughts, *together[0], *model.answer(requests)], "images": [*images, *together[1]]}
-    spent = [syncs(lambda most=most: write(most)) for most in (4, 16)]
+    spent = [syncs(lambda most=most: write(most)) for most in (6, 22)]  # two columns more: markers
     RATES["text token"] = (spent[1] - spent[0]) / max(1, steps[1] - steps[0])
     RATES["denoising step"] = (syncs(lambda: draw(4)) - syncs(lambda: draw(2))) / 2
     return found

@@ -29,6 +29,7 @@ from torch import Tensor
 from uni_train.models.bagel.config import BagelConfig
 from uni_train.models.bagel.masks import TokenMask, join
 from uni_train.models.bagel.positions import grid_position_ids
+from uni_train.models.transfer import upload
 
 NO_LABEL = -100
 
@@ -181,7 +182,7 @@ def encode(segments: Sequence[Segment], config: BagelConfig) -> Encoded:
                 _check(segment.patches, (h * w, None), "patches of a ViT image")
                 slot = len(und[_ID]) + 1
                 vit_slot.append(np.arange(slot, slot + h * w))
-                vit_position.append(grid_position_ids(h, w, config.vit_max_num_patch_per_side))
+                vit_position.append(grid_position_ids(h, w, config.vit_max_num_patch_per_side).numpy())
                 patches.append(segment.patches)
                 ids = [marks.start_of_image, *([marks.end_of_image] * (n - 1))]  # ids under patches are not looked up
                 add(ids, [rope] * n, range(order, order + n), [last] * n, 0)
@@ -189,7 +190,7 @@ def encode(segments: Sequence[Segment], config: BagelConfig) -> Encoded:
                 _check(segment.latent, (h * w, config.latent_dim), "latent of a VAE image")
                 add([marks.start_of_image, marks.end_of_image], [rope] * 2, [order, last], [last] * 2, noise)
                 block = np.empty((6, h * w), np.int32)
-                block[_ID] = grid_position_ids(h, w, config.max_latent_size)
+                block[_ID] = grid_position_ids(h, w, config.max_latent_size).numpy()
                 block[_ORDER] = np.arange(order + 1, last)
                 for column, value in ((_ROPE, rope), (_REACH, last), (_NOISE, noise), (_LABEL, len(logits))):
                     block[column] = value
@@ -244,7 +245,7 @@ class PackedBatch:
         mse_index: the noised generation tokens.
         vit_index: [N] where ViT patches go; vit_patches [N, p*p*3]; vit_position [N]; vit_lengths: patches per image.
         latent_grids: grid of every VAE image; next_rope: [B], of the last sample of the row.
-        und_valid, gen_valid: bool, False in padding.
+        und_valid, gen_valid: bool, False in padding; full: there is none.
         sample_lengths: per row the lengths of its samples.
         apart: columns of und_id, int64 [B, .]: those that no latent token reaches (text, ViT images, padding), and the
             markers of noised images. None: there are clean latents, rows with unequal numbers of markers, or markers
@@ -260,6 +261,7 @@ class PackedBatch:
     gen_image: Tensor
     gen_mask: TokenMask
     gen_valid: Tensor
+    full: bool
     clean_BGC: Tensor
     noise_BGC: Tensor | None
     logit: Tensor
@@ -285,22 +287,17 @@ class PackedBatch:
         """Of [understanding | generation]."""
         return join(self.und_mask, self.gen_mask)
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> PackedBatch:
-        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
-
-    def pin_memory(self) -> PackedBatch:
-        return self._map(lambda tensor: tensor.pin_memory())
-
-    def _map(self, function: Any) -> PackedBatch:
+    def to(self, device: torch.device | str) -> PackedBatch:
+        """The batch on `device`, without waiting for it."""
         values: dict[str, Any] = {}
         for f in fields(self):
             value = getattr(self, f.name)
             if isinstance(value, TokenMask):
-                value = TokenMask(*(function(getattr(value, g.name)) for g in fields(value)))
+                value = TokenMask(*(upload(getattr(value, g.name), device) for g in fields(value)))
             elif f.name == "apart" and value is not None:
-                value = tuple(function(columns) for columns in value)
+                value = tuple(upload(columns, device) for columns in value)
             elif isinstance(value, Tensor):
-                value = function(value)
+                value = upload(value, device)
             values[f.name] = value
         return PackedBatch(**values)
 
@@ -397,6 +394,7 @@ def pack(
         gen_image=tensor(gen[_LABEL], G),
         gen_mask=mask(gen, gen_starts, G),
         gen_valid=torch.from_numpy(gen_valid),
+        full=bool(und_valid.all() and gen_valid.all()),
         clean_BGC=torch.from_numpy(clean).view(B, G, config.latent_dim),
         noise_BGC=noise,
         logit=torch.from_numpy(logit.astype(np.float32)),

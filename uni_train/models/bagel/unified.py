@@ -47,6 +47,7 @@ from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage,
 from uni_train.models.bagel.positions import patchify, unpatchify
 from uni_train.models.base import Example, OnStep, Request, SkillMissing, SupervisedLoss, UnifiedModel
 from uni_train.models.batches import check_requests
+from uni_train.models.transfer import upload
 
 _VAE_PIXELS = 2**22  # at once: four images of 1024 x 1024, so that the VAE stays a small part of the memory
 
@@ -301,7 +302,7 @@ class BagelUnified(UnifiedModel):
             h, w = self._grid(self.picture_size(request))
             size = (h * w, self.bagel.config.latent_dim)
             rows.append(torch.randn(size, generator=self._generator(request, "draw")))
-        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(self.device)
+        return upload(torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), self.device)
 
     def velocity(self, x_t: Tensor, t: Tensor | float, condition: Contexts) -> Tensor:
         """Guided velocity noise - clean, float32 [B, G, C], with gradients to the weights and x_t where enabled.
@@ -447,7 +448,7 @@ class BagelUnified(UnifiedModel):
             cache,
             self._limits(cache),
             temperature=temperature,
-            generators=[self._generator(r, "write") for r in requests] if temperature > 0 else None,
+            generators=[self._generator(r, "write", self.device) for r in requests] if temperature > 0 else None,
             close=close,
             on_step=on_step,
         )
@@ -481,8 +482,8 @@ class BagelUnified(UnifiedModel):
         )
         return self.decode(latents, contexts)
 
-    def _generator(self, request: Request, use: str) -> torch.Generator:
-        return torch.Generator().manual_seed(derive_seed(request.seed, use))
+    def _generator(self, request: Request, use: str, device: torch.device | str = "cpu") -> torch.Generator:
+        return torch.Generator(device).manual_seed(derive_seed(request.seed, use))
 
     # --- sizes and checks ----------------------------------------------------------------------------------------
 
