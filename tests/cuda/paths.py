@@ -1,6 +1,6 @@
 """What models do on a GPU: each path runs on the CPU, then on the pretended device, and the results are compared.
 
-    python -m tests.cuda.paths PATH ...      # a JSON object: path -> what was measured
+    python -m tests.cuda.paths '{"text token": 0.125}' nano_generation ...     # JSON: path -> what was measured
 
 Each is a function of (device, folder). It returns what it computed by name: images, numbers, texts.
 """
@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -26,9 +27,6 @@ Results = dict[str, Any]
 PATHS: dict[str, Callable[[str, Path], Results]] = {}
 RATES: dict[str, float] = {}
 """Syncs a text token and a denoising step of the last run."""
-
-BOUNDS: dict[str, dict[str, float]] = {}
-"""By path: largest differences to the CPU where they are not the usual ones."""
 
 PROMPTS = ("F means ball . Draw what F means .", "J means F . F means tree . C means J . Draw what C means .")
 
@@ -136,9 +134,6 @@ def bagel_half_generation(device: str, out: Path) -> Results:
     return {
         "images": model.draw([Request("a", "a ball", (picture(0, 48, 64),), seed=1), Request("b", "Draw it", seed=2)])
     }
-
-
-BOUNDS["bagel_half_generation"] = {"images": 16.0}
 
 
 @path
@@ -320,18 +315,20 @@ def ran(*words: str) -> None:
     assert result.exit_code == 0, result.output
 
 
+SHORT = ("sampling.steps=2", "sampling.max_think_tokens=6")
+
+
 @path
 def evaluation(device: str, out: Path) -> Results:
-    few = ("sets=math1,mapping1", "sampling.steps=2", "--n", "2")
-    ran("eval", "-c", "shipped", "-b", "unisandbox", *few, "--out", str(out), "--name", "a")
+    ran("eval", "-c", "shipped", "-b", "unisandbox", "sets=math1", *SHORT, "--n", "2", "--out", str(out), "--name", "a")
     return {"rates": rates(json.loads((out / "a" / "scores.json").read_text()))}
 
 
 @path
 def insight(device: str, out: Path) -> Results:
     found: list[float] = []
-    for kind in ("states", "attention"):
-        ran("insight", kind, "shipped", "task=mapping", "n=2", f"out={out / kind}")
+    for kind, less in (("states", ()), ("attention", ("--no-interventions",))):
+        ran("insight", kind, "shipped", "task=mapping", "n=1", *SHORT, f"out={out / kind}", *less)
         found += floats(json.loads((out / kind / f"{kind}.json").read_text()))
     return {"floats": found}
 
@@ -343,13 +340,15 @@ def floats(value: Any) -> list[float]:
 
 
 def apart(ours: Any, theirs: Any) -> float:
-    """The largest difference of two results; infinite where they are not alike in kind."""
+    """The largest difference of two results, in bytes of images, relative of numbers; infinite if unlike in kind."""
     if isinstance(ours, (list, tuple)):
         alike = isinstance(theirs, (list, tuple)) and len(ours) == len(theirs)
         return max(map(apart, ours, theirs), default=0.0) if alike else math.inf
     if isinstance(ours, (str, type(None))):
         return 0.0 if ours == theirs else math.inf
-    return float(np.abs(np.asarray(ours, np.float64) - np.asarray(theirs, np.float64)).max())
+    if isinstance(ours, np.ndarray):
+        return float(np.abs(ours.astype(np.float64) - theirs).max())
+    return abs(ours - theirs) / (1 + abs(theirs))
 
 
 def watch() -> None:
@@ -384,7 +383,55 @@ def measured(name: str, theirs: Results, folder: Path) -> Results:
     }
 
 
-def measure(names: Sequence[str]) -> dict[str, Results]:
+def mutants() -> dict[str, tuple[Any, str, Callable[[Any], Any]]]:
+    """Defects that must not pass on the device: by name the owner, its attribute, and the attribute's defect."""
+    from uni_train.models.bagel import attention, generation, mot
+    from uni_train.models.bagel.unified import BagelUnified
+
+    def grouped(real: Any) -> Any:
+        fused = torch.nn.functional.scaled_dot_product_attention
+        return lambda allowed: lambda q, k, v: fused(q, k, v, attn_mask=allowed, enable_gqa=q.shape[1] != k.shape[1])
+
+    def waits(real: Any) -> Any:
+        return lambda logits, *rest: real(logits + 0 * float(logits[0, 0]), *rest)
+
+    return {
+        "positions stay on the host": (
+            generation,
+            "_latent_grid",
+            lambda real: lambda grids, config, device: real(grids, config, torch.device("cpu")),
+        ),
+        "a generator of the host": (
+            BagelUnified,
+            "_generator",
+            lambda real: lambda self, request, use, device="cpu": real(self, request, use),
+        ),
+        "noise stays on the host": (BagelUnified, "noise", lambda real: lambda *given: real(*given).cpu()),
+        "rope turns the other way": (mot, "RopeTables", lambda real: lambda position, *rest: real(-position, *rest)),
+        "masks beside grouped heads": (attention, "_sdpa", grouped),
+        "a question for each token": (generation, "_pick", waits),
+    }
+
+
+def caught(name: str, theirs: Results, folder: Path, most: dict[str, float]) -> str:
+    """What is wrong with `nano_generation` under a defect: mix, numbers, kernels or syncs; empty: nothing."""
+    from tests.cuda.pretend import DeviceMix
+
+    owner, attribute, defect = mutants()[name]
+    with mock.patch.object(owner, attribute, defect(getattr(owner, attribute))):
+        try:
+            found = measured("nano_generation", theirs, folder)
+        except DeviceMix:
+            return "mix"
+    if max(found["apart"].values()) > 1:
+        return "numbers"
+    if found["masked_grouped"]:
+        return "kernels"
+    return "syncs" if any(found["syncs"][unit] > value for unit, value in most.items()) else ""
+
+
+def measure(names: Sequence[str], most: dict[str, float]) -> dict[str, Any]:
+    """Of paths what `measured` says, and "caught" of defects."""
     from tests.cuda.pretend import register
 
     register(os.environ["LD_PRELOAD"])
@@ -394,10 +441,12 @@ def measure(names: Sequence[str]) -> dict[str, Results]:
             place.mkdir(parents=True)
         theirs = {name: PATHS[name]("cpu", places["cpu", name]) for name in names}
         watch()
-        return {name: measured(name, theirs[name], places["cuda", name]) for name in names}
+        found = {name: measured(name, theirs[name], places["cuda", name]) for name in names}
+        defects = {name: caught(name, theirs["nano_generation"], Path(folder), most) for name in mutants()}
+        return {**found, "caught": defects}
 
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    print(json.dumps(measure(sys.argv[1:])))
+    print(json.dumps(measure(sys.argv[2:], json.loads(sys.argv[1]))))
