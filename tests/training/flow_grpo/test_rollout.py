@@ -17,12 +17,12 @@ from uni_train.config.compose import compose
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UsageError, UserError
 from uni_train.rewards.contract import Reward
-from uni_train.training.flow_grpo.micro_batches import update_rows
-from uni_train.training.flow_grpo.rollout import Rollouts, collect
+from uni_train.training.flow_grpo.rollout import Rollouts, sample_epoch
+from uni_train.training.flow_grpo.trainer import update_rows
 
 
 def drawn(grpo: Any, rewards: list[Reward]) -> Rollouts:
-    return collect(ToyFlow(), PROMPTS.prompts[:4], rewards, grpo, "grpo", 0)[0]
+    return sample_epoch(ToyFlow(), PROMPTS.prompts[:4], rewards, grpo, "grpo", 0)[0]
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -74,7 +74,9 @@ def on_two_ranks(reward: Any) -> list[Rollouts | UserError]:
 
     def collected(rank: int) -> Rollouts | UserError:
         try:
-            return collect(ToyFlow(), PROMPTS.prompts[:4], [Reward("some", reward)], TOY, "grpo", 0, Rank(rank, 2))[0]
+            return sample_epoch(
+                ToyFlow(), PROMPTS.prompts[:4], [Reward("some", reward)], TOY, "grpo", 0, Rank(rank, 2)
+            )[0]
         except UserError as error:
             return error
 

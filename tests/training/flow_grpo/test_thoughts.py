@@ -26,8 +26,7 @@ from uni_train.flow.schedule import bagel_schedule
 from uni_train.models.bagel.generation import _feed, prefill
 from uni_train.models.base import Request
 from uni_train.models.load import build_model
-from uni_train.training.flow_grpo.losses import Losses
-from uni_train.training.flow_grpo.micro_batches import MicroBatch, ThoughtBatch
+from uni_train.training.flow_grpo.losses import Losses, MicroBatch, ThoughtBatch
 from uni_train.training.flow_grpo.rollout import token_table
 from uni_train.training.flow_grpo.trainer import FlowGrpoModule
 from uni_train.training.metric_log import read_metrics
@@ -141,6 +140,6 @@ def test_ranks_with_different_rows_reduce_equally_often(kind: str, monkeypatch: 
     share = 0.0 if kind == "thoughts" else 1.0
     tensors = dict.fromkeys(("x", "t", "advantage", "mask"), empty)
     levels = bagel_schedule(6, 1.0)
-    rows = MicroBatch(**tensors, condition=None, share=share, schedule=levels, on_policy=True, thoughts=thoughts)
+    rows = MicroBatch(**tensors, condition=None, share=share, schedule=levels, thoughts=thoughts)
     module.training_step(StepBatch(0, 0, 2, rows), 0)
     assert calls == ["max"]
