@@ -310,7 +310,7 @@ def quiet_lightning() -> Iterator[None]:
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", module=r"(lightning|deepspeed)\.")
-        warnings.filterwarnings("ignore", message="find_unused_parameters=True was specified")  # of DDP, by torch
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.")  # what both call
         for logger in loggers:
             logger.setLevel(logging.ERROR)
         try:
