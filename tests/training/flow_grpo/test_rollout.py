@@ -42,7 +42,8 @@ def test_groups_of_equal_rewards_are_not_trained_on() -> None:
         return [[1.0, 0.0, float(at % 2), 0.5][n] for n, at in zip(number, place, strict=True)]
 
     rollouts = drawn(TOY, [Reward("some", reward)])
-    assert rollouts.totals.tolist() == [1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 1, 0.5, 0.5, 0.5, 0.5]
+    assert rollouts.informative.tolist() == [False] * 8 + [True] * 4 + [False] * 4
+    assert rollouts.statistics["reward"] == (4 + 2 + 2) / 16
     assert rollouts.advantages.tolist() == pytest.approx([0] * 8 + [-0.5 / 0.5001, 0.5 / 0.5001] * 2 + [0] * 4)
     trained = {image for update in range(2) for image, _ in update_rows(rollouts, TOY, "grpo", update)}
     assert trained == {8, 9, 10, 11}

@@ -89,7 +89,7 @@ class Rollouts:
         thoughts: int64 [M, L], token ids, NO_TOKEN behind the end. thought_log_probs: float32 [M, L], once they are
             scored. [M, 0] without thoughts.
         requests: by number of the group, or of the image where each has its own thought.
-        totals: float64 [N], summed rewards, on the CPU. informative: bool [N], which images teach. advantages: [M].
+        informative: bool [N], which images teach, on the CPU. advantages: [M].
         statistics: for the logs, over all ranks. seconds: of rollout and reward on this rank.
     """
 
@@ -104,7 +104,6 @@ class Rollouts:
     thoughts: Tensor
     thought_log_probs: Tensor
     requests: Mapping[int, Request]
-    totals: Tensor = UNUSED
     informative: Tensor = UNUSED
     advantages: Tensor = UNUSED
     statistics: Mapping[str, float] = field(default_factory=dict)
@@ -163,8 +162,7 @@ def sample_epoch(
     statistics = _reward_statistics(scores.names, each, total, k)
     statistics |= {name: float(np.mean([part[3][name] for part in parts])) for name in parts[0][3]}
     own = advantages[rollouts.images.start : rollouts.images.stop].to(model.device)
-    rewarded = replace(rollouts, totals=totals, informative=teach, advantages=own, statistics=statistics)
-    return rewarded, context, shown
+    return replace(rollouts, informative=teach, advantages=own, statistics=statistics), context, shown
 
 
 def _sample(
@@ -338,15 +336,9 @@ def advantages_of(
 def _reward_statistics(names: Sequence[str], each: np.ndarray, total: np.ndarray, k: int) -> dict[str, float]:
     """Of rewards `each` [N, R] and their sum `total` [N]: mean, deviation, quantiles; each by name, and the share of
     images that lack it."""
-    low, median, high = np.quantile(total, [0.1, 0.5, 0.9]).tolist()
-    statistics = {
-        "reward": float(total.mean()),
-        "reward_std": float(total.std()),
-        "reward_p10": low,
-        "reward_p50": median,
-        "reward_p90": high,
-        "best_of_group": float(total.reshape(-1, k).max(axis=1).mean()),
-    }
+    statistics = {"reward": float(total.mean()), "reward_std": float(total.std())}
+    statistics |= {f"reward_p{p}": float(np.quantile(total, p / 100)) for p in (10, 50, 90)}
+    statistics["best_of_group"] = float(total.reshape(-1, k).max(axis=1).mean())
     for r, name in enumerate(names):
         known = each[~np.isnan(each[:, r]), r]
         if len(known) < len(each):

@@ -231,11 +231,10 @@ class FlowGrpoModule(SupervisedModule):
         for part in (own[micro::count] for micro in range(count)):
             picked = [row for row in part if row[1] < window]
             thoughts = [image for image, step in part if step == window]
+            share, thought_share = len(picked) / max(steps, 1), len(thoughts) / max(len(rows) - steps, 1)
             batches.append(MicroBatch(
-                **step_fields(rollouts, context, picked or [padding], config, self.stage),
-                rows=picked,
-                share=len(picked) / max(steps, 1),
-                thoughts=thought_batch(rollouts, thoughts, len(thoughts) / max(len(rows) - steps, 1), config),
+                **step_fields(rollouts, context, picked or [padding], config, self.stage), rows=picked, share=share,
+                thoughts=thought_batch(rollouts, thoughts, thought_share, config) if thoughts else None,
             ))  # fmt: skip
         return batches
 
@@ -288,10 +287,13 @@ class FlowGrpoModule(SupervisedModule):
             loss = self._sft_loss(batch)
         if batch.last:
             self._gather_metrics()
+            first = batch.step % config.updates_per_epoch == 0
+            if first and "log_ratio_max" in self.metrics and config.objective.on_policy != "trust":
+                self._check_on_policy(float(self.metrics["log_ratio_max"]), batch.step)
         return loss
 
     def _rollout_loss(self, rows: MicroBatch, batch: StepBatch) -> Tensor:
-        """Of random steps and thoughts. Raises UserError: the on-policy check."""
+        """Of random steps and thoughts, as a part of the update's."""
         # DDP averages gradients over ranks and Lightning over micro-batches, but these are parts of one sum.
         times = batch.grad_accumulation_steps * self.trainer.world_size
         loss = torch.zeros((), device=self.device)
@@ -300,10 +302,7 @@ class FlowGrpoModule(SupervisedModule):
             loss, metrics, log_ratio = self.losses.step_loss(rows)
             self._add(metrics, rows.share)
         if log_ratio is not None:
-            log_ratio = log_ratio if rows.share else log_ratio[:0]  # padding has no old log probability
-            self._log_ratios.append(log_ratio)
-            if batch.step % self.config.updates_per_epoch == 0 and self.config.objective.on_policy != "trust":
-                self._check_on_policy(log_ratio, batch.step)
+            self._log_ratios.append(log_ratio if rows.share else log_ratio[:0])  # padding has no old log probability
         weight = rows.share * self.config.objective.image_weight
         self._add({"loss": loss}, weight)
         self._add({"tokens": rows.mask.sum()}, float(rows.share > 0))
@@ -316,10 +315,9 @@ class FlowGrpoModule(SupervisedModule):
             total = total + loss * (weight * times)
         return total
 
-    def _check_on_policy(self, log_ratio: Tensor, update: int) -> None:
+    def _check_on_policy(self, worst: float, update: int) -> None:
         """Raises UserError where the weights that sampled a step now give it another density."""
         objective = self.config.objective
-        worst = float(self.trainer.strategy.reduce(_largest(log_ratio), reduce_op="max"))
         clip_range = min(math.log1p(objective.clip_high), -math.log1p(-min(objective.clip_low, 0.999)))
         most = objective.on_policy_check * clip_range
         if not worst <= most:
@@ -430,10 +428,8 @@ def step_fields(
     }
 
 
-def thought_batch(rollouts: Rollouts, images: Sequence[int], share: float, config: GrpoConfig) -> ThoughtBatch | None:
-    """The thoughts of some images; None of none."""
-    if not images:
-        return None
+def thought_batch(rollouts: Rollouts, images: Sequence[int], share: float, config: GrpoConfig) -> ThoughtBatch:
+    """The thoughts of some images."""
     index = [image - rollouts.images.start for image in images]
     requests = [thought_request(rollouts.requests[image], image % config.rollout.group_size) for image in images]
     old, advantages = rollouts.thought_log_probs[index], rollouts.advantages[index]
