@@ -89,12 +89,12 @@ class Losses:
         self.rule = None if config.forward else rule_of(config)
         self.reference = Reference(model, trained) if config.objective.kl or self.thoughts.kl else None
         self.sampler = copy_of(model, trained) if config.forward else None
-        names = ("clip_low", "clip_high", "advantage_clip")
-        self.clip: dict[str, Any] = {name: getattr(config.objective, name) for name in names}
 
     def step_loss(self, batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor], Tensor | None]:
         """The loss, its metrics, and the log ratio [R] to the weights that sampled; DiffusionNFT has none."""
-        objective, old, reference, transition = self.config.objective, None, None, None
+        objective, advantage, mask = self.config.objective, batch.advantage, batch.mask
+        old: Any = None
+        reference: Any = None
         if self.sampler is not None:
             with torch.no_grad(), self.sampling():
                 old = self._velocity(batch)
@@ -102,45 +102,38 @@ class Losses:
             with self.reference.active():
                 reference = self._velocity(batch)
         velocity = self._velocity(batch)
-        if old is not None:
-            loss, metrics, log_ratio = self._forward_loss(batch, velocity, old)
-        else:
-            transition = self._transition(batch, velocity)
-            loss, metrics, log_ratio = self._policy_loss(batch, transition)
-        if reference is None:
-            return loss, metrics, log_ratio
-        if transition is not None and objective.penalty == "step":
-            kl = transition.kl(self._transition(batch, reference).mean)
-        else:
-            kl = anchor(velocity, reference, batch.mask)
-        metrics["kl"] = kl.mean()
-        return loss + objective.kl * metrics["kl"], metrics, log_ratio
-
-    def _policy_loss(self, batch: MicroBatch, transition: Transition) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-        """The clipped ratio of random steps: Flow-GRPO, GRPO-Guard, or bounded by a divergence: Flow-DPPO."""
-        objective, stored = self.config.objective, (batch.x_next, batch.old_log_prob, batch.old_mean, batch.advantage)
-        if self.config.variant == "guard":
-            return _with_metrics(guard_loss(transition, *stored, **self.clip))
-        if self.config.variant == "dppo":
-            divergence, most = objective.divergence, objective.advantage_clip
-            return _with_metrics(dppo_loss(transition, *stored, divergence=divergence, advantage_clip=most))
-        log_prob = transition.log_prob(batch.x_next)
-        return _with_metrics(grpo_loss(log_prob, batch.old_log_prob, batch.advantage, **self.clip))
-
-    def _forward_loss(
-        self, batch: MicroBatch, velocity: Tensor, old: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor], Tensor | None]:
-        """DiffusionNFT (arXiv 2509.16117) or AWM (arXiv 2509.25050) on images noised again."""
-        objective, t = self.config.objective, batch.t[:, None, None]
-        if self.config.variant == "awm":
-            target = (batch.x - batch.clean) / t
-            return _with_metrics(awm_loss(velocity, old, target, batch.advantage, batch.mask, **self.clip))
-        rows = nft_loss(
-            velocity, old, batch.x, batch.clean, t, optimality(batch.advantage, objective.advantage_clip),
-            beta=objective.nft_beta, negative=objective.nft_negative, mask=batch.mask,
-        )  # fmt: skip
-        loss = (rows * (batch.advantage != 0)).mean()
-        return loss, {"policy_loss": loss, "approx_kl": anchor(velocity, old, batch.mask).mean()}, None
+        transition: Any = None if self.rule is None else self._transition(batch, velocity)
+        stored = (batch.x_next, batch.old_log_prob, batch.old_mean, advantage)
+        clip: Any = {name: getattr(objective, name) for name in ("clip_low", "clip_high", "advantage_clip")}
+        result: PolicyLoss | None = None
+        match self.config.variant:
+            case "diffusion_nft":  # arXiv 2509.16117, on images noised again
+                optimal = optimality(advantage, objective.advantage_clip)
+                pull: Any = {"beta": objective.nft_beta, "negative": objective.nft_negative, "mask": mask}
+                rows = nft_loss(velocity, old, batch.x, batch.clean, batch.t[:, None, None], optimal, **pull)
+                loss = (rows * (advantage != 0)).mean()
+                metrics = {"policy_loss": loss, "approx_kl": anchor(velocity, old, mask).mean()}
+            case "awm":  # arXiv 2509.25050, on images noised again
+                target = (batch.x - batch.clean) / batch.t[:, None, None]
+                result = awm_loss(velocity, old, target, advantage, mask, **clip)
+            case "guard":
+                result = guard_loss(transition, *stored, **clip)
+            case "dppo":
+                bounds: Any = {"divergence": objective.divergence, "advantage_clip": objective.advantage_clip}
+                result = dppo_loss(transition, *stored, **bounds)
+            case _:
+                result = grpo_loss(transition.log_prob(batch.x_next), batch.old_log_prob, advantage, **clip)
+        if result is not None:
+            clipped, loss = (result.clipped_high, result.clipped_low), result.loss
+            metrics = dict(zip(METRICS, (loss, result.approx_kl, result.ratio.mean(), *clipped), strict=True))
+        if reference is not None:
+            if transition is not None and objective.penalty == "step":
+                kl = transition.kl(self._transition(batch, reference).mean)
+            else:
+                kl = anchor(velocity, reference, mask)
+            metrics["kl"] = kl.mean()
+            loss = loss + objective.kl * metrics["kl"]
+        return loss, metrics, None if result is None else result.log_ratio
 
     def token_loss(self, batch: ThoughtBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """GRPO on the tokens of thoughts, a mean over thoughts; and its metrics."""
@@ -184,13 +177,6 @@ class Losses:
         for name, parameter in self.model.named_parameters():
             if name in sampler:
                 sampler[name] = torch.lerp(parameter.detach(), sampler[name].to(parameter), decay)
-
-
-def _with_metrics(result: PolicyLoss) -> tuple[Tensor, dict[str, Tensor], Tensor]:
-    """The loss, its metrics by the names of METRICS, and the log ratio."""
-    clipped = (result.clipped_high, result.clipped_low)
-    values = (result.loss, result.approx_kl, result.ratio.mean(), *clipped)
-    return result.loss, dict(zip(METRICS, values, strict=True)), result.log_ratio
 
 
 # --- a second set of weights ------------------------------------------------------------------------------------------

@@ -280,44 +280,39 @@ class FlowGrpoModule(SupervisedModule):
                 names = (*METRICS, *TOKEN_METRICS, *["kl"] * bool(config.objective.kl))
                 self._means = dict.fromkeys((*names, *["thoughts/kl"] * bool(config.thoughts.kl)), zero)
         if rows is None:
-            loss = torch.zeros((), device=self.device, requires_grad=True) * 1
-        elif isinstance(rows, MicroBatch):
-            loss = self._rollout_loss(rows, batch)
+            total = torch.zeros((), device=self.device, requires_grad=True) * 1
+        elif not isinstance(rows, MicroBatch):
+            total = self._sft_loss(batch)
         else:
-            loss = self._sft_loss(batch)
+            loss: Tensor = zero
+            log_ratio: Tensor | None = zero.new_zeros(0)
+            if rows.share or rows.thoughts is None:
+                loss, metrics, log_ratio = self.losses.step_loss(rows)
+                self._add(metrics, rows.share)
+            if log_ratio is not None:  # of padding, which has no old log probability, none counts
+                self._log_ratios.append(log_ratio if rows.share else log_ratio[:0])
+            self._add({"tokens": rows.mask.sum()}, float(rows.share > 0))
+            total = self._weighted(loss, rows.share * config.objective.image_weight, batch)
+            if rows.thoughts is not None:
+                loss, metrics = self.losses.token_loss(rows.thoughts)
+                self._add(metrics, rows.thoughts.share)
+                total = total + self._weighted(loss, rows.thoughts.share * self.losses.thoughts.weight, batch)
         if batch.last:
             self._gather_metrics()
-            first = batch.step % config.updates_per_epoch == 0
-            if first and "log_ratio_max" in self.metrics and config.objective.on_policy != "trust":
-                self._check_on_policy(float(self.metrics["log_ratio_max"]), batch.step)
-        return loss
-
-    def _rollout_loss(self, rows: MicroBatch, batch: StepBatch) -> Tensor:
-        """Of random steps and thoughts, as a part of the update's."""
-        # DDP averages gradients over ranks and Lightning over micro-batches, but these are parts of one sum.
-        times = batch.grad_accumulation_steps * self.trainer.world_size
-        loss = torch.zeros((), device=self.device)
-        log_ratio: Tensor | None = loss.new_zeros(0)
-        if rows.share or rows.thoughts is None:
-            loss, metrics, log_ratio = self.losses.step_loss(rows)
-            self._add(metrics, rows.share)
-        if log_ratio is not None:
-            self._log_ratios.append(log_ratio if rows.share else log_ratio[:0])  # padding has no old log probability
-        weight = rows.share * self.config.objective.image_weight
-        self._add({"loss": loss}, weight)
-        self._add({"tokens": rows.mask.sum()}, float(rows.share > 0))
-        total = loss * (weight * times)
-        if rows.thoughts is not None:
-            loss, metrics = self.losses.token_loss(rows.thoughts)
-            weight = rows.thoughts.share * self.losses.thoughts.weight
-            self._add(metrics, rows.thoughts.share)
-            self._add({"loss": loss}, weight)
-            total = total + loss * (weight * times)
+            self._check_on_policy(batch.step)
         return total
 
-    def _check_on_policy(self, worst: float, update: int) -> None:
-        """Raises UserError where the weights that sampled a step now give it another density."""
-        objective = self.config.objective
+    def _weighted(self, loss: Tensor, weight: float, batch: StepBatch) -> Tensor:
+        self._add({"loss": loss}, weight)
+        # DDP averages gradients over ranks and Lightning over micro-batches, but these are parts of one sum.
+        return loss * (weight * (batch.grad_accumulation_steps * self.trainer.world_size))
+
+    def _check_on_policy(self, update: int) -> None:
+        """Raises UserError where, in an epoch's first update, the weights that sampled give steps another density."""
+        objective, ratio = self.config.objective, self.metrics.get("log_ratio_max")
+        if ratio is None or update % self.config.updates_per_epoch or objective.on_policy == "trust":
+            return
+        worst = float(ratio)
         clip_range = min(math.log1p(objective.clip_high), -math.log1p(-min(objective.clip_low, 0.999)))
         most = objective.on_policy_check * clip_range
         if not worst <= most:
