@@ -150,17 +150,14 @@ def sample_epoch(
     rollouts, context, shown = ranks.on_all(
         lambda: _sample(model, prompts, rewards, config, stage, epoch, groups, precision, draw_rows)
     )
-    scores = shown.scores
-    parts = ranks.gather((scores.each, scores.filled, scores.total, _image_statistics(shown.images, k)))
-    each, filled, total = (np.concatenate([part[column] for part in parts]) for column in range(3))
+    parts = ranks.gather((shown.scores.each, _image_statistics(shown.images, k)))
+    each = np.concatenate([values for values, _ in parts])
     expect_rewarded(rewards, each, [prompts[i // k].id for i in range(len(each))])
-    if config.objective.baseline == "batch":  # the mean of all images replaces missing values, too
-        whole = summed(rewards, each, (), len(each))
-        filled, total = whole.filled, whole.total
-    totals = torch.from_numpy(total)
-    advantages, teach = advantages_of(torch.from_numpy(filled), totals, rewards, config)
-    statistics = _reward_statistics(scores.names, each, total, k)
-    statistics |= {name: float(np.mean([part[3][name] for part in parts])) for name in parts[0][3]}
+    # With the batch as the baseline the mean of all images replaces missing values, too.
+    scores = summed(rewards, each, (), len(each) if config.objective.baseline == "batch" else k)
+    advantages, teach = advantages_of(torch.from_numpy(scores.filled), torch.from_numpy(scores.total), rewards, config)
+    statistics = _reward_statistics(scores, k)
+    statistics |= {name: float(np.mean([images[name] for _, images in parts])) for name in parts[0][1]}
     own = advantages[rollouts.images.start : rollouts.images.stop].to(model.device)
     return replace(rollouts, informative=teach, advantages=own, statistics=statistics), context, shown
 
@@ -333,17 +330,17 @@ def advantages_of(
     return advantages, informative(totals, compared)
 
 
-def _reward_statistics(names: Sequence[str], each: np.ndarray, total: np.ndarray, k: int) -> dict[str, float]:
-    """Of rewards `each` [N, R] and their sum `total` [N]: mean, deviation, quantiles; each by name, and the share of
-    images that lack it."""
+def _reward_statistics(scores: Scores, k: int) -> dict[str, float]:
+    """Of all images: the sum's mean, deviation, quantiles; each reward by name, and the share of images without it."""
+    total, each = scores.total, scores.each
     statistics = {"reward": float(total.mean()), "reward_std": float(total.std())}
     statistics |= {f"reward_p{p}": float(np.quantile(total, p / 100)) for p in (10, 50, 90)}
     statistics["best_of_group"] = float(total.reshape(-1, k).max(axis=1).mean())
-    for r, name in enumerate(names):
+    for r, name in enumerate(scores.names):
         known = each[~np.isnan(each[:, r]), r]
         if len(known) < len(each):
             statistics[f"missing/{name}"] = 1 - len(known) / len(each)
-        if len(names) > 1 and len(known):
+        if len(scores.names) > 1 and len(known):
             statistics[f"rewards/{name}/mean"] = float(known.mean())
     differ = informative(torch.from_numpy(total), torch.arange(len(total)) // k)
     return statistics | {"frac_reward_zero_std": float(1 - differ.float().mean())}
