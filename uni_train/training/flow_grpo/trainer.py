@@ -181,8 +181,13 @@ class FlowGrpoModule(SupervisedModule):
 
     def batches(self) -> Iterator[StepBatch]:
         """The micro-batches of all updates that are not done; each epoch begins with its rollouts."""
-        config, model, accumulate = self.config, self.model, self.updates.accumulate
-        sft, context = self._sft_batches(), None
+        config, model, ranks, accumulate = self.config, self.model, self.ranks, self.updates.accumulate
+        sft = None if config.sft is None else StepDataset(
+            model.collate, {"sft": self.sft_rows}, lambda step: {"sft": 1.0},  # type: ignore[arg-type, dict-item]
+            rows=config.sft.rows, updates=config.updates, seed=config.seed, stage=f"{self.stage} sft",
+            rank=ranks.rank, world_size=ranks.world_size,
+        )  # fmt: skip
+        context: Context | None = None
         for epoch in range(self.global_step // config.updates_per_epoch, config.epochs):
             if epoch:
                 self.losses.follow()
@@ -190,7 +195,7 @@ class FlowGrpoModule(SupervisedModule):
             with unsharded(model), self.losses.sampling():
                 self.rollouts, context, images = sample_epoch(
                     model, prompts, self.rewards, config, self.stage, epoch,  # type: ignore[arg-type]
-                    self.ranks, self.precision, self.draw_rows,
+                    ranks, self.precision, self.draw_rows,
                 )  # fmt: skip
             self.sampled_at = time.perf_counter()
             if self.on_images is not None:
@@ -255,17 +260,6 @@ class FlowGrpoModule(SupervisedModule):
                 if batch.thoughts is not None:
                     scored = self.losses.token_log_probs(batch.thoughts).detach()
                     rollouts.thought_log_probs[batch.thoughts.index] = scored
-
-    def _sft_batches(self) -> StepDataset | None:
-        """This rank's rows of `sft`, by update."""
-        if self.config.sft is None:
-            return None
-        assert self.sft_rows is not None, "sft without rows"
-        return StepDataset(
-            self.model.collate, {"sft": self.sft_rows}, lambda step: {"sft": 1.0},  # type: ignore[arg-type]
-            rows=self.config.sft.rows, updates=self.config.updates, seed=self.config.seed, stage=f"{self.stage} sft",
-            rank=self.ranks.rank, world_size=self.ranks.world_size,
-        )  # fmt: skip
 
     # --- an update: the loss of each micro-batch ---
 
