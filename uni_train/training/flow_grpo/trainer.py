@@ -201,7 +201,7 @@ class FlowGrpoModule(SupervisedModule):
             if self.on_images is not None:
                 self.on_images(epoch, images)
             del images  # to look at: they are not trained on
-            self._score(context)
+            self._old_log_probs(context)
             for update in range(config.updates_per_epoch):
                 if update and model.encoder_trained:
                     context = None  # the weights have changed: read again
@@ -243,7 +243,7 @@ class FlowGrpoModule(SupervisedModule):
             ))  # fmt: skip
         return batches
 
-    def _score(self, context: Context | None) -> None:
+    def _old_log_probs(self, context: Context | None) -> None:
         """Old log probabilities by the micro-batches of training, before weights change: of thoughts, and with
         `on_policy=recompute` of steps."""
         config, rollouts = self.config, self.rollouts
@@ -267,30 +267,30 @@ class FlowGrpoModule(SupervisedModule):
         """Raises UserError: the on-policy check."""
         if batch.step != self.global_step:
             raise RuntimeError(f"the loader gave the batch of update {batch.step} to update {self.global_step}")
-        config, zero, rows = self.config, torch.zeros((), device=self.device), batch.content
+        config, zero, content = self.config, torch.zeros((), device=self.device), batch.content
         if batch.micro == 0:
             self._log_ratios, self._means = [], {}
             if config.thoughts is not None:  # a rank may have rows of one kind only; all ranks reduce the same names
                 names = (*METRICS, *TOKEN_METRICS, *["kl"] * bool(config.objective.kl))
                 self._means = dict.fromkeys((*names, *["thoughts/kl"] * bool(config.thoughts.kl)), zero)
-        if rows is None:
+        if content is None:
             total = torch.zeros((), device=self.device, requires_grad=True) * 1
-        elif not isinstance(rows, MicroBatch):
+        elif not isinstance(content, MicroBatch):
             total = self._sft_loss(batch)
         else:
             loss: Tensor = zero
             log_ratio: Tensor | None = zero.new_zeros(0)
-            if rows.share or rows.thoughts is None:
-                loss, metrics, log_ratio = self.losses.step_loss(rows)
-                self._add(metrics, rows.share)
+            if content.share or content.thoughts is None:
+                loss, metrics, log_ratio = self.losses.step_loss(content)
+                self._add(metrics, content.share)
             if log_ratio is not None:  # of padding, which has no old log probability, none counts
-                self._log_ratios.append(log_ratio if rows.share else log_ratio[:0])
-            self._add({"tokens": rows.mask.sum()}, float(rows.share > 0))
-            total = self._weighted(loss, rows.share * config.objective.image_weight, batch)
-            if rows.thoughts is not None:
-                loss, metrics = self.losses.token_loss(rows.thoughts)
-                self._add(metrics, rows.thoughts.share)
-                total = total + self._weighted(loss, rows.thoughts.share * self.losses.thoughts.weight, batch)
+                self._log_ratios.append(log_ratio if content.share else log_ratio[:0])
+            self._add({"tokens": content.mask.sum()}, float(content.share > 0))
+            total = self._weighted(loss, content.share * config.objective.image_weight, batch)
+            if content.thoughts is not None:
+                loss, metrics = self.losses.token_loss(content.thoughts)
+                self._add(metrics, content.thoughts.share)
+                total = total + self._weighted(loss, content.thoughts.share * self.losses.thoughts.weight, batch)
         if batch.last:
             self._gather_metrics()
             self._check_on_policy(batch.step)
