@@ -276,7 +276,7 @@ class StepData(pl.LightningDataModule):
             tokens=updates.tokens,
             example_tokens=getattr(model, "example_tokens", None),
         )
-        return StepLoader(dataset, lambda: trainer.global_step)
+        return StepLoader(updates.total * updates.accumulate, lambda: dataset.batches(trainer.global_step))
 
 
 def _tidy(directory: Path, done: int) -> None:
@@ -303,33 +303,14 @@ def _learned(metrics: Path, resumed_from: int) -> tuple[list[float], int, int]:
     return [line["loss"] for line in lines], resumed_from, sum(line.get("grad_norm") == 0 for line in lines)
 
 
-_NOISE = (
-    r".*does not have many workers.*",
-    r".*is smaller than the logging interval.*",
-    r".*resuming from a checkpoint that ended before the epoch ended.*",
-    r".*Checkpoint directory .* exists and is not empty.*",
-    r".*module\(s\) in eval mode at the start of training.*",
-    r".*You defined a `validation_step`.*",
-    r".*GPU available but not used.*",
-    r".*number of training batches.*",
-    r".*find_unused_parameters=True was specified in DDP constructor.*",
-    r".*treespec, LeafSpec.*",
-    r".*Found .* in the checkpoint.*",
-    r".*You have overridden `transfer_batch_to_device`.*",
-    r".*Since DeepSpeed handles gradient clipping internally.*",
-    r"`torch.distributed\.\w+` is deprecated.*",
-    r".*The `srun` command is available on your system but is not used.*",
-)
-
-
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Without Lightning's banners, tips and the warnings that do not apply here; its errors still come through."""
+    """Without the banners, tips and warnings of Lightning and DeepSpeed; their errors still come through."""
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
-        for pattern in _NOISE:
-            warnings.filterwarnings("ignore", message=pattern)
+        warnings.filterwarnings("ignore", module=r"(lightning|deepspeed)\.")
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.")  # what both call
         for logger in loggers:
             logger.setLevel(logging.ERROR)
         try:
