@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -241,6 +241,7 @@ def run(
             with deferred():
                 trainer.fit(module, datamodule=made.data, ckpt_path=str(resume) if resume else None)
     finally:
+        _read_often(model, ())
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(trainable[name])
         for part, mode in modes.items():
@@ -276,7 +277,15 @@ class StepData(pl.LightningDataModule):
             tokens=updates.tokens,
             example_tokens=getattr(model, "example_tokens", None),
         )
+        if self.schedule.check_every is None:  # else what is read often depends on how far the training has come
+            _read_often(model, dataset.often())
         return StepLoader(dataset, lambda: trainer.global_step)
+
+
+def _read_often(model: Any, examples: Iterable[Any]) -> None:
+    """See models.base.UnifiedModel.read_often, which others need not have."""
+    if hasattr(model, "read_often"):
+        model.read_often(examples)
 
 
 def _tidy(directory: Path, done: int) -> None:
