@@ -27,6 +27,7 @@ from uni_train.config.kinds import Updates
 from uni_train.config.schema import TrainingConfig
 from uni_train.distributed.preemption import deferred
 from uni_train.errors import UsageError, UserError
+from uni_train.models.base import Example
 from uni_train.training.callbacks import CurriculumCallback, Evaluate, PeriodicCheckpoint, WholeAgain
 from uni_train.training.checkpoint_io import (
     FolderCheckpointIO,
@@ -50,7 +51,8 @@ HELD_OUT = "held_out.jsonl"  # of callbacks.Validation
 
 
 Collate = Callable[[Sequence[Any], int], Any]
-"""Examples of a micro-batch and a seed -> its content (see models.base.UnifiedModel.collate)."""
+"""Examples of a micro-batch and a seed -> its content (see models.base.UnifiedModel.collate). Where it takes others
+than examples, as `distillation.Lesson`, these have an `example()` with the texts that are read."""
 
 
 @dataclass(frozen=True)
@@ -278,7 +280,8 @@ class StepData(pl.LightningDataModule):
             example_tokens=getattr(model, "example_tokens", None),
         )
         if self.schedule.check_every is None:  # else what is read often depends on how far the training has come
-            _read_often(model, dataset.often())
+            rows = (one if isinstance(one, Example) else one.example() for one in dataset.often())
+            _read_often(model, rows)
         return StepLoader(dataset, lambda: trainer.global_step)
 
 

@@ -13,9 +13,10 @@ from uni_train.data_gen.registry import get_task
 from uni_train.models.bagel.config import GENERATION_NAMES
 from uni_train.models.bagel.packing import Text, VaeImage, VitImage, encode, pack, read_first
 from uni_train.models.bagel.prefixes import PrefixStore
-from uni_train.models.base import Example
+from uni_train.models.base import Example, Request, States
 from uni_train.models.load import build_model
 from uni_train.training.curriculum import Constant
+from uni_train.training.distillation import Lesson
 from uni_train.training.fit import fit_supervised
 
 IMAGE = picture(VaeImage, 0, noised=True, logit=0.3)
@@ -109,6 +110,20 @@ def test_a_text_is_kept_only_where_no_image_is_shown():
     clean = [picture(VaeImage, 0), SHORT, IMAGE]
     seen = [picture(VitImage, 0), SHORT, IMAGE]
     assert all(pack([[encode(sample, toy())]], toy()).prefixes is None for sample in (clean, seen, [IMAGE], [SHORT]))
+
+
+def test_the_text_of_an_example_is_what_its_batch_reads():
+    model = build_model(compose("stars_mapping").model)
+    (item, *_) = get_task("mapping", "nano").generate(2, 2, "train", 0)
+    told = Request(item.id, item.prompt, thought=item.thought)
+    zeros = np.zeros((1, 9, 8), np.float32)
+    states = States(np.array([0.5]), zeros, zeros, (24, 24))
+    image = np.zeros((24, 24, 3), np.uint8)
+    examples = [Example(item.prompt, target=image), Example(item.prompt, thought=item.thought, target=image)]
+    examples += [Lesson(told, None, 1, thinks=thinks).example(states) for thinks in (False, True)]
+    texts = [model.examples.prefix(example) for example in examples]
+    assert texts == [model.collate([example], 0)[0].prefixes[0][0] for example in examples]
+    assert texts[:2] == texts[2:] and texts[0] != texts[1]
 
 
 def test_a_training_that_continues_has_the_bits_of_one_that_never_stopped(tmp_path):
