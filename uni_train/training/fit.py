@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,6 +27,7 @@ from uni_train.config.kinds import Updates
 from uni_train.config.schema import TrainingConfig
 from uni_train.distributed.preemption import deferred
 from uni_train.errors import UsageError, UserError
+from uni_train.models.base import Example
 from uni_train.training.callbacks import CurriculumCallback, Evaluate, PeriodicCheckpoint, WholeAgain
 from uni_train.training.checkpoint_io import (
     FolderCheckpointIO,
@@ -50,7 +51,8 @@ HELD_OUT = "held_out.jsonl"  # of callbacks.Validation
 
 
 Collate = Callable[[Sequence[Any], int], Any]
-"""Examples of a micro-batch and a seed -> its content (see models.base.UnifiedModel.collate)."""
+"""Examples of a micro-batch and a seed -> its content (see models.base.UnifiedModel.collate). Where it takes others
+than examples, as `distillation.Lesson`, these have an `example()` with the texts that are read."""
 
 
 @dataclass(frozen=True)
@@ -241,6 +243,7 @@ def run(
             with deferred():
                 trainer.fit(module, datamodule=made.data, ckpt_path=str(resume) if resume else None)
     finally:
+        _read_often(model, ())
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(trainable[name])
         for part, mode in modes.items():
@@ -276,7 +279,16 @@ class StepData(pl.LightningDataModule):
             tokens=updates.tokens,
             example_tokens=getattr(model, "example_tokens", None),
         )
+        if self.schedule.check_every is None:  # else what is read often depends on how far the training has come
+            rows = (one if isinstance(one, Example) else one.example() for one in dataset.often())
+            _read_often(model, rows)
         return StepLoader(updates.total * updates.accumulate, lambda: dataset.batches(trainer.global_step))
+
+
+def _read_often(model: Any, examples: Iterable[Any]) -> None:
+    """See models.base.UnifiedModel.read_often, which others need not have."""
+    if hasattr(model, "read_often"):
+        model.read_often(examples)
 
 
 def _tidy(directory: Path, done: int) -> None:

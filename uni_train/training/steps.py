@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -39,6 +40,9 @@ class Rows(Protocol):
 
 Source = Sequence["Example"] | Rows | Callable[[random.Random], "Example | Sequence[Example]"]
 """Examples or rows to pick from, or a function that makes one row: an example, or several that belong together."""
+
+
+_OFTEN = 1.5  # from here on reading rows before they are drawn saves time
 
 
 @dataclass(frozen=True)
@@ -151,6 +155,17 @@ class StepDataset(Dataset[list[StepBatch]]):
         if unknown:
             known = ", ".join(self.sources)
             raise UsageError(f"the mixture asks for {', '.join(unknown)}; there are sources for: {known}")
+
+    def often(self) -> Iterator[Any]:
+        """The rows of sources whose rows come more than `_OFTEN` times each on this rank, on average."""
+        if self.tokens is not None:
+            return
+        shares = Counter[str]()
+        for step in range(self.updates):
+            shares.update(self.mixture(step))
+        for name, source in self.sources.items():
+            if not callable(source) and shares[name] * self.rows > _OFTEN * len(source) * self.world_size:
+                yield from (self._taken(source, index, "often", name, index) for index in range(len(source)))
 
     def examples(self, step: int) -> list[Any]:
         """The global batch of update `step`: source by source, each example with a seed of its own."""

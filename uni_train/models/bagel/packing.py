@@ -250,6 +250,8 @@ class PackedBatch:
         apart: columns of und_id, int64 [B, .]: those that no latent token reaches (text, ViT images, padding), and the
             markers of noised images. None: there are clean latents, rows with unequal numbers of markers, or markers
             alone (all texts were dropped).
+        prefixes: per row the text of each of its samples, as `PrefixStore` takes it: what `apart` reads first. None:
+            there is no `apart`, or no text in it, or a ViT image.
     """
 
     und_id: Tensor
@@ -277,6 +279,7 @@ class PackedBatch:
     next_rope: Tensor
     sample_lengths: tuple[tuple[int, ...], ...]
     apart: tuple[Tensor, Tensor] | None
+    prefixes: tuple[tuple[bytes, ...], ...] | None
 
     @property
     def rows(self) -> int:
@@ -384,6 +387,11 @@ def pack(
     starts[und_where] = np.repeat(order_offset, und_count)
     gen_starts = np.repeat(order_total, G).astype(np.int32)
     gen_starts[gen_where] = np.repeat(order_offset, gen_count)
+    apart = _apart(und[_NOISE].reshape(B, U) > 0) if len(logit) and noisy.all() else None
+    prefixes = None
+    if apart is not None and not all_patches:
+        texts = tuple(tuple(map(read_first, row)) for row in rows)
+        prefixes = texts if any(map(any, texts)) else None
     return PackedBatch(
         und_id=tensor(und[_ID], U),
         und_rope=tensor(und[_ROPE], U),
@@ -409,8 +417,14 @@ def pack(
         latent_grids=tuple(grid for s in flat for grid in s.latent_grids),
         next_rope=torch.tensor([flat[i].next_rope if n else 0 for i, n in zip(last, per_row, strict=True)]),
         sample_lengths=tuple(tuple(s.length for s in row) for row in rows),
-        apart=_apart(und[_NOISE].reshape(B, U) > 0) if len(logit) and noisy.all() else None,
+        apart=apart,
+        prefixes=prefixes,
     )
+
+
+def read_first(sample: Encoded) -> bytes:
+    """Ids and rope positions of a sample's text, int32 [2, T]: of its understanding tokens that no latent reaches."""
+    return sample.und[:_ORDER, sample.und[_NOISE] == 0].tobytes()
 
 
 def _apart(marker_BU: np.ndarray) -> tuple[Tensor, Tensor] | None:

@@ -8,7 +8,7 @@ the ViT. To write about one, it uses the ViT alone. examples.py lays out trainin
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,6 +45,7 @@ from uni_train.models.bagel.generation import (
 from uni_train.models.bagel.images import ImageTransform
 from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage, VitImage, encode, pack
 from uni_train.models.bagel.positions import patchify, unpatchify
+from uni_train.models.bagel.prefixes import PrefixStore
 from uni_train.models.base import Example, OnStep, Request, SkillMissing, SupervisedLoss, UnifiedModel
 from uni_train.models.batches import check_requests
 from uni_train.models.transfer import upload
@@ -166,6 +167,14 @@ class BagelUnified(UnifiedModel):
         self.bagel.config = replace(self.bagel.config, timestep_shift=timestep_shift)
         self.bagel.checkpoint_layers(activation_checkpointing)
         self.examples.dropout = Dropout(text_dropout, vit_dropout, vae_dropout)
+
+    def read_often(self, examples: Iterable[Example]) -> None:
+        """Keep keys and values of these texts, where all weights that they pass are frozen."""
+        self.bagel.prefixes = None
+        if self.bagel.reads_frozen():
+            decoder, impl = self.bagel.language_model.model, self.bagel.config.attention
+            store = PrefixStore(decoder, impl, map(self.examples.prefix, examples))
+            self.bagel.prefixes = store if len(store) else None
 
     def collate(self, examples: Sequence[Example], seed: int) -> list[PackedBatch]:
         """Examples to a few packed batches, each of rows of like length. All draws come from `Example.seed`."""
