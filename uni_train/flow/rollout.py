@@ -35,7 +35,7 @@ class Trajectory:
 
 @torch.no_grad()
 def roll_out(
-    velocity: Callable[[Tensor, Tensor], Tensor],
+    velocity: Callable[[Tensor, Tensor | float], Tensor],
     x: Tensor,
     schedule: Schedule,
     rule: StepRule,
@@ -49,7 +49,7 @@ def roll_out(
     """From noise x [B, ...] to t = 0: random steps by `rule` inside the window, Euler steps outside.
 
     Args:
-        velocity: of x and a level, a scalar tensor.
+        velocity: of x and a level of `Schedule.before`.
         noise: the Gaussian draw [B, ...] of a step; asked for inside the window only.
         mask: bool, broadcasts to x: which elements belong to an image.
         dtype: latents in the window are rounded to it *before* they are scored. Scored unrounded and stored rounded,
@@ -68,12 +68,12 @@ def roll_out(
             else "no step of this rule is random: its noise level is 0"
         )
     latents, log_probs, means = [], [], []
-    for step in range(schedule.steps):
+    for step, level in enumerate(schedule.before()):
         t, t_next = schedule.step(step)
         if step == window.start:
             latents.append(x.to(dtype))
             x = latents[-1].float()
-        v = velocity(x, t)
+        v = velocity(x, level)
         if step in window:
             transition = rule.transition(x, v, schedule, step, mask)
             latents.append(transition.sample(noise(step)).to(dtype))

@@ -88,6 +88,10 @@ class Schedule:
         rows = torch.arange(len(index), device=self.levels.device)
         return self.levels[index, rows], self.levels[index + 1, rows]
 
+    def before(self) -> Sequence[float | Tensor]:
+        """The level before each step: numbers where images share them, which a GPU is asked for once, else [B]."""
+        return self.levels[:-1].tolist() if self.levels.ndim == 1 else list(self.levels[:-1])
+
     def to(self, device: torch.device | str) -> Schedule:
         """The same levels on another device."""
         return Schedule(self.levels.to(device))

@@ -106,7 +106,7 @@ def segments_of(
                 continue
             grid, p, latent = (height // stride, width // stride), config.latent_patch_size, None
             if latents is not None and not dropped:
-                latent = patchify(latents[next(images)][:, : grid[0] * p, : grid[1] * p], p).numpy()
+                latent = patchify(latents[next(images)][:, : grid[0] * p, : grid[1] * p], p)
             noised = bool(item["loss"])
             sample.append(VaeImage(grid, latent, noised=noised, logit=next(draws) if noised else 0.0, **more))
         samples.append(sample)

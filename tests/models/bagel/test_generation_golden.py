@@ -40,7 +40,7 @@ def vae_segment(image, noise, vae, config):
     """A condition image [3, H, W] in [-1, 1] as clean latents."""
     p = config.latent_patch_size
     latent = vae.encode(image[None], noise)[0]
-    return VaeImage((latent.shape[1] // p, latent.shape[2] // p), patchify(latent, p).numpy())
+    return VaeImage((latent.shape[1] // p, latent.shape[2] // p), patchify(latent, p))
 
 
 @torch.no_grad()
@@ -94,7 +94,7 @@ def test_bagel_prefill(attention, golden, tiny_model, close):
     stages = {
         "stage1_text": Text(case.settings["text1"]),
         "stage2_vit": vit_segment(case["in.image_vit"], config),
-        "stage3_vae": VaeImage(grid, latent.numpy()),
+        "stage3_vae": VaeImage(grid, latent),
         "stage4_text": Text(case.settings["text2"]),
     }
     cache = None

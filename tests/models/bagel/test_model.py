@@ -40,7 +40,7 @@ def picture(kind, seed, **about):
     draw = np.random.default_rng(seed)
     if kind is VitImage:
         return VitImage((3, 3), draw.standard_normal((9, 192), np.float32), **about)
-    return VaeImage((3, 3), draw.standard_normal((9, 16), np.float32), **about)
+    return VaeImage((3, 3), torch.from_numpy(draw.standard_normal((9, 16), np.float32)), **about)
 
 
 @pytest.mark.parametrize("attention", ("eager", "sdpa"))
@@ -102,7 +102,7 @@ def test_images_that_do_not_fit_are_refused():
     with pytest.raises(ValueError, match="does not fit the position table"):
         encode([VaeImage((4, 3))], toy())
     with pytest.raises(ValueError, match="grid asks for"):
-        encode([VaeImage((2, 3), np.zeros((5, 16), np.float32))], toy())
+        encode([VaeImage((2, 3), torch.zeros(5, 16))], toy())
     with pytest.raises(ValueError, match="noised"):
         prefill(fresh(), [[picture(VaeImage, 0, noised=True)]])
 

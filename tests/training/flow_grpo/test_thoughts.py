@@ -68,7 +68,8 @@ def test_training_scores_thoughts_as_writing_drew_them(nano: Any) -> None:
     ids = nano.write_thoughts(requests)
     end = nano.bagel.config.tokens.eos
     assert all(len(row) <= nano.most_thought_ids and end not in row[:-1] for row in ids)
-    batch = ThoughtBatch(requests, token_table(ids, nano.most_thought_ids), *torch.zeros(2), 1.0)
+    table = token_table(ids, nano.most_thought_ids)
+    batch = ThoughtBatch(requests, table, torch.zeros(table.shape), torch.zeros(()), 1.0, torch.arange(len(ids)))
     scored = Losses(nano, GRPO, set()).token_log_probs(batch)
     for row, (request, own) in enumerate(zip(requests, ids, strict=True)):
         cache = prefill(nano.bagel, [full for full, _, _ in nano._contexts([request], think=True)]).grown(len(own) + 1)
@@ -137,7 +138,7 @@ def test_ranks_with_different_rows_reduce_equally_often(kind: str, monkeypatch: 
     monkeypatch.setattr(module.losses, "step_loss", lambda rows: (one, {}, torch.zeros(1)))
     monkeypatch.setattr(module.losses, "token_loss", lambda rows: (one, {}))
     empty = torch.zeros(0)
-    thoughts = ThoughtBatch((), empty, empty, empty, 1.0) if kind == "thoughts" else None
+    thoughts = ThoughtBatch((), empty, empty, empty, 1.0, empty) if kind == "thoughts" else None
     share = 0.0 if kind == "thoughts" else 1.0
     tensors = dict.fromkeys(("x", "t", "advantage", "mask"), empty)
     levels = bagel_schedule(6, 1.0)

@@ -43,6 +43,7 @@ from uni_train.models.bagel.packing import (
 )
 from uni_train.models.bagel.positions import patchify
 from uni_train.models.base import Example, ImageSizes, States, SupervisedLoss, Turn
+from uni_train.models.transfer import upload
 
 _PADDING, _PADDING_WIDE, _WIDE = 500, 100, 512
 """Token places that cost about as much as one more forward pass, of models narrower than _WIDE and of wider ones.
@@ -168,7 +169,7 @@ class ExamplePacker:
         rows = []
         for draft in [self._draft(example) for example in examples]:
             grids = self._encoded_grids(draft)
-            zeros = {i: np.zeros((h * w, self.bagel.config.latent_dim), np.float32) for i, (h, w) in grids.items()}
+            zeros = {i: torch.zeros(h * w, self.bagel.config.latent_dim) for i, (h, w) in grids.items()}
             rows.append(self._row(draft, zeros))
         return [self._batch([[rows[i] for i in row] for row in batch]) for batch in self._arranged(rows, on)]
 
@@ -293,13 +294,13 @@ class ExamplePacker:
                 self._layouts[key] = found
         return found
 
-    def _row(self, draft: _Draft, latents: dict[int, np.ndarray]) -> Row:
+    def _row(self, draft: _Draft, latents: dict[int, Tensor]) -> Row:
         """The example's layout with its patches, latents, noise levels and noise put in."""
         config, generator = self.bagel.config, draft.generator
         found = self._layout(draft)
         pictures = iter(draft.shown)
         patches: list[np.ndarray | None] = []
-        of_images: list[np.ndarray] = []
+        of_images: list[Tensor] = []
         noised: list[bool] = []
         states = draft.example.states
         for part in draft.parts:
@@ -312,7 +313,8 @@ class ExamplePacker:
                 patches.append(self._patches(draft.images[index], part.grid))
             elif index == _GIVEN:
                 assert states is not None
-                of_images.append(states.clean[noised.count(True)][: part.grid[0] * part.grid[1]])
+                given = states.clean[noised.count(True)][: part.grid[0] * part.grid[1]]
+                of_images.append(torch.from_numpy(given))
                 noised.append(True)
             else:
                 of_images.append(latents[index])
@@ -414,10 +416,10 @@ class ExamplePacker:
         return {i: p.grid for i, p in pairs if p.kind == "vae" and not p.dropped and i != _GIVEN}
 
     @torch.no_grad()
-    def _latents(self, drafts: Sequence[_Draft]) -> list[dict[int, np.ndarray]]:
+    def _latents(self, drafts: Sequence[_Draft]) -> list[dict[int, Tensor]]:
         """Clean latent tokens [h*w, C] of the images of each draft that are needed, by their index; sampled from the
-        VAE's posterior. Images of one size are encoded together."""
-        found: list[dict[int, np.ndarray]] = [{} for _ in drafts]
+        VAE's posterior, on its device. Images of one size are encoded together."""
+        found: list[dict[int, Tensor]] = [{} for _ in drafts]
         by_grid: dict[Grid, list[tuple[int, int]]] = {}
         for d, draft in enumerate(drafts):
             for i, grid in self._encoded_grids(draft).items():
@@ -428,10 +430,11 @@ class ExamplePacker:
             at_once = max(1, _VAE_PIXELS // (size[0] * size[1]))
             for begin in range(0, len(places), at_once):
                 some = places[begin : begin + at_once]
-                images = pixels([resized(drafts[d].images[i], size) for d, i in some]).to(kind)
-                noise = torch.from_numpy(np.stack([drafts[d].vae_noise[i] for d, i in some])).to(kind)
+                images = pixels([resized(drafts[d].images[i], size) for d, i in some])
+                noise = torch.from_numpy(np.stack([drafts[d].vae_noise[i] for d, i in some]))
+                images, noise = (upload(x, kind.device).to(kind.dtype) for x in (images, noise))
                 latents = self.vae.encode(images, noise).float()  # type: ignore[operator]
-                tokens = patchify(latents, self.bagel.config.latent_patch_size).cpu().numpy()
+                tokens = patchify(latents, self.bagel.config.latent_patch_size)
                 for (d, i), of_image in zip(some, tokens, strict=True):
                     found[d][i] = of_image
         return found

@@ -66,13 +66,13 @@ class VaeImage:
 
     Attributes:
         grid: latent tokens (rows, columns).
-        latent: float32 [rows * columns, C], clean; None if the batch's `clean_BGC` is filled later.
+        latent: float32 [rows * columns, C], clean, on any device; None if the batch's `clean_BGC` is filled later.
         noised: a target: noised, with velocity loss, seen by nobody else.
         logit: pre-sigmoid noise level of a target; ignored for a condition.
     """
 
     grid: tuple[int, int]
-    latent: np.ndarray | None = None
+    latent: Tensor | None = None
     noised: bool = False
     logit: float = 0.0
     dropped: bool = False
@@ -94,7 +94,7 @@ class Encoded:
         gen: int32 [6, tokens]: grid position, rope, order, reach, noise, image number.
         ce_weight: float32 [understanding tokens].
         vit_slot: understanding tokens that ViT patches replace; vit_position, vit_patches: theirs, concatenated.
-        logits: float32 [images], -inf for a clean one; latents: one array or None per image.
+        logits: float32 [images], -inf for a clean one; latents: one tensor or None per image.
         next_rope: the position of what would follow.
         split_lengths, split_modes: every segment's length and "causal" | "full" | "noise".
     """
@@ -107,7 +107,7 @@ class Encoded:
     vit_patches: tuple[np.ndarray | None, ...]
     vit_lengths: tuple[int, ...]
     logits: np.ndarray
-    latents: tuple[np.ndarray | None, ...]
+    latents: tuple[Tensor | None, ...]
     latent_grids: tuple[tuple[int, int], ...]
     next_rope: int
     split_lengths: tuple[int, ...]
@@ -144,7 +144,7 @@ def encode(segments: Sequence[Segment], config: BagelConfig) -> Encoded:
     vit_position: list[np.ndarray] = []
     patches: list[np.ndarray | None] = []
     logits: list[float] = []
-    latents: list[np.ndarray | None] = []
+    latents: list[Tensor | None] = []
     grids: list[tuple[int, int]] = []
     lengths: list[int] = []
     modes: list[str] = []
@@ -224,7 +224,7 @@ def encode(segments: Sequence[Segment], config: BagelConfig) -> Encoded:
     )
 
 
-def _check(array: np.ndarray | None, shape: tuple[int, int | None], what: str) -> None:
+def _check(array: np.ndarray | Tensor | None, shape: tuple[int, int | None], what: str) -> None:
     if array is None:
         return
     if array.ndim != 2 or array.shape[0] != shape[0] or shape[1] not in (None, array.shape[1]):
@@ -349,10 +349,13 @@ def pack(
     gen[_LABEL, gen_where] += np.repeat(image_offset, gen_count).astype(np.int32)
     logit = np.concatenate([s.logits for s in flat]) if flat else np.empty(0, np.float32)
 
-    clean = np.zeros((B * G, config.latent_dim), np.float32)
-    latents = [latent for s in flat for latent in s.latents]
-    if latents and all(latent is not None for latent in latents):
-        clean[gen_where] = np.concatenate(latents)  # type: ignore[arg-type]
+    clean = torch.zeros(B * G, config.latent_dim)
+    latents = [latent for s in flat for latent in s.latents if latent is not None]
+    if latents and len(latents) == sum(len(s.latents) for s in flat):
+        device = next((one.device for one in latents if one.device.type != "cpu"), clean.device)  # of those not given
+        there = torch.cat([upload(one, device) for one in latents])
+        where = upload(torch.from_numpy(gen_where), there.device)
+        clean = there.new_zeros(clean.shape).index_copy(0, where, there)
     noise = None
     if noise_seed is not None:
         shape = (B, G, config.latent_dim)
@@ -403,7 +406,7 @@ def pack(
         gen_mask=mask(gen, gen_starts, G),
         gen_valid=torch.from_numpy(gen_valid),
         full=bool(und_valid.all() and gen_valid.all()),
-        clean_BGC=torch.from_numpy(clean).view(B, G, config.latent_dim),
+        clean_BGC=clean.view(B, G, config.latent_dim),
         noise_BGC=noise,
         logit=torch.from_numpy(logit.astype(np.float32)),
         ce_index=torch.from_numpy(ce_index),

@@ -344,7 +344,7 @@ class BagelUnified(UnifiedModel):
             # The end marker of a thought that was cut has a label, but has not been chosen.
             chosen += [True] * len(own) + [False] * (not done)
         found = self.bagel(pack(rows, self.bagel.config).to(self.device)).ce
-        return -found[torch.tensor(chosen, device=found.device)]
+        return -found[upload(torch.tensor(chosen).nonzero().squeeze(1), found.device)]
 
     @property
     def most_thought_ids(self) -> int:
@@ -425,10 +425,10 @@ class BagelUnified(UnifiedModel):
         weight = next(self.vae.parameters())
         segments: dict[int, Segment] = {}
         for grid, rows in self._equal_grids([self._grid(image.shape[:2]) for image in images]):
-            x = pixels([images[row] for row in rows]).to(weight.device, weight.dtype)
-            noise = torch.stack([noises[row] for row in rows]).to(weight.device, weight.dtype)
+            x, noise = pixels([images[row] for row in rows]), torch.stack([noises[row] for row in rows])
+            x, noise = (upload(one, weight.device).to(weight.dtype) for one in (x, noise))
             latents = self.vae.encode(x, noise).float()  # type: ignore[operator]
-            tokens = patchify(latents, self.bagel.config.latent_patch_size).cpu().numpy()
+            tokens = patchify(latents, self.bagel.config.latent_patch_size)
             segments.update((row, VaeImage(grid, own)) for row, own in zip(rows, tokens, strict=True))
         in_order = iter(segments[row] for row in range(len(images)))
         return [[next(in_order) for _ in request.images] for request in requests]

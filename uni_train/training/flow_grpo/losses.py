@@ -23,6 +23,7 @@ from uni_train.flow.nft import anchor, nft_loss, optimality
 from uni_train.flow.schedule import Schedule
 from uni_train.flow.transition import Transition
 from uni_train.models.base import Request, UnifiedModel
+from uni_train.models.transfer import upload
 from uni_train.training.flow_grpo.rollout import NO_TOKEN, UNUSED, rule_of
 
 METRICS = ("policy_loss", "approx_kl", "ratio", "clip_ratio/high_mean", "clip_ratio/low_mean")
@@ -34,8 +35,9 @@ class ThoughtBatch:
     """R thoughts to train on.
 
     Attributes:
-        requests: what the thoughts answer. ids: int64 [R, L], NO_TOKEN behind the end. old_log_prob: float32 [R, L].
-        advantage: [R]. share: of the update's thoughts on all ranks, in [0, 1]. index: their places in Rollouts.
+        requests: what the thoughts answer. ids: int64 [R, L], NO_TOKEN behind the end, on the host.
+        old_log_prob: float32 [R, L]. advantage: [R]. share: of the update's thoughts on all ranks, in [0, 1].
+        index: int64 [R], their places in Rollouts.
     """
 
     requests: Sequence[Request]
@@ -43,7 +45,12 @@ class ThoughtBatch:
     old_log_prob: Tensor
     advantage: Tensor
     share: float
-    index: Sequence[int] = ()
+    index: Tensor
+
+    @property
+    def written(self) -> Tensor:
+        """bool [R, L], where there is a token."""
+        return upload(self.ids != NO_TOKEN, self.old_log_prob.device)
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -142,17 +149,16 @@ class Losses:
             with self.reference.active():
                 reference = self.token_log_probs(batch)
         return token_loss(
-            self.token_log_probs(batch), batch.old_log_prob, batch.advantage, batch.ids != NO_TOKEN, reference,
+            self.token_log_probs(batch), batch.old_log_prob, batch.advantage, batch.written, reference,
             clip_low=thoughts.clip_low, clip_high=thoughts.clip_high, kl=thoughts.kl,
             advantage_clip=self.config.objective.advantage_clip,
         )  # fmt: skip
 
     def token_log_probs(self, batch: ThoughtBatch) -> Tensor:
         """float32 [R, L] with gradients, 0 behind the end of a thought."""
-        written = batch.ids != NO_TOKEN
-        rows = [ids[kept].tolist() for ids, kept in zip(batch.ids, written, strict=True)]
+        rows = [[token for token in row if token != NO_TOKEN] for row in batch.ids.tolist()]
         log_probs: Any = self.model.thought_log_probs(batch.requests, rows)
-        return batch.ids.new_zeros(batch.ids.shape, dtype=torch.float32).masked_scatter(written, log_probs)
+        return torch.zeros_like(batch.old_log_prob).masked_scatter(batch.written, log_probs)
 
     def _velocity(self, batch: MicroBatch) -> Tensor:
         return self.model.velocity(batch.x, batch.t, batch.condition)  # type: ignore[operator]

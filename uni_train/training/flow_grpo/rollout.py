@@ -31,6 +31,7 @@ from uni_train.flow.schedule import Schedule
 from uni_train.flow.steps import StepRule, step_rule
 from uni_train.flow.window import Window, epoch_window, sliding_window
 from uni_train.models.base import Request, UnifiedModel
+from uni_train.models.transfer import upload
 from uni_train.rewards.contract import Reward, Scores, Scoring, expect_rewarded, summed
 
 NO_TOKEN = -1
@@ -86,8 +87,8 @@ class Rollouts:
         latents: [M, W + 1, G, C], before, between and after the random steps. log_probs: float32 [M, W]. means:
             [M, W, G, C] where the objective needs them, else [M, 0].
         final: float32 [M, G, C], the finished images. mask: bool [M, G, 1], which tokens belong to an image.
-        thoughts: int64 [M, L], token ids, NO_TOKEN behind the end. thought_log_probs: float32 [M, L], once they are
-            scored. [M, 0] without thoughts.
+        thoughts: int64 [M, L], token ids, NO_TOKEN behind the end, on the host.
+        thought_log_probs: float32 [M, L], once they are scored. Both [M, 0] without thoughts.
         requests: by number of the group, or of the image where each has its own thought.
         informative: bool [N], which images teach, on the CPU. advantages: [M].
         statistics: for the logs, over all ranks. seconds: of rollout and reward on this rank.
@@ -181,7 +182,7 @@ def _sample(
             note()
         texts = columns["thought"] = [model.thought_text(row) for row in ids]
         requests = {n: replace(each[row][0], thought=texts[row]) for row, n in enumerate(images)}
-    thoughts = token_table(ids or [[]] * len(each), model.most_thought_ids if ids else 0).to(model.device)
+    thoughts = token_table(ids or [[]] * len(each), model.most_thought_ids if ids else 0)
     with precision():
         context = read_context(model, requests, images, config)
     shared = config.rollout.shared_noise
@@ -218,18 +219,17 @@ def _latents(
     """From noise to images, with the random steps; fields of Rollouts by name."""
     mask, unused = (x != 0).any(-1, keepdim=True), x.new_zeros(len(x), 0)
     if window is None:
-        for step in range(schedule.steps):
-            t, t_next = schedule.step(step)
-            x = euler_step(x, model.velocity(x, t, condition), t, t_next)
+        for step, level in enumerate(schedule.before()):
+            x = euler_step(x, model.velocity(x, level, condition), *schedule.step(step))
         return {"latents": unused, "log_probs": unused, "means": unused, "final": x.float(), "mask": mask}
 
     def noise(step: int) -> Tensor:
         seeds = [derive_seed(draw.seed, "step", step) for draw in draws]
         noises = [torch.randn(x.shape[1:], generator=torch.Generator().manual_seed(seed)) for seed in seeds]
-        return torch.stack(noises).to(x.device)
+        return upload(torch.stack(noises), x.device)
 
     run = roll_out(
-        lambda x, t: model.velocity(x, t, condition), x, schedule, rule_of(config), window, noise, mask=mask,
+        lambda x, level: model.velocity(x, level, condition), x, schedule, rule_of(config), window, noise, mask=mask,
         dtype=getattr(torch, config.rollout.latents), keep_means=config.keeps_means,
     )  # fmt: skip
     means = unused if run.means is None else run.means

@@ -53,6 +53,7 @@ from uni_train.errors import UserError
 from uni_train.flow.grpo import TOKEN_METRICS
 from uni_train.flow.objective import interpolate
 from uni_train.models.base import UnifiedModel
+from uni_train.models.transfer import upload
 from uni_train.rewards.contract import Reward
 from uni_train.training.callbacks import Evaluate, Validation
 from uni_train.training.fit import CHECKPOINTS, HELD_OUT, FitResult, Run, run
@@ -340,12 +341,12 @@ class FlowGrpoModule(SupervisedModule):
         if self._log_ratios:
             log_ratios = torch.cat(self._log_ratios)
             off = log_ratios.double().expm1()  # ratio - 1, whose square is not lost beside 1
-            counted = off.new_tensor(float(len(off)))
+            counted = off.new_full((), len(off))
             n, total, squares = reduce(torch.stack([counted, off.sum(), off.square().sum()]), reduce_op="sum")
             n = n.clamp_min(1)
             self.metrics["ratio_std"] = (squares / n - (total / n).square()).clamp_min(0).sqrt().float()
             self.metrics["log_ratio_max"] = reduce(_largest(log_ratios), reduce_op="max")
-        self.metrics.update({name: sums.new_tensor(self.rollouts.statistics[name]) for name in EPOCH_METRICS})
+        self.metrics.update({name: sums.new_full((), self.rollouts.statistics[name]) for name in EPOCH_METRICS})
 
     # --- Lightning ---
 
@@ -390,7 +391,8 @@ def step_fields(
     rollouts: Rollouts, context: Context, rows: Sequence[Row], config: GrpoConfig, stage: str
 ) -> dict[str, Any]:
     """Fields of MicroBatch for some rows: stored random steps, or finished images noised again."""
-    index = [image - rollouts.images.start for image, _ in rows]
+    device = rollouts.final.device
+    index, places = upload(torch.tensor([(image - rollouts.images.start, step) for image, step in rows]), device).T
     condition, schedule = context([image for image, _ in rows])
     mask = rollouts.mask[index]
     fields = {"condition": condition, "schedule": schedule, "mask": mask, "advantage": rollouts.advantages[index]}
@@ -400,10 +402,9 @@ def step_fields(
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         pairs = zip(rows, generators, strict=True)
         levels = [(draw + float(torch.rand((), generator=generator))) / draws for (_, draw), generator in pairs]
-        noise = torch.stack([torch.randn(clean.shape[1:], generator=one) for one in generators]).to(clean) * mask
-        t = torch.tensor(levels, device=clean.device)
+        noise = upload(torch.stack([torch.randn(clean.shape[1:], generator=one) for one in generators]), device)
+        noise, t = noise.to(clean) * mask, upload(torch.tensor(levels), device)
         return {**fields, "x": interpolate(clean, noise, t[:, None, None]), "t": t, "clean": clean}
-    places = torch.tensor([step for _, step in rows], device=rollouts.final.device)
     steps = places + rollouts.window.start
     if rollouts.means.numel():
         fields["old_mean"] = rollouts.means[index, places]
@@ -419,10 +420,11 @@ def step_fields(
 
 def thought_batch(rollouts: Rollouts, images: Sequence[int], share: float, config: GrpoConfig) -> ThoughtBatch:
     """The thoughts of some images."""
-    index = [image - rollouts.images.start for image in images]
+    places = torch.tensor([image - rollouts.images.start for image in images])
+    index = upload(places, rollouts.final.device)
     requests = [thought_request(rollouts.requests[image], image % config.rollout.group_size) for image in images]
     old, advantages = rollouts.thought_log_probs[index], rollouts.advantages[index]
-    return ThoughtBatch(requests, rollouts.thoughts[index], old, advantages, share, index)
+    return ThoughtBatch(requests, rollouts.thoughts[places], old, advantages, share, index)
 
 
 def _largest(values: Tensor) -> Tensor:
