@@ -48,7 +48,9 @@ class GreyFamily(Family):
         mine = (path / CONFIG).is_file() and json.loads((path / CONFIG).read_text()).get("model") == "grey_small"
         return Found(self.name, path, "grey", model="grey_small") if mine else None
 
-    def build(self, config: ModelConfig, seed: int, dtype: torch.dtype | None) -> Grey:
+    def build(
+        self, config: ModelConfig, seed: int, dtype: torch.dtype | None, device: torch.device | str = "cpu"
+    ) -> Grey:
         model = Grey(config.name, seed)
         if config.checkpoint is not None:
             self.load(model, Path(config.checkpoint))

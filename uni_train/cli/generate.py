@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from uni_train.cli.completion import complete_models
-from uni_train.cli.numbers import Finite
+from uni_train.cli.numbers import QUANTISED, Finite
 from uni_train.console.terminal import echo
 from uni_train.errors import UsageError, UserError
 
 if TYPE_CHECKING:
-    from uni_train.config.schema import ModelConfig
+    from uni_train.config.schema import ModelConfig, Quantised
     from uni_train.console.progress import Bar, ConsoleProgress
     from uni_train.models.base import UnifiedModel
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("--think", is_flag=True, help="Reason in text first; the thought is written beside the image.")
 @click.option("--answer", is_flag=True, help="Print a text answer instead of drawing.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="A .png file.  [default: generated.png]")
+@click.option("--weights", type=click.Choice(QUANTISED), help="Hold the decoder in 4 or 8 bits.  [default: as stored]")
 @click.option("--size", metavar="HxW", help="Height and width in pixels.  [default: the image's, or the model's]")
 @click.option("--steps", type=click.IntRange(1, 1_000), metavar="N", help="Denoising steps.  [default: the model's]")
 @click.option("--text-scale", type=Finite(0), metavar="X", help="Guidance by the text; 1 is none.")
@@ -49,6 +50,7 @@ def generate(
     think: bool,
     answer: bool,
     out: Path | None,
+    weights: Quantised | None,
     size: str | None,
     steps: int | None,
     text_scale: float | None,
@@ -90,7 +92,7 @@ def generate(
     # Before torch is imported, which takes seconds.
     from uni_train.models.checkpoint import model_config
 
-    config = model_config(model)
+    config = model_config(model, weights)
     for path in images:
         if not path.exists():
             raise UserError(f"{path}: no such file", "Check the path of the image.")

@@ -142,8 +142,14 @@ class Family(ABC):
         return {}
 
     @abstractmethod
-    def build(self, config: ModelConfig, seed: int, dtype: torch.dtype | None) -> UnifiedModel:
+    def build(
+        self, config: ModelConfig, seed: int, dtype: torch.dtype | None, device: torch.device | str = "cpu"
+    ) -> UnifiedModel:
         """The model with the weights that `config.checkpoint` names (None: random ones from `seed`).
+
+        Args:
+            device: where weights that are read one by one may be put, quantised as `config.weights` says; the caller
+                sees to all others.
 
         Raises:
             UserError: weights that are missing, damaged or of another shape; a folder that is something else.
@@ -284,7 +290,7 @@ class Family(ABC):
 class PublishedFamily(Family):
     """One whose checkpoints have a layout that others have published; `checkpoint.py` beside its `family.py` reads it.
 
-    That module has `build(config, dtype)`, `skeleton(config)`, `save(model, folder, dtype, shard_bytes)`,
+    That module has `build(config, dtype, device)`, `skeleton(config)`, `save(model, folder, dtype, shard_bytes)`,
     `load(model, folder)` and `export(source, out, start, dtype, shard_bytes)`, as the methods here; it is imported when
     one is called.
     """
@@ -292,13 +298,15 @@ class PublishedFamily(Family):
     def _checkpoint(self) -> Any:
         return import_module(f"{type(self).__module__.rpartition('.')[0]}.checkpoint")
 
-    def build(self, config: ModelConfig, seed: int, dtype: torch.dtype | None) -> UnifiedModel:
+    def build(
+        self, config: ModelConfig, seed: int, dtype: torch.dtype | None, device: torch.device | str = "cpu"
+    ) -> UnifiedModel:
         if config.checkpoint is None:
             raise UserError(
                 f"model={config.name} has no random weights to start from",
                 f"Give the folder of a {self.title} checkpoint with model.checkpoint=FOLDER.",
             )
-        return self._checkpoint().build(config, dtype)
+        return self._checkpoint().build(config, dtype, device)
 
     def skeleton(self, config: ModelConfig, seed: int = 0) -> tuple[UnifiedModel, bool]:
         return self._checkpoint().skeleton(config)
