@@ -188,6 +188,35 @@ def test_the_command_prints_json_and_tables(sft):
     assert strategies.columns[-1] == "cost" and {len(row) for row in strategies.rows} == {len(strategies.columns)}
 
 
+def test_what_is_offloaded_costs_the_time_that_it_travels(sft):
+    rows = {row.choice.name: row for row in sft.rows}
+    away, kept = rows["deepspeed_zero2 + offload_optimizer"], rows["deepspeed_zero2"]
+    assert away.step_seconds - kept.step_seconds == pytest.approx(away.share.bus / H100.bus) and away.share.bus > 0
+
+
+def test_a_card_of_which_only_the_memory_is_known_has_no_times():
+    arguments = ["plan", "sft", "--gpu", "24gb", "--price", "2", *BAGEL]
+    values = json.loads(CliRunner().invoke(uni_train, [*arguments, "--json"]).stdout)
+    assert values["gpu"]["memory"] == GPUS["rtx4090-24gb"].memory and values["compute_seconds"] is None
+    assert all(row["fits"] and row["step_seconds"] is row["cost"] is None for row in values["rows"])
+    printed = CliRunner().invoke(uni_train, arguments)
+    assert printed.exit_code == 0 and "so no times" in printed.stdout and " ? " in printed.stdout
+
+
+@pytest.mark.parametrize(
+    ("gpu", "said"),
+    [
+        ("t4-16gb", "t4-16gb computes no bfloat16, and strategy.precision is bf16-true"),
+        ("a100-80gb,l4-24gb", "a plan is for cards of one kind"),
+        ("4", "CUDA and its libraries alone take 4 GiB"),
+        ("rtx4090", "Did you mean rtx4090-24gb"),
+    ],
+)
+def test_a_card_that_cannot_be_planned_for_is_one_message(gpu, said):
+    result = CliRunner().invoke(uni_train, ["plan", "sft", "--gpu", gpu, *BAGEL])
+    assert result.exit_code == 2 and said in " ".join(result.output.split()), result.output
+
+
 def test_wrong_names_are_told():
     result = CliRunner().invoke(uni_train, ["plan", "--recipe", "sft", "--gpu", "h10", *BAGEL])
     assert result.exit_code == 2 and "h100-80gb" in result.output

@@ -12,7 +12,7 @@ import numpy as np
 
 from uni_train.config.kinds import Rollouts, Updates, kind_of
 from uni_train.config.schema import SHARDED, RunConfig
-from uni_train.errors import UserError
+from uni_train.errors import UsageError, UserError
 from uni_train.models.base import Example, Request, UnifiedModel
 from uni_train.models.checkpoint import on_disk
 from uni_train.models.family import family_of
@@ -74,8 +74,15 @@ def plan(
         utilisation: the share of the GPU's peak FLOP a second that training reaches.
 
     Raises:
-        UserError: a checkpoint folder that holds something else; a recipe that this model cannot do.
+        UsageError: bfloat16 on a GPU that has none. UserError: a checkpoint folder that holds something else; a recipe
+            that this model cannot do.
     """
+    precision = config.strategy.precision
+    if gpu.timed and not gpu.half and precision != "32-true":
+        raise UsageError(
+            f"{gpu.name} computes no bfloat16, and strategy.precision is {precision}",
+            "Plan with strategy.precision=32-true, or for a GPU from Ampere (2020) on.",
+        )
     gpus = nodes * gpus_a_node
     recipe = kind_of(config)
     made_ready = ready(config, gpus)
@@ -89,7 +96,7 @@ def plan(
         on_step()
     traced = traces[activation_checkpointing]
     half = cast is not None
-    rate = (gpu.single if config.strategy.precision == "32-true" else gpu.half) * utilisation
+    rate = (gpu.single if precision == "32-true" else gpu.half) * utilisation or math.inf
     compute = traced.flops * work.micros / rate
     draw = traced.draw_flops * work.draw_batches / rate / (work.updates_per_epoch or 1)
     wanted = Choice.from_config(config.strategy)
@@ -193,7 +200,7 @@ def _row(
     choice: Choice, traced: Traced, work: _Work, gpu: Gpu, gpus: int, gpus_a_node: int, half: bool, compute: float
 ) -> StrategyRow:
     found = share(choice, traced, gpus, work.micros, half)
-    wire, bus = wire_seconds(found, gpu, gpus, gpus_a_node), found.bus / gpu.bus
+    wire, bus = wire_seconds(found, gpu, gpus, gpus_a_node), found.bus / gpu.bus if gpu.timed else 0.0
     return StrategyRow(
         choice=choice,
         share=found,
@@ -201,7 +208,7 @@ def _row(
         largest=_largest(choice, traced, work, gpu, gpus, half),
         wire_seconds=wire,
         bus_seconds=bus,
-        step_seconds=max(compute, wire, bus),
+        step_seconds=max(compute, wire) + bus,
     )
 
 

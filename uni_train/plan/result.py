@@ -63,7 +63,7 @@ class StrategyRow:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Memory in bytes a GPU, times in seconds.
+    """Memory in bytes a GPU, times in seconds, which are 0 where the speed of the GPU is unknown (`Gpu.timed`).
 
     Attributes:
         unit: what a micro-batch consists of. units: how many it has on one GPU. micros: micro-batches of an update.
@@ -124,4 +124,4 @@ class OneCardChoice:
         return self.peak <= card - RESERVED
 
 
-CARDS = (24 * GIB, 40 * GIB, 48 * GIB, 80 * GIB)
+CARDS = (16 * GIB, 24 * GIB, 32 * GIB, 40 * GIB, 48 * GIB, 80 * GIB)

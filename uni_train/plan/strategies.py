@@ -160,5 +160,7 @@ def _bus(choice: Choice, traced: Traced, factor: Mapping[Kind, float], n: int, m
 
 def wire_seconds(share: Share, gpu: Gpu, gpus: int, gpus_a_node: int) -> float:
     """Time of an update's traffic if nothing overlaps it. A ring leaves each node through all its network cards."""
+    if not gpu.timed:
+        return 0.0
     speed = gpu.inside if gpus <= gpus_a_node else min(gpu.inside, gpu.outside * gpus_a_node)
     return sum(share.wire.values()) / speed
