@@ -106,6 +106,8 @@ class Family(ABC):
         parts: of its models, in the order in which they are listed.
         world: of the questions that its models are asked: "nano" or "everyday".
         bfloat16: whether GPUs take its weights in bfloat16.
+        tf32: whether GPUs may round factors of float32 products to TF32. Not where transformers computes rotary
+            positions, by such a product (huggingface/transformers issue 48428).
         tiles: whether its VAE can take images in tiles (`model.vae_tile`). editing: whether it takes `model.editing`.
         shipped: the folder of the checkpoint inside the package (`checkpoint: shipped`).
     """
@@ -115,6 +117,7 @@ class Family(ABC):
     parts: ClassVar[tuple[str, ...]]
     world: ClassVar[str] = "everyday"
     bfloat16: ClassVar[bool] = True
+    tf32: ClassVar[bool] = False
     tiles: ClassVar[bool] = False
     editing: ClassVar[bool] = False
     shipped: ClassVar[Path | None] = None

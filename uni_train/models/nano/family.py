@@ -29,6 +29,7 @@ class NanoFamily(Family):
     parts = BagelFamily.parts
     world = "nano"
     bfloat16 = False
+    tf32 = True
     shipped: ClassVar[Path | None] = ASSETS
     part_of = BagelFamily.part_of
 
