@@ -16,6 +16,7 @@ from uni_train.config.kinds import kind_of, stage_list
 from uni_train.config.paths import expect_paths, missing_paths, named_paths
 from uni_train.config.places import recipes
 from uni_train.config.schema import RunConfig
+from uni_train.distributed.devices import expect_gpu
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
 from uni_train.hub import hub_id
@@ -42,6 +43,7 @@ def run_recipe(
                 _print_plan(config, whole)
             return config
         kind_of(config).check_ranks(config, ranks.world_size)
+        expect_gpu(config.strategy.accelerator)
         config = _resolved(config, recipe, overrides)
         run = Path(config.out) / config.recipe / config.run_name
         if fresh or not any(run.glob("stages/*/manifest.json")):  # else it may be done with them

@@ -120,11 +120,15 @@ def launch(
         )
     each = processes or gpus
     config = _checked(command, nodes, each, requeued=slurm)
+    if gpus and config.strategy.accelerator == "cpu":
+        raise UsageError(f"--gpus {gpus}, and strategy.accelerator=cpu", "--gpus 0 --processes N starts on CPUs.")
     if gpus and config.model.checkpoint not in (None, "shipped"):
         from uni_train.plan.this_machine import on_gpus
 
         with suppress(UserError):  # a model of which `plan` can say nothing; whoever uses it says why
             echo(f"# {on_gpus(config, nodes * gpus)}", err=True)
+    if gpus and config.strategy.accelerator == "auto":  # where torch finds none there, no run goes on without them
+        command = (*command, "strategy.accelerator=gpu")
     start = Start(
         arguments=command,
         nodes=nodes,
