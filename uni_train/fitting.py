@@ -207,15 +207,19 @@ def _remarks(config: RunConfig) -> list[str]:
     from uni_train.console.progress import ConsoleProgress
     from uni_train.plan.this_machine import expect_memory
     from uni_train.stages.dry_run import describe
-    from uni_train.stages.judging import judge_of
     from uni_train.stages.run import expect
 
     expect(config, ConsoleProgress())
     too_large = expect_memory(config, config.strategy.devices * config.strategy.nodes, planned=True)
+    return [*needs(config), *([too_large] if too_large is not None else []), *describe(config)]
+
+
+def needs(config: RunConfig) -> list[str]:
+    """Files that are missing, and servers that must answer, a line each."""
+    from uni_train.stages.judging import judge_of
+
     judge = judge_of(config)
     servers = [f"judge: {judge.checkpoint or judge.address}"] if judge is not None else []
     servers += kind_of(config).servers(config)
-    needs = [f"missing: {error.message}. {error.hint}" for error in missing_paths(config)]
-    needs += [f"must answer before the first stage: {server}" for server in servers]
-    needs += [too_large] if too_large is not None else []
-    return [*needs, *describe(config)]
+    missing = [f"missing: {error.message}. {error.hint}" for error in missing_paths(config)]
+    return [*missing, *(f"must answer before the first stage: {server}" for server in servers)]

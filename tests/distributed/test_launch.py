@@ -157,6 +157,14 @@ def test_submitting_without_slurm_says_so(monkeypatch: pytest.MonkeyPatch, tmp_p
     assert refused.exit_code == 1 and "sbatch is not on this machine" in refused.output
 
 
+def test_what_is_missing_is_told_and_never_queued() -> None:
+    command = ["--gpus", "8", "--slurm", "--", "fit", "-r", "sft_nano"]
+    shown = run(*command)
+    assert shown.exit_code == 0 and "# missing: sources.thoughts.path: there is nothing at" in shown.stderr
+    refused = run("--submit", *command)
+    assert refused.exit_code == 1 and "there is nothing at data/mapping1/items.jsonl" in refused.stderr
+
+
 def test_processes_get_the_time_of_an_epoch_after_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:
     """torch's agent kills them after 30 seconds, in which few epochs end."""
     configs: list[LaunchConfig] = []

@@ -92,6 +92,16 @@ def test_what_does_not_fit_says_what_would_help():
     assert "does not fit" in words and "activation_checkpointing=true" in words and "trained=lora" in words
 
 
+def test_a_strategy_that_the_recipe_does_not_name_is_said_as_keys(sft):
+    assert sft.rows[sft.chosen].choice.name == "ddp" and not any("To train so" in one for one in sft.advice)
+    assert any(one.startswith("hours are of training alone") for one in planned("stars_math", *BAGEL).assumptions)
+    least = min(row.share.peak for row in sft.rows if not row.share.host)
+    small = replace(H100, memory=RESERVED + least + 2**20)
+    found = planning.plan(compose("sft", BAGEL), small, 4, 8, 0.4)
+    assert found.rows[found.chosen].choice.kind != "ddp"
+    assert found.advice[0].startswith(f"To train so add {found.rows[found.chosen].choice.keys}: without")
+
+
 def test_adapters_need_less_than_the_weights_they_are_on(sft):
     lora = planned("sft", *BAGEL, "trained=lora", "strategy=deepspeed_zero2", nodes=4)
     assert lora.rows[lora.chosen].choice.name == "deepspeed_zero2"

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from uni_train.config.kinds import Rollouts, Updates, kind_of
+from uni_train.config.kinds import Rollouts, Updates, kind_of, stage_list
 from uni_train.config.schema import SHARDED, RunConfig
 from uni_train.errors import UsageError, UserError
 from uni_train.models.base import Example, Request, UnifiedModel
@@ -23,7 +23,7 @@ from uni_train.plan import drawing
 from uni_train.plan.hardware import GIB, Gpu
 from uni_train.plan.one_card import lighter
 from uni_train.plan.result import Choice, OneCardChoice, Plan, StrategyRow
-from uni_train.plan.strategies import choices_for, share, wire_seconds
+from uni_train.plan.strategies import choices_for, run_by, share, wire_seconds
 from uni_train.plan.trace import KINDS
 from uni_train.plan.updates import AVERAGE, STEP, Cast, Traced, half_weights, supervised
 from uni_train.training.data.rows import KEPT_BYTES
@@ -55,6 +55,8 @@ class _Work:
     times: float = 1.0
 
 
+_ASKING = ("evaluate", "sample", "filter", "think", "draw", "ask")
+"""Kinds of stages that train nothing."""
 STEPS = 3
 """Of `plan`: the model, its update as configured, and the same with the other setting of activation checkpointing."""
 
@@ -116,6 +118,8 @@ def plan(
         "checkpointed" if on else "kept": int(one.timeline.bytes[:, KINDS.index("activations")][~_steps(one)].max())
         for on, one in traces.items()
     }
+    if asking := [stage.name for stage in stage_list(config) if stage.kind in _ASKING]:
+        notes.append(f"hours are of training alone, without {', '.join(asking)}")
     made = Plan(
         recipe=config.recipe,
         model=config.model.name,
@@ -141,11 +145,16 @@ def plan(
         assumptions=tuple(notes),
         advice=(),
     )
+    own = run_by(config.strategy, gpus)
+    if chosen is not None and wanted.kind == "single" and rows[chosen].choice not in (own, wanted):
+        key = f" strategy.devices={gpus_a_node}" if nodes == 1 else ""
+        start = f"To train so add {rows[chosen].choice.keys}{key}: without a strategy it would be {own.name}."
+        made = replace(made, advice=(start,))
     other = traces[not activation_checkpointing]
     best = (
         max(_largest(row.choice, other, work, gpu, gpus, half) for row in rows) if not activation_checkpointing else 0
     )
-    return replace(made, advice=tuple(_advice(made, work.key, config.ema is not None, kind, best)))
+    return replace(made, advice=(*made.advice, *_advice(made, work.key, config.ema is not None, kind, best)))
 
 
 @dataclass(slots=True)
@@ -258,7 +267,8 @@ def _supervised(
     everything = [example for batch in batches for example in batch]
     micros = length.shared(gpus).accumulate
     if most is not None or length.tokens is not None:
-        here = list(batches[0])
+        each = None if length.rows is None else -(-length.rows // (gpus * micros))
+        here = list(batches[0])[:each]
     else:
         if gpus > len(everything):
             notes.append(f"an update has {len(everything)} examples, too few for {gpus} GPUs: planned with {gpus}")

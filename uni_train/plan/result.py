@@ -11,7 +11,7 @@ from uni_train.plan.hardware import GIB, RESERVED, Gpu
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A strategy with what it moves to the node's memory. `name` is how it is asked for."""
+    """A strategy with what it moves to the node's memory."""
 
     kind: str
     offload_optimizer: bool = False
@@ -20,9 +20,16 @@ class Choice:
 
     @property
     def name(self) -> str:
-        """As overrides of a recipe."""
-        extra = [key for key in ("offload_optimizer", "offload_weights", "offload_averages") if getattr(self, key)]
-        return " + ".join([self.kind, *extra])
+        """For tables."""
+        return " + ".join([self.kind, *self._offloaded()])
+
+    @property
+    def keys(self) -> str:
+        """As keys of a recipe."""
+        return " ".join([f"strategy={self.kind}", *(f"strategy.{key}=true" for key in self._offloaded())])
+
+    def _offloaded(self) -> list[str]:
+        return [key for key in ("offload_optimizer", "offload_weights", "offload_averages") if getattr(self, key)]
 
     @classmethod
     def from_config(cls, config: StrategyConfig) -> Choice:

@@ -55,6 +55,12 @@ CHOICES = (
 )
 
 
+def run_by(config: StrategyConfig, gpus: int) -> Choice:
+    """What a recipe's strategy is on so many GPUs: `single` on several is `ddp`."""
+    wanted = Choice.from_config(config)
+    return replace(wanted, kind="ddp") if wanted.kind == "single" and gpus > 1 else wanted
+
+
 def choices_for(config: StrategyConfig, gpus: int) -> tuple[Choice, ...]:
     """Those to compare for a recipe, its own among them; its averages are where it has them. One GPU shards nothing."""
     wanted = Choice.from_config(config)
