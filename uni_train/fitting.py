@@ -13,7 +13,7 @@ from pathlib import Path
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose, quoted
 from uni_train.config.kinds import kind_of, stage_list
-from uni_train.config.paths import expect_paths, missing_paths, named_paths
+from uni_train.config.paths import expect_packages, expect_paths, missing_packages, missing_paths, named_paths
 from uni_train.config.places import recipes
 from uni_train.config.schema import RunConfig
 from uni_train.distributed.devices import expect_gpu
@@ -47,6 +47,7 @@ def run_recipe(
         config = _resolved(config, recipe, overrides)
         run = Path(config.out) / config.recipe / config.run_name
         if fresh or not any(run.glob("stages/*/manifest.json")):  # else it may be done with them
+            expect_packages(config)
             expect_paths(config)
         from uni_train.distributed.preflight import expect_layout
 
@@ -215,11 +216,13 @@ def _remarks(config: RunConfig) -> list[str]:
 
 
 def needs(config: RunConfig) -> list[str]:
-    """Files that are missing, and servers that must answer, a line each."""
+    """Files and packages that are missing, and servers that must answer, a line each."""
     from uni_train.stages.judging import judge_of
 
     judge = judge_of(config)
     servers = [f"judge: {judge.checkpoint or judge.address}"] if judge is not None else []
     servers += kind_of(config).servers(config)
-    missing = [f"missing: {error.message}. {error.hint}" for error in missing_paths(config)]
+    missing = [
+        f"missing: {error.message}. {error.hint}" for error in (*missing_packages(config), *missing_paths(config))
+    ]
     return [*missing, *(f"must answer before the first stage: {server}" for server in servers)]

@@ -153,7 +153,7 @@ def test_what_would_fail_on_the_nodes_is_refused_here(options: str, fit: str, sa
 
 def test_submitting_without_slurm_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    refused = run("--gpus", "8", "--slurm", "--submit", "--", "fit", "-r", "sft_maze")
+    refused = run("--gpus", "8", "--slurm", "--submit", "--", "fit", "-r", "stars_math")
     assert refused.exit_code == 1 and "sbatch is not on this machine" in refused.output
 
 
