@@ -90,6 +90,16 @@ def nano_generation(device: str, out: Path) -> Results:
     return generated(small_nano(device), requests)
 
 
+@path
+def nano_nf4_generation(device: str, out: Path) -> Results:
+    """Each layer is quantised where it computes."""
+    from uni_train.models.base import Request
+    from uni_train.models.quantised import quantise
+
+    requests = [Request(str(i), prompt, seed=i) for i, prompt in enumerate(PROMPTS)]
+    return generated(quantise(small_nano("cpu"), "nf4", device).to(device), requests)
+
+
 def fitted(device: str, out: Path, recipe: str, *overrides: str) -> Results:
     """Every line of every metrics.jsonl of a run of the command."""
     from tests.tiny import finish

@@ -32,12 +32,13 @@ IMAGE, LOSS = 1.0, 1e-4
 
 MOST = {
     "nano_generation": {"text token": 3.0, "denoising step": 1.0},
+    "nano_nf4_generation": {"text token": 3.0, "denoising step": 1.0},
     "nano_sft": {"micro-batch": 55.0},
     "nano_flow_grpo": {"micro-batch": 14.0, "velocity": 4.0},
 }
 """Syncs by path and unit, at most."""
 
-MASKED_GROUPED = {"nano_generation": 168}
+MASKED_GROUPED = {"nano_generation": 168, "nano_nf4_generation": 168}
 """Calls of masked attention with grouped heads, at most."""
 
 
