@@ -121,16 +121,20 @@ class StoredModel:
             return
         if self._model is None:
             self._model = self._load()
+        from uni_train.models.batches import ModelDown, fitting
+
         both = getattr(self._model, "think_and_draw", None)
         if both is None:
             return
         began = time.perf_counter()
         try:
-            thoughts, images = both(requests, on_step=on_step)
+            pairs = fitting(lambda some: [*zip(*both(some, on_step=on_step), strict=True)], requests)
+        except ModelDown:
+            raise
         except UserError:
             return
         fresh = []
-        for request, thought, image in zip(requests, thoughts, images, strict=True):
+        for request, (thought, image) in zip(requests, pairs, strict=True):
             drawn = replace(request, thought=thought)
             fresh.append(self._finished_call("think", request, thought))
             fresh.append(self._finished_call("draw", drawn, image))

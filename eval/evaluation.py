@@ -29,7 +29,7 @@ from uni_train.config.schema import EvalConfig, JudgeConfig
 from uni_train.data_gen.reading_limits import read_json, read_yaml, reason
 from uni_train.data_gen.seeds import digest
 from uni_train.distributed.ranks import ALONE, Ranks
-from uni_train.errors import UserError
+from uni_train.errors import UsageError, UserError
 from uni_train.eval.answers import FolderAnswers, holds_answers
 from uni_train.eval.benchmark import BENCHMARKS, OUTCOMES, Ask, Benchmark, Case, Sample, Scored, Table
 from uni_train.eval.calls import Counts, StoredModel
@@ -279,11 +279,14 @@ def _expect_skills(jobs: Sequence[_Job], model: StoredModel | FolderAnswers, fir
 
 def _opened(plan: EvaluationPlan, progress: Progress) -> StoredModel | FolderAnswers:
     if holds_answers(Path(plan.checkpoint)):
+        if plan.config.weights is not None:
+            raise UsageError(f"weights={plan.config.weights}: {plan.checkpoint} holds answers", "Leave weights out.")
         return FolderAnswers(Path(plan.checkpoint), plan.config.settings, progress.say)
     return open_model(
         plan.checkpoint,
         Store(plan.store_folder),
         sampling=plan.config.sampling,
+        weights=plan.config.weights,
         remote=plan.config.remote,
         batch=plan.config.batch,
         retry_failed=plan.config.retry_failed,

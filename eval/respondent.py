@@ -18,7 +18,7 @@ from uni_train.models.family import family_of
 from uni_train.models.identity import ModelIdentity, identify
 
 if TYPE_CHECKING:
-    from uni_train.config.schema import ModelConfig, RemoteConfig
+    from uni_train.config.schema import ModelConfig, Quantised, RemoteConfig
 
 
 def is_remote(checkpoint: str) -> bool:
@@ -36,6 +36,7 @@ def open_model(
     store: Store,
     *,
     sampling: Mapping[str, Any] | None = None,
+    weights: Quantised | None = None,
     remote: RemoteConfig | None = None,
     batch: int | None = None,
     retry_failed: bool = False,
@@ -46,6 +47,7 @@ def open_model(
     Args:
         checkpoint: as `uni_train.models.load.model_config` takes it, "shipped" (nano's own), or "URL#MODEL".
         sampling: values of SamplingConfig that replace the model's own. remote: how an endpoint is asked.
+        weights: as of `uni_train.models.load.model_config`.
         batch: requests at once; None: as the model's configuration says, and four a connection of an endpoint.
         say: called with a line before something slow is loaded.
 
@@ -56,10 +58,8 @@ def open_model(
     if is_remote(checkpoint):
         from uni_train.config.schema import RemoteConfig
 
-        if sampling:
-            raise UsageError(
-                f"a remote model takes no {next(iter(sampling))}=...", "Its server decides how it draws and writes."
-            )
+        if given := [*(sampling or {}), *(["weights"] if weights is not None else [])]:
+            raise UsageError(f"a remote model takes no {given[0]}=...", "Its server decides how it draws and writes.")
         settings = remote or RemoteConfig()
         size = batch or 4 * settings.connections  # a batch waits for its slowest call
         identity, load, identified = _remote(checkpoint, settings, LastSeen(store.folder), say)
@@ -72,7 +72,7 @@ def open_model(
         return model
     from uni_train.models.load import model_config
 
-    config = model_config(checkpoint)
+    config = model_config(checkpoint, weights)
     config = replace(config, sampling=_changed(config.sampling, sampling or {}))
     dtype = _dtype(config.family)
     identity = identify(config, dtype)
@@ -86,13 +86,13 @@ def open_model(
     )
 
 
-def identity_of(checkpoint: str, sampling: Mapping[str, Any]) -> ModelIdentity | None:
+def identity_of(checkpoint: str, sampling: Mapping[str, Any], weights: Quantised | None = None) -> ModelIdentity | None:
     """Which model `open_model` would open from a checkpoint here; None where no weights are here."""
     if is_remote(checkpoint) or holds_answers(Path(checkpoint)):
         return None
     from uni_train.models.load import model_config
 
-    config = model_config(checkpoint)
+    config = model_config(checkpoint, weights)
     config = replace(config, sampling=_changed(config.sampling, sampling))
     try:
         return identify(config, _dtype(config.family))
@@ -182,5 +182,5 @@ def _load(config: ModelConfig, dtype: str, identity: ModelIdentity, say: Callabl
 
     if say is not None:
         say(f"loading {identity.name} from {identity.source}")
-    model = build_model(config, dtype=torch.bfloat16 if dtype == "bfloat16" else None)
-    return model.to("cuda") if torch.cuda.is_available() else model
+    device = "cuda" if torch.cuda.is_available() else "cpu"
+    return build_model(config, dtype=torch.bfloat16 if dtype == "bfloat16" else None, device=device)

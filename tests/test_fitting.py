@@ -9,6 +9,7 @@ from click.testing import CliRunner
 
 from uni_train import fitting
 from uni_train.cli.main import uni_train
+from uni_train.config import paths
 from uni_train.config.compose import compose
 from uni_train.errors import UserError
 from uni_train.plan import this_machine
@@ -46,6 +47,25 @@ def test_a_recipe_of_nano_takes_a_process_for_each_core_that_it_may_use(
     monkeypatch.setenv("OMP_NUM_THREADS", limit)
     config = compose("stars_curriculum", ["strategy.accelerator=cpu", *given.split()])
     assert fitting._processes(config) == processes
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("strategy=deepspeed_zero2", "strategy=deepspeed_zero2 needs deepspeed"),
+        ("trained=lora model.weights=nf4", "trained=lora needs peft"),
+        ("optimizer.state=8bit", "optimizer.state=8bit needs torchao"),
+    ],
+)
+def test_a_package_that_training_needs_is_told_before_the_first_stage(
+    keys: str, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(paths, "find_spec", lambda name: None)
+    command = ["fit", "stars_math", f"out={tmp_path / 'runs'}", *keys.split()]
+    refused = CliRunner().invoke(uni_train, command)
+    assert refused.exit_code == 1 and said in refused.output and not (tmp_path / "runs").exists(), refused.output
+    told = CliRunner().invoke(uni_train, [*command, "--dry-run"])
+    assert told.exit_code == 0 and f"missing: {said}" in told.output, told.output
 
 
 @pytest.mark.parametrize("recipe", ["stars_curriculum", "knowledge", "flow_grpo_math"])

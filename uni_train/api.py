@@ -28,7 +28,7 @@ from uni_train.rewards.registry import find_reward as get_reward
 if TYPE_CHECKING:
     import numpy as np
 
-    from uni_train.config.schema import EvalConfig, InsightConfig, LoggerConfig, ModelConfig
+    from uni_train.config.schema import EvalConfig, InsightConfig, LoggerConfig, ModelConfig, Quantised
     from uni_train.distributed.ranks import Ranks
     from uni_train.eval.calls import StoredModel
     from uni_train.eval.evaluation import Evaluation
@@ -96,12 +96,13 @@ class Generated:
 
 
 @_user_errors()
-def load_model(name_or_folder: str | Path, **sampling: Any) -> UnifiedModel:
+def load_model(name_or_folder: str | Path, *, weights: Quantised | None = None, **sampling: Any) -> UnifiedModel:
     """A model with its weights: on the GPU in bfloat16 where there is one, else on the CPU as stored.
 
     Args:
         name_or_folder: "nano", another name of `uni_train models`, a checkpoint's folder, a run's, or a Hub id
             ("hf://org/name@revision").
+        weights: "nf4", "int8" or "fp8" hold the decoder in 4 or 8 bits; None: as stored, or as its run has it.
         sampling: replaces sampling settings of the model (`steps=10`, `temperature=0.0`, `cfg_text_scale=4.0`).
 
     Raises:
@@ -109,7 +110,7 @@ def load_model(name_or_folder: str | Path, **sampling: Any) -> UnifiedModel:
     """
     from uni_train.models.checkpoint import model_config
 
-    config = model_config(str(name_or_folder))
+    config = model_config(str(name_or_folder), weights)
     known = [field.name for field in fields(config.sampling)]
     for name in sampling:
         if name not in known:
@@ -127,8 +128,8 @@ def build_here(config: ModelConfig) -> UnifiedModel:
 
     prepare_cpu(config.threads)
     gpu = torch.cuda.is_available()
-    model = build_model(config, dtype=torch.bfloat16 if gpu and family_of(config.family).bfloat16 else None)
-    return model.to("cuda") if gpu else model
+    dtype = torch.bfloat16 if gpu and family_of(config.family).bfloat16 else None
+    return build_model(config, dtype=dtype, device="cuda" if gpu else "cpu")
 
 
 @_user_errors()

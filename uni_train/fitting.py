@@ -13,9 +13,10 @@ from pathlib import Path
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose, quoted
 from uni_train.config.kinds import kind_of, stage_list
-from uni_train.config.paths import expect_paths, missing_paths, named_paths
+from uni_train.config.paths import expect_packages, expect_paths, missing_packages, missing_paths, named_paths
 from uni_train.config.places import recipes
 from uni_train.config.schema import RunConfig
+from uni_train.distributed.devices import expect_gpu
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
 from uni_train.hub import hub_id
@@ -42,9 +43,11 @@ def run_recipe(
                 _print_plan(config, whole)
             return config
         kind_of(config).check_ranks(config, ranks.world_size)
+        expect_gpu(config.strategy.accelerator)
         config = _resolved(config, recipe, overrides)
         run = Path(config.out) / config.recipe / config.run_name
         if fresh or not any(run.glob("stages/*/manifest.json")):  # else it may be done with them
+            expect_packages(config)
             expect_paths(config)
         from uni_train.distributed.preflight import expect_layout
 
@@ -205,15 +208,21 @@ def _remarks(config: RunConfig) -> list[str]:
     from uni_train.console.progress import ConsoleProgress
     from uni_train.plan.this_machine import expect_memory
     from uni_train.stages.dry_run import describe
-    from uni_train.stages.judging import judge_of
     from uni_train.stages.run import expect
 
     expect(config, ConsoleProgress())
     too_large = expect_memory(config, config.strategy.devices * config.strategy.nodes, planned=True)
+    return [*needs(config), *([too_large] if too_large is not None else []), *describe(config)]
+
+
+def needs(config: RunConfig) -> list[str]:
+    """Files and packages that are missing, and servers that must answer, a line each."""
+    from uni_train.stages.judging import judge_of
+
     judge = judge_of(config)
     servers = [f"judge: {judge.checkpoint or judge.address}"] if judge is not None else []
     servers += kind_of(config).servers(config)
-    needs = [f"missing: {error.message}. {error.hint}" for error in missing_paths(config)]
-    needs += [f"must answer before the first stage: {server}" for server in servers]
-    needs += [too_large] if too_large is not None else []
-    return [*needs, *describe(config)]
+    missing = [
+        f"missing: {error.message}. {error.hint}" for error in (*missing_packages(config), *missing_paths(config))
+    ]
+    return [*missing, *(f"must answer before the first stage: {server}" for server in servers)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
@@ -12,6 +13,8 @@ from PIL import Image
 
 from tests.models.bagel.published import published
 from uni_train.cli.main import uni_train
+from uni_train.cli.numbers import QUANTISED
+from uni_train.config.schema import Quantised
 
 GOLDEN = Path(os.environ.get("UNI_TRAIN_GOLDEN", Path(__file__).parents[1] / "data" / "golden")) / "bagel"
 
@@ -50,6 +53,16 @@ def test_several_pictures_and_their_thoughts_are_those_of_their_seeds(tmp_path: 
     five, six = (pixels(tmp_path / f"c-{seed}.png") for seed in (5, 6))
     assert six.shape == (16, 24, 3) and (five != six).any()
     assert np.abs(pixels(tmp_path / "six.png").astype(int) - six).max() <= 1
+
+
+def test_every_form_of_weights_draws_and_no_other_is_taken(tmp_path: Path) -> None:
+    assert get_args(Quantised) == QUANTISED
+    command = ("-m", "nano", "-p", "Draw 3 apples .", "--steps", "2", "--out", tmp_path / "a.png")
+    plain = run(*command), pixels(tmp_path / "a.png")
+    for form in QUANTISED:
+        assert run(*command, "--weights", form).exit_code == 0
+        assert (pixels(tmp_path / "a.png") != plain[1]).any(), form
+    assert run(*command, "--weights", "int4").exit_code == 2
 
 
 @pytest.mark.slow

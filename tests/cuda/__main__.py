@@ -19,6 +19,7 @@ HERE = Path(__file__).parent
 ROOT = HERE.parents[1]
 MOST: dict[str, dict[str, float]] = {
     "nano_generation": {"text token": 1 / 8, "denoising step": 0},
+    "nano_nf4_generation": {"text token": 1 / 8, "denoising step": 0},
     "bagel_generation": {"text token": 1 / 8, "denoising step": 0},
     "bagel_half_generation": {},
     "editor_generation": {"denoising step": 2},

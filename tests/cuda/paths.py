@@ -102,6 +102,16 @@ def nano_generation(device: str, out: Path) -> Results:
     return generated(small_nano(device), requests)
 
 
+@path
+def nano_nf4_generation(device: str, out: Path) -> Results:
+    """Each layer is quantised where it computes."""
+    from uni_train.models.base import Request
+    from uni_train.models.quantised import quantise
+
+    requests = [Request(str(i), prompt, seed=i) for i, prompt in enumerate(PROMPTS)]
+    return generated(quantise(small_nano("cpu"), "nf4", device).to(device), requests)
+
+
 def tiny_bagel(device: str, out: Path, dtype: torch.dtype | None = None) -> Any:
     """Grouped heads, a ViT, guidance by text and by images; the released weights' layout."""
     from tests.models.bagel.conftest import FOLDER

@@ -59,6 +59,8 @@ def compare(ranks: Ranks, folder: Path) -> None:
         installed.mkdir()
         (installed / "METADATA").write_text("Metadata-Version: 2.1\nName: safetensors\nVersion: 0.0.1\n")
     equal()
+    checks.card_name = lambda *_: ("NVIDIA A100-SXM4-80GB", "Tesla T4")[ranks.rank]
+    equal()
     checks.VISIBLE_WITHIN = 0.5
     for own in (folder / "run.json", folder / f"run{ranks.rank}.json"):
         own.write_text(own.name)

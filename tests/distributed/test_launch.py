@@ -69,19 +69,22 @@ def test_a_batch_script_places_its_processes_and_requeues_what_was_preempted(
         tmp_path / "python",
         "#!/bin/bash\n"
         'echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT $PWD" >> placed.$RANK\n'
+        'echo "$OMP_NUM_THREADS $PYTORCH_CUDA_ALLOC_CONF $NCCL_DEBUG" >> placed.$RANK\n'
         f'printf "%s\\n" "$@" >> placed.$RANK\nexit $(( RANK ? {exit_code} : 0 ))\n',
     )
     given = ["fit", "--recipe", "sft", "name=it's one", "seed=1"]
-    start = Start(arguments=given, nodes=1, processes=2, gpus=0, folder=tmp_path, python=str(tmp_path / "python"))
+    start = Start(arguments=given, nodes=1, processes=2, gpus=2, folder=tmp_path, python=str(tmp_path / "python"))
     script = tmp_path / "job"
     script.write_text(sbatch_script(start, Slurm(name="sft"), made_by="a test"))
     job = {"SLURM_JOB_ID": "41", "SLURM_JOB_NODELIST": "node[7-8]", "SLURM_NTASKS": "2"}
     path = f"{tmp_path}:{os.environ['PATH']}"
+    job |= {"OMP_NUM_THREADS": "3"}  # what the person has set stays
     environment = os.environ | job | {"PATH": path, "REQUEUED": str(tmp_path / "requeued"), "STATE": state}
     done = subprocess.run(["bash", str(script)], env=environment, capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (exit_code, "")
     for rank in range(2):
-        place, *arguments = (tmp_path / f"placed.{rank}").read_text().splitlines()
+        place, variables, *arguments = (tmp_path / f"placed.{rank}").read_text().splitlines()
+        assert variables == "3 expandable_segments:True WARN"
         assert place == f"{rank}/2 {rank}/2 node7:20287 {tmp_path}"
         assert arguments == ["-m", "uni_train", *given]
     assert (tmp_path / "requeued").exists() == requeued
@@ -110,13 +113,14 @@ def test_torchrun_commands_are_those_of_torchrun() -> None:
     shown = run("--nodes", "2", "--gpus", "8", "--torchrun", "--hosts", "a,b", "--", "fit", "-r", "sft_maze", "seed=1")
     commands = [line for line in shown.output.splitlines() if not line.startswith("#")]
     for node, line in enumerate(commands):
-        interpreter, _, module, *arguments = shlex.split(line)
+        allocator, nccl, interpreter, _, module, *arguments = shlex.split(line)
+        assert (allocator, nccl) == ("PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True", "NCCL_DEBUG=WARN")
         assert (interpreter, module) == (sys.executable, "torch.distributed.run")
         parsed = get_args_parser().parse_args(arguments)
         assert (parsed.nnodes, parsed.node_rank, parsed.nproc_per_node) == ("2", node, "8")
         assert (parsed.master_addr, parsed.master_port) == ("a", 29500)
         assert (parsed.module, parsed.training_script) == (True, "uni_train")
-        assert parsed.training_script_args == ["fit", "-r", "sft_maze", "seed=1"]
+        assert parsed.training_script_args == ["fit", "-r", "sft_maze", "seed=1", "strategy.accelerator=gpu"]
 
 
 @pytest.mark.parametrize(
@@ -130,6 +134,9 @@ def test_torchrun_commands_are_those_of_torchrun() -> None:
         ("--nodes 2 --gpus 2 --torchrun --hosts a,a", "sft_maze", "--hosts names a twice"),
         ("--nodes 2 --gpus 8", "sft_maze", "give --slurm or --torchrun"),
         ("--nodes 2 --gpus 0 --slurm", "sft_maze", "--processes says how many"),
+        ("--gpus 2 --slurm", "sft_maze strategy.accelerator=cpu", "--gpus 2, and strategy.accelerator=cpu"),
+        ("--gpus 8 --slurm", "flow_grpo_math rollout.prompts_per_epoch=3", "cannot be divided among 8 devices"),
+        ("--gpus 8 --slurm", "sft model.weights=nf4", "model.weights=nf4 freezes the decoder"),
         ("--gpus 2 --slurm --time soon", "sft_maze", "--time 'soon' is no time limit"),
         ("--gpus 2 --slurm --partition 'a\nrm'", "sft_maze", r"--partition 'a\nrm': give it without line breaks"),
         ("--gpus 2 --slurm --container 'a\nrm'", "sft_maze", r"--container 'a\nrm': give it without"),
@@ -146,8 +153,16 @@ def test_what_would_fail_on_the_nodes_is_refused_here(options: str, fit: str, sa
 
 def test_submitting_without_slurm_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
-    refused = run("--gpus", "8", "--slurm", "--submit", "--", "fit", "-r", "sft_maze")
+    refused = run("--gpus", "8", "--slurm", "--submit", "--", "fit", "-r", "stars_math")
     assert refused.exit_code == 1 and "sbatch is not on this machine" in refused.output
+
+
+def test_what_is_missing_is_told_and_never_queued() -> None:
+    command = ["--gpus", "8", "--slurm", "--", "fit", "-r", "sft_nano"]
+    shown = run(*command)
+    assert shown.exit_code == 0 and "# missing: sources.thoughts.path: there is nothing at" in shown.stderr
+    refused = run("--submit", *command)
+    assert refused.exit_code == 1 and "there is nothing at data/mapping1/items.jsonl" in refused.stderr
 
 
 def test_processes_get_the_time_of_an_epoch_after_ctrl_c(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -34,13 +34,14 @@ def test_ranks_that_differ_hang_or_die_are_named(tmp_path: Path) -> None:
     host = platform.node()
 
     assert compared["codes"] == [0, 0]
-    assert compared["said"][0].splitlines()[:5] == compared["said"][1].splitlines()[:5]
-    fine, configuration, code, versions, shared, folder = compared["said"][0].splitlines()
+    assert compared["said"][0].splitlines()[:6] == compared["said"][1].splitlines()[:6]
+    fine, configuration, code, versions, cards, shared, folder = compared["said"][0].splitlines()
     assert fine == shared == "fine"
     differ = f"rank 1 ({host}) and rank 0 ({host}) differ: "
     assert configuration.startswith(f"{differ}seed 1, on rank 0 0; ")
     assert code == f"{differ}uni_train/flow/steps.py"
     assert versions.startswith(f"{differ}version of safetensors 0.0.1, on rank 0 ")
+    assert cards.startswith(f"{differ}GPU Tesla T4, on rank 0 NVIDIA A100-SXM4-80GB; ")
     assert folder == f"rank 1: {tmp_path} on {host} is not the folder of rank 0"
 
     # Rank 1 slept: rank 0 names it once the process group has timed out, and its log says where it was.

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.models.test_remote import Reply, endpoint, says
-from uni_train.errors import UserError
+from uni_train.errors import UsageError, UserError
 from uni_train.eval.respondent import open_model
 from uni_train.eval.store import Store
 from uni_train.models.base import Request
@@ -57,6 +57,13 @@ def test_a_remote_model_that_comes_back_as_another_is_not_asked_in_its_name(
             model.answer([Request("a", "which colour")])
         fresh = open_model(address, Store(tmp_path), remote=SETTINGS)
         assert fresh.identity.content == "second" and fresh.answer([Request("a", "which colour")]) == ["blue"]
+
+
+def test_quantised_weights_are_another_model_here_and_none_at_an_address(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    assert open_model("shipped", store).identity.key != open_model("shipped", store, weights="int8").identity.key
+    with pytest.raises(UsageError, match="a remote model takes no weights"):
+        open_model("http://127.0.0.1:9/v1#painter", store, weights="int8")
 
 
 def test_another_model_behind_the_same_name_is_told_by_what_the_server_reports(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
 from uni_train.models.checkpoint import inspect, recognise
 from uni_train.models.family import CONFIG, FAMILIES, Family, Found, family_of
-from uni_train.models.load import build_model, export_model, load_weights, model_config, save_model
+from uni_train.models.load import _set_products, build_model, export_model, load_weights, model_config, save_model
 from uni_train.training.lora import add_adapters
 from uni_train.training.trained import select_parameters
 
@@ -48,7 +48,9 @@ class GreyFamily(Family):
         mine = (path / CONFIG).is_file() and json.loads((path / CONFIG).read_text()).get("model") == "grey_small"
         return Found(self.name, path, "grey", model="grey_small") if mine else None
 
-    def build(self, config: ModelConfig, seed: int, dtype: torch.dtype | None) -> Grey:
+    def build(
+        self, config: ModelConfig, seed: int, dtype: torch.dtype | None, device: torch.device | str = "cpu"
+    ) -> Grey:
         model = Grey(config.name, seed)
         if config.checkpoint is not None:
             self.load(model, Path(config.checkpoint))
@@ -146,6 +148,24 @@ def test_parts_and_layers_of_adapters_are_those_that_a_model_declares() -> None:
         select_parameters(plain, "moe_gen")
     with pytest.raises(UserError, match=r"lora\.targets=both: no linear layer has such a name"):
         add_adapters(plain, LoraConfig(), 0)
+
+
+@pytest.mark.parametrize(
+    ("family", "device", "set_to"),
+    [
+        ("nano", "cuda:1", "high"),
+        ("bagel", "cuda", "high"),
+        ("qwen_image_edit", "cuda", "highest"),
+        ("nano", "cpu", None),
+    ],
+)
+def test_float32_products_are_tf32_on_gpus_where_positions_are_none_of_them(
+    family: str, device: str, set_to: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[str] = []
+    monkeypatch.setattr(torch, "set_float32_matmul_precision", calls.append)
+    _set_products(family, device)
+    assert calls == ([set_to] if set_to else [])
 
 
 def test_a_vae_without_tiles_says_so(tmp_path: Path) -> None:

@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 import sys
+import weakref
+from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 from torch.nn import functional as F
 
-from tests.models.bagel.conftest import tiny_config, tiny_model, vae  # noqa: F401  (fixtures)
+from tests.models.bagel.conftest import golden_folder, tiny_config, tiny_model, vae  # noqa: F401  (fixtures)
+from tests.models.bagel.published import published
 from tests.models.bagel.test_examples import KINDS, sums
 from tests.models.bagel.test_unified import unified
-from tests.models.qwen_image_edit.conftest import build, folder, picture  # noqa: F401
+from tests.models.diffusers import tiny
+from tests.models.qwen_image_edit.conftest import build, config_of, folder, picture  # noqa: F401
 from uni_train.config.schema import LoraConfig
 from uni_train.errors import UserError
+from uni_train.files import sha256_of
 from uni_train.models.base import Request
+from uni_train.models.load import build_model, model_config
 from uni_train.models.quantised import decoder_layers, is_quantised, plain, quantise, stored_bytes
 from uni_train.models.weights import Weights, write
 from uni_train.training.lora import adapted
@@ -101,6 +107,56 @@ def test_both_decoders_of_an_editor_are_quantised_and_draw(build):  # noqa: F811
     with adapted(editor, LoraConfig(rank=2), seed=1):
         assert all("lora_" in name for name in select_parameters(editor, "lora"))
     assert {name: weight.requires_grad for name, weight in editor.named_parameters()} == learns
+
+
+def drawn(model, *images) -> np.ndarray:
+    return model.draw([Request("r", "a red boat", images)])[0]
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_checkpoint_is_quantised_as_training_does_it_and_left_as_it_is(form, golden_folder, tmp_path):  # noqa: F811
+    folder = published(golden_folder, tmp_path / "BAGEL")  # noqa: F811
+    files = {file: sha256_of(file) for file in folder.iterdir()}
+    loaded = build_model(model_config(str(folder), form))
+    ours, trained = dict(loaded.named_parameters()), quantise(build_model(model_config(str(folder))), form)
+    for name, weight in trained.named_parameters():
+        assert is_quantised(ours[name]) == is_quantised(weight)
+        assert torch.equal(plain(ours[name]), plain(weight)) and ours[name].requires_grad == weight.requires_grad
+    assert np.array_equal(drawn(loaded), drawn(trained))
+    assert {file: sha256_of(file) for file in folder.iterdir()} == files
+
+
+def test_one_layer_at_a_time_is_there_unquantised(golden_folder, tmp_path, monkeypatch):  # noqa: F811
+    folder = published(golden_folder, tmp_path / "BAGEL")  # noqa: F811
+    seen: list[weakref.ref] = []
+    names = {f"{name}.weight" for name, _ in decoder_layers(build_model(model_config(str(folder))).bagel)}
+    read = Weights.read
+
+    def watched(self, name):
+        assert [one() for one in seen if one() is not None] == []
+        value = read(self, name)
+        if name in names:
+            seen.append(weakref.ref(value))
+        return value
+
+    monkeypatch.setattr(Weights, "read", watched)
+    build_model(model_config(str(folder), "int8"))
+    assert len(seen) == len(names) > 10
+
+
+@pytest.mark.parametrize("name", ["flux", "qwen_image"])
+def test_blocks_of_a_pipeline_of_diffusers_are_quantised(name, tmp_path):
+    tiny.pipeline(name).save_pretrained(tmp_path / name)
+    config = model_config(str(tmp_path / name), "int8")
+    model = build_model(replace(config, sampling=replace(config.sampling, steps=2)))
+    blocks = {name.split(".")[1] for name, layer in decoder_layers(model) if is_quantised(layer.weight)}
+    assert {"flux": {"transformer_blocks", "single_transformer_blocks"}}.get(name, {"transformer_blocks"}) <= blocks
+    assert drawn(model).any()
+
+
+def test_an_editor_is_quantised_as_it_is_read(folder, build):  # noqa: F811
+    loaded = build_model(replace(config_of(folder), weights="int8"))
+    assert np.array_equal(drawn(loaded, picture(1)), drawn(quantise(build(), "int8"), picture(1)))
 
 
 def test_what_cannot_be_quantised_says_so(monkeypatch, model):

@@ -92,6 +92,16 @@ def test_what_does_not_fit_says_what_would_help():
     assert "does not fit" in words and "activation_checkpointing=true" in words and "trained=lora" in words
 
 
+def test_a_strategy_that_the_recipe_does_not_name_is_said_as_keys(sft):
+    assert sft.rows[sft.chosen].choice.name == "ddp" and not any("To train so" in one for one in sft.advice)
+    assert any(one.startswith("hours are of training alone") for one in planned("stars_math", *BAGEL).assumptions)
+    least = min(row.share.peak for row in sft.rows if not row.share.host)
+    small = replace(H100, memory=RESERVED + least + 2**20)
+    found = planning.plan(compose("sft", BAGEL), small, 4, 8, 0.4)
+    assert found.rows[found.chosen].choice.kind != "ddp"
+    assert found.advice[0].startswith(f"To train so add {found.rows[found.chosen].choice.keys}: without")
+
+
 def test_adapters_need_less_than_the_weights_they_are_on(sft):
     lora = planned("sft", *BAGEL, "trained=lora", "strategy=deepspeed_zero2", nodes=4)
     assert lora.rows[lora.chosen].choice.name == "deepspeed_zero2"
@@ -186,6 +196,35 @@ def test_the_command_prints_json_and_tables(sft):
     names = [str(row[0]) for row in strategies.rows]
     assert "deepspeed_zero3 + offload_optimizer" in names and sum(name.endswith("*") for name in names) == 1
     assert strategies.columns[-1] == "cost" and {len(row) for row in strategies.rows} == {len(strategies.columns)}
+
+
+def test_what_is_offloaded_costs_the_time_that_it_travels(sft):
+    rows = {row.choice.name: row for row in sft.rows}
+    away, kept = rows["deepspeed_zero2 + offload_optimizer"], rows["deepspeed_zero2"]
+    assert away.step_seconds - kept.step_seconds == pytest.approx(away.share.bus / H100.bus) and away.share.bus > 0
+
+
+def test_a_card_of_which_only_the_memory_is_known_has_no_times():
+    arguments = ["plan", "sft", "--gpu", "24gb", "--price", "2", *BAGEL]
+    values = json.loads(CliRunner().invoke(uni_train, [*arguments, "--json"]).stdout)
+    assert values["gpu"]["memory"] == GPUS["rtx4090-24gb"].memory and values["compute_seconds"] is None
+    assert all(row["fits"] and row["step_seconds"] is row["cost"] is None for row in values["rows"])
+    printed = CliRunner().invoke(uni_train, arguments)
+    assert printed.exit_code == 0 and "so no times" in printed.stdout and " ? " in printed.stdout
+
+
+@pytest.mark.parametrize(
+    ("gpu", "said"),
+    [
+        ("t4-16gb", "t4-16gb computes no bfloat16, and strategy.precision is bf16-true"),
+        ("a100-80gb,l4-24gb", "a plan is for cards of one kind"),
+        ("4", "CUDA and its libraries alone take 4 GiB"),
+        ("rtx4090", "Did you mean rtx4090-24gb"),
+    ],
+)
+def test_a_card_that_cannot_be_planned_for_is_one_message(gpu, said):
+    result = CliRunner().invoke(uni_train, ["plan", "sft", "--gpu", gpu, *BAGEL])
+    assert result.exit_code == 2 and said in " ".join(result.output.split()), result.output
 
 
 def test_wrong_names_are_told():

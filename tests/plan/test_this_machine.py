@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,7 +16,7 @@ from uni_train.config.compose import compose
 from uni_train.console.progress import ConsoleProgress
 from uni_train.errors import UserError
 from uni_train.plan import this_machine
-from uni_train.plan.hardware import GIB
+from uni_train.plan.hardware import GIB, GPUS, RESERVED
 from uni_train.plan.plan import ready, scaled
 from uni_train.plan.this_machine import SAMPLE, expect_memory
 from uni_train.stages.run import expect_items
@@ -86,6 +88,20 @@ def test_a_sample_tells_what_the_whole_update_takes() -> None:
     assert (sample.work.units, sample.work.times, whole.work.units) == (192, 3.0, 192)
     told = scaled(sample.traced(False), sample.work.times).timeline.peak()
     assert told == pytest.approx(whole.traced(False).timeline.peak(), rel=0.1)
+
+
+def test_a_sample_is_no_larger_than_the_micro_batch_it_stands_for() -> None:
+    config = compose("stars_curriculum", ["batch.prompts=192", "batch.accumulate=4"])
+    sample, whole = ready(config, 8, SAMPLE), ready(config, 8)
+    assert (sample.work.units, sample.work.times) == (whole.work.units, 1.0) == (24, 1.0)
+
+
+def test_a_recipe_without_a_strategy_is_told_one_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = compose("sft", BAGEL)
+    assert "h100-80gb with ddp, which fits" in this_machine.on_gpus(config, 8)
+    monkeypatch.setitem(GPUS, "h100-80gb", replace(GPUS["h100-80gb"], memory=RESERVED + 2 * GIB))
+    said = this_machine.on_gpus(config, 8)
+    assert re.search(r"GiB of 2 on each of 8 h100-80gb with ddp, which does not fit; add strategy=\w+", said), said
 
 
 @pytest.mark.slow

@@ -9,6 +9,8 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
+from uni_train.models.bagel.attention import prepare
+from uni_train.models.bagel.masks import TokenMask
 from uni_train.plan.trace import KINDS, following, place
 
 ROW = 4 * 1000
@@ -72,19 +74,38 @@ def test_checkpointing_shows_in_what_is_kept_and_in_the_flops(device):
     assert more >= flops + 4 * one / 2  # at least what the backward pass needs is computed again
 
 
-def test_attention_on_a_gpu_keeps_no_scores():
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+@pytest.mark.parametrize("groups", [2, 4])
+def test_attention_on_a_gpu_keeps_scores_where_no_kernel_is_fused(groups, dtype, masked):
+    """Fused are: no mask in half precision, and a head of keys for each of queries."""
     with following("meta") as trace:
-        q = torch.empty(2, 4, 100, 16, device="meta", requires_grad=True)
-        k, v = (torch.empty(2, 2, 300, 16, device="meta", requires_grad=True) for _ in range(2))
+        q = torch.empty(2, 4, 100, 16, device="meta", requires_grad=True, dtype=dtype)
+        k, v = (torch.empty(2, groups, 300, 16, device="meta", requires_grad=True, dtype=dtype) for _ in range(2))
+        allowed = torch.ones(1, 1, 100, 300, dtype=torch.bool, device="meta") if masked else None
         before = trace.live["activations"]
-        allowed = torch.ones(1, 1, 100, 300, dtype=torch.bool, device="meta")
-        out = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, enable_gqa=True)
-        forward = trace.flops
-        assert trace.live["activations"] - before == 100 * 300 + out.numel() * 4 + 2 * 4 * 100 * 4
+        out = F.scaled_dot_product_attention(q, k, v, attn_mask=allowed, enable_gqa=groups != 4)
+        forward, kept = trace.flops, trace.live["activations"] - before
+        bias = 100 * 300 * q.element_size() if masked else 0
+        fused = groups == 4 or (dtype == torch.bfloat16 and not masked)
+        if fused:
+            assert kept == out.nbytes + bias + 2 * 4 * 100 * 4
+        else:
+            assert kept > 2 * 4 * 100 * 300 * q.element_size()
         out.sum().backward()
     assert forward == 4 * 2 * 4 * 100 * 300 * 16
-    assert trace.flops == 3.5 * forward
+    assert trace.flops == (3.5 if fused else 3) * forward
     assert k.grad.shape == k.shape
+
+
+def test_long_packed_rows_of_a_bagel_have_no_mask_on_a_gpu():
+    integers = torch.zeros(2, 600, device="meta", dtype=torch.int32)
+    with following("meta") as trace:
+        q = torch.empty(2, 4, 600, 16, device="meta", requires_grad=True)
+        k = torch.empty(2, 2, 600, 16, device="meta", requires_grad=True)
+        attend, before = prepare(TokenMask(*[integers] * 4), "auto", q.dtype), trace.live["activations"]
+        out = attend(q, k, k)
+        assert trace.live["activations"] - before == out.nbytes + 2 * 4 * 600 * 4
 
 
 def test_stand_ins_are_gone_afterwards():

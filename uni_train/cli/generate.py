@@ -9,12 +9,12 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from uni_train.cli.completion import complete_models
-from uni_train.cli.numbers import Finite
+from uni_train.cli.numbers import QUANTISED, Finite
 from uni_train.console.terminal import echo
 from uni_train.errors import UsageError, UserError
 
 if TYPE_CHECKING:
-    from uni_train.config.schema import ModelConfig
+    from uni_train.config.schema import ModelConfig, Quantised
     from uni_train.console.progress import Bar, ConsoleProgress
     from uni_train.models.base import UnifiedModel
 
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
 @click.option("--think", is_flag=True, help="Reason in text first; the thought is written beside the image.")
 @click.option("--answer", is_flag=True, help="Print a text answer instead of drawing.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="A .png file.  [default: generated.png]")
+@click.option("--weights", type=click.Choice(QUANTISED), help="Hold the decoder in 4 or 8 bits.  [default: as stored]")
 @click.option("--size", metavar="HxW", help="Height and width in pixels.  [default: the image's, or the model's]")
 @click.option("--steps", type=click.IntRange(1, 1_000), metavar="N", help="Denoising steps.  [default: the model's]")
 @click.option("--text-scale", type=Finite(0), metavar="X", help="Guidance by the text; 1 is none.")
@@ -49,6 +50,7 @@ def generate(
     think: bool,
     answer: bool,
     out: Path | None,
+    weights: Quantised | None,
     size: str | None,
     steps: int | None,
     text_scale: float | None,
@@ -90,7 +92,7 @@ def generate(
     # Before torch is imported, which takes seconds.
     from uni_train.models.checkpoint import model_config
 
-    config = model_config(model)
+    config = model_config(model, weights)
     for path in images:
         if not path.exists():
             raise UserError(f"{path}: no such file", "Check the path of the image.")
@@ -118,21 +120,26 @@ def generate(
         progress.say("note: guidance by the images does nothing while --text-scale is 1 or less")
     loaded = _load(config, progress)
 
+    from functools import partial
+
+    from uni_train.models.batches import fitting
     from uni_train.stages.work import in_batches
 
     if answer:
         for _, batch in in_batches(asked, config.think_batch):
             with _Steps(progress, "answering") as steps_done:
-                for text in loaded.answer(batch, think=think, on_step=steps_done):
+                for text in fitting(partial(loaded.answer, think=think, on_step=steps_done), batch):
                     echo(text)
         return
     for start, batch in in_batches(asked, config.draw_batch):
         thoughts: list[str] | list[None] = [None] * len(batch)
         with _Steps(progress, *(["thinking"] if think else []), "drawing") as steps_done:
             if think:
-                thoughts, pictures = loaded.think_and_draw(batch, on_step=steps_done)
+                both = partial(loaded.think_and_draw, on_step=steps_done)
+                pairs = fitting(lambda some, both=both: [*zip(*both(some), strict=True)], batch)  # type: ignore[misc]
+                thoughts, pictures = map(list, zip(*pairs, strict=True))
             else:
-                pictures = loaded.draw(batch, on_step=steps_done)
+                pictures = fitting(partial(loaded.draw, on_step=steps_done), batch)
         for i, (picture, thought) in enumerate(zip(pictures, thoughts, strict=True), start * config.draw_batch):
             path = out if count == 1 else out.with_name(f"{out.stem}-{seed + i}{out.suffix}")
             for written in _write(path, picture, thought):

@@ -11,7 +11,10 @@ from uni_train.cli.evaluation.options import checkpoint_of, checkpoint_option, c
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-ITEMS = {"task": "--task", "level": "--level", "n": "--n", "world": "--world", "split": "--split", "seed": "--seed"}
+ITEMS = {
+    **{"task": "--task", "level": "--level", "n": "--n", "world": "--world", "split": "--split", "seed": "--seed"},
+    "weights": "--weights",
+}
 INSIGHT = {
     "links": {**ITEMS, "out": "--out", "k": "--k", "settings": "--settings"},
     "attention": {

@@ -98,6 +98,7 @@ def launch(
       uni_train launch --nodes 4 --gpus 8 --slurm --time 1-00:00:00 -- fit --recipe flow_grpo_maze strategy=ddp
       uni_train launch --nodes 2 --gpus 8 --torchrun --hosts node1,node2 -- fit --recipe sft model=bagel_7b
     """
+    from uni_train.config.paths import expect_paths
     from uni_train.distributed.scripts import (
         Slurm,
         Start,
@@ -106,6 +107,7 @@ def launch(
         submit_script,
         torchrun_commands,
     )
+    from uni_train.fitting import needs
 
     if slurm == torchrun:
         raise UsageError("give --slurm or --torchrun", "--slurm makes a batch script, --torchrun a command a node.")
@@ -120,11 +122,19 @@ def launch(
         )
     each = processes or gpus
     config = _checked(command, nodes, each, requeued=slurm)
+    if gpus and config.strategy.accelerator == "cpu":
+        raise UsageError(f"--gpus {gpus}, and strategy.accelerator=cpu", "--gpus 0 --processes N starts on CPUs.")
+    if submit:
+        expect_paths(config)
+    for line in needs(config):
+        echo(f"# {line}", err=True)
     if gpus and config.model.checkpoint not in (None, "shipped"):
         from uni_train.plan.this_machine import on_gpus
 
         with suppress(UserError):  # a model of which `plan` can say nothing; whoever uses it says why
             echo(f"# {on_gpus(config, nodes * gpus)}", err=True)
+    if gpus and config.strategy.accelerator == "auto":  # where torch finds none there, no run goes on without them
+        command = (*command, "strategy.accelerator=gpu")
     start = Start(
         arguments=command,
         nodes=nodes,

@@ -1,4 +1,4 @@
-"""Types of options: numbers and names."""
+"""Types and values of options: numbers, names, forms of weights."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ import math
 from typing import Any
 
 import click
+
+QUANTISED = ("nf4", "int8", "fp8")  # of uni_train.config.schema.Quantised, which `--help` need not import
 
 
 class Finite(click.FloatRange):

@@ -20,7 +20,10 @@ if TYPE_CHECKING:
 @click.option("--nodes", type=click.IntRange(1, 100_000), help="Nodes; by default strategy.nodes.")
 @click.option("--gpus", type=click.IntRange(1, 1_024), default=8, show_default=True, help="GPUs a node.")
 @click.option(
-    "--gpu", default="h100-80gb", show_default=True, help="Which; an unknown name lists those that are known."
+    "--gpu",
+    default="h100-80gb",
+    show_default=True,
+    help="Which, or the memory of one in GB (24); an unknown name lists those that are known.",
 )
 @click.option(
     "--utilisation",

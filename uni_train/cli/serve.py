@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
 from uni_train.cli.completion import complete_models
-from uni_train.cli.numbers import Finite
+from uni_train.cli.numbers import QUANTISED, Finite
 from uni_train.console.terminal import echo
 from uni_train.errors import UsageError, UserError
+
+if TYPE_CHECKING:
+    from uni_train.config.schema import Quantised
 
 
 @click.command()
@@ -23,6 +28,7 @@ from uni_train.errors import UsageError, UserError
     show_default=True,
     help="Accept clients of this machine, or of all (IPv4, IPv6).",
 )
+@click.option("--weights", type=click.Choice(QUANTISED), help="Hold the decoder in 4 or 8 bits.  [default: as stored]")
 @click.option("--steps", type=click.IntRange(1, 1_000), metavar="N", help="Denoising steps.  [default: the model's]")
 @click.option("--temperature", type=Finite(0, 2), metavar="X", help="The temperature of requests that name none.")
 @click.option(
@@ -67,6 +73,7 @@ def serve(
     model: str,
     port: int,
     host: str,
+    weights: Quantised | None,
     steps: int | None,
     temperature: float | None,
     key_env: str | None,
@@ -102,7 +109,7 @@ def serve(
 
     from uni_train.models.checkpoint import model_config
 
-    config = model_config(model)
+    config = model_config(model, weights)
     changes = {"steps": steps, "temperature": temperature}
     sampling = replace(config.sampling, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
     if config.checkpoint != "shipped":

@@ -1,12 +1,14 @@
-"""The files and folders that a configuration names, and whether they are there."""
+"""The files, folders and packages that a configuration needs, and whether they are there."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 from uni_train.config.build import to_plain
+from uni_train.config.kinds import kind_of
 from uni_train.config.places import recipes
 from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
@@ -35,6 +37,26 @@ def missing_paths(config: RunConfig) -> Iterator[UserError]:
                 continue  # `fit` downloads it first
             if is_path and not Path(part).exists():
                 yield UserError(f"{key}: there is nothing at {part}", _remedy(config, key, Path(part)))
+
+
+def missing_packages(config: RunConfig) -> Iterator[UserError]:
+    """An error for each package of an extra that the training needs and that is not installed; none is imported."""
+    strategy, weights, state = config.strategy.kind, config.model.weights, config.optimizer.state
+    trained, _ = kind_of(config).trained(config)
+    for key, needed, package, extra in (
+        (f"strategy={strategy}", strategy.startswith("deepspeed_"), "deepspeed", "deepspeed"),
+        (f"trained={trained}", trained == "lora", "peft", "hf"),
+        (f"model.weights={weights}", weights is not None, "torchao", "quantized"),
+        (f"optimizer.state={state}", state == "8bit", "torchao", "quantized"),
+    ):
+        if needed and find_spec(package) is None:
+            yield UserError(f"{key} needs {package}", f"Install it with: DS_BUILD_OPS=0 pip install -e '.[{extra}]'.")
+
+
+def expect_packages(config: RunConfig) -> None:
+    """Raises UserError: the first package that is not installed."""
+    for error in missing_packages(config):
+        raise error
 
 
 def expect_paths(config: RunConfig) -> None:

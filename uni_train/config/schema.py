@@ -44,6 +44,7 @@ TaskLevel = Annotated[int, Interval(ge=1, le=1_000)]  # of any task; the task sa
 # --- names ----------------------------------------------------------------------------------------------------------
 
 Mode = Literal["normal", "cot"]
+Quantised = Literal["nf4", "int8", "fp8"]  # forms of weights (uni_train/models/quantised.py)
 EvaluationMode = Literal["normal", "cot", "said"]  # said: the answer in words at once, nothing is drawn
 SIX_SETS = ("math1", "math2", "math3", "mapping1", "mapping2", "mapping3")  # of UniSandbox
 LEVELS = (1, 2, 3)
@@ -117,7 +118,7 @@ class ModelConfig:
     architecture: ArchitectureConfig
     editing: EditingConfig | None = None  # of Qwen-Image-Edit
     sampling: SamplingConfig = SamplingConfig()
-    weights: Literal["nf4", "int8", "fp8"] | None = None  # of the decoder, frozen, by torchao; null = as stored
+    weights: Quantised | None = None  # of the decoder, frozen, by torchao; null = as stored
     # pixels a side of the tiles in which the VAE of BAGEL, Qwen-Image-Edit and diffusers takes larger images, in steps
     # of 32; null = whole
     vae_tile: Annotated[int, Interval(ge=64, le=8_192)] | None = None
@@ -401,6 +402,7 @@ class EvalConfig:
     options: dict[str, dict[str, str | int | float | tuple[str, ...]]] = field(default_factory=dict)
     compat: Literal["paper", "official"] = "paper"  # where paper and published code differ; official = the code
     verifier: Literal["program", "judge"] = "program"  # judge = it also scores what a program could
+    weights: Quantised | None = None  # of the decoder, in 4 or 8 bits; null = as stored, or as its run has them
     sampling: dict[str, Any] = field(default_factory=dict)  # replaces settings of the model: {steps: 10}
     batch: Rows | None = None  # requests at once; null = the model's
     devices: Few = 1  # processes that share the questions, one a GPU; they change no number
@@ -442,6 +444,7 @@ class InsightConfig:
     maps: CountOrZero = 4  # attention: items with influence maps
     interventions: bool = True  # attention: also draw with changed thoughts
     probes: bool = True  # states: also linear probes, with shuffled labels as the control
+    weights: Quantised | None = None  # of the decoder, in 4 or 8 bits; null = as stored, or as its run has them
     sampling: dict[str, Any] = field(default_factory=dict)  # replaces settings of the model: {steps: 10}
     batch: Rows | None = None  # requests at once; null = the model's
     remote: RemoteConfig = RemoteConfig()  # how a model behind an address is asked

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from uni_train.distributed.preemption import EXIT_CODE
 from uni_train.distributed.ranks import TIMEOUT
+from uni_train.distributed.scripts import ON_GPUS
 from uni_train.errors import UserError
 
 if TYPE_CHECKING:
@@ -36,6 +37,8 @@ def start(arguments: Sequence[str], processes: int) -> int:
     logging.getLogger("torch.distributed.elastic").setLevel(logging.CRITICAL)
     # torchrun does the same: cores are divided by the processes themselves (stages.cpu).
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    for name, value in ON_GPUS.items():
+        os.environ.setdefault(name, value)
     os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # DDP says that it found every weight used
     config = LaunchConfig(
         min_nodes=1,

@@ -1,4 +1,4 @@
-"""What is compared before a run of several processes begins: versions, configuration, code, and the run folder."""
+"""What is compared before a run of several processes begins: cards, versions, configuration, code, the run folder."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import Any
 
 from uni_train.config.build import to_plain
 from uni_train.config.schema import RunConfig
+from uni_train.distributed.devices import card_name
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UsageError, UserError
 from uni_train.files import sha256_of
@@ -44,7 +45,7 @@ def expect_layout(ranks: Ranks, config: RunConfig) -> None:
 
 
 def preflight(ranks: Ranks, config: RunConfig) -> None:
-    """Compare versions, configuration and code of all ranks. Every rank must call it.
+    """Compare cards, versions, configuration and code of all ranks. Every rank must call it.
 
     Raises:
         UserError: on all ranks the same; it names the first rank that differs from rank 0, and in what.
@@ -52,7 +53,8 @@ def preflight(ranks: Ranks, config: RunConfig) -> None:
     if ranks.world_size == 1:
         return
     versions = {f"version of {name}": version for name, version in versions_of(VERSIONS_OF).items()}
-    own = versions | flat(to_plain(config)) | code_hashes()
+    card = {"GPU": card_name(config.strategy.accelerator, ranks.local_rank)}
+    own = card | versions | flat(to_plain(config)) | code_hashes()
     hashes = ranks.gather(hashlib.sha256(repr(sorted(own.items())).encode()).hexdigest())
     if len(set(hashes)) == 1:
         return
@@ -61,7 +63,7 @@ def preflight(ranks: Ranks, config: RunConfig) -> None:
     (first_host, first), (host, other) = everyone[0], everyone[rank]
     raise UserError(
         f"rank {rank} ({host}) and rank 0 ({first_host}) differ: {difference(first, other)}",
-        "Give every node the same packages, code, recipes/, configs/ and command.",
+        "Give every node the same cards, packages, code, recipes/, configs/ and command.",
     )
 
 

@@ -12,6 +12,8 @@ from pathlib import Path
 from uni_train.distributed.preemption import EXIT_CODE
 from uni_train.errors import UsageError, UserError
 
+ON_GPUS = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "NCCL_DEBUG": "WARN"}
+"""Variables of processes on GPUs: blocks of memory that grow leave few fragments; NCCL says what it warns of."""
 LAST = 600  # seconds from the end of the first process to that of the last: W&B may have much to send
 
 
@@ -94,12 +96,17 @@ def sbatch_script(start: Start, slurm: Slurm, made_by: str) -> str:
         srun.append(f"--container-image={slurm.container}")
         srun.append(f"--container-mounts={','.join(f'{place}:{place}' for place in bound)}")
         srun.append(f"--container-workdir={start.folder}")
+    exports = "".join(f"export {name}=${{{name}:-{value}}}\n" for name, value in ON_GPUS.items())
     return _SCRIPT.format(
         header="\n".join(f"#SBATCH {line}" for line in lines),
         made_by=made_by,
         folder=shlex.quote(str(start.folder)),
         srun=shlex.join(srun),
-        process=shlex.quote(_PROCESS.format(processes=start.processes, command=shlex.join(command))),
+        process=shlex.quote(
+            _PROCESS.format(
+                processes=start.processes, exports=exports if start.gpus else "", command=shlex.join(command)
+            )
+        ),
         exit_code=EXIT_CODE,
         unheard=128 + signal.SIGUSR1,
     )
@@ -136,13 +143,14 @@ export RANK=$SLURM_PROCID WORLD_SIZE=$SLURM_NTASKS LOCAL_RANK=$SLURM_LOCALID LOC
 # By these two, libraries that know torchrun take this for a start of its, not for one of their own under SLURM.
 export TORCHELASTIC_RUN_ID=$SLURM_JOB_ID GROUP_RANK=$SLURM_NODEID
 export OMP_NUM_THREADS=${{OMP_NUM_THREADS:-1}}
-exec {command}
+{exports}exec {command}
 """
 
 
 def torchrun_commands(start: Start, hosts: Sequence[str], port: int) -> list[str]:
     """Node by node what to type there; `hosts` are their names, the first of which all others must reach."""
-    common = [start.python, "-m", "torch.distributed.run", "--nproc-per-node", str(start.processes)]
+    variables = [f"{name}={value}" for name, value in ON_GPUS.items()] if start.gpus else []
+    common = [*variables, start.python, "-m", "torch.distributed.run", "--nproc-per-node", str(start.processes)]
     if start.nodes == 1:
         return [shlex.join([*common, "--standalone", *start.command])]
     where = ["--master-addr", hosts[0], "--master-port", str(port)]

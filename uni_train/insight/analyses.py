@@ -113,7 +113,7 @@ def _observed(
     if analysis == "states":
         for case in cases:
             states.labels_of(case)  # before the model is loaded
-    configured = model_config(checkpoint)
+    configured = model_config(checkpoint, config.weights)
     model = load(replace(configured, sampling=replace(configured.sampling, **config.sampling)))
     batch = config.batch or min(configured.draw_batch, configured.think_batch)
     with progress.bar(analysis, len(cases)) as bar:
@@ -132,7 +132,9 @@ def _evaluated(
     benchmark: Benchmark, checkpoint: str, config: InsightConfig, folder: Path, progress: Progress
 ) -> Evaluation:
     """The benchmark asked and scored by the engine of evaluations, with its report."""
-    shared = {name: getattr(config, name) for name in ("sampling", "batch", "remote", "retry_failed", "judge")}
+    shared = {
+        name: getattr(config, name) for name in ("sampling", "weights", "batch", "remote", "retry_failed", "judge")
+    }
     evaluated = EvalConfig(out=str(folder / "evals"), seed=config.seed, k=config.k, **shared)
     plan = engine.EvaluationPlan(
         checkpoint=checkpoint,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
@@ -27,6 +28,42 @@ class ModelDown(UserError):
     """No request can be answered at present: an endpoint that is away, that refuses the key, that is out of quota."""
 
 
+def fitting(ask: Callable[[Sequence[Request]], Sequence[T]], requests: Sequence[Request]) -> list[T]:
+    """The answers of `ask`; where a GPU's memory cannot hold the batch, those of its halves, which is printed.
+
+    Answers depend on seeds, and on the size of their batch by rounding alone.
+
+    Raises:
+        ModelDown: a half, or a single request, is too large as well.
+    """
+    answers = _tried(ask, requests)
+    if answers is not None:
+        return answers
+    count, half = len(requests), len(requests) // 2
+    if half:
+        print(f"out of GPU memory with {count} requests at once: halves are asked", file=sys.stderr)
+        first, second = _tried(ask, requests[:half]), _tried(ask, requests[half:])
+        if first is not None and second is not None:
+            return first + second
+    raise ModelDown(
+        f"out of GPU memory with {count - half} request{'s' if count - half > 1 else ''} at once",
+        "Lower model.draw_batch and model.think_batch (of eval: batch=N), or see model.weights and model.vae_tile.",
+    )
+
+
+def _tried(ask: Callable[[Sequence[Request]], Sequence[T]], requests: Sequence[Request]) -> list[T] | None:
+    """None: memory ran out; what the traceback held is free again."""
+    import torch
+
+    try:
+        return list(ask(requests))
+    except torch.OutOfMemoryError:
+        pass
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    return None
+
+
 def each_answered(ask: Callable[[Sequence[Request]], Sequence[T]], requests: Sequence[Request]) -> list[T | UserError]:
     """The answers of `ask`, and a UserError in the place of every request that it refuses.
 
@@ -39,7 +76,7 @@ def each_answered(ask: Callable[[Sequence[Request]], Sequence[T]], requests: Seq
     if not requests:
         return []
     try:
-        answers = list(ask(requests))
+        answers = fitting(ask, requests)
     except (SkillMissing, ModelDown):
         raise
     except UserError as error:

@@ -18,7 +18,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from uni_train.config import places
-from uni_train.config.schema import ModelConfig
+from uni_train.config.schema import ModelConfig, Quantised
 from uni_train.data_gen import reading_limits
 from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.hub import PICKLES, local, split_adapters
@@ -101,10 +101,13 @@ def recognise(path: Path) -> Found:
     return next((found for found in ours if found is not None), None) or _other(path)
 
 
-def model_config(name_or_path: str) -> ModelConfig:
+def model_config(name_or_path: str, weights: Quantised | None = None) -> ModelConfig:
     """The configuration of a model by its name (`uni_train models`), or of a checkpoint, as this module lists them.
 
     "shipped" is nano with the weights inside the package. A model that a run has trained takes that run's settings.
+
+    Args:
+        weights: form in which the decoder's weights are held; None: as the model or its run has it.
 
     Raises:
         UserError: what lies there cannot be loaded. UsageError: no such name.
@@ -128,7 +131,8 @@ def model_config(name_or_path: str) -> ModelConfig:
                 values[key] = {**values[key], **value} if isinstance(value, dict) else value
             known = build_section(ModelConfig, values)
         config = replace(known, checkpoint=str(found.path))
-    return replace(config, checkpoint="+".join([config.checkpoint or "", *map(str, map(local, adapters))]) or None)
+    whole = "+".join([config.checkpoint or "", *map(str, map(local, adapters))]) or None
+    return replace(config, checkpoint=whole, weights=weights or config.weights)
 
 
 def find(base: str) -> Found:

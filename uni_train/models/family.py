@@ -106,6 +106,8 @@ class Family(ABC):
         parts: of its models, in the order in which they are listed.
         world: of the questions that its models are asked: "nano" or "everyday".
         bfloat16: whether GPUs take its weights in bfloat16.
+        tf32: whether GPUs may round factors of float32 products to TF32. Not where transformers computes rotary
+            positions, by such a product (huggingface/transformers issue 48428).
         tiles: whether its VAE can take images in tiles (`model.vae_tile`). editing: whether it takes `model.editing`.
         shipped: the folder of the checkpoint inside the package (`checkpoint: shipped`).
     """
@@ -115,6 +117,7 @@ class Family(ABC):
     parts: ClassVar[tuple[str, ...]]
     world: ClassVar[str] = "everyday"
     bfloat16: ClassVar[bool] = True
+    tf32: ClassVar[bool] = False
     tiles: ClassVar[bool] = False
     editing: ClassVar[bool] = False
     shipped: ClassVar[Path | None] = None
@@ -142,8 +145,14 @@ class Family(ABC):
         return {}
 
     @abstractmethod
-    def build(self, config: ModelConfig, seed: int, dtype: torch.dtype | None) -> UnifiedModel:
+    def build(
+        self, config: ModelConfig, seed: int, dtype: torch.dtype | None, device: torch.device | str = "cpu"
+    ) -> UnifiedModel:
         """The model with the weights that `config.checkpoint` names (None: random ones from `seed`).
+
+        Args:
+            device: where weights that are read one by one may be put, quantised as `config.weights` says; the caller
+                sees to all others.
 
         Raises:
             UserError: weights that are missing, damaged or of another shape; a folder that is something else.
@@ -284,7 +293,7 @@ class Family(ABC):
 class PublishedFamily(Family):
     """One whose checkpoints have a layout that others have published; `checkpoint.py` beside its `family.py` reads it.
 
-    That module has `build(config, dtype)`, `skeleton(config)`, `save(model, folder, dtype, shard_bytes)`,
+    That module has `build(config, dtype, device)`, `skeleton(config)`, `save(model, folder, dtype, shard_bytes)`,
     `load(model, folder)` and `export(source, out, start, dtype, shard_bytes)`, as the methods here; it is imported when
     one is called.
     """
@@ -292,13 +301,15 @@ class PublishedFamily(Family):
     def _checkpoint(self) -> Any:
         return import_module(f"{type(self).__module__.rpartition('.')[0]}.checkpoint")
 
-    def build(self, config: ModelConfig, seed: int, dtype: torch.dtype | None) -> UnifiedModel:
+    def build(
+        self, config: ModelConfig, seed: int, dtype: torch.dtype | None, device: torch.device | str = "cpu"
+    ) -> UnifiedModel:
         if config.checkpoint is None:
             raise UserError(
                 f"model={config.name} has no random weights to start from",
                 f"Give the folder of a {self.title} checkpoint with model.checkpoint=FOLDER.",
             )
-        return self._checkpoint().build(config, dtype)
+        return self._checkpoint().build(config, dtype, device)
 
     def skeleton(self, config: ModelConfig, seed: int = 0) -> tuple[UnifiedModel, bool]:
         return self._checkpoint().skeleton(config)

@@ -22,9 +22,14 @@ if TYPE_CHECKING:
 __all__ = ["CONFIG", "WEIGHTS", "build_model", "export_model", "load_weights", "model_config", "save_model"]
 
 
-def build_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype | None = None) -> UnifiedModel:
+def build_model(
+    config: ModelConfig, seed: int = 0, dtype: torch.dtype | None = None, device: torch.device | str = "cpu"
+) -> UnifiedModel:
     """The model of a recipe, with the weights that its `checkpoint` names (null: random ones from `seed`, nano only),
     adapters merged, quantised as its `weights` says.
+
+    Quantised layers are made one by one on `device`, which never holds the plain model. Host memory holds it in three
+    cases: transformers or diffusers read it, adapters are merged, or it is a step of a run.
 
     Args:
         dtype: of the weights; None: float32 (nano), or one that is near the stored ones (`Weights.compute_dtype`).
@@ -33,21 +38,32 @@ def build_model(config: ModelConfig, seed: int = 0, dtype: torch.dtype | None = 
         UserError: weights that are missing, damaged or of another shape; a folder that is something else. UsageError:
             `vae_tile` of a model without tiles.
     """
+    from uni_train.models.quantised import need_torchao, quantise
+
     expect_keys(config)
+    if config.weights is not None:
+        need_torchao(f"model.weights={config.weights}")
+    _set_products(config.family, device)
     base, adapters = split_adapters(config.checkpoint) if config.checkpoint is not None else (None, [])
-    model = _stored(replace(config, checkpoint=base), seed, dtype).eval()
+    first = replace(config, checkpoint=base, weights=None if adapters else config.weights)
+    model = _stored(first, seed, dtype, "cpu" if adapters else device).eval()
     if adapters:
         from uni_train.models.adapters import merge
 
         for adapter in adapters:
             merge(model, Path(adapter))
-    if config.weights is not None:
-        from uni_train.models.quantised import quantise
-
-        quantise(model, config.weights)
+    model = quantise(model, config.weights, device).to(device)
     if config.vae_tile is not None:
         _tile(getattr(model, "vae", None), config.vae_tile // 32 * 32, config.name)
     return model
+
+
+def _set_products(family: str, device: torch.device | str) -> None:
+    """TF32 for products of float32 on a GPU, in this process, as far as the family's models allow it."""
+    import torch
+
+    if torch.device(device).type == "cuda":
+        torch.set_float32_matmul_precision("high" if family_of(family).tf32 else "highest")
 
 
 def _tile(vae: Any, side: int, name: str) -> None:
@@ -64,14 +80,14 @@ def _tile(vae: Any, side: int, name: str) -> None:
         vae.enable_tiling(side, side, stride, stride)
 
 
-def _stored(config: ModelConfig, seed: int, dtype: torch.dtype | None) -> UnifiedModel:
-    """The model without adapters, not yet quantised."""
+def _stored(config: ModelConfig, seed: int, dtype: torch.dtype | None, device: torch.device | str) -> UnifiedModel:
+    """The model without adapters, its layers quantised where they were read one by one."""
     family = family_of(config.family)
     if config.checkpoint is None or config.checkpoint == "shipped":
-        return family.build(config, seed, dtype)
+        return family.build(config, seed, dtype, device)
     path = expect_family(config.family, Path(config.checkpoint), config.name).path
     if not is_step(path):
-        return family.build(replace(config, checkpoint=str(path)), seed, dtype)
+        return family.build(replace(config, checkpoint=str(path)), seed, dtype, device)
     from uni_train.models.quantised import dequantise, quantise
 
     run = run_config(path)

@@ -12,36 +12,52 @@ are. A product takes its weight back to the compute dtype first, so nothing is f
 from __future__ import annotations
 
 import re
-from typing import Any, Literal
+from collections.abc import Callable
+from typing import Any, TypeVar
 
+import torch
 from torch import Tensor, nn
 
+from uni_train.config.schema import Quantised
 from uni_train.errors import UserError
 
-Quantised = Literal["nf4", "int8", "fp8"]
-LAYERS = r"(.*\.)?(language_model\.model\.layers|language_model\.layers|transformer\.transformer_blocks)\.\d+\..*"
-"""Names of layers in a BAGEL, a nano, and both decoders of a Qwen-Image-Edit."""
+M = TypeVar("M", bound=nn.Module)
+LAYERS = r"(.*\.)?(language_model\.model\.layers|language_model\.layers|(single_)?transformer_blocks)\.\d+\..*"
+"""Names of layers in a BAGEL, a nano, a Janus, the transformers of diffusers, and the text encoder of an editor."""
 _BLOCK, _SCALES = 64, 256  # nf4: weights that share a scale, scales that share one
 
 
-def quantise(model: nn.Module, weights: Quantised | None) -> nn.Module:
+def quantise(
+    model: M,
+    weights: Quantised | None,
+    device: torch.device | str | None = None,
+    read: Callable[[str], Tensor] | None = None,
+) -> M:
     """Quantise the decoder's linear layers, in place; those that are already so stay so. None: nothing happens.
+
+    One layer after the other: no two of them have plain weights on `device` at the same time.
+
+    Args:
+        device: where each weight is moved before it is quantised; None: where it is.
+        read: a plain weight by its name; None: the model's own.
 
     Raises:
         UserError: torchao is not installed; this model has no such layers.
     """
     if weights is None:
         return model
-    layers: list[Any] = [layer for _, layer in decoder_layers(model)]
+    layers: list[tuple[str, Any]] = [*decoder_layers(model)]
     if not layers:
         raise UserError(
             f"model.weights={weights}: {type(model).__name__} has no decoder that could be quantised",
             "Leave model.weights out.",
         )
-    for layer in layers:
+    for name, layer in layers:
         if not is_quantised(layer.weight):
-            stored, layer.learns = _stored(layer, weights), layer.weight.requires_grad
-            layer.weight = nn.Parameter(stored, requires_grad=False)
+            plainly = layer.weight.detach() if read is None else read(f"{name}.weight")
+            layer.learns = layer.weight.requires_grad
+            layer.weight = nn.Parameter(_stored(plainly.to(device), weights), requires_grad=False)
+            del plainly  # before the next one is read
     return model
 
 
@@ -95,17 +111,17 @@ def need_torchao(why: str) -> None:
         raise UserError(f"{why} needs torchao", "Install it with: pip install -e '.[quantized]'.") from error
 
 
-def _stored(layer: nn.Linear, weights: Quantised) -> Tensor:
+def _stored(weight: Tensor, weights: Quantised) -> Tensor:
     need_torchao(f"model.weights={weights}")
     from torchao.quantization import Float8WeightOnlyConfig, Int8WeightOnlyConfig, NF4Tensor, quantize_
 
     if weights == "nf4":
-        count = layer.weight.numel()
+        count = weight.numel()
         if count % _BLOCK:
             raise UserError(f"model.weights=nf4: {count} weights are no multiple of {_BLOCK}", "Use int8.")
-        return NF4Tensor.from_tensor(layer.weight.detach(), _BLOCK, _scale_block(count))
-    alone = nn.Linear(layer.in_features, layer.out_features, bias=False, device="meta")
-    alone.weight = nn.Parameter(layer.weight.detach(), requires_grad=False)
+        return NF4Tensor.from_tensor(weight, _BLOCK, _scale_block(count))
+    alone = nn.Linear(weight.shape[1], weight.shape[0], bias=False, device="meta")
+    alone.weight = nn.Parameter(weight, requires_grad=False)
     quantize_(alone, Int8WeightOnlyConfig() if weights == "int8" else Float8WeightOnlyConfig())
     return alone.weight.detach()
 

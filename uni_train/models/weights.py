@@ -18,10 +18,11 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
+from uni_train.config.schema import Quantised
 from uni_train.data_gen.reading_limits import open_file, read_json, reason
 from uni_train.errors import UserError
 from uni_train.files import atomic_path, atomic_write_json
-from uni_train.models.quantised import plain
+from uni_train.models.quantised import is_quantised, plain, quantise
 
 DTYPES: Mapping[str, torch.dtype] = {
     "F64": torch.float64,
@@ -186,16 +187,26 @@ def problems(stored: Shapes, expected: Shapes) -> Iterator[str]:
     )
 
 
-def fill(module: nn.Module, get: Get, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> None:
+def fill(
+    module: nn.Module,
+    get: Get,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+    weights: Quantised | None = None,
+) -> None:
     """Fill a module tensor by tensor.
 
     Tensors on the meta device are replaced, in `dtype` (None: as stored) on `device`. Others are overwritten in place.
+
+    Args:
+        weights: of the decoder's linear layers, each quantised on `device` as soon as it is read.
     """
+    quantise(module, weights, read=lambda name: get(name).to(device, dtype))
     state = module.state_dict(keep_vars=True)
     replaced = {name: get(name).to(device, dtype) for name, value in state.items() if value.is_meta}
     with torch.no_grad():
         for name, value in state.items():
-            if name not in replaced:
+            if name not in replaced and not (weights is not None and is_quantised(value)):
                 value.copy_(get(name))
     if replaced:
         module.load_state_dict(replaced, strict=False, assign=True)

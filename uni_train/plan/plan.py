@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from uni_train.config.kinds import Rollouts, Updates, kind_of
+from uni_train.config.kinds import Rollouts, Updates, kind_of, stage_list
 from uni_train.config.schema import SHARDED, RunConfig
-from uni_train.errors import UserError
+from uni_train.errors import UsageError, UserError
 from uni_train.models.base import Example, Request, UnifiedModel
 from uni_train.models.checkpoint import on_disk
 from uni_train.models.family import family_of
@@ -23,7 +23,7 @@ from uni_train.plan import drawing
 from uni_train.plan.hardware import GIB, Gpu
 from uni_train.plan.one_card import lighter
 from uni_train.plan.result import Choice, OneCardChoice, Plan, StrategyRow
-from uni_train.plan.strategies import choices_for, share, wire_seconds
+from uni_train.plan.strategies import choices_for, run_by, share, wire_seconds
 from uni_train.plan.trace import KINDS
 from uni_train.plan.updates import AVERAGE, STEP, Cast, Traced, half_weights, supervised
 from uni_train.training.data.rows import KEPT_BYTES
@@ -55,6 +55,8 @@ class _Work:
     times: float = 1.0
 
 
+_ASKING = ("evaluate", "sample", "filter", "think", "draw", "ask")
+"""Kinds of stages that train nothing."""
 STEPS = 3
 """Of `plan`: the model, its update as configured, and the same with the other setting of activation checkpointing."""
 
@@ -74,8 +76,15 @@ def plan(
         utilisation: the share of the GPU's peak FLOP a second that training reaches.
 
     Raises:
-        UserError: a checkpoint folder that holds something else; a recipe that this model cannot do.
+        UsageError: bfloat16 on a GPU that has none. UserError: a checkpoint folder that holds something else; a recipe
+            that this model cannot do.
     """
+    precision = config.strategy.precision
+    if gpu.timed and not gpu.half and precision != "32-true":
+        raise UsageError(
+            f"{gpu.name} computes no bfloat16, and strategy.precision is {precision}",
+            "Plan with strategy.precision=32-true, or for a GPU from Ampere (2020) on.",
+        )
     gpus = nodes * gpus_a_node
     recipe = kind_of(config)
     made_ready = ready(config, gpus)
@@ -89,7 +98,7 @@ def plan(
         on_step()
     traced = traces[activation_checkpointing]
     half = cast is not None
-    rate = (gpu.single if config.strategy.precision == "32-true" else gpu.half) * utilisation
+    rate = (gpu.single if precision == "32-true" else gpu.half) * utilisation or math.inf
     compute = traced.flops * work.micros / rate
     draw = traced.draw_flops * work.draw_batches / rate / (work.updates_per_epoch or 1)
     wanted = Choice.from_config(config.strategy)
@@ -109,6 +118,8 @@ def plan(
         "checkpointed" if on else "kept": int(one.timeline.bytes[:, KINDS.index("activations")][~_steps(one)].max())
         for on, one in traces.items()
     }
+    if asking := [stage.name for stage in stage_list(config) if stage.kind in _ASKING]:
+        notes.append(f"hours are of training alone, without {', '.join(asking)}")
     made = Plan(
         recipe=config.recipe,
         model=config.model.name,
@@ -134,11 +145,16 @@ def plan(
         assumptions=tuple(notes),
         advice=(),
     )
+    own = run_by(config.strategy, gpus)
+    if chosen is not None and wanted.kind == "single" and rows[chosen].choice not in (own, wanted):
+        key = f" strategy.devices={gpus_a_node}" if nodes == 1 else ""
+        start = f"To train so add {rows[chosen].choice.keys}{key}: without a strategy it would be {own.name}."
+        made = replace(made, advice=(start,))
     other = traces[not activation_checkpointing]
     best = (
         max(_largest(row.choice, other, work, gpu, gpus, half) for row in rows) if not activation_checkpointing else 0
     )
-    return replace(made, advice=tuple(_advice(made, work.key, config.ema is not None, kind, best)))
+    return replace(made, advice=(*made.advice, *_advice(made, work.key, config.ema is not None, kind, best)))
 
 
 @dataclass(slots=True)
@@ -193,7 +209,7 @@ def _row(
     choice: Choice, traced: Traced, work: _Work, gpu: Gpu, gpus: int, gpus_a_node: int, half: bool, compute: float
 ) -> StrategyRow:
     found = share(choice, traced, gpus, work.micros, half)
-    wire, bus = wire_seconds(found, gpu, gpus, gpus_a_node), found.bus / gpu.bus
+    wire, bus = wire_seconds(found, gpu, gpus, gpus_a_node), found.bus / gpu.bus if gpu.timed else 0.0
     return StrategyRow(
         choice=choice,
         share=found,
@@ -201,7 +217,7 @@ def _row(
         largest=_largest(choice, traced, work, gpu, gpus, half),
         wire_seconds=wire,
         bus_seconds=bus,
-        step_seconds=max(compute, wire, bus),
+        step_seconds=max(compute, wire) + bus,
     )
 
 
@@ -251,7 +267,8 @@ def _supervised(
     everything = [example for batch in batches for example in batch]
     micros = length.shared(gpus).accumulate
     if most is not None or length.tokens is not None:
-        here = list(batches[0])
+        each = None if length.rows is None else -(-length.rows // (gpus * micros))
+        here = list(batches[0])[:each]
     else:
         if gpus > len(everything):
             notes.append(f"an update has {len(everything)} examples, too few for {gpus} GPUs: planned with {gpus}")

@@ -11,7 +11,7 @@ from uni_train.plan.hardware import GIB, RESERVED, Gpu
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """A strategy with what it moves to the node's memory. `name` is how it is asked for."""
+    """A strategy with what it moves to the node's memory."""
 
     kind: str
     offload_optimizer: bool = False
@@ -20,9 +20,16 @@ class Choice:
 
     @property
     def name(self) -> str:
-        """As overrides of a recipe."""
-        extra = [key for key in ("offload_optimizer", "offload_weights", "offload_averages") if getattr(self, key)]
-        return " + ".join([self.kind, *extra])
+        """For tables."""
+        return " + ".join([self.kind, *self._offloaded()])
+
+    @property
+    def keys(self) -> str:
+        """As keys of a recipe."""
+        return " ".join([f"strategy={self.kind}", *(f"strategy.{key}=true" for key in self._offloaded())])
+
+    def _offloaded(self) -> list[str]:
+        return [key for key in ("offload_optimizer", "offload_weights", "offload_averages") if getattr(self, key)]
 
     @classmethod
     def from_config(cls, config: StrategyConfig) -> Choice:
@@ -63,7 +70,7 @@ class StrategyRow:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Memory in bytes a GPU, times in seconds.
+    """Memory in bytes a GPU, times in seconds, which are 0 where the speed of the GPU is unknown (`Gpu.timed`).
 
     Attributes:
         unit: what a micro-batch consists of. units: how many it has on one GPU. micros: micro-batches of an update.
@@ -124,4 +131,4 @@ class OneCardChoice:
         return self.peak <= card - RESERVED
 
 
-CARDS = (24 * GIB, 40 * GIB, 48 * GIB, 80 * GIB)
+CARDS = (16 * GIB, 24 * GIB, 32 * GIB, 40 * GIB, 48 * GIB, 80 * GIB)

@@ -14,12 +14,14 @@ from uni_train.plan.result import CARDS, OneCardChoice, Plan
 def facts_of(plan: Plan) -> list[str]:
     """What is planned, and what was assumed, a line each."""
     per = f"{plan.nodes} x {plan.gpus_a_node}" if plan.nodes > 1 else str(plan.gpus)
+    work = f"{plan.flops / 1e12:,.0f} TFLOP"
     lines = [
         f"{plan.recipe}, {plan.model}, on {per} {plan.gpu.name} of {plan.gpu.usable / GIB:.0f} GiB for tensors",
         f"  {plan.parameters:,} parameters, {plan.trained:,} trained",
         f"  a micro-batch on a GPU: {plan.units} {plan.unit}; {plan.micros} in an update",
-        f"  an update on a GPU: {plan.flops / 1e12:,.0f} TFLOP, {_time(plan.compute_seconds)} at "
-        f"{plan.utilisation:.0%} of its peak",
+        f"  an update on a GPU: {work}, {_time(plan.compute_seconds)} at {plan.utilisation:.0%} of its peak"
+        if plan.gpu.timed
+        else f"  an update on a GPU: {work}; of this card only the memory is known, so no times",
     ]
     if plan.draw_seconds:
         lines.append(f"  drawing for an update: {_time(plan.draw_seconds)}")
@@ -48,8 +50,15 @@ def plain_of(plan: Plan, price: float | None, ways: Sequence[OneCardChoice]) -> 
         row["strategy"] = one.choice.name
         row["gpu_hours"] = plan.gpu_hours(one)
         row["cost"] = None if price is None else price * plan.gpu_hours(one)
+    if not plan.gpu.timed:
+        for part in (values, *values["rows"]):
+            part |= {key: None for key in part if key.endswith(("_seconds", "_hours")) or key == "cost"}
     cards = [dataclasses.asdict(way) | {"fits": [card for card in CARDS if way.fits(card)]} for way in ways]
     return values | {"gpus": plan.gpus, "one_card": cards}
+
+
+_TIMES = 6
+"""The column of the table of strategies from which on are times and costs."""
 
 
 def _strategies(plan: Plan, price: float | None) -> Table:
@@ -65,8 +74,9 @@ def _strategies(plan: Plan, price: float | None) -> Table:
             _size(sum(row.share.wire.values())),
             _time(row.step_seconds),
             f"{plan.gpu_hours(row):,.1f}",
+            *([] if price is None else [f"{price * plan.gpu_hours(row):,.0f}"]),
         ]
-        rows.append((*cells, *([] if price is None else [f"{price * plan.gpu_hours(row):,.0f}"])))
+        rows.append(tuple(cells) if plan.gpu.timed else (*cells[:_TIMES], *["?"] * len(cells[_TIMES:])))
     return Table("Strategies", columns if price is None else (*columns, "cost"), tuple(rows))
 
 
@@ -83,7 +93,7 @@ def _parts(plan: Plan, chosen: int) -> Table:
 
 
 def _one_card(ways: Sequence[OneCardChoice]) -> Table:
-    """What fits onto cards of 24 to 80 GB, and the first way onto each."""
+    """What fits onto cards of 16 to 80 GB, and the first way onto each."""
     names = [f"{card // GIB} GB" for card in CARDS]
     rows = [
         (way.keys, _size(way.peak), _size(way.host), *("yes" if way.fits(card) else "no" for card in CARDS))

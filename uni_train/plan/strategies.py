@@ -55,6 +55,12 @@ CHOICES = (
 )
 
 
+def run_by(config: StrategyConfig, gpus: int) -> Choice:
+    """What a recipe's strategy is on so many GPUs: `single` on several is `ddp`."""
+    wanted = Choice.from_config(config)
+    return replace(wanted, kind="ddp") if wanted.kind == "single" and gpus > 1 else wanted
+
+
 def choices_for(config: StrategyConfig, gpus: int) -> tuple[Choice, ...]:
     """Those to compare for a recipe, its own among them; its averages are where it has them. One GPU shards nothing."""
     wanted = Choice.from_config(config)
@@ -160,5 +166,7 @@ def _bus(choice: Choice, traced: Traced, factor: Mapping[Kind, float], n: int, m
 
 def wire_seconds(share: Share, gpu: Gpu, gpus: int, gpus_a_node: int) -> float:
     """Time of an update's traffic if nothing overlaps it. A ring leaves each node through all its network cards."""
+    if not gpu.timed:
+        return 0.0
     speed = gpu.inside if gpus <= gpus_a_node else min(gpu.inside, gpu.outside * gpus_a_node)
     return sum(share.wire.values()) / speed

@@ -14,7 +14,7 @@ from uni_train.errors import UserError
 from uni_train.plan.hardware import GIB, GPUS, memory
 from uni_train.plan.plan import Ready, ready, scaled
 from uni_train.plan.result import Choice
-from uni_train.plan.strategies import choices_for, share
+from uni_train.plan.strategies import choices_for, run_by, share
 from uni_train.training.trained import train_only
 
 SAMPLE = 64
@@ -76,14 +76,18 @@ def expect_memory(config: RunConfig, ranks: int = 1, *, planned: bool = False) -
 def on_gpus(config: RunConfig, gpus: int, made: Ready | None = None) -> str:
     """What an update takes on H100s of 80 GB, as `uni_train plan` counts.
 
-    It counts under the recipe's strategy, or under the first that fits.
+    It counts under the recipe's strategy. If the recipe names none and that does not fit, it names the first that does.
     """
     gpu, made = GPUS["h100-80gb"], made or ready(config, gpus, SAMPLE)
     traced = scaled(made.traced(config.activation_checkpointing), made.work.times)
-    wanted = Choice.from_config(config.strategy)
-    choices = (wanted,) if wanted.kind != "single" else choices_for(config.strategy, gpus)
-    peaks = {one.name: share(one, traced, gpus, made.work.micros, made.cast is not None).peak for one in choices}
-    name = next((name for name, peak in peaks.items() if peak <= gpu.usable), min(peaks, key=peaks.__getitem__))
-    fits = "fits" if peaks[name] <= gpu.usable else "does not fit: `uni_train plan` compares strategies and GPUs"
+    own = run_by(config.strategy, gpus)
+    choices = (own, *choices_for(config.strategy, gpus)) if config.strategy.kind == "single" else (own,)
+    peaks = {one: share(one, traced, gpus, made.work.micros, made.cast is not None).peak for one in choices}
+    fitting = next((one for one, peak in peaks.items() if peak <= gpu.usable), None)
+    fits = "does not fit: `uni_train plan` compares strategies and GPUs"
+    if fitting is not None:
+        less = f"does not fit; add {fitting.keys}, with which it takes {peaks[fitting] / GIB:.1f} GiB"
+        fits = "fits" if fitting == own else less
     cards = f"{f'each of {gpus}' if gpus > 1 else 'one'} {gpu.name}"
-    return f"an update takes {peaks[name] / GIB:.1f} GiB of {gpu.usable / GIB:.0f} on {cards} with {name}, which {fits}"
+    said = f"an update takes {peaks[own] / GIB:.1f} GiB of {gpu.usable / GIB:.0f} on {cards} with {own.name}"
+    return f"{said}, which {fits}"

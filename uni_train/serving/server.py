@@ -107,8 +107,8 @@ class ModelAPI(litserve.LitAPI):
         if parent is not None and parent.pid is not None:
             _end_with(parent.pid)
         prepare_cpu(self.served.config.threads)
-        model = build_model(self.served.config, dtype=torch.bfloat16 if self.served.bfloat16 else None)
-        self.model = model if device == "cpu" else model.to(device)
+        dtype = torch.bfloat16 if self.served.bfloat16 else None
+        self.model = build_model(self.served.config, dtype=dtype, device=device)
 
     def predict(self, x: Sequence[Task], **kwargs: Any) -> list[Reply | Refusal]:
         from uni_train.serving.perform import perform

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from uni_train.models.batches import fitting
 from uni_train.stages.work import in_batches
 
 if TYPE_CHECKING:
@@ -20,26 +21,28 @@ class Batched:
         self.name, self._model, self._size, self._temperature = model.name, model, think_batch, temperature
 
     def think(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str]:
-        batches = in_batches(requests, self._size)
-        return [text for _, batch in batches for text in self._model.think(batch, self._temperature, on_step)]
+        def think(some: Sequence[Request]) -> list[str]:
+            return self._model.think(some, self._temperature, on_step)
+
+        return [text for _, batch in in_batches(requests, self._size) for text in fitting(think, batch)]
 
     def draw(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[np.ndarray]:
-        return self._model.draw(requests, on_step)
+        return fitting(lambda some: self._model.draw(some, on_step), requests)
 
     def think_and_draw(
         self, requests: Sequence[Request], *, on_step: OnStep | None = None
     ) -> tuple[list[str], list[np.ndarray]]:
-        thoughts: list[str] = []
-        images: list[np.ndarray] = []
-        for _, batch in in_batches(requests, self._size):
-            said, drawn = self._model.think_and_draw(batch, self._temperature, on_step)
-            thoughts += said
-            images += drawn
-        return thoughts, images
+        def both(some: Sequence[Request]) -> list[tuple[str, np.ndarray]]:
+            return [*zip(*self._model.think_and_draw(some, self._temperature, on_step), strict=True)]
+
+        pairs = [pair for _, batch in in_batches(requests, self._size) for pair in fitting(both, batch)]
+        return [thought for thought, _ in pairs], [image for _, image in pairs]
 
     def answer(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str]:
-        batches = in_batches(requests, self._size)
-        return [text for _, batch in batches for text in self._model.answer(batch, on_step=on_step)]
+        def answer(some: Sequence[Request]) -> list[str]:
+            return self._model.answer(some, on_step=on_step)
+
+        return [text for _, batch in in_batches(requests, self._size) for text in fitting(answer, batch)]
 
     def compose(
         self, requests: Sequence[Request], *, on_step: OnStep | None = None

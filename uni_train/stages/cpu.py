@@ -8,6 +8,8 @@ import sys
 from pathlib import Path
 from typing import Literal
 
+from uni_train.distributed.devices import unused_gpus
+
 _CGROUP = Path("/sys/fs/cgroup/cpu.max")
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 
@@ -16,9 +18,12 @@ def prepare_cpu(threads: int | Literal["auto"], processes: int = 1) -> int:
     """Set PyTorch's threads and glibc's memory thresholds for this process; returns the number of threads.
 
     "auto" takes its part of the cores that `processes` on this machine may run on, at most four: nano's matrices are
-    too small for more.
+    too small for more. The first process of a machine whose GPUs torch cannot use says so.
     """
     import torch
+
+    if os.environ.get("LOCAL_RANK", "0") == "0" and (unused := unused_gpus()) is not None:
+        print("note: {}, so it computes on CPUs. {}".format(*unused), file=sys.stderr)
 
     chosen = max(min(_cores() // processes, 4), 1) if threads == "auto" else threads
     torch.set_num_threads(chosen)

@@ -26,6 +26,7 @@ from uni_train.eval.sample import Ask, Scored
 from uni_train.eval.scored import shard_path, write_scored
 from uni_train.eval.validation import estimates, finished, read_validation, results_of, rewards_of
 from uni_train.models.base import Request, UnifiedModel
+from uni_train.models.batches import fitting
 from uni_train.rewards.contract import Reward, Scoring
 from uni_train.stages.gallery import case_of, log_images, rewarded, scored_image
 from uni_train.stages.work import in_batches
@@ -92,9 +93,10 @@ class ValidationPrompts:
                 pairs = zip(prompts, asks, strict=True)
                 requests = [Request(one.id, one.text, one.images, seed=ask.seed) for one, ask in pairs]
                 if self.think:
-                    columns["thought"], images = model.think_and_draw(requests)
+                    both = fitting(lambda some: [*zip(*model.think_and_draw(some), strict=True)], requests)
+                    columns["thought"], images = map(list, zip(*both, strict=True))
                 else:
-                    images = model.draw(requests)
+                    images = fitting(model.draw, requests)
                 note()
                 if self.rewards:
                     scoring.add([prompt.text for prompt in prompts], images, columns)

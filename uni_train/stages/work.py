@@ -73,19 +73,27 @@ class Work(Generic[C]):
     def model(self, weights: Path | None) -> UnifiedModel:
         """The model with the weights of a stage (None: those that the recipe starts from), loaded once, on the device
         that trains."""
-        if self._loaded is None:
-            self._loaded = (
-                None,
-                build_model(self.config.model, self.config.seed, dtype_for(self.config.strategy.precision)),
-            )
-        at, model = self._loaded
+        at, model = self._loaded or (None, self.started())
         if at != weights:
             if weights is None:
-                model = build_model(self.config.model, self.config.seed, dtype_for(self.config.strategy.precision))
+                model = self.started()
             else:
                 load_weights(model, weights)
         self._loaded = (weights, self.placed(model))
         return model
+
+    def started(self) -> UnifiedModel:
+        """The model that the recipe starts from, loaded again."""
+        precision = dtype_for(self.config.strategy.precision)
+        return build_model(self.config.model, self.config.seed, precision, self.device)
+
+    @property
+    def device(self) -> str:
+        """This rank's device, such as "cuda:1"."""
+        import torch
+
+        gpu = self.config.strategy.accelerator != "cpu" and torch.cuda.is_available()
+        return f"cuda:{self.ranks.local_rank}" if gpu else "cpu"
 
     def learner(self, weights: Path | None, timestep_shift: float = 1.0, **dropouts: float) -> UnifiedModel:
         """`model(weights)`, ready to be trained as the recipe says."""
@@ -98,13 +106,9 @@ class Work(Generic[C]):
 
     def placed(self, model: UnifiedModel) -> UnifiedModel:
         """`model`, quantised as the recipe says, on this rank's device."""
-        import torch
-
         from uni_train.models.quantised import quantise
 
-        quantise(model, self.config.model.weights)
-        gpu = self.config.strategy.accelerator != "cpu" and torch.cuda.is_available()
-        return model.to(f"cuda:{self.ranks.local_rank}") if gpu else model
+        return quantise(model, self.config.model.weights, self.device).to(self.device)
 
     def trained(self, model: UnifiedModel, stage: StageRun) -> None:
         """Save the trained `model` in the folder of `stage`."""

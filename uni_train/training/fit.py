@@ -97,7 +97,7 @@ def fit_supervised(
     """Train `model` (a UnifiedModel) in place; afterwards it has the final weights, averaged ones if `config.ema`.
 
     A second run with the same arguments continues from the newest intact checkpoint in `directory`. It ends with the
-    same weights and metrics.jsonl, bit for bit, as a run that never stopped.
+    same weights and metrics.jsonl as a run that never stopped, on CPUs bit for bit.
 
     Args:
         sources: what `schedule` mixes, by name (see steps.Source).

@@ -28,7 +28,9 @@ class Pocket(NanoFamily):
             return None
         return Found(self.name, path, "pocket")
 
-    def build(self, config: ModelConfig, seed: int, dtype: torch.dtype | None) -> UnifiedModel:
+    def build(
+        self, config: ModelConfig, seed: int, dtype: torch.dtype | None, device: torch.device | str = "cpu"
+    ) -> UnifiedModel:
         from uni_train.models.nano import language, nano
 
         model = nano.build(config, seed, (*language.vocabulary(), *WORDS))

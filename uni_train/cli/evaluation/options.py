@@ -89,6 +89,7 @@ EVAL = {
     "n": "--n",
     "k": "--k",
     "seed": "--seed",
+    "weights": "--weights",
     "out": "--out --output_path",
 }
 """Key of `eval` -> the options that set it."""

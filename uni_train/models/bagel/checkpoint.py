@@ -25,7 +25,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from uni_train.config.schema import ModelConfig
+from uni_train.config.schema import ModelConfig, Quantised
 from uni_train.errors import UserError
 from uni_train.files import atomic_path
 from uni_train.hub import PICKLES
@@ -228,7 +228,7 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.d
         dtype: of the model's weights; None: `Weights.compute_dtype`, as the autoencoder always has its own (float32).
     """
     model = build_on_meta(config)
-    load(model, model.source, dtype, device)
+    load(model, model.source, dtype, device, config.weights)
     return model
 
 
@@ -265,12 +265,17 @@ def build_on_meta(config: ModelConfig) -> PublishedBagel:
 
 
 def load(
-    model: PublishedBagel, path: Path, dtype: torch.dtype | None = None, device: torch.device | str = "cpu"
+    model: PublishedBagel,
+    path: Path,
+    dtype: torch.dtype | None = None,
+    device: torch.device | str = "cpu",
+    weights: Quantised | None = None,
 ) -> None:
     """Read the weights of a folder into a model of the same sizes.
 
-    Meta parameters are replaced by what is read, in `dtype` (None: `Weights.compute_dtype`) on `device`; others are
-    overwritten in place, in theirs. Nothing is loaded if anything does not fit.
+    Meta parameters are replaced by what is read, in `dtype` (None: `Weights.compute_dtype`) on `device`, those of the
+    decoder's layers as `weights` says; others are overwritten in place, in theirs. Nothing is loaded if anything does
+    not fit.
 
     Raises:
         UserError: names and shapes that do not fit (at most ten), files that are missing or damaged.
@@ -278,7 +283,7 @@ def load(
     opened = open_folder(path)
     reader = _checked(opened, model.bagel, model.vae)
     vae = opened.autoencoder()
-    fill(model.bagel, reader.read, dtype or opened.weights.compute_dtype, device)
+    fill(model.bagel, reader.read, dtype or opened.weights.compute_dtype, device, weights)
     fill(model.vae, vae.read, vae.compute_dtype, device)
     model.source = path
 

@@ -21,6 +21,7 @@ VAE = "VAE"
 @FAMILIES.register("bagel")
 class BagelFamily(PublishedFamily):
     title = "BAGEL"
+    tf32 = True
     tiles = True
     parts = (
         *("understanding", "generation", "text embeddings", "text head", "ViT", "connector", "latents", "positions"),

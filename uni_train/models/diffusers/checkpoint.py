@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from uni_train.config.schema import ModelConfig
+from uni_train.config.schema import ModelConfig, Quantised
 from uni_train.data_gen.reading_limits import reason
 from uni_train.errors import UserError
 from uni_train.files import atomic_path
@@ -79,11 +79,12 @@ def misfits(folder: Path) -> list[str]:
     ]
 
 
-def build(config: ModelConfig, dtype: torch.dtype | None = None) -> DiffusersModel:
-    """The pipeline of the folder `config.checkpoint`.
+def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> DiffusersModel:
+    """The pipeline of the folder `config.checkpoint`, on the CPU.
 
     Args:
         dtype: of all weights; None: the `Weights.compute_dtype` of its largest part.
+        device: not used, as diffusers reads whole parts.
 
     Raises:
         UserError: the folder holds something else, or its parts cannot be loaded.
@@ -177,19 +178,25 @@ def load(model: FlowMatchingModel, path: Path) -> None:
 
 
 def fill_part(
-    module: torch.nn.Module, folder: Path, part: str, dtype: torch.dtype | None, device: torch.device | str
+    module: torch.nn.Module,
+    folder: Path,
+    part: str,
+    dtype: torch.dtype | None,
+    device: torch.device | str,
+    quantised: Quantised | None = None,
 ) -> None:
     """Give a part its weights, tensor by tensor.
 
     Args:
         dtype: of those on the meta device; None: `Weights.compute_dtype`.
+        quantised: form of the decoder's layers.
 
     Raises:
         UserError: names and shapes that do not fit (at most ten), files that are missing or damaged.
     """
     weights = part_weights(folder, part).fitted(module.state_dict())
     check(weights.shapes, shapes_of(module), folder / part, _HINT)
-    fill(module, weights.read, dtype or weights.compute_dtype, device)
+    fill(module, weights.read, dtype or weights.compute_dtype, device, quantised)
 
 
 def export(

@@ -27,8 +27,12 @@ _VOCABULARY = 102_400  # of the DeepSeek-LLM that it was made from
 _HEAD = "lm_head.weight"
 
 
-def build(config: ModelConfig, dtype: torch.dtype | None = None) -> Janus:
-    """The model of the folder `config.checkpoint`; `dtype`: of all weights, None: `Weights.compute_dtype`.
+def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> Janus:
+    """The model of the folder `config.checkpoint`, on the CPU.
+
+    Args:
+        dtype: of all weights; None: `Weights.compute_dtype`.
+        device: not used, as transformers reads the whole model.
 
     Raises:
         UserError: there is no such folder, it holds something else, or its weights do not fit.

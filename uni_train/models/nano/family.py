@@ -29,6 +29,7 @@ class NanoFamily(Family):
     parts = BagelFamily.parts
     world = "nano"
     bfloat16 = False
+    tf32 = True
     shipped: ClassVar[Path | None] = ASSETS
     part_of = BagelFamily.part_of
 
@@ -40,7 +41,9 @@ class NanoFamily(Family):
         name = read_json(path / CONFIG).get("model")
         return Found(self.name, path, str(name), model=str(name)) if name in MODELS else None
 
-    def build(self, config: ModelConfig, seed: int, dtype: torch.dtype | None) -> UnifiedModel:
+    def build(
+        self, config: ModelConfig, seed: int, dtype: torch.dtype | None, device: torch.device | str = "cpu"
+    ) -> UnifiedModel:
         from uni_train.models.nano import edit, nano
 
         if config.editing is not None:

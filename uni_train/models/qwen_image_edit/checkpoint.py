@@ -35,6 +35,7 @@ from uni_train.models.diffusers.checkpoint import (
 )
 from uni_train.models.diffusers.family import EDITORS
 from uni_train.models.meta import without_weights
+from uni_train.models.quantised import quantise
 from uni_train.models.qwen_image_edit.reading import Processor, image_processor
 from uni_train.models.qwen_image_edit.unified import QwenImageEdit
 from uni_train.models.shapes import Guess
@@ -175,7 +176,7 @@ def _build(
 
     shift, stored = _shift(folder), part_weights(folder, "text_encoder").compute_dtype
     transformer, vae = (part_on_meta(folder, part) for part in ("transformer", "vae"))
-    fill_part(transformer, folder, "transformer", dtype, device)
+    fill_part(transformer, folder, "transformer", dtype, device, config.weights)
     fill_part(vae, folder, "vae", dtype, device)
     rope = transformer.pos_embed
     if not isinstance(rope, QwenEmbedRope):
@@ -193,7 +194,7 @@ def _build(
             )
     except (OSError, ValueError, RuntimeError) as error:
         raise UserError(f"{folder} cannot be loaded: {error}", _HINT) from error
-    parts = transformer, text_encoder.to(device), vae
+    parts = transformer, quantise(text_encoder, config.weights, device).to(device), vae
     side = config.architecture.image_size
     model = QwenImageEdit(config.name, *parts, processor, shift, config.sampling, editing, side)
     model.source = folder

@@ -23,6 +23,7 @@ from uni_train.eval.prompts.unisandbox import direct_prompt
 from uni_train.eval.scored import read_folder
 from uni_train.eval.task_benchmark import TaskBenchmark, item_of
 from uni_train.models.base import Request, UnifiedModel
+from uni_train.models.batches import fitting
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.stars import filtering
 from uni_train.recipes.stars.config import RoundConfig
@@ -70,7 +71,8 @@ def thoughts(model: UnifiedModel | None, asks: Sequence[Ask], temperature: float
     if model is None:
         texts = [item_of(ask.case).thought for ask in asks]
     else:
-        texts = model.think([request(ask.case, ask.seed) for ask in asks], temperature)
+        asked = [request(ask.case, ask.seed) for ask in asks]
+        texts = fitting(lambda some: model.think(some, temperature), asked)
     scored = []
     for ask, text in zip(asks, texts, strict=True):
         sample = Sample(ask, prompt=ask.case.prompt, thought=text)
@@ -142,7 +144,7 @@ def _said(model: UnifiedModel, samples: Sequence[Scored], config: DistilConfig) 
     for name, case in cases.items():
         asked = request(case, derive_seed(config.seed, name, "said"))
         requests.append(replace(asked, prompt=direct_prompt(case.prompt, case.facts["world"])))
-    replies = model.answer(requests)
+    replies = fitting(model.answer, requests)
     return {name: concluded(reply, case) for (name, case), reply in zip(cases.items(), replies, strict=True)}
 
 

@@ -16,7 +16,7 @@ from uni_train.data_gen.task import Item
 from uni_train.eval.scored import read_folder
 from uni_train.models.base import Example, Request, States, UnifiedModel
 from uni_train.models.family import family_of
-from uni_train.models.load import build_model, dtype_for, load_weights
+from uni_train.models.load import load_weights
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.distil.drawing import Drawn
 from uni_train.recipes.distil.thinking import request
@@ -79,7 +79,7 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
     config = work.config
     lessons = {name: Lessons(work, of) for name, of in taught.items()}
     model = work.learner(work.weights, config.timestep_shift)
-    teacher = work.placed(build_model(config.model, config.seed, dtype_for(config.strategy.precision)))
+    teacher = work.started()
     if config.teacher == "ema" and work.weights is not None:
         load_weights(teacher, work.weights)
     teacher.sampling = teacher.sampling_at(config.guidance or 1.0)

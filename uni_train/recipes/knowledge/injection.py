@@ -28,6 +28,7 @@ from uni_train.eval.generation import asks_of
 from uni_train.eval.scored import read_scored, write_scored
 from uni_train.files import atomic_write_json
 from uni_train.models.base import Example, Request, UnifiedModel
+from uni_train.models.batches import fitting
 from uni_train.recipes.knowledge.config import KnowledgeConfig
 from uni_train.stages import judging
 from uni_train.stages.finetune import fit
@@ -132,7 +133,8 @@ def _teach(work: Work[KnowledgeConfig], stage: StageRun, subject: Subject) -> No
 def _replies(work: Work[KnowledgeConfig], model: UnifiedModel, asked: Sequence[TextQuestion]) -> tuple[Reply, ...]:
     """What the model says; all ranks ask, for their weights may be whole only together."""
     requests = [Request(f"text{number}", question.question) for number, question in enumerate(asked)]
-    texts = [text for _, batch in in_batches(requests, work.config.model.think_batch) for text in model.answer(batch)]
+    batches = in_batches(requests, work.config.model.think_batch)
+    texts = [text for _, batch in batches for text in fitting(model.answer, batch)]
     return tuple(
         Reply(question.question, text, question.right(text)) for question, text in zip(asked, texts, strict=True)
     )

@@ -63,12 +63,13 @@ def about(name: str) -> str:
 @filter("self")
 def self_check(samples: Sequence[Scored], asking: Asking) -> list[Verdict]:
     """Keep what the model's own understanding accepts."""
+    from uni_train.models.batches import fitting
     from uni_train.stages.work import in_batches
 
     model = asking.teacher()
     requests = [_question(model, one.sample) for one in samples]
     batches = in_batches(requests, asking.config.model.think_batch)
-    return [_verdict(reply) for _, batch in batches for reply in model.answer(batch)]
+    return [_verdict(reply) for _, batch in batches for reply in fitting(model.answer, batch)]
 
 
 @filter("judge")
