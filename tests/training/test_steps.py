@@ -78,6 +78,13 @@ def test_ranks_and_micro_batches_split_the_same_global_batch(ranks, micros):
     assert [part.last for part in parts] == ([False] * (micros - 1) + [True]) * ranks
 
 
+def test_rows_that_come_often_are_those_of_a_source_that_a_rank_goes_through_more_than_one_and_a_half_times():
+    rows = list(dataset(updates=2).sources["listed"])  # nine, of which 0.75 * 12 come in an update
+    assert list(dataset(updates=2).often()) == rows == list(dataset(updates=4, world_size=2).often())
+    assert not list(dataset(updates=1).often()) and not list(dataset(updates=3, world_size=2).often())
+    assert not list(filling().often())
+
+
 def test_errors_name_what_is_wrong():
     with pytest.raises(UsageError, match="asks for nothing; there are sources for: listed, made"):
         dataset(mixture=lambda step: {"nothing": 1})[0]
