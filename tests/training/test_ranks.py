@@ -34,6 +34,7 @@ DEEPSPEED = importlib.util.find_spec("deepspeed") is not None
 ZEROS = ("deepspeed_zero1", "deepspeed_zero2", "deepspeed_zero3") if DEEPSPEED else ()
 ZERO2, ZERO3 = ZEROS[1:] or ("fsdp2", "fsdp2")
 STRATEGIES = ("ddp", "fsdp2", *ZEROS)
+SHARDED = ("fsdp2", *ZEROS[2:])
 HALF = {"precision": "bf16-true"}
 TOLD = {"kind": "ddp", "rows": 8, "accumulate": 1, "updates": 12, "ema": 0.9}
 AFTER = "; the same command continues from there\n"
@@ -63,6 +64,7 @@ def start(out: Path) -> dict[str, list[dict[str, Any]]]:
         step("shared", "grpo", kind=ZERO3, epochs=1, kl=0.0),
         step("adapters", "grpo", kind="fsdp2", epochs=1, trained="lora"),
         step("bagel", "bagel", checkpoint=str(place), kind="ddp", accelerator="cpu"),
+        *(step(f"loaded_{kind}", "loaded", checkpoint=str(place), kind=kind, accelerator="cpu") for kind in SHARDED),
         step("unbroken", **TOLD),
         told("told", 2, 1, 6, signal.SIGUSR1),
         step("told", **TOLD),
@@ -109,8 +111,10 @@ def close(out: Path, other: Path, rel: float, file: str = "metrics") -> None:
 
 
 def same(out: Path, model: torch.nn.Module, most: float) -> None:
-    """The weights of all ranks are whole and those of `model`."""
-    for rank in (0, 1):
+    """The weights are whole and those of `model`: of all ranks, of the first where they were sharded."""
+    finals = sorted(out.glob("final-*"))
+    assert len(finals) == (1 if out.name in (*SHARDED, "shared", "adapters", "half", "offloaded") else 2)
+    for rank in range(len(finals)):
         found = load_file(out / f"final-{rank}.safetensors")
         for name, value in model.state_dict().items():
             assert found[name].shape == value.shape and found[name].dtype == value.dtype
@@ -193,14 +197,25 @@ def test_bagel_on_two_ranks_equals_one(ran: Ran, tmp_path: Path) -> None:
     (text, latent), (other_text, other_latent) = (model.token_counts(part.content) for part in drawn)
     assert text * other_latent != other_text * latent and (text, latent) != (other_text, other_latent)
     whole = bagel(tmp_path, place, accumulate=2, accelerator="cpu").state_dict()
-    close(finished(ran, "bagel"), tmp_path, 1e-5)
-    both, moved = load_file(ran[0] / "bagel" / "final-0.safetensors"), 0
-    for name, value in whole.items():
-        change, other = value - begun[name], both[name] - begun[name]
-        rounding = 2**-23 * float(begun[name].abs().max())  # of the weights that the change was added to
-        assert float((change - other).abs().max()) <= 1e-4 * float(change.abs().max()) + rounding, name
-        moved += bool(change.any())
-    assert moved > 100
+    for run in ("bagel", *(f"loaded_{kind}" for kind in SHARDED)):
+        close(finished(ran, run), tmp_path, 1e-5)
+        both, moved = load_file(ran[0] / run / "final-0.safetensors"), 0
+        for name, value in whole.items():
+            change, other = value - begun[name], both[name] - begun[name]
+            rounding = 2**-23 * float(begun[name].abs().max())  # of the weights that the change was added to
+            assert float((change - other).abs().max()) <= 1e-4 * float(change.abs().max()) + rounding, (run, name)
+            moved += bool(change.any())
+        assert moved > 100
+
+
+def test_no_rank_holds_a_model_whole_while_it_is_loaded_to_be_sharded(ran: Ran) -> None:
+    model: Any = build_model(compose("sft", [f"model.checkpoint={ran[0] / 'BAGEL'}"]).model)
+    sizes = [weight.nbytes for weight in model.bagel.state_dict().values()]
+    for kind in SHARDED:
+        out = finished(ran, f"loaded_{kind}")
+        for rank in (0, 1):
+            most = json.loads((out / f"held-{rank}.json").read_text())
+            assert 0.4 * sum(sizes) < most < 0.55 * sum(sizes) + max(sizes), (kind, rank)
 
 
 def test_told_ranks_save_at_the_next_update_and_continue_as_if_nothing_had_been(ran: Ran) -> None:

@@ -24,7 +24,7 @@ from rich.progress import Progress
 from torch import nn
 
 from uni_train.config.kinds import Updates
-from uni_train.config.schema import TrainingConfig
+from uni_train.config.schema import SHARDED, TrainingConfig
 from uni_train.distributed.preemption import deferred
 from uni_train.errors import UsageError, UserError
 from uni_train.training.callbacks import CurriculumCallback, Evaluate, PeriodicCheckpoint, WholeAgain
@@ -93,6 +93,9 @@ def fit_supervised(
     log_every: int = 10,
 ) -> FitResult:
     """Train `model` (a UnifiedModel) in place; afterwards it has the final weights, averaged ones if `config.ema`.
+
+    Under strategies that shard weights the first rank alone has them, in host memory; elsewhere `model` is then on the
+    meta device.
 
     A second run with the same arguments continues from the newest intact checkpoint in `directory`. It ends with the
     same weights and metrics.jsonl, bit for bit, as a run that never stopped.
@@ -194,8 +197,9 @@ def run(
             "Ask for at least as many, or start over under a new name.",
         )
     current_ranks().from_main(lambda: _tidy(directory, done))
+    given_up = strategy.kind in SHARDED and not current_ranks().is_main
     if resume is not None and done == updates.total:
-        return _finished(model, schedule, resume, metrics)
+        return _finished(model.to("meta") if given_up else model, schedule, resume, metrics)
 
     trainable = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
     modes = {module: module.training for module in model.modules()}
@@ -240,6 +244,8 @@ def run(
             )
             with deferred():
                 trainer.fit(module, datamodule=made.data, ckpt_path=str(resume) if resume else None)
+            if given_up:
+                model.to("meta")
     finally:
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(trainable[name])

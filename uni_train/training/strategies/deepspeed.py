@@ -114,7 +114,7 @@ class Zero(DeepSpeedStrategy):
             "steps_per_print": 2**31,
         }
         super().__init__(config=config, precision_plugin=precision, logging_level=logging.ERROR)
-        self.stage = stage
+        self.stage, self.half = stage, precision.precision == "bf16-true"
         self.plain: Plain | None = None
         self.numbers: list[list[Any]] = []
 
@@ -135,8 +135,33 @@ class Zero(DeepSpeedStrategy):
 
     def setup(self, trainer: pl.Trainer) -> None:
         assert self.lightning_module is not None
-        self.plain = Plain(self.lightning_module, self.root_device)
+        whole = self.stage == 3 and not self.half
+        self.plain = Plain(self.lightning_module, self.root_device, torch.float32 if whole else None)
+        if self.stage == 3:
+            self._init_config_if_needed()
+            self._partition(self.lightning_module)
         super().setup(trainer)
+
+    @torch.no_grad()
+    def _partition(self, module: nn.Module) -> None:
+        """Weight by weight, from the first rank to all: no device ever holds the model, others read none of it."""
+        import deepspeed
+
+        dtype = torch.bfloat16 if self.half else torch.float32
+        first: Any = None
+        for weight in module.parameters():
+            kind = dtype if weight.is_floating_point() else weight.dtype
+            if self.is_global_zero:
+                weight.data = weight.data.to(self.root_device, kind)
+            else:
+                weight.data = torch.empty(weight.shape, dtype=kind, device=self.root_device)
+            if first is None:
+                deepspeed.zero.Init(nn.ParameterList([weight]), config_dict_or_path=self.config, dtype=dtype)
+                first = weight
+            else:
+                first.convert_to_zero_parameters(param_list=[weight])
+        for buffer in module.buffers():
+            buffer.data = buffer.data.to(self.root_device, dtype if buffer.is_floating_point() else buffer.dtype)
 
     def _setup_model_and_optimizer(self, model: nn.Module, optimizer: Any, lr_scheduler: Any = None) -> Any:
         import deepspeed

@@ -178,15 +178,16 @@ class Plain:
 
     Args:
         module: its `model` is what is trained, with the VAE in it.
+        dtype: of that VAE from now on; None: its own.
     """
 
-    def __init__(self, module: nn.Module, device: torch.device) -> None:
+    def __init__(self, module: nn.Module, device: torch.device, dtype: torch.dtype | None = None) -> None:
         model: Any = module.model
         self.module, self.model, self.children = module, model, dict(model._modules)
         vae = self.children.get("vae")
         if vae is not None and not any(weight.requires_grad for weight in vae.parameters()):
             del model._modules["vae"]
-            model.__dict__["vae"] = vae.to(device)
+            model.__dict__["vae"] = vae.to(device, dtype)
         self.modules = [
             (
                 one,
@@ -200,19 +201,21 @@ class Plain:
         self.attributes = {weight: dict(weight.__dict__) for weight in module.parameters()}
         self.trained = {weight: weight.requires_grad for weight in self.attributes}
 
-    def forget_values(self) -> None:
-        """Free the weights as they were: the strategy has parts of them that are other objects."""
-        for weight in self.attributes:
-            weight.data = weight.data.new_empty(0)
-
     @torch.no_grad()
     def values(self) -> dict[str, Tensor]:
-        """Today's weights, whole, by name; each in memory of its own, not in one of DeepSpeed's flat buffers."""
-        found = {name: join(weight, part(weight)) for name, weight in self.module.named_parameters()}
-        return {
-            name: value if value.untyped_storage().nbytes() == value.nbytes else value.clone()
-            for name, value in found.items()
-        }
+        """Today's weights, whole, by name; each in memory of its own, not in one of DeepSpeed's flat buffers.
+
+        Sharded ones are whole on the first rank, in host memory; elsewhere a zero stands for all of their numbers.
+        """
+        found: dict[str, Tensor] = {}
+        for name, weight in self.module.named_parameters():
+            value = join(weight, part(weight))
+            if is_sharded(weight) and dist.get_rank():
+                found[name] = torch.zeros((), dtype=value.dtype).expand(value.shape)
+                continue
+            value = value.cpu() if is_sharded(weight) else value
+            found[name] = value if value.untyped_storage().nbytes() == value.nbytes else value.clone()
+        return found
 
     @torch.no_grad()
     def again(self, values: Mapping[str, Tensor]) -> None:
