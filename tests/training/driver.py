@@ -4,7 +4,7 @@
 
 Every rank is a fork of this process after its imports. A step trains in OUT/NAME with `keys` as one of FITS does, and
 every rank leaves its weights there as final-RANK.safetensors. "tell": [rank, update, signal] sends a rank a signal in
-the middle of an update, "after" one to all of them when the fit has ended; "bytes": no file of rank 0 may be longer.
+the middle of an update, "after" one to all of them when the fit has ended; "bytes": [rank, most] of any file of it.
 "does": "crash" trains in a process that is killed again and again until it ends ("kills" times).
 
 OUT/reports.json tells of each step what `tests.ranks.on_ranks` reports, its name, and which checkpoints are left.
@@ -200,8 +200,8 @@ def train(step: dict[str, Any], out: Path, rank: int) -> None:
     keys = dict(step["keys"])
     if "tell" in step and step["tell"][0] == rank:
         keys["callbacks"] = [Tell(*step["tell"][1:])]
-    if "bytes" in step and rank == 0:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (step["bytes"],) * 2)
+    if "bytes" in step and rank == step["bytes"][0]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (step["bytes"][1],) * 2)
     (out / f"final-{rank}.safetensors").unlink(missing_ok=True)
     with joined(Ranks.from_environment()), preemptible({}):
         model = FITS[step["does"]](out, **keys)

@@ -25,6 +25,7 @@ from tests.training.driver import BAGEL_ROWS, Stack, bagel, fit, grpo, train_cra
 from tests.training.flow_grpo.toy import ToyFlow
 from uni_train.config.compose import compose
 from uni_train.models.load import build_model
+from uni_train.training.checkpoint_io import load_folder
 from uni_train.training.metric_log import read_metrics
 from uni_train.training.steps import StepDataset
 
@@ -33,6 +34,7 @@ ROOT = Path(__file__).parents[2]
 DEEPSPEED = importlib.util.find_spec("deepspeed") is not None
 ZEROS = ("deepspeed_zero1", "deepspeed_zero2", "deepspeed_zero3") if DEEPSPEED else ()
 ZERO2, ZERO3 = ZEROS[1:] or ("fsdp2", "fsdp2")
+CHAIN = ((ZERO3, 2), (ZERO3, 4), ("fsdp2", 2), ("fsdp2", 4), (ZERO2, 2))
 STRATEGIES = ("ddp", "fsdp2", *ZEROS)
 SHARDED = ("fsdp2", *ZEROS[2:])
 HALF = {"precision": "bf16-true"}
@@ -54,10 +56,11 @@ def start(out: Path) -> dict[str, list[dict[str, Any]]]:
     place = published(FOLDER, out / "BAGEL")
     steps = [
         *(step(name, kind=name, ema=0.9) for name in STRATEGIES),
-        *(step("chain", kind=kind, updates=n, ema=0.9) for kind, n in ((ZERO3, 2), ("fsdp2", 4), (ZERO2, 5))),
+        *(step("chain", "fit", ranks, kind=kind, updates=n, ema=0.9) for n, (kind, ranks) in enumerate(CHAIN, 1)),
         *(step("half", kind=kind, updates=n, **HALF) for kind, n in ((ZERO2, 2), (ZERO3, 4), ("fsdp2", 6))),
         step("mixed", kind=ZERO3, updates=2, precision="bf16-mixed"),
-        step("full", more={"bytes": 2048}, kind=ZERO2),
+        step("full_first", more={"bytes": [0, 2048]}, kind=ZERO2),
+        step("full_last", more={"bytes": [1, 2048]}, kind="fsdp2"),
         step("grpo", "grpo", kind="ddp"),
         step("stopped", "grpo", kind="ddp", epochs=1),
         step("stopped", "grpo", kind="ddp"),
@@ -148,9 +151,22 @@ def test_half_precision_and_offloading_under_sharing_strategies(ran: Ran, tmp_pa
 
 
 def test_a_checkpoint_that_cannot_be_written_ends_all_ranks_and_leaves_none(ran: Ran) -> None:
-    (report,) = ran[1]["full"]
-    assert report["codes"] == [99, 99] and report["saved"] == []
-    assert "disk is full" in report["said"][1] or "File too large" in report["said"][1], report["said"]
+    for name, full in (("full_first", 0), ("full_last", 1)):
+        (report,) = ran[1][name]
+        assert report["codes"] == [99, 99] and report["saved"] == []
+        said = report["said"][1 - full]  # the other's is cut off, too
+        assert f"rank {full}: " in said and "File too large" in said, said
+
+
+def test_ranks_that_share_weights_out_write_what_they_hold(ran: Ran) -> None:
+    for name in SHARDED:
+        last = finished(ran, name) / "checkpoints/step=00000006"
+        one, two = sorted(path.stat().st_size for path in last.glob("*.safetensors"))
+        assert two < 1.6 * one, (name, one, two)
+        stored, final = load_folder(last), load_file(ran[0] / name / "final-0.safetensors")
+        averages = stored["callbacks"]["Ema"]["averages"]
+        for weight in averages:
+            assert torch.equal(averages[weight], final[weight.removeprefix("model.")]), (name, weight)
 
 
 def test_reinforcement_draws_and_learns_what_one_device_does_and_goes_on_where_it_stopped(

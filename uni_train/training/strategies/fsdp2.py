@@ -16,9 +16,10 @@ from lightning.pytorch.strategies import DDPStrategy
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor
 
-from uni_train.training.strategies.optimizer_state import full_state, sharded_state
-from uni_train.training.strategies.sharding import Plain, cut, layers, load_trained, part, trained_weights
+from uni_train.models.parts import Parts
+from uni_train.training.strategies.sharding import Plain, cut, layers, load_trained, part
 
 
 class Fsdp2(DDPStrategy):
@@ -84,22 +85,31 @@ class Fsdp2(DDPStrategy):
     def restore_checkpoint_after_setup(self) -> bool:
         return True
 
-    def lightning_module_state_dict(self) -> dict[str, Any]:
-        assert self.lightning_module is not None
-        return trained_weights(self.lightning_module, self.is_global_zero)
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
+        """On every rank."""
+        self.checkpoint_io.save_checkpoint(checkpoint, filepath)
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         assert self.lightning_module is not None
         load_trained(self.lightning_module, checkpoint["state_dict"])
 
-    def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
-        """In the form of one device on the first rank, empty on the others."""
-        return full_state(getattr(optimizer, "optimizer", optimizer), self.is_global_zero)
-
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        (saved,) = checkpoint["optimizer_states"]
-        (optimizer,) = self.optimizers
-        optimizer.load_state_dict(sharded_state(optimizer, saved))
+        """PyTorch's `set_optimizer_state_dict` begins with an update, which gives every weight moments."""
+        (saved,), (optimizer,) = checkpoint["optimizer_states"], self.optimizers
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        state: dict[int, dict[str, Any]] = {}
+        for number, entry in saved["state"].items():
+            weight = weights[number]
+            of = {"run_check": False, "shape": weight.shape, "stride": weight.stride()}
+            state[number] = {
+                name: DTensor.from_local(
+                    cut(weight, value).to(weight.to_local().device), weight.device_mesh, weight.placements, **of
+                )
+                if isinstance(value, Parts) or (isinstance(value, Tensor) and value.ndim)
+                else value
+                for name, value in entry.items()
+            }
+        optimizer.load_state_dict({"state": state, "param_groups": saved["param_groups"]})
 
     # --- ending -----------------------------------------------------------------------------------------------------
 
