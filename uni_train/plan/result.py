@@ -54,8 +54,8 @@ class Storage:
 
     Attributes:
         checkpoints: on the disk at most, all together.
-        loading, saving: of host memory that a process holds while weights are read and a checkpoint is written; of the
-            first process, which holds the most.
+        loading, saving: of host memory that a process holds while weights are read, and a checkpoint or the model is
+            written; of the first process, which holds the most.
     """
 
     checkpoints: int

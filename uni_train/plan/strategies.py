@@ -122,7 +122,10 @@ def storage(choice: Choice, traced: Traced, gpus: int, half: bool) -> Storage:
     return Storage(
         checkpoints=_CHECKPOINTS * (optimizer + others),
         loading=0 if sharded else traced.weights,
-        saving=int(optimizer / (n if zero or sharded else 1) + others / (n if sharded else 1)),
+        saving=max(
+            int(optimizer / (n if zero or sharded else 1) + others / (n if sharded else 1)),
+            traced.weights if sharded else 0,  # of the model, when it is trained
+        ),
     )
 
 

@@ -65,6 +65,7 @@ class WholeAgain(Callback):
     """Unshards the weights into plain parameters when training ends; must be the last callback."""
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        saved(trainer)  # its copy goes before the whole weights come
         trainer.strategy.whole_again()  # type: ignore[attr-defined]
 
 
