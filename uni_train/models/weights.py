@@ -209,7 +209,7 @@ def fill(module: nn.Module, get: Get, dtype: torch.dtype | None = None, device: 
     """Fill a module tensor by tensor.
 
     Tensors on the meta device are replaced, in `dtype` (None: as stored) on `device`. Others are overwritten in place;
-    within `mapped` they become views.
+    within `mapped` they become views, of the file's dtype.
     """
     state = module.state_dict(keep_vars=True)
     replaced = {name: get(name).to(device, dtype) for name, value in state.items() if value.is_meta}
@@ -218,7 +218,7 @@ def fill(module: nn.Module, get: Get, dtype: torch.dtype | None = None, device: 
             if name in replaced:
                 continue
             if _mapped.get():
-                value.data = get(name).to(value)
+                value.data = get(name).to(value.device)
             else:
                 value.copy_(get(name))
     if replaced:

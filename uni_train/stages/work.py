@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from uni_train.config.build import to_plain
-from uni_train.config.kinds import PlannedStage
+from uni_train.config.kinds import PlannedStage, kind_of
 from uni_train.config.schema import SHARDED, RunConfig
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Task
@@ -86,15 +86,16 @@ class Work(Generic[C]):
         """`model(weights)`, ready to be trained as the recipe says.
 
         To be sharded, its weights stay in their files (uni_train.models.weights.mapped), from which the strategy takes
-        each rank's part.
+        each rank's part. Adapters begin with the dtype of what they are on, which is therefore that of training.
         """
         from uni_train.models.weights import mapped
 
         config = self.config
         if config.strategy.kind in SHARDED:
             self._loaded = None  # the one that draws is whole, on the device
+            lora = kind_of(config).trained(config)[0] == "lora"
             with mapped():
-                model = build_model(config.model, config.seed)
+                model = build_model(config.model, config.seed, dtype_for(config.strategy.precision) if lora else None)
                 if weights is not None:
                     load_weights(model, weights)
         else:
