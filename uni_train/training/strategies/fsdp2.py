@@ -114,7 +114,7 @@ class Fsdp2(DDPStrategy):
     # --- ending -----------------------------------------------------------------------------------------------------
 
     def whole_again(self) -> None:
-        """Plain parameters with whole weights, on all ranks."""
+        """Plain parameters, whose whole weights the first rank has."""
         assert self.plain is not None
         self.plain.again(self.plain.values())
         self.plain = None
