@@ -1,6 +1,6 @@
 """The figures of nano on this machine, as markdown tables: `make bench-nano` (two to four minutes on two cores).
 
-    python bench/nano.py [--only flops,batch,memory,waiting,loop,start] [KEY=VALUE ...]
+    python bench/nano.py [--only flops,reading,batch,memory,waiting,loop,start] [KEY=VALUE ...]
 
 Every figure stands beside a ratio against a baseline that the same process measured in the same minutes, in turn with
 it; times are medians. KEY=VALUE overrides recipes/stars_curriculum.yaml, whose last round gives the training step: its
@@ -34,6 +34,8 @@ from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.models.bagel.packing import PackedBatch
+from uni_train.models.bagel.prefixes import PrefixStore
+from uni_train.models.bagel.unified import BagelUnified
 from uni_train.models.base import Example, Request, UnifiedModel
 from uni_train.models.load import build_model
 from uni_train.recipes.stars.config import StarsConfig
@@ -95,16 +97,20 @@ class Workbench:
         requests = [Request(item.id, item.prompt, seed=derive_seed(item.id)) for item in items]
         return cls(config, model, sources, Constant(shares), requests, [item.thought for item in items])
 
+    @property
+    def data(self) -> StepDataset:
+        """One update's."""
+        rows = self.config.batch.prompts
+        return StepDataset(self.model.collate, self.sources, self.schedule.mixture, rows=rows, updates=1, seed=0)
+
     def batch(self) -> Sequence[PackedBatch]:
         """One update's packed batches."""
-        rows = self.config.batch.prompts
-        data = StepDataset(self.model.collate, self.sources, self.schedule.mixture, rows=rows, updates=1, seed=0)
-        return data[0][0].content
+        return self.data[0][0].content
 
-    def forward_backward(self, batch: Sequence[PackedBatch]) -> None:
+    def forward_backward(self, batch: Sequence[PackedBatch], **options: int) -> None:
         """The loss of a batch and its gradients, in the recipe's precision."""
         with torch.autocast("cpu", torch.bfloat16, enabled=self.config.strategy.precision == "bf16-mixed"):
-            loss = self.model.supervised_loss(batch)
+            loss = self.model.supervised_loss(batch, **options)
             total = loss.ce_sum / loss.ce_tokens.clamp(min=1) + loss.mse_sum / loss.mse_tokens.clamp(min=1)
         self.model.zero_grad()
         total.backward()
@@ -217,6 +223,29 @@ def _tokens(batch: Sequence[PackedBatch]) -> tuple[int, int]:
     real = sum(int(part.und_valid.sum()) + int(part.gen_valid.sum()) for part in batch)
     places = sum(part.und_valid.numel() + part.gen_valid.numel() for part in batch)
     return real, places - real
+
+
+def reading(nano: Workbench) -> Table:
+    """The step with all tokens in one pass, with texts read without gradients, and with texts read before."""
+    batch = nano.batch()
+    nano.model.read_often(nano.data.examples(0))
+    assert isinstance(nano.model, BagelUnified)
+    bagel, store = nano.model.bagel, nano.model.bagel.prefixes
+
+    def step(kept: PrefixStore | None, **options: int) -> None:
+        bagel.prefixes = kept
+        nano.forward_backward(batch, **options)
+
+    steps = {
+        "all tokens in one pass": partial(step, None, passes=len(batch)),
+        "texts without gradients": partial(step, None),
+        "keys and values of texts kept": partial(step, store),
+    }
+    taken = interleaved(15, steps, "cpu")
+    bagel.prefixes = None
+    yield from table("training step, forward and backward", "CPU ms", "of one pass")
+    for name, seconds in taken.items():
+        yield row(name, f"{1e3 * seconds:.0f}", f"{seconds / next(iter(taken.values())):.2f}")
 
 
 # --- (b) thinking and drawing by batch size -------------------------------------------------------------------------
@@ -367,6 +396,7 @@ def start() -> Table:
 
 SECTIONS = {
     "flops": "Products, and the training step's share of the peak",
+    "reading": "Frozen texts, read anew or kept",
     "batch": "Thinking and drawing",
     "memory": "Memory kept (`uni_train.stages.cpu.keep_memory`) or given back to the system",
     "waiting": "Threads that wait for each other, beside another process",
@@ -408,6 +438,7 @@ def main() -> None:
         print(f"\n### {SECTIONS[name]}\n", flush=True)
         made = {
             "flops": lambda: flops(nano),
+            "reading": lambda: reading(nano),
             "batch": lambda: batches(nano),
             "memory": lambda: memory(nano, chosen.overrides),
             "waiting": lambda: waiting(chosen.overrides),

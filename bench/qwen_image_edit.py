@@ -59,7 +59,7 @@ from uni_train.models.qwen_image_edit.unified import QwenImageEdit
 from uni_train.rewards.contract import Reward
 from uni_train.stages.cpu import prepare_cpu
 from uni_train.training.curriculum import Constant
-from uni_train.training.flow_grpo.rollout import Prompt, PromptList, ScoredImages, collect
+from uni_train.training.flow_grpo.rollout import Prompt, PromptList, ScoredImages, sample_epoch
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 
 GROUP = 16
@@ -138,7 +138,7 @@ def group(folder: Path, rounds: int) -> Table:
         }
 
         def ours(model: QwenImageEdit = model, shown: np.ndarray = shown) -> None:
-            collect(model, [Prompt("it", WORDS, (shown,))], [Reward("brightness", brightness)], config, "grpo", 0)
+            sample_epoch(model, [Prompt("it", WORDS, (shown,))], [Reward("brightness", brightness)], config, "grpo", 0)
 
         def theirs(asked: dict[str, object] = asked) -> None:
             for seed in range(GROUP):

@@ -20,7 +20,7 @@ from uni_train.data_gen.reading_limits import read_json
 from uni_train.eval.benchmark import OUTCOMES, Scored, Table
 from uni_train.eval.compare import names
 from uni_train.eval.report.charts import COLOURS, Dots, dots
-from uni_train.eval.report.gallery import Read, build
+from uni_train.eval.report.gallery import Read, build, pictures_of
 from uni_train.eval.report.page import Page, Section, about, write_page
 from uni_train.eval.results import Results, unit_of
 from uni_train.eval.statistics import Estimate
@@ -83,8 +83,10 @@ class Part:
         return {moment: list(read(False)) for moment, read in self.moments.items()}
 
     def read(self, moment: str, images: bool) -> Iterable[Scored]:
-        """As `gallery.Read`; without images nothing is read twice."""
-        return self.moments[moment](True) if images else self.scored[moment]
+        """As `gallery.Read`; nothing is read twice but shards that hold images."""
+        scored = self.scored[moment]
+        inside = images and any(isinstance(image, bytes) for one in scored for image in pictures_of(one))
+        return self.moments[moment](True) if inside else scored
 
 
 def report_of(evaluation: Evaluation) -> Path:

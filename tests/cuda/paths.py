@@ -1,6 +1,6 @@
 """What models do on a GPU: each path runs on the CPU, then on the pretended device, and the results are compared.
 
-    python -m tests.cuda.paths PATH ...      # a JSON object: path -> what was measured
+    python -m tests.cuda.paths '{"text token": 0.125}' nano_generation ...     # JSON: path -> what was measured
 
 Each is a function of (device, folder). It returns what it computed by name: images, numbers, texts.
 """
@@ -17,6 +17,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import numpy as np
 import torch
@@ -33,6 +34,10 @@ PROMPTS = ("F means ball . Draw what F means .", "J means F . F means tree . C m
 def path(function: Callable[[str, Path], Results]) -> Callable[[str, Path], Results]:
     PATHS[function.__name__] = function
     return function
+
+
+def picture(seed: int, height: int, width: int) -> np.ndarray:
+    return np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)
 
 
 def syncs(call: Callable[[], Any]) -> int:
@@ -53,18 +58,25 @@ def generated(model: Any, requests: Sequence[Any]) -> Results:
         model.think(requests, 0.7, on_step=lambda done, _: made.append(done))
         steps.append(len(made))
 
-    def draw(number: int) -> None:
-        model.sampling = replace(model.sampling, steps=number)
-        model.draw(requests)
-
     thoughts = model.think(requests, 0.7)
     images = model.draw([replace(one, thought=text) for one, text in zip(requests, thoughts, strict=True)])
     together = model.think_and_draw(requests, 0.0)
     found = {"texts": [*thoughts, *together[0], *model.answer(requests)], "images": [*images, *together[1]]}
-    spent = [syncs(lambda most=most: write(most)) for most in (4, 16)]
+    spent = [syncs(lambda most=most: write(most)) for most in (6, 22)]  # two columns more: markers
     RATES["text token"] = (spent[1] - spent[0]) / max(1, steps[1] - steps[0])
-    RATES["denoising step"] = (syncs(lambda: draw(4)) - syncs(lambda: draw(2))) / 2
+    count_a_step(model, requests)
     return found
+
+
+def count_a_step(model: Any, requests: Sequence[Any]) -> None:
+    """What two more denoising steps cost."""
+
+    def draw(number: int) -> None:
+        model.sampling = replace(model.sampling, steps=number)
+        model.draw(requests)
+
+    draw(2)  # positions of pipelines are made at the first use of a size
+    RATES["denoising step"] = (syncs(lambda: draw(4)) - syncs(lambda: draw(2))) / 2
 
 
 def small_nano(device: str) -> Any:
@@ -90,6 +102,82 @@ def nano_generation(device: str, out: Path) -> Results:
     return generated(small_nano(device), requests)
 
 
+def tiny_bagel(device: str, out: Path, dtype: torch.dtype | None = None) -> Any:
+    """Grouped heads, a ViT, guidance by text and by images; the released weights' layout."""
+    from tests.models.bagel.conftest import FOLDER
+    from tests.models.bagel.published import published
+    from uni_train.models.load import build_model, model_config
+
+    config = model_config(str(published(FOLDER, out / "bagel")))
+    sampling = replace(config.sampling, steps=4, max_think_tokens=6)
+    architecture = replace(config.architecture, image_size=48)
+    return build_model(replace(config, architecture=architecture, sampling=sampling), dtype=dtype).to(device)
+
+
+@path
+def bagel_generation(device: str, out: Path) -> Results:
+    from uni_train.models.base import Request
+
+    model = tiny_bagel(device, out)
+    texts = [Request("a", "draw a red ball", seed=1), Request("b", "two blue cats on a mat please", seed=2)]
+    edits = [Request("c", "make it red", (picture(0, 48, 64),), seed=3)]
+    edits.append(Request("d", "turn it", (picture(1, 90, 30), picture(2, 20, 50)), seed=4))
+    found = generated(model, texts)
+    return {"texts": [*found["texts"], *model.answer(edits)], "images": [*found["images"], *model.draw(edits)]}
+
+
+@path
+def bagel_half_generation(device: str, out: Path) -> Results:
+    from uni_train.models.base import Request
+
+    model = tiny_bagel(device, out, torch.bfloat16)
+    return {
+        "images": model.draw([Request("a", "a ball", (picture(0, 48, 64),), seed=1), Request("b", "Draw it", seed=2)])
+    }
+
+
+@path
+def editor_generation(device: str, out: Path) -> Results:
+    from tests.models.qwen_image_edit import tiny
+    from tests.models.qwen_image_edit.conftest import config_of
+    from uni_train.models.base import Request
+    from uni_train.models.load import build_model
+
+    tiny.published(out / "editor", zero_cond_t=True)
+    model: Any = build_model(config_of(out / "editor")).to(device)
+    requests = [Request("a", "make it red", (picture(0, 50, 80),), seed=1)]
+    found = {"images": model.draw(requests), "texts": model.think(requests, 0.7)}
+    count_a_step(model, requests)
+    return found
+
+
+@path
+def pipeline_generation(device: str, out: Path) -> Results:
+    from tests.models.diffusers import tiny
+    from tests.models.diffusers.conftest import build
+    from uni_train.models.base import Request
+
+    found: list[np.ndarray] = []
+    for name in ("flux", "stable_diffusion"):
+        tiny.pipeline(name).save_pretrained(out / name)
+        model, requests = build(out / name).to(device), [Request("a", "a cat", seed=1), Request("b", "dogs", seed=2)]
+        found += model.draw(requests)
+        count_a_step(model, requests)
+    return {"images": found}
+
+
+@path
+def janus_generation(device: str, out: Path) -> Results:
+    from tests.models.janus.tiny import published
+    from uni_train.models.base import Request
+    from uni_train.models.load import build_model, model_config
+
+    config = model_config(str(published(out / "janus")))
+    model: Any = build_model(replace(config, sampling=replace(config.sampling, max_think_tokens=6))).to(device)
+    requests = [Request("a", "Draw 2 cups .", seed=1), Request("b", "Draw a tree", seed=2)]
+    return {"texts": model.think(requests, 0.7), "images": model.draw(requests)}
+
+
 def fitted(device: str, out: Path, recipe: str, *overrides: str) -> Results:
     """Every line of every metrics.jsonl of a run of the command."""
     from tests.tiny import finish
@@ -100,7 +188,17 @@ def fitted(device: str, out: Path, recipe: str, *overrides: str) -> Results:
     lines = [json.loads(line) for file in files for line in file.read_text().splitlines()]
     assert lines, "nothing was trained"
     names = ("loss", "ce", "mse", "grad_norm", "reward", "log_ratio_max", "held_out")
-    return {name: [line[name] for line in lines if name in line] for name in names}
+    summary = run / "summary.json"
+    scores = rates(json.loads(summary.read_text())) if summary.exists() else []
+    return {**{name: [line[name] for line in lines if name in line] for name in names}, "rates": scores}
+
+
+def rates(value: Any) -> list[float]:
+    """All success rates of scores, in order."""
+    if isinstance(value, dict):
+        own = [float(value["value"])] if isinstance(value.get("value"), (int, float)) else []
+        return own + [rate for one in value.values() for rate in rates(one)]
+    return [rate for one in value for rate in rates(one)] if isinstance(value, list) else []
 
 
 def solved(out: Path) -> Path:
@@ -132,23 +230,125 @@ GRPO = (
 )
 
 
-@path
-def nano_flow_grpo(device: str, out: Path) -> Results:
+def reinforced(device: str, out: Path, *overrides: str) -> Results:
     from tests.tiny import MODEL, save_drawer
 
     (out / "mine.py").write_text(BRIGHT)
     mine = (f"rewards.bright.function={out / 'mine.py'}:bright", f"model.checkpoint={save_drawer(out / 'drawer')}")
-    return fitted(device, out, "flow_grpo_math", *MODEL, *GRPO.split(), *mine)
+    return fitted(device, out, "flow_grpo_math", *MODEL, *GRPO.split(), *mine, *overrides)
+
+
+@path
+def nano_flow_grpo(device: str, out: Path) -> Results:
+    return reinforced(device, out)
+
+
+@path
+def nano_guard_with_thoughts_and_kl(device: str, out: Path) -> Results:
+    return reinforced(
+        device, out, "variant=guard", "trained=all", "thoughts={}", "objective.kl=0.01", "updates_per_epoch=2"
+    )
+
+
+@path
+def nano_diffusion_nft(device: str, out: Path) -> Results:
+    return reinforced(device, out, "variant=diffusion_nft", "objective.noise_draws=2")
+
+
+def reinforced_editing(device: str, out: Path, *overrides: str) -> Results:
+    """Two prompts with images, a reward, settings of tests.recipes.flow_grpo."""
+    from tests.recipes.flow_grpo.test_published import QUICK
+
+    for i in range(2):
+        Image.fromarray(picture(i, 50, 80)).save(out / f"{i}.png")
+    rows = [
+        {"id": str(i), "prompt": f"make it bright {i}", "images": [f"{i}.png"], "image": f"{i}.png"} for i in range(2)
+    ]
+    (out / "rows.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    (out / "mine.py").write_text(BRIGHT)
+    files = [f"{key}.path={out / 'rows.jsonl'}" for key in ("prompts", "sft")]
+    mine = f"rewards.bright.function={out / 'mine.py'}:bright"
+    less = ("epochs=1", "held_out.n=0", "evaluate=false", "alarms.log_ratio=null")
+    return fitted(device, out, "flow_grpo_maze", *QUICK, *files, mine, *less, *overrides)
+
+
+@path
+def bagel_guided_flow_grpo(device: str, out: Path) -> Results:
+    from tests.models.bagel.conftest import FOLDER
+    from tests.models.bagel.published import published
+
+    model = ("model=bagel_7b", f"model.checkpoint={published(FOLDER, out / 'bagel')}", "ema=0.5", "trained=all")
+    return reinforced_editing(device, out, *model, "rollout.guidance=2")
+
+
+@path
+def editor_flow_grpo(device: str, out: Path) -> Results:
+    from tests.models.qwen_image_edit import tiny
+    from tests.recipes.flow_grpo.test_published import EDITOR
+
+    tiny.published(out / "editor", zero_cond_t=True)
+    return reinforced_editing(device, out, *EDITOR, f"model.checkpoint={out / 'editor'}")
+
+
+@path
+def stars(device: str, out: Path) -> Results:
+    from tests.tiny import QUICK, save_drawer
+
+    return fitted(device, out, "stars_curriculum", *QUICK, f"model.checkpoint={save_drawer(out / 'drawer')}")
+
+
+@path
+def distillation(device: str, out: Path) -> Results:
+    from tests.recipes.distil.test_distil import ROUNDS
+    from tests.tiny import QUICK, save_drawer
+
+    more = (ROUNDS, f"model.checkpoint={save_drawer(out / 'drawer')}", "batch.noise_draws=2")
+    return fitted(device, out, "distil_curriculum", *QUICK, *more)
+
+
+def ran(*words: str) -> None:
+    from click.testing import CliRunner
+
+    from uni_train.cli.main import uni_train
+
+    result = CliRunner().invoke(uni_train, words, catch_exceptions=False)
+    assert result.exit_code == 0, result.output
+
+
+SHORT = ("sampling.steps=2", "sampling.max_think_tokens=6")
+
+
+@path
+def evaluation(device: str, out: Path) -> Results:
+    ran("eval", "-c", "shipped", "-b", "unisandbox", "sets=math1", *SHORT, "--n", "2", "--out", str(out), "--name", "a")
+    return {"rates": rates(json.loads((out / "a" / "scores.json").read_text()))}
+
+
+@path
+def insight(device: str, out: Path) -> Results:
+    found: list[float] = []
+    for kind, less in (("states", ()), ("attention", ("--no-interventions",))):
+        ran("insight", kind, "shipped", "task=mapping", "n=1", *SHORT, f"out={out / kind}", *less)
+        found += floats(json.loads((out / kind / f"{kind}.json").read_text()))
+    return {"floats": found}
+
+
+def floats(value: Any) -> list[float]:
+    if isinstance(value, (dict, list)):
+        return [one for part in (value.values() if isinstance(value, dict) else value) for one in floats(part)]
+    return [value] if isinstance(value, float) else []
 
 
 def apart(ours: Any, theirs: Any) -> float:
-    """The largest difference of two results; infinite where they are not alike in kind."""
+    """The largest difference of two results, in bytes of images, relative of numbers; infinite if unlike in kind."""
     if isinstance(ours, (list, tuple)):
         alike = isinstance(theirs, (list, tuple)) and len(ours) == len(theirs)
         return max(map(apart, ours, theirs), default=0.0) if alike else math.inf
     if isinstance(ours, (str, type(None))):
         return 0.0 if ours == theirs else math.inf
-    return float(np.abs(np.asarray(ours, np.float64) - np.asarray(theirs, np.float64)).max())
+    if isinstance(ours, np.ndarray):
+        return float(np.abs(ours.astype(np.float64) - theirs).max())
+    return abs(ours - theirs) / (1 + abs(theirs))
 
 
 def watch() -> None:
@@ -183,7 +383,55 @@ def measured(name: str, theirs: Results, folder: Path) -> Results:
     }
 
 
-def measure(names: Sequence[str]) -> dict[str, Results]:
+def mutants() -> dict[str, tuple[Any, str, Callable[[Any], Any]]]:
+    """Defects that must not pass on the device: by name the owner, its attribute, and the attribute's defect."""
+    from uni_train.models.bagel import attention, generation, mot
+    from uni_train.models.bagel.unified import BagelUnified
+
+    def grouped(real: Any) -> Any:
+        fused = torch.nn.functional.scaled_dot_product_attention
+        return lambda allowed: lambda q, k, v: fused(q, k, v, attn_mask=allowed, enable_gqa=q.shape[1] != k.shape[1])
+
+    def waits(real: Any) -> Any:
+        return lambda logits, *rest: real(logits + 0 * float(logits[0, 0]), *rest)
+
+    return {
+        "positions stay on the host": (
+            generation,
+            "_latent_grid",
+            lambda real: lambda grids, config, device: real(grids, config, torch.device("cpu")),
+        ),
+        "a generator of the host": (
+            BagelUnified,
+            "_generator",
+            lambda real: lambda self, request, use, device="cpu": real(self, request, use),
+        ),
+        "noise stays on the host": (BagelUnified, "noise", lambda real: lambda *given: real(*given).cpu()),
+        "rope turns the other way": (mot, "RopeTables", lambda real: lambda position, *rest: real(-position, *rest)),
+        "masks beside grouped heads": (attention, "_sdpa", grouped),
+        "a question for each token": (generation, "_pick", waits),
+    }
+
+
+def caught(name: str, theirs: Results, folder: Path, most: dict[str, float]) -> str:
+    """What is wrong with `nano_generation` under a defect: mix, numbers, kernels or syncs; empty: nothing."""
+    from tests.cuda.pretend import DeviceMix
+
+    owner, attribute, defect = mutants()[name]
+    with mock.patch.object(owner, attribute, defect(getattr(owner, attribute))):
+        try:
+            found = measured("nano_generation", theirs, folder)
+        except DeviceMix:
+            return "mix"
+    if max(found["apart"].values()) > 1:
+        return "numbers"
+    if found["masked_grouped"]:
+        return "kernels"
+    return "syncs" if any(found["syncs"][unit] > value for unit, value in most.items()) else ""
+
+
+def measure(names: Sequence[str], most: dict[str, float]) -> dict[str, Any]:
+    """Of paths what `measured` says, and "caught" of defects."""
     from tests.cuda.pretend import register
 
     register(os.environ["LD_PRELOAD"])
@@ -193,10 +441,12 @@ def measure(names: Sequence[str]) -> dict[str, Results]:
             place.mkdir(parents=True)
         theirs = {name: PATHS[name]("cpu", places["cpu", name]) for name in names}
         watch()
-        return {name: measured(name, theirs[name], places["cuda", name]) for name in names}
+        found = {name: measured(name, theirs[name], places["cuda", name]) for name in names}
+        defects = {name: caught(name, theirs["nano_generation"], Path(folder), most) for name in mutants()}
+        return {**found, "caught": defects}
 
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    print(json.dumps(measure(sys.argv[1:])))
+    print(json.dumps(measure(sys.argv[2:], json.loads(sys.argv[1]))))

@@ -39,9 +39,10 @@ class Guidance:
     renorm_min: float = 0.0
     norm_scope: Literal["row", "batch"] = "row"
 
-    def text_on(self, t: float) -> bool:
-        """Whether the text-free branch is needed at noise level t."""
-        return self.text_scale > 1.0 and self.interval[0] < t <= self.interval[1]
+    def text_on(self, t: Tensor | float) -> Tensor | bool:
+        """Whether the text-free branch is needed at noise level t; of a tensor, a bool tensor."""
+        level = t.double() if isinstance(t, Tensor) else t  # as precise as the interval
+        return (self.text_scale > 1.0) & (self.interval[0] < level) & (level <= self.interval[1])
 
 
 def guide(cond: Tensor, no_text: Tensor, no_img: Tensor | None, guidance: Guidance) -> Tensor:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import random
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, ClassVar, Protocol
@@ -269,6 +269,9 @@ class UnifiedModel(nn.Module, ABC):
     @abstractmethod
     def supervised_loss(self, batch: Any) -> SupervisedLoss:
         """Cross-entropy and velocity error of a collated batch."""
+
+    def read_often(self, examples: Iterable[Example]) -> None:
+        """What frozen weights compute of these texts may be kept from now on; that of an earlier call is forgotten."""
 
     def prepare_training(
         self,

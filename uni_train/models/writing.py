@@ -13,20 +13,21 @@ from uni_train.models.base import OnStep
 class Choice:
     """The next token of each row: the likeliest, or at a temperature above 0 one from the row's own generator.
 
-    The largest of logits / temperature + Gumbel noise is a draw from their softmax.
+    The largest of logits / temperature + Gumbel noise is a draw from their softmax. The noise is drawn on `device`.
     """
 
-    def __init__(self, temperature: float, seeds: Sequence[int]) -> None:
+    def __init__(self, temperature: float, seeds: Sequence[int], device: torch.device) -> None:
         self.temperature = temperature
-        self.generators = [torch.Generator().manual_seed(seed) for seed in seeds] if temperature > 0 else []
+        self.generators = [torch.Generator(device).manual_seed(seed) for seed in seeds] if temperature > 0 else []
 
     def noised(self, logits: Tensor) -> Tensor:
         """[B, vocabulary] -> scores whose argmax is the choice."""
         if not self.generators:
             return logits
-        uniform = torch.stack([torch.rand(logits.shape[-1], generator=one) for one in self.generators])
+        words, device = logits.shape[-1], logits.device
+        uniform = torch.stack([torch.rand(words, generator=one, device=device) for one in self.generators])
         gumbel = -(-uniform.clamp_min(1e-20).log()).log()
-        return logits.float() / self.temperature + gumbel.to(logits.device)
+        return logits.float() / self.temperature + gumbel
 
 
 def write(
@@ -47,7 +48,7 @@ def write(
     """
     from transformers import GenerationConfig, LogitsProcessorList
 
-    choice = Choice(temperature, seeds)
+    choice = Choice(temperature, seeds, inputs["input_ids"].device)
     done = iter(range(1, max_tokens + 1))
 
     def scores(ids: Tensor, logits: Tensor) -> Tensor:
@@ -63,4 +64,5 @@ def write(
             max_new_tokens=max_tokens, do_sample=False, eos_token_id=end, pad_token_id=pad
         ),
     )
-    return [list(map(int, row)) for row in found[:, inputs["input_ids"].shape[1] :]]
+    rows: list[list[int]] = found[:, inputs["input_ids"].shape[1] :].tolist()
+    return rows

@@ -13,8 +13,7 @@ from uni_train.models.base import UnifiedModel
 from uni_train.models.shapes import ImageRequest, Shapes
 from uni_train.plan.trace import following, place
 from uni_train.plan.updates import Cast, Traced, updates
-from uni_train.training.flow_grpo.losses import Losses
-from uni_train.training.flow_grpo.micro_batches import MicroBatch
+from uni_train.training.flow_grpo.losses import Losses, MicroBatch
 from uni_train.training.trained import train_only
 
 

@@ -56,6 +56,11 @@ class Lesson:
     seed: int = 0
     thinks: bool = False
 
+    def example(self, states: States | None = None) -> Example:
+        """What the student reads, and the states that it learns from."""
+        asked = _student(self)
+        return Example(asked.prompt, asked.images, thought=asked.thought, states=states, seed=self.seed)
+
 
 @dataclass(frozen=True, slots=True)
 class DistilSettings:
@@ -84,10 +89,7 @@ class Distiller:
         places = [place for place, one in enumerate(examples) if isinstance(one, Lesson)]
         whole = list(examples)
         for place, states in zip(places, self.states([whole[place] for place in places]), strict=True):
-            asked = _student(whole[place])
-            whole[place] = Example(
-                asked.prompt, asked.images, thought=asked.thought, states=states, seed=whole[place].seed
-            )
+            whole[place] = whole[place].example(states)
         return self.student.collate(whole, seed)
 
     @torch.no_grad()

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,6 +28,7 @@ from uni_train.config.schema import SHARDED, TrainingConfig
 from uni_train.distributed.preemption import deferred
 from uni_train.distributed.ranks import ALONE
 from uni_train.errors import UsageError, UserError
+from uni_train.models.base import Example
 from uni_train.models.parts import whole
 from uni_train.training.callbacks import CurriculumCallback, Evaluate, PeriodicCheckpoint, WholeAgain
 from uni_train.training.checkpoint_io import (
@@ -51,7 +52,8 @@ HELD_OUT = "held_out.jsonl"  # of callbacks.Validation
 
 
 Collate = Callable[[Sequence[Any], int], Any]
-"""Examples of a micro-batch and a seed -> its content (see models.base.UnifiedModel.collate)."""
+"""Examples of a micro-batch and a seed -> its content (see models.base.UnifiedModel.collate). Where it takes others
+than examples, as `distillation.Lesson`, these have an `example()` with the texts that are read."""
 
 
 @dataclass(frozen=True)
@@ -250,6 +252,7 @@ def run(
                 model.to("meta")
     finally:
         writer.close()
+        _read_often(model, ())
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(trainable[name])
         for part, mode in modes.items():
@@ -285,7 +288,16 @@ class StepData(pl.LightningDataModule):
             tokens=updates.tokens,
             example_tokens=getattr(model, "example_tokens", None),
         )
-        return StepLoader(dataset, lambda: trainer.global_step)
+        if self.schedule.check_every is None:  # else what is read often depends on how far the training has come
+            rows = (one if isinstance(one, Example) else one.example() for one in dataset.often())
+            _read_often(model, rows)
+        return StepLoader(updates.total * updates.accumulate, lambda: dataset.batches(trainer.global_step))
+
+
+def _read_often(model: Any, examples: Iterable[Any]) -> None:
+    """See models.base.UnifiedModel.read_often, which others need not have."""
+    if hasattr(model, "read_often"):
+        model.read_often(examples)
 
 
 def _tidy(directory: Path, done: int) -> None:
@@ -314,33 +326,14 @@ def _learned(metrics: Path, resumed_from: int) -> tuple[list[float], int, int]:
     return [line["loss"] for line in lines], resumed_from, sum(line.get("grad_norm") == 0 for line in lines)
 
 
-_NOISE = (
-    r".*does not have many workers.*",
-    r".*is smaller than the logging interval.*",
-    r".*resuming from a checkpoint that ended before the epoch ended.*",
-    r".*Checkpoint directory .* exists and is not empty.*",
-    r".*module\(s\) in eval mode at the start of training.*",
-    r".*You defined a `validation_step`.*",
-    r".*GPU available but not used.*",
-    r".*number of training batches.*",
-    r".*find_unused_parameters=True was specified in DDP constructor.*",
-    r".*treespec, LeafSpec.*",
-    r".*Found .* in the checkpoint.*",
-    r".*You have overridden `transfer_batch_to_device`.*",
-    r".*Since DeepSpeed handles gradient clipping internally.*",
-    r"`torch.distributed\.\w+` is deprecated.*",
-    r".*The `srun` command is available on your system but is not used.*",
-)
-
-
 @contextmanager
 def quiet_lightning() -> Iterator[None]:
-    """Without Lightning's banners, tips and the warnings that do not apply here; its errors still come through."""
+    """Without the banners, tips and warnings of Lightning and DeepSpeed; their errors still come through."""
     loggers = [logging.getLogger(name) for name in ("lightning.pytorch", "lightning.fabric")]
     levels = [logger.level for logger in loggers]
     with warnings.catch_warnings():
-        for pattern in _NOISE:
-            warnings.filterwarnings("ignore", message=pattern)
+        warnings.filterwarnings("ignore", module=r"(lightning|deepspeed)\.")
+        warnings.filterwarnings("ignore", category=FutureWarning, module=r"torch\.")  # what both call
         for logger in loggers:
             logger.setLevel(logging.ERROR)
         try:

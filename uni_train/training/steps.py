@@ -1,7 +1,7 @@
 """Data without state: the batch of update s is a function of (seed, stage, s) and of nothing else.
 
 So a resumed run needs no loader state, no replayed random numbers and no skipped batches: it starts at its update.
-(Lightning restarts a loader that is not stateful at its first batch; `StepLoader` asks for the update instead.)
+(Lightning restarts a loader that is not stateful at its first batch; `StepLoader` starts at the update instead.)
 
 A model draws random numbers when it makes a batch or computes its loss: noise, noise levels, dropped text. They must
 come from `Example.seed` (each example of an update gets its own) or from the seed given to `collate`. Then runs resume
@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import math
 import random
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -39,6 +40,9 @@ class Rows(Protocol):
 
 Source = Sequence["Example"] | Rows | Callable[[random.Random], "Example | Sequence[Example]"]
 """Examples or rows to pick from, or a function that makes one row: an example, or several that belong together."""
+
+
+_OFTEN = 1.5  # from here on reading rows before they are drawn saves time
 
 
 @dataclass(frozen=True)
@@ -152,6 +156,17 @@ class StepDataset(Dataset[list[StepBatch]]):
             known = ", ".join(self.sources)
             raise UsageError(f"the mixture asks for {', '.join(unknown)}; there are sources for: {known}")
 
+    def often(self) -> Iterator[Any]:
+        """The rows of sources whose rows come more than `_OFTEN` times each on this rank, on average."""
+        if self.tokens is not None:
+            return
+        shares = Counter[str]()
+        for step in range(self.updates):
+            shares.update(self.mixture(step))
+        for name, source in self.sources.items():
+            if not callable(source) and shares[name] * self.rows > _OFTEN * len(source) * self.world_size:
+                yield from (self._taken(source, index, "often", name, index) for index in range(len(source)))
+
     def examples(self, step: int) -> list[Any]:
         """The global batch of update `step`: source by source, each example with a seed of its own."""
         return [read() for read in self._places(step)]
@@ -211,6 +226,11 @@ class StepDataset(Dataset[list[StepBatch]]):
             return self.filled(step, slot)
         return [read() for read in everything[slot :: self.world_size * self.grad_accumulation_steps]]
 
+    def batches(self, start: int) -> Iterator[StepBatch]:
+        """The micro-batches of update `start` and those behind it."""
+        for step in range(start, self.updates):
+            yield from self[step]
+
     def __getitem__(self, step: int) -> list[StepBatch]:
         if not 0 <= step < self.updates:
             raise IndexError(step)
@@ -239,23 +259,23 @@ class StepDataset(Dataset[list[StepBatch]]):
         ]
 
 
+@dataclass(frozen=True)
 class StepLoader:
-    """The micro-batches of all updates from `start()` to the last, in order.
+    """The micro-batches of all updates that are not done, in order; `length` is that of the whole run.
 
-    `start` is asked when iteration begins (Lightning has restored its checkpoint by then). Its length is that of the
-    whole run. Lightning compares it with its own count of all micro-batches, those before a resume included. With a
-    length, Lightning also fetches a batch only after the previous update has finished.
+    `batches` is called when iteration begins (Lightning has restored its checkpoint by then). Lightning compares the
+    length with its own count of all micro-batches, those before a resume included. With a length, Lightning also
+    fetches a batch only after the previous update has finished.
     """
 
-    def __init__(self, dataset: StepDataset, start: Callable[[], int]) -> None:
-        self.dataset, self.start = dataset, start
+    length: int
+    batches: Callable[[], Iterator[StepBatch]]
 
     def __len__(self) -> int:
-        return self.dataset.updates * self.dataset.grad_accumulation_steps
+        return self.length
 
     def __iter__(self) -> Iterator[StepBatch]:
-        for step in range(self.start(), self.dataset.updates):
-            yield from self.dataset[step]
+        return self.batches()
 
 
 def _picked(rows: int, count: int, generator: random.Random) -> list[int]:

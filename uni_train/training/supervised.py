@@ -24,6 +24,7 @@ from uni_train.config.kinds import Updates
 from uni_train.config.schema import TrainingConfig
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
+from uni_train.models.transfer import upload
 from uni_train.training.optimizer import learning_rate_factor, make_optimizer
 from uni_train.training.steps import StepBatch
 from uni_train.training.trained import train_only
@@ -95,16 +96,16 @@ class SupervisedModule(pl.LightningModule):
         if batch.tokens is None:
             counts = torch.stack([loss.ce_tokens, loss.mse_tokens]).to(sums)
         else:
-            counts = torch.tensor(batch.tokens).to(sums)
+            counts = upload(torch.tensor(batch.tokens, dtype=sums.dtype), sums.device)
         ranks = self.trainer.world_size
         if ranks > 1:
             sums, counts = self.trainer.strategy.reduce(torch.stack([sums, counts]), reduce_op="sum")
         counts = counts.clamp(min=1)
-        weights = sums.new_tensor([self.config.ce_weight, self.config.mse_weight])
-        scale = weights / counts
+        weights = (self.config.ce_weight, self.config.mse_weight)
+        scale = [weight / count for weight, count in zip(weights, counts.unbind(), strict=True)]
         self._sums = sums / counts if batch.micro == 0 or self._sums is None else self._sums + sums / counts
         if batch.last:
-            self.metrics["loss"] = (self._sums * weights).sum()
+            self.metrics["loss"] = self._sums[0] * weights[0] + self._sums[1] * weights[1]
             self.metrics["ce"], self.metrics["mse"] = self._sums
             self.metrics["tokens"] = counts.sum()
         # DDP averages gradients over ranks and Lightning over micro-batches, but these are parts of one sum.

@@ -124,7 +124,7 @@ def test_frozen_text_is_read_once_with_the_same_losses_and_gradients(recompute):
             parameter.requires_grad_(any(part in name for part in GENERATION_NAMES))
         model.checkpoint_layers(recompute)
         model.use_everything(everything)  # keeps all tokens in one pass
-        assert model._reads_frozen() is not everything
+        assert model.reads_frozen() is not everything
         out = model(batch)
         out.mse.sum().backward()
         gradients = {name: p.grad for name, p in model.named_parameters() if p.grad is not None}
@@ -143,4 +143,4 @@ def test_text_is_not_read_apart_where_latents_reach_it():
     assert pack([[encode(clean, toy())]], toy()).apart is None
     assert pack([[encode(sample, toy())] for sample in unequal], toy()).apart is None
     model = fresh()
-    assert not model._reads_frozen()  # all weights are trained
+    assert not model.reads_frozen()  # all weights are trained

@@ -203,21 +203,23 @@ def test_training_may_draw_smaller_and_unguided_while_validation_draws_as_the_mo
     place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from uni_train.recipes.flow_grpo import training as grpo
-    from uni_train.training.flow_grpo.rollout import schedule_of
+    from uni_train.training.flow_grpo.rollout import read_context
 
     scales, sizes = [], []
-    common, evaluated = schedule_of, grpo.ValidationPrompts.evaluate
+    common, evaluated = read_context, grpo.ValidationPrompts.evaluate
 
-    def training(model, condition, *rest):
+    def training(model, requests, images, config):
+        context = common(model, requests, images, config)
+        condition, _ = context(images)
         scales.append(condition.guidance.text_scale)
         sizes.append(set(condition.grids))
-        return common(model, condition, *rest)
+        return context
 
     def validating(self, model, *rest):
         scales.append(model.sampling.guidance.text_scale)
         return evaluated(self, model, *rest)
 
-    monkeypatch.setattr("uni_train.training.flow_grpo.rollout.schedule_of", training)
+    monkeypatch.setattr("uni_train.training.flow_grpo.rollout.read_context", training)
     monkeypatch.setattr(grpo.ValidationPrompts, "evaluate", validating)
     arguments = ["--recipe", "flow_grpo_math", f"out={tmp_path}", "evaluate=false", "model.threads=1", "epochs=1"]
     small = ["rollout.prompts_per_epoch=2", "held_out.n=2", "model.sampling.cfg_text_scale=3"]

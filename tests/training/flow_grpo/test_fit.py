@@ -21,7 +21,7 @@ from uni_train.rewards.contract import Reward
 from uni_train.training.checkpoint_io import list_checkpoints
 from uni_train.training.fit import FitResult
 from uni_train.training.flow_grpo import trainer as fitting
-from uni_train.training.flow_grpo.rollout import collect, window_of
+from uni_train.training.flow_grpo.rollout import sample_epoch, window_of
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 from uni_train.training.lora import adapted
 from uni_train.training.metric_log import read_metrics
@@ -183,12 +183,12 @@ def test_what_was_drawn_is_scored_again_by_training_where_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def off(model: ToyFlow, *args: Any) -> Any:
-        found = collect(model, *args)
+        found = sample_epoch(model, *args)
         found[0].log_probs.add_(0.1)  # as if it had been drawn in another precision
         return found
 
     exact, _ = fit(tmp_path / "exact", changed(GRPO, epochs=1))
-    monkeypatch.setattr(fitting, "collect", off)
+    monkeypatch.setattr(fitting, "sample_epoch", off)
     with pytest.raises(UserError, match=r"on-policy check: before update 1 .* log ratio"):
         fit(tmp_path / "check", changed(GRPO, epochs=1))
     again, _ = fit(tmp_path / "recompute", changed(GRPO, epochs=1, on_policy="recompute"))

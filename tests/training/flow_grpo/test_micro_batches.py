@@ -17,26 +17,25 @@ from uni_train.config.kinds import Updates
 from uni_train.config.schema import GrpoConfig
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.flow.window import Window
-from uni_train.training.flow_grpo.micro_batches import MicroBatch, Row, update_rows
+from uni_train.training.flow_grpo.losses import MicroBatch
 from uni_train.training.flow_grpo.rollout import Rollouts, requests_of
-from uni_train.training.flow_grpo.trainer import FlowGrpoModule
+from uni_train.training.flow_grpo.trainer import FlowGrpoModule, Row, update_rows
 
 GRPO = changed(TOY, updates_per_epoch=1, prompts_per_epoch=32, group_size=8, last_step=2, rows=3)
 
 
 def rollouts_of(config: GrpoConfig, flat: int, ranks: Ranks = ALONE) -> Rollouts:
-    """Zeros, and rewards that are equal in the first `flat` groups."""
+    """Zeros; the first `flat` groups teach nothing."""
     k, groups = config.rollout.group_size, ranks.shard(config.rollout.prompts_per_epoch)
-    totals = torch.arange(config.rollout.prompts_per_epoch * k).double() % k
-    totals[: flat * k] = 0
     images = range(groups.start * k, groups.stop * k)
     latents = torch.zeros(len(images), config.window_size + 1, TOKENS, NUMBERS)
     prompts = [PROMPTS.prompts[0]] * config.rollout.prompts_per_epoch
     none, mask = torch.empty(len(images), 0), torch.ones(len(images), TOKENS, 1, dtype=torch.bool)
     return Rollouts(
-        0, images, Window(0, config.window_size), latents, latents[:, 1:, 0, 0], none, latents[:, 0], mask,
-        totals[:, None], totals, latents[:, 0, 0, 0], none, none,
-        requests=dict(zip(groups, requests_of(prompts, config, "grpo", 0, groups), strict=True)),
+        epoch=0, images=images, window=Window(0, config.window_size), latents=latents,
+        log_probs=latents[:, 1:, 0, 0], means=none, final=latents[:, 0], mask=mask, thoughts=none,
+        thought_log_probs=none, requests=requests_of(prompts, config, "grpo", 0, groups),
+        informative=torch.arange(config.images) >= flat * k, advantages=latents[:, 0, 0, 0],
     )  # fmt: skip
 
 
@@ -50,7 +49,7 @@ def cut(config: GrpoConfig, flat: int, world_size: int, update: int) -> list[lis
         trainer: Any = SimpleNamespace(global_rank=rank, world_size=world_size)
         trainer.precision_plugin = SimpleNamespace(train_step_context=nullcontext)
         module._trainer, module.rollouts = trainer, rollouts_of(config, flat, ranks)
-        found.append(module._micro_batches(update, None, on_policy=True))
+        found.append(module._micro_batches(update, None))
     return found
 
 

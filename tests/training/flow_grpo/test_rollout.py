@@ -17,12 +17,12 @@ from uni_train.config.compose import compose
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UsageError, UserError
 from uni_train.rewards.contract import Reward
-from uni_train.training.flow_grpo.micro_batches import update_rows
-from uni_train.training.flow_grpo.rollout import Rollouts, collect
+from uni_train.training.flow_grpo.rollout import Rollouts, sample_epoch
+from uni_train.training.flow_grpo.trainer import update_rows
 
 
 def drawn(grpo: Any, rewards: list[Reward]) -> Rollouts:
-    return collect(ToyFlow(), PROMPTS.prompts[:4], rewards, grpo, "grpo", 0)[0]
+    return sample_epoch(ToyFlow(), PROMPTS.prompts[:4], rewards, grpo, "grpo", 0)[0]
 
 
 @pytest.mark.parametrize("shared", [False, True])
@@ -42,7 +42,8 @@ def test_groups_of_equal_rewards_are_not_trained_on() -> None:
         return [[1.0, 0.0, float(at % 2), 0.5][n] for n, at in zip(number, place, strict=True)]
 
     rollouts = drawn(TOY, [Reward("some", reward)])
-    assert rollouts.totals.tolist() == [1, 1, 1, 1, 0, 0, 0, 0, 0, 1, 0, 1, 0.5, 0.5, 0.5, 0.5]
+    assert rollouts.informative.tolist() == [False] * 8 + [True] * 4 + [False] * 4
+    assert rollouts.statistics["reward"] == (4 + 2 + 2) / 16
     assert rollouts.advantages.tolist() == pytest.approx([0] * 8 + [-0.5 / 0.5001, 0.5 / 0.5001] * 2 + [0] * 4)
     trained = {image for update in range(2) for image, _ in update_rows(rollouts, TOY, "grpo", update)}
     assert trained == {8, 9, 10, 11}
@@ -74,7 +75,9 @@ def on_two_ranks(reward: Any) -> list[Rollouts | UserError]:
 
     def collected(rank: int) -> Rollouts | UserError:
         try:
-            return collect(ToyFlow(), PROMPTS.prompts[:4], [Reward("some", reward)], TOY, "grpo", 0, Rank(rank, 2))[0]
+            return sample_epoch(
+                ToyFlow(), PROMPTS.prompts[:4], [Reward("some", reward)], TOY, "grpo", 0, Rank(rank, 2)
+            )[0]
         except UserError as error:
             return error
 

@@ -26,10 +26,9 @@ from uni_train.flow.schedule import bagel_schedule
 from uni_train.models.bagel.generation import _feed, prefill
 from uni_train.models.base import Request
 from uni_train.models.load import build_model
-from uni_train.training.flow_grpo.losses import Losses
-from uni_train.training.flow_grpo.micro_batches import MicroBatch, ThoughtBatch
+from uni_train.training.flow_grpo.losses import Losses, MicroBatch, ThoughtBatch
 from uni_train.training.flow_grpo.rollout import token_table
-from uni_train.training.flow_grpo.trainer import FlowGrpoModule
+from uni_train.training.flow_grpo.trainer import EPOCH_METRICS, FlowGrpoModule
 from uni_train.training.metric_log import read_metrics
 from uni_train.training.steps import StepBatch
 
@@ -123,8 +122,9 @@ def test_thoughts_that_nothing_would_learn_are_refused() -> None:
 
 @pytest.mark.parametrize("kind", ["thoughts", "steps"])
 def test_ranks_with_different_rows_reduce_equally_often(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A rank whose micro-batch holds thoughts alone joins the on-policy check of the others: else these wait for it."""
-    module = FlowGrpoModule(ToyFlow(), replace(GRPO, thoughts=ThoughtsConfig()), Updates(2, 2), PROMPTS, [])
+    """A rank whose micro-batch holds thoughts alone joins the sums and the check of the others: else these wait."""
+    module = FlowGrpoModule(ToyFlow(), replace(GRPO, thoughts=ThoughtsConfig()), Updates(2, 1), PROMPTS, [])
+    module.rollouts = SimpleNamespace(statistics=dict.fromkeys(EPOCH_METRICS, 0.0))  # type: ignore[assignment]
     calls: list[str] = []
 
     def reduce(value: torch.Tensor, reduce_op: str) -> torch.Tensor:
@@ -141,6 +141,6 @@ def test_ranks_with_different_rows_reduce_equally_often(kind: str, monkeypatch: 
     share = 0.0 if kind == "thoughts" else 1.0
     tensors = dict.fromkeys(("x", "t", "advantage", "mask"), empty)
     levels = bagel_schedule(6, 1.0)
-    rows = MicroBatch(**tensors, condition=None, share=share, schedule=levels, on_policy=True, thoughts=thoughts)
-    module.training_step(StepBatch(0, 0, 2, rows), 0)
-    assert calls == ["max"]
+    rows = MicroBatch(**tensors, condition=None, share=share, schedule=levels, thoughts=thoughts)
+    module.training_step(StepBatch(0, 0, 1, rows), 0)
+    assert calls == ["sum", "sum", "max"]

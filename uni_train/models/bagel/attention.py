@@ -1,12 +1,12 @@
 """Attention with a mask that is prepared once a forward pass and used in every layer.
 
 Implementations: *eager* (batched matrix products and a softmax in the compute dtype) and *sdpa* (PyTorch's fused
-kernels with a boolean mask). The third is *flex* (flex_attention with a block mask; GPU only, as it has no backward on
-CPU). *auto* takes flex for long packed rows on GPU, eager for small problems on CPU, else sdpa. Eager wins there: fwd +
-bwd of 256 rows, 45 tokens, 4 heads of 24, one thread: fp32 38 ms against 69, bf16 34 ms against 380. Where no backward
-pass can follow (`forward_only`) it wins in short float32 rows alone: 16 rows, 66 queries, 4 heads of 16, forward: 98
-keys 2.5 ms against 1.8, 400 keys 8.1 against 3.9. The choice never depends on whether gradients are enabled: the two
-round differently, and what was drawn to train on is scored again with gradients.
+kernels with a boolean mask, or none). The third is *flex* (flex_attention with a block mask; GPU only, as it has no
+backward on CPU). *auto* takes flex for long packed rows on GPU, eager for small problems on CPU, else sdpa. Eager wins
+there: fwd + bwd of 256 rows, 45 tokens, 4 heads of 24, one thread: fp32 38 ms against 69, bf16 34 ms against 380. Where
+no backward pass can follow (`forward_only`) it wins in short float32 rows alone: 16 rows, 66 queries, 4 heads of 16,
+forward: 98 keys 2.5 ms against 1.8, 400 keys 8.1 against 3.9. The choice never depends on whether gradients are
+enabled: the two round differently, and what was drawn to train on is scored again with gradients.
 
 Shapes: B rows, H query heads, K key/value heads, Q query tokens, L key tokens, d channels of a head.
 """
@@ -48,9 +48,14 @@ def prepare(mask: TokenMask, impl: AttentionImpl, dtype: torch.dtype, keys: Toke
 
 
 def prepare_bool(
-    allowed_B1QL: Tensor, impl: AttentionImpl, dtype: torch.dtype, *, forward_only: bool = False
+    allowed_B1QL: Tensor, impl: AttentionImpl, dtype: torch.dtype, *, full: bool = False, forward_only: bool = False
 ) -> Attend:
-    """Attention under a boolean mask [B, 1, Q, L], True = attend; `forward_only`: nobody asks for gradients, ever."""
+    """Attention under a boolean mask [B, 1, Q, L], True = attend; Q may be 1, for all queries.
+
+    Args:
+        full: the mask is True everywhere, which a device need not be asked; fused kernels then get none.
+        forward_only: nobody asks for gradients, ever.
+    """
     if impl in ("auto", "flex"):
         impl = _small(allowed_B1QL)
         if forward_only and (dtype != torch.float32 or allowed_B1QL.shape[-1] > EAGER_FORWARD_UP_TO):
@@ -58,7 +63,7 @@ def prepare_bool(
     if impl == "eager":
         bias = torch.zeros(allowed_B1QL.shape, dtype=dtype, device=allowed_B1QL.device)
         return _eager(bias.masked_fill_(~allowed_B1QL, -1e4))
-    return _sdpa(allowed_B1QL)
+    return _sdpa(None if full else allowed_B1QL)
 
 
 def prepare_full(x_BLD: Tensor, impl: AttentionImpl) -> Attend:
@@ -92,8 +97,20 @@ def _grouped(x_BHQd: Tensor, groups: int) -> Tensor:
 
 
 def _sdpa(allowed_B1QL: Tensor | None) -> Attend:
+    """Never `enable_gqa` beside a mask: flash attention refuses masks, the memory-efficient kernel grouped heads.
+
+    PyTorch would then materialise the scores. Where all queries see the same keys, the heads of a group become one
+    longer query; else keys and values are expanded.
+    """
+
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
-        return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed_B1QL, enable_gqa=q.shape[1] != k.shape[1])
+        heads, groups = q.shape[1], k.shape[1]
+        if allowed_B1QL is None or allowed_B1QL.shape[2] == 1:
+            o = F.scaled_dot_product_attention(_grouped(q, groups), k, v, attn_mask=allowed_B1QL)
+            return o.reshape(*q.shape[:-1], v.shape[-1])
+        if heads != groups:
+            k, v = (x.repeat_interleave(heads // groups, dim=1) for x in (k, v))
+        return F.scaled_dot_product_attention(q, k, v, attn_mask=allowed_B1QL)
 
     return attend
 

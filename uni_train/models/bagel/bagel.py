@@ -26,6 +26,7 @@ from uni_train.models.bagel.masks import join
 from uni_train.models.bagel.mot import LanguageModel
 from uni_train.models.bagel.packing import PackedBatch
 from uni_train.models.bagel.positions import sincos_table, timestep_sinusoid
+from uni_train.models.bagel.prefixes import LayerKeys, PrefixStore
 from uni_train.models.bagel.vit import Vit
 
 
@@ -88,26 +89,17 @@ class BagelOutput:
     hidden_BGD: Tensor
 
 
-class _Read:
-    """Keys and values of the tokens that were read first, per layer, in front of those that ask."""
-
-    def __init__(self) -> None:
-        self._layers: dict[int, tuple[Tensor, Tensor]] = {}
-
-    def extend(self, layer: int, k_BKLd: Tensor, v_BKLd: Tensor) -> tuple[Tensor, Tensor]:
-        if layer not in self._layers:
-            self._layers[layer] = (k_BKLd, v_BKLd)
-            return k_BKLd, v_BKLd
-        k, v = self._layers[layer]
-        return torch.cat([k, k_BKLd], dim=2), torch.cat([v, v_BKLd], dim=2)
-
-
 class Bagel(nn.Module):
-    """BAGEL without its VAE. Parameter names are the official ones."""
+    """BAGEL without its VAE. Parameter names are the official ones.
+
+    Attributes:
+        prefixes: texts that are read once where their weights are frozen; None: with each batch anew.
+    """
 
     def __init__(self, config: BagelConfig) -> None:
         super().__init__()
         self.config = config
+        self.prefixes: PrefixStore | None = None
         dim = config.llm.hidden_size
         self.language_model = LanguageModel(config.llm)
         self.time_embedder = TimeEmbedder(dim)
@@ -182,7 +174,7 @@ class Bagel(nn.Module):
         else:
             x_t_BGC, t_BG1 = batch.clean_BGC, batch.clean_BGC[..., :1]
             x_BGD = x_BUD[:, :0]
-        if batch.apart is not None and self._reads_frozen():
+        if batch.apart is not None and self.reads_frozen():
             hidden_BUD, hidden_BGD = self._decode_apart(x_BUD, x_BGD, batch)
         else:
             attend = prepare(batch.mask, self.config.attention, x_BUD.dtype)
@@ -206,7 +198,7 @@ class Bagel(nn.Module):
             hidden_BGD=hidden_BGD,
         )
 
-    def _reads_frozen(self) -> bool:
+    def reads_frozen(self) -> bool:
         """Whether gradients are wanted, and all weights that text and ViT tokens pass are frozen.
 
         Not where devices hold parts of one another's weights: their batches would have to agree in it.
@@ -230,16 +222,19 @@ class Bagel(nn.Module):
         text, marker = batch.apart
         wide = [columns[..., None].expand(-1, -1, x_BUD.shape[2]) for columns in batch.apart]
         seen, asking = batch.und_mask.at(text), join(batch.und_mask.at(marker), batch.gen_mask)
-        read = _Read()
-        with torch.no_grad():
-            of_text, _ = decoder(
-                x_BUD.gather(1, wide[0]),
-                x_BGD[:, :0],
-                batch.und_rope.gather(1, text),
-                batch.gen_rope[:, :0],
-                prepare(seen, impl, dtype),
-                read,
-            )
+        if self.prefixes is not None and batch.prefixes is not None:
+            of_text, read = self.prefixes.read(batch.prefixes, text.shape[1])
+        else:
+            read = LayerKeys()
+            with torch.no_grad():
+                of_text, _ = decoder(
+                    x_BUD.gather(1, wide[0]),
+                    x_BGD[:, :0],
+                    batch.und_rope.gather(1, text),
+                    batch.gen_rope[:, :0],
+                    prepare(seen, impl, dtype),
+                    read,
+                )
         of_marker, hidden_BGD = decoder(
             x_BUD.gather(1, wide[1]),
             x_BGD,

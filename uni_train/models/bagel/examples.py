@@ -30,7 +30,17 @@ from torch import Tensor, nn
 from uni_train.flow.schedule import train_logit
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.images import ImageTransform
-from uni_train.models.bagel.packing import Encoded, PackedBatch, Segment, Text, VaeImage, VitImage, encode, pack
+from uni_train.models.bagel.packing import (
+    Encoded,
+    PackedBatch,
+    Segment,
+    Text,
+    VaeImage,
+    VitImage,
+    encode,
+    pack,
+    read_first,
+)
 from uni_train.models.bagel.positions import patchify
 from uni_train.models.base import Example, ImageSizes, States, SupervisedLoss, Turn
 
@@ -208,6 +218,15 @@ class ExamplePacker:
             tokens += vae[0] * vae[1] + 2 if shown and draws else 0
             tokens += vit[0] * vit[1] + 2 if shown else 0
         return tokens
+
+    def prefix(self, example: Example) -> bytes:
+        """The texts of an example of which nothing is dropped, as `PackedBatch.prefixes`; empty where images are
+        shown."""
+        turns = self._turns(example)
+        if any(turn.image is not None for turn in turns[:-1]):
+            return b""
+        texts = [Text(self._encode_text(turn.text)) for turn in turns if turn.text is not None]
+        return read_first(encode(texts, self.bagel.config)) if texts else b""
 
     # --- what is shown and what is learned ---------------------------------------------------------------------
 

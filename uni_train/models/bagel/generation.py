@@ -30,7 +30,10 @@ from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import BagelConfig
 from uni_train.models.bagel.packing import Encoded, PackedBatch, Segment, Text, encode, pack
 from uni_train.models.bagel.positions import grid_position_ids
+from uni_train.models.transfer import upload
 
+LOOK_EVERY = 8
+"""Text tokens after which a GPU is asked whether all rows have ended; each question waits for it."""
 ONE_PASS = 256
 """Latent tokens of all images up to which the branches of guidance share a pass: where the gain ends on a CPU
 (docs/results/cpu.md). Images differ by rounding from those of separate passes: float32 by at most 1 of 255."""
@@ -43,10 +46,13 @@ class KVCache:
         keys, values: per layer [B, K, capacity, d], of which the first `length` columns count.
         valid: bool [B, length]; rows with shorter contexts have holes.
         next_rope: int64 [B], the rope position of what comes next.
+        full: whether it is known that no row has holes; attention then needs no mask.
     """
 
-    def __init__(self, keys: list[Tensor], values: list[Tensor], valid: Tensor, next_rope: Tensor) -> None:
-        self.keys, self.values, self.valid, self.next_rope = keys, values, valid, next_rope
+    def __init__(
+        self, keys: list[Tensor], values: list[Tensor], valid: Tensor, next_rope: Tensor, full: bool = False
+    ) -> None:
+        self.keys, self.values, self.valid, self.next_rope, self.full = keys, values, valid, next_rope, full
 
     @classmethod
     def empty(cls, model: Bagel, rows: int) -> KVCache:
@@ -56,7 +62,8 @@ class KVCache:
         blank = [torch.empty(shape, dtype=model.dtype, device=device) for _ in range(2 * llm.num_hidden_layers)]
         layers = llm.num_hidden_layers
         valid = torch.empty((rows, 0), dtype=torch.bool, device=device)
-        return cls(blank[:layers], blank[layers:], valid, torch.zeros(rows, dtype=torch.long, device=device))
+        start = torch.zeros(rows, dtype=torch.long, device=device)
+        return cls(blank[:layers], blank[layers:], valid, start, full=True)
 
     @property
     def rows(self) -> int:
@@ -73,21 +80,30 @@ class KVCache:
 
     def select(self, rows: Sequence[int] | Tensor) -> KVCache:
         """The given rows, in that order; a row may appear several times (one context, several candidates)."""
-        index = torch.as_tensor(rows, dtype=torch.long, device=self.valid.device)
+        index = upload(torch.as_tensor(rows, dtype=torch.long), self.valid.device)
         n = self.length
         return KVCache(
             [key[:, :, :n].index_select(0, index) for key in self.keys],
             [value[:, :, :n].index_select(0, index) for value in self.values],
             self.valid.index_select(0, index),
             self.next_rope.index_select(0, index),
+            self.full,
         )
 
     def repeat(self, times: int) -> KVCache:
         """Every row `times` times in a row."""
         return self.select(torch.arange(self.rows).repeat_interleave(times))
 
-    def cut(self, keep: Tensor, next_rope: Tensor) -> KVCache:
-        """Only the tokens that bool [B, length] marks, and the rope position [B] behind them."""
+    def first(self, length: int, full: bool) -> KVCache:
+        """Only the first columns; `full`: no row has holes there."""
+        keys, values = ([x[:, :, :length] for x in layers] for layers in (self.keys, self.values))
+        return KVCache(keys, values, self.valid[:, :length], self.next_rope, full)
+
+    def cut(self, keep: Tensor, next_rope: Tensor, full: bool) -> KVCache:
+        """Only the tokens that bool [B, length] marks, and the rope position [B] behind them.
+
+        `full`: as many of each row, and every row has as many.
+        """
         valid = self.valid & keep
         columns = valid.any(0).nonzero().squeeze(1)
         return KVCache(
@@ -95,6 +111,7 @@ class KVCache:
             [value.index_select(2, columns) for value in self.values],
             valid.index_select(1, columns),
             next_rope,
+            full,
         )
 
     def grown(self, extra: int) -> KVCache:
@@ -106,7 +123,8 @@ class KVCache:
             out[:, :, :n] = x[:, :, :n]
             return out
 
-        return KVCache([copy(k) for k in self.keys], [copy(v) for v in self.values], self.valid, self.next_rope)
+        keys, values = ([copy(x) for x in layers] for layers in (self.keys, self.values))
+        return KVCache(keys, values, self.valid, self.next_rope, self.full)
 
     def extend(self, layer: int, k_BKLd: Tensor, v_BKLd: Tensor) -> tuple[Tensor, Tensor]:
         """Earlier keys and values with the new ones behind them.
@@ -122,10 +140,14 @@ class KVCache:
         value[:, :, n : n + new] = v_BKLd
         return key[:, :, : n + new], value[:, :, : n + new]
 
-    def commit(self, valid: Tensor, advance: Tensor) -> None:
-        """Count the columns just written: [B, Q] which of them are real, [B] how far the rope position moves."""
+    def commit(self, valid: Tensor, advance: Tensor, full: bool = False) -> None:
+        """Count the columns just written: [B, Q] which of them are real, [B] how far the rope position moves.
+
+        `full`: all of them are real.
+        """
         self.valid = torch.cat([self.valid, valid], 1)
         self.next_rope = self.next_rope + advance
+        self.full = self.full and full
 
 
 def stacked(caches: Sequence[KVCache]) -> KVCache:
@@ -142,6 +164,7 @@ def stacked(caches: Sequence[KVCache]) -> KVCache:
         [stack(layers) for layers in zip(*(cache.values for cache in caches), strict=True)],
         torch.cat([F.pad(cache.valid, (0, length - cache.length)) for cache in caches]),
         torch.cat([cache.next_rope for cache in caches]),
+        all(cache.full and cache.length == length for cache in caches),
     )
 
 
@@ -183,7 +206,7 @@ def prefill_packed(model: Bagel, batch: PackedBatch, cache: KVCache | None = Non
         attend = prepare_bool(torch.cat([earlier, own], -1), model.config.attention, x_BUD.dtype)
     start = past.next_rope[:, None]
     model.language_model.model(x_BUD, x_BGD, start + batch.und_rope, start + batch.gen_rope, attend, out)
-    out.commit(torch.cat([batch.und_valid, batch.gen_valid], 1), batch.next_rope)
+    out.commit(torch.cat([batch.und_valid, batch.gen_valid], 1), batch.next_rope, batch.full)
     return out
 
 
@@ -223,7 +246,7 @@ def generate_text(
     Args:
         max_new_tokens: the most new ids, one number a row or one for all. The official `max_length` counts bos too, so
             it is one more.
-        temperature: 0 is greedy; otherwise one CPU generator a row is needed.
+        temperature: 0 is greedy; otherwise one generator a row is needed, on the model's device.
         stop: the id that ends a text; default eos.
         close: also feed the final eos, so that the returned cache equals that of the finished segment bos + ids + eos.
         on_step: called with (tokens a row so far, most tokens) after each.
@@ -236,9 +259,10 @@ def generate_text(
     marks = model.config.tokens
     stop = marks.eos if stop is None else stop
     device = cache.valid.device
+    look_every = 1 if device.type == "cpu" else LOOK_EVERY
     limits = [max_new_tokens] * cache.rows if isinstance(max_new_tokens, int) else list(max_new_tokens)
-    most, limit = max(limits), torch.tensor(limits, device=device)
-    cache = cache.grown(most + 2)
+    most, limit = max(limits), upload(torch.tensor(limits), device)
+    before, cache = cache, cache.grown(most + 2)
     live = torch.ones(cache.rows, dtype=torch.bool, device=device)
     closing = torch.zeros_like(live)
     token = torch.full((cache.rows,), marks.bos, device=device)
@@ -246,7 +270,7 @@ def generate_text(
     for step in range(most + 2):
         hidden = _feed(model, cache, token[:, None], (live | closing)[:, None])
         picked = torch.full_like(token, stop)
-        if step < most and bool(live.any()):
+        if step < most:
             logits = model.language_model.lm_head(hidden[:, -1]).float()
             picked = torch.where(step < limit, _pick(logits, temperature, generators), picked)
         ended = live & (picked == stop)
@@ -256,10 +280,11 @@ def generate_text(
         token = torch.where(ended, marks.eos, picked)
         if on_step is not None and step < most:
             on_step(step + 1, most)
-        if not bool((live | closing).any()):
+        if step % look_every == look_every - 1 and not bool((live | closing).any()):
             break
-    table = torch.stack(chosen, 1).tolist()
-    return [[token for token in row if token >= 0] for row in table], cache
+    ids = [[token for token in row if token >= 0] for row in torch.stack(chosen, 1).tolist()]
+    fed = [1 + len(row) + close for row in ids]
+    return ids, cache.first(before.length + max(fed), before.full and min(fed) == max(fed))
 
 
 def _feed(model: Bagel, cache: KVCache, ids_BQ: Tensor, valid_BQ: Tensor) -> Tensor:
@@ -277,9 +302,10 @@ def _pick(logits_BV: Tensor, temperature: float, generators: Sequence[torch.Gene
     """Greedy, or the Gumbel-max trick: ``argmax(logits / T - log(-log u))`` samples from softmax(logits / T)."""
     if temperature <= 0 or generators is None:
         return logits_BV.argmax(-1)
-    uniform = torch.stack([torch.rand(logits_BV.shape[-1], generator=generator) for generator in generators])
+    words, device = logits_BV.shape[-1], logits_BV.device
+    uniform = torch.stack([torch.rand(words, generator=generator, device=device) for generator in generators])
     gumbel = -torch.log(-torch.log(uniform.clamp(1e-20, 1 - 1e-7)))
-    return (logits_BV / temperature + gumbel.to(logits_BV.device)).argmax(-1)
+    return (logits_BV / temperature + gumbel).argmax(-1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -343,9 +369,12 @@ def read_contexts(
         if not all(_starts_with(whole, part) for whole, part in zip(full_rows, rows, strict=True)):
             return prefill(model, rows)
         parts = [encode(row, model.config) for row in rows]
-        lengths = torch.tensor([part.length for part in parts], device=order.device)
-        ropes = torch.tensor([part.next_rope for part in parts], device=order.device)
-        return full if torch.equal(lengths, full.lengths) else full.cut(order < lengths[:, None], ropes)
+        lengths = [part.length for part in parts]
+        if lengths == [sum(row) for row in batch.sample_lengths]:
+            return full
+        ropes = upload(torch.tensor([part.next_rope for part in parts]), order.device)
+        keep = order < upload(torch.tensor(lengths), order.device)[:, None]
+        return full.cut(keep, ropes, full=len(set(lengths)) == 1)
 
     by_text = guidance.text_scale > 1
     return Contexts(
@@ -378,22 +407,25 @@ class Branch:
             raise ValueError(f"{len(grids)} image sizes for {cache.rows} contexts")
         device = cache.valid.device
         self.model = model
-        position, valid = _latent_grid(grids, model.config)
-        self.position_BG, self.valid_BG = position.to(device), valid.to(device)
-        tokens = position.shape[1]
-        self.cache = cache if torch.is_grad_enabled() else cache.grown(2 + tokens)
-        marks = torch.tensor([model.config.tokens.start_of_image, model.config.tokens.end_of_image], device=device)
-        self.marks_B2 = marks.expand(cache.rows, 2)
+        self.position_BG, self.valid_BG = _latent_grid(grids, model.config, device)
+        self.cache = cache if torch.is_grad_enabled() else cache.grown(2 + self.position_BG.shape[1])
+        marks = (model.config.tokens.start_of_image, model.config.tokens.end_of_image)
+        self.marks_B2 = torch.cat([torch.full((cache.rows, 1), mark, device=device) for mark in marks], 1)
         allowed = torch.cat([cache.valid, torch.ones_like(self.marks_B2, dtype=torch.bool), self.valid_BG], 1)
         self.attend = prepare_bool(
-            allowed[:, None, None, :], model.config.attention, model.dtype, forward_only=forward_only
+            allowed[:, None, None, :],
+            model.config.attention,
+            model.dtype,
+            full=cache.full and len({h * w for h, w in grids}) == 1,
+            forward_only=forward_only,
         )
         self.rope_B1 = cache.next_rope[:, None]
 
     def __call__(self, x_t_BGC: Tensor, t: Tensor | float) -> Tensor:
         """float32 [B, G, C], zero in padding; `t` a number or [B]."""
         model, gen = self.model, self.position_BG.shape[1]
-        t_B = torch.as_tensor(t, dtype=torch.float32, device=x_t_BGC.device).reshape(-1)
+        device = x_t_BGC.device  # of a number torch.full makes a tensor there, without a copy from the host
+        t_B = (upload(t, device) if isinstance(t, Tensor) else torch.full((), t, device=device)).float().reshape(-1)
         x_BUD = model.language_model.model.embed_tokens(self.marks_B2)
         x_BGD = model.embed_latents(x_t_BGC, model.time_embedder(t_B)[:, None], self.position_BG)
         rope_und, rope_gen = self.rope_B1.expand(-1, 2), self.rope_B1.expand(-1, gen)
@@ -436,10 +468,16 @@ class Denoiser:
             self.poorer = [Branch(model, cache, grids, forward_only) for cache in caches[1:]]
 
     def __call__(self, x_t_BGC: Tensor, t: Tensor | float) -> Tensor:
-        """float32 [B, G, C], zero in padding; `t` a number, or [B] for rows at different noise levels."""
-        levels = t.reshape(-1).tolist() if isinstance(t, Tensor) else [t]
-        on = [self.guidance.text_on(level) for level in levels]
-        if self.branches == 1 or not any(on):
+        """float32 [B, G, C], zero in padding; `t` a number, or [B] for rows at different noise levels.
+
+        A number outside the guidance's interval spares the other branches. Levels on a GPU do not: asking for them
+        would wait for it.
+        """
+        if self.branches == 1:
+            return self.full(x_t_BGC, t)
+        on = self.guidance.text_on(t)
+        known = not isinstance(on, Tensor) or on.device.type == "cpu"
+        if known and not bool(torch.as_tensor(on).any()):
             return self.full(x_t_BGC, t)
         if self.one_pass is not None:
             t_all = t.repeat(self.branches) if isinstance(t, Tensor) and t.numel() > 1 else t
@@ -447,9 +485,7 @@ class Denoiser:
         else:
             velocity, *poorer = (branch(x_t_BGC, t) for branch in (self.full, *self.poorer))
         guided = guide(velocity, poorer[0], poorer[1] if len(poorer) > 1 else None, self.guidance)
-        return (
-            guided if all(on) else torch.where(torch.tensor(on, device=guided.device)[:, None, None], guided, velocity)
-        )
+        return torch.where(on.reshape(-1, 1, 1), guided, velocity) if isinstance(on, Tensor) else guided
 
 
 @torch.no_grad()
@@ -482,12 +518,12 @@ def sample_latents(
     return x
 
 
-def _latent_grid(grids: Sequence[tuple[int, int]], config: BagelConfig) -> tuple[Tensor, Tensor]:
-    """Grid positions int64 [B, G] and which of them are real."""
+def _latent_grid(grids: Sequence[tuple[int, int]], config: BagelConfig, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Grid positions int64 [B, G] and which of them are real; made on the device, without a copy from the host."""
     longest = max(h * w for h, w in grids)
-    position = torch.zeros(len(grids), longest, dtype=torch.long)
-    valid = torch.zeros(len(grids), longest, dtype=torch.bool)
-    for row, (h, w) in enumerate(grids):
-        position[row, : h * w] = torch.from_numpy(grid_position_ids(h, w, config.max_latent_size))
-        valid[row, : h * w] = True
-    return position, valid
+    made = {}
+    for h, w in dict.fromkeys(grids):
+        ids = grid_position_ids(h, w, config.max_latent_size, device)
+        made[h, w] = [F.pad(x, (0, longest - h * w)) for x in (ids, torch.ones_like(ids, dtype=torch.bool))]
+    position, valid = ([made[grid][part] for grid in grids] for part in (0, 1))
+    return torch.stack(position), torch.stack(valid)

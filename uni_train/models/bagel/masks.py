@@ -23,6 +23,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+BLOCK = 128
+"""Tokens of a block of flex_attention."""
+
 
 @dataclass(frozen=True, slots=True)
 class TokenMask:
@@ -46,8 +49,11 @@ class TokenMask:
         return seen.logical_and_((noise_k == 0) | (noise_k == self.noise[:, None, :, None]))
 
     def block_mask(self, keys: TokenMask | None = None) -> Any:
-        """The same mask for flex_attention (GPU), without ever building L x L."""
-        from torch.nn.attention.flex_attention import create_block_mask
+        """The same mask for flex_attention (GPU), from the bounds of blocks of 128 tokens: never L x L.
+
+        A block is left out, or taken without looking at its tokens, only where its bounds prove that it may be.
+        """
+        from torch.nn.attention.flex_attention import BlockMask
 
         keys = keys or self
         order, noise_k = keys.order, keys.noise
@@ -58,8 +64,39 @@ class TokenMask:
             seen = (key >= start[b, q]) & (key <= reach[b, q])
             return seen & ((noise_k[b, k] == 0) | (noise_k[b, k] == noise[b, q]))
 
-        rows, length = start.shape
-        return create_block_mask(sees, rows, None, length, order.shape[1], device=str(order.device))
+        (first_k, last_k), (low_k, high_k) = _bounds(order), _bounds(noise_k)
+        (first, start_to), (reach_from, last) = _bounds(start), _bounds(reach)
+        low, high = (side[:, :, None] for side in _bounds(noise))
+        first_k, last_k, low_k, high_k = (side[:, None, :] for side in (first_k, last_k, low_k, high_k))
+        some = (last_k >= first[:, :, None]) & (first_k <= last[:, :, None])
+        some &= (low_k == 0) | (low_k <= high) & (high_k >= low)
+        every = (first_k >= start_to[:, :, None]) & (last_k <= reach_from[:, :, None])
+        every &= (high_k == 0) | (low_k == high_k) & (low_k == low) & (low_k == high)
+        for side, length in ((1, start.shape[1]), (2, order.shape[1])):  # blocks that tokens do not fill
+            if length % BLOCK:
+                every.select(side, -1).fill_(False)
+        return BlockMask.from_kv_blocks(
+            *_ordered(some & ~every),
+            *_ordered(some & every),
+            BLOCK_SIZE=BLOCK,
+            mask_mod=sees,
+            seq_lengths=(start.shape[1], order.shape[1]),
+        )
+
+
+def _bounds(number_BL: Tensor) -> tuple[Tensor, Tensor]:
+    """Least and largest number of each block, [B, ceil(L / BLOCK)]."""
+    length = number_BL.shape[1]
+    blocks = -(-length // BLOCK)
+    last = number_BL[:, -1:].expand(-1, blocks * BLOCK - length)  # again, which changes no bound
+    each = torch.cat([number_BL, last], 1).unflatten(1, (blocks, BLOCK))
+    return each.amin(-1), each.amax(-1)
+
+
+def _ordered(blocks_BQK: Tensor) -> tuple[Tensor, Tensor]:
+    """How many blocks each block of queries has, and which: int32 [B, 1, Q] and [B, 1, Q, K], those first."""
+    blocks = blocks_BQK[:, None].int()
+    return blocks.sum(-1, dtype=torch.int32), blocks.argsort(dim=-1, descending=True, stable=True).int()
 
 
 def join(first: TokenMask, second: TokenMask) -> TokenMask:

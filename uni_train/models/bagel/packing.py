@@ -29,6 +29,7 @@ from torch import Tensor
 from uni_train.models.bagel.config import BagelConfig
 from uni_train.models.bagel.masks import TokenMask, join
 from uni_train.models.bagel.positions import grid_position_ids
+from uni_train.models.transfer import upload
 
 NO_LABEL = -100
 
@@ -181,7 +182,7 @@ def encode(segments: Sequence[Segment], config: BagelConfig) -> Encoded:
                 _check(segment.patches, (h * w, None), "patches of a ViT image")
                 slot = len(und[_ID]) + 1
                 vit_slot.append(np.arange(slot, slot + h * w))
-                vit_position.append(grid_position_ids(h, w, config.vit_max_num_patch_per_side))
+                vit_position.append(grid_position_ids(h, w, config.vit_max_num_patch_per_side).numpy())
                 patches.append(segment.patches)
                 ids = [marks.start_of_image, *([marks.end_of_image] * (n - 1))]  # ids under patches are not looked up
                 add(ids, [rope] * n, range(order, order + n), [last] * n, 0)
@@ -189,7 +190,7 @@ def encode(segments: Sequence[Segment], config: BagelConfig) -> Encoded:
                 _check(segment.latent, (h * w, config.latent_dim), "latent of a VAE image")
                 add([marks.start_of_image, marks.end_of_image], [rope] * 2, [order, last], [last] * 2, noise)
                 block = np.empty((6, h * w), np.int32)
-                block[_ID] = grid_position_ids(h, w, config.max_latent_size)
+                block[_ID] = grid_position_ids(h, w, config.max_latent_size).numpy()
                 block[_ORDER] = np.arange(order + 1, last)
                 for column, value in ((_ROPE, rope), (_REACH, last), (_NOISE, noise), (_LABEL, len(logits))):
                     block[column] = value
@@ -244,11 +245,13 @@ class PackedBatch:
         mse_index: the noised generation tokens.
         vit_index: [N] where ViT patches go; vit_patches [N, p*p*3]; vit_position [N]; vit_lengths: patches per image.
         latent_grids: grid of every VAE image; next_rope: [B], of the last sample of the row.
-        und_valid, gen_valid: bool, False in padding.
+        und_valid, gen_valid: bool, False in padding; full: there is none.
         sample_lengths: per row the lengths of its samples.
         apart: columns of und_id, int64 [B, .]: those that no latent token reaches (text, ViT images, padding), and the
             markers of noised images. None: there are clean latents, rows with unequal numbers of markers, or markers
             alone (all texts were dropped).
+        prefixes: per row the text of each of its samples, as `PrefixStore` takes it: what `apart` reads first. None:
+            there is no `apart`, or no text in it, or a ViT image.
     """
 
     und_id: Tensor
@@ -260,6 +263,7 @@ class PackedBatch:
     gen_image: Tensor
     gen_mask: TokenMask
     gen_valid: Tensor
+    full: bool
     clean_BGC: Tensor
     noise_BGC: Tensor | None
     logit: Tensor
@@ -275,6 +279,7 @@ class PackedBatch:
     next_rope: Tensor
     sample_lengths: tuple[tuple[int, ...], ...]
     apart: tuple[Tensor, Tensor] | None
+    prefixes: tuple[tuple[bytes, ...], ...] | None
 
     @property
     def rows(self) -> int:
@@ -285,22 +290,17 @@ class PackedBatch:
         """Of [understanding | generation]."""
         return join(self.und_mask, self.gen_mask)
 
-    def to(self, device: torch.device | str, non_blocking: bool = False) -> PackedBatch:
-        return self._map(lambda tensor: tensor.to(device, non_blocking=non_blocking))
-
-    def pin_memory(self) -> PackedBatch:
-        return self._map(lambda tensor: tensor.pin_memory())
-
-    def _map(self, function: Any) -> PackedBatch:
+    def to(self, device: torch.device | str) -> PackedBatch:
+        """The batch on `device`, without waiting for it."""
         values: dict[str, Any] = {}
         for f in fields(self):
             value = getattr(self, f.name)
             if isinstance(value, TokenMask):
-                value = TokenMask(*(function(getattr(value, g.name)) for g in fields(value)))
+                value = TokenMask(*(upload(getattr(value, g.name), device) for g in fields(value)))
             elif f.name == "apart" and value is not None:
-                value = tuple(function(columns) for columns in value)
+                value = tuple(upload(columns, device) for columns in value)
             elif isinstance(value, Tensor):
-                value = function(value)
+                value = upload(value, device)
             values[f.name] = value
         return PackedBatch(**values)
 
@@ -387,6 +387,11 @@ def pack(
     starts[und_where] = np.repeat(order_offset, und_count)
     gen_starts = np.repeat(order_total, G).astype(np.int32)
     gen_starts[gen_where] = np.repeat(order_offset, gen_count)
+    apart = _apart(und[_NOISE].reshape(B, U) > 0) if len(logit) and noisy.all() else None
+    prefixes = None
+    if apart is not None and not all_patches:
+        texts = tuple(tuple(map(read_first, row)) for row in rows)
+        prefixes = texts if any(map(any, texts)) else None
     return PackedBatch(
         und_id=tensor(und[_ID], U),
         und_rope=tensor(und[_ROPE], U),
@@ -397,6 +402,7 @@ def pack(
         gen_image=tensor(gen[_LABEL], G),
         gen_mask=mask(gen, gen_starts, G),
         gen_valid=torch.from_numpy(gen_valid),
+        full=bool(und_valid.all() and gen_valid.all()),
         clean_BGC=torch.from_numpy(clean).view(B, G, config.latent_dim),
         noise_BGC=noise,
         logit=torch.from_numpy(logit.astype(np.float32)),
@@ -411,8 +417,14 @@ def pack(
         latent_grids=tuple(grid for s in flat for grid in s.latent_grids),
         next_rope=torch.tensor([flat[i].next_rope if n else 0 for i, n in zip(last, per_row, strict=True)]),
         sample_lengths=tuple(tuple(s.length for s in row) for row in rows),
-        apart=_apart(und[_NOISE].reshape(B, U) > 0) if len(logit) and noisy.all() else None,
+        apart=apart,
+        prefixes=prefixes,
     )
+
+
+def read_first(sample: Encoded) -> bytes:
+    """Ids and rope positions of a sample's text, int32 [2, T]: of its understanding tokens that no latent reaches."""
+    return sample.und[:_ORDER, sample.und[_NOISE] == 0].tobytes()
 
 
 def _apart(marker_BU: np.ndarray) -> tuple[Tensor, Tensor] | None:

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import math
 
-import numpy as np
 import torch
 from torch import Tensor
 
 
-def grid_position_ids(h: int, w: int, max_per_side: int) -> np.ndarray:
+def grid_position_ids(h: int, w: int, max_per_side: int, device: torch.device | str = "cpu") -> Tensor:
     """int64 [h*w]: ``row * max_per_side + column``, rows first ("extrapolate" in the released code)."""
     if h > max_per_side or w > max_per_side:
         raise ValueError(f"a grid of {h} x {w} patches does not fit the position table of {max_per_side} per side")
-    return (np.arange(h)[:, None] * max_per_side + np.arange(w)[None, :]).reshape(-1)
+    rows, columns = (torch.arange(n, device=device) for n in (h, w))
+    return (rows[:, None] * max_per_side + columns).reshape(-1)
 
 
 def sincos_table(dim: int, side: int, base: float = 10000.0) -> Tensor:

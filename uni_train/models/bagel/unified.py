@@ -8,7 +8,7 @@ the ViT. To write about one, it uses the ViT alone. examples.py lays out trainin
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -45,8 +45,10 @@ from uni_train.models.bagel.generation import (
 from uni_train.models.bagel.images import ImageTransform
 from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage, VitImage, encode, pack
 from uni_train.models.bagel.positions import patchify, unpatchify
+from uni_train.models.bagel.prefixes import PrefixStore
 from uni_train.models.base import Example, OnStep, Request, SkillMissing, SupervisedLoss, UnifiedModel
 from uni_train.models.batches import check_requests
+from uni_train.models.transfer import upload
 
 _VAE_PIXELS = 2**22  # at once: four images of 1024 x 1024, so that the VAE stays a small part of the memory
 
@@ -165,6 +167,14 @@ class BagelUnified(UnifiedModel):
         self.bagel.config = replace(self.bagel.config, timestep_shift=timestep_shift)
         self.bagel.checkpoint_layers(activation_checkpointing)
         self.examples.dropout = Dropout(text_dropout, vit_dropout, vae_dropout)
+
+    def read_often(self, examples: Iterable[Example]) -> None:
+        """Keep keys and values of these texts, where all weights that they pass are frozen."""
+        self.bagel.prefixes = None
+        if self.bagel.reads_frozen():
+            decoder, impl = self.bagel.language_model.model, self.bagel.config.attention
+            store = PrefixStore(decoder, impl, map(self.examples.prefix, examples))
+            self.bagel.prefixes = store if len(store) else None
 
     def collate(self, examples: Sequence[Example], seed: int) -> list[PackedBatch]:
         """Examples to a few packed batches, each of rows of like length. All draws come from `Example.seed`."""
@@ -301,7 +311,7 @@ class BagelUnified(UnifiedModel):
             h, w = self._grid(self.picture_size(request))
             size = (h * w, self.bagel.config.latent_dim)
             rows.append(torch.randn(size, generator=self._generator(request, "draw")))
-        return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True).to(self.device)
+        return upload(torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), self.device)
 
     def velocity(self, x_t: Tensor, t: Tensor | float, condition: Contexts) -> Tensor:
         """Guided velocity noise - clean, float32 [B, G, C], with gradients to the weights and x_t where enabled.
@@ -447,7 +457,7 @@ class BagelUnified(UnifiedModel):
             cache,
             self._limits(cache),
             temperature=temperature,
-            generators=[self._generator(r, "write") for r in requests] if temperature > 0 else None,
+            generators=[self._generator(r, "write", self.device) for r in requests] if temperature > 0 else None,
             close=close,
             on_step=on_step,
         )
@@ -481,8 +491,8 @@ class BagelUnified(UnifiedModel):
         )
         return self.decode(latents, contexts)
 
-    def _generator(self, request: Request, use: str) -> torch.Generator:
-        return torch.Generator().manual_seed(derive_seed(request.seed, use))
+    def _generator(self, request: Request, use: str, device: torch.device | str = "cpu") -> torch.Generator:
+        return torch.Generator(device).manual_seed(derive_seed(request.seed, use))
 
     # --- sizes and checks ----------------------------------------------------------------------------------------
 

@@ -106,8 +106,7 @@ class VitTransformer(nn.Module):
             slots = slots.to(x_NV.device)
             x_IPV = x_NV.new_zeros(len(lengths) * longest, x_NV.shape[-1]).index_copy(0, slots, x_NV)
             x_IPV = x_IPV.view(len(lengths), longest, -1)
-            keep = there[:, None, None, :].expand(-1, 1, longest, -1)
-            attend = prepare_bool(keep, self.attention, x_NV.dtype)
+            attend = prepare_bool(there[:, None, None, :], self.attention, x_NV.dtype)
         checkpointing = self.checkpoint_layers and torch.is_grad_enabled()
         for layer in self.encoder.layers:
             x_IPV = checkpoint(layer, x_IPV, attend, use_reentrant=False) if checkpointing else layer(x_IPV, attend)

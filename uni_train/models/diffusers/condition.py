@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from uni_train.models.diffusers.latents import Grid
+from uni_train.models.transfer import upload
 
 Words = Mapping[str, Tensor]
 """The transformer's text inputs, without the dimension of rows; `encoder_hidden_states` is [L, D]."""
@@ -64,4 +65,4 @@ def padded(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:
     if min(lengths) == max(lengths):
         return stacked, None
     places = torch.arange(max(lengths), device=stacked.device)
-    return stacked, places < torch.tensor(lengths, device=stacked.device)[:, None]
+    return stacked, places < upload(torch.tensor(lengths), stacked.device)[:, None]

@@ -26,6 +26,7 @@ from uni_train.models.diffusers.classes import FlowTransformer
 from uni_train.models.diffusers.condition import FlowCondition, Words, padded
 from uni_train.models.diffusers.examples import Dropout, Edit, FlowBatch, copies_of, draws, edits_of, noise_of
 from uni_train.models.diffusers.latents import Grid, fit_area, pixels, resize
+from uni_train.models.transfer import upload
 
 _LAYER = r"transformer\.(single_)?transformer_blocks\.\d+\."
 _IMAGE_STREAM = r"(attn2?\.(to_[qkv]|to_out\.0)|(ff|img_mlp)\.net\.(0\.proj|2)|proj_mlp|proj_out)"
@@ -105,7 +106,7 @@ class FlowMatchingModel(UnifiedModel):
         for request in requests:
             generator = torch.Generator().manual_seed(derive_seed(request.seed, "draw"))
             rows.append(self._noise(self.latents.grid(self.picture_size(request)), generator))
-        return nn.utils.rnn.pad_sequence(rows, batch_first=True).to(self.device)
+        return upload(nn.utils.rnn.pad_sequence(rows, batch_first=True), self.device)
 
     def _noise(self, grid: Grid, generator: torch.Generator) -> Tensor:
         return torch.randn(grid[0] * grid[1], self.latents.channels, generator=generator)
@@ -119,20 +120,26 @@ class FlowMatchingModel(UnifiedModel):
         return self._velocity(x_t, t, condition, self.guidance)
 
     def _velocity(self, x_t: Tensor, t: Tensor | float, condition: FlowCondition, guidance: float) -> Tensor:
-        levels = torch.as_tensor(t, dtype=torch.float32, device=x_t.device).expand(len(condition))
+        device = x_t.device  # of a number torch.full makes a tensor there, without a copy from the host
+        level = upload(t, device).float() if isinstance(t, Tensor) else torch.full((), t, device=device)
+        levels, groups = level.expand(len(condition)), condition.alike()
         order: list[int] = []
         parts: list[Tensor] = []
-        for rows in condition.alike():
+        for rows in groups:
+            x, own = x_t, levels
+            if len(groups) > 1:
+                index = upload(torch.tensor(rows), device)
+                x, own = x_t[index], levels[index]
             h, w = condition.grids[rows[0]]
-            x = x_t[rows, : h * w]
+            x = x[:, : h * w]
             readings = [condition.rows[row] for row in rows]
-            velocity = self._predict(x, levels[rows], condition, condition.words, readings, guidance)
+            velocity = self._predict(x, own, condition, condition.words, readings, guidance)
             if condition.empty is not None:
-                other = self._predict(x, levels[rows], condition, condition.empty, readings, guidance)
+                other = self._predict(x, own, condition, condition.empty, readings, guidance)
                 velocity = self.flow.guided(velocity, other, guidance)
             parts.append(nn.functional.pad(velocity, (0, 0, 0, x_t.shape[1] - x.shape[1])))
             order += rows
-        return torch.cat(parts)[torch.tensor(order).argsort().to(x_t.device)]
+        return torch.cat(parts)[upload(torch.tensor(order).argsort(), device)] if len(groups) > 1 else parts[0]
 
     def _predict(
         self,

@@ -170,7 +170,7 @@ class Janus(UnifiedModel):
         """int64 [B, G]; with guidance each row is read a second time with its words blanked (DeepSeek's sampling)."""
         from transformers import DynamicCache
 
-        inner, choice = self.janus.model, Choice(_IMAGE_TEMPERATURE, seeds)
+        inner, choice = self.janus.model, Choice(_IMAGE_TEMPERATURE, seeds, self.device)
         ids_BL, mask_BL = inputs["input_ids"], inputs["attention_mask"]
         guided = self.sampling.scale != 1
         if guided:

@@ -58,112 +58,79 @@ class FlowGrpoConfig(GrpoConfig, RunConfig):
         return {name: reward for name, reward in self.rewards.items() if reward is not None}
 
 
+Rule = tuple[str, bool, str, str | None]
+"""A key, whether its value cannot be meant, why, and what can be."""
+
+
 def check(config: FlowGrpoConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
-    check_known(config.prompts.task, TASKS.names(), "task", "prompts.task", where)
-    if (config.prompts.task is None) == (config.prompts.path is None):
-        raise wrong(
-            "prompts needs one of task and path", "prompts", where, "prompts.task=maze, or prompts.path=items.jsonl."
-        )
-    if config.prompts.task is not None:
-        check_draws(config.model, [config.prompts.task], where)
-        _check_world(config, config.prompts.task, where)
-    _check_rewards(config, where)
-    for key, levels in (("prompts.levels", config.prompts.levels), ("held_out.levels", config.held_out.levels)):
-        if levels is not None and not levels:
-            raise wrong(f"{key} is empty", key, where)
-    _check_thoughts(config, where)
-    _check_baseline(config, where)
-    rollout, images, passes = config.rollout, config.images, config.passes
-    if config.updates_per_epoch % passes or images % config.updates_per_pass:
-        limit = min(images, 2 * config.updates_per_epoch)
-        near = min(
-            (n * passes for n in range(1, limit + 1) if images % n == 0),
-            key=lambda n: abs(n - config.updates_per_epoch),
-        )
-        raise wrong(
-            f"rollout.prompts_per_epoch {rollout.prompts_per_epoch} x rollout.group_size {rollout.group_size}: "
-            f"{images} images cannot be divided into {config.updates_per_epoch} equal updates"
-            f"{f' in {passes} passes' if passes > 1 else ''}",
-            "updates_per_epoch",
-            where,
-            f"The nearest number is updates_per_epoch={near}.",
-        )
-    if config.forward:
-        if rollout.shared_noise:
-            raise wrong(
-                f"rollout.shared_noise: {config.variant} has no random step, so a group would be one image",
-                "rollout.shared_noise",
-                where,
-            )
-        return
-    first, last = config.bounds
-    limit = rollout.steps - 1 if config.variant == "cps" else rollout.steps
-    if not first < last <= limit or (rollout.window or 1) > last - first:
-        raise wrong(
-            f"rollout.window {rollout.window} does not fit between step {first} and step {last} of {rollout.steps}",
-            "rollout",
-            where,
-            "Raise rollout.steps, or lower rollout.window. The last step of cps has no noise.",
-        )
-    if rollout.noise_level == 0:
-        raise wrong("rollout.noise_level 0 leaves no step random", "rollout.noise_level", where)
-    if config.variant == "cps" and rollout.noise_level is not None and rollout.noise_level > 1:
-        raise wrong("rollout.noise_level of cps must be between 0 and 1", "rollout.noise_level", where)
-    if config.objective.clip_low >= 1:
-        raise wrong("objective.clip_low must be below 1", "objective.clip_low", where)
+    task = config.prompts.task
+    check_known(task, TASKS.names(), "task", "prompts.task", where)
+    for key, broken, message, hint in (*_source_rules(config), *_training_rules(config)):
+        if broken:
+            raise wrong(message, key, where, hint)
+    if task is not None:
+        check_draws(config.model, [task], where)
+    if config.thoughts is not None:
+        check_thinks(config.model, "thoughts", "model", where)
 
 
-def _check_baseline(config: FlowGrpoConfig, where: Where) -> None:
-    if config.objective.baseline == "group":
-        return
-    scale = config.objective.scale_rewards
-    if scale in ("group", "each"):
-        raise wrong(
-            f"objective.baseline=batch with scale_rewards={scale}: groups of equal rewards have no deviation",
-            "objective.scale_rewards",
-            where,
-            "objective.scale_rewards=batch, or none.",
-        )
+def _source_rules(config: FlowGrpoConfig) -> list[Rule]:
+    """Of prompts and rewards."""
+    task, used = config.prompts.task, config.used_rewards
+    unread = "no program can read images of the everyday world"
+    blind = task is not None and config.data.world != "nano" and not TASKS.get(task).readable
+    rules: list[Rule] = [
+        ("prompts", (task is None) == (config.prompts.path is None), "prompts needs one of task and path",
+         "prompts.task=maze, or prompts.path=items.jsonl."),
+        ("prompts.levels", not config.prompts.levels, "prompts.levels is empty", None),
+        ("held_out.levels", config.held_out.levels == (), "held_out.levels is empty", None),
+        ("held_out.n", blind and bool(config.held_out.n) and config.held_out.path is None, f"held_out.n: {unread}",
+         "held_out.n=0."),
+        ("rewards", not used, "rewards is empty: there is nothing to learn", "rewards.v={function:verifier}."),
+    ]  # fmt: skip
+    for key, reward in ((f"rewards.{name}", reward) for name, reward in used.items()):
+        judge = reward.judge
+        rules += [
+            (key, blind and reward.function.startswith("verifier"), f"{key}: {unread}",
+             f"{key}.function=self_check, or a judge."),
+            (f"{key}.weight", reward.weight == 0, f"{key}.weight is 0", f"{key}=null."),
+            (f"{key}.judge", (reward.function == "judge") != (judge is not None),
+             f"{key}: function=judge and a judge's address belong together",
+             f"{key}={{function:judge,judge:{{model:'http://HOST:PORT/v1#MODEL'}}}}."),
+            (f"{key}.judge", judge is not None and (judge.model is None or judge.dialect != "paper"),
+             f"{key}.judge is asked in the recipe's words at an address",
+             "Serve a checkpoint with `uni_train serve`, and give its address."),
+        ]  # fmt: skip
+    return rules
 
 
-def _check_world(config: FlowGrpoConfig, task: str, where: Where) -> None:
-    if config.data.world == "nano" or TASKS.get(task).readable:
-        return
-    asked = {f"rewards.{name}": one.function.startswith("verifier") for name, one in config.used_rewards.items()}
-    asked["held_out.n"] = bool(config.held_out.n) and config.held_out.path is None
-    for key in (key for key, program in asked.items() if program):
-        other = "held_out.n=0." if key == "held_out.n" else f"{key}.function=self_check, or a judge."
-        raise wrong(f"{key}: no program can read images of the everyday world", key, where, other)
-
-
-def _check_rewards(config: FlowGrpoConfig, where: Where) -> None:
-    if not config.used_rewards:
-        raise wrong("rewards is empty: there is nothing to learn", "rewards", where, "rewards.v={function:verifier}.")
-    for name, reward in config.used_rewards.items():
-        if reward.weight == 0:
-            raise wrong(f"rewards.{name}.weight is 0", f"rewards.{name}.weight", where, f"rewards.{name}=null.")
-        if (reward.function == "judge") != (reward.judge is not None):
-            raise wrong(
-                f"rewards.{name}: function=judge and a judge's address belong together",
-                f"rewards.{name}.judge",
-                where,
-                f"rewards.{name}={{function:judge,judge:{{model:'http://HOST:PORT/v1#MODEL'}}}}.",
-            )
-        if reward.judge is not None and (reward.judge.model is None or reward.judge.dialect != "paper"):
-            raise wrong(
-                f"rewards.{name}.judge is asked in the recipe's words at an address",
-                f"rewards.{name}.judge",
-                where,
-                "Serve a checkpoint with `uni_train serve`, and give its address.",
-            )
-
-
-def _check_thoughts(config: FlowGrpoConfig, where: Where) -> None:
-    if config.thoughts is None:
-        return
-    check_thinks(config.model, "thoughts", "model", where)
+def _training_rules(config: FlowGrpoConfig) -> list[Rule]:
+    """Of thoughts, advantages, updates and random steps."""
+    rollout, objective, images, updates = config.rollout, config.objective, config.images, config.updates_per_epoch
+    passes, variant, level = config.passes, config.variant, rollout.noise_level
     frozen = config.lora.only_generation(config.trained)
-    if frozen or config.forward:
-        why = f"trained={config.trained} leaves what thinks as it is" if frozen else f"{config.variant} has none"
-        raise wrong(f"thoughts cannot be learned: {why}", "thoughts", where, "thoughts=null, or trained=all.")
+    why = f"trained={config.trained} leaves what thinks as it is" if frozen else f"{variant} has none"
+    near = [n * passes for n in range(1, min(images, 2 * updates) + 1) if images % n == 0]
+    (first, last), random = config.bounds, not config.forward
+    limit = rollout.steps - (variant == "cps")
+    return [
+        ("thoughts", config.thoughts is not None and (frozen or config.forward), f"thoughts cannot be learned: {why}",
+         "thoughts=null, or trained=all."),
+        ("objective.scale_rewards", objective.baseline == "batch" and objective.scale_rewards in ("group", "each"),
+         f"objective.baseline=batch with scale_rewards={objective.scale_rewards}: groups of equal rewards have no "
+         "deviation", "objective.scale_rewards=batch, or none."),
+        ("updates_per_epoch", bool(updates % passes or images % config.updates_per_pass),
+         f"rollout.prompts_per_epoch {rollout.prompts_per_epoch} x rollout.group_size {rollout.group_size}: {images} "
+         f"images cannot be divided into {updates} equal updates{f' in {passes} passes' if passes > 1 else ''}",
+         f"The nearest number is updates_per_epoch={min(near, key=lambda n: abs(n - updates))}."),
+        ("rollout.shared_noise", config.forward and rollout.shared_noise,
+         f"rollout.shared_noise: {variant} has no random step, so a group would be one image", None),
+        ("rollout", random and (not first < last <= limit or (rollout.window or 1) > last - first),
+         f"rollout.window {rollout.window} does not fit between step {first} and step {last} of {rollout.steps}",
+         "Raise rollout.steps, or lower rollout.window. The last step of cps has no noise."),
+        ("rollout.noise_level", random and level == 0, "rollout.noise_level 0 leaves no step random", None),
+        ("rollout.noise_level", variant == "cps" and level is not None and level > 1,
+         "rollout.noise_level of cps must be between 0 and 1", None),
+        ("objective.clip_low", random and objective.clip_low >= 1, "objective.clip_low must be below 1", None),
+    ]  # fmt: skip

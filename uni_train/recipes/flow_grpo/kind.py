@@ -35,11 +35,11 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
     def servers(self, config: FlowGrpoConfig) -> Mapping[str, Callable[[], object]]:
         from uni_train.rewards.registry import find_reward
 
-        found: dict[str, Callable[[], object]] = {}
-        for name, reward in config.used_rewards.items():
-            if reward.judge is not None:
-                found[f"rewards.{name}: {reward.judge.address}"] = partial(find_reward(reward.function), reward)
-        return found
+        return {
+            f"rewards.{name}: {reward.judge.address}": partial(find_reward(reward.function), reward)
+            for name, reward in config.used_rewards.items()
+            if reward.judge is not None
+        }
 
     def trained(self, config: FlowGrpoConfig) -> tuple[str, tuple[str, ...]]:
         return config.trained, ()
@@ -74,12 +74,11 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
         return Updates(config.updates)
 
     def rollouts(self, config: FlowGrpoConfig) -> Rollouts:
-        return Rollouts(config, partial(_first_prompt, config), config.unsharded(config.trained))
+        return Rollouts(config, partial(_first_request, config), config.unsharded(config.trained))
 
 
-def _first_prompt(config: FlowGrpoConfig) -> Request:
-    from uni_train.models.base import Request
+def _first_request(config: FlowGrpoConfig) -> Request:
     from uni_train.recipes.flow_grpo.training import first_prompt
+    from uni_train.training.flow_grpo.rollout import requests_of
 
-    first, side = first_prompt(config), config.rollout.size
-    return Request(first.id, first.text, first.images, size=None if side is None else (side, side))
+    return requests_of([first_prompt(config)], config, "grpo", 0, range(1))[0]

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -18,7 +18,7 @@ from uni_train.eval.scored import shard_path, write_scored
 from uni_train.models.base import Example, UnifiedModel
 from uni_train.models.checkpoint import on_disk
 from uni_train.models.family import family_of
-from uni_train.recipes.flow_grpo.config import FlowGrpoConfig, HeldOutConfig
+from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
 from uni_train.rewards.contract import Reward, Scoring
 from uni_train.rewards.registry import Trained, find_reward, make_rewards
 from uni_train.stages.finetune import adapters, run_logger, skipped_rows
@@ -63,8 +63,10 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
 
     def measure(step: int) -> Mapping[str, float]:
         assert held_out is not None
-        with _sampling(model, sampling):
-            return held_out.evaluate(model, step, stage.path, logger, work.ranks)
+        guided, model.sampling = model.sampling, sampling
+        scores = held_out.evaluate(model, step, stage.path, logger, work.ranks)
+        model.sampling = guided
+        return scores
 
     def show(epoch: int, images: ScoredImages) -> None:
         if epoch % config.held_out.every and epoch != config.epochs - 1:
@@ -79,33 +81,18 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
         write_sheet(groups, folder.with_suffix(".png"))
         log_images(logger, "gallery", scored, step)
 
-    lora = adapters(work, model, stage.path.name, stage.path) if config.trained == "lora" else nullcontext()
-    with lora, model.guided_at(config.rollout.guidance):
+    with adapters(work, model, stage.path.name, stage.path), model.guided_at(config.rollout.guidance):
         rewarded = work.ranks.on_all(lambda: rewards(config, model))  # which may keep the weights beside adapters
         held_out = work.ranks.on_all(lambda: held_out_prompts(work, rewarded))
         result = fit_flow_grpo(
-            model,
-            prompt_source,
-            rewarded,
-            config,
-            stage.path,
-            stage=stage.path.name,
-            trained=config.trained,
-            draw_rows=config.model.draw_batch,
-            evaluate=measure if held_out is not None else None,
-            evaluate_every=config.held_out.every,
-            on_images=show,
-            sft_rows=solved,
-            logger=logger,
+            model, prompt_source, rewarded, config, stage.path, stage=stage.path.name, trained=config.trained,
+            draw_rows=config.model.draw_batch, evaluate=measure if held_out is not None else None,
+            evaluate_every=config.held_out.every, on_images=show, sft_rows=solved, logger=logger,
             description="  updates",
-        )
+        )  # fmt: skip
     work.trained(model, stage)
-    stage.result = {
-        "updates": result.updates,
-        "seconds": result.seconds,
-        **_report(work, stage),
-        **({} if solved is None else skipped_rows(work, [solved])),
-    }
+    skipped = {} if solved is None else skipped_rows(work, [solved])
+    stage.result = {"updates": result.updates, "seconds": result.seconds, **_report(work, stage), **skipped}
 
 
 def _report(work: Work[FlowGrpoConfig], stage: StageRun) -> dict[str, Any]:
@@ -115,25 +102,15 @@ def _report(work: Work[FlowGrpoConfig], stage: StageRun) -> dict[str, Any]:
 
     epochs = read_metrics(stage.path / ROLLOUTS)
     seconds = {part: sum(line["seconds"].get(part, 0.0) for line in epochs) for part in ("rollout", "reward", "update")}
+    rewarded = {"first": epochs[0]["reward"], "last": epochs[-1]["reward"]}
     scores, held_out = intervals(stage.path), work.config.held_out
     parts = ", ".join(f"{part} {value:.0f} s" for part, value in seconds.items())
-    work.progress.say(f"  reward {epochs[0]['reward']:.3f} -> {epochs[-1]['reward']:.3f}; {parts}")
+    work.progress.say(f"  reward {rewarded['first']:.3f} -> {rewarded['last']:.3f}; {parts}")
     if scores:
         title = f"Success on {held_out.split} prompts" if held_out.path is None else f"Rewards of {held_out.path}"
         work.progress.table(title, *table(scores))
     work.progress.say(f"  model: {stage.path / MODEL}")
-    rewarded = {"first": epochs[0]["reward"], "last": epochs[-1]["reward"]}
     return {"split": seconds, "reward": rewarded, "held_out": scores}
-
-
-@contextmanager
-def _sampling(model: UnifiedModel, sampling: Any) -> Iterator[None]:
-    """Within this block the model draws with these settings."""
-    before, model.sampling = model.sampling, sampling
-    try:
-        yield
-    finally:
-        model.sampling = before
 
 
 def rewards(config: FlowGrpoConfig, model: UnifiedModel) -> list[Reward]:
@@ -165,50 +142,32 @@ def check(config: FlowGrpoConfig) -> None:
         model, _ = family_of(config.model.family).skeleton(on_disk(config.model), config.seed)
         model.check_size(side, side, f"rollout.size={side}")
     functions = {name: find_reward(reward.function) for name, reward in config.used_rewards.items()}
-    _try(config, [Reward(name, function) for name, function in functions.items() if _is_own(function)])
+    # A class is made with the model that is trained.
+    persons = {name: one for name, one in functions.items() if not isinstance(one, type)}
+    own = [Reward(name, one) for name, one in persons.items() if not one.__module__.startswith("uni_train.")]
+    if own:  # asked about two blank images
+        prompt, side = first_prompt(config), side or config.model.architecture.image_size
+        columns = columns_of([prompt], 2, 0) | ({} if config.thoughts is None else {"thought": ["", ""]})
+        with Scoring(own, 2) as scoring:
+            scoring.add([prompt.text] * 2, [np.zeros((side, side, 3), np.uint8)] * 2, columns)
+            scoring.scores()
     solved = solved_rows(config)
     if solved is not None:
         solved.draw(0, random.Random(0))
-    _file_of(config.held_out)
 
 
 def expect_items(work: Work[FlowGrpoConfig]) -> None:
-    """Raises UserError where the task lacks a level or has too few items, DataError where it fails."""
+    """Raises UserError: the task lacks a level or has too few items, or a bad file. DataError: the task fails."""
     config = work.config
-    if config.prompts.task is None:
-        return
-    task, levels = work.task(config.prompts.task), config.held_out.levels or config.prompts.levels
-    check_levels(task, config.prompts.levels, "prompts.levels")
-    check_levels(task, levels, "held_out.levels")
-    for split, some in (("train", config.prompts.levels), (config.held_out.split, levels)):
-        for level in some:
-            task.validate(level, split)
-    prompts(work)
+    if config.prompts.task is not None:
+        task, levels = work.task(config.prompts.task), config.held_out.levels or config.prompts.levels
+        check_levels(task, config.prompts.levels, "prompts.levels")
+        check_levels(task, levels, "held_out.levels")
+        for split, some in (("train", config.prompts.levels), (config.held_out.split, levels)):
+            for level in some:
+                task.validate(level, split)
+        prompts(work)
     held_out_prompts(work)
-
-
-def _is_own(function: Any) -> bool:
-    """Whether a reward is a person's own function; a class is made with the model that is trained."""
-    return not isinstance(function, type) and not getattr(function, "__module__", "").startswith("uni_train.")
-
-
-def _try(config: FlowGrpoConfig, functions: Sequence[Reward]) -> None:
-    """Ask about two blank images of the first prompt. Raises UserError: a reward fails, or a bad file of prompts."""
-    if not functions:
-        return
-    prompt, side = first_prompt(config), config.rollout.size or config.model.architecture.image_size
-    columns = columns_of([prompt], 2, 0) | ({} if config.thoughts is None else {"thought": ["", ""]})
-    with Scoring(functions, 2) as scoring:
-        scoring.add([prompt.text] * 2, [np.zeros((side, side, 3), np.uint8)] * 2, columns)
-        scoring.scores()
-
-
-def first_prompt(config: FlowGrpoConfig) -> Prompt:
-    """The first row of the file of prompts, or the first draw of the task. Raises UserError: it cannot be read."""
-    section = config.prompts
-    if section.path is not None:
-        return read_prompts(section.path, section.images, most=1)[0]
-    return TaskPrompts(get_task(section.task or "maze", config.data.world), section.levels, config.seed).epoch(0, 1)[0]
 
 
 def solved_rows(config: FlowGrpoConfig, tokens: Callable[[Example], int] | None = None) -> Rows | None:
@@ -221,51 +180,36 @@ def solved_rows(config: FlowGrpoConfig, tokens: Callable[[Example], int] | None 
 # --- prompts ----------------------------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class TaskPrompts:
+def task_prompts(task: Task, levels: Sequence[int], seed: int, epoch: int, count: int) -> list[Prompt]:
     """New draws of a task in every epoch; prompt i of an epoch has the level whose turn it is."""
+    prompts = []
+    for i in range(count):
+        at = derive_seed("grpo prompts", seed, epoch, i)
+        items = task.sample(at, levels[(epoch * count + i) % len(levels)], "train")
+        prompts.append(prompt_of(items[at % len(items)]))
+    return prompts
 
-    task: Task
-    levels: tuple[int, ...]
-    seed: int
 
-    def epoch(self, epoch: int, count: int) -> list[Prompt]:
-        prompts = []
-        for i in range(count):
-            level = self.levels[(epoch * count + i) % len(self.levels)]
-            seed = derive_seed("grpo prompts", self.seed, epoch, i)
-            items = self.task.sample(seed, level, "train")
-            prompts.append(prompt_of(items[seed % len(items)]))
-        return prompts
+def first_prompt(config: FlowGrpoConfig) -> Prompt:
+    """The first row of the file of prompts, or the first draw of the task. Raises UserError: it cannot be read."""
+    section = config.prompts
+    if section.path is not None:
+        return read_prompts(section.path, section.images, most=1)[0]
+    return task_prompts(get_task(section.task or "maze", config.data.world), section.levels, config.seed, 0, 1)[0]
 
 
 def prompts(work: Work[FlowGrpoConfig]) -> Prompts:
-    """What the recipe asks.
-
-    Raises:
-        UserError: a file of prompts is missing or has a bad row, or a task has too few items.
-    """
-    config = work.config
-    section = config.prompts
+    """The recipe's prompts. Raises UserError: their file is missing or has a bad row, or the task has too few items."""
+    seed, section = work.config.seed, work.config.prompts
     if section.path is not None:
-        return PromptList(read_prompts(section.path, section.images), config.seed)
+        return PromptList(read_prompts(section.path, section.images), seed)
     task = work.task(section.task or "maze")
     check_levels(task, section.levels, "prompts.levels")
     if section.n is None:
-        return TaskPrompts(task, section.levels, config.seed)
+        return partial(task_prompts, task, section.levels, seed)
     share = -(-section.n // len(section.levels))
-    items = [item for level in section.levels for item in generate(task, share, level, "train", config.seed)]
-    return PromptList([prompt_of(item) for item in items[: section.n]], config.seed)
-
-
-def _file_of(section: HeldOutConfig) -> list[Prompt]:
-    """The prompts of `held_out.path`, if there is one. Raises UserError: a bad file, or too few prompts."""
-    if section.path is None or not section.n:
-        return []
-    rows = read_prompts(section.path, most=section.n)
-    if len(rows) < LEAST:
-        raise UserError(f"{section.path}: {len(rows)} prompts", MORE)
-    return rows
+    items = [item for level in section.levels for item in generate(task, share, level, "train", seed)]
+    return PromptList([prompt_of(item) for item in items[: section.n]], seed)
 
 
 def held_out_prompts(work: Work[FlowGrpoConfig], rewarded: Sequence[Reward] = ()) -> ValidationPrompts | None:
@@ -274,7 +218,10 @@ def held_out_prompts(work: Work[FlowGrpoConfig], rewarded: Sequence[Reward] = ()
     think, seed, batch = config.thoughts is not None, config.evaluation.seed, config.model.draw_batch
     if not section.n or (section.path is None and config.prompts.task is None):
         return None
-    if section.path is not None:
-        return ValidationPrompts({section.path: _file_of(section)}, seed, batch, think, rewarded)
-    task, levels = work.task(config.prompts.task or ""), section.levels or config.prompts.levels
-    return validation_prompts(task, levels, section.n, section.split, seed, batch, think)
+    if section.path is None:
+        task, levels = work.task(config.prompts.task or ""), section.levels or config.prompts.levels
+        return validation_prompts(task, levels, section.n, section.split, seed, batch, think)
+    rows = read_prompts(section.path, most=section.n)
+    if len(rows) < LEAST:
+        raise UserError(f"{section.path}: {len(rows)} prompts", MORE)
+    return ValidationPrompts({section.path: rows}, seed, batch, think, rewarded)

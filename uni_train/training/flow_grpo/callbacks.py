@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -39,7 +40,8 @@ class EpochLog(AfterUpdate):
     def after_update(self, trainer: pl.Trainer, module: Any, step: int) -> None:
         if step % self.updates_per_epoch:
             return
-        rollouts, seconds = module.rollouts, module.seconds
+        rollouts = module.rollouts
+        seconds = {**rollouts.seconds, "update": time.perf_counter() - module.sampled_at}
         window = None if rollouts.window is None else [rollouts.window.start, rollouts.window.size]
         line = {"step": step, "epoch": rollouts.epoch, "window": window, **rollouts.statistics, "seconds": seconds}
         append_once(trainer, self.file, [line])
@@ -57,9 +59,7 @@ class Alarms(AfterUpdate):
     """
 
     def __init__(self, config: GrpoConfig, validation: Validation | None, log: MetricLog, folder: Path) -> None:
-        self.alarms, self.updates_per_epoch, self.validation = config.alarms, config.updates_per_epoch, validation
-        self.metric_log, self.folder = log, folder
-        self.by_batch = config.objective.baseline == "batch"
+        self.config, self.validation, self.metric_log, self.folder = config, validation, log, folder
         self.log_ratios: list[Tensor] = []  # the largest of each update of the epoch
         self.first: dict[str, float] = {}  # of the first epoch's images: diversity, brightness, contrast
         self.zero_std = 0
@@ -69,84 +69,56 @@ class Alarms(AfterUpdate):
     def after_update(self, trainer: pl.Trainer, module: Any, step: int) -> None:
         if "log_ratio_max" in module.metrics:
             self.log_ratios.append(module.metrics["log_ratio_max"])
-        if step % self.updates_per_epoch:
+        if step % self.config.updates_per_epoch:
             return
-        alarm = self._ratio() or self._epoch(module.rollouts.statistics)
+        for limit, alarm, message, hint in self._alarms(module.rollouts.statistics):
+            if limit is None or not alarm(limit):
+                continue
+            self.metric_log.flush(trainer)
+            path = self.folder / checkpoint_name(step)
+            save(trainer, path)
+            saved(trainer)
+            raise UserError(f"stopped after update {step}: {message}", f"{hint} The weights are in {path}.")
+
+    def _alarms(self, now: Mapping[str, float]) -> list[tuple[float | None, Callable[[float], bool], str, str]]:
+        """Limit, whether it is passed, what is said and what to do, after an epoch with the statistics `now`."""
+        ratio = float(torch.stack(self.log_ratios).max()) if self.log_ratios else 0.0
         self.log_ratios.clear()
-        if alarm is None:
-            return
-        message, hint = alarm
-        self.metric_log.flush(trainer)
-        path = self.folder / checkpoint_name(step)
-        save(trainer, path)
-        saved(trainer)
-        raise UserError(f"stopped after update {step}: {message}", f"{hint} The weights are in {path}.")
-
-    def _ratio(self) -> tuple[str, str] | None:
-        most = self.alarms.log_ratio
-        if most is None or not self.log_ratios:
-            return None
-        worst = float(torch.stack(self.log_ratios).max())
-        if worst <= most:  # NaN is an alarm
-            return None
-        return (
-            f"the log ratio of a step is {worst:.3g}, beyond {most:g}: the weights have moved too far from those that "
-            "sampled",
-            "Lower optimizer.lr, or make fewer updates_per_epoch.",
-        )
-
-    def _epoch(self, statistics: Mapping[str, float]) -> tuple[str, str] | None:
-        if not self.first:
-            self.first = {name: statistics[name] for name in ("diversity", "brightness", "contrast")}
-        least, most = self.alarms.diversity, self.alarms.drift
-        hint = "Look at the images: they exploit a reward, or the learning rate is too high. Raise kl."
-        if least is not None and statistics["diversity"] < least * self.first["diversity"]:
-            return (
-                f"the images of a group differ by {statistics['diversity']:.3g} grey levels, "
-                f"{self.first['diversity']:.3g} in the first epoch: the model ignores its noise",
-                hint,
-            )
-        for name in ("brightness", "contrast"):
-            before = self.first[name]
-            if most is not None and abs(statistics[name] - before) > most * before:
-                return f"the {name} of images is {statistics[name]:.3g}, {before:.3g} in the first epoch", hint
-        flat = statistics["reward_std"] <= ROUNDING * max(1, abs(statistics["reward"]))
-        equal = flat if self.by_batch else statistics["frac_reward_zero_std"] >= 1
-        self.zero_std = self.zero_std + 1 if equal else 0
-        if self.alarms.zero_std_epochs is not None and self.zero_std >= self.alarms.zero_std_epochs:
-            unit = "two images" if self.by_batch else "group"
-            return (
-                f"in {self.zero_std} epochs no {unit} had rewards that differ, so nothing is learned",
-                "Ask easier or harder prompts, raise group_size, or use a denser reward.",
-            )
-        self.rewards = [*self.rewards, statistics["reward"]][-WINDOW:]
-        if self.alarms.collapse is not None and len(self.rewards) == WINDOW:
-            reward = sum(self.rewards) / WINDOW
-            if self.best_reward > 0 and reward < self.alarms.collapse * self.best_reward:
-                return (
-                    f"the mean reward of {WINDOW} epochs has fallen from {self.best_reward:.3f} to {reward:.3f}",
-                    "The learning rate is too high for a run of this length. Lower optimizer.lr, raise kl.",
-                )
-            self.best_reward = max(self.best_reward, reward)
-        most = self.alarms.held_out
-        if most is not None and self.validation is not None and self.validation.scores:
-            score, best = self.validation.scores.get("held_out", 0.0), self.validation.best
-            if score < best - most:
-                return (
-                    f"the held-out score has fallen from {best:.3f} to {score:.3f} while the training reward is "
-                    f"{statistics['reward']:.3f}",
-                    "The images exploit the reward, or the learning rate is too high. Lower optimizer.lr, raise kl.",
-                )
-        return None
+        first = self.first = self.first or {name: now[name] for name in ("diversity", "brightness", "contrast")}
+        by_batch = self.config.objective.baseline == "batch"
+        flat = now["reward_std"] <= ROUNDING * max(1, abs(now["reward"]))
+        self.zero_std = self.zero_std + 1 if (flat if by_batch else now["frac_reward_zero_std"] >= 1) else 0
+        self.rewards = [*self.rewards, now["reward"]][-WINDOW:]
+        best = self.best_reward
+        mean = sum(self.rewards) / WINDOW if len(self.rewards) == WINDOW else best
+        self.best_reward = max(best, mean)
+        scores, highest = (self.validation.scores, self.validation.best) if self.validation is not None else ({}, 0.0)
+        score = scores.get("held_out", 0.0) if scores else highest
+        limits, slower = self.config.alarms, "the learning rate is too high. Lower optimizer.lr, raise kl."
+        hacked = "Look at the images: they exploit a reward, or the learning rate is too high. Raise kl."
+        return [
+            (limits.log_ratio, lambda most: not ratio <= most,  # NaN is an alarm
+             f"the log ratio of a step is {ratio:.3g}, beyond {limits.log_ratio}: the weights have moved too far from "
+             "those that sampled", "Lower optimizer.lr, or make fewer updates_per_epoch."),
+            (limits.diversity, lambda least: now["diversity"] < least * first["diversity"],
+             f"the images of a group differ by {now['diversity']:.3g} grey levels, {first['diversity']:.3g} in the "
+             "first epoch: the model ignores its noise", hacked),
+            *((limits.drift, lambda most, name=name: abs(now[name] - first[name]) > most * first[name],
+               f"the {name} of images is {now[name]:.3g}, {first[name]:.3g} in the first epoch", hacked)
+              for name in ("brightness", "contrast")),
+            (limits.zero_std_epochs, lambda most: self.zero_std >= most,
+             f"in {self.zero_std} epochs no {'two images' if by_batch else 'group'} had rewards that differ, so "
+             "nothing is learned", "Ask easier or harder prompts, raise group_size, or use a denser reward."),
+            (limits.collapse, lambda least: best > 0 and mean < least * best,
+             f"the mean reward of {WINDOW} epochs has fallen from {best:.3f} to {mean:.3f}",
+             f"For a run of this length {slower}"),
+            (limits.held_out, lambda most: score < highest - most,
+             f"the held-out score has fallen from {highest:.3f} to {score:.3f} while the training reward is "
+             f"{now['reward']:.3f}", f"The images exploit the reward, or {slower}"),
+        ]  # fmt: skip
 
     def state_dict(self) -> dict[str, Any]:
-        return {
-            "first": self.first,
-            "zero_std": self.zero_std,
-            "rewards": self.rewards,
-            "best_reward": self.best_reward,
-        }
+        return {name: getattr(self, name) for name in ("first", "zero_std", "rewards", "best_reward")}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.first, self.zero_std = dict(state_dict["first"]), state_dict["zero_std"]
-        self.rewards, self.best_reward = list(state_dict["rewards"]), state_dict["best_reward"]
+        vars(self).update(state_dict)

@@ -9,26 +9,70 @@ trainer.py calls it in training, `uni_train.plan` with tensors that have shapes 
 
 from __future__ import annotations
 
-import contextlib
-import math
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from uni_train.config.schema import GrpoConfig, ObjectiveConfig, ThoughtsConfig
-from uni_train.errors import UserError
+from uni_train.config.schema import GrpoConfig, ThoughtsConfig
 from uni_train.flow.grpo import PolicyLoss, awm_loss, dppo_loss, grpo_loss, guard_loss, token_loss
 from uni_train.flow.nft import anchor, nft_loss, optimality
+from uni_train.flow.schedule import Schedule
 from uni_train.flow.transition import Transition
-from uni_train.models.base import UnifiedModel
-from uni_train.training.flow_grpo.micro_batches import MicroBatch, ThoughtBatch
-from uni_train.training.flow_grpo.rollout import NO_TOKEN, rule_of
+from uni_train.models.base import Request, UnifiedModel
+from uni_train.training.flow_grpo.rollout import NO_TOKEN, UNUSED, rule_of
 
 METRICS = ("policy_loss", "approx_kl", "ratio", "clip_ratio/high_mean", "clip_ratio/low_mean")
 """Metrics of `Losses.step_loss` for random steps, beside "kl"."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class ThoughtBatch:
+    """R thoughts to train on.
+
+    Attributes:
+        requests: what the thoughts answer. ids: int64 [R, L], NO_TOKEN behind the end. old_log_prob: float32 [R, L].
+        advantage: [R]. share: of the update's thoughts on all ranks, in [0, 1]. index: their places in Rollouts.
+    """
+
+    requests: Sequence[Request]
+    ids: Tensor
+    old_log_prob: Tensor
+    advantage: Tensor
+    share: float
+    index: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
+class MicroBatch:
+    """R random steps to train on (DiffusionNFT, AWM: images noised again).
+
+    Attributes:
+        x: [R, G, C], latents before the step. t: [R], its noise level. condition: R rows. advantage: [R].
+        mask: bool [R, G, 1]. share: of the update's steps on all ranks, in [0, 1]; 0: padding, without a gradient.
+        steps, schedule: int64 [R], indices into the schedule. x_next: [R, G, C], latents after the step.
+        old_log_prob: [R]. old_mean: [R, G, C], for objectives that need it. All of random steps only.
+        clean: [R, G, C], the finished image. DiffusionNFT and AWM only.
+        thoughts: to train on beside the steps. rows: (image, step in the window) of each, none of padding.
+    """
+
+    x: Tensor
+    t: Tensor
+    condition: Any
+    advantage: Tensor
+    mask: Tensor
+    schedule: Schedule
+    share: float = 1.0
+    steps: Tensor = UNUSED
+    x_next: Tensor = UNUSED
+    old_log_prob: Tensor = UNUSED
+    old_mean: Tensor = UNUSED
+    clean: Tensor = UNUSED
+    thoughts: ThoughtBatch | None = None
+    rows: Sequence[tuple[int, int]] = ()
 
 
 class Losses:
@@ -41,83 +85,67 @@ class Losses:
     """
 
     def __init__(self, model: UnifiedModel, config: GrpoConfig, trained: set[str]) -> None:
-        self.model, self.config = model, config
-        self._thoughts = config.thoughts or ThoughtsConfig()
+        self.model, self.config, self.thoughts = model, config, config.thoughts or ThoughtsConfig()
         self.rule = None if config.forward else rule_of(config)
-        self.reference = Reference(model, trained) if config.objective.kl or self._thoughts.kl else None
+        self.reference = Reference(model, trained) if config.objective.kl or self.thoughts.kl else None
         self.sampler = copy_of(model, trained) if config.forward else None
 
     def step_loss(self, batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor], Tensor | None]:
-        """The loss, its metrics, and the log ratio [R] of random steps to the weights that sampled."""
-        objective, old, reference = self.config.objective, None, None
+        """The loss, its metrics, and the log ratio [R] to the weights that sampled; DiffusionNFT has none."""
+        objective, advantage, mask = self.config.objective, batch.advantage, batch.mask
+        old: Any = None
+        reference: Any = None
         if self.sampler is not None:
             with torch.no_grad(), self.sampling():
                 old = self._velocity(batch)
         if self.reference is not None and objective.kl:
             with self.reference.active():
                 reference = self._velocity(batch)
-        velocity, transition = self._velocity(batch), None
-        if old is None:
-            transition = self._transition(batch, velocity)
-            loss, metrics, log_ratio = self._policy_loss(batch, transition)
-        else:
-            loss, metrics, log_ratio = self._forward_loss(batch, velocity, old)
-        if reference is None:
-            return loss, metrics, log_ratio
-        if transition is not None and objective.penalty == "step":
-            kl = transition.kl(self._transition(batch, reference).mean)
-        else:
-            kl = anchor(velocity, reference, batch.mask)
-        metrics["kl"] = kl.mean()
-        return loss + objective.kl * metrics["kl"], metrics, log_ratio
-
-    def _policy_loss(
-        self, batch: MicroBatch, transition: Transition
-    ) -> tuple[Tensor, dict[str, Tensor], Tensor | None]:
-        """The policy loss of random steps (Flow-GRPO, GRPO-Guard, Flow-DPPO)."""
-        objective, clip = self.config.objective, self._clip
-        stored = (batch.x_next, batch.old_log_prob, batch.old_mean, batch.advantage)
-        if self.config.variant == "guard":
-            result = guard_loss(transition, *stored, **clip)
-        elif self.config.variant == "dppo":
-            divergence, most = objective.divergence, objective.advantage_clip
-            result = dppo_loss(transition, *stored, divergence=divergence, advantage_clip=most)
-        else:
-            result = grpo_loss(transition.log_prob(batch.x_next), batch.old_log_prob, batch.advantage, **clip)
-        return result.loss, _metrics(result), result.log_ratio
-
-    def _forward_loss(
-        self, batch: MicroBatch, velocity: Tensor, old: Tensor
-    ) -> tuple[Tensor, dict[str, Tensor], Tensor | None]:
-        """DiffusionNFT (arXiv 2509.16117) or AWM (arXiv 2509.25050) on images noised again."""
-        objective, t = self.config.objective, batch.t[:, None, None]
-        if self.config.variant == "awm":
-            target = (batch.x - batch.clean) / t
-            result = awm_loss(velocity, old, target, batch.advantage, batch.mask, **self._clip)
-            return result.loss, _metrics(result), result.log_ratio
-        optimal = optimality(batch.advantage, objective.advantage_clip)
-        pull: dict[str, Any] = {"beta": objective.nft_beta, "negative": objective.nft_negative}
-        rows = nft_loss(velocity, old, batch.x, batch.clean, t, optimal, mask=batch.mask, **pull)
-        loss = (rows * (batch.advantage != 0)).mean()
-        return loss, {"policy_loss": loss, "approx_kl": anchor(velocity, old, batch.mask).mean()}, None
+        velocity = self._velocity(batch)
+        transition: Any = None if self.rule is None else self._transition(batch, velocity)
+        stored = (batch.x_next, batch.old_log_prob, batch.old_mean, advantage)
+        clip: Any = {name: getattr(objective, name) for name in ("clip_low", "clip_high", "advantage_clip")}
+        result: PolicyLoss | None = None
+        match self.config.variant:
+            case "diffusion_nft":  # arXiv 2509.16117, on images noised again
+                optimal = optimality(advantage, objective.advantage_clip)
+                pull: Any = {"beta": objective.nft_beta, "negative": objective.nft_negative, "mask": mask}
+                rows = nft_loss(velocity, old, batch.x, batch.clean, batch.t[:, None, None], optimal, **pull)
+                loss = (rows * (advantage != 0)).mean()
+                metrics = {"policy_loss": loss, "approx_kl": anchor(velocity, old, mask).mean()}
+            case "awm":  # arXiv 2509.25050, on images noised again
+                target = (batch.x - batch.clean) / batch.t[:, None, None]
+                result = awm_loss(velocity, old, target, advantage, mask, **clip)
+            case "guard":
+                result = guard_loss(transition, *stored, **clip)
+            case "dppo":
+                bounds: Any = {"divergence": objective.divergence, "advantage_clip": objective.advantage_clip}
+                result = dppo_loss(transition, *stored, **bounds)
+            case _:
+                result = grpo_loss(transition.log_prob(batch.x_next), batch.old_log_prob, advantage, **clip)
+        if result is not None:
+            clipped, loss = (result.clipped_high, result.clipped_low), result.loss
+            metrics = dict(zip(METRICS, (loss, result.approx_kl, result.ratio.mean(), *clipped), strict=True))
+        if reference is not None:
+            if transition is not None and objective.penalty == "step":
+                kl = transition.kl(self._transition(batch, reference).mean)
+            else:
+                kl = anchor(velocity, reference, mask)
+            metrics["kl"] = kl.mean()
+            loss = loss + objective.kl * metrics["kl"]
+        return loss, metrics, None if result is None else result.log_ratio
 
     def token_loss(self, batch: ThoughtBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """GRPO on the tokens of thoughts, a mean over thoughts; and its metrics."""
-        reference, thoughts = None, self._thoughts
+        reference, thoughts = None, self.thoughts
         if self.reference is not None and thoughts.kl:
             with self.reference.active():
                 reference = self.token_log_probs(batch)
         return token_loss(
-            self.token_log_probs(batch),
-            batch.old_log_prob,
-            batch.advantage,
-            batch.ids != NO_TOKEN,
-            reference,
-            clip_low=thoughts.clip_low,
-            clip_high=thoughts.clip_high,
-            kl=thoughts.kl,
+            self.token_log_probs(batch), batch.old_log_prob, batch.advantage, batch.ids != NO_TOKEN, reference,
+            clip_low=thoughts.clip_low, clip_high=thoughts.clip_high, kl=thoughts.kl,
             advantage_clip=self.config.objective.advantage_clip,
-        )
+        )  # fmt: skip
 
     def token_log_probs(self, batch: ThoughtBatch) -> Tensor:
         """float32 [R, L] with gradients, 0 behind the end of a thought."""
@@ -125,11 +153,6 @@ class Losses:
         rows = [ids[kept].tolist() for ids, kept in zip(batch.ids, written, strict=True)]
         log_probs: Any = self.model.thought_log_probs(batch.requests, rows)
         return batch.ids.new_zeros(batch.ids.shape, dtype=torch.float32).masked_scatter(written, log_probs)
-
-    @property
-    def _clip(self) -> dict[str, Any]:
-        objective = self.config.objective
-        return {name: getattr(objective, name) for name in ("clip_low", "clip_high", "advantage_clip")}
 
     def _velocity(self, batch: MicroBatch) -> Tensor:
         return self.model.velocity(batch.x, batch.t, batch.condition)  # type: ignore[operator]
@@ -143,41 +166,17 @@ class Losses:
         transition = self._transition(batch, self._velocity(batch))
         return transition.log_prob(batch.x_next).detach(), transition.mean.detach()
 
-    def sampling(self, on: bool = True) -> contextlib.AbstractContextManager[None]:
-        """Within this context the model has the weights that sample, if `on`."""
-        return weights_of(self.model, self.sampler) if self.sampler is not None and on else contextlib.nullcontext()
+    def sampling(self) -> AbstractContextManager[None]:
+        """Within this context the model has the weights that sample."""
+        return nullcontext() if self.sampler is None else weights_of(self.model, self.sampler)
 
     def follow(self) -> None:
         """After an epoch: sampler <- nft_decay sampler + (1 - nft_decay) trained; awm: sampler <- trained."""
         decay = self.config.objective.nft_decay if self.config.variant == "diffusion_nft" else 0.0
+        sampler = self.sampler or {}
         for name, parameter in self.model.named_parameters():
-            if self.sampler is not None and name in self.sampler:
-                old = self.sampler[name].to(parameter)
-                self.sampler[name] = torch.lerp(parameter.detach(), old, decay)
-
-
-def _metrics(result: PolicyLoss) -> dict[str, Tensor]:
-    """By the names of METRICS."""
-    clipped = (result.clipped_high, result.clipped_low)
-    return dict(zip(METRICS, (result.loss, result.approx_kl, result.ratio.mean(), *clipped), strict=True))
-
-
-def check_on_policy(worst: float, objective: ObjectiveConfig, update: int) -> None:
-    """Raises UserError where the weights that sampled a step now give it another density.
-
-    Args:
-        worst: the largest |log ratio| of all ranks' steps.
-    """
-    clip_range = min(math.log1p(objective.clip_high), -math.log1p(-min(objective.clip_low, 0.999)))
-    most = objective.on_policy_check * clip_range
-    if worst <= most:
-        return
-    raise UserError(
-        f"on-policy check: before update {update + 1} the weights are those that sampled, but the log ratio of a step "
-        f"is {worst:.2g} (at most {most:.2g}: {objective.on_policy_check:g} of the clip range)",
-        "Training and sampling compute different velocities. objective.on_policy=recompute scores the samples in the "
-        "micro-batches of training; else check dropout and rollout.latents=float32, or widen the clip range.",
-    )
+            if name in sampler:
+                sampler[name] = torch.lerp(parameter.detach(), sampler[name].to(parameter), decay)
 
 
 # --- a second set of weights ------------------------------------------------------------------------------------------
@@ -209,8 +208,7 @@ class Reference:
     """The weights that a run starts from: adapters switched off where adapters are trained, else a frozen copy."""
 
     def __init__(self, module: nn.Module, trained: set[str]) -> None:
-        self.module = module
-        self.adapters: list[Any] = []
+        self.module, self.adapters = module, list[Any]()
         if all("lora_" in name for name in trained):
             from peft.tuners.lora import LoraLayer
 
@@ -225,13 +223,11 @@ class Reference:
                 with weights_of(self.module, self.copy):
                     yield
                 return
-            # Not peft's enable_adapters, which also changes what is trained.
-            before = [layer._disable_adapters for layer in self.adapters]
             for layer in self.adapters:
-                layer._disable_adapters = True
+                layer._disable_adapters = True  # not peft's enable_adapters, which also changes what is trained
             try:
                 yield
             finally:
                 torch.clear_autocast_cache()  # of casts without gradients
-                for layer, disabled in zip(self.adapters, before, strict=True):
-                    layer._disable_adapters = disabled
+                for layer in self.adapters:
+                    layer._disable_adapters = False

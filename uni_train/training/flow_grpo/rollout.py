@@ -1,8 +1,7 @@
 """An epoch's rollouts: images of prompts, their rewards and advantages.
 
-    PromptList.epoch    the prompts: a function of seed and epoch
-    requests_of         a seed for each prompt
-    collect             sampling (flow.rollout), rewards (rewards.contract), advantages (flow.advantages)
+    PromptList          the prompts: a function of seed and epoch
+    sample_epoch        sampling (flow.rollout), rewards (rewards.contract), advantages (flow.advantages)
     Rollouts            what the updates of the epoch train on
 
 Shapes: N = prompts x group_size images on all ranks, M of them on this rank; W random steps each, latents [G, C]. The
@@ -12,10 +11,10 @@ images of a group are adjacent. Samples depend on weights, seed, epoch and promp
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,12 +33,9 @@ from uni_train.flow.window import Window, epoch_window, sliding_window
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.rewards.contract import Reward, Scores, Scoring, expect_rewarded, summed
 
-NOISE_LEVELS = {"flow_grpo": 0.7, "fast": 0.7, "cps": 0.7, "dance": 0.3, "guard": 0.7, "mix": 0.7, "dppo": 0.7}
-"""The published ones, where `rollout.noise_level` is null."""
 NO_TOKEN = -1
 """In place of a token behind the end of a thought."""
-
-# --- prompts --------------------------------------------------------------------------------------------------------
+UNUSED = torch.empty(0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,12 +54,8 @@ class Prompt:
     columns: Mapping[str, Any] = field(default_factory=dict)
 
 
-class Prompts(Protocol):
-    """A list of prompts, or a task that generates new ones (recipes.flow_grpo.training.TaskPrompts)."""
-
-    def epoch(self, epoch: int, count: int) -> Sequence[Prompt]:
-        """`count` prompts, a function of the epoch."""
-        ...
+Prompts = Callable[[int, int], Sequence[Prompt]]
+"""Epoch and count -> so many prompts, a function of the epoch."""
 
 
 @dataclass(frozen=True)
@@ -73,50 +65,18 @@ class PromptList:
     prompts: Sequence[Prompt]
     seed: int
 
-    def epoch(self, epoch: int, count: int) -> list[Prompt]:
+    def __call__(self, epoch: int, count: int) -> list[Prompt]:
         """Prompts number epoch * count to epoch * count + count - 1 of the endless shuffled list."""
-        places = [divmod(place, len(self.prompts)) for place in range(epoch * count, (epoch + 1) * count)]
-        orders = {turn: self._order(turn) for turn in {turn for turn, _ in places}}
-        return [self.prompts[orders[turn][at]] for turn, at in places]
-
-    def _order(self, turn: int) -> list[int]:
-        order = list(range(len(self.prompts)))
-        rng("prompts", self.seed, turn).shuffle(order)
-        return order
-
-
-def requests_of(
-    prompts: Sequence[Prompt], config: GrpoConfig, stage: str, epoch: int, groups: Iterable[int]
-) -> list[Request]:
-    """The request of each of some groups, with the seed of the group."""
-    size = None if config.rollout.size is None else (config.rollout.size, config.rollout.size)
-    return [
-        Request(
-            prompts[i].id,
-            prompts[i].text,
-            prompts[i].images,
-            seed=derive_seed(config.seed, stage, "group", epoch, prompts[i].id, i),
-            size=size,
-        )
-        for i in groups
-    ]
+        turn, begin = divmod(epoch * count, len(self.prompts))
+        shuffled: list[Prompt] = []
+        while len(shuffled) < begin + count:
+            order = list(self.prompts)
+            rng("prompts", self.seed, turn).shuffle(order)
+            shuffled, turn = shuffled + order, turn + 1
+        return shuffled[begin : begin + count]
 
 
-def thought_request(request: Request, number: int) -> Request:
-    """The request that the thought of image `number` of a group answers."""
-    return replace(request, seed=derive_seed(request.seed, "thought", number), thought=None)
-
-
-def token_table(ids: Sequence[Sequence[int]], length: int) -> Tensor:
-    """int64 [R, length] of R thoughts, NO_TOKEN behind their ends; `length` may be 0."""
-    rows = [[*row, *[NO_TOKEN] * (length - len(row))] for row in ids]
-    return torch.tensor(rows, dtype=torch.long).reshape(len(ids), length)
-
-
-# --- the rollouts of an epoch ---------------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Rollouts:
     """This rank's images of an epoch; tensors on the model's device.
 
@@ -128,8 +88,8 @@ class Rollouts:
         final: float32 [M, G, C], the finished images. mask: bool [M, G, 1], which tokens belong to an image.
         thoughts: int64 [M, L], token ids, NO_TOKEN behind the end. thought_log_probs: float32 [M, L], once they are
             scored. [M, 0] without thoughts.
-        rewards: float64 [N, R] and totals [N], on the CPU. advantages: [M].
         requests: by number of the group, or of the image where each has its own thought.
+        informative: bool [N], which images teach, on the CPU. advantages: [M].
         statistics: for the logs, over all ranks. seconds: of rollout and reward on this rank.
     """
 
@@ -141,40 +101,13 @@ class Rollouts:
     means: Tensor
     final: Tensor
     mask: Tensor
-    rewards: Tensor
-    totals: Tensor
-    advantages: Tensor
     thoughts: Tensor
     thought_log_probs: Tensor
-    requests: Mapping[int, Request] = field(default_factory=dict)
+    requests: Mapping[int, Request]
+    informative: Tensor = UNUSED
+    advantages: Tensor = UNUSED
     statistics: Mapping[str, float] = field(default_factory=dict)
     seconds: Mapping[str, float] = field(default_factory=dict)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Context:
-    """The condition and the noise levels of images, a row for each request.
-
-    Attributes:
-        rows: number of a group, or of an image where each has its own thought -> its row. images_a_request: of each.
-    """
-
-    condition: Any
-    schedule: Schedule
-    rows: Mapping[int, int]
-    images_a_request: int
-
-    def select(self, images: Sequence[int]) -> tuple[Any, Schedule]:
-        """Condition and schedule with a row for each of some images, by their numbers."""
-        rows = [self.rows[image // self.images_a_request] for image in images]
-        return self.condition.select(rows), self.schedule.select(rows)
-
-
-def read_context(model: UnifiedModel, requests: Mapping[int, Request], config: GrpoConfig) -> Context:
-    """The model reads requests, by number of the group or image."""
-    condition = model.encode(list(requests.values()))
-    schedule = schedule_of(model, condition, len(requests), config.rollout.steps)
-    return Context(condition, schedule, {n: row for row, n in enumerate(requests)}, config.images_a_request)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -186,15 +119,14 @@ class ScoredImages:
     scores: Scores
 
 
+Context = Callable[[Sequence[int]], tuple[Any, Schedule]]
+"""Numbers of images -> the condition and the noise levels that they are sampled under, a row for each image."""
 Precision = Callable[[], AbstractContextManager[Any]]
 """Makes a context in which the model computes as in training, for example autocast."""
 
 
-# --- sampling, rewards, advantages ----------------------------------------------------------------------------------
-
-
 @torch.no_grad()
-def collect(
+def sample_epoch(
     model: UnifiedModel,
     prompts: Sequence[Prompt],
     rewards: Sequence[Reward],
@@ -215,64 +147,139 @@ def collect(
         UserError: a prompt that cannot be read, a reward that fails, or half of all images have none.
     """
     k, groups = config.rollout.group_size, ranks.shard(len(prompts))
-
-    def sample() -> tuple[_Sampler, _Batch, float]:
-        began = time.perf_counter()
-        sampler = _Sampler(model, prompts, rewards, config, stage, epoch, groups, precision, draw_rows)
-        return sampler, sampler.sample(), time.perf_counter() - began
-
-    sampler, batch, seconds = ranks.on_all(sample)
-    scores = batch.scores
-    images = _image_statistics(batch.images, k)
-    parts = ranks.gather((scores.each, scores.filled, scores.total, images))
-    each, filled, total = (np.concatenate([part[column] for part in parts]) for column in range(3))
-    expect_rewarded(rewards, each, [prompts[i // k].id for i in range(len(each))])
-    if config.objective.baseline == "batch":  # the mean of all images replaces missing values, too
-        whole = summed(rewards, each, (), len(each))
-        filled, total = whole.filled, whole.total
-    totals, table = torch.from_numpy(total), torch.from_numpy(filled)
-    members = torch.arange(len(prompts)).repeat_interleave(k)
-    statistics = _reward_statistics(scores.names, each, total, k)
-    statistics["frac_reward_zero_std"] = float(1 - informative(totals, members).float().mean())
-    statistics |= {name: float(np.mean([part[3][name] for part in parts])) for name in parts[0][3]}
-    own = sampler.images
-    rollouts = Rollouts(
-        epoch=epoch,
-        images=own,
-        window=sampler.window,
-        rewards=table,
-        totals=totals,
-        advantages=advantages_of(table, totals, members, rewards, config)[own.start : own.stop].to(model.device),
-        thoughts=sampler.thoughts.to(model.device),
-        thought_log_probs=torch.zeros(sampler.thoughts.shape, device=model.device),
-        requests=sampler.requests,
-        statistics=statistics,
-        seconds={"rollout": seconds - batch.waited, "reward": batch.waited},
-        **batch.latents,
+    rollouts, context, shown = ranks.on_all(
+        lambda: _sample(model, prompts, rewards, config, stage, epoch, groups, precision, draw_rows)
     )
-    return rollouts, sampler.context, ScoredImages([prompts[i] for i in groups], batch.images, scores)
+    parts = ranks.gather((shown.scores.each, _image_statistics(shown.images, k)))
+    each = np.concatenate([values for values, _ in parts])
+    expect_rewarded(rewards, each, [prompts[i // k].id for i in range(len(each))])
+    # With the batch as the baseline the mean of all images replaces missing values, too.
+    scores = summed(rewards, each, (), len(each) if config.objective.baseline == "batch" else k)
+    advantages, teach = advantages_of(torch.from_numpy(scores.filled), torch.from_numpy(scores.total), rewards, config)
+    statistics = _reward_statistics(scores, k)
+    statistics |= {name: float(np.mean([images[name] for _, images in parts])) for name in parts[0][1]}
+    own = advantages[rollouts.images.start : rollouts.images.stop].to(model.device)
+    return replace(rollouts, informative=teach, advantages=own, statistics=statistics), context, shown
 
 
-def advantages_of(
-    table: Tensor, totals: Tensor, groups: Tensor, rewards: Sequence[Reward], config: GrpoConfig
-) -> Tensor:
-    """float32 [N], of rewards [N, R] and their weighted sums [N]; groups: int64 [N]."""
-    objective = config.objective
-    if objective.scale_rewards == "each":
-        weights = torch.tensor([reward.weight for reward in rewards], dtype=torch.double)
-        return gdpo_advantages(table, weights, groups)
-    if objective.baseline == "batch":
-        return batch_advantages(totals, scale_rewards=objective.scale_rewards)
-    return group_advantages(totals, groups, objective.scale_rewards)
+def _sample(
+    model: UnifiedModel, prompts: Sequence[Prompt], rewards: Sequence[Reward], config: GrpoConfig, stage: str,
+    epoch: int, groups: range, precision: Precision, draw_rows: int,
+) -> tuple[Rollouts, Context, ScoredImages]:  # fmt: skip
+    """Thoughts, conditions, images and rewards of some groups; advantages and statistics are still missing."""
+    began, k, window = time.perf_counter(), config.rollout.group_size, window_of(config, epoch)
+    images, own = range(groups.start * k, groups.stop * k), [prompts[i] for i in groups]
+    columns = columns_of(own, k, images.start)
+    requests = requests_of(prompts, config, stage, epoch, groups)
+    each = [(requests[image // k], image % k) for image in images]
+    draws = [replace(request, seed=derive_seed(request.seed, "picture", number)) for request, number in each]
+    ids: list[list[int]] = []
+    if config.thoughts is not None:
+        for begin in range(0, len(each), draw_rows):
+            with precision():
+                ids += model.write_thoughts([thought_request(*pair) for pair in each[begin : begin + draw_rows]])
+            note()
+        texts = columns["thought"] = [model.thought_text(row) for row in ids]
+        requests = {n: replace(each[row][0], thought=texts[row]) for row, n in enumerate(images)}
+    thoughts = token_table(ids or [[]] * len(each), model.most_thought_ids if ids else 0).to(model.device)
+    with precision():
+        context = read_context(model, requests, images, config)
+    shared = config.rollout.shared_noise
+    noise = model.noise([draws[row // k * k] if shared else draw for row, draw in enumerate(draws)])
+    parts: list[dict[str, Tensor]] = []
+    drawn: list[np.ndarray] = []
+    with Scoring(rewards, k) as scoring:
+        for begin in range(0, len(draws), draw_rows):
+            some = slice(begin, begin + draw_rows)
+            condition, schedule = context(images[some])
+            with precision():
+                parts.append(_latents(model, noise[some], draws[some], condition, schedule, window, config))
+            decoded = model.decode(parts[-1]["final"], condition)
+            given = {name: values[some] for name, values in columns.items()}
+            scoring.add([draw.prompt for draw in draws[some]], decoded, given)
+            drawn += decoded
+            note()  # progress, for ranks that wait for this one
+        sampled = time.perf_counter()
+        scores = scoring.scores()
+    latents: dict[str, Any] = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
+    rollouts = Rollouts(
+        epoch=epoch, images=images, window=window, requests=requests, thoughts=thoughts,
+        thought_log_probs=torch.zeros(thoughts.shape, device=model.device),
+        seconds={"rollout": sampled - began, "reward": time.perf_counter() - sampled},
+        **latents,
+    )  # fmt: skip
+    return rollouts, context, ScoredImages(own, drawn, scores)
+
+
+def _latents(
+    model: UnifiedModel, x: Tensor, draws: Sequence[Request], condition: Any, schedule: Schedule,
+    window: Window | None, config: GrpoConfig,
+) -> dict[str, Tensor]:  # fmt: skip
+    """From noise to images, with the random steps; fields of Rollouts by name."""
+    mask, unused = (x != 0).any(-1, keepdim=True), x.new_zeros(len(x), 0)
+    if window is None:
+        for step in range(schedule.steps):
+            t, t_next = schedule.step(step)
+            x = euler_step(x, model.velocity(x, t, condition), t, t_next)
+        return {"latents": unused, "log_probs": unused, "means": unused, "final": x.float(), "mask": mask}
+
+    def noise(step: int) -> Tensor:
+        seeds = [derive_seed(draw.seed, "step", step) for draw in draws]
+        noises = [torch.randn(x.shape[1:], generator=torch.Generator().manual_seed(seed)) for seed in seeds]
+        return torch.stack(noises).to(x.device)
+
+    run = roll_out(
+        lambda x, t: model.velocity(x, t, condition), x, schedule, rule_of(config), window, noise, mask=mask,
+        dtype=getattr(torch, config.rollout.latents), keep_means=config.keeps_means,
+    )  # fmt: skip
+    means = unused if run.means is None else run.means
+    return {"latents": run.latents, "log_probs": run.log_probs, "means": means, "final": run.final, "mask": mask}
+
+
+def requests_of(
+    prompts: Sequence[Prompt], config: GrpoConfig, stage: str, epoch: int, groups: range
+) -> dict[int, Request]:
+    """By number of the group, with the group's seed."""
+    side, found = config.rollout.size, {}
+    for i in groups:
+        seed = derive_seed(config.seed, stage, "group", epoch, prompts[i].id, i)
+        size = None if side is None else (side, side)
+        found[i] = Request(prompts[i].id, prompts[i].text, prompts[i].images, seed=seed, size=size)
+    return found
+
+
+def thought_request(request: Request, number: int) -> Request:
+    """The request that the thought of image `number` of a group answers."""
+    return replace(request, seed=derive_seed(request.seed, "thought", number), thought=None)
+
+
+def token_table(ids: Sequence[Sequence[int]], length: int) -> Tensor:
+    """int64 [R, length] of R thoughts, NO_TOKEN behind their ends; `length` may be 0."""
+    rows = [[*row, *[NO_TOKEN] * (length - len(row))] for row in ids]
+    return torch.tensor(rows, dtype=torch.long).reshape(len(ids), length)
+
+
+def read_context(
+    model: UnifiedModel, requests: Mapping[int, Request], images: Sequence[int], config: GrpoConfig
+) -> Context:
+    """The model reads the requests of some images, each once. `requests`: as in Rollouts."""
+    numbers = sorted({image // config.images_a_request for image in images})
+    condition = model.encode([requests[n] for n in numbers])
+    levels = [model.schedule(condition, row=row, steps=config.rollout.steps) for row in range(len(numbers))]
+    schedule = Schedule.together(levels).to(model.device)  # images of several sizes may have levels of their own
+
+    def context(images: Sequence[int]) -> tuple[Any, Schedule]:
+        rows = [numbers.index(image // config.images_a_request) for image in images]
+        return condition.select(rows), schedule.select(rows)
+
+    return context
 
 
 def rule_of(config: GrpoConfig) -> StepRule:
-    """The random step of a variant."""
-    level = config.rollout.noise_level
-    level = NOISE_LEVELS[config.variant] if level is None else level
-    if config.variant == "cps":
-        return step_rule("cps", level)
-    return step_rule("dance" if config.variant == "dance" else "flow_grpo", level)
+    """The random step of a variant, by default at its published noise level."""
+    rule = config.variant if config.variant in ("cps", "dance") else "flow_grpo"
+    published = 0.3 if rule == "dance" else 0.7
+    return step_rule(rule, published if config.rollout.noise_level is None else config.rollout.noise_level)
 
 
 def window_of(config: GrpoConfig, epoch: int) -> Window | None:
@@ -289,162 +296,61 @@ def window_of(config: GrpoConfig, epoch: int) -> Window | None:
             return Window(low, config.window_size)
 
 
-def schedule_of(model: UnifiedModel, condition: Any, rows: int, steps: int) -> Schedule:
-    """The noise levels of the rows of a condition; images of several sizes may have levels of their own."""
-    each = [model.schedule(condition, row=row, steps=steps) for row in range(rows)]
-    return Schedule.together(each).to(model.device)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Batch:
-    """A rank's images of an epoch.
-
-    Attributes:
-        latents: fields of Rollouts by name. waited: seconds for rewards behind the last image.
-    """
-
-    latents: dict[str, Tensor]
-    images: list[np.ndarray]
-    scores: Scores
-    waited: float
-
-
-class _Sampler:
-    """Samples and rewards the images of some groups. Making it writes their thoughts and reads their conditions."""
-
-    def __init__(
-        self,
-        model: UnifiedModel,
-        prompts: Sequence[Prompt],
-        rewards: Sequence[Reward],
-        config: GrpoConfig,
-        stage: str,
-        epoch: int,
-        groups: range,
-        precision: Precision,
-        draw_rows: int,
-    ) -> None:
-        self.model, self.rewards, self.config, self.precision = model, rewards, config, precision
-        self.draw_rows, self.window, k = draw_rows, window_of(config, epoch), config.rollout.group_size
-        self.images = range(groups.start * k, groups.stop * k)
-        own = [prompts[i] for i in groups]
-        self.texts, self.columns = [p.text for p in own for _ in range(k)], columns_of(own, k, self.images.start)
-        requests = requests_of(prompts, config, stage, epoch, groups)
-        each = [(request, number) for request in requests for number in range(k)]
-        self.requests, length = dict(zip(groups, requests, strict=True)), 0
-        ids: list[list[int]] = [[] for _ in each]
-        if config.thoughts is not None:
-            length, ids = model.most_thought_ids, self._thoughts([thought_request(*pair) for pair in each])
-            texts = [model.thought_text(row) for row in ids]
-            self.requests = {
-                image: replace(request, thought=text)
-                for image, (request, _), text in zip(self.images, each, texts, strict=True)
-            }
-            self.columns["thought"] = texts
-        self.thoughts = token_table(ids, length)
-        with precision():
-            self.context = read_context(model, self.requests, config)
-        self.draws = [replace(request, seed=derive_seed(request.seed, "picture", number)) for request, number in each]
-        shared = config.rollout.shared_noise
-        self.noise = model.noise([self.draws[row // k * k] if shared else draw for row, draw in enumerate(self.draws)])
-
-    def _thoughts(self, requests: Sequence[Request]) -> list[list[int]]:
-        ids: list[list[int]] = []
-        for begin in range(0, len(requests), self.draw_rows):
-            with self.precision():
-                ids += self.model.write_thoughts(requests[begin : begin + self.draw_rows])
-            note()
-        return ids
-
-    def sample(self) -> _Batch:
-        """All images, `rollout.group_size` adjacent ones a group."""
-        rows = range(len(self.draws))
-        parts: list[dict[str, Tensor]] = []
-        images: list[np.ndarray] = []
-        with Scoring(self.rewards, self.config.rollout.group_size) as scoring:
-            for begin in range(0, len(rows), self.draw_rows):
-                some = list(rows[begin : begin + self.draw_rows])
-                condition, schedule = self.context.select([self.images[row] for row in some])
-                with self.precision():
-                    parts.append(self._latents(some, condition, schedule))
-                decoded = self.model.decode(parts[-1]["final"], condition)
-                columns = {name: [values[row] for row in some] for name, values in self.columns.items()}
-                scoring.add([self.texts[row] for row in some], decoded, columns)
-                images += decoded
-                note()  # progress, for ranks that wait for this one
-            sampled = time.perf_counter()
-            scores = scoring.scores()
-        latents = {name: torch.cat([part[name] for part in parts]) for name in parts[0]}
-        return _Batch(latents, images, scores, time.perf_counter() - sampled)
-
-    def _latents(self, rows: Sequence[int], condition: Any, schedule: Schedule) -> dict[str, Tensor]:
-        """From noise to images, with the random steps; fields of Rollouts by name."""
-        x = self.noise[rows]
-        mask, unused = (x != 0).any(-1, keepdim=True), x.new_zeros(len(x), 0)
-        if self.window is None:
-            for step in range(schedule.steps):
-                t, t_next = schedule.step(step)
-                x = euler_step(x, self.model.velocity(x, t, condition), t, t_next)
-            return {"latents": unused, "log_probs": unused, "means": unused, "final": x.float(), "mask": mask}
-
-        def noise(step: int) -> Tensor:
-            seeds = [derive_seed(self.draws[row].seed, "step", step) for row in rows]
-            noises = [torch.randn(x.shape[1:], generator=torch.Generator().manual_seed(seed)) for seed in seeds]
-            return torch.stack(noises).to(x.device)
-
-        run = roll_out(
-            lambda x, t: self.model.velocity(x, t, condition),
-            x,
-            schedule,
-            rule_of(self.config),
-            self.window,
-            noise,
-            mask=mask,
-            dtype=getattr(torch, self.config.rollout.latents),
-            keep_means=self.config.keeps_means,
-        )
-        means = unused if run.means is None else run.means
-        return {"latents": run.latents, "log_probs": run.log_probs, "means": means, "final": run.final, "mask": mask}
-
-
 def columns_of(prompts: Sequence[Prompt], k: int, first: int) -> dict[str, list[Any]]:
     """The columns of rewards, one value an image; `place` is its number among the epoch's images of all ranks."""
     each = [prompt for prompt in prompts for _ in range(k)]
-    columns: dict[str, list[Any]] = {"id": [prompt.id for prompt in each]}
-    columns["place"] = list(range(first, first + len(each)))
-    columns["images"] = [list(prompt.images) for prompt in each]
     names = dict.fromkeys(name for prompt in prompts for name in prompt.columns)
-    return columns | {name: [prompt.columns.get(name) for prompt in each] for name in names}
-
-
-def _reward_statistics(names: Sequence[str], each: np.ndarray, total: np.ndarray, k: int) -> dict[str, float]:
-    """Of rewards `each` [N, R] and their sum `total` [N]: mean, deviation, quantiles; each by name, and the share of
-    images that lack it."""
-    low, median, high = np.quantile(total, [0.1, 0.5, 0.9]).tolist()
-    statistics = {
-        "reward": float(total.mean()),
-        "reward_std": float(total.std()),
-        "reward_p10": low,
-        "reward_p50": median,
-        "reward_p90": high,
-        "best_of_group": float(total.reshape(-1, k).max(axis=1).mean()),
+    return {
+        "id": [prompt.id for prompt in each],
+        "place": list(range(first, first + len(each))),
+        "images": [list(prompt.images) for prompt in each],
+        **{name: [prompt.columns.get(name) for prompt in each] for name in names},
     }
-    for r, name in enumerate(names):
+
+
+# --- advantages and statistics --------------------------------------------------------------------------------------
+
+
+def advantages_of(
+    table: Tensor, totals: Tensor, rewards: Sequence[Reward], config: GrpoConfig
+) -> tuple[Tensor, Tensor]:
+    """Advantages float32 [N] of rewards [N, R] and their weighted sums [N]; and bool [N]: which images teach.
+
+    Those of groups with equal rewards do not, unless the batch is the baseline.
+    """
+    objective, groups = config.objective, torch.arange(len(totals)) // config.rollout.group_size
+    compared = torch.zeros_like(groups) if objective.baseline == "batch" else groups
+    if objective.scale_rewards == "each":
+        weights = torch.tensor([reward.weight for reward in rewards], dtype=torch.double)
+        return gdpo_advantages(table, weights, groups), informative(table, compared).any(1)
+    if objective.baseline == "batch":
+        advantages = batch_advantages(totals, scale_rewards=objective.scale_rewards)
+    else:
+        advantages = group_advantages(totals, groups, objective.scale_rewards)
+    return advantages, informative(totals, compared)
+
+
+def _reward_statistics(scores: Scores, k: int) -> dict[str, float]:
+    """Of all images: the sum's mean, deviation, quantiles; each reward by name, and the share of images without it."""
+    total, each = scores.total, scores.each
+    statistics = {"reward": float(total.mean()), "reward_std": float(total.std())}
+    statistics |= {f"reward_p{p}": float(np.quantile(total, p / 100)) for p in (10, 50, 90)}
+    statistics["best_of_group"] = float(total.reshape(-1, k).max(axis=1).mean())
+    for r, name in enumerate(scores.names):
         known = each[~np.isnan(each[:, r]), r]
         if len(known) < len(each):
             statistics[f"missing/{name}"] = 1 - len(known) / len(each)
-        if len(names) > 1 and len(known):
+        if len(scores.names) > 1 and len(known):
             statistics[f"rewards/{name}/mean"] = float(known.mean())
-    return statistics
+    differ = informative(torch.from_numpy(total), torch.arange(len(total)) // k)
+    return statistics | {"frac_reward_zero_std": float(1 - differ.float().mean())}
 
 
 def _image_statistics(images: Sequence[np.ndarray], k: int) -> dict[str, float]:
     """Deviation within groups, brightness, contrast, in grey levels."""
-    deviations = [
-        float(np.stack(images[i : i + k]).astype(np.float32).std(axis=0).mean()) for i in range(0, len(images), k)
-    ]
+    groups = (np.stack(images[i : i + k]).astype(np.float32) for i in range(0, len(images), k))
     return {
-        "diversity": float(np.mean(deviations)),
+        "diversity": float(np.mean([float(group.std(axis=0).mean()) for group in groups])),
         "brightness": float(np.mean([image.mean() for image in images])),
         "contrast": float(np.mean([image.std() for image in images])),
     }

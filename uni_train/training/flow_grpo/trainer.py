@@ -3,7 +3,7 @@
 Once an epoch:
 
     1. prompts       `prompts_per_epoch`, a function of seed and epoch            rollout.PromptList
-    2. rollout       `group_size` images each, with random steps in a window      rollout.collect, flow.rollout
+    2. rollout       `group_size` images each, with random steps in a window      rollout.sample_epoch, flow.rollout
     3. rewards       of each image: verifier, judge, your own function            rewards.contract.Scoring
     4. advantages    (reward - mean of its group) / standard deviation            flow.advantages
 
@@ -32,10 +32,11 @@ Left out on purpose: dropout (sampling and training must agree: the model is in 
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -45,20 +46,21 @@ from rich.progress import Progress
 from torch import Tensor
 
 from uni_train.config.kinds import Updates
-from uni_train.config.schema import GrpoConfig, ThoughtsConfig
+from uni_train.config.schema import GrpoConfig
+from uni_train.data_gen.seeds import derive_seed, rng
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
 from uni_train.flow.grpo import TOKEN_METRICS
+from uni_train.flow.objective import interpolate
 from uni_train.models.base import UnifiedModel
 from uni_train.rewards.contract import Reward
 from uni_train.training.callbacks import Evaluate, Validation
 from uni_train.training.fit import CHECKPOINTS, HELD_OUT, FitResult, Run, run
 from uni_train.training.flow_grpo.callbacks import Alarms, EpochLog, OnImages
-from uni_train.training.flow_grpo.losses import METRICS, Losses, check_on_policy
-from uni_train.training.flow_grpo.micro_batches import MicroBatch, step_fields, thought_batch, update_rows
-from uni_train.training.flow_grpo.rollout import Context, Prompts, Rollouts, collect, read_context
+from uni_train.training.flow_grpo.losses import METRICS, Losses, MicroBatch, ThoughtBatch
+from uni_train.training.flow_grpo.rollout import Context, Prompts, Rollouts, read_context, sample_epoch, thought_request
 from uni_train.training.metric_log import truncate_metrics
-from uni_train.training.steps import Source, StepBatch, StepDataset
+from uni_train.training.steps import Source, StepBatch, StepDataset, StepLoader
 from uni_train.training.strategies.choice import check_guided, check_second_weights, current_ranks, on_ranks
 from uni_train.training.strategies.sharding import unsharded
 from uni_train.training.supervised import SupervisedModule
@@ -66,6 +68,8 @@ from uni_train.training.supervised import SupervisedModule
 ROLLOUTS = "rollouts.jsonl"
 EPOCH_METRICS = ("reward", "reward_std", "best_of_group", "frac_reward_zero_std", "diversity")
 """Statistics of an epoch that every line of metrics.jsonl repeats."""
+Row = tuple[int, int]
+"""Number of an image, and random step in the window. The step behind the window stands for the image's thought."""
 
 
 def fit_flow_grpo(
@@ -166,125 +170,96 @@ class FlowGrpoModule(SupervisedModule):
         self.on_images, self.sft_rows = on_images, sft_rows
         # Made before Lightning restores a checkpoint, with the starting weights.
         self.losses = Losses(model, config, self.trained_names)
-        self.thoughts = config.thoughts or ThoughtsConfig()
         self._means: dict[str, Tensor] = {}
         self._log_ratios: list[Tensor] = []
-        self._sampled_at = time.perf_counter()
-
-    @property
-    def ranks(self) -> Ranks:
-        return Ranks(self.trainer.global_rank, self.trainer.world_size)
-
-    @property
-    def seconds(self) -> dict[str, float]:
-        """Of the epoch until now: rollout, reward, update."""
-        return {**self.rollouts.seconds, "update": time.perf_counter() - self._sampled_at}
+        self.sampled_at = time.perf_counter()
 
     # --- an epoch: rollouts, then micro-batches of their random steps ---
 
-    def train_dataloader(self) -> _Loader:
-        return _Loader(self)
+    def train_dataloader(self) -> StepLoader:
+        return StepLoader(self.updates.total * self.updates.accumulate, self.batches)
 
     def batches(self) -> Iterator[StepBatch]:
         """The micro-batches of all updates that are not done; each epoch begins with its rollouts."""
-        config = self.config
-        sft = self._sft_batches()
+        config, model, ranks, accumulate = self.config, self.model, self.ranks, self.updates.accumulate
+        sft = None if config.sft is None else StepDataset(
+            model.collate, {"sft": self.sft_rows}, lambda step: {"sft": 1.0},  # type: ignore[arg-type, dict-item]
+            rows=config.sft.rows, updates=config.updates, seed=config.seed, stage=f"{self.stage} sft",
+            rank=ranks.rank, world_size=ranks.world_size,
+        )  # fmt: skip
+        context: Context | None = None
         for epoch in range(self.global_step // config.updates_per_epoch, config.epochs):
             if epoch:
                 self.losses.follow()
-            context = self._collect(epoch)
-            self._score(context)
+            prompts = self.prompts(epoch, config.rollout.prompts_per_epoch)
+            with unsharded(model), self.losses.sampling():
+                self.rollouts, context, images = sample_epoch(
+                    model, prompts, self.rewards, config, self.stage, epoch,  # type: ignore[arg-type]
+                    ranks, self.precision, self.draw_rows,
+                )  # fmt: skip
+            self.sampled_at = time.perf_counter()
+            if self.on_images is not None:
+                self.on_images(epoch, images)
+            del images  # to look at: they are not trained on
+            self._old_log_probs(context)
             for update in range(config.updates_per_epoch):
-                if update and self.model.encoder_trained:
+                if update and model.encoder_trained:
                     context = None  # the weights have changed: read again
                 step = epoch * config.updates_per_epoch + update
-                content: list[Any] = self._micro_batches(update, context, on_policy=update == 0)
+                content: list[Any] = self._micro_batches(update, context)
                 content += [] if sft is None else [sft[step][0].content]
                 # Lightning counts equally many in every update. ZeRO begins its sums with the first, and all strategies
                 # reduce in the last, so empty ones are between them.
-                empty = [None] * (self.updates.accumulate - len(content))
-                for micro, part in enumerate([*content[:1], *empty, *content[1:]]):
-                    yield StepBatch(step, micro, self.updates.accumulate, part)
+                content[1:1] = [None] * (accumulate - len(content))
+                for micro, part in enumerate(content):
+                    yield StepBatch(step, micro, accumulate, part)
             context = None  # freed before the next one is made
 
-    def _collect(self, epoch: int) -> Context | None:
-        """Set `rollouts`; returns the context that their images were sampled under."""
-        prompts = self.prompts.epoch(epoch, self.config.rollout.prompts_per_epoch)
-        with unsharded(self.model), self.losses.sampling():
-            self.rollouts, context, images = collect(
-                self.model, prompts, self.rewards, self.config, self.stage, epoch,  # type: ignore[arg-type]
-                self.ranks, self.precision, self.draw_rows,
-            )  # fmt: skip
-        self._sampled_at = time.perf_counter()
-        if self.on_images is not None:
-            self.on_images(epoch, images)
-        return context
-
-    def _micro_batches(self, update: int, context: Context | None, on_policy: bool) -> list[MicroBatch]:
+    def _micro_batches(self, update: int, context: Context | None) -> list[MicroBatch]:
         """This rank's rows of an update in micro-batches, as many as on every other rank.
 
         Args:
             context: of this rank's images; None: read it now.
-            on_policy: the weights are those that sampled.
         """
-        config, rollouts = self.config, self.rollouts
+        config, rollouts, window = self.config, self.rollouts, self.config.window_size
         rows = update_rows(rollouts, config, self.stage, update)
         own = [row for row in rows if row[0] in rollouts.images]
         padding = (own[0][0] if own else rollouts.images.start, 0)
         if context is None:
-            needed = sorted({image // config.images_a_request for image, _ in own or [padding]})
-            with unsharded(self.model), self.losses.sampling(on_policy), self.precision():
-                context = read_context(self.model, {n: rollouts.requests[n] for n in needed}, config)  # type: ignore[arg-type]
+            with unsharded(self.model), self.precision():
+                context = read_context(self.model, rollouts.requests, [n for n, _ in own or [padding]], config)  # type: ignore[arg-type]
         most = max(Counter(image // len(rollouts.images) for image, _ in rows).values(), default=0)
         # Two where empty ones follow, for the first and the last must compute (see `batches`).
         count = max(-(-most // config.rows), min(2, self.updates.accumulate - (config.sft is not None)))
-        steps = sum(step < config.window_size for _, step in rows)
+        steps = sum(step < window for _, step in rows)
         batches = []
         for part in (own[micro::count] for micro in range(count)):
-            picked = [row for row in part if row[1] < config.window_size]
-            thoughts = [image for image, step in part if step == config.window_size]
+            picked = [row for row in part if row[1] < window]
+            thoughts = [image for image, step in part if step == window]
+            share, thought_share = len(picked) / max(steps, 1), len(thoughts) / max(len(rows) - steps, 1)
             batches.append(MicroBatch(
-                rows=part,
-                **step_fields(rollouts, context, picked or [padding], config, self.stage),
-                share=len(picked) / max(steps, 1),
-                on_policy=on_policy,
-                thoughts=thought_batch(rollouts, thoughts, len(thoughts) / max(len(rows) - steps, 1), config),
+                **step_fields(rollouts, context, picked or [padding], config, self.stage), rows=picked, share=share,
+                thoughts=thought_batch(rollouts, thoughts, thought_share, config) if thoughts else None,
             ))  # fmt: skip
         return batches
 
-    def _score(self, context: Context | None) -> None:
+    def _old_log_probs(self, context: Context | None) -> None:
         """Old log probabilities by the micro-batches of training, before weights change: of thoughts, and with
         `on_policy=recompute` of steps."""
-        rollouts, recompute = self.rollouts, self.config.objective.on_policy == "recompute" and not self.config.forward
-        if not recompute and self.config.thoughts is None:
-            return
-        for update in range(self.config.updates_per_pass):
-            read = context if update == 0 or not self.model.encoder_trained else None
-            for batch in self._micro_batches(update, read, on_policy=True):
-                rows = [(image - rollouts.images.start, step) for image, step in batch.rows]
-                of_steps = [row for row in rows if row[1] < self.config.window_size]
-                of_thoughts = [image for image, step in rows if step == self.config.window_size]
-                with unsharded(self.model), self.precision():
-                    if recompute and of_steps:  # none: padding, with no place for its values
-                        log_prob, mean = self.losses.score(batch)
-                    if batch.thoughts is not None:
-                        scored = self.losses.token_log_probs(batch.thoughts).detach()
-                        rollouts.thought_log_probs[of_thoughts] = scored
-                for row, place in enumerate(of_steps if recompute else ()):
-                    rollouts.log_probs[place] = log_prob[row]
+        config, rollouts = self.config, self.rollouts
+        recompute = config.objective.on_policy == "recompute" and not config.forward
+        updates = range(config.updates_per_pass if recompute or config.thoughts is not None else 0)
+        reads = (None if update and self.model.encoder_trained else context for update in updates)
+        for batch in chain.from_iterable(map(self._micro_batches, updates, reads)):
+            with unsharded(self.model), self.precision():
+                if recompute and batch.rows:  # none: padding, with no place for its values
+                    places = tuple(zip(*[(n - rollouts.images.start, step) for n, step in batch.rows], strict=True))
+                    rollouts.log_probs[places], means = self.losses.score(batch)
                     if rollouts.means.numel():
-                        rollouts.means[place] = mean[row]
-
-    def _sft_batches(self) -> StepDataset | None:
-        """This rank's rows of `sft`, by update."""
-        if self.config.sft is None:
-            return None
-        assert self.sft_rows is not None, "sft without rows"
-        return StepDataset(
-            self.model.collate, {"sft": self.sft_rows}, lambda step: {"sft": 1.0},  # type: ignore[arg-type]
-            rows=self.config.sft.rows, updates=self.config.updates, seed=self.config.seed, stage=f"{self.stage} sft",
-            rank=self.ranks.rank, world_size=self.ranks.world_size,
-        )  # fmt: skip
+                        rollouts.means[places] = means
+                if batch.thoughts is not None:
+                    scored = self.losses.token_log_probs(batch.thoughts).detach()
+                    rollouts.thought_log_probs[batch.thoughts.index] = scored
 
     # --- an update: the loss of each micro-batch ---
 
@@ -292,65 +267,74 @@ class FlowGrpoModule(SupervisedModule):
         """Raises UserError: the on-policy check."""
         if batch.step != self.global_step:
             raise RuntimeError(f"the loader gave the batch of update {batch.step} to update {self.global_step}")
-        zero = torch.zeros((), device=self.device)
+        config, zero, content = self.config, torch.zeros((), device=self.device), batch.content
         if batch.micro == 0:
-            # With thoughts a rank may have rows of one kind only; all ranks reduce the same names.
-            kl, thoughts_kl = self.config.objective.kl, self.thoughts.kl
-            names = (*METRICS, *TOKEN_METRICS, *["kl"] * bool(kl), *["thoughts/kl"] * bool(thoughts_kl))
-            self._means = dict.fromkeys(names, zero) if self.config.thoughts is not None else {}
-            self._log_ratios = []
-        if batch.content is None:
-            return torch.zeros((), device=self.device, requires_grad=True) * 1
-        if not isinstance(batch.content, MicroBatch):
-            return self._sft_loss(batch)
-        rows, loss, log_ratio = batch.content, zero, None
-        # DDP averages gradients over ranks and Lightning over micro-batches, but these are parts of one sum.
-        times = batch.grad_accumulation_steps * self.trainer.world_size
-        if rows.share or rows.thoughts is None:
-            loss, metrics, log_ratio = self.losses.step_loss(rows)
-            self._add(metrics, rows.share)
-        if log_ratio is None and self.losses.rule is not None:
-            log_ratio = zero.new_zeros(0)  # of no step: the check below is a collective
-        if log_ratio is not None and not rows.share:
-            log_ratio = log_ratio[:0]  # of padding, which `_score` does not score
-        if rows.on_policy and log_ratio is not None and self.config.objective.on_policy != "trust":
-            worst = self.trainer.strategy.reduce(_largest(log_ratio), reduce_op="max")
-            check_on_policy(float(worst), self.config.objective, batch.step)
-        loss = self._weighted(loss, rows.share * self.config.objective.image_weight, times)
-        if rows.thoughts is not None:
-            own, metrics = self.losses.token_loss(rows.thoughts)
-            self._add(metrics, rows.thoughts.share)
-            loss = loss + self._weighted(own, rows.thoughts.share * self.thoughts.weight, times)
-        self._add({"tokens": rows.mask.sum()}, float(rows.share > 0))
-        if log_ratio is not None:
-            self._log_ratios.append(log_ratio)
+            self._log_ratios, self._means = [], {}
+            if config.thoughts is not None:  # a rank may have rows of one kind only; all ranks reduce the same names
+                names = (*METRICS, *TOKEN_METRICS, *["kl"] * bool(config.objective.kl))
+                self._means = dict.fromkeys((*names, *["thoughts/kl"] * bool(config.thoughts.kl)), zero)
+        if content is None:
+            total = torch.zeros((), device=self.device, requires_grad=True) * 1
+        elif not isinstance(content, MicroBatch):
+            total = self._sft_loss(batch)
+        else:
+            loss: Tensor = zero
+            log_ratio: Tensor | None = zero.new_zeros(0)
+            if content.share or content.thoughts is None:
+                loss, metrics, log_ratio = self.losses.step_loss(content)
+                self._add(metrics, content.share)
+            if log_ratio is not None:  # of padding, which has no old log probability, none counts
+                self._log_ratios.append(log_ratio if content.share else log_ratio[:0])
+            self._add({"tokens": content.mask.sum()}, float(content.share > 0))
+            total = self._weighted(loss, content.share * config.objective.image_weight, batch)
+            if content.thoughts is not None:
+                loss, metrics = self.losses.token_loss(content.thoughts)
+                self._add(metrics, content.thoughts.share)
+                total = total + self._weighted(loss, content.thoughts.share * self.losses.thoughts.weight, batch)
         if batch.last:
-            self._gather_metrics(loss)
-        return loss
+            self._gather_metrics()
+            self._check_on_policy(batch.step)
+        return total
 
-    def _weighted(self, loss: Tensor, weight: float, times: int) -> Tensor:
+    def _weighted(self, loss: Tensor, weight: float, batch: StepBatch) -> Tensor:
         self._add({"loss": loss}, weight)
-        return loss * (weight * times)
+        # DDP averages gradients over ranks and Lightning over micro-batches, but these are parts of one sum.
+        return loss * (weight * (batch.grad_accumulation_steps * self.trainer.world_size))
+
+    def _check_on_policy(self, update: int) -> None:
+        """Raises UserError where, in an epoch's first update, the weights that sampled give steps another density."""
+        objective, ratio = self.config.objective, self.metrics.get("log_ratio_max")
+        if ratio is None or update % self.config.updates_per_epoch or objective.on_policy == "trust":
+            return
+        worst = float(ratio)
+        clip_range = min(math.log1p(objective.clip_high), -math.log1p(-min(objective.clip_low, 0.999)))
+        most = objective.on_policy_check * clip_range
+        if not worst <= most:
+            raise UserError(
+                f"on-policy check: before update {update + 1} the weights are those that sampled, but the log ratio of "
+                f"a step is {worst:.2g} (at most {most:.2g}: {objective.on_policy_check:g} of the clip range)",
+                "Training and sampling compute different velocities. objective.on_policy=recompute scores the samples "
+                "in the micro-batches of training; else check dropout and rollout.latents=float32, or widen the clip "
+                "range.",
+            )
 
     def _sft_loss(self, batch: StepBatch) -> Tensor:
         """Squared error of velocities on the rows of `sft`, a mean over all ranks' tokens; the last micro-batch."""
         assert self.config.sft is not None
-        result, weight = self._loss(batch), self.config.sft.weight
+        result, weight, ranks = self._loss(batch), self.config.sft.weight, self.trainer.world_size
         total, tokens = result.mse_sum, result.mse_tokens.to(result.mse_sum)
         counted = self.trainer.strategy.reduce(torch.stack([total.detach(), tokens]), reduce_op="sum")
         mean = counted[0] / counted[1]
-        self._add({"sft": mean, "loss": mean * weight}, 1 / self.trainer.world_size)  # each rank has the mean of all
-        self._gather_metrics(total)
-        return total * (weight * self.trainer.world_size * batch.grad_accumulation_steps / counted[1])
+        self._add({"sft": mean, "loss": mean * weight}, 1 / ranks)  # each rank has the mean of all
+        return total * (weight * ranks * batch.grad_accumulation_steps / counted[1])
 
     def _add(self, metrics: Mapping[str, Tensor], share: float) -> None:
         for name, value in metrics.items():
             self._means[name] = self._means.get(name, 0) + value.detach().float() * share
 
-    def _gather_metrics(self, loss: Tensor) -> None:
+    def _gather_metrics(self) -> None:
         """Metrics of the update over all ranks."""
-        reduce = self.trainer.strategy.reduce
-        names = sorted(self._means)
+        reduce, names = self.trainer.strategy.reduce, sorted(self._means)
         sums = reduce(torch.stack([self._means[name] for name in names]), reduce_op="sum")
         self.metrics.update(zip(names, sums, strict=True))
         if self._log_ratios:
@@ -361,9 +345,13 @@ class FlowGrpoModule(SupervisedModule):
             n = n.clamp_min(1)
             self.metrics["ratio_std"] = (squares / n - (total / n).square()).clamp_min(0).sqrt().float()
             self.metrics["log_ratio_max"] = reduce(_largest(log_ratios), reduce_op="max")
-        self.metrics.update({name: loss.new_tensor(self.rollouts.statistics[name]) for name in EPOCH_METRICS})
+        self.metrics.update({name: sums.new_tensor(self.rollouts.statistics[name]) for name in EPOCH_METRICS})
 
     # --- Lightning ---
+
+    @property
+    def ranks(self) -> Ranks:
+        return Ranks(self.trainer.global_rank, self.trainer.world_size)
 
     def precision(self) -> contextlib.AbstractContextManager[None]:
         """Within this context the model computes as in a training step: under autocast, where that has it."""
@@ -385,18 +373,56 @@ class FlowGrpoModule(SupervisedModule):
         return super().transfer_batch_to_device(batch, device, dataloader_idx)
 
 
-@dataclass(frozen=True, slots=True)
-class _Loader:
-    """Without state, which Lightning would save. Its length is that of the whole run: then Lightning asks for a batch
-    only when the update before it is finished (see steps.StepLoader)."""
+def update_rows(rollouts: Rollouts, config: GrpoConfig, stage: str, update: int) -> list[Row]:
+    """The rows of an update on all ranks: an equal part of the images, shuffled by seed, epoch and pass.
 
-    module: FlowGrpoModule
+    Images that teach nothing are left out. Where no image is left, a `kl` penalty acts on all.
+    """
+    images = rollouts.informative.nonzero().flatten().tolist()
+    if not images and config.objective.kl:
+        images = list(range(len(rollouts.informative)))
+    turn, part = divmod(update, config.updates_per_pass)
+    rng("pictures", config.seed, stage, rollouts.epoch, *([turn] if turn else [])).shuffle(images)
+    return [(image, step) for image in images[part :: config.updates_per_pass] for step in range(config.rows_an_image)]
 
-    def __len__(self) -> int:
-        return self.module.updates.total * self.module.updates.accumulate
 
-    def __iter__(self) -> Iterator[StepBatch]:
-        return self.module.batches()
+def step_fields(
+    rollouts: Rollouts, context: Context, rows: Sequence[Row], config: GrpoConfig, stage: str
+) -> dict[str, Any]:
+    """Fields of MicroBatch for some rows: stored random steps, or finished images noised again."""
+    index = [image - rollouts.images.start for image, _ in rows]
+    condition, schedule = context([image for image, _ in rows])
+    mask = rollouts.mask[index]
+    fields = {"condition": condition, "schedule": schedule, "mask": mask, "advantage": rollouts.advantages[index]}
+    if rollouts.window is None:  # the noise levels of an image spread evenly over [0, 1)
+        clean, draws = rollouts.final[index], config.objective.noise_draws
+        seeds = [derive_seed(config.seed, stage, "noised", rollouts.epoch, *row) for row in rows]
+        generators = [torch.Generator().manual_seed(seed) for seed in seeds]
+        pairs = zip(rows, generators, strict=True)
+        levels = [(draw + float(torch.rand((), generator=generator))) / draws for (_, draw), generator in pairs]
+        noise = torch.stack([torch.randn(clean.shape[1:], generator=one) for one in generators]).to(clean) * mask
+        t = torch.tensor(levels, device=clean.device)
+        return {**fields, "x": interpolate(clean, noise, t[:, None, None]), "t": t, "clean": clean}
+    places = torch.tensor([step for _, step in rows], device=rollouts.final.device)
+    steps = places + rollouts.window.start
+    if rollouts.means.numel():
+        fields["old_mean"] = rollouts.means[index, places]
+    return {
+        **fields,
+        "x": rollouts.latents[index, places].float(),
+        "t": schedule.step(steps)[0],
+        "steps": steps,
+        "x_next": rollouts.latents[index, places + 1].float(),
+        "old_log_prob": rollouts.log_probs[index, places],
+    }
+
+
+def thought_batch(rollouts: Rollouts, images: Sequence[int], share: float, config: GrpoConfig) -> ThoughtBatch:
+    """The thoughts of some images."""
+    index = [image - rollouts.images.start for image in images]
+    requests = [thought_request(rollouts.requests[image], image % config.rollout.group_size) for image in images]
+    old, advantages = rollouts.thought_log_probs[index], rollouts.advantages[index]
+    return ThoughtBatch(requests, rollouts.thoughts[index], old, advantages, share, index)
 
 
 def _largest(values: Tensor) -> Tensor:

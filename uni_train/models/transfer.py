@@ -1,0 +1,13 @@
+"""Tensors from the host to a device, without waiting for it."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+
+def upload(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """The tensor on `device`; from the host to a GPU by page-locked memory, for which the host need not wait."""
+    if torch.device(device).type == "cuda" and tensor.device.type == "cpu":
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device)
