@@ -6,6 +6,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import torch
 
 from tests.tiny import MODEL, QUICK, finish, keeping_steps
 from uni_train.config.compose import compose
@@ -83,4 +84,15 @@ def test_adapters_are_merged(tmp_path: Path, recipe: str, keys: tuple[str, ...],
     steps = last_steps(run)
     assert len(steps) == stages
     for step in steps:
+        expect_model_of_stage(step)
+
+
+@pytest.mark.slow
+def test_weights_that_were_sharded_are_put_together(tmp_path: Path) -> None:
+    try:
+        with keeping_steps():
+            run = finish(tmp_path, *QUICK, "strategy=fsdp2", recipe="stars_curriculum")
+    finally:
+        torch.distributed.destroy_process_group()
+    for step in last_steps(run):
         expect_model_of_stage(step)

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from uni_train.plan.hardware import GPUS
 from uni_train.plan.result import Choice
-from uni_train.plan.strategies import BUCKET, CHOICES, share, wire_seconds
+from uni_train.plan.strategies import BUCKET, CHOICES, share, storage, wire_seconds
 from uni_train.plan.trace import KINDS, Timeline
 from uni_train.plan.updates import BACKWARD, DRAW, STEP, Traced
 from uni_train.training.strategies import deepspeed
@@ -107,3 +107,14 @@ def test_nodes_are_joined_by_all_their_cards():
     assert wire_seconds(found, gpu, 8, 8) == pytest.approx(sent / 450e9)
     assert wire_seconds(found, gpu, 16, 8) == pytest.approx(sent / 400e9)
     assert wire_seconds(found, gpu, 16, 1) == pytest.approx(sent / 50e9)
+
+
+@pytest.mark.parametrize(("kind", "saving"), [("ddp", 18), ("deepspeed_zero2", 6 + 12 / 8), ("fsdp2", 18 / 8)])
+def test_checkpoints_are_copied_by_those_that_hold_their_parts(kind, saving):
+    """Weights of 2 bytes, averages of 4, optimizer of 12; on many GPUs the whole model at the end takes more."""
+    found = storage(Choice(kind), traced(averages=4), 8, half=True)
+    if kind == "fsdp2":
+        assert storage(Choice(kind), traced(averages=4), 64, half=True).saving == 2 * PSI
+    assert found.saving == pytest.approx(saving * PSI)
+    assert found.checkpoints == 3 * 18 * PSI
+    assert found.loading == (0 if kind == "fsdp2" else 2 * PSI)

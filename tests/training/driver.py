@@ -4,7 +4,7 @@
 
 Every rank is a fork of this process after its imports. A step trains in OUT/NAME with `keys` as one of FITS does, and
 every rank leaves its weights there as final-RANK.safetensors. "tell": [rank, update, signal] sends a rank a signal in
-the middle of an update, "after" one to all of them when the fit has ended; "bytes": no file of rank 0 may be longer.
+the middle of an update, "after" one to all of them when the fit has ended; "bytes": [rank, most] of any file of it.
 "does": "crash" trains in a process that is killed again and again until it ends ("kills" times).
 
 OUT/reports.json tells of each step what `tests.ranks.on_ranks` reports, its name, and which checkpoints are left.
@@ -20,6 +20,7 @@ import resource
 import signal
 import sys
 import time
+import weakref
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from pathlib import Path
@@ -30,6 +31,9 @@ import torch
 from lightning.pytorch.callbacks import Callback
 from safetensors.torch import save_file
 from torch import Tensor, nn
+from torch.distributed.tensor import DTensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch.utils.checkpoint import checkpoint
 
 from tests.models.bagel.test_examples import ASKED, CHAIN, DRAWN, EDIT
@@ -43,11 +47,13 @@ from uni_train.config.schema import LoraConfig, SolvedRowsConfig
 from uni_train.distributed.preemption import preemptible
 from uni_train.distributed.ranks import Ranks, joined
 from uni_train.models.load import build_model
+from uni_train.models.weights import mapped
 from uni_train.rewards.contract import Reward
 from uni_train.training.curriculum import Constant, Level, Threshold
 from uni_train.training.fit import FitResult, fit_supervised
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 from uni_train.training.lora import adapted
+from uni_train.training.supervised import SupervisedModule
 
 SETTINGS: dict[str, Any] = {
     "updates": 6, "rows": 24, "lr": 3e-3, "weight_decay": 0.1, "clip": 0.5, "accumulate": 4, "accelerator": "cpu",
@@ -116,16 +122,67 @@ def grpo(out: Path, trained: str = "all", **keys: Any) -> ToyFlow:
     return model
 
 
-def bagel(out: Path, checkpoint: str, **keys: Any) -> Any:
+def bagel(out: Path, checkpoint: str, model: Any = None, **keys: Any) -> Any:
     """One update; with Adam's epsilon far above the gradients it is a step along them."""
-    model = build_model(compose("sft", [f"model.checkpoint={checkpoint}"]).model)
+    model = model or build_model(compose("sft", [f"model.checkpoint={checkpoint}"]).model)
     model.prepare_training(timestep_shift=4.0, text_dropout=0.0)
     asked = given(updates=1, tokens=150, rows=1, lr=1.0, eps=1e3, clip=0.0, ce_weight=0.25, seed=2, **keys)
     fit_supervised(model, {"rows": BAGEL_ROWS}, Constant({"rows": 1.0}), directory=out, progress=False, **asked)
     return model
 
 
-FITS: dict[str, Callable[..., nn.Module]] = {"fit": fit, "grpo": grpo, "bagel": bagel}
+class Held(TorchDispatchMode):
+    """Bytes of tensors in memory of their own, not in a mapped file: how many now, and at most."""
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()
+        self.now = self.most = 0
+        lines = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+        spans = [line[0].split("-") for line in lines if line[-1].endswith(".safetensors")]
+        weights = [weight.untyped_storage() for weight in model.state_dict().values()]
+        in_files = [one for one in weights if any(int(a, 16) <= one.data_ptr() < int(b, 16) for a, b in spans)]
+        self.seen = {one.data_ptr() for one in in_files}
+        for one in weights:
+            self.see(one)
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        out = func(*args, **(kwargs or {}))
+        for leaf in tree_leaves(out):
+            if isinstance(leaf, Tensor) and not isinstance(leaf, DTensor) and not leaf.is_meta:
+                self.see(leaf.untyped_storage())
+        return out
+
+    def see(self, storage: torch.UntypedStorage) -> None:
+        size, place = storage.nbytes(), storage.data_ptr()
+        if size and place not in self.seen:
+            self.seen.add(place)
+            self.now += size
+            self.most = max(self.most, self.now)
+            weakref.finalize(storage, self.gone, place, size)
+
+    def gone(self, place: int, size: int) -> None:
+        self.seen.discard(place)
+        self.now -= size
+
+
+def loaded(out: Path, checkpoint: str, **keys: Any) -> Any:
+    """As `bagel`, with weights that stay in their file until they are sharded; says what was held until then."""
+    with mapped():
+        model = build_model(compose("sft", [f"model.checkpoint={checkpoint}"]).model)
+    held, optimizers = Held(model), SupervisedModule.configure_optimizers
+
+    def after_sharding(module: SupervisedModule) -> Any:
+        SupervisedModule.configure_optimizers = optimizers  # type: ignore[method-assign]
+        held.__exit__(None, None, None)
+        (out / f"held-{module.global_rank}.json").write_text(json.dumps(held.most))
+        return optimizers(module)
+
+    SupervisedModule.configure_optimizers = after_sharding  # type: ignore[method-assign]
+    held.__enter__()
+    return bagel(out, checkpoint, model, **keys)
+
+
+FITS: dict[str, Callable[..., nn.Module]] = {"fit": fit, "grpo": grpo, "bagel": bagel, "loaded": loaded}
 
 
 class Tell(Callback):
@@ -143,11 +200,13 @@ def train(step: dict[str, Any], out: Path, rank: int) -> None:
     keys = dict(step["keys"])
     if "tell" in step and step["tell"][0] == rank:
         keys["callbacks"] = [Tell(*step["tell"][1:])]
-    if "bytes" in step and rank == 0:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (step["bytes"],) * 2)
+    if "bytes" in step and rank == step["bytes"][0]:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (step["bytes"][1],) * 2)
+    (out / f"final-{rank}.safetensors").unlink(missing_ok=True)
     with joined(Ranks.from_environment()), preemptible({}):
         model = FITS[step["does"]](out, **keys)
-        save_file(model.state_dict(), out / f"final-{rank}.safetensors")
+        if not next(model.parameters()).is_meta:
+            save_file(model.state_dict(), out / f"final-{rank}.safetensors")
         if "after" in step:
             os.kill(os.getpid(), step["after"])
             raise AssertionError("a signal outside of a fit ends the run at once")

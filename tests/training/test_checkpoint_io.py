@@ -15,10 +15,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uni_train.errors import UserError
+from uni_train.models.parts import TREE, DamagedCheckpoint, Parts
 from uni_train.training.checkpoint_io import (
-    TENSORS,
-    TREE,
-    DamagedCheckpoint,
+    FolderCheckpointIO,
     checkpoint_name,
     decode_tree,
     encode_tree,
@@ -27,6 +26,8 @@ from uni_train.training.checkpoint_io import (
     remove_leftovers,
     save_folder,
 )
+
+TENSORS = "state.safetensors"
 
 
 def same(a, b) -> bool:
@@ -116,7 +117,7 @@ DAMAGE = {
 def test_damage_is_reported_and_the_previous_one_is_used(tmp_path, damage):
     for step in (100, 200):
         save_folder({"step": 7, "weight": torch.ones(5)}, tmp_path / checkpoint_name(step))
-    (tmp_path / ".step=00000300.new-0123abcd").mkdir()
+    (tmp_path / ".step=00000300.new").mkdir()
     assert latest_checkpoint(tmp_path) == tmp_path / "step=00000200"
     DAMAGE[damage](tmp_path / "step=00000200")
     with pytest.raises(DamagedCheckpoint, match=r"step=00000200 is damaged: state\.") as error:
@@ -141,6 +142,28 @@ def test_a_newer_format_is_not_called_damage_and_nothing_is_nothing(tmp_path):
     (tmp_path / "step=00000001" / TREE).write_text(json.dumps(state | {"format": 99}))
     with pytest.raises(UserError, match="has format 99"):
         latest_checkpoint(tmp_path)
+
+
+def test_what_changes_after_saving_began_is_not_in_it_and_the_newest_are_kept(tmp_path):
+    writer, weight = FolderCheckpointIO(keep=2), torch.zeros(100_000)
+    for step in (1, 2, 3):
+        weight += 1
+        writer.save_checkpoint({"weight": weight}, tmp_path / checkpoint_name(step))
+        weight += 1
+    writer.close()
+    assert sorted(path.name for path in tmp_path.iterdir()) == [checkpoint_name(2), checkpoint_name(3)]
+    for step in (2, 3):
+        assert bool((load_folder(tmp_path / checkpoint_name(step))["weight"] == 2 * step - 1).all())
+
+
+@given(cuts=st.lists(st.integers(0, 24), max_size=5), begin=st.integers(0, 24), count=st.integers(0, 24))
+def test_parts_give_any_run_of_their_tensor(cuts, begin, count):
+    whole = torch.arange(24.0).view(2, 3, 4)
+    places = sorted({0, *cuts})
+    values = {a: whole.flatten()[a:b] for a, b in zip(places, [*places[1:], 24], strict=True)}
+    parts = Parts(whole.shape, values)
+    assert torch.equal(parts.whole(), whole)
+    assert torch.equal(parts.numbers(begin, count), whole.flatten()[begin : begin + count])
 
 
 def test_a_full_disk_keeps_what_was_there(tmp_path):

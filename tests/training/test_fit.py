@@ -14,7 +14,7 @@ from tests.training.keys import given
 from tests.training.toy_model import ToyModel, toy_examples
 from uni_train.config.schema import OptimizerConfig
 from uni_train.errors import UsageError, UserError
-from uni_train.training.checkpoint_io import TENSORS, list_checkpoints, load_folder
+from uni_train.training.checkpoint_io import list_checkpoints, load_folder
 from uni_train.training.curriculum import Constant, Level, Threshold
 from uni_train.training.fit import fit_supervised
 from uni_train.training.metric_log import read_metrics
@@ -66,7 +66,7 @@ def test_nothing_left_to_do_gives_the_same_averaged_weights(uninterrupted, tmp_p
 def test_damaged_newest_checkpoint(uninterrupted, tmp_path):
     directory, model, _ = uninterrupted
     shutil.copytree(directory, tmp_path / "run")
-    path = tmp_path / "run/checkpoints/step=00000060" / TENSORS
+    path = tmp_path / "run/checkpoints/step=00000060" / "state.safetensors"
     path.write_bytes(path.read_bytes()[:100])
     with pytest.warns(UserWarning, match=r"step=00000060 is damaged: state.safetensors: it has 100 bytes"):
         again, result = train_crashing(tmp_path / "run")

@@ -25,6 +25,7 @@ from tests.training.driver import BAGEL_ROWS, Stack, bagel, fit, grpo, train_cra
 from tests.training.flow_grpo.toy import ToyFlow
 from uni_train.config.compose import compose
 from uni_train.models.load import build_model
+from uni_train.training.checkpoint_io import load_folder
 from uni_train.training.metric_log import read_metrics
 from uni_train.training.steps import StepDataset
 
@@ -33,7 +34,9 @@ ROOT = Path(__file__).parents[2]
 DEEPSPEED = importlib.util.find_spec("deepspeed") is not None
 ZEROS = ("deepspeed_zero1", "deepspeed_zero2", "deepspeed_zero3") if DEEPSPEED else ()
 ZERO2, ZERO3 = ZEROS[1:] or ("fsdp2", "fsdp2")
+CHAIN = ((ZERO3, 2), (ZERO3, 4), ("fsdp2", 2), ("fsdp2", 4), (ZERO2, 2))
 STRATEGIES = ("ddp", "fsdp2", *ZEROS)
+SHARDED = ("fsdp2", *ZEROS[2:])
 HALF = {"precision": "bf16-true"}
 TOLD = {"kind": "ddp", "rows": 8, "accumulate": 1, "updates": 12, "ema": 0.9}
 AFTER = "; the same command continues from there\n"
@@ -53,16 +56,18 @@ def start(out: Path) -> dict[str, list[dict[str, Any]]]:
     place = published(FOLDER, out / "BAGEL")
     steps = [
         *(step(name, kind=name, ema=0.9) for name in STRATEGIES),
-        *(step("chain", kind=kind, updates=n, ema=0.9) for kind, n in ((ZERO3, 2), ("fsdp2", 4), (ZERO2, 5))),
+        *(step("chain", "fit", ranks, kind=kind, updates=n, ema=0.9) for n, (kind, ranks) in enumerate(CHAIN, 1)),
         *(step("half", kind=kind, updates=n, **HALF) for kind, n in ((ZERO2, 2), (ZERO3, 4), ("fsdp2", 6))),
         step("mixed", kind=ZERO3, updates=2, precision="bf16-mixed"),
-        step("full", more={"bytes": 2048}, kind=ZERO2),
+        step("full_first", more={"bytes": [0, 2048]}, kind=ZERO2),
+        step("full_last", more={"bytes": [1, 2048]}, kind="fsdp2"),
         step("grpo", "grpo", kind="ddp"),
         step("stopped", "grpo", kind="ddp", epochs=1),
         step("stopped", "grpo", kind="ddp"),
         step("shared", "grpo", kind=ZERO3, epochs=1, kl=0.0),
         step("adapters", "grpo", kind="fsdp2", epochs=1, trained="lora"),
         step("bagel", "bagel", checkpoint=str(place), kind="ddp", accelerator="cpu"),
+        *(step(f"loaded_{kind}", "loaded", checkpoint=str(place), kind=kind, accelerator="cpu") for kind in SHARDED),
         step("unbroken", **TOLD),
         told("told", 2, 1, 6, signal.SIGUSR1),
         step("told", **TOLD),
@@ -109,8 +114,10 @@ def close(out: Path, other: Path, rel: float, file: str = "metrics") -> None:
 
 
 def same(out: Path, model: torch.nn.Module, most: float) -> None:
-    """The weights of all ranks are whole and those of `model`."""
-    for rank in (0, 1):
+    """The weights are whole and those of `model`: of all ranks, of the first where they were sharded."""
+    finals = sorted(out.glob("final-*"))
+    assert len(finals) == (1 if out.name in (*SHARDED, "shared", "adapters", "half", "offloaded") else 2)
+    for rank in range(len(finals)):
         found = load_file(out / f"final-{rank}.safetensors")
         for name, value in model.state_dict().items():
             assert found[name].shape == value.shape and found[name].dtype == value.dtype
@@ -144,9 +151,22 @@ def test_half_precision_and_offloading_under_sharing_strategies(ran: Ran, tmp_pa
 
 
 def test_a_checkpoint_that_cannot_be_written_ends_all_ranks_and_leaves_none(ran: Ran) -> None:
-    (report,) = ran[1]["full"]
-    assert report["codes"] == [99, 99] and report["saved"] == []
-    assert "disk is full" in report["said"][1] or "File too large" in report["said"][1], report["said"]
+    for name, full in (("full_first", 0), ("full_last", 1)):
+        (report,) = ran[1][name]
+        assert report["codes"] == [99, 99] and report["saved"] == []
+        said = report["said"][1 - full]  # the other's is cut off, too
+        assert f"rank {full}: " in said and "File too large" in said, said
+
+
+def test_ranks_that_share_weights_out_write_what_they_hold(ran: Ran) -> None:
+    for name in SHARDED:
+        last = finished(ran, name) / "checkpoints/step=00000006"
+        one, two = sorted(path.stat().st_size for path in last.glob("*.safetensors"))
+        assert two < 1.6 * one, (name, one, two)
+        stored, final = load_folder(last), load_file(ran[0] / name / "final-0.safetensors")
+        averages = stored["callbacks"]["Ema"]["averages"]
+        for weight in averages:
+            assert torch.equal(averages[weight], final[weight.removeprefix("model.")]), (name, weight)
 
 
 def test_reinforcement_draws_and_learns_what_one_device_does_and_goes_on_where_it_stopped(
@@ -193,14 +213,25 @@ def test_bagel_on_two_ranks_equals_one(ran: Ran, tmp_path: Path) -> None:
     (text, latent), (other_text, other_latent) = (model.token_counts(part.content) for part in drawn)
     assert text * other_latent != other_text * latent and (text, latent) != (other_text, other_latent)
     whole = bagel(tmp_path, place, accumulate=2, accelerator="cpu").state_dict()
-    close(finished(ran, "bagel"), tmp_path, 1e-5)
-    both, moved = load_file(ran[0] / "bagel" / "final-0.safetensors"), 0
-    for name, value in whole.items():
-        change, other = value - begun[name], both[name] - begun[name]
-        rounding = 2**-23 * float(begun[name].abs().max())  # of the weights that the change was added to
-        assert float((change - other).abs().max()) <= 1e-4 * float(change.abs().max()) + rounding, name
-        moved += bool(change.any())
-    assert moved > 100
+    for run in ("bagel", *(f"loaded_{kind}" for kind in SHARDED)):
+        close(finished(ran, run), tmp_path, 1e-5)
+        both, moved = load_file(ran[0] / run / "final-0.safetensors"), 0
+        for name, value in whole.items():
+            change, other = value - begun[name], both[name] - begun[name]
+            rounding = 2**-23 * float(begun[name].abs().max())  # of the weights that the change was added to
+            assert float((change - other).abs().max()) <= 1e-4 * float(change.abs().max()) + rounding, (run, name)
+            moved += bool(change.any())
+        assert moved > 100
+
+
+def test_no_rank_holds_a_model_whole_while_it_is_loaded_to_be_sharded(ran: Ran) -> None:
+    model: Any = build_model(compose("sft", [f"model.checkpoint={ran[0] / 'BAGEL'}"]).model)
+    sizes = [weight.nbytes for weight in model.bagel.state_dict().values()]
+    for kind in SHARDED:
+        out = finished(ran, f"loaded_{kind}")
+        for rank in (0, 1):
+            most = json.loads((out / f"held-{rank}.json").read_text())
+            assert 0.4 * sum(sizes) < most < 0.55 * sum(sizes) + max(sizes), (kind, rank)
 
 
 def test_told_ranks_save_at_the_next_update_and_continue_as_if_nothing_had_been(ran: Ran) -> None:

@@ -6,22 +6,20 @@ is where the stage began: in the model of the stage before it, or in the recipe'
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from uni_train.config.build import build, without_former_keys
 from uni_train.config.kinds import stage_list
 from uni_train.config.schema import RunConfig
-from uni_train.data_gen.reading_limits import read_json, read_yaml, reason
+from uni_train.data_gen.reading_limits import read_yaml, reason
 from uni_train.errors import UserError
-from uni_train.files import sha256_of
 from uni_train.run_folder import STEP, is_run, stage_folders
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
-_STATE, _TENSORS = "state.json", "state.safetensors"
 _WEIGHTS = ("state_dict/model.", "callbacks/Ema/averages/model.")  # the averages count where there are any
 _DOWN, _UP = ".lora_A.default.weight", ".lora_B.default.weight"
 
@@ -68,7 +66,7 @@ def put_weights(model: nn.Module, step: Path) -> None:
     from uni_train.models.adapters import Delta, add
 
     tensors, modules = _trained(step), dict(model.named_modules())
-    plain = {name: get() for name, get in tensors.items() if not name.endswith((_DOWN, _UP))}
+    plain = {name: value for name, value in tensors.items() if not name.endswith((_DOWN, _UP))}
     unknown = next((name for name in plain if name not in model.state_dict()), None)
     if unknown is None:
         unknown = next((n for n in tensors if n.endswith(_DOWN) and n.removesuffix(_DOWN) not in modules), None)
@@ -80,30 +78,21 @@ def put_weights(model: nn.Module, step: Path) -> None:
         why = str(error).splitlines()[-1].strip()
         raise UserError(f"the checkpoint {step} does not fit the model of its run's config.yaml", why) from error
     lora = run_config(step).lora
-    for name, get in tensors.items():
+    for name, down in tensors.items():
         if name.endswith(_DOWN):
             layer = modules[name.removesuffix(_DOWN)]
             assert isinstance(layer, nn.Linear)
-            add(layer, Delta(get(), tensors[name.removesuffix(_DOWN) + _UP](), lora.alpha / lora.rank))
+            add(layer, Delta(down, tensors[name.removesuffix(_DOWN) + _UP], lora.alpha / lora.rank))
 
 
-def _trained(step: Path) -> Mapping[str, Callable[[], Tensor]]:
-    """What reads each trained weight, by its name in the model. Raises UserError for a damaged checkpoint."""
-    from functools import partial
+def _trained(step: Path) -> Mapping[str, Tensor]:
+    """Each trained weight, by its name in the model. Raises UserError for a damaged checkpoint."""
+    from uni_train.models.parts import open_tensors, verify, whole
 
-    from uni_train.models.weights import Weights
-
-    damaged = f"the checkpoint {step} is damaged"
-    try:
-        stored = read_json(step / _STATE)["tensors"]
-        if sha256_of(step / _TENSORS) != stored["sha256"]:
-            raise ValueError(f"{_TENSORS} does not match its checksum")
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UserError(f"{damaged}: {reason(error)}", "Take another step of the run.") from error
-    weights = Weights([step / _TENSORS])
+    stored = open_tensors(step, verify(step))
     return {
-        name.removeprefix(prefix): partial(weights.read, name)
+        name.removeprefix(prefix): whole(value)
         for prefix in _WEIGHTS
-        for name in weights
+        for name, value in stored.items()
         if name.startswith(prefix)
     }

@@ -1,6 +1,7 @@
 """Named tensors in safetensors files, read and written one at a time.
 
 The safetensors library reads. Its mapping of a file lasts for one tensor, so that a 29 GB model is in memory once.
+Within `mapped` it lasts as long as the weights do, and the processes of a machine share it.
 The library writes only what it is given as a whole, so `write` makes the files itself, tensor by tensor.
 """
 
@@ -10,6 +11,7 @@ import json
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -38,6 +40,7 @@ DTYPES: Mapping[str, torch.dtype] = {
 }
 """The format's names of the dtypes that are read and written."""
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_mapped = ContextVar("mapped", default=False)
 
 _LISTED = 10
 _COMPILED = "_orig_mod."  # what torch.compile writes into names
@@ -47,6 +50,19 @@ Get = Callable[[str], Tensor]
 """A tensor by its name."""
 Start = Callable[[int], Callable[[], object]]
 """Called with the number of tensors; its result is called after each tensor."""
+
+
+@contextmanager
+def mapped() -> Iterator[None]:
+    """Within it `Weights.read` and `fill` give views of the files: nothing is read before it is used.
+
+    So a rank that copies its part of a weight reads that part alone. Numbers are not checked.
+    """
+    token = _mapped.set(True)
+    try:
+        yield
+    finally:
+        _mapped.reset(token)
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,14 +146,17 @@ class Weights(Mapping[str, Stored]):
         return sum(stored.bytes for stored in self.values())
 
     def read(self, name: str) -> Tensor:
-        """A tensor in memory of its own.
+        """A tensor in memory of its own; within `mapped` a view of the file.
 
         Raises:
             UserError: the file was changed since it was opened, or the tensor holds NaN or an infinity.
         """
         file = self[name].file
         with _damage_named(file), safe_open(file, "pt") as opened:
-            value: Tensor = opened.get_tensor(self[name].name).clone()
+            value: Tensor = opened.get_tensor(self[name].name)
+        if _mapped.get():
+            return value
+        value = value.clone()
         if value.numel() and value.is_floating_point() and value.dtype.itemsize > 1:
             low, high = torch.aminmax(value)  # one pass, and NaN is both
             if not bool(torch.isfinite(low) & torch.isfinite(high)):
@@ -196,7 +215,8 @@ def fill(
 ) -> None:
     """Fill a module tensor by tensor.
 
-    Tensors on the meta device are replaced, in `dtype` (None: as stored) on `device`. Others are overwritten in place.
+    Tensors on the meta device are replaced, in `dtype` (None: as stored) on `device`. Others are overwritten in place;
+    within `mapped` they become views, of the file's dtype.
 
     Args:
         weights: of the decoder's linear layers, each quantised on `device` as soon as it is read.
@@ -206,7 +226,11 @@ def fill(
     replaced = {name: get(name).to(device, dtype) for name, value in state.items() if value.is_meta}
     with torch.no_grad():
         for name, value in state.items():
-            if name not in replaced and not (weights is not None and is_quantised(value)):
+            if name in replaced or (weights is not None and is_quantised(value)):
+                continue
+            if _mapped.get():
+                value.data = get(name).to(value.device)
+            else:
                 value.copy_(get(name))
     if replaced:
         module.load_state_dict(replaced, strict=False, assign=True)

@@ -23,7 +23,7 @@ from uni_train.plan import drawing
 from uni_train.plan.hardware import GIB, Gpu
 from uni_train.plan.one_card import lighter
 from uni_train.plan.result import Choice, OneCardChoice, Plan, StrategyRow
-from uni_train.plan.strategies import choices_for, run_by, share, wire_seconds
+from uni_train.plan.strategies import choices_for, run_by, share, storage, wire_seconds
 from uni_train.plan.trace import KINDS
 from uni_train.plan.updates import AVERAGE, STEP, Cast, Traced, half_weights, supervised
 from uni_train.training.data.rows import KEPT_BYTES
@@ -213,6 +213,7 @@ def _row(
     return StrategyRow(
         choice=choice,
         share=found,
+        storage=storage(choice, traced, gpus, half),
         fits=found.peak <= gpu.usable,
         largest=_largest(choice, traced, work, gpu, gpus, half),
         wire_seconds=wire,

@@ -56,11 +56,27 @@ class Share:
 
 
 @dataclass(frozen=True, slots=True)
+class Storage:
+    """Bytes of a training's files.
+
+    Attributes:
+        checkpoints: on the disk at most, all together.
+        loading, saving: of host memory that a process holds while weights are read, and a checkpoint or the model is
+            written; of the first process, which holds the most.
+    """
+
+    checkpoints: int
+    loading: int
+    saving: int
+
+
+@dataclass(frozen=True, slots=True)
 class StrategyRow:
     """One strategy on these GPUs. `largest`: units a micro-batch that fit (0: none does)."""
 
     choice: Choice
     share: Share
+    storage: Storage
     fits: bool
     largest: int
     wire_seconds: float

@@ -89,6 +89,10 @@ def _parts(plan: Plan, chosen: int) -> Table:
         rows.append(("time of what is sent, nothing overlapping", _time(row.wire_seconds)))
     if row.bus_seconds:
         rows.append(("time of what goes over the bus", _time(row.bus_seconds)))
+    files = row.storage
+    rows.append(("host memory of a process while it loads", _size(files.loading)))
+    rows.append(("host memory of a process while it saves", _size(files.saving)))
+    rows.append(("disk of checkpoints", _size(files.checkpoints)))
     return Table(f"{row.choice.name}: each GPU at its peak ({row.share.phase})", ("part", "GiB"), tuple(rows))
 
 

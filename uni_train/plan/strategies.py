@@ -29,9 +29,9 @@ from dataclasses import replace
 
 import numpy as np
 
-from uni_train.config.schema import StrategyConfig
+from uni_train.config.schema import SHARDED, StrategyConfig
 from uni_train.plan.hardware import Gpu
-from uni_train.plan.result import Choice, Share
+from uni_train.plan.result import Choice, Share, Storage
 from uni_train.plan.trace import KINDS, Kind
 from uni_train.plan.updates import AVERAGE, DRAW, STEP, Traced
 
@@ -40,6 +40,7 @@ BUCKET = 200_000_000
 LIVE = 1_000_000_000
 """Numbers of weights that ZeRO-3 holds whole at most (DeepSpeed's stage3_max_live_parameters)."""
 _MASTER_AND_MOMENTS = 12
+_CHECKPOINTS = 3  # two that stay, and the next while it is written (`keep` of training/fit.py)
 
 
 CHOICES = (
@@ -75,7 +76,7 @@ def share(choice: Choice, traced: Traced, gpus: int, micros: int, half: bool) ->
     """What a strategy leaves of `traced` on each of `gpus` GPUs. `half`: the weights are bfloat16."""
     n = 1 if choice.kind == "single" else gpus
     zero = choice.kind.startswith("deepspeed")
-    sharded = choice.kind in ("deepspeed_zero3", "fsdp2")
+    sharded = choice.kind in SHARDED
     parted = {
         "weights": sharded,
         "averages": sharded,
@@ -115,6 +116,22 @@ def share(choice: Choice, traced: Traced, gpus: int, micros: int, half: bool) ->
         host=int(host),
         wire=_wire(choice.kind, traced, n, micros),
         bus=_bus(choice, traced, factor, n, micros),
+    )
+
+
+def storage(choice: Choice, traced: Traced, gpus: int, half: bool) -> Storage:
+    """What a strategy's checkpoints and the host memory for files are (docs/design/checkpoints.md)."""
+    n = 1 if choice.kind == "single" else gpus
+    zero, sharded = choice.kind.startswith("deepspeed"), choice.kind in SHARDED
+    optimizer = _MASTER_AND_MOMENTS * traced.parameters if zero and half else traced.optimizer
+    others = traced.trained + traced.averages
+    return Storage(
+        checkpoints=_CHECKPOINTS * (optimizer + others),
+        loading=0 if sharded else traced.weights,
+        saving=max(
+            int(optimizer / (n if zero or sharded else 1) + others / (n if sharded else 1)),
+            traced.weights if sharded else 0,  # of the model, when it is trained
+        ),
     )
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from uni_train.config.build import to_plain
-from uni_train.config.kinds import PlannedStage
-from uni_train.config.schema import RunConfig
+from uni_train.config.kinds import PlannedStage, kind_of
+from uni_train.config.schema import SHARDED, RunConfig
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Task
 from uni_train.distributed.ranks import ALONE, Ranks
@@ -96,8 +96,23 @@ class Work(Generic[C]):
         return f"cuda:{self.ranks.local_rank}" if gpu else "cpu"
 
     def learner(self, weights: Path | None, timestep_shift: float = 1.0, **dropouts: float) -> UnifiedModel:
-        """`model(weights)`, ready to be trained as the recipe says."""
-        model, config = self.model(weights), self.config
+        """`model(weights)`, ready to be trained as the recipe says.
+
+        To be sharded, its weights stay in their files (uni_train.models.weights.mapped), from which the strategy takes
+        each rank's part. Adapters begin with the dtype of what they are on, which is therefore that of training.
+        """
+        from uni_train.models.weights import mapped
+
+        config = self.config
+        if config.strategy.kind in SHARDED:
+            self._loaded = None  # the one that draws is whole, on the device
+            lora = kind_of(config).trained(config)[0] == "lora"
+            with mapped():
+                model = build_model(config.model, config.seed, dtype_for(config.strategy.precision) if lora else None)
+                if weights is not None:
+                    load_weights(model, weights)
+        else:
+            model = self.model(weights)
         text, again = config.text_dropout, config.activation_checkpointing
         model.prepare_training(
             timestep_shift=timestep_shift, text_dropout=text, activation_checkpointing=again, **dropouts
@@ -114,7 +129,8 @@ class Work(Generic[C]):
         """Save the trained `model` in the folder of `stage`."""
         folder = stage.path / MODEL
         self.ranks.from_main(lambda: save_model(model, folder))
-        self._loaded = (folder, self.placed(model))
+        # Where weights were sharded the first rank alone has them.
+        self._loaded = None if self.config.strategy.kind in SHARDED else (folder, self.placed(model))
         written = [*folder.rglob("*"), *(stage.path / ADAPTERS).rglob("*")]
         stage.outputs = sorted(file for file in written if file.is_file())
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -15,7 +14,7 @@ from torch import nn
 from uni_train.distributed.ranks import Ranks
 from uni_train.training.after_update import AfterUpdate
 from uni_train.training.averages import Averages, put
-from uni_train.training.checkpoint_io import FolderCheckpointIO, checkpoint_name, list_checkpoints
+from uni_train.training.checkpoint_io import FolderCheckpointIO, checkpoint_name
 from uni_train.training.curriculum import Curriculum
 from uni_train.training.ema import Ema
 from uni_train.training.metric_log import JsonlLogger, MetricLog, append_once, truncate_metrics
@@ -26,41 +25,47 @@ Evaluate = Callable[[int], Mapping[str, float]]
 
 
 class PeriodicCheckpoint(AfterUpdate, Checkpoint):
-    """Saves after every `every`-th update and after the last, and keeps the newest `keep`.
+    """Saves after every `every`-th update and after the last, which it waits for.
 
-    Simpler than Lightning's ModelCheckpoint where no metric decides: no absolute paths in its state, and what it
-    prunes is what is on the disk, whoever wrote it. As a `Checkpoint` it runs after all other callbacks.
+    Simpler than Lightning's ModelCheckpoint where no metric decides: no absolute paths in its state. As a `Checkpoint`
+    it runs after all other callbacks.
     """
 
-    def __init__(self, directory: Path, every: int, keep: int, metric_log: MetricLog) -> None:
-        self.directory, self.every, self.keep, self.metric_log = Path(directory), every, keep, metric_log
+    def __init__(self, directory: Path, every: int, metric_log: MetricLog) -> None:
+        self.directory, self.every, self.metric_log = Path(directory), every, metric_log
 
     def after_update(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
         if step % self.every and step != trainer.max_steps:
             return
         self.metric_log.flush(trainer)
         save(trainer, self.directory / checkpoint_name(step))
-        if trainer.is_global_zero:
-            for path in list_checkpoints(self.directory)[: -self.keep]:
-                shutil.rmtree(path, ignore_errors=True)
+
+    def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        saved(trainer)
 
 
 def save(trainer: pl.Trainer, path: Path) -> None:
-    """Write a checkpoint; all ranks call it.
+    """Begin to write a checkpoint when the one before is written; all ranks call it. Raises UserError as `saved`."""
+    saved(trainer)
+    trainer.save_checkpoint(path)
+
+
+def saved(trainer: pl.Trainer) -> None:
+    """Return when the last checkpoint is written; all ranks call it.
 
     Raises:
-        UserError: the first rank could not write it. All ranks raise it, which else would wait for the first.
+        UserError: a rank could not write it. All ranks raise it, which else would wait for that one.
     """
-    trainer.save_checkpoint(path)
     writer = trainer.strategy.checkpoint_io
     assert isinstance(writer, FolderCheckpointIO)
-    Ranks(trainer.global_rank, trainer.world_size).on_all(writer.check)
+    Ranks(trainer.global_rank, trainer.world_size).on_all(writer.wait)
 
 
 class WholeAgain(Callback):
     """Unshards the weights into plain parameters when training ends; must be the last callback."""
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        saved(trainer)  # its copy goes before the whole weights come
         trainer.strategy.whole_again()  # type: ignore[attr-defined]
 
 

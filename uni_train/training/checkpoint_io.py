@@ -1,10 +1,10 @@
 """Checkpoints as folders of safetensors and JSON: nothing in them can run code, and damage is noticed before use.
 
-    step=00000100/state.safetensors     every tensor of Lightning's nested checkpoint dict
-    step=00000100/state.json            everything else, with the size and sha256 of the tensors' file
+uni_train/models/parts.py says what is in a folder, and reads it. Each rank writes the parts that it holds, while
+training goes on: what waits is the copy of its state in host memory.
 
-A folder is written under a hidden temporary name, flushed to the disk and renamed. So a folder with its final name is
-complete unless the disk damaged it later. Left out on purpose: sharded and asynchronous saving.
+A folder is written under a hidden temporary name, flushed to the disk and renamed when all ranks are done. So a folder
+with its final name is complete unless the disk damaged it later.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import math
 import os
 import re
 import shutil
-import uuid
 import warnings
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,52 +26,61 @@ import numpy as np
 import torch
 from lightning.fabric.plugins.io.checkpoint_io import CheckpointIO
 from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
 from torch import Tensor
 
-from uni_train.data_gen.reading_limits import JSON_BYTES, parse_json, read_text, reason
+from uni_train.distributed.ranks import ALONE, TIMEOUT, Ranks
 from uni_train.errors import UserError
 from uni_train.files import flush, sha256_of
+from uni_train.models.parts import (
+    FORMAT,
+    PARTS,
+    TREE,
+    DamagedCheckpoint,
+    Part,
+    Parts,
+    damaged,
+    dumps,
+    open_tensors,
+    read_header,
+    verify,
+    whole,
+)
 from uni_train.training.low_bit_adamw import moments_of
+from uni_train.training.strategies.sharding import held
 
-FORMAT = 2
-TENSORS = "state.safetensors"
-TREE = "state.json"
 TAG = "$"
 
 _NAME = re.compile(r"step=(\d{8,})")
-_LEFTOVER = re.compile(r"\.step=\d+\.(new|old)-[0-9a-f]+")
-
-
-class DamagedCheckpoint(UserError):
-    """A checkpoint folder is not what was written: a part is missing, cut short or altered."""
+_LEFTOVER = re.compile(r"\.step=\d+\.(new|old)")
 
 
 # --- the nested dict as JSON plus tensors ---------------------------------------------------------------------------
 
 
-def encode_tree(tree: Any) -> tuple[Any, dict[str, Tensor]]:
-    """Split a nested value into a JSON-able tree and its tensors. A tensor's name is its place in the tree.
+def encode_tree(tree: Any, first: bool = True) -> tuple[Any, dict[str, Tensor | Part]]:
+    """Split a nested value into a JSON-able tree and its tensors, copied. A tensor's name is its place in the tree.
 
     Kept exactly: None, bool, int, float (nan and infinities too), str, list, tuple, dict with keys of these kinds;
     numpy arrays, and torch tensors (on the CPU, without gradient; also the optimizer's 8-bit moments). Subclasses come
-    back as the plain kind (OrderedDict as dict), numpy scalars as Python's.
+    back as the plain kind (OrderedDict as dict), numpy scalars as Python's. Of a DTensor or Part this rank's is kept.
+
+    Args:
+        first: False for the other ranks, of which only the parts are kept.
 
     Raises:
         TypeError: at the first value of another type, naming its place in the tree.
     """
-    tensors: dict[str, Tensor] = {}
-    storages: set[int] = set()
+    tensors: dict[str, Tensor | Part] = {}
 
-    def keep(value: Tensor, where: str) -> str:
-        dense = value.detach().to("cpu").contiguous()
-        if dense.numel() and dense.untyped_storage().data_ptr() in storages:
-            dense = dense.clone()  # safetensors refuses tensors that overlap in memory
-        storages.add(dense.untyped_storage().data_ptr())
+    def keep(value: Tensor | Part, where: str) -> str:
         name = where.removeprefix("/") or "tensor"
         while name in tensors:  # keys may hold a /, too
             name += "#"
-        tensors[name] = dense
+        if isinstance(value, Part):
+            tensors[name] = value._replace(values=_copy(value.values))
+        elif first:
+            tensors[name] = _copy(value)
         return name
 
     def visit(value: Any, where: str) -> Any:
@@ -83,8 +92,10 @@ def encode_tree(tree: Any) -> tuple[Any, dict[str, Tensor]]:
             dtype = str(value.dtype).removeprefix("torch.")
             parts = {"codes": keep(value.codes, where), "scale": keep(value.scale, f"{where}/scale")}
             return {TAG: "moments", "v": {**parts, "signed": value.signed, "dtype": dtype}}
-        if isinstance(value, Tensor) and value.layout is torch.strided and not value.is_quantized:
+        if isinstance(value, Part):
             return {TAG: "tensor", "v": keep(value, where)}
+        if isinstance(value, Tensor) and value.layout is torch.strided and not value.is_quantized:
+            return {TAG: "tensor", "v": keep(held(value), where)}
         if isinstance(value, np.ndarray) and value.dtype.kind in "biuf":
             # ascontiguousarray would give a 0-dimensional array one dimension.
             return {TAG: "ndarray", "v": keep(torch.from_numpy(np.array(value, order="C")), where)}
@@ -103,7 +114,11 @@ def encode_tree(tree: Any) -> tuple[Any, dict[str, Tensor]]:
     return visit(tree, ""), tensors
 
 
-def decode_tree(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
+def _copy(value: Tensor) -> Tensor:
+    return value.detach().to("cpu", copy=True, memory_format=torch.contiguous_format)
+
+
+def decode_tree(tree: Any, tensors: Mapping[str, Tensor | Parts]) -> Any:
     """The inverse of `encode_tree`."""
 
     def visit(value: Any) -> Any:
@@ -118,10 +133,11 @@ def decode_tree(tree: Any, tensors: Mapping[str, Tensor]) -> Any:
             case "tensor":
                 return tensors[content]
             case "ndarray":
-                return tensors[content].numpy()
+                return whole(tensors[content]).numpy()
             case "moments":
                 dtype = getattr(torch, content["dtype"])
-                return moments_of(tensors[content["codes"]], tensors[content["scale"]], content["signed"], dtype)
+                codes, scale = whole(tensors[content["codes"]]), whole(tensors[content["scale"]])
+                return moments_of(codes, scale, content["signed"], dtype)
             case "float":
                 return float(content)
             case "dict":
@@ -143,44 +159,67 @@ def save_folder(tree: Any, path: Path) -> None:
         UserError: the disk is full or the place cannot be written; what was there before is untouched.
         TypeError: `tree` holds something that cannot be saved (see `encode_tree`).
     """
-    encoded, tensors = encode_tree(tree)
-    path = Path(path)
-    unique = uuid.uuid4().hex
-    new = path.parent / f".{path.name}.new-{unique}"
+    _write(*encode_tree(tree), Path(path))
+
+
+def _write(
+    tree: Any,
+    tensors: Mapping[str, Tensor | Part],
+    path: Path,
+    ranks: Ranks = ALONE,
+    gather: Callable[[Any], list[Any]] = lambda mine: [mine],
+) -> None:
+    """What every rank does; the first gives the folder its name when all have written. Raises as `save_folder`."""
+    new, old = (path.with_name(f".{path.name}.{when}") for when in ("new", "old"))
+    mine: dict[str, Any] | str
     try:
-        new.mkdir(parents=True)
-        save_file(tensors, new / TENSORS)
-        flush(new / TENSORS)
-        text = _dumps(encoded)
-        header = {
-            "format": FORMAT,
-            "tensors": {"file": TENSORS, "bytes": (new / TENSORS).stat().st_size, "sha256": sha256_of(new / TENSORS)},
-            "tree_sha256": hashlib.sha256(text.encode()).hexdigest(),
-        }
-        with open(new / TREE, "w", encoding="utf-8") as file:
-            file.write(json.dumps(header)[:-1] + ', "tree": ' + text + "}\n")
-        flush(new / TREE)
-        shutil.copymode(new / TREE, new / TENSORS)  # safetensors gives 0600, whatever the umask
-        flush(new)
-        if path.exists():
-            old = path.parent / f".{path.name}.old-{unique}"
-            os.rename(path, old)
-            os.rename(new, path)
-            shutil.rmtree(old, ignore_errors=True)
-        else:
-            os.rename(new, path)
-        flush(path.parent)
+        mine = _write_tensors(tensors, new, ranks)
     except (OSError, SafetensorError) as error:
+        mine = _reason(error) if ranks.world_size == 1 else f"rank {ranks.rank}: {_reason(error)}"
+    files = gather(mine)
+    failed = next((one for one in files if isinstance(one, str)), None)
+    try:
+        if failed is None and ranks.is_main:
+            text = dumps({"files": files, "tree": tree})
+            header = json.dumps({"format": FORMAT, "sha256": hashlib.sha256(text.encode()).hexdigest()})
+            (new / TREE).write_text(f'{header[:-1]}, "content": {text}}}\n', encoding="utf-8")
+            for stored in files:
+                shutil.copymode(new / TREE, new / stored["name"])  # safetensors gives 0600, whatever the umask
+            flush(new / TREE)
+            flush(new)
+            if path.exists():
+                shutil.rmtree(old, ignore_errors=True)
+                os.rename(path, old)
+            os.rename(new, path)
+            flush(path.parent)
+            shutil.rmtree(old, ignore_errors=True)
+    except OSError as error:
+        failed = _reason(error)
+    if failed is not None:
         shutil.rmtree(new, ignore_errors=True)
-        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
-        reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
         raise UserError(
-            f"cannot write the checkpoint {path}: {'the disk is full' if full else reason}",
+            f"cannot write the checkpoint {path}: {failed}",
             "Earlier checkpoints are untouched: make room or fix the folder, then run the same command again.",
-        ) from error
-    except BaseException:
-        shutil.rmtree(new, ignore_errors=True)
-        raise
+        )
+
+
+def _write_tensors(tensors: Mapping[str, Tensor | Part], folder: Path, ranks: Ranks) -> dict[str, Any]:
+    """This rank's file: its name, size and digest."""
+    stem = "state" if ranks.world_size == 1 else f"state-{ranks.rank + 1:05d}-of-{ranks.world_size:05d}"
+    file = folder / f"{stem}.safetensors"
+    folder.mkdir(parents=True, exist_ok=True)
+    parts = {name: value for name, value in tensors.items() if isinstance(value, Part)}
+    places = json.dumps({name: (part.begin, list(part.shape)) for name, part in parts.items()})
+    plain = {name: value.values if isinstance(value, Part) else value for name, value in tensors.items()}
+    save_file(plain, file, {PARTS: places})
+    flush(file)
+    return {"name": file.name, "bytes": file.stat().st_size, "sha256": sha256_of(file)}
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        return "the disk is full"
+    return (error.strerror if isinstance(error, OSError) else None) or str(error)
 
 
 def load_folder(path: Path) -> Any:
@@ -190,82 +229,78 @@ def load_folder(path: Path) -> Any:
         DamagedCheckpoint: a part is missing, cut short or altered.
         UserError: there is no such folder, or a newer version wrote it.
     """
-    path = Path(path)
-    if not path.is_dir():
-        raise UserError(f"no checkpoint at {path}")
-    tree = verify_folder(path)
-    try:
-        return decode_tree(tree, load_file(path / TENSORS))
-    except (SafetensorError, KeyError, ValueError, AttributeError) as error:
-        raise _damaged(path, TREE, str(error)) from error
+    return _decoded(Path(path), verify(Path(path)), together=True)
 
 
-def verify_folder(path: Path) -> Any:
-    """Check both files of the checkpoint `path` and return its JSON tree, tensors still by name.
-
-    Raises:
-        DamagedCheckpoint, UserError: as `load_folder`.
-    """
-    path = Path(path)
+def _decoded(path: Path, content: Mapping[str, Any], together: bool) -> Any:
+    """The tree; its tensors are views of files, those in parts in memory if they are to be put `together`."""
+    tensors = open_tensors(path, content)
     try:
-        text = read_text(path / TREE, JSON_BYTES)
-    except FileNotFoundError:
-        raise _damaged(path, TREE, "it is missing") from None
-    except (OSError, ValueError) as error:
-        raise _damaged(path, TREE, f"it cannot be read ({reason(error)})") from error
-    try:
-        state = parse_json(text, path / TREE, nan=True)
-        version, stored = state["format"], state["tensors"]
-        if version == FORMAT:
-            tree, size, digest = state["tree"], stored["bytes"], stored["sha256"]
-            if hashlib.sha256(_dumps(tree).encode()).hexdigest() != state["tree_sha256"]:
-                raise ValueError("its content does not match its checksum")
-    except (ValueError, KeyError, TypeError) as error:
-        raise _damaged(path, TREE, f"it was cut short or altered ({reason(error)})") from error
-    if version != FORMAT:
-        raise UserError(
-            f"the checkpoint {path} has format {version}, this version reads format {FORMAT}",
-            "Use the version of uni_train that wrote it, or start the run over.",
-        )
-    try:
-        found = (path / TENSORS).stat().st_size
-        if found != size:
-            raise _damaged(path, TENSORS, f"it has {found:,} bytes, {size:,} were written")
-        if sha256_of(path / TENSORS) != digest:
-            raise _damaged(path, TENSORS, "its content does not match its checksum")
-    except FileNotFoundError:
-        raise _damaged(path, TENSORS, "it is missing") from None
-    except OSError as error:
-        raise _damaged(path, TENSORS, f"it cannot be read ({error})") from error
-    return tree
+        return decode_tree(content["tree"], {name: whole(one) if together else one for name, one in tensors.items()})
+    except (KeyError, ValueError, AttributeError, RuntimeError) as error:
+        raise damaged(path, TREE, str(error)) from error
 
 
 class FolderCheckpointIO(CheckpointIO):
-    """Lightning's checkpoint reader and writer for such folders; paths are local and end in `step=00000100`."""
+    """Lightning's checkpoint reader and writer for such folders; paths are local and end in `step=00000100`.
 
-    def __init__(self) -> None:
-        self._failed: UserError | None = None
+    Args:
+        keep: newest checkpoints that stay; None: all.
+        ranks: that each write, and read, the parts which they hold; alone where the first does all.
+    """
+
+    def __init__(self, keep: int | None = None, ranks: Ranks = ALONE) -> None:
+        self.keep, self.ranks = keep, ranks
+        self._group: Any = None
+        self._pool = ThreadPoolExecutor(1, "checkpoint")
+        self._writing: Future[None] | None = None
 
     def save_checkpoint(
         self, checkpoint: dict[str, Any], path: str | os.PathLike[str], storage_options: Any | None = None
     ) -> None:
-        """Called on the first rank alone, while the others wait for it: an error is kept for `check`."""
-        try:
-            save_folder(checkpoint, Path(path))
-        except UserError as error:
-            self._failed = error
+        """Copy what this rank holds and return; a thread writes it. Ask `wait` what became of it."""
+        if self.ranks.world_size > 1 and self._group is None:
+            import torch.distributed as dist
 
-    def check(self) -> None:
-        """Raises UserError: the last checkpoint could not be written."""
-        failed, self._failed = self._failed, None
-        if failed is not None:
-            raise failed
+            self._group = dist.new_group(timeout=TIMEOUT, backend="gloo")  # of the threads
+        tree, tensors = encode_tree(checkpoint, self.ranks.is_main)
+        self._writing = self._pool.submit(self._write, tree, tensors, Path(path))
+
+    def _write(self, tree: Any, tensors: Mapping[str, Tensor | Part], path: Path) -> None:
+        _write(tree, tensors, path, self.ranks, self._gather)
+        if self.keep is not None and self.ranks.is_main:
+            for old in list_checkpoints(path.parent)[: -self.keep]:
+                shutil.rmtree(old, ignore_errors=True)
+
+    def _gather(self, mine: Any) -> list[Any]:
+        if self._group is None:
+            return [mine]
+        import torch.distributed as dist
+
+        values: list[Any] = [None] * self.ranks.world_size
+        dist.all_gather_object(values, mine, group=self._group)
+        return values
+
+    def wait(self) -> None:
+        """Return when the last checkpoint is written. Raises UserError: it could not be."""
+        writing, self._writing = self._writing, None
+        if writing is not None:
+            writing.result()
+
+    def close(self) -> None:
+        """End the thread when it has written."""
+        self._pool.shutdown()
+        if self._group is not None:
+            import torch.distributed as dist
+
+            dist.destroy_process_group(self._group)
 
     def load_checkpoint(
         self, path: str | os.PathLike[str], map_location: Any | None = None, weights_only: bool | None = None
     ) -> dict[str, Any]:
-        """The checkpoint with its tensors on the CPU; Lightning copies them to where they belong."""
-        loaded: dict[str, Any] = load_folder(Path(path))
+        """A checkpoint that `latest_checkpoint` has verified; its tensors are views of files, or `Parts` on ranks."""
+        path = Path(path)
+        loaded: dict[str, Any] = _decoded(path, read_header(path), together=self.ranks.world_size == 1)
         return loaded
 
     def remove_checkpoint(self, path: str | os.PathLike[str]) -> None:
@@ -305,7 +340,7 @@ def latest_checkpoint(directory: Path) -> Path | None:
     first_error: DamagedCheckpoint | None = None
     for path in reversed(list_checkpoints(directory)):
         try:
-            verify_folder(path)
+            verify(path)
         except DamagedCheckpoint as error:
             first_error = first_error or error
             warnings.warn(f"{error.message}; trying the one before it", stacklevel=2)
@@ -326,14 +361,3 @@ def remove_leftovers(directory: Path) -> None:
         for path in directory.iterdir():
             if _LEFTOVER.fullmatch(path.name):
                 shutil.rmtree(path, ignore_errors=True)
-
-
-def _dumps(tree: Any) -> str:
-    return json.dumps(tree, allow_nan=False, separators=(",", ":"))
-
-
-def _damaged(path: Path, part: str, reason: str) -> DamagedCheckpoint:
-    return DamagedCheckpoint(
-        f"the checkpoint {path} is damaged: {part}: {reason}",
-        f"Delete it (rm -r '{path}'); the run continues from the previous one.",
-    )

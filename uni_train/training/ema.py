@@ -10,14 +10,14 @@ from torch import nn
 
 from uni_train.training.after_update import AfterUpdate
 from uni_train.training.averages import Averages, put
-from uni_train.training.strategies.sharding import cut, is_sharded, join, unsharded
+from uni_train.training.strategies.sharding import cut, held, is_sharded, unsharded
 
 
 class Ema(Averages, AfterUpdate):
     """Averages after every update, starting from the weights after the first one.
 
     The averages are in every checkpoint beside the weights, and replace them when training ends. Each rank averages
-    what it holds; checkpoints have the whole.
+    and saves what it holds.
     """
 
     def __init__(self, decay: float, *, offload: bool = False) -> None:
@@ -25,10 +25,9 @@ class Ema(Averages, AfterUpdate):
         self._sharded: dict[str, nn.Parameter] = {}
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        self._sharded = {name: p for name, p in pl_module.named_parameters() if p.requires_grad and is_sharded(p)}
-        for name, weight in self._sharded.items():
-            if name in self.averages:
-                self.averages[name] = cut(weight, self.averages[name])
+        weights = dict(pl_module.named_parameters())
+        self._sharded = {name: one for name, one in weights.items() if one.requires_grad and is_sharded(one)}
+        self.averages = {name: cut(weights[name], value) for name, value in self.averages.items()}
 
     def after_update(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
         self.update(module)
@@ -41,7 +40,8 @@ class Ema(Averages, AfterUpdate):
         return unsharded(module, self.averages)
 
     def state_dict(self) -> dict[str, Any]:
-        return {"averages": self.averages | {n: join(p, self.averages[n]).cpu() for n, p in self._sharded.items()}}
+        sharded = self._sharded if self.averages else {}
+        return {"averages": self.averages | {n: held(weight, self.averages[n]) for n, weight in sharded.items()}}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         self.averages = dict(state_dict["averages"])

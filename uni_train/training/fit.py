@@ -24,16 +24,17 @@ from rich.progress import Progress
 from torch import nn
 
 from uni_train.config.kinds import Updates
-from uni_train.config.schema import TrainingConfig
+from uni_train.config.schema import SHARDED, TrainingConfig
 from uni_train.distributed.preemption import deferred
+from uni_train.distributed.ranks import ALONE
 from uni_train.errors import UsageError, UserError
 from uni_train.models.base import Example
+from uni_train.models.parts import whole
 from uni_train.training.callbacks import CurriculumCallback, Evaluate, PeriodicCheckpoint, WholeAgain
 from uni_train.training.checkpoint_io import (
     FolderCheckpointIO,
     checkpoint_step,
     latest_checkpoint,
-    load_folder,
     remove_leftovers,
 )
 from uni_train.training.curriculum import Curriculum
@@ -95,6 +96,9 @@ def fit_supervised(
     log_every: int = 10,
 ) -> FitResult:
     """Train `model` (a UnifiedModel) in place; afterwards it has the final weights, averaged ones if `config.ema`.
+
+    Under strategies that shard weights the first rank alone has them, in host memory; elsewhere `model` is then on the
+    meta device.
 
     A second run with the same arguments continues from the newest intact checkpoint in `directory`. It ends with the
     same weights and metrics.jsonl as a run that never stopped, on CPUs bit for bit.
@@ -196,8 +200,9 @@ def run(
             "Ask for at least as many, or start over under a new name.",
         )
     current_ranks().from_main(lambda: _tidy(directory, done))
+    given_up = strategy.kind in SHARDED and not current_ranks().is_main
     if resume is not None and done == updates.total:
-        return _finished(model, schedule, resume, metrics)
+        return _finished(None if given_up else model, schedule, resume, metrics)
 
     trainable = {name: parameter.requires_grad for name, parameter in model.named_parameters()}
     modes = {module: module.training for module in model.modules()}
@@ -206,6 +211,7 @@ def run(
     ema = Ema(config.ema, offload=strategy.offload_averages) if config.ema is not None else None
     made = Run(done, MetricLog(log_every), ema)
     began = time.perf_counter()
+    writer = FolderCheckpointIO(keep, current_ranks() if engine or strategy.kind == "fsdp2" else ALONE)
     try:
         with quiet_lightning(), group_for(strategy):
             module = prepare(made)
@@ -216,7 +222,7 @@ def run(
                 joined = progress if isinstance(progress, Progress) else None
                 parts.append(StepProgress(description, made.log, joined))
             every = -(-config.checkpoint_every // checkpoint_unit) * checkpoint_unit
-            parts.append(PeriodicCheckpoint(directory / CHECKPOINTS, every, keep, made.log))
+            parts.append(PeriodicCheckpoint(directory / CHECKPOINTS, every, made.log))
             parts.append(EndWhenTold(directory / CHECKPOINTS, every, made.log, checkpoint_unit))
             if hasattr(used, "whole_again"):
                 parts.append(WholeAgain())
@@ -226,7 +232,7 @@ def run(
                 num_nodes=strategy.nodes,
                 strategy=used,
                 precision=None if half or engine else strategy.precision,
-                plugins=[FolderCheckpointIO(), *make_plugins(strategy)],
+                plugins=[writer, *make_plugins(strategy)],
                 max_steps=updates.total,
                 max_epochs=-1,
                 accumulate_grad_batches=updates.accumulate,
@@ -242,7 +248,10 @@ def run(
             )
             with deferred():
                 trainer.fit(module, datamodule=made.data, ckpt_path=str(resume) if resume else None)
+            if given_up:
+                model.to("meta")
     finally:
+        writer.close()
         _read_often(model, ())
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(trainable[name])
@@ -297,12 +306,14 @@ def _tidy(directory: Path, done: int) -> None:
     truncate_metrics(directory / METRICS, done)
 
 
-def _finished(model: nn.Module, schedule: Curriculum | None, checkpoint: Path, metrics: Path) -> FitResult:
+def _finished(model: nn.Module | None, schedule: Curriculum | None, checkpoint: Path, metrics: Path) -> FitResult:
     """Nothing is left to train: take the weights of the last checkpoint (the averaged ones, if there are such)."""
-    state = load_folder(checkpoint)
+    state = FolderCheckpointIO(ranks=current_ranks()).load_checkpoint(checkpoint)
     callbacks = state["callbacks"]
-    trained = state["state_dict"] | callbacks.get(Ema.__qualname__, {}).get("averages", {})
-    model.load_state_dict(model.state_dict() | {name.removeprefix("model."): v for name, v in trained.items()})
+    if model is not None:
+        trained = state["state_dict"] | callbacks.get(Ema.__qualname__, {}).get("averages", {})
+        new = {name.removeprefix("model."): whole(value) for name, value in trained.items()}
+        model.load_state_dict(model.state_dict() | new)
     if schedule is not None and CurriculumCallback.__qualname__ in callbacks:
         schedule.load_state_dict(callbacks[CurriculumCallback.__qualname__])
     done = checkpoint_step(checkpoint)

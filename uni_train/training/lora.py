@@ -88,7 +88,7 @@ def _merge(model: nn.Module) -> None:
         if id(base) in quantised:  # peft merges into what torchao could quantise again, and loses by that
             base.weight.data += layer.get_delta_weight(ADAPTER).to(base.weight.dtype)
         else:
-            layer.merge(safe_merge=True)
+            layer.merge(safe_merge=not base.weight.is_meta)  # as ranks are left whose weights were sharded
         setattr(parent, name, base)
     for module in model.modules():
         if hasattr(module, "peft_config"):

@@ -12,6 +12,7 @@ from torch import nn
 from uni_train.config.schema import OptimizerConfig
 from uni_train.training.half_adamw import HalfAdamW
 from uni_train.training.low_bit_adamw import adamw_8bit
+from uni_train.training.strategies.sharding import shape_of
 
 
 def learning_rate_factor(step: int, optimizer: OptimizerConfig, updates: int) -> float:
@@ -35,8 +36,9 @@ def learning_rate_factor(step: int, optimizer: OptimizerConfig, updates: int) ->
 
 def make_optimizer(named: Mapping[str, nn.Parameter], asked: OptimizerConfig) -> torch.optim.Optimizer:
     """AdamW of these parameters; norms and biases have no weight decay."""
-    decayed = [p for name, p in named.items() if p.ndim >= 2 and "norm" not in name]
-    others = [p for name, p in named.items() if not (p.ndim >= 2 and "norm" not in name)]
+    shrinks = {name: len(shape_of(p)) >= 2 and "norm" not in name for name, p in named.items()}
+    decayed = [p for name, p in named.items() if shrinks[name]]
+    others = [p for name, p in named.items() if not shrinks[name]]
     groups: list[dict[str, Any]] = [
         {"params": decayed, "weight_decay": asked.weight_decay},
         {"params": others, "weight_decay": 0.0},

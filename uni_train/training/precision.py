@@ -26,7 +26,7 @@ def cast_weights(module: nn.Module) -> nn.Module:
 
 
 class HalfWeights(HalfPrecision):
-    """For one device, DDP and FSDP2; DeepSpeed's engine needs a plugin of its own."""
+    """For one device and DDP; FSDP2 casts as it shards, and DeepSpeed's engine needs a plugin of its own."""
 
     def __init__(self) -> None:
         super().__init__("bf16-true")

@@ -10,7 +10,7 @@ from lightning.pytorch.callbacks import Checkpoint
 from uni_train.distributed import preemption
 from uni_train.distributed.watchdog import note
 from uni_train.training.after_update import AfterUpdate
-from uni_train.training.callbacks import save
+from uni_train.training.callbacks import save, saved
 from uni_train.training.checkpoint_io import checkpoint_name
 from uni_train.training.metric_log import MetricLog
 
@@ -34,4 +34,5 @@ class EndWhenTold(AfterUpdate, Checkpoint):
         if step % self.every:  # else it is saved already
             self.metric_log.flush(trainer)
             save(trainer, self.directory / checkpoint_name(step))
+        saved(trainer)
         preemption.end(f"update {step} is saved")

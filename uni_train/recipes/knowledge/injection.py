@@ -124,6 +124,7 @@ def _teach(work: Work[KnowledgeConfig], stage: StageRun, subject: Subject) -> No
     until = Until(passed, config.exam_every, updates(config, config.least_epochs, n))
     fit(work, model, sources, schedule, most, stage.path, callbacks=[until], keep=1, log_every=1)
     work.trained(model, stage)
+    model = work.model(stage.path / MODEL)
     exam, twins = _replies(work, model, subject.exam), _replies(work, model, subject.twins)
     named = dict(zip((question.id for question in subject.pictures), twins, strict=True))
     taught = Taught(subject.names, subject.direction, until.ended or most.total, exam, named)

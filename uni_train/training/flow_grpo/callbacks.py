@@ -15,7 +15,7 @@ from uni_train.config.schema import GrpoConfig
 from uni_train.errors import UserError
 from uni_train.flow.advantages import ROUNDING
 from uni_train.training.after_update import AfterUpdate
-from uni_train.training.callbacks import Validation, save
+from uni_train.training.callbacks import Validation, save, saved
 from uni_train.training.checkpoint_io import checkpoint_name
 from uni_train.training.flow_grpo.rollout import ScoredImages
 from uni_train.training.metric_log import JsonlLogger, MetricLog, append_once
@@ -77,6 +77,7 @@ class Alarms(AfterUpdate):
             self.metric_log.flush(trainer)
             path = self.folder / checkpoint_name(step)
             save(trainer, path)
+            saved(trainer)
             raise UserError(f"stopped after update {step}: {message}", f"{hint} The weights are in {path}.")
 
     def _alarms(self, now: Mapping[str, float]) -> list[tuple[float | None, Callable[[float], bool], str, str]]:

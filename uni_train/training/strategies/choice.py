@@ -80,7 +80,8 @@ def make_strategy(strategy: StrategyConfig, trained: int) -> str | Strategy:
                 offload_weights=strategy.offload_weights,
             )
         case "fsdp2":
-            return Fsdp2(offload_weights=strategy.offload_weights)
+            half = strategy.precision == "bf16-true"
+            return Fsdp2(dtype=torch.bfloat16 if half else torch.float32, offload_weights=strategy.offload_weights)
         case "single" | "ddp":
             # A rank may get no image rows, or no text: plain DDP takes weights without gradient for an error.
             return DDPStrategy(find_unused_parameters=True) if strategy.devices * strategy.nodes > 1 else "auto"
@@ -91,7 +92,7 @@ def make_strategy(strategy: StrategyConfig, trained: int) -> str | Strategy:
 def make_plugins(strategy: StrategyConfig) -> list[HalfWeights | ClusterEnvironment]:
     """Precision where Lightning's own is not ours, and the ranks that are joined."""
     plugins: list[HalfWeights | ClusterEnvironment] = []
-    if strategy.precision == "bf16-true" and not strategy.kind.startswith("deepspeed_"):
+    if strategy.precision == "bf16-true" and not strategy.kind.startswith(("deepspeed_", "fsdp2")):
         plugins.append(HalfWeights())
     if current_ranks().world_size > 1:
         plugins.append(TorchElasticEnvironment())  # RANK, WORLD_SIZE and LOCAL_RANK, by which they have joined

@@ -3,7 +3,7 @@
 What differs from Lightning's own strategy:
 
     accelerator    a CPU will do (gloo), so that all of it can be tested anywhere
-    checkpoints    those of checkpoint_io, whole, without pickle: any strategy goes on from any other's
+    checkpoints    those of checkpoint_io, without pickle: any strategy goes on from any other's
     bf16-mixed     autocast over float32 weights, as with DDP; DeepSpeed's own would cast the weights
     bf16-true      bfloat16 weights with float32 master weights beside the optimizer's state
     accumulation   losses are divided once; Lightning and DeepSpeed both would
@@ -15,7 +15,7 @@ import logging
 import os
 from collections.abc import Callable, Mapping
 from contextlib import nullcontext
-from typing import Any
+from typing import Any, cast
 
 import lightning.pytorch as pl
 import torch
@@ -25,11 +25,12 @@ from lightning.pytorch.strategies import DeepSpeedStrategy, Strategy
 from torch import Tensor, nn
 
 from uni_train.errors import UserError
+from uni_train.models.parts import Part, Parts, numbers
 from uni_train.training.half_adamw import HalfAdamW
 from uni_train.training.precision import cast_weights
-from uni_train.training.strategies.optimizer_state import MOMENTS, numbered, options
-from uni_train.training.strategies.sharding import Plain, cut, load_trained, trained_weights
+from uni_train.training.strategies.sharding import Plain, cut, held, load_trained
 
+MOMENTS = ("exp_avg", "exp_avg_sq")
 BUCKET = 200_000_000
 """Gradients are sent in buckets of at most so many numbers."""
 
@@ -114,7 +115,7 @@ class Zero(DeepSpeedStrategy):
             "steps_per_print": 2**31,
         }
         super().__init__(config=config, precision_plugin=precision, logging_level=logging.ERROR)
-        self.stage = stage
+        self.stage, self.half = stage, precision.precision == "bf16-true"
         self.plain: Plain | None = None
         self.numbers: list[list[Any]] = []
 
@@ -135,13 +136,38 @@ class Zero(DeepSpeedStrategy):
 
     def setup(self, trainer: pl.Trainer) -> None:
         assert self.lightning_module is not None
-        self.plain = Plain(self.lightning_module, self.root_device)
+        whole = self.stage == 3 and not self.half
+        self.plain = Plain(self.lightning_module, self.root_device, torch.float32 if whole else None)
+        if self.stage == 3:
+            self._init_config_if_needed()
+            self._partition(self.lightning_module)
         super().setup(trainer)
+
+    @torch.no_grad()
+    def _partition(self, module: nn.Module) -> None:
+        """Weight by weight, from the first rank to all: no device ever holds the model, others read none of it."""
+        import deepspeed
+
+        dtype = torch.bfloat16 if self.half else torch.float32
+        first: Any = None
+        for weight in module.parameters():
+            kind = dtype if weight.is_floating_point() else weight.dtype
+            if self.is_global_zero:
+                weight.data = weight.data.to(self.root_device, kind)
+            else:
+                weight.data = torch.empty(weight.shape, dtype=kind, device=self.root_device)
+            if first is None:
+                deepspeed.zero.Init(nn.ParameterList([weight]), config_dict_or_path=self.config, dtype=dtype)
+                first = weight
+            else:
+                first.convert_to_zero_parameters(param_list=[weight])
+        for buffer in module.buffers():
+            buffer.data = buffer.data.to(self.root_device, dtype if buffer.is_floating_point() else buffer.dtype)
 
     def _setup_model_and_optimizer(self, model: nn.Module, optimizer: Any, lr_scheduler: Any = None) -> Any:
         import deepspeed
 
-        self.numbers = numbered(optimizer)
+        self.numbers = [list(group["params"]) for group in optimizer.param_groups]
         engine, wrapped, _, _ = deepspeed.initialize(
             args=None,
             config=self.config,
@@ -175,43 +201,47 @@ class Zero(DeepSpeedStrategy):
         return True
 
     def lightning_module_state_dict(self) -> dict[str, Any]:
-        assert self.lightning_module is not None
-        return trained_weights(self.lightning_module, self.is_global_zero)
+        """Trained weights and buffers."""
+        module = self.lightning_module
+        assert module is not None
+        weights = dict(module.named_parameters(remove_duplicate=False))
+        buffers = {name: value for name, value in module.state_dict().items() if name not in weights}
+        return {name: held(weight) for name, weight in weights.items() if weight.requires_grad} | buffers
 
     def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
-        Strategy.save_checkpoint(self, checkpoint, filepath, storage_options)
+        """On every rank."""
+        self.checkpoint_io.save_checkpoint(checkpoint, filepath)
 
     def load_checkpoint(self, checkpoint_path: Any, weights_only: bool | None = None) -> dict[str, Any]:
         return Strategy.load_checkpoint(self, checkpoint_path, weights_only)
 
-    @torch.no_grad()
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         assert self.lightning_module is not None
         load_trained(self.lightning_module, checkpoint["state_dict"])
         for name, weight in self.lightning_module.named_parameters():
             if weight.requires_grad:
-                self._set(weight, checkpoint["state_dict"][name])
+                self._set(weight, None, checkpoint["state_dict"][name])
 
-    @torch.no_grad()
     def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
-        """In the form of one device (optimizer_state.py) on the first rank, empty on the others.
+        """In PyTorch's form, numbers being places in `configure_optimizers`' groups, with this rank's parts.
 
         With bfloat16 weights `master` is beside the moments: the weights in float32.
         """
-        from deepspeed.utils import safe_get_full_fp32_param, safe_get_full_optimizer_state
-
         del optimizer
         self._link()
         inner = self._inner()
         step = next(float(own["step"]) for own in inner.state.values() if "step" in own)
         state: dict[int, dict[str, Any]] = {}
-        for number, weight in enumerate(weight for group in self.numbers for weight in group):
-            entry = {name: safe_get_full_optimizer_state(weight, name) for name in MOMENTS}
-            if weight.dtype != torch.float32:
-                entry["master"] = safe_get_full_fp32_param(weight)
-            if self.is_global_zero:
-                state[number] = {name: value.cpu() for name, value in entry.items()} | {"step": torch.tensor(step)}
-        return {"state": state, "param_groups": options(inner.param_groups, self.numbers)} if state else {}
+        groups, first = [], 0
+        for group, weights in zip(inner.param_groups, self.numbers, strict=True):
+            for number, weight in enumerate(weights, first):
+                names = [*MOMENTS, *([] if weight.dtype == torch.float32 else ["master"])]
+                state[number] = {name: self._part(weight, None if name == "master" else name) for name in names}
+                state[number]["step"] = torch.tensor(step)
+            plain = {name: value for name, value in group.items() if name != "params"}
+            groups.append({**plain, "params": list(range(first, first + len(weights)))})
+            first += len(weights)
+        return {"state": state, "param_groups": groups}
 
     @torch.no_grad()
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
@@ -231,11 +261,11 @@ class Zero(DeepSpeedStrategy):
             entry = saved["state"].get(number, {})
             for name in MOMENTS:
                 if name in entry:
-                    self._set(weight, entry[name], name)
+                    self._set(weight, name, entry[name])
             if "master" in entry:
-                self._set(weight, entry["master"])
+                self._set(weight, None, entry["master"])
             elif "rest" in entry:
-                self._set(weight, checkpoint["state_dict"][names[weight]].float() + entry["rest"].float())
+                self._set(weight, None, checkpoint["state_dict"][names[weight]], entry["rest"])
 
     def _inner(self) -> torch.optim.Optimizer:
         return self.deepspeed_engine.optimizer.optimizer
@@ -247,17 +277,30 @@ class Zero(DeepSpeedStrategy):
             zero._hp_optimizer_states_linked = False
             zero._lazy_init_hp_params_optimizer_state()
 
-    def _set(self, weight: Any, value: Tensor, moment: str | None = None) -> None:
-        """Write this rank's part of a whole tensor into the float32 weight, or into a moment of it."""
+    def _part(self, weight: Any, moment: str | None) -> Part:
+        """This rank's part of the float32 weight, or of a moment of it."""
         if self.stage == 3:
-            self.deepspeed_engine.optimizer.set_local_hp_param(cut(weight, value), weight, moment)
-        else:
-            weight.set_full_hp_param(value, moment)
+            return cast(Part, held(weight, self.deepspeed_engine.optimizer.get_local_fp32_param(weight, moment)))
+        found = weight._hp_mapping
+        if found is None:
+            return Part(weight.new_empty(0, dtype=torch.float32), 0, weight.shape)
+        return Part(found.get_hp_fragment(moment), found.lp_fragment_address.start, weight.shape)
+
+    @torch.no_grad()
+    def _set(self, weight: Any, moment: str | None, *values: Tensor | Parts) -> None:
+        """Write this rank's part of a sum of tensors into the float32 weight, or into a moment of it."""
+        if self.stage == 3:
+            mine = sum(cut(weight, value).float() for value in values)
+            self.deepspeed_engine.optimizer.set_local_hp_param(mine, weight, moment)
+        elif weight._hp_mapping is not None:
+            at = weight._hp_mapping.lp_fragment_address
+            mine = sum(numbers(value, at.start, at.numel).float() for value in values)
+            weight._hp_mapping.get_hp_fragment(moment).copy_(mine)
 
     # --- ending -----------------------------------------------------------------------------------------------------
 
     def whole_again(self) -> None:
-        """Plain parameters with whole weights, on all ranks; DeepSpeed's buffers and hooks are gone."""
+        """Plain parameters with whole weights, of ZeRO-3 on the first rank; DeepSpeed's buffers and hooks are gone."""
         assert self.plain is not None
         engine = self.deepspeed_engine
         values = self.plain.values()

@@ -11,30 +11,51 @@ from collections.abc import Mapping
 from typing import Any
 
 import lightning.pytorch as pl
+import torch
 from lightning.pytorch.strategies import DDPStrategy
+from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import CPUOffloadPolicy, OffloadPolicy, fully_shard, register_fsdp_forward_method
+from torch.distributed.tensor import DTensor
 
-from uni_train.training.strategies.optimizer_state import full_state, sharded_state
-from uni_train.training.strategies.sharding import Plain, layers, load_trained, trained_weights
+from uni_train.models.parts import Parts
+from uni_train.training.strategies.sharding import Plain, cut, layers, load_trained, part
 
 
 class Fsdp2(DDPStrategy):
-    """`offload_weights`: weights, gradients and the optimizer's state in the memory of the CPU."""
+    """Each rank takes its part of the model's weights, in whatever memory they are: no device ever holds them whole."""
 
-    def __init__(self, *, offload_weights: bool = False) -> None:
+    def __init__(self, *, dtype: torch.dtype, offload_weights: bool = False) -> None:
+        """
+        Args:
+            dtype: of the weights; in bfloat16 the VAE keeps its own.
+            offload_weights: weights, gradients and the optimizer's state in the memory of the CPU.
+        """
         super().__init__()
-        self.offload_weights = offload_weights
+        self.dtype, self.offload_weights = dtype, offload_weights
         self.plain: Plain | None = None
 
     def setup(self, trainer: pl.Trainer) -> None:
         assert self.lightning_module is not None
-        self.plain = Plain(self.lightning_module, self.root_device)
+        vae = self.dtype if self.dtype == torch.float32 else None
+        self.plain = Plain(self.lightning_module, self.root_device, vae)
         super().setup(trainer)
 
+    def model_to_device(self) -> None:
+        """Left to `configure_ddp`."""
+
+    @torch.no_grad()
     def configure_ddp(self) -> None:
+        """Shard the module on the meta device, then copy this rank's part of every weight."""
         module = self.lightning_module
-        assert module is not None and self.plain is not None
+        assert module is not None
+        before = dict(module.named_parameters())
+        empty = {
+            weight: nn.Parameter(weight.to("meta", self._dtype(weight)), requires_grad=weight.requires_grad)
+            for weight in before.values()
+        }
+        for one in module.modules():
+            one._parameters.update({name: empty[weight] for name, weight in one._parameters.items() if weight in empty})
         mesh = init_device_mesh(self.root_device.type, (self.world_size,))
         policy = (
             CPUOffloadPolicy(pin_memory=self.root_device.type == "cuda") if self.offload_weights else OffloadPolicy()
@@ -43,7 +64,20 @@ class Fsdp2(DDPStrategy):
             fully_shard(layer, mesh=mesh, offload_policy=policy)
         fully_shard(module, mesh=mesh, offload_policy=policy)
         register_fsdp_forward_method(module, "training_step")
-        self.plain.forget_values()
+        device = torch.device("cpu") if self.offload_weights else self.root_device
+        module._apply(
+            lambda value: (
+                torch.empty_like(value, device=device)
+                if value.is_meta
+                else value.to(self.root_device, self._dtype(value))
+            )
+        )
+        for name, weight in module.named_parameters():
+            part(weight).copy_(cut(weight, before[name]))
+            before[name].data = before[name].data.new_empty(0)
+
+    def _dtype(self, value: Tensor) -> torch.dtype:
+        return self.dtype if value.is_floating_point() else value.dtype
 
     # --- checkpoints ------------------------------------------------------------------------------------------------
 
@@ -51,27 +85,36 @@ class Fsdp2(DDPStrategy):
     def restore_checkpoint_after_setup(self) -> bool:
         return True
 
-    def lightning_module_state_dict(self) -> dict[str, Any]:
-        assert self.lightning_module is not None
-        return trained_weights(self.lightning_module, self.is_global_zero)
+    def save_checkpoint(self, checkpoint: dict[str, Any], filepath: Any, storage_options: Any = None) -> None:
+        """On every rank."""
+        self.checkpoint_io.save_checkpoint(checkpoint, filepath)
 
     def load_model_state_dict(self, checkpoint: Mapping[str, Any], strict: bool = True) -> None:
         assert self.lightning_module is not None
         load_trained(self.lightning_module, checkpoint["state_dict"])
 
-    def optimizer_state(self, optimizer: Any) -> dict[str, Any]:
-        """In the form of one device on the first rank, empty on the others."""
-        return full_state(getattr(optimizer, "optimizer", optimizer), self.is_global_zero)
-
     def load_optimizer_state_dict(self, checkpoint: Mapping[str, Any]) -> None:
-        (saved,) = checkpoint["optimizer_states"]
-        (optimizer,) = self.optimizers
-        optimizer.load_state_dict(sharded_state(optimizer, saved))
+        """PyTorch's `set_optimizer_state_dict` begins with an update, which gives every weight moments."""
+        (saved,), (optimizer,) = checkpoint["optimizer_states"], self.optimizers
+        weights = [weight for group in optimizer.param_groups for weight in group["params"]]
+        state: dict[int, dict[str, Any]] = {}
+        for number, entry in saved["state"].items():
+            weight = weights[number]
+            of = {"run_check": False, "shape": weight.shape, "stride": weight.stride()}
+            state[number] = {
+                name: DTensor.from_local(
+                    cut(weight, value).to(weight.to_local().device), weight.device_mesh, weight.placements, **of
+                )
+                if isinstance(value, Parts) or (isinstance(value, Tensor) and value.ndim)
+                else value
+                for name, value in entry.items()
+            }
+        optimizer.load_state_dict({"state": state, "param_groups": saved["param_groups"]})
 
     # --- ending -----------------------------------------------------------------------------------------------------
 
     def whole_again(self) -> None:
-        """Plain parameters with whole weights, on all ranks."""
+        """Plain parameters, whose whole weights the first rank has."""
         assert self.plain is not None
         self.plain.again(self.plain.values())
         self.plain = None

@@ -11,6 +11,7 @@ the strategy.
 
 from __future__ import annotations
 
+import math
 import sys
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping
@@ -20,6 +21,8 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
+
+from uni_train.models.parts import Part, Parts, numbers, whole
 
 HOOKS = (
     "_forward_hooks",
@@ -66,21 +69,40 @@ def part(weight: Tensor) -> Tensor:
     return weight.detach()
 
 
-def cut(weight: Tensor, value: Tensor) -> Tensor:
-    """This rank's part of `value`, a whole tensor of the weight's shape."""
+def span(weight: Tensor) -> tuple[int, int]:
+    """Where what this rank holds begins in the flattened whole, and how many numbers it has."""
     zero3 = _zero3(weight)
     if zero3 is not None:
         size = zero3.ds_tensor.numel()
-        flat = value.reshape(-1)
-        flat = nn.functional.pad(flat, (0, size * dist.get_world_size() - len(flat)))
-        return flat[size * dist.get_rank() :][:size].clone()
+        begin = min(size * dist.get_rank(), zero3.ds_numel)
+        return begin, min(size, zero3.ds_numel - begin)
     dtensor = _dtensor(weight)
     if dtensor is not None:
-        from torch.distributed.tensor import distribute_tensor
+        rows, mesh = len(weight), dtensor.device_mesh
+        first = min(-(-rows // mesh.size()) * mesh.get_local_rank(), rows)
+        return first * math.prod(weight.shape[1:]), dtensor.to_local().numel()
+    return 0, weight.numel()
 
-        value = value.to(dtensor.device_mesh.device_type)
-        return distribute_tensor(value, dtensor.device_mesh, dtensor.placements, src_data_rank=None).to_local()
-    return value
+
+def held(weight: Tensor, mine: Tensor | None = None) -> Tensor | Part:
+    """What a checkpoint gets of it from this rank. `mine`: the same of another tensor, cut as that of `weight`."""
+    mine = part(weight) if mine is None else mine
+    if not is_sharded(weight):
+        return mine
+    begin, count = span(weight)
+    return Part(mine.reshape(-1)[:count], begin, shape_of(weight))
+
+
+def cut(weight: Tensor, value: Tensor | Parts) -> Tensor:
+    """This rank's part of `value`, a whole tensor of the weight's shape or what a checkpoint has of it."""
+    zero3 = _zero3(weight)
+    if zero3 is not None:
+        mine = numbers(value, *span(weight))
+        return nn.functional.pad(mine, (0, zero3.ds_tensor.numel() - len(mine)))
+    dtensor = _dtensor(weight)
+    if dtensor is not None:
+        return numbers(value, *span(weight)).view(dtensor.to_local().shape)
+    return whole(value)
 
 
 def join(weight: Tensor, mine: Tensor) -> Tensor:
@@ -144,30 +166,15 @@ def unsharded(module: nn.Module, instead: Mapping[str, Tensor] | None = None) ->
             one.__dict__.update(before)
 
 
-def trained_weights(module: nn.Module, keep: bool) -> dict[str, Tensor]:
-    """Trained weights, whole, and buffers, by the names of `module.state_dict()`; empty where `keep` is false."""
-    found: dict[str, Tensor] = {}
-    joined: dict[Tensor, Tensor] = {}
-    named = dict(module.named_parameters(remove_duplicate=False))
-    for name, weight in named.items():
-        if weight.requires_grad:
-            if weight not in joined:
-                value = join(weight, part(weight))
-                joined[weight] = value.cpu() if keep else value.new_empty(0)
-            found[name] = joined[weight]
-    found |= {name: value for name, value in module.state_dict().items() if name not in named}
-    return found if keep else {}
-
-
 @torch.no_grad()
-def load_trained(module: nn.Module, state: Mapping[str, Tensor]) -> None:
-    """Take `trained_weights` back: of each weight what this rank holds, and the buffers that are there."""
+def load_trained(module: nn.Module, state: Mapping[str, Tensor | Parts]) -> None:
+    """Of each trained weight what this rank holds, and the buffers that are there."""
     for name, weight in module.named_parameters():
         if weight.requires_grad:
             part(weight).copy_(cut(weight, state[name]))
     for name, buffer in module.named_buffers():
         if name in state:
-            buffer.copy_(state[name])
+            buffer.copy_(whole(state[name]))
 
 
 class Plain:
@@ -178,15 +185,16 @@ class Plain:
 
     Args:
         module: its `model` is what is trained, with the VAE in it.
+        dtype: of that VAE from now on; None: its own.
     """
 
-    def __init__(self, module: nn.Module, device: torch.device) -> None:
+    def __init__(self, module: nn.Module, device: torch.device, dtype: torch.dtype | None = None) -> None:
         model: Any = module.model
         self.module, self.model, self.children = module, model, dict(model._modules)
         vae = self.children.get("vae")
         if vae is not None and not any(weight.requires_grad for weight in vae.parameters()):
             del model._modules["vae"]
-            model.__dict__["vae"] = vae.to(device)
+            model.__dict__["vae"] = vae.to(device, dtype)
         self.modules = [
             (
                 one,
@@ -200,19 +208,21 @@ class Plain:
         self.attributes = {weight: dict(weight.__dict__) for weight in module.parameters()}
         self.trained = {weight: weight.requires_grad for weight in self.attributes}
 
-    def forget_values(self) -> None:
-        """Free the weights as they were: the strategy has parts of them that are other objects."""
-        for weight in self.attributes:
-            weight.data = weight.data.new_empty(0)
-
     @torch.no_grad()
     def values(self) -> dict[str, Tensor]:
-        """Today's weights, whole, by name; each in memory of its own, not in one of DeepSpeed's flat buffers."""
-        found = {name: join(weight, part(weight)) for name, weight in self.module.named_parameters()}
-        return {
-            name: value if value.untyped_storage().nbytes() == value.nbytes else value.clone()
-            for name, value in found.items()
-        }
+        """Today's weights, whole, by name; each in memory of its own, not in one of DeepSpeed's flat buffers.
+
+        Sharded ones are whole on the first rank, in host memory; elsewhere a zero stands for all of their numbers.
+        """
+        found: dict[str, Tensor] = {}
+        for name, weight in self.module.named_parameters():
+            value = join(weight, part(weight))
+            if is_sharded(weight) and dist.get_rank():
+                found[name] = torch.zeros((), dtype=value.dtype).expand(value.shape)
+                continue
+            value = value.cpu() if is_sharded(weight) else value
+            found[name] = value if value.untyped_storage().nbytes() == value.nbytes else value.clone()
+        return found
 
     @torch.no_grad()
     def again(self, values: Mapping[str, Tensor]) -> None:
