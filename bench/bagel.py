@@ -24,6 +24,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 from unittest import mock
 
 import numpy as np
@@ -393,13 +394,13 @@ def counting(model: BagelUnified) -> Iterator[Reading]:
     found = Reading()
     commit, velocity = KVCache.commit, Branch.__call__
 
-    def counted_commit(self: KVCache, valid: torch.Tensor, advance: torch.Tensor) -> None:
+    def counted_commit(self: KVCache, valid: torch.Tensor, *more: Any) -> None:
         if valid.shape[1] == 1:  # a context has two markers at least
             found.written += 1
         else:
             found.passes += 1
             found.tokens += int(valid.sum())
-        commit(self, valid, advance)
+        commit(self, valid, *more)
 
     def counted_velocity(self: Branch, x: torch.Tensor, t: torch.Tensor | float) -> torch.Tensor:
         found.velocities += 1

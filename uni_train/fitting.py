@@ -43,12 +43,12 @@ def run_recipe(
                 _print_plan(config, whole)
             return config
         kind_of(config).check_ranks(config, ranks.world_size)
-        expect_gpu(config.strategy.accelerator)
         config = _resolved(config, recipe, overrides)
         run = Path(config.out) / config.recipe / config.run_name
         if fresh or not any(run.glob("stages/*/manifest.json")):  # else it may be done with them
             expect_packages(config)
             expect_paths(config)
+        expect_gpu(config.strategy.accelerator)
         from uni_train.distributed.preflight import expect_layout
 
         expect_layout(ranks, config)

@@ -450,11 +450,11 @@ def _finished(stage: Path) -> Mapping[str, Any] | None:
 
 
 def _complete(path: Path) -> str | None:
-    """The checksum of a step's tensors if both of its files are there in full; the evaluation verifies the content."""
+    """The checksum of a step if all of its files are there in full; the evaluation verifies the content."""
     try:
-        stored = read_json(path / "state.json")["tensors"]
-        whole = (path / stored["file"]).stat().st_size == stored["bytes"]
-        return str(stored["sha256"])[:16] if whole else None
+        state = read_json(path / "state.json")
+        whole = all((path / one["name"]).stat().st_size == one["bytes"] for one in state["content"]["files"])
+        return str(state["sha256"])[:16] if whole else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
 

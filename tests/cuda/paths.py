@@ -364,11 +364,13 @@ def apart(ours: Any, theirs: Any) -> float:
 def watch() -> None:
     """Count syncs of velocities and micro-batches."""
     from tests.cuda.pretend import LOG
+    from uni_train.models.bagel.examples import ExamplePacker
     from uni_train.models.bagel.unified import BagelUnified
     from uni_train.training.flow_grpo import trainer
     from uni_train.training.supervised import SupervisedModule
 
     LOG.watch(BagelUnified, "velocity", "velocity")
+    LOG.watch(ExamplePacker, "pack", "micro-batch", counts=False)
     LOG.watch(trainer, "step_fields", "micro-batch", counts=False)
     LOG.watch(trainer.FlowGrpoModule, "training_step", "micro-batch")
     LOG.watch(SupervisedModule, "training_step", "micro-batch")
@@ -399,8 +401,12 @@ def mutants() -> dict[str, tuple[Any, str, Callable[[Any], Any]]]:
     from uni_train.models.bagel.unified import BagelUnified
 
     def grouped(real: Any) -> Any:
-        fused = torch.nn.functional.scaled_dot_product_attention
-        return lambda allowed: lambda q, k, v: fused(q, k, v, attn_mask=allowed, enable_gqa=q.shape[1] != k.shape[1])
+        attend = torch.nn.functional
+        return lambda allowed: (
+            lambda q, k, v: attend.scaled_dot_product_attention(
+                q, k, v, attn_mask=allowed, enable_gqa=q.shape[1] != k.shape[1]
+            )
+        )
 
     def waits(real: Any) -> Any:
         return lambda logits, *rest: real(logits + 0 * float(logits[0, 0]), *rest)

@@ -202,10 +202,6 @@ def _check(func: Any, args: Any, kwargs: Any) -> list[Cuda]:
     leaves = tree_leaves((args, kwargs))
     labelled = [leaf for leaf in leaves if isinstance(leaf, Cuda)]
     plain = [leaf for leaf in leaves if isinstance(leaf, Tensor) and not isinstance(leaf, Cuda) and leaf.dim()]
-    if any(isinstance(leaf, torch.Generator) and leaf.device.type == "cpu" for leaf in leaves) and (
-        labelled or on_cuda(kwargs.get("device"))
-    ):
-        raise LOG.refuse(f"{func}: a CPU generator for a CUDA tensor")
     if func in SYNCS and labelled:
         LOG.sync(SYNCS[func])
     if func in INDEXED:
@@ -273,17 +269,30 @@ class Generator(torch.Generator):
         return self.place  # type: ignore[attr-defined,no-any-return]
 
 
+def of_own_device(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """`torch.rand` and the like with a generator, which must be of the device of the numbers."""
+
+    def drawn(*args: Any, generator: torch.Generator | None = None, device: Any = None, **kwargs: Any) -> Tensor:
+        if generator is not None and on_cuda(device) != on_cuda(generator.device):
+            raise LOG.refuse(f"{draw.__name__}: a generator of {generator.device} for numbers on {device or 'cpu'}")
+        return draw(*args, generator=generator, device=device, **kwargs)
+
+    return drawn
+
+
 class _Pinned:
     """Tensors that `pin_memory` returned: copies from them do not wait."""
 
     def __init__(self) -> None:
         self.places: set[int] = set()
+        self.tensors: list[Tensor] = []  # kept, so that no other tensor gets their places
 
     def __contains__(self, tensor: Tensor) -> bool:
         return tensor.untyped_storage().data_ptr() in self.places
 
     def pin(self, tensor: Tensor, *_: Any) -> Tensor:
         made = tensor.clone()
+        self.tensors.append(made)
         self.places.add(made.untyped_storage().data_ptr())
         return made
 
@@ -385,6 +394,8 @@ def pretending() -> Iterator[Log]:
             (F, "scaled_dot_product_attention", attention),
         ):
             stack.enter_context(mock.patch.object(owner, name, value))
+        for name in ("rand", "randn", "randint", "randperm"):
+            stack.enter_context(mock.patch.object(torch, name, of_own_device(getattr(torch, name))))
         stack.enter_context(FakeTensorMode(allow_non_fake_inputs=True))
         torch._C._set_only_lift_cpu_tensors(True)
         stack.callback(torch._C._set_only_lift_cpu_tensors, lifted)

@@ -19,8 +19,11 @@ pytestmark = [
     ),
 ]
 
-IMAGE, HALF_IMAGE, NUMBER = 1.0, 24.0, 1e-4
-"""Largest differences to the CPU: of an image's bytes, in float32 and in bfloat16; of numbers, relative."""
+IMAGE, HALF_IMAGE, NUMBER, EDITOR = 1.0, 24.0, 1e-4, 2e-3
+"""Largest differences to the CPU: of an image's bytes, in float32 and in bfloat16; of numbers, relative.
+
+EDITOR: where transformers' and diffusers' attention takes other kernels on the two devices.
+"""
 
 
 @pytest.fixture(scope="module")
@@ -34,7 +37,11 @@ def test_a_path_runs_on_the_device_as_on_the_cpu(name: str, measured: dict[str, 
     found = measured[name]
     assert found["mixes"] == []
     bounds = {"images": HALF_IMAGE if "half" in name else IMAGE, "texts": 0.0}
-    assert {key: off for key, off in found["apart"].items() if not off <= bounds.get(key, NUMBER)} == {}
+    assert {
+        key: off
+        for key, off in found["apart"].items()
+        if not off <= bounds.get(key, EDITOR if "editor" in name else NUMBER)
+    } == {}
     assert found["masked_grouped"] == 0, "it has no fused kernel on most cards"
     above = {unit: rate for unit, rate in found["syncs"].items() if rate > MOST[name][unit]}
     assert above == {} and MOST[name].keys() == found["syncs"].keys(), "\n".join(found["where"])

@@ -18,8 +18,8 @@ def save_step(stage: Path, step: int, content: bytes = b"weights") -> None:
     folder = stage / "checkpoints" / f"step={step:08d}"
     folder.mkdir(parents=True)
     (folder / "state.safetensors").write_bytes(content)
-    told = {"file": "state.safetensors", "bytes": len(content), "sha256": f"{step}{content!r}"}
-    (folder / "state.json").write_text(json.dumps({"format": 1, "tensors": told, "tree": {}}))
+    files = [{"name": "state.safetensors", "bytes": len(content)}]
+    (folder / "state.json").write_text(json.dumps({"sha256": f"{step}{content!r}", "content": {"files": files}}))
 
 
 @pytest.fixture

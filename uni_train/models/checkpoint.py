@@ -251,7 +251,7 @@ def _without_weights(config: ModelConfig) -> Inspection:
 def _other(path: Path) -> Found:
     """Why no family reads it."""
     titles = ", ".join(family_of(name).title for name in FAMILIES.names())
-    if (path / "state.safetensors").is_file():
+    if (path / "state.json").is_file() and any(path.glob("state*.safetensors")):
         return Found("other", path, "a step of a training without its run's folder", "Give it where its run wrote it.")
     if adapter_file(path) is not None:
         adapter = open_adapter(path)

@@ -1,7 +1,7 @@
 """Attention with a mask that is prepared once a forward pass and used in every layer.
 
-Implementations: *eager* (batched matrix products and a softmax in the compute dtype) and *sdpa* (PyTorch's fused
-kernels with a boolean mask, or none). The third is *flex* (flex_attention with a block mask; GPU only, as it has no
+Implementations: *eager* is batched matrix products and a softmax in the compute dtype. *sdpa* is PyTorch's fused
+kernels with a boolean mask, or none. The third is *flex* (flex_attention with a block mask; GPU only, as it has no
 backward on CPU). *auto* takes flex for long packed rows on GPU, eager for small problems on CPU, else sdpa. Eager wins
 there: fwd + bwd of 256 rows, 45 tokens, 4 heads of 24, one thread: fp32 38 ms against 69, bf16 34 ms against 380. Where
 no backward pass can follow (`forward_only`) it wins in short float32 rows alone: 16 rows, 66 queries, 4 heads of 16,

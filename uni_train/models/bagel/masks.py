@@ -51,7 +51,7 @@ class TokenMask:
     def block_mask(self, keys: TokenMask | None = None) -> Any:
         """The same mask for flex_attention (GPU), from the bounds of blocks of 128 tokens: never L x L.
 
-        A block is left out, or taken without looking at its tokens, only where its bounds prove that it may be.
+        Bounds prove which blocks are left out, and which are seen as a whole; of others flex looks at each token.
         """
         from torch.nn.attention.flex_attention import BlockMask
 

@@ -66,13 +66,13 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
     task = config.prompts.task
     check_known(task, TASKS.names(), "task", "prompts.task", where)
-    for key, broken, message, hint in (*_source_rules(config), *_training_rules(config)):
-        if broken:
-            raise wrong(message, key, where, hint)
     if task is not None:
         check_draws(config.model, [task], where)
     if config.thoughts is not None:
         check_thinks(config.model, "thoughts", "model", where)
+    for key, broken, message, hint in (*_source_rules(config), *_training_rules(config)):
+        if broken:
+            raise wrong(message, key, where, hint)
 
 
 def _source_rules(config: FlowGrpoConfig) -> list[Rule]:
