@@ -1,6 +1,6 @@
 """What models do on a GPU: each path runs on the CPU, then on the pretended device, and the results are compared.
 
-    python -m tests.cuda.paths '{"text token": 0.125}' nano_generation ...     # JSON: path -> what was measured
+    python -m tests.cuda.paths nano_a_little PATH ...      # a JSON object: path -> what was measured
 
 Each is a function of (device, folder). It returns what it computed by name: images, numbers, texts.
 """
@@ -102,14 +102,27 @@ def nano_generation(device: str, out: Path) -> Results:
     return generated(small_nano(device), requests)
 
 
+def a_little(model: Any) -> Results:
+    """Six tokens and two steps."""
+    from uni_train.models.base import Request
+
+    requests = [Request(str(i), prompt, seed=i) for i, prompt in enumerate(PROMPTS)]
+    model.sampling = replace(model.sampling, steps=2, max_think_tokens=6)
+    return {"texts": model.think(requests, 0.7), "images": model.draw(requests)}
+
+
+@path
+def nano_a_little(device: str, out: Path) -> Results:
+    """What defects are tried on."""
+    return a_little(small_nano(device))
+
+
 @path
 def nano_nf4_generation(device: str, out: Path) -> Results:
     """Each layer is quantised where it computes."""
-    from uni_train.models.base import Request
     from uni_train.models.quantised import quantise
 
-    requests = [Request(str(i), prompt, seed=i) for i, prompt in enumerate(PROMPTS)]
-    return generated(quantise(small_nano("cpu"), "nf4", device).to(device), requests)
+    return a_little(quantise(small_nano("cpu"), "nf4", device).to(device))
 
 
 def tiny_bagel(device: str, out: Path, dtype: torch.dtype | None = None) -> Any:
@@ -167,13 +180,8 @@ def pipeline_generation(device: str, out: Path) -> Results:
     from tests.models.diffusers.conftest import build
     from uni_train.models.base import Request
 
-    found: list[np.ndarray] = []
-    for name in ("flux", "stable_diffusion"):
-        tiny.pipeline(name).save_pretrained(out / name)
-        model, requests = build(out / name).to(device), [Request("a", "a cat", seed=1), Request("b", "dogs", seed=2)]
-        found += model.draw(requests)
-        count_a_step(model, requests)
-    return {"images": found}
+    tiny.pipeline("flux").save_pretrained(out / "flux")
+    return {"images": build(out / "flux").to(device).draw([Request("a", "a cat", seed=1)])}
 
 
 @path
@@ -255,9 +263,7 @@ def nano_flow_grpo(device: str, out: Path) -> Results:
 
 @path
 def nano_guard_with_thoughts_and_kl(device: str, out: Path) -> Results:
-    return reinforced(
-        device, out, "variant=guard", "trained=all", "thoughts={}", "objective.kl=0.01", "updates_per_epoch=2"
-    )
+    return reinforced(device, out, "variant=guard", "trained=all", "thoughts={}", "objective.kl=0.01")
 
 
 @path
@@ -300,19 +306,23 @@ def editor_flow_grpo(device: str, out: Path) -> Results:
     return reinforced_editing(device, out, *EDITOR, f"model.checkpoint={out / 'editor'}")
 
 
+ONE_ROUND = ("rounds=[{task:mapping,level:1}]", "budget={mapping1:{prompts:8,updates:3}}")
+
+
 @path
 def stars(device: str, out: Path) -> Results:
     from tests.tiny import QUICK, save_drawer
 
-    return fitted(device, out, "stars_curriculum", *QUICK, f"model.checkpoint={save_drawer(out / 'drawer')}")
+    return fitted(
+        device, out, "stars_curriculum", *QUICK, *ONE_ROUND, f"model.checkpoint={save_drawer(out / 'drawer')}"
+    )
 
 
 @path
 def distillation(device: str, out: Path) -> Results:
-    from tests.recipes.distil.test_distil import ROUNDS
     from tests.tiny import QUICK, save_drawer
 
-    more = (ROUNDS, f"model.checkpoint={save_drawer(out / 'drawer')}", "batch.noise_draws=2")
+    more = (*ONE_ROUND, f"model.checkpoint={save_drawer(out / 'drawer')}", "batch.noise_draws=2")
     return fitted(device, out, "distil_curriculum", *QUICK, *more)
 
 
@@ -336,11 +346,8 @@ def evaluation(device: str, out: Path) -> Results:
 
 @path
 def insight(device: str, out: Path) -> Results:
-    found: list[float] = []
-    for kind, less in (("states", ()), ("attention", ("--no-interventions",))):
-        ran("insight", kind, "shipped", "task=mapping", "n=1", *SHORT, f"out={out / kind}", *less)
-        found += floats(json.loads((out / kind / f"{kind}.json").read_text()))
-    return {"floats": found}
+    ran("insight", "attention", "shipped", "task=mapping", "n=1", *SHORT, f"out={out}", "--no-interventions")
+    return {"floats": floats(json.loads((out / "attention.json").read_text()))}
 
 
 def floats(value: Any) -> list[float]:
@@ -390,6 +397,7 @@ def measured(name: str, theirs: Results, folder: Path) -> Results:
         "apart": {key: apart(value, theirs[key]) for key, value in ours.items() if value},
         "mixes": log.mixes,
         "syncs": {**RATES, **rates},
+        "waits": log.syncs.total(),
         "masked_grouped": sum(n for (_, masked, grouped, _), n in log.kernels.items() if masked and grouped),
         "where": [f"{n} {kind}: {where}" for (kind, where), n in log.syncs.most_common(25)],
     }
@@ -429,24 +437,27 @@ def mutants() -> dict[str, tuple[Any, str, Callable[[Any], Any]]]:
     }
 
 
-def caught(name: str, theirs: Results, folder: Path, most: dict[str, float]) -> str:
-    """What is wrong with `nano_generation` under a defect: mix, numbers, kernels or syncs; empty: nothing."""
+def caught(name: str, theirs: Results, folder: Path, most: int) -> str:
+    """What is wrong with `nano_a_little` under a defect: mix, numbers, kernels or syncs; empty: nothing.
+
+    most: its syncs without one.
+    """
     from tests.cuda.pretend import DeviceMix
 
     owner, attribute, defect = mutants()[name]
     with mock.patch.object(owner, attribute, defect(getattr(owner, attribute))):
         try:
-            found = measured("nano_generation", theirs, folder)
+            found = measured("nano_a_little", theirs, folder)
         except DeviceMix:
             return "mix"
     if max(found["apart"].values()) > 1:
         return "numbers"
     if found["masked_grouped"]:
         return "kernels"
-    return "syncs" if any(found["syncs"][unit] > value for unit, value in most.items()) else ""
+    return "syncs" if found["waits"] > most else ""
 
 
-def measure(names: Sequence[str], most: dict[str, float]) -> dict[str, Any]:
+def measure(names: Sequence[str]) -> dict[str, Any]:
     """Of paths what `measured` says, and "caught" of defects."""
     from tests.cuda.pretend import register
 
@@ -458,11 +469,11 @@ def measure(names: Sequence[str], most: dict[str, float]) -> dict[str, Any]:
         theirs = {name: PATHS[name]("cpu", places["cpu", name]) for name in names}
         watch()
         found = {name: measured(name, theirs[name], places["cuda", name]) for name in names}
-        defects = {name: caught(name, theirs["nano_generation"], Path(folder), most) for name in mutants()}
-        return {**found, "caught": defects}
+        usual = theirs["nano_a_little"], Path(folder), found["nano_a_little"]["waits"]
+        return {**found, "caught": {name: caught(name, *usual) for name in mutants()}}
 
 
 if __name__ == "__main__":
     warnings.filterwarnings("ignore")
     torch.set_num_threads(1)
-    print(json.dumps(measure(sys.argv[2:], json.loads(sys.argv[1]))))
+    print(json.dumps(measure(sys.argv[1:])))
