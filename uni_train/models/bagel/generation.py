@@ -30,7 +30,7 @@ from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import BagelConfig
 from uni_train.models.bagel.packing import Encoded, PackedBatch, Segment, Text, encode, pack
 from uni_train.models.bagel.positions import grid_position_ids
-from uni_train.models.transfer import upload
+from uni_train.models.transfer import level_on, upload
 
 LOOK_EVERY = 8
 """Text tokens after which a GPU is asked whether all rows have ended; each question waits for it."""
@@ -424,8 +424,7 @@ class Branch:
     def __call__(self, x_t_BGC: Tensor, t: Tensor | float) -> Tensor:
         """float32 [B, G, C], zero in padding; `t` a number or [B]."""
         model, gen = self.model, self.position_BG.shape[1]
-        device = x_t_BGC.device  # of a number torch.full makes a tensor there, without a copy from the host
-        t_B = (upload(t, device) if isinstance(t, Tensor) else torch.full((), t, device=device)).float().reshape(-1)
+        t_B = level_on(t, x_t_BGC.device).reshape(-1)
         x_BUD = model.language_model.model.embed_tokens(self.marks_B2)
         x_BGD = model.embed_latents(x_t_BGC, model.time_embedder(t_B)[:, None], self.position_BG)
         rope_und, rope_gen = self.rope_B1.expand(-1, 2), self.rope_B1.expand(-1, gen)

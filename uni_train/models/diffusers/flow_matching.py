@@ -26,7 +26,7 @@ from uni_train.models.diffusers.classes import FlowTransformer
 from uni_train.models.diffusers.condition import FlowCondition, Words, padded
 from uni_train.models.diffusers.examples import Dropout, Edit, FlowBatch, copies_of, draws, edits_of, noise_of
 from uni_train.models.diffusers.latents import Grid, fit_area, pixels, resize
-from uni_train.models.transfer import upload
+from uni_train.models.transfer import level_on, upload
 
 _LAYER = r"transformer\.(single_)?transformer_blocks\.\d+\."
 _IMAGE_STREAM = r"(attn2?\.(to_[qkv]|to_out\.0)|(ff|img_mlp)\.net\.(0\.proj|2)|proj_mlp|proj_out)"
@@ -120,9 +120,8 @@ class FlowMatchingModel(UnifiedModel):
         return self._velocity(x_t, t, condition, self.guidance)
 
     def _velocity(self, x_t: Tensor, t: Tensor | float, condition: FlowCondition, guidance: float) -> Tensor:
-        device = x_t.device  # of a number torch.full makes a tensor there, without a copy from the host
-        level = upload(t, device).float() if isinstance(t, Tensor) else torch.full((), t, device=device)
-        levels, groups = level.expand(len(condition)), condition.alike()
+        device, groups = x_t.device, condition.alike()
+        levels = level_on(t, device).expand(len(condition))
         order: list[int] = []
         parts: list[Tensor] = []
         for rows in groups:
