@@ -181,7 +181,7 @@ def pipeline_generation(device: str, out: Path) -> Results:
     from uni_train.models.base import Request
 
     tiny.pipeline("flux").save_pretrained(out / "flux")
-    return {"images": build(out / "flux").to(device).draw([Request("a", "a cat", seed=1)])}
+    return {"images": build(out / "flux").to(device).draw([Request("a", "a cat", seed=1, size=(64, 96))])}
 
 
 @path
@@ -340,13 +340,19 @@ SHORT = ("sampling.steps=2", "sampling.max_think_tokens=6")
 
 @path
 def evaluation(device: str, out: Path) -> Results:
-    ran("eval", "-c", "shipped", "-b", "unisandbox", "sets=math1", *SHORT, "--n", "2", "--out", str(out), "--name", "a")
+    from tests.tiny import save_drawer
+
+    model = str(save_drawer(out / "drawer"))
+    ran("eval", "-c", model, "-b", "unisandbox", "sets=math1", *SHORT, "--n", "2", "--out", str(out), "--name", "a")
     return {"rates": rates(json.loads((out / "a" / "scores.json").read_text()))}
 
 
 @path
 def insight(device: str, out: Path) -> Results:
-    ran("insight", "attention", "shipped", "task=mapping", "n=1", *SHORT, f"out={out}", "--no-interventions")
+    from tests.tiny import save_drawer
+
+    model = str(save_drawer(out / "drawer"))
+    ran("insight", "attention", model, "task=mapping", "n=1", *SHORT, f"out={out}", "--no-interventions")
     return {"floats": floats(json.loads((out / "attention.json").read_text()))}
 
 

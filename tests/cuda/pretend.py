@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import functools
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -22,7 +23,6 @@ from torch import Tensor
 from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.nn.attention import SDPBackend, sdpa_kernel
 from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
-from torch.utils._pytree import tree_leaves, tree_map
 
 ROOT = str(Path(__file__).parents[2]) + "/"
 aten = torch.ops.aten
@@ -162,6 +162,37 @@ def on_cuda(device: Any) -> bool:
     return device is not None and torch.device(device).type == "cuda"
 
 
+def leaves(args: Any, kwargs: Any) -> list[Any]:
+    """All arguments, those within lists too (operations nest no deeper; pytree takes half of the time)."""
+    found: list[Any] = []
+    for one in (*args, *kwargs.values()):
+        if isinstance(one, (list, tuple)):
+            found += one
+        else:
+            found.append(one)
+    return found
+
+
+def each(change: Callable[[Any], Any], value: Any) -> Any:
+    """`value` with each of its leaves changed."""
+    if isinstance(value, (list, tuple)):
+        return type(value)([change(one) for one in value])
+    return change(value)
+
+
+@functools.cache
+def composite(func: Any) -> bool:
+    """Whether autograd and dispatch modes see its parts in place of it."""
+    return torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd")
+
+
+@functools.cache
+def in_place(func: Any) -> list[tuple[int, str]]:
+    """Places and names of the arguments that it writes."""
+    named = enumerate(func._schema.arguments)
+    return [(i, one.name) for i, one in named if one.alias_info is not None and one.alias_info.is_write]
+
+
 def compute(func: Any, args: Any, kwargs: Any) -> Any:
     """One operation on the numbers, after CUDA's rules."""
     with _disable_current_modes():
@@ -175,7 +206,7 @@ def compute(func: Any, args: Any, kwargs: Any) -> Any:
         device = kwargs.get("device")
         if "device" in kwargs:
             kwargs = {**kwargs, "device": torch.device("cpu"), "pin_memory": False}
-        out = func(*tree_map(bare, args), **tree_map(bare, kwargs))
+        out = func(*(each(bare, one) for one in args), **{name: each(bare, one) for name, one in kwargs.items()})
         stays = bool(labelled) if device is None else on_cuda(device)
         return _label(func, args, kwargs, out, labelled) if stays else out
 
@@ -199,9 +230,9 @@ def _copy(target: Tensor, source: Tensor) -> Tensor:
 
 def _check(func: Any, args: Any, kwargs: Any) -> list[Cuda]:
     """The CUDA tensors among the arguments. Raises DeviceMix."""
-    leaves = tree_leaves((args, kwargs))
-    labelled = [leaf for leaf in leaves if isinstance(leaf, Cuda)]
-    plain = [leaf for leaf in leaves if isinstance(leaf, Tensor) and not isinstance(leaf, Cuda) and leaf.dim()]
+    tensors = [leaf for leaf in leaves(args, kwargs) if isinstance(leaf, Tensor)]
+    labelled = [one for one in tensors if isinstance(one, Cuda)]
+    plain = [one for one in tensors if not isinstance(one, Cuda) and one.dim()]
     if func in SYNCS and labelled:
         LOG.sync(SYNCS[func])
     if func in INDEXED:
@@ -221,10 +252,9 @@ def _check(func: Any, args: Any, kwargs: Any) -> list[Cuda]:
 def _label(func: Any, args: Any, kwargs: Any, out: Any, labelled: Sequence[Cuda]) -> Any:
     """Results as CUDA tensors; of an operation in place, the arguments that it wrote."""
     written: dict[int, Any] = {}
-    for i, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            value = args[i] if i < len(args) else kwargs.get(argument.name)
-            written |= {id(bare(one)): one for one in (value if isinstance(value, (list, tuple)) else [value])}
+    for i, name in in_place(func):
+        value = args[i] if i < len(args) else kwargs.get(name)
+        written |= {id(bare(one)): one for one in (value if isinstance(value, (list, tuple)) else [value])}
 
     def label(value: Any) -> Any:
         if not isinstance(value, Tensor) or isinstance(value, Cuda):
@@ -233,17 +263,17 @@ def _label(func: Any, args: Any, kwargs: Any, out: Any, labelled: Sequence[Cuda]
 
     if torch.is_inference_mode_enabled() and any(not one.is_inference() for one in labelled):
         with torch.inference_mode(False):
-            return tree_map(label, out)
-    return tree_map(label, out)
+            return each(label, out)
+    return each(label, out)
 
 
 class _Mode(TorchDispatchMode):
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
-        leaves = tree_leaves((args, kwargs))
-        mine = on_cuda(kwargs.get("device")) or any(isinstance(leaf, Cuda) for leaf in leaves)
-        touches = mine or any(isinstance(leaf, torch.device) and leaf.type == "cuda" for leaf in leaves)
-        if touches and torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), "CompositeImplicitAutograd"):
+        given = leaves(args, kwargs)
+        mine = on_cuda(kwargs.get("device")) or any(isinstance(leaf, Cuda) for leaf in given)
+        touches = mine or any(isinstance(leaf, torch.device) and leaf.type == "cuda" for leaf in given)
+        if touches and composite(func):
             with self:
                 result = func.decompose(*args, **kwargs)
             if result is not NotImplemented:

@@ -40,6 +40,7 @@ def test_a_round_trip_keeps_every_bit(nano: Nano, small_config: ModelConfig, tmp
     asked = [Request("a", "Draw 3 apples .", seed=5)]
     assert (again.draw(asked)[0] == nano.draw(asked)[0]).all()
     assert again.think(asked) == nano.think(asked)
+    assert model_config(str(tmp_path / "model")).architecture == small_config.architecture  # told by the folder alone
 
 
 def test_weights_can_be_stored_at_half_the_size(nano: Nano, tmp_path: Path) -> None:

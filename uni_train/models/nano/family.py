@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from uni_train.data_gen.reading_limits import reason
 from uni_train.errors import UserError
@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
 
     from uni_train.config.schema import ModelConfig
+    from uni_train.models.bagel.config import BagelConfig
     from uni_train.models.bagel.shapes import BagelShapes
     from uni_train.models.bagel.unified import BagelUnified
     from uni_train.models.base import UnifiedModel
@@ -40,6 +41,28 @@ class NanoFamily(Family):
             return None
         name = read_json(path / CONFIG).get("model")
         return Found(self.name, path, str(name), model=str(name)) if name in MODELS else None
+
+    def folder_values(self, path: Path) -> dict[str, Any]:
+        sizes, side = _described(path)
+        assert sizes.vit is not None  # as `_described` says
+        architecture = {
+            "hidden_size": sizes.llm.hidden_size,
+            "intermediate_size": sizes.llm.intermediate_size,
+            "layers": sizes.llm.num_hidden_layers,
+            "heads": sizes.llm.num_attention_heads,
+            "kv_heads": sizes.llm.num_key_value_heads,
+            "image_size": side,
+            "latent_downsample": side // sizes.max_latent_size // sizes.latent_patch_size,
+            "latent_channels": sizes.latent_channels,
+            "latent_patch": sizes.latent_patch_size,
+            "rope_theta": sizes.llm.rope_theta,
+            "vit_patch": sizes.vit.patch_size,
+            "vit_hidden_size": sizes.vit.hidden_size,
+            "vit_intermediate_size": sizes.vit.intermediate_size,
+            "vit_layers": sizes.vit.num_hidden_layers,
+            "vit_heads": sizes.vit.num_attention_heads,
+        }
+        return {"architecture": architecture}
 
     def build(
         self, config: ModelConfig, seed: int, dtype: torch.dtype | None, device: torch.device | str = "cpu"
@@ -73,21 +96,31 @@ class NanoFamily(Family):
         from torch import nn
 
         from uni_train.models.bagel.bagel import Bagel
-        from uni_train.models.bagel.config import BagelConfig
         from uni_train.models.nano.edit import Pixels
         from uni_train.models.nano.vae import PatchVAE
-        from uni_train.models.weights import Weights, problems, read_object, shapes_of
+        from uni_train.models.weights import Weights, problems, shapes_of
 
-        try:
-            described = read_object(checkpoint.path / CONFIG)
-            name, sizes = str(described["model"]), BagelConfig.from_dict(described["bagel"])
-        except (KeyError, TypeError, ValueError) as error:
-            raise UserError(f"{checkpoint.path / CONFIG} is damaged ({reason(error)})", "Copy it again.") from error
+        sizes, _ = _described(checkpoint.path)
         stored = Weights([checkpoint.path / WEIGHTS])
         patch = stored.shapes.get("vae.encoder.0.weight", (1, 3, 1, 1))
         with torch.device("meta"):
             bagel = Bagel(sizes)
             learned = PatchVAE(sizes.latent_channels, hidden=patch[0], downsample=patch[-1])
-            vae = Pixels() if name == "nano_edit" else learned
+            vae = Pixels() if checkpoint.model == "nano_edit" else learned
         expected = shapes_of(nn.ModuleDict({"bagel": bagel, "vae": vae}))
         return self.inspected(checkpoint, [stored], stored.shapes, problems(stored.shapes, expected))
+
+
+def _described(folder: Path) -> tuple[BagelConfig, int]:
+    """Sizes of a stored model, and the side of its images in pixels. Raises UserError where they are damaged."""
+    from uni_train.models.bagel.config import BagelConfig
+    from uni_train.models.family import read_json
+
+    try:
+        described: Any = read_json(folder / CONFIG)
+        sizes = BagelConfig.from_dict(described["bagel"])
+        if sizes.vit is None:
+            raise ValueError("vit is missing")
+        return sizes, int(described["image_size"])
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{folder / CONFIG} is damaged ({reason(error)})", "Copy it again.") from error
