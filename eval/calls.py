@@ -22,7 +22,7 @@ from uni_train.models.identity import ModelIdentity
 from uni_train.models.pictures import encode_png
 
 if TYPE_CHECKING:
-    from uni_train.models.base import OnStep, Request
+    from uni_train.models.base import OnStep, Request, UnifiedModel
 
 
 class CallFailed(Exception):
@@ -55,7 +55,7 @@ class StoredModel:
         self,
         identity: ModelIdentity,
         store: Store,
-        load: Callable[[], Respondent],
+        load: Callable[[], Respondent | UnifiedModel],
         *,
         think_batch: int = 128,
         draw_batch: int = 256,
@@ -66,7 +66,7 @@ class StoredModel:
         self.think_batch, self.draw_batch = think_batch, draw_batch
         self.counts: dict[Skill, Counts] = {"think": Counts(), "draw": Counts(), "answer": Counts()}
         self._load = load
-        self._model: Respondent | None = None
+        self._model: Respondent | UnifiedModel | None = None
         self._calls = store.calls(identity)
         self._retry = retry_failed
         self._tried: set[str] = set()
@@ -183,6 +183,7 @@ class StoredModel:
     def _forward(self, skill: Skill, asked: Mapping[str, Request], on_step: OnStep | None) -> tuple[list[Any], float]:
         """The answers, an exception in the place of each that failed, and the seconds they took. A missing skill is no
         answer and not stored; it is remembered, so that scoring does not load the model to hear it again."""
+        from uni_train.models.base import SKILLS, expect_skill
         from uni_train.models.batches import each_answered
 
         requests = list(asked.values())
@@ -192,7 +193,8 @@ class StoredModel:
             self._model = self._load()
         began = time.perf_counter()
         try:
-            answers = each_answered(partial(getattr(self._model, skill), on_step=on_step), requests)
+            model = expect_skill(self._model, SKILLS[skill])
+            answers = each_answered(partial(getattr(model, skill), on_step=on_step), requests)
         except SkillMissing as error:
             if len(asked) == 1:
                 self._lacking |= dict.fromkeys(asked, error)

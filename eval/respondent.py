@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.eval.answers import holds_answers
-from uni_train.eval.benchmark import Respondent
 from uni_train.eval.calls import StoredModel
+from uni_train.eval.sample import Respondent
 from uni_train.eval.store import LastSeen, Store
 from uni_train.models.batches import ModelDown
 from uni_train.models.checkpoint import resolve
@@ -19,6 +19,7 @@ from uni_train.models.identity import ModelIdentity, identify
 
 if TYPE_CHECKING:
     from uni_train.config.schema import ModelConfig, Quantised, RemoteConfig
+    from uni_train.models.base import UnifiedModel
 
 
 def is_remote(checkpoint: str) -> bool:
@@ -175,7 +176,7 @@ def _dtype(family: str) -> str:
     return "bfloat16" if torch.cuda.is_available() else "stored"
 
 
-def _load(config: ModelConfig, dtype: str, identity: ModelIdentity, say: Callable[[str], None] | None) -> Respondent:
+def _load(config: ModelConfig, dtype: str, identity: ModelIdentity, say: Callable[[str], None] | None) -> UnifiedModel:
     import torch
 
     from uni_train.models.load import build_model

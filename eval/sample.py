@@ -169,8 +169,8 @@ class Scored:
 class Respondent(Protocol):
     """Whatever can be asked: a `UnifiedModel`, a remote one, or either behind the store of finished calls.
 
-    As `UnifiedModel`; a model without a skill raises SkillMissing. Where one request fails (a remote model refuses, an
-    image is none), an exception stands in its place. The others are answered.
+    As the skills of `uni_train.models.base`; a model without one raises SkillMissing. Where one request fails (a remote
+    model refuses, an image is none), an exception stands in its place. The others are answered.
     """
 
     name: str

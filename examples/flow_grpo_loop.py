@@ -33,7 +33,7 @@ from torch import Tensor
 
 from uni_train.data_gen.registry import get_task, task_of
 from uni_train.data_gen.task import Item
-from uni_train.models.base import Request, UnifiedModel
+from uni_train.models.base import FlowPolicy, Request
 from uni_train.models.load import build_model, model_config
 from uni_train.training.trained import train_only
 
@@ -94,7 +94,7 @@ class Rollout:
 
 
 @torch.no_grad()
-def rollout(model: UnifiedModel, items: Sequence[Item], settings: Settings, epoch: int) -> Rollout:
+def rollout(model: FlowPolicy, items: Sequence[Item], settings: Settings, epoch: int) -> Rollout:
     """Sample `group` images of each item; those of a group are adjacent."""
     seeds = [(item, epoch * 1_000_003 + i) for i, item in enumerate(x for x in items for _ in range(settings.group))]
     requests = [Request(item.id, item.prompt, seed=seed) for item, seed in seeds]
@@ -148,7 +148,7 @@ def advantages(rewards: Tensor, group: int) -> Tensor:
 
 
 def policy_loss(
-    model: UnifiedModel, reference: UnifiedModel | None, sampled: Rollout, advantage: Tensor, step: int,
+    model: FlowPolicy, reference: FlowPolicy | None, sampled: Rollout, advantage: Tensor, step: int,
     rows: Tensor, settings: Settings,
 ) -> tuple[Tensor, dict[str, float]]:  # fmt: skip
     """The loss of noisy step `step` of some images, and metrics.
@@ -164,7 +164,7 @@ def policy_loss(
     condition = sampled.condition.select(rows.tolist())
     t, t_next = sampled.levels[step].expand(len(rows)), sampled.levels[step + 1].expand(len(rows))
 
-    def moments(of: UnifiedModel) -> Moments:
+    def moments(of: FlowPolicy) -> Moments:
         return sde_step(x, of.velocity(x, t, condition), t, t_next, sampled.levels[1], settings.noise_level)
 
     mean, std, diffusion = moments(model)
@@ -185,7 +185,7 @@ def policy_loss(
 # --- the loop ---------------------------------------------------------------------------------------------------------
 
 
-def train(model: UnifiedModel, reward: Reward, settings: Settings) -> Iterator[dict[str, float]]:
+def train(model: FlowPolicy, reward: Reward, settings: Settings) -> Iterator[dict[str, float]]:
     """Train the generation weights of `model` in place; yields the metrics of each epoch."""
     task = get_task("maths", "nano")
     names = train_only(model, "moe_gen")

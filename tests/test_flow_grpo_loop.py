@@ -15,7 +15,7 @@ from uni_train.config.schema import GrpoConfig, ObjectiveConfig, OptimizerConfig
 from uni_train.data_gen.registry import get_task
 from uni_train.flow.advantages import group_advantages, group_index
 from uni_train.flow.schedule import Schedule
-from uni_train.models.base import UnifiedModel
+from uni_train.models.base import FlowPolicy
 from uni_train.models.load import build_model, model_config
 from uni_train.training.flow_grpo.losses import Losses, MicroBatch
 from uni_train.training.trained import train_only
@@ -34,19 +34,19 @@ def loop() -> ModuleType:
 
 
 @pytest.fixture
-def nano() -> UnifiedModel:
+def nano() -> FlowPolicy:
     return build_model(model_config("nano")).eval()
 
 
 @pytest.mark.slow
-def test_the_reward_rises(loop: ModuleType, nano: UnifiedModel) -> None:
+def test_the_reward_rises(loop: ModuleType, nano: FlowPolicy) -> None:
     settings = loop.Settings(epochs=5, prompts=3, group=6, steps=4)
     lines = list(loop.train(nano, loop.ink, settings))
     assert lines[-1]["reward"] > lines[0]["reward"] + 0.03, lines
     assert all(line["clipped"] <= 1 and torch.isfinite(torch.tensor(line["loss"])) for line in lines)
 
 
-def test_losses_and_gradients_are_those_of_the_trainer(loop: ModuleType, nano: UnifiedModel) -> None:
+def test_losses_and_gradients_are_those_of_the_trainer(loop: ModuleType, nano: FlowPolicy) -> None:
     settings = loop.Settings(prompts=2, group=3, steps=4, kl=0.05, clip=1e-3)
     trained = train_only(nano, "moe_gen")
     items = get_task("maths", "nano").generate(2, 1, "train", 0)

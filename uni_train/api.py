@@ -154,10 +154,10 @@ def generate(
     Raises:
         UserError: an empty prompt. SkillMissing: the model cannot think, or not draw from text alone.
     """
-    from uni_train.models.base import Request
+    from uni_train.models.base import ImageGenerator, Request, expect_skill
 
     requests = [Request("prompt", _spoken(prompt), tuple(images), seed=seed, size=size)]
-    loaded = _loaded(model)
+    loaded = expect_skill(_loaded(model), ImageGenerator)
     if not think:
         return Generated(loaded.draw(requests)[0])
     thoughts, drawn = loaded.think_and_draw(requests)
@@ -174,10 +174,10 @@ def answer(
     seed: int = 0,
 ) -> str:
     """Answer one prompt, about `images` where there are any, in text. Arguments and errors as of `generate`."""
-    from uni_train.models.base import Request
+    from uni_train.models.base import Request, TextGenerator, expect_skill
 
     requests = [Request("prompt", _spoken(prompt), tuple(images), seed=seed)]
-    return _loaded(model).answer(requests, think=think)[0]
+    return expect_skill(_loaded(model), TextGenerator).answer(requests, think=think)[0]
 
 
 @_user_errors()

@@ -28,10 +28,9 @@ ROOT = Path(__file__).parents[2]
 
 
 class Grey(UnifiedModel):
-    """Of one layer, which says and draws nothing."""
+    """Of one layer, which has no skill."""
 
     family = "grey"
-    think = draw = answer = collate = supervised_loss = None  # type: ignore[assignment]
 
     def __init__(self, name: str, seed: int) -> None:
         super().__init__()

@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from uni_train.flow.distillation import as_noised, chosen_steps, trajectory, velocities
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import Schedule, bagel_schedule, train_logit, train_timestep
-from uni_train.models.base import Request, UnifiedModel
+from uni_train.models.base import FlowPolicy, Request
 from uni_train.training.callbacks import Following
 from uni_train.training.distillation import Distiller, DistilSettings, Lesson, Trajectory
 
@@ -26,19 +26,15 @@ MEANS, WIDTH, PRIOR = {"left": -2.0, "right": 2.0}, 0.3, {"left": 0.7, "right": 
 STEPS = 100
 
 
-class Known(UnifiedModel):
+class Known(FlowPolicy):
     """Images of one number: N(mean of the thought, WIDTH^2); all velocities in closed form."""
 
     name = "known"
+    draw = decode = sampling_at = collate = supervised_loss = prepare_training = example_tokens = None
 
     def __init__(self) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.zeros(1))
-
-    def think(self, *_: Any, **__: Any) -> Any:
-        raise NotImplementedError
-
-    draw = answer = collate = supervised_loss = think
 
     def encode(self, requests: Sequence[Request]) -> Tensor:
         """The thoughts, as numbers."""

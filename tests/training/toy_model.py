@@ -10,6 +10,8 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
+from uni_train.models.base import Trainable
+
 WIDTH = 8
 CLASSES = 5
 
@@ -36,10 +38,11 @@ class ToyBatch:
         return ToyBatch(*(getattr(self, field).to(device) for field in ("x", "noise", "labels", "text", "image")))
 
 
-class ToyModel(nn.Module):
+class ToyModel(Trainable):
     """A few hundred parameters; all noise comes from each example's seed."""
 
     trained_parts: ClassVar = {"generation": "_moe_gen"}
+    prepare_training = example_tokens = None
 
     def __init__(self, seed: int = 0, dropout: float = 0.0) -> None:
         super().__init__()

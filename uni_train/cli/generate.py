@@ -122,24 +122,27 @@ def generate(
 
     from functools import partial
 
+    from uni_train.models.base import ImageGenerator, TextGenerator, expect_skill
     from uni_train.models.batches import fitting
     from uni_train.stages.work import in_batches
 
     if answer:
+        writer = expect_skill(loaded, TextGenerator)
         for _, batch in in_batches(asked, config.think_batch):
             with _Steps(progress, "answering") as steps_done:
-                for text in fitting(partial(loaded.answer, think=think, on_step=steps_done), batch):
+                for text in fitting(partial(writer.answer, think=think, on_step=steps_done), batch):
                     echo(text)
         return
+    drawer = expect_skill(loaded, ImageGenerator)
     for start, batch in in_batches(asked, config.draw_batch):
         thoughts: list[str] | list[None] = [None] * len(batch)
         with _Steps(progress, *(["thinking"] if think else []), "drawing") as steps_done:
             if think:
-                both = partial(loaded.think_and_draw, on_step=steps_done)
+                both = partial(drawer.think_and_draw, on_step=steps_done)
                 pairs = fitting(lambda some, both=both: [*zip(*both(some), strict=True)], batch)  # type: ignore[misc]
                 thoughts, pictures = map(list, zip(*pairs, strict=True))
             else:
-                pictures = fitting(partial(loaded.draw, on_step=steps_done), batch)
+                pictures = fitting(partial(drawer.draw, on_step=steps_done), batch)
         for i, (picture, thought) in enumerate(zip(pictures, thoughts, strict=True), start * config.draw_batch):
             path = out if count == 1 else out.with_name(f"{out.stem}-{seed + i}{out.suffix}")
             for written in _write(path, picture, thought):

@@ -18,7 +18,7 @@ from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
     from uni_train.config.messages import Where
-    from uni_train.models.base import Example, Request, UnifiedModel
+    from uni_train.models.base import Example, Request, Trainable
 
 C = TypeVar("C", bound=RunConfig)
 Work = Any
@@ -177,7 +177,7 @@ class RecipeKind(ABC, Generic[C]):
     def updates(self, config: C) -> Updates:
         """How much it trains. Raises UserError."""
 
-    def first_update(self, config: C, model: UnifiedModel, most: int | None = None) -> list[Sequence[Example]]:
+    def first_update(self, config: C, model: Trainable, most: int | None = None) -> list[Sequence[Example]]:
         """The examples of the first update of the first training, by micro-batch.
 
         Args:
@@ -188,7 +188,7 @@ class RecipeKind(ABC, Generic[C]):
         """
         raise NotImplementedError(f"{type(self).__name__} has rollouts")
 
-    def remarks(self, config: C, model: UnifiedModel) -> list[str]:
+    def remarks(self, config: C, model: Trainable) -> list[str]:
         """What `fit --dry-run` should say about this recipe with this model."""
         return []
 

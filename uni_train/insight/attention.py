@@ -14,7 +14,7 @@ import io
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,12 +27,10 @@ from uni_train.eval.statistics import Estimate, share
 from uni_train.eval.task_benchmark import request_of
 from uni_train.insight.interventions import refined_start
 from uni_train.insight.questions import world_of
-from uni_train.models.bagel.hooks import GROUPS, Attention, draw_with_attention, expect_hookable
-from uni_train.models.base import Request, UnifiedModel
+from uni_train.models.bagel.hooks import GROUPS, Attention, draw_with_attention
+from uni_train.models.bagel.unified import BagelUnified
+from uni_train.models.base import Request, TextGenerator, UnifiedModel, expect_skill
 from uni_train.models.pictures import data_url, encode_png
-
-if TYPE_CHECKING:
-    from uni_train.models.bagel.unified import BagelUnified
 
 SHOWN = {"instruction": "P", "thought": "R_t", "refined": "R_p"}
 """The groups of the paper's Tables 5, 9 and 10."""
@@ -58,7 +56,7 @@ def layer_groups(count: int, groups: Sequence[tuple[int, int]] = ()) -> list[tup
     return [(first + 1, last) for first, last in pairwise(edges)]
 
 
-def thoughtful_requests(model: UnifiedModel, cases: Sequence[Case], seed: int) -> list[Request]:
+def thoughtful_requests(model: TextGenerator, cases: Sequence[Case], seed: int) -> list[Request]:
     """The cases as requests with the model's own thoughts, with the seeds of an evaluation."""
     requests = [request_of(ask) for ask in asks_of(cases, ["cot"], seed=seed)]
     thoughts = model.think(requests)
@@ -88,9 +86,9 @@ def observe(
     Raises:
         SkillMissing: the model's layers cannot be watched. UserError: layers or tokens that there are not.
     """
-    inside = expect_hookable(model)
+    inside = expect_skill(model, BagelUnified)
     groups = layer_groups(inside.bagel.config.llm.num_hidden_layers, layers)
-    requests = thoughtful_requests(model, cases, seed)
+    requests = thoughtful_requests(inside, cases, seed)
     worlds = [world_of(case) for case in cases]
     starts = [refined_start(request.thought or "", world) for request, world in zip(requests, worlds, strict=True)]
     shares, weights, by_level, overlays, ranks = [], [], [], [], []

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -31,11 +31,9 @@ from uni_train.eval.report.charts import Chart, Series, chart, linear_axis
 from uni_train.eval.report.page import Section
 from uni_train.eval.statistics import Estimate, share
 from uni_train.eval.task_benchmark import request_of
-from uni_train.models.bagel.hooks import States, expect_hookable, states_of
-from uni_train.models.base import UnifiedModel
-
-if TYPE_CHECKING:
-    from uni_train.models.bagel.unified import BagelUnified
+from uni_train.models.bagel.hooks import States, states_of
+from uni_train.models.bagel.unified import BagelUnified
+from uni_train.models.base import UnifiedModel, expect_skill
 
 COUNTS = ("one", "two", "three", "four", "five", "six")
 TARGETS = ("object", "count")
@@ -101,7 +99,7 @@ def observe(
     Raises:
         SkillMissing: the model's layers cannot be watched. UserError: items that ask for something else.
     """
-    inside = expect_hookable(model)
+    inside = expect_skill(model, BagelUnified)
     labels = [labels_of(case) for case in cases]
     vocabulary = Vocabulary.from_model(inside, str(cases[0].facts["world"]))
     requests = [request_of(ask) for ask in asks_of(cases, ["normal"], seed=seed)]

@@ -1,6 +1,7 @@
-"""What every unified multimodal model can be asked: think, draw, answer; and how it is trained on examples.
+"""Skills of unified multimodal models, an abstract class each; a model inherits those that it has.
 
-Nothing is emulated in silence: a model that lacks a skill raises `SkillMissing`.
+Nothing is emulated in silence: `expect_skill` raises `SkillMissing` for a model that lacks one. A skill that depends on
+the checkpoint raises it in its methods.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -138,7 +139,7 @@ class SupervisedLoss:
 
 
 class Condition(Protocol):
-    """What `UnifiedModel.encode` returns: requests as the model has read them, one row each."""
+    """What `FlowPolicy.encode` returns: requests as the model has read them, one row each."""
 
     def __len__(self) -> int:
         """The number of rows."""
@@ -151,31 +152,59 @@ class Condition(Protocol):
 
 
 class UnifiedModel(nn.Module, ABC):
-    """A model that reads, reasons in text, and draws.
+    """A model by its name and family; what it can do is in the skills that it inherits.
 
-    Flow-GRPO asks for `encode`, `noise`, `velocity` and `decode`. Shapes are B rows, G latent tokens of the largest
-    image and C numbers a token. Rows of smaller images are padded with zeros:
-
-        condition = model.encode(requests).repeat(k)         # each request is read once, without gradients
-        x = model.noise(requests)                            # [B, G, C] at t = 1
-        v = model.velocity(x, t, condition)                  # [B, G, C], noise - clean; gradients to weights and x
-        images = model.decode(x, condition)                  # at t = 0
+    Attributes:
+        family: by which models.family finds what saves and loads it.
+        sampling: how it draws and writes, for models that have such settings.
+        skill: what a model without this class cannot do, as `SkillMissing` says it.
     """
 
     name: str
-    sampling: Any = None
-    """How it draws and writes, for models that have such settings."""
-    encoder_trained: ClassVar[bool] = True
-    """Whether `encode` depends on weights that are trained; else an epoch's prompts are encoded once."""
     family: ClassVar[str] = ""
-    """By which models.family finds what saves and loads it."""
-    trained_parts: ClassVar[Mapping[str, str]] = {}
-    """Part that recipes may freeze (vit, connector, understanding, generation) -> what is searched in its parameters'
-    names; trained=moe_gen trains `generation` alone."""
-    adapter_layers: ClassVar[Mapping[str, str]] = {}
-    """lora.targets (understanding, generation, both) -> a regular expression for whole names of linear layers."""
-    adapter_alpha: bool = True
-    """Whether diffusers' loader reads a scalar `alpha` beside each adapter of this model's transformer."""
+    sampling: Any = None
+    skill: ClassVar[str]
+
+    def missing(self, kind: type[UnifiedModel]) -> SkillMissing:
+        """The error of a caller that needs this skill."""
+        return SkillMissing(self.name, kind.skill)
+
+    def describe(self) -> dict[str, Any]:
+        """What config.json says beside the weights: sizes, JSON-able."""
+        return {}
+
+    @property
+    def vocabulary(self) -> int | None:
+        """Number of token ids; None where a model counts none."""
+        return None
+
+    def tokenizer_problem(self, text: str) -> str | None:
+        """What is wrong with the markers, or with `text` after encoding and decoding; None: nothing."""
+        return None
+
+    @property
+    def device(self) -> torch.device:
+        return next(self.parameters()).device
+
+
+S = TypeVar("S", bound=UnifiedModel)
+
+
+def expect_skill(model: Any, kind: type[S]) -> S:
+    """The model, if it has this skill; what is no `UnifiedModel` refuses by itself.
+
+    Raises:
+        SkillMissing: the model does not inherit `kind`.
+    """
+    if isinstance(model, UnifiedModel) and not isinstance(model, kind):
+        raise model.missing(kind)
+    return model
+
+
+class TextGenerator(UnifiedModel):
+    """A model that reasons and answers in text, about images where a request has some."""
+
+    skill = "write text"
 
     @abstractmethod
     def think(
@@ -184,65 +213,38 @@ class UnifiedModel(nn.Module, ABC):
         """The reasoning before drawing (CoT), one text a request; `temperature` replaces the model's own."""
 
     @abstractmethod
+    def answer(self, requests: Sequence[Request], *, think: bool = False, on_step: OnStep | None = None) -> list[str]:
+        """A text reply to the images and the prompt, one a request; `think` has it reason aloud first."""
+
+    def verification_prompt(self, question: str) -> str | None:
+        """How this model wants to be asked whether an image answers a question; None: with the paper's own words."""
+        return None
+
+
+class ImageGenerator(UnifiedModel):
+    """A model that draws."""
+
+    skill = "draw"
+
+    @abstractmethod
     def draw(self, requests: Sequence[Request], on_step: OnStep | None = None) -> list[np.ndarray]:
         """One image a request, uint8 [H, W, 3], by `request.thought` where it has one."""
 
     def think_and_draw(
         self, requests: Sequence[Request], temperature: float | None = None, on_step: OnStep | None = None
     ) -> tuple[list[str], list[np.ndarray]]:
-        """Thoughts and the images drawn by them; a model may spare itself the second reading of the requests."""
-        thoughts = self.think(requests, temperature, on_step)
+        """Thoughts and the images drawn by them; a model may spare itself the second reading of the requests.
+
+        Raises:
+            SkillMissing: it writes no thoughts.
+        """
+        thoughts = expect_skill(self, TextGenerator).think(requests, temperature, on_step)
         thoughtful = [replace(one, thought=thought) for one, thought in zip(requests, thoughts, strict=True)]
         return thoughts, self.draw(thoughtful, on_step)
 
     @abstractmethod
-    def answer(self, requests: Sequence[Request], *, think: bool = False, on_step: OnStep | None = None) -> list[str]:
-        """A text reply to the images and the prompt, one a request; `think` has it reason aloud first."""
-
-    def compose(self, requests: Sequence[Request], on_step: OnStep | None = None) -> list[list[str | np.ndarray]]:
-        """An answer of texts and images (uint8 [H, W, 3]) in one pass, in their order, one a request."""
-        raise SkillMissing(self.name, "answer with text and images in one pass")
-
-    def encode(self, requests: Sequence[Request]) -> Condition:
-        """Read requests to draw from, with their thoughts; without gradients."""
-        raise SkillMissing(self.name, "be trained by reinforcement: it draws in no steps")
-
-    def noise(self, requests: Sequence[Request]) -> Tensor:
-        """float32 [B, G, C], where drawing starts (t = 1); each row from its request's seed alone."""
-        raise SkillMissing(self.name, "be trained by reinforcement: it draws in no steps")
-
-    def velocity(self, x_t: Tensor, t: Tensor | float, condition: Any) -> Tensor:
-        """float32 [B, G, C]: the guided velocity noise - clean at noise level `t` (a number, or [B])."""
-        raise SkillMissing(self.name, "be trained by reinforcement: it draws in no steps")
-
-    def picture_size(self, request: Request) -> tuple[int, int]:
-        """Height and width in pixels of what `draw` makes of a request."""
-        raise SkillMissing(self.name, "be trained by reinforcement: it draws in no steps")
-
-    def check_size(self, height: int, width: int, where: str) -> None:
-        """Raises UserError for an image in pixels that `draw` cannot make; `where`: who wants it."""
-
-    def write_thoughts(self, requests: Sequence[Request]) -> list[list[int]]:
-        """Token ids of a thought for each request, drawn from the model's own distribution (temperature 1) by the
-        request's seed; the last one is the end marker, unless the thought was cut at `most_thought_ids` - 1."""
-        raise SkillMissing(self.name, "learn to think by reinforcement")
-
-    def thought_text(self, ids: Sequence[int]) -> str:
-        """What such ids say, as `Request.thought` takes it."""
-        raise SkillMissing(self.name, "learn to think by reinforcement")
-
-    def thought_log_probs(self, requests: Sequence[Request], ids: Sequence[Sequence[int]]) -> Tensor:
-        """float32 [tokens of all thoughts, in order]: log probabilities at temperature 1, with gradients."""
-        raise SkillMissing(self.name, "learn to think by reinforcement")
-
-    @property
-    def most_thought_ids(self) -> int:
-        """How many ids a thought may have, its end marker included."""
-        raise SkillMissing(self.name, "learn to think by reinforcement")
-
     def sampling_at(self, guidance: float) -> Any:
         """What `sampling` would be with this scale of the guidance by text; 1 is none."""
-        raise SkillMissing(self.name, "draw with another guidance")
 
     @contextmanager
     def guided_at(self, guidance: float | None) -> Iterator[None]:
@@ -254,13 +256,32 @@ class UnifiedModel(nn.Module, ABC):
         finally:
             self.sampling = before
 
-    def decode(self, latents: Tensor, condition: Any = None) -> list[np.ndarray]:
-        """Images uint8 [H, W, 3] of clean latents [B, G, C]; None: all of the model's own size."""
-        raise SkillMissing(self.name, "be trained by reinforcement: it draws in no steps")
 
-    def schedule(self, condition: Any, row: int = 0, steps: int | None = None) -> Schedule:
-        """The noise levels that drawing goes through for a row of `condition`; `steps` replaces the model's number."""
-        raise SkillMissing(self.name, "be trained by reinforcement: it draws in no steps")
+class InterleavedGenerator(UnifiedModel):
+    """A model that writes and draws in one pass."""
+
+    skill = "answer with text and images in one pass"
+
+    @abstractmethod
+    def compose(self, requests: Sequence[Request], on_step: OnStep | None = None) -> list[list[str | np.ndarray]]:
+        """An answer of texts and images (uint8 [H, W, 3]) in one pass, in their order, one a request."""
+
+
+class Trainable(UnifiedModel):
+    """A model that is trained on examples.
+
+    Attributes:
+        trained_parts: part that recipes may freeze (vit, connector, understanding, generation) -> what is searched in
+            its parameters' names; trained=moe_gen trains `generation` alone.
+        adapter_layers: lora.targets (understanding, generation, both) -> a regular expression for whole names of
+            linear layers.
+        adapter_alpha: whether diffusers' loader reads a scalar `alpha` beside each adapter of this model's transformer.
+    """
+
+    skill = "be trained"
+    trained_parts: ClassVar[Mapping[str, str]] = {}
+    adapter_layers: ClassVar[Mapping[str, str]] = {}
+    adapter_alpha: bool = True
 
     @abstractmethod
     def collate(self, examples: Sequence[Example], seed: int) -> Any:
@@ -270,9 +291,7 @@ class UnifiedModel(nn.Module, ABC):
     def supervised_loss(self, batch: Any) -> SupervisedLoss:
         """Cross-entropy and velocity error of a collated batch."""
 
-    def read_often(self, examples: Iterable[Example]) -> None:
-        """What frozen weights compute of these texts may be kept from now on; that of an earlier call is forgotten."""
-
+    @abstractmethod
     def prepare_training(
         self,
         *,
@@ -290,15 +309,17 @@ class UnifiedModel(nn.Module, ABC):
                 out. It applies where an image is drawn (for guidance).
             activation_checkpointing: recompute activations in the backward pass instead of keeping them.
         """
-        raise SkillMissing(self.name, "be trained with a shift of noise levels or dropout")
 
+    @abstractmethod
     def example_tokens(self, example: Example) -> int:
-        """How many tokens an example has, by which batches are filled up."""
-        raise SkillMissing(self.name, "count the tokens of an example")
+        """How many tokens an example has of which nothing is left out, by which batches are filled up.
 
-    def verification_prompt(self, question: str) -> str | None:
-        """How this model wants to be asked whether an image answers a question; None: with the paper's own words."""
-        return None
+        Raises:
+            UserError: an example that this model cannot learn.
+        """
+
+    def read_often(self, examples: Iterable[Example]) -> None:
+        """What frozen weights compute of these texts may be kept from now on; that of an earlier call is forgotten."""
 
     def replay_rows(
         self, tasks: Collection[str]
@@ -309,19 +330,79 @@ class UnifiedModel(nn.Module, ABC):
         """
         return None
 
+
+class FlowPolicy(ImageGenerator, Trainable):
+    """A model that draws in steps of a flow, which Flow-GRPO reinforces and distillation follows.
+
+    Shapes are B rows, G latent tokens of the largest image and C numbers a token. Rows of smaller images are padded
+    with zeros:
+
+        condition = model.encode(requests).repeat(k)         # each request is read once, without gradients
+        x = model.noise(requests)                            # [B, G, C] at t = 1
+        v = model.velocity(x, t, condition)                  # [B, G, C], noise - clean; gradients to weights and x
+        images = model.decode(x, condition)                  # at t = 0
+
+    Attributes:
+        encoder_trained: whether `encode` depends on weights that are trained; else an epoch's prompts are encoded once.
+    """
+
+    skill = "be trained by reinforcement: it draws in no steps"
+    encoder_trained: ClassVar[bool] = True
+
+    @abstractmethod
+    def encode(self, requests: Sequence[Request]) -> Condition:
+        """Read requests to draw from, with their thoughts; without gradients."""
+
+    @abstractmethod
+    def noise(self, requests: Sequence[Request]) -> Tensor:
+        """float32 [B, G, C], where drawing starts (t = 1); each row from its request's seed alone."""
+
+    @abstractmethod
+    def velocity(self, x_t: Tensor, t: Tensor | float, condition: Any) -> Tensor:
+        """float32 [B, G, C]: the guided velocity noise - clean at noise level `t` (a number, or [B]).
+
+        G may be larger than the images ask for: rows taken from a larger batch.
+        """
+
+    @abstractmethod
+    def decode(self, latents: Tensor, condition: Any = None) -> list[np.ndarray]:
+        """Images uint8 [H, W, 3] of clean latents [B, G, C]; None: all of the model's own size."""
+
+    @abstractmethod
+    def schedule(self, condition: Any, row: int = 0, steps: int | None = None) -> Schedule:
+        """The noise levels that drawing goes through for a row of `condition`; `steps` replaces the model's number."""
+
+    @abstractmethod
+    def picture_size(self, request: Request) -> tuple[int, int]:
+        """Height and width in pixels of what `draw` makes of a request."""
+
+    def check_size(self, height: int, width: int, where: str) -> None:
+        """Raises UserError for an image in pixels that `draw` cannot make; `where`: who wants it."""
+
+
+class ThoughtPolicy(TextGenerator):
+    """A model whose thoughts can be reinforced, as ids of tokens."""
+
+    skill = "learn to think by reinforcement"
+
+    @abstractmethod
+    def write_thoughts(self, requests: Sequence[Request]) -> list[list[int]]:
+        """Token ids of a thought for each request, drawn from the model's own distribution (temperature 1) by the
+        request's seed; the last one is the end marker, unless the thought was cut at `most_thought_ids` - 1."""
+
+    @abstractmethod
+    def thought_text(self, ids: Sequence[int]) -> str:
+        """What such ids say, as `Request.thought` takes it."""
+
+    @abstractmethod
+    def thought_log_probs(self, requests: Sequence[Request], ids: Sequence[Sequence[int]]) -> Tensor:
+        """float32 [tokens of all thoughts, in order]: log probabilities at temperature 1, with gradients."""
+
     @property
-    def vocabulary(self) -> int | None:
-        """Number of token ids; None where a model counts none."""
-        return None
+    @abstractmethod
+    def most_thought_ids(self) -> int:
+        """How many ids a thought may have, its end marker included."""
 
-    def tokenizer_problem(self, text: str) -> str | None:
-        """What is wrong with the markers, or with `text` after encoding and decoding; None: nothing."""
-        return None
 
-    def describe(self) -> dict[str, Any]:
-        """What config.json says beside the weights: sizes, JSON-able."""
-        return {}
-
-    @property
-    def device(self) -> torch.device:
-        return next(self.parameters()).device
+SKILLS = {"think": TextGenerator, "answer": TextGenerator, "draw": ImageGenerator, "compose": InterleavedGenerator}
+"""Method that takes requests -> whose it is."""

@@ -17,10 +17,10 @@ import torch
 
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Item
-from uni_train.errors import UserError
+from uni_train.errors import SkillMissing, UserError
 from uni_train.hub import local, split_adapters
 from uni_train.models.adapters import FILES, open_adapter
-from uni_train.models.base import Example, Request, SkillMissing, UnifiedModel
+from uni_train.models.base import Example, ImageGenerator, Request, TextGenerator, Trainable, UnifiedModel, expect_skill
 from uni_train.models.checkpoint import inspect
 from uni_train.models.family import Inspection, family_of
 from uni_train.models.load import build_model, model_config
@@ -86,7 +86,7 @@ def examine(name_or_path: str) -> Examination:
     elif not seen.wrong:
         model = model.to("cuda") if torch.cuda.is_available() else model
         try:
-            seen.findings.append(_loss(model, item, config.edits))
+            seen.findings.append(_loss(expect_skill(model, Trainable), item, config.edits))
         except SkillMissing as error:
             seen.findings.append(Finding("first loss", "note", error.message))
         _probe(model, item, config.edits, seen)
@@ -190,7 +190,7 @@ def _item(model: UnifiedModel) -> Item:
     return task.generate(1, 1, "test", 0)[0]
 
 
-def _loss(model: UnifiedModel, item: Item, edits: bool) -> Finding:
+def _loss(model: Trainable, item: Item, edits: bool) -> Finding:
     """First losses of drawing the item's image by its exact thought; `edits`: from an image."""
     side = model.describe().get("image_size", 64)
     target = np.random.default_rng(0).integers(0, 256, (side, side, 3), np.uint8)
@@ -221,12 +221,13 @@ def _probe(model: UnifiedModel, item: Item, edits: bool, seen: Examination) -> N
     try:
         thought = ""
         try:
-            (thought,) = model.think([request])
+            (thought,) = expect_skill(model, TextGenerator).think([request])
             good = bool(thought.strip())
             seen.findings.append(Finding("thought", "ok" if good else "wrong", repr(thought[:80])))
         except SkillMissing as error:
             seen.findings.append(Finding("thought", "note", error.message))
-        (seen.image,) = model.draw([replace(request, thought=thought if thought.strip() else None)])
+        drawer = expect_skill(model, ImageGenerator)
+        (seen.image,) = drawer.draw([replace(request, thought=thought if thought.strip() else None)])
     except SkillMissing as error:
         seen.findings.append(Finding("probe", "note", error.message))
         return

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from uni_train.config.schema import GrpoConfig
 from uni_train.flow.schedule import Schedule
-from uni_train.models.base import UnifiedModel
+from uni_train.models.base import FlowPolicy
 from uni_train.models.shapes import ImageRequest, Shapes
 from uni_train.plan.trace import following, place
 from uni_train.plan.updates import Cast, Traced, updates
@@ -18,7 +18,7 @@ from uni_train.training.trained import train_only
 
 
 def reinforced(
-    model: UnifiedModel,
+    model: FlowPolicy,
     shapes: Shapes,
     one: ImageRequest,
     rows: int,

@@ -13,7 +13,7 @@ import numpy as np
 from uni_train.config.kinds import Rollouts, Updates, kind_of, stage_list
 from uni_train.config.schema import SHARDED, RunConfig
 from uni_train.errors import UsageError, UserError
-from uni_train.models.base import Example, Request, UnifiedModel
+from uni_train.models.base import Example, FlowPolicy, Request, Trainable, expect_skill
 from uni_train.models.checkpoint import on_disk
 from uni_train.models.family import family_of
 from uni_train.models.meta import without_weights
@@ -162,7 +162,7 @@ class Ready:
     """A recipe's update on one of so many GPUs, ready to be followed."""
 
     config: RunConfig
-    model: UnifiedModel
+    model: Trainable
     work: _Work
     cast: Cast | None
     rollouts: Rollouts | None
@@ -187,8 +187,8 @@ def ready(config: RunConfig, gpus: int, most: int | None = None) -> Ready:
             "Plan sft, sft_maze or flow_grpo_maze with it.",
         )
     family = family_of(config.model.family)
-    model, guessed = family.skeleton(on_disk(config.model), config.seed)
-    shapes = family.shapes(model)
+    skeleton, guessed = family.skeleton(on_disk(config.model), config.seed)
+    shapes, model = family.shapes(skeleton), expect_skill(skeleton, Trainable)
     kind, _ = recipe.trained(config)
     rollouts = recipe.rollouts(config)
     cast: Cast | None = half_weights if config.strategy.precision == "bf16-true" else None
@@ -200,7 +200,7 @@ def ready(config: RunConfig, gpus: int, most: int | None = None) -> Ready:
     if rollouts is None:
         work = _supervised(config, model, shapes, cast, gpus, most)
     else:
-        work = _reinforced(config, rollouts, model, shapes, cast, gpus, most)
+        work = _reinforced(config, rollouts, expect_skill(model, FlowPolicy), shapes, cast, gpus, most)
     notes += work.notes
     return Ready(config, model, work, cast, rollouts, kind, notes, total)
 
@@ -254,7 +254,7 @@ def _largest(choice: Choice, traced: Traced, work: _Work, gpu: Gpu, gpus: int, h
 
 
 def _supervised(
-    config: RunConfig, model: UnifiedModel, shapes: Shapes, cast: Cast | None, gpus: int, most: int | None
+    config: RunConfig, model: Trainable, shapes: Shapes, cast: Cast | None, gpus: int, most: int | None
 ) -> _Work:
     recipe = kind_of(config)
     notes: list[str] = []
@@ -293,7 +293,7 @@ def _supervised(
     return work
 
 
-def _assumed(config: RunConfig, length: Updates, model: UnifiedModel, prompt: str) -> list[Example]:
+def _assumed(config: RunConfig, length: Updates, model: Trainable, prompt: str) -> list[Example]:
     """Examples in place of rows that are not there: as many as an update asks for."""
     side = config.model.architecture.image_size
     blank = np.zeros((side, side, 3), np.uint8)
@@ -307,7 +307,7 @@ def _assumed(config: RunConfig, length: Updates, model: UnifiedModel, prompt: st
 def _reinforced(
     config: RunConfig,
     rollouts: Rollouts,
-    model: UnifiedModel,
+    model: FlowPolicy,
     shapes: Shapes,
     cast: Cast | None,
     gpus: int,
@@ -350,7 +350,7 @@ def _reinforced(
     )
 
 
-def _refused(rollouts: Rollouts, model: UnifiedModel) -> str | None:
+def _refused(rollouts: Rollouts, model: Trainable) -> str | None:
     """What Flow-GRPO refuses where weights are sharded (uni_train/training/flow_grpo/trainer.py)."""
     if rollouts.unsharded is None and getattr(model, "guided", False):
         return "guidance at some noise levels alone (cfg_text_scale, edit_text_scale)"

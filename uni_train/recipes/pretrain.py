@@ -13,7 +13,7 @@ from uni_train.config.messages import Where, wrong
 from uni_train.config.schema import LEVELS, Count, Draws, Level, Positive, RunConfig, VaeConfig
 
 if TYPE_CHECKING:
-    from uni_train.models.base import Example, UnifiedModel
+    from uni_train.models.base import Example, Trainable
     from uni_train.stages.work import StageRun, Work
 
 
@@ -104,7 +104,7 @@ class Pretrain(RecipeKind[PretrainConfig]):
         return Updates(sum(one.updates for one in config.parts.values()), rows=sum(_largest(config).rows.values()))
 
     def first_update(
-        self, config: PretrainConfig, model: UnifiedModel, most: int | None = None
+        self, config: PretrainConfig, model: Trainable, most: int | None = None
     ) -> list[Sequence[Example]]:
         """Of the part with the most rows and noised images."""
         from uni_train.models.nano import corpus

@@ -19,7 +19,7 @@ from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item
 from uni_train.eval.prompts.rewards import SCORE, SELF_CHECK, with_prompt
 from uni_train.eval.prompts.unisandbox import filter_prompt, parse_final_answer
-from uni_train.models.base import Request
+from uni_train.models.base import Request, TextGenerator, expect_skill
 from uni_train.models.batches import each_answered
 from uni_train.rewards.registry import Trained, reward
 
@@ -90,7 +90,7 @@ class SelfCheck(ModelReward):
     run starts from judge, whatever is trained since."""
 
     def __init__(self, config: RewardConfig, trained: Trained) -> None:
-        model, batch = trained.model, trained.batch
+        model, batch = expect_skill(trained.model, TextGenerator), trained.batch
 
         def answer(requests: Sequence[Request]) -> list[str | Exception]:
             parts = (requests[at : at + batch] for at in range(0, len(requests), batch))

@@ -9,8 +9,8 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
-from uni_train.errors import UserError
-from uni_train.models.base import Example, Request, SkillMissing, UnifiedModel
+from uni_train.errors import SkillMissing, UserError
+from uni_train.models.base import Example, ImageGenerator, Request, TextGenerator, Trainable, UnifiedModel, expect_skill
 from uni_train.models.batches import each_answered
 from uni_train.models.pictures import encode_png
 from uni_train.serving.protocol import Refusal, Reply, Task, refusal_of, words_of
@@ -52,14 +52,15 @@ def _call(model: UnifiedModel, skill: str, thinking: bool) -> Callable[[Sequence
     if skill == "draw":
         return partial(_draw, model, thinking)
     if skill == "think":
-        return lambda requests: _texts(model, requests, model.think(requests))
-    return lambda requests: _texts(model, requests, model.answer(requests, think=thinking))
+        return lambda requests: _texts(model, requests, expect_skill(model, TextGenerator).think(requests))
+    return lambda requests: _texts(model, requests, expect_skill(model, TextGenerator).answer(requests, think=thinking))
 
 
 def _draw(model: UnifiedModel, thinking: bool, requests: Sequence[Request]) -> list[Reply]:
+    drawer = expect_skill(model, ImageGenerator)
     if not thinking:
-        return [Reply(image=encode_png(picture)) for picture in model.draw(requests)]
-    thoughts, pictures = model.think_and_draw(requests)
+        return [Reply(image=encode_png(picture)) for picture in drawer.draw(requests)]
+    thoughts, pictures = drawer.think_and_draw(requests)
     return [Reply(image=encode_png(p), thought=thought) for thought, p in zip(thoughts, pictures, strict=True)]
 
 
@@ -79,7 +80,7 @@ def _texts(model: UnifiedModel, requests: Sequence[Request], texts: Sequence[str
 def _tokens(model: UnifiedModel, example: Example) -> int:
     """0 for what a model cannot count (an editor counts edits alone)."""
     try:
-        return model.example_tokens(example)
+        return expect_skill(model, Trainable).example_tokens(example)
     except UserError:
         return 0
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from uni_train.config.kinds import kind_of
 from uni_train.config.schema import GrpoConfig, RunConfig
 from uni_train.errors import UserError
-from uni_train.models.base import UnifiedModel
+from uni_train.models.base import Trainable, UnifiedModel, expect_skill
 from uni_train.models.checkpoint import on_disk
 from uni_train.models.family import Family, family_of
 from uni_train.models.shapes import CHARACTERS
@@ -25,6 +25,7 @@ def describe(config: RunConfig) -> list[str]:
     """
     kind, family = kind_of(config), family_of(config.model.family)
     model, guessed = family.skeleton(on_disk(config.model), config.seed)
+    model = expect_skill(model, Trainable)
     model.prepare_training(timestep_shift=1.0, text_dropout=0.0)
     lines = _parameters(config, model, family)
     rollouts = kind.rollouts(config)

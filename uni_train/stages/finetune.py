@@ -11,7 +11,7 @@ from uni_train.config.build import to_plain
 from uni_train.config.kinds import Updates, kind_of
 from uni_train.config.schema import RunConfig
 from uni_train.data_gen.seeds import derive_seed
-from uni_train.models.base import Example, UnifiedModel
+from uni_train.models.base import Example, Trainable
 from uni_train.stages.work import ADAPTERS, Work
 from uni_train.training.curriculum import Curriculum
 from uni_train.training.data.rows import Rows
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def fit(
     work: Work[Any],
-    model: UnifiedModel,
+    model: Trainable,
     sources: Mapping[str, Source],
     schedule: Curriculum,
     updates: Updates,
@@ -96,7 +96,7 @@ def wandb_names(work: Work[Any]) -> dict[str, Any]:
 
 
 @contextmanager
-def adapters(work: Work[Any], model: UnifiedModel, stage: str, folder: Path) -> Iterator[None]:
+def adapters(work: Work[Any], model: Trainable, stage: str, folder: Path) -> Iterator[None]:
     """With trained=lora the model has adapters within this block; behind it they are in `folder`/adapter and merged."""
     config = work.config
     if kind_of(config).trained(config)[0] != "lora":
@@ -108,7 +108,7 @@ def adapters(work: Work[Any], model: UnifiedModel, stage: str, folder: Path) -> 
 
 
 def first_batch(
-    model: UnifiedModel,
+    model: Trainable,
     sources: Mapping[str, Source],
     shares: Mapping[str, float],
     seed: int,

@@ -25,7 +25,7 @@ from uni_train.errors import UserError
 from uni_train.eval.sample import Ask, Scored
 from uni_train.eval.scored import shard_path, write_scored
 from uni_train.eval.validation import estimates, finished, read_validation, results_of, rewards_of
-from uni_train.models.base import Request, UnifiedModel
+from uni_train.models.base import ImageGenerator, Request, UnifiedModel, expect_skill
 from uni_train.models.batches import fitting
 from uni_train.rewards.contract import Reward, Scoring
 from uni_train.stages.gallery import case_of, log_images, rewarded, scored_image
@@ -79,7 +79,7 @@ class ValidationPrompts:
 
     def _scored(self, model: UnifiedModel, step: int, ranks: Ranks) -> dict[int, list[Scored]]:
         """This rank's batches by their numbers; the first samples of each set keep their images."""
-        most = min(_SHOWN_PROMPTS, max(1, _SHOWN_ALL // len(self.prompts)))
+        most, drawer = min(_SHOWN_PROMPTS, max(1, _SHOWN_ALL // len(self.prompts))), expect_skill(model, ImageGenerator)
         batches = [(name, *batch) for name, some in self.prompts.items() for batch in in_batches(some, self.batch)]
         found: dict[int, list[Scored]] = {}
         with Scoring(self.rewards) as scoring:
@@ -93,10 +93,10 @@ class ValidationPrompts:
                 pairs = zip(prompts, asks, strict=True)
                 requests = [Request(one.id, one.text, one.images, seed=ask.seed) for one, ask in pairs]
                 if self.think:
-                    both = fitting(lambda some: [*zip(*model.think_and_draw(some), strict=True)], requests)
+                    both = fitting(lambda some: [*zip(*drawer.think_and_draw(some), strict=True)], requests)
                     columns["thought"], images = map(list, zip(*both, strict=True))
                 else:
-                    images = fitting(model.draw, requests)
+                    images = fitting(drawer.draw, requests)
                 note()
                 if self.rewards:
                     scoring.add([prompt.text for prompt in prompts], images, columns)

@@ -29,7 +29,7 @@ from uni_train.run_folder import Manifest, RunFolder, decisive, stage_key
 if TYPE_CHECKING:
     from uni_train.config.schema import JudgeConfig
     from uni_train.console.progress import Bar, ConsoleProgress
-    from uni_train.models.base import UnifiedModel
+    from uni_train.models.base import Trainable, UnifiedModel
 
 C = TypeVar("C", bound=RunConfig)
 T = TypeVar("T")
@@ -95,12 +95,13 @@ class Work(Generic[C]):
         gpu = self.config.strategy.accelerator != "cpu" and torch.cuda.is_available()
         return f"cuda:{self.ranks.local_rank}" if gpu else "cpu"
 
-    def learner(self, weights: Path | None, timestep_shift: float = 1.0, **dropouts: float) -> UnifiedModel:
+    def learner(self, weights: Path | None, timestep_shift: float = 1.0, **dropouts: float) -> Trainable:
         """`model(weights)`, ready to be trained as the recipe says.
 
         To be sharded, its weights stay in their files (uni_train.models.weights.mapped), from which the strategy takes
         each rank's part. Adapters begin with the dtype of what they are on, which is therefore that of training.
         """
+        from uni_train.models.base import Trainable, expect_skill
         from uni_train.models.weights import mapped
 
         config = self.config
@@ -114,6 +115,7 @@ class Work(Generic[C]):
         else:
             model = self.model(weights)
         text, again = config.text_dropout, config.activation_checkpointing
+        model = expect_skill(model, Trainable)
         model.prepare_training(
             timestep_shift=timestep_shift, text_dropout=text, activation_checkpointing=again, **dropouts
         )

@@ -24,7 +24,7 @@ from uni_train.data_gen.seeds import derive_seed
 from uni_train.flow.distillation import as_noised, chosen_steps, levels_between, trajectory, velocities
 from uni_train.flow.objective import interpolate
 from uni_train.flow.schedule import Schedule
-from uni_train.models.base import Example, Request, States, UnifiedModel
+from uni_train.models.base import Example, FlowPolicy, Request, States
 from uni_train.training.strategies.sharding import unsharded
 
 StateSource = Literal["noised", "teacher", "student"]
@@ -80,12 +80,12 @@ class Distiller:
         teacher: another model of its kind, on the same device; its guidance is part of what is learned.
     """
 
-    def __init__(self, student: UnifiedModel, teacher: UnifiedModel, settings: DistilSettings) -> None:
+    def __init__(self, student: FlowPolicy, teacher: FlowPolicy, settings: DistilSettings) -> None:
         self.student, self.settings = student, settings
         self.teacher = teacher.requires_grad_(False).eval()
 
     def collate(self, examples: Sequence[Any], seed: int) -> Any:
-        """`UnifiedModel.collate` of examples among which are lessons."""
+        """`Trainable.collate` of examples among which are lessons."""
         places = [place for place, one in enumerate(examples) if isinstance(one, Lesson)]
         whole = list(examples)
         for place, states in zip(places, self.states([whole[place] for place in places]), strict=True):
@@ -147,7 +147,7 @@ class Distiller:
 
 
 @torch.no_grad()
-def trajectories(model: UnifiedModel, requests: Sequence[Request], last: bool = True) -> tuple[Tensor, Tensor]:
+def trajectories(model: FlowPolicy, requests: Sequence[Request], last: bool = True) -> tuple[Tensor, Tensor]:
     """How the model draws each request: states [B, S + 1, G, C] and their noise levels [B, S + 1], float32.
 
     Args:
@@ -168,7 +168,7 @@ def trajectories(model: UnifiedModel, requests: Sequence[Request], last: bool = 
 
 
 @torch.no_grad()
-def velocities_at(model: UnifiedModel, requests: Sequence[Request], x_t: Tensor, t: Tensor) -> Tensor:
+def velocities_at(model: FlowPolicy, requests: Sequence[Request], x_t: Tensor, t: Tensor) -> Tensor:
     """Velocities [B, D, G, C] at states x_t [B, D, G, C] with levels t [B, D]; a request a row."""
     found: dict[int, Tensor] = {}
     for rows in _alike(model, requests):
@@ -178,7 +178,7 @@ def velocities_at(model: UnifiedModel, requests: Sequence[Request], x_t: Tensor,
     return torch.stack([found[row] for row in range(len(requests))])
 
 
-def _alike(model: UnifiedModel, requests: Sequence[Request]) -> list[list[int]]:
+def _alike(model: FlowPolicy, requests: Sequence[Request]) -> list[list[int]]:
     """Rows of requests that are drawn at the same noise levels and guided alike."""
     rows_of: dict[Any, list[int]] = defaultdict(list)
     for row, request in enumerate(requests):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import logging
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -21,14 +21,13 @@ import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
 from lightning.pytorch.loggers import Logger
 from rich.progress import Progress
-from torch import nn
 
 from uni_train.config.kinds import Updates
 from uni_train.config.schema import SHARDED, TrainingConfig
 from uni_train.distributed.preemption import deferred
 from uni_train.distributed.ranks import ALONE
 from uni_train.errors import UsageError, UserError
-from uni_train.models.base import Example
+from uni_train.models.base import Example, Trainable
 from uni_train.models.parts import whole
 from uni_train.training.callbacks import CurriculumCallback, Evaluate, PeriodicCheckpoint, WholeAgain
 from uni_train.training.checkpoint_io import (
@@ -52,7 +51,7 @@ HELD_OUT = "held_out.jsonl"  # of callbacks.Validation
 
 
 Collate = Callable[[Sequence[Any], int], Any]
-"""Examples of a micro-batch and a seed -> its content (see models.base.UnifiedModel.collate). Where it takes others
+"""Examples of a micro-batch and a seed -> its content (see models.base.Trainable.collate). Where it takes others
 than examples, as `distillation.Lesson`, these have an `example()` with the texts that are read."""
 
 
@@ -76,7 +75,7 @@ class FitResult:
 
 
 def fit_supervised(
-    model: nn.Module,
+    model: Trainable,
     sources: Mapping[str, Source],
     schedule: Curriculum,
     config: TrainingConfig,
@@ -95,7 +94,7 @@ def fit_supervised(
     keep: int = 2,
     log_every: int = 10,
 ) -> FitResult:
-    """Train `model` (a UnifiedModel) in place; afterwards it has the final weights, averaged ones if `config.ema`.
+    """Train `model` in place; afterwards it has the final weights, averaged ones if `config.ema`.
 
     Under strategies that shard weights the first rank alone has them, in host memory; elsewhere `model` is then on the
     meta device.
@@ -127,7 +126,7 @@ def fit_supervised(
         module = SupervisedModule(model, config, updates, stage=stage, trained=trained, frozen=frozen)
         model.train()
         made.callbacks += [CurriculumCallback(schedule, evaluate, made.log), *callbacks]
-        made.data = StepData(module, sources, schedule, collate or model.collate)  # type: ignore[arg-type]
+        made.data = StepData(module, sources, schedule, collate or model.collate)
         return module
 
     return run(
@@ -163,7 +162,7 @@ class Run:
 
 
 def run(
-    model: nn.Module,
+    model: Trainable,
     config: TrainingConfig,
     updates: Updates,
     directory: Path,
@@ -252,7 +251,7 @@ def run(
                 model.to("meta")
     finally:
         writer.close()
-        _read_often(model, ())
+        model.read_often(())
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(trainable[name])
         for part, mode in modes.items():
@@ -286,18 +285,12 @@ class StepData(pl.LightningDataModule):
             grad_accumulation_steps=updates.accumulate,
             token_counts=getattr(model, "token_counts", None),
             tokens=updates.tokens,
-            example_tokens=getattr(model, "example_tokens", None),
+            example_tokens=model.example_tokens,
         )
         if self.schedule.check_every is None:  # else what is read often depends on how far the training has come
             rows = (one if isinstance(one, Example) else one.example() for one in dataset.often())
-            _read_often(model, rows)
+            model.read_often(rows)
         return StepLoader(updates.total * updates.accumulate, lambda: dataset.batches(trainer.global_step))
-
-
-def _read_often(model: Any, examples: Iterable[Any]) -> None:
-    """See models.base.UnifiedModel.read_often, which others need not have."""
-    if hasattr(model, "read_often"):
-        model.read_often(examples)
 
 
 def _tidy(directory: Path, done: int) -> None:
@@ -306,7 +299,7 @@ def _tidy(directory: Path, done: int) -> None:
     truncate_metrics(directory / METRICS, done)
 
 
-def _finished(model: nn.Module | None, schedule: Curriculum | None, checkpoint: Path, metrics: Path) -> FitResult:
+def _finished(model: Trainable | None, schedule: Curriculum | None, checkpoint: Path, metrics: Path) -> FitResult:
     """Nothing is left to train: take the weights of the last checkpoint (the averaged ones, if there are such)."""
     state = FolderCheckpointIO(ranks=current_ranks()).load_checkpoint(checkpoint)
     callbacks = state["callbacks"]

@@ -30,7 +30,7 @@ from uni_train.training.steps import StepBatch
 from uni_train.training.trained import train_only
 
 if TYPE_CHECKING:
-    from uni_train.models.base import SupervisedLoss
+    from uni_train.models.base import SupervisedLoss, Trainable
 
 
 class SupervisedModule(pl.LightningModule):
@@ -43,7 +43,7 @@ class SupervisedModule(pl.LightningModule):
 
     def __init__(
         self,
-        model: nn.Module,
+        model: Trainable,
         config: TrainingConfig,
         updates: Updates,
         *,

@@ -15,9 +15,9 @@ from torch import Tensor
 
 from tests.models.bagel.published import published
 from uni_train.models.bagel.generation import Branch, generate_text
-from uni_train.models.bagel.hooks import GROUPS, columns_of, draw_with_attention, expect_hookable, states_of
+from uni_train.models.bagel.hooks import GROUPS, columns_of, draw_with_attention, states_of
 from uni_train.models.bagel.unified import BagelUnified
-from uni_train.models.base import Request, SkillMissing
+from uni_train.models.base import Request, SkillMissing, UnifiedModel, expect_skill
 from uni_train.models.load import build_model, model_config
 
 THOUGHTS = ("A is cup . So draw 1 cup .", "So draw 2 trees .", "A means B . B is fish . So draw 1 fish .")
@@ -162,8 +162,8 @@ def test_the_last_state_of_an_answer_is_what_the_model_says_next(which: str, req
 
 
 def test_a_model_of_another_kind_lacks_the_skill() -> None:
-    class Other:
+    class Other(UnifiedModel):
         name = "qwen"
 
     with pytest.raises(SkillMissing, match="qwen cannot show its attention"):
-        expect_hookable(Other())  # type: ignore[arg-type]
+        expect_skill(Other(), BagelUnified)

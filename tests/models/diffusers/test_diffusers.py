@@ -20,7 +20,7 @@ from tests.models.diffusers.conftest import build
 from uni_train.cli.main import uni_train
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
-from uni_train.models.base import Example, Request, SkillMissing
+from uni_train.models.base import FlowPolicy, InterleavedGenerator, Request, SkillMissing, TextGenerator, expect_skill
 from uni_train.models.checkpoint import inspect, recognise
 from uni_train.models.diffusers.interface import interface
 from uni_train.models.family import family_of
@@ -71,9 +71,15 @@ def test_it_draws_from_as_many_images_as_its_class_takes(folder: Callable[[str],
     ):
         with pytest.raises(SkillMissing, match=f"{model.takes.name} cannot {skill}"):
             model.draw([request])
-    for ask in (none.think, none.answer, none.compose, lambda requests: none.collate([Example("a")], 0)):
-        with pytest.raises(SkillMissing, match="StableDiffusionPipeline cannot"):
-            ask(asked[:1])
+    for kind, skill in (
+        (TextGenerator, "write text"),
+        (InterleavedGenerator, "answer with text and images in one pass"),
+        (FlowPolicy, "be trained here"),
+    ):
+        with pytest.raises(SkillMissing, match=f"StableDiffusionPipeline cannot {skill}"):
+            expect_skill(none, kind)
+    with pytest.raises(SkillMissing, match="StableDiffusionPipeline cannot write text"):
+        none.think_and_draw(asked[:1])
 
 
 def test_sampling_is_the_classes_own_and_every_key_changes_the_image(folder: Callable[[str], Path]) -> None:

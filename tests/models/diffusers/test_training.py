@@ -22,7 +22,7 @@ from uni_train.config.schema import LoraConfig
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.flow.euler import euler_step
-from uni_train.models.base import Example, Request, SkillMissing
+from uni_train.models.base import Example, Request, SkillMissing, Trainable, expect_skill
 from uni_train.models.diffusers.condition import FlowCondition
 from uni_train.models.diffusers.flow import FlowModel
 from uni_train.models.family import family_of
@@ -130,7 +130,7 @@ def test_words_are_left_out_and_rows_of_another_kind_are_bad(folder: Callable[[s
 
 def test_other_classes_are_refused_before_anything_is_trained(folder: Callable[[str], Path], rows: Path) -> None:
     with pytest.raises(SkillMissing, match="StableDiffusionPipeline cannot be trained here, only FluxPipeline"):
-        build(folder("stable_diffusion")).prepare_training(timestep_shift=1.0, text_dropout=0.0)
+        expect_skill(build(folder("stable_diffusion")), Trainable)
     for dry in ([], ["--dry-run"]):
         result = fit(rows, *sft(folder("stable_diffusion"), rows), *dry, recipe="sft")
         assert result.exit_code == 1

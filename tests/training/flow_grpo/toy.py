@@ -14,7 +14,7 @@ from uni_train.config.schema import GrpoConfig, OptimizerConfig, RolloutConfig, 
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import Schedule, bagel_schedule
-from uni_train.models.base import Request, SupervisedLoss, UnifiedModel
+from uni_train.models.base import FlowPolicy, Request, SupervisedLoss
 from uni_train.training.flow_grpo.rollout import Prompt, PromptList
 
 TOKENS, NUMBERS = 4, 3
@@ -64,10 +64,11 @@ class ToyCondition:
         return ToyCondition(self.values.repeat_interleave(times, 0))
 
 
-class ToyFlow(UnifiedModel):
+class ToyFlow(FlowPolicy):
     """Draws in steps and does nothing else."""
 
     name = "toy"
+    draw = sampling_at = picture_size = prepare_training = example_tokens = None
     trained_parts: ClassVar = {"generation": "_moe_gen"}
 
     def __init__(self, seed: int = 0, dropout: float = 0.0) -> None:
@@ -101,11 +102,6 @@ class ToyFlow(UnifiedModel):
     def decode(self, latents: Tensor, condition: Any = None) -> list[np.ndarray]:
         pixels = (latents * 40 + 128).clamp(0, 255).to(torch.uint8)
         return list(pixels.reshape(-1, 2, 2, NUMBERS).numpy())
-
-    def think(self, *args: Any, **kwargs: Any) -> Any:
-        raise NotImplementedError
-
-    draw = answer = think
 
     def collate(self, examples: Sequence[Solved], seed: int) -> ToyBatch:
         noise = self.noise([Request("", "", seed=one.seed) for one in examples])

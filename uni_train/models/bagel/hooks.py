@@ -29,7 +29,7 @@ from torch import Tensor, nn
 from uni_train.models.bagel.attention import EAGER_FORWARD_UP_TO, Attend
 from uni_train.models.bagel.packing import Text, VaeImage
 from uni_train.models.bagel.unified import BagelUnified
-from uni_train.models.base import Request, SkillMissing, UnifiedModel
+from uni_train.models.base import Request
 
 GROUPS = ("system", "image", "instruction", "thought", "refined", "markers", "itself")
 """What a key belongs to: the prompt of think mode; input images; the instruction P; the trace R_t and the refined
@@ -91,13 +91,6 @@ class States:
     query: Tensor
     image: Tensor
     t: tuple[float, ...]
-
-
-def expect_hookable(model: UnifiedModel) -> BagelUnified:
-    """The model, if its layers can be watched. Raises SkillMissing."""
-    if not isinstance(model, BagelUnified):
-        raise SkillMissing(model.name, "show its attention and states: only BAGEL and nano can")
-    return model
 
 
 def columns_of(model: BagelUnified, requests: Sequence[Request], refined: Sequence[int | None]) -> list[list[Column]]:

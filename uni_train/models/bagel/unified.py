@@ -46,7 +46,7 @@ from uni_train.models.bagel.images import ImageTransform
 from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage, VitImage, encode, pack
 from uni_train.models.bagel.positions import patchify, unpatchify
 from uni_train.models.bagel.prefixes import PrefixStore
-from uni_train.models.base import Example, OnStep, Request, SkillMissing, SupervisedLoss, UnifiedModel
+from uni_train.models.base import Example, FlowPolicy, OnStep, Request, SkillMissing, SupervisedLoss, ThoughtPolicy
 from uni_train.models.batches import check_requests
 from uni_train.models.transfer import upload
 
@@ -105,7 +105,7 @@ class Sampling:
         return cls(config.steps, config.timestep_shift, guidance, config.max_think_tokens, config.temperature, editing)
 
 
-class BagelUnified(UnifiedModel):
+class BagelUnified(FlowPolicy, ThoughtPolicy):
     """A BAGEL with its VAE and tokenizer.
 
     A request's texts do not depend on its batch, its images only by rounding (float32: a latent by at most 1e-4 of
@@ -118,6 +118,7 @@ class BagelUnified(UnifiedModel):
             ViT's position table reach.
     """
 
+    skill = "show its attention and states: only BAGEL and nano can"
     trained_parts = PARTS
     adapter_layers = ADAPTER_LAYERS
 
@@ -204,7 +205,6 @@ class BagelUnified(UnifiedModel):
         return token_counts(batch)
 
     def example_tokens(self, example: Example) -> int:
-        """Tokens of an example of which nothing is dropped."""
         return self.examples.length(example)
 
     # --- asking --------------------------------------------------------------------------------------------------
@@ -305,7 +305,6 @@ class BagelUnified(UnifiedModel):
 
     @torch.no_grad()
     def noise(self, requests: Sequence[Request]) -> Tensor:
-        """x at t = 1: float32 [B, G, C], each row from its request's seed; zero behind smaller images."""
         rows = []
         for request in requests:
             h, w = self._grid(self.picture_size(request))
@@ -314,10 +313,6 @@ class BagelUnified(UnifiedModel):
         return upload(torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), self.device)
 
     def velocity(self, x_t: Tensor, t: Tensor | float, condition: Contexts) -> Tensor:
-        """Guided velocity noise - clean, float32 [B, G, C], with gradients to the weights and x_t where enabled.
-
-        `t`: a number, or [B]. G may be larger than the images ask for (rows taken from a larger batch).
-        """
         used = max(h * w for h, w in condition.grids)
         velocity = Denoiser(self.bagel, condition)(x_t[:, :used], t)
         return torch.nn.functional.pad(velocity, (0, 0, 0, x_t.shape[1] - used))
@@ -362,7 +357,6 @@ class BagelUnified(UnifiedModel):
 
     @torch.no_grad()
     def decode(self, latents: Tensor, condition: Contexts | None = None) -> list[np.ndarray]:
-        """Images uint8 [H, W, 3] of clean latents [B, G, C]; sizes as `condition` says, else `image_size` squared."""
         side = (self.image_size, self.image_size)
         grids = [self._grid(side)] * len(latents) if condition is None else condition.grids
         weight = next(self.vae.parameters())

@@ -26,13 +26,11 @@ class PipelineFamily(PublishedFamily):
     tiles = True
 
     def shapes(self, model: UnifiedModel) -> Shapes:
+        from uni_train.models.base import expect_skill
         from uni_train.models.diffusers.flow_matching import FlowMatchingModel
         from uni_train.models.diffusers.shapes import FlowShapes
 
-        if isinstance(model, FlowMatchingModel):
-            return FlowShapes(model)
-        model.prepare_training(timestep_shift=1.0, text_dropout=0.0)  # refused with the reason
-        return super().shapes(model)
+        return FlowShapes(expect_skill(model, FlowMatchingModel))
 
     def inspect(self, checkpoint: Found, config: Callable[[], ModelConfig]) -> Inspection:
         from uni_train.models.diffusers.checkpoint import interface_of, misfits, missing, open_parts

@@ -21,7 +21,7 @@ from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import train_timestep
-from uni_train.models.base import Example, Request, States, SupervisedLoss, UnifiedModel
+from uni_train.models.base import Example, FlowPolicy, Request, States, SupervisedLoss
 from uni_train.models.diffusers.classes import FlowTransformer
 from uni_train.models.diffusers.condition import FlowCondition, Words, padded
 from uni_train.models.diffusers.examples import Dropout, Edit, FlowBatch, copies_of, draws, edits_of, noise_of
@@ -40,7 +40,7 @@ ADAPTER_LAYERS = {
 """The transformers have two streams: of images, and of the text that they draw by."""
 
 
-class FlowMatchingModel(UnifiedModel):
+class FlowMatchingModel(FlowPolicy):
     """A model whose `transformer` alone is trained; a family says how texts are read.
 
     Attributes:
@@ -101,7 +101,6 @@ class FlowMatchingModel(UnifiedModel):
         return self.negative is not None and self.guidance > 1
 
     def noise(self, requests: Sequence[Request]) -> Tensor:
-        """x at t = 1: float32 [B, G, C], each row from its request's seed; zero behind smaller images."""
         rows = []
         for request in requests:
             generator = torch.Generator().manual_seed(derive_seed(request.seed, "draw"))
@@ -112,11 +111,7 @@ class FlowMatchingModel(UnifiedModel):
         return torch.randn(grid[0] * grid[1], self.latents.channels, generator=generator)
 
     def velocity(self, x_t: Tensor, t: Tensor | float, condition: FlowCondition) -> Tensor:
-        """Guided velocity noise - clean, float32 [B, G, C], with gradients to the weights and x_t where enabled.
-
-        `t`: a number, or [B]. Rows of equal sizes go through the transformer together. G may be larger than the
-        images ask for (rows taken from a larger batch).
-        """
+        """Rows of equal sizes go through the transformer together."""
         return self._velocity(x_t, t, condition, self.guidance)
 
     def _velocity(self, x_t: Tensor, t: Tensor | float, condition: FlowCondition, guidance: float) -> Tensor:
@@ -165,7 +160,6 @@ class FlowMatchingModel(UnifiedModel):
         return self.flow.velocity(self.transformer, both, t, inputs, grids, guidance)[:, : x.shape[1]].float()
 
     def decode(self, latents: Tensor, condition: FlowCondition | None = None) -> list[np.ndarray]:
-        """Images uint8 [H, W, 3] of clean latents [B, G, C]; None: squares of the model's own size."""
         own = self.latents.grid((self.side, self.side))
         return self.latents.decode(latents, condition.grids if condition is not None else [own] * len(latents))
 
@@ -267,11 +261,6 @@ class FlowMatchingModel(UnifiedModel):
         return 0, batch.tokens
 
     def example_tokens(self, example: Example) -> int:
-        """Tokens that go through the transformer for an example of which nothing is left out.
-
-        Raises:
-            UserError: an example of another kind.
-        """
         edits = self.edits_of(example)
         tokens = sum(sum(self.shape(edit)) + self.text_tokens(edit.prompt, edit.images) for edit in edits)
         return tokens * copies_of(example)

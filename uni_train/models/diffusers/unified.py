@@ -6,7 +6,7 @@ import logging
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,7 +16,7 @@ from uni_train.config.schema import SamplingConfig
 from uni_train.data_gen.reading_limits import reason
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
-from uni_train.models.base import Example, OnStep, Request, SkillMissing, SupervisedLoss, UnifiedModel
+from uni_train.models.base import ImageGenerator, OnStep, Request, SkillMissing, Trainable, UnifiedModel
 from uni_train.models.batches import check_requests
 from uni_train.models.diffusers.classes import TRANSFORMERS
 from uni_train.models.diffusers.examples import with_thought
@@ -25,7 +25,7 @@ from uni_train.models.diffusers.interface import Interface
 _NOT_TRAINED = f"be trained here, only {', '.join(TRANSFORMERS)} with a flow-matching Euler scheduler can"
 
 
-class DiffusersModel(UnifiedModel):
+class DiffusersModel(ImageGenerator):
     """A pipeline, asked in batches where requests have words alone.
 
     An image depends on its batch only by rounding: each request has a generator of its own.
@@ -55,17 +55,6 @@ class DiffusersModel(UnifiedModel):
 
     # --- asking --------------------------------------------------------------------------------------------------
 
-    def think(
-        self, requests: Sequence[Request], temperature: float | None = None, on_step: OnStep | None = None
-    ) -> NoReturn:
-        raise SkillMissing(self.takes.name, "write text")
-
-    def answer(self, requests: Sequence[Request], *, think: bool = False, on_step: OnStep | None = None) -> NoReturn:
-        raise SkillMissing(self.takes.name, "write text")
-
-    def compose(self, requests: Sequence[Request], on_step: OnStep | None = None) -> NoReturn:
-        raise SkillMissing(self.takes.name, "write text")
-
     @torch.no_grad()
     def draw(self, requests: Sequence[Request], on_step: OnStep | None = None) -> list[np.ndarray]:
         """Images by the pipeline; a thought is read behind the prompt.
@@ -89,16 +78,9 @@ class DiffusersModel(UnifiedModel):
     def sampling_at(self, guidance: float) -> SamplingConfig:
         return replace(self.sampling, cfg_text_scale=guidance, edit_text_scale=guidance)
 
-    # --- training ------------------------------------------------------------------------------------------------
-
-    def prepare_training(self, **settings: Any) -> None:
-        raise SkillMissing(self.takes.name, _NOT_TRAINED)
-
-    def collate(self, examples: Sequence[Example], seed: int) -> Any:
-        raise SkillMissing(self.takes.name, _NOT_TRAINED)
-
-    def supervised_loss(self, batch: Any) -> SupervisedLoss:
-        raise SkillMissing(self.takes.name, _NOT_TRAINED)
+    def missing(self, kind: type[UnifiedModel]) -> SkillMissing:
+        """By the name of the pipeline's class."""
+        return SkillMissing(self.takes.name, _NOT_TRAINED if issubclass(kind, Trainable) else kind.skill)
 
     # --- inside --------------------------------------------------------------------------------------------------
 

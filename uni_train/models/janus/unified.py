@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,7 +21,7 @@ from uni_train.config.schema import ModelConfig
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.models.bagel.prompts import THINK_THEN_DRAW
-from uni_train.models.base import Example, OnStep, Request, SkillMissing, UnifiedModel
+from uni_train.models.base import ImageGenerator, OnStep, Request, SkillMissing, TextGenerator
 from uni_train.models.batches import check_requests
 from uni_train.models.writing import Choice, write
 
@@ -55,7 +55,7 @@ def chat(prompt: str, images: int = 0, system: str = "") -> str:
     return f"{before}<|User|>: {shown}{prompt.strip()}\n\n<|Assistant|>:"
 
 
-class Janus(UnifiedModel):
+class Janus(ImageGenerator, TextGenerator):
     """transformers' JanusForConditionalGeneration, asked in batches.
 
     An answer depends on its batch only by rounding.
@@ -123,14 +123,6 @@ class Janus(UnifiedModel):
 
     def sampling_at(self, guidance: float) -> JanusSampling:
         return replace(self.sampling, scale=guidance)
-
-    # --- training ------------------------------------------------------------------------------------------------
-
-    def collate(self, examples: Sequence[Example], seed: int) -> NoReturn:
-        raise SkillMissing(self.name, "be trained")
-
-    def supervised_loss(self, batch: Any) -> NoReturn:
-        raise SkillMissing(self.name, "be trained")
 
     # --- inside --------------------------------------------------------------------------------------------------
 

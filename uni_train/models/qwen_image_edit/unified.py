@@ -22,7 +22,7 @@ from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.flow.euler import euler_step
 from uni_train.flow.schedule import DynamicShift, Schedule
-from uni_train.models.base import Example, OnStep, Request, SkillMissing
+from uni_train.models.base import Example, OnStep, Request, SkillMissing, TextGenerator
 from uni_train.models.batches import check_requests
 from uni_train.models.diffusers.classes import QWEN_IMAGE
 from uni_train.models.diffusers.condition import FlowCondition, Words
@@ -41,7 +41,7 @@ from uni_train.models.qwen_image_edit.reading import (
 _LOOK_TOKEN = 28  # pixels a side of what the Qwen2.5-VL takes for one token
 
 
-class QwenImageEdit(FlowMatchingModel):
+class QwenImageEdit(FlowMatchingModel, TextGenerator):
     """The parts of a diffusers pipeline, drawing in batches.
 
     A request's image depends on its batch only by rounding (float32: a latent by at most 1e-4 of the largest).

@@ -14,7 +14,7 @@ from uni_train.recipes.stars.rounds import RoundsKind, round_entry, said_updates
 
 if TYPE_CHECKING:
     from uni_train.eval.summary import Round
-    from uni_train.models.base import Example, UnifiedModel
+    from uni_train.models.base import Example, Trainable
     from uni_train.recipes.distil.training import Taught
     from uni_train.stages.work import StageRun, Work
 
@@ -79,15 +79,13 @@ class Distil(RoundsKind[DistilConfig]):
             entries.append(round_entry(config.filter, [member.round for member in served], judged, stages, calls))
         return entries
 
-    def first_update(
-        self, config: DistilConfig, model: UnifiedModel, most: int | None = None
-    ) -> list[Sequence[Example]]:
+    def first_update(self, config: DistilConfig, model: Trainable, most: int | None = None) -> list[Sequence[Example]]:
         from uni_train.recipes.distil.training import blank
         from uni_train.recipes.stars.finetune import first_update
 
         return first_update(config, model, self.training, partial(blank, config, model), most)
 
-    def remarks(self, config: DistilConfig, model: UnifiedModel) -> list[str]:
+    def remarks(self, config: DistilConfig, model: Trainable) -> list[str]:
         total = sum(weight.numel() for weight in model.parameters())
         return [f"the teacher is a second model in memory: {total:,} parameters more", *super().remarks(config, model)]
 

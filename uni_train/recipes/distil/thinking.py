@@ -22,7 +22,7 @@ from uni_train.eval.benchmarks.unisandbox.thoughts import Conclusion, concluded,
 from uni_train.eval.prompts.unisandbox import direct_prompt
 from uni_train.eval.scored import read_folder
 from uni_train.eval.task_benchmark import TaskBenchmark, item_of
-from uni_train.models.base import Request, UnifiedModel
+from uni_train.models.base import Request, TextGenerator, expect_skill
 from uni_train.models.batches import fitting
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.stars import filtering
@@ -50,7 +50,7 @@ def run(work: Work[DistilConfig], stage: StageRun, one: RoundConfig) -> None:
     batches = [batch for _, batch in in_batches(wanted, size)]
     teacher = None
     if config.thoughts == "model":
-        teacher = work.model(None if config.teacher == "start" else work.weights)
+        teacher = expect_skill(work.model(None if config.teacher == "start" else work.weights), TextGenerator)
 
     def have(number: int) -> None:
         make = lambda index: decided(config, teacher, thoughts(teacher, batches[index], config.temperature))  # noqa: E731
@@ -66,7 +66,7 @@ def run(work: Work[DistilConfig], stage: StageRun, one: RoundConfig) -> None:
         raise UserError(*work.ranks.from_main(partial(_nothing, stage, one, config)))
 
 
-def thoughts(model: UnifiedModel | None, asks: Sequence[Ask], temperature: float | None) -> list[Scored]:
+def thoughts(model: TextGenerator | None, asks: Sequence[Ask], temperature: float | None) -> list[Scored]:
     """A thought for each, and whether its conclusion is right. model: who thinks; None: the items' references."""
     if model is None:
         texts = [item_of(ask.case).thought for ask in asks]
@@ -87,7 +87,7 @@ def request(case: Case, seed: int, thought: str | None = None) -> Request:
     return Request(case.id, case.prompt, () if image is None else (image,), thought, seed)
 
 
-def decided(config: DistilConfig, model: UnifiedModel | None, samples: Sequence[Scored]) -> list[Scored]:
+def decided(config: DistilConfig, model: TextGenerator | None, samples: Sequence[Scored]) -> list[Scored]:
     """The thoughts with the filter's verdict; all thoughts of a prompt are among them."""
     if config.filter == "none":
         return [replace(one, filter_verdict=Verdict((Check("no_filter", "pass"),))) for one in samples]
@@ -137,7 +137,7 @@ def _majorities(samples: Sequence[Scored]) -> dict[str, str | None]:
     return {name: what if 2 * times > len(found[name]) else None for name, (what, times) in most.items()}
 
 
-def _said(model: UnifiedModel, samples: Sequence[Scored], config: DistilConfig) -> dict[str, str | None]:
+def _said(model: TextGenerator, samples: Sequence[Scored], config: DistilConfig) -> dict[str, str | None]:
     """Prompt -> what the model's understanding says at once, without the thought."""
     cases = {one.sample.ask.case.id: one.sample.ask.case for one in samples}
     requests = []

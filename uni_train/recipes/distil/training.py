@@ -14,7 +14,7 @@ from uni_train.config.kinds import Updates
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item
 from uni_train.eval.scored import read_folder
-from uni_train.models.base import Example, Request, States, UnifiedModel
+from uni_train.models.base import Example, FlowPolicy, Request, States, UnifiedModel, expect_skill
 from uni_train.models.family import family_of
 from uni_train.models.load import load_weights
 from uni_train.recipes.distil.config import DistilConfig
@@ -78,8 +78,8 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
     """Train on lessons. `taught`: of this and earlier rounds."""
     config = work.config
     lessons = {name: Lessons(work, of) for name, of in taught.items()}
-    model = work.learner(work.weights, config.timestep_shift)
-    teacher = work.started()
+    model = expect_skill(work.learner(work.weights, config.timestep_shift), FlowPolicy)
+    teacher = expect_skill(work.started(), FlowPolicy)
     if config.teacher == "ema" and work.weights is not None:
         load_weights(teacher, work.weights)
     teacher.sampling = teacher.sampling_at(config.guidance or 1.0)

@@ -15,7 +15,7 @@ from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Task
 from uni_train.errors import UserError
 from uni_train.eval.scored import shard_path, write_scored
-from uni_train.models.base import Example, UnifiedModel
+from uni_train.models.base import Example, FlowPolicy, UnifiedModel, expect_skill
 from uni_train.models.checkpoint import on_disk
 from uni_train.models.family import family_of
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
@@ -54,7 +54,8 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
 
     config = work.config
     prompt_source = work.ranks.on_all(lambda: prompts(work))
-    model = work.learner(work.weights, config.sft.timestep_shift if config.sft is not None else 1.0)
+    learner = work.learner(work.weights, config.sft.timestep_shift if config.sft is not None else 1.0)
+    model = expect_skill(learner, FlowPolicy)
     sampling = model.sampling
     solved = work.ranks.on_all(lambda: solved_rows(config, model.example_tokens))
     if solved is not None:
@@ -140,7 +141,7 @@ def check(config: FlowGrpoConfig) -> None:
     side = config.rollout.size
     if side is not None:
         model, _ = family_of(config.model.family).skeleton(on_disk(config.model), config.seed)
-        model.check_size(side, side, f"rollout.size={side}")
+        expect_skill(model, FlowPolicy).check_size(side, side, f"rollout.size={side}")
     functions = {name: find_reward(reward.function) for name, reward in config.used_rewards.items()}
     # A class is made with the model that is trained.
     persons = {name: one for name, one in functions.items() if not isinstance(one, type)}

@@ -27,7 +27,7 @@ from uni_train.eval.benchmarks.unisandbox.injected import Reply, Taught
 from uni_train.eval.generation import asks_of
 from uni_train.eval.scored import read_scored, write_scored
 from uni_train.files import atomic_write_json
-from uni_train.models.base import Example, Request, UnifiedModel
+from uni_train.models.base import Example, Request, TextGenerator, UnifiedModel, expect_skill
 from uni_train.models.batches import fitting
 from uni_train.recipes.knowledge.config import KnowledgeConfig
 from uni_train.stages import judging
@@ -124,8 +124,8 @@ def _teach(work: Work[KnowledgeConfig], stage: StageRun, subject: Subject) -> No
     until = Until(passed, config.exam_every, updates(config, config.least_epochs, n))
     fit(work, model, sources, schedule, most, stage.path, callbacks=[until], keep=1, log_every=1)
     work.trained(model, stage)
-    model = work.model(stage.path / MODEL)
-    exam, twins = _replies(work, model, subject.exam), _replies(work, model, subject.twins)
+    after = work.model(stage.path / MODEL)
+    exam, twins = _replies(work, after, subject.exam), _replies(work, after, subject.twins)
     named = dict(zip((question.id for question in subject.pictures), twins, strict=True))
     taught = Taught(subject.names, subject.direction, until.ended or most.total, exam, named)
     work.ranks.from_main(lambda: atomic_write_json(stage.path / TAUGHT, taught.to_dict()))
@@ -135,7 +135,8 @@ def _replies(work: Work[KnowledgeConfig], model: UnifiedModel, asked: Sequence[T
     """What the model says; all ranks ask, for their weights may be whole only together."""
     requests = [Request(f"text{number}", question.question) for number, question in enumerate(asked)]
     batches = in_batches(requests, work.config.model.think_batch)
-    texts = [text for _, batch in batches for text in fitting(model.answer, batch)]
+    answer = expect_skill(model, TextGenerator).answer
+    texts = [text for _, batch in batches for text in fitting(answer, batch)]
     return tuple(
         Reply(question.question, text, question.right(text)) for question, text in zip(asked, texts, strict=True)
     )
@@ -173,7 +174,8 @@ def _pictures(
     The result is in scored/ of the stage. If it exists it is only read: the weights may be deleted by then."""
     config, file = work.config, stage.path / SCORED / "00000.parquet"
     if not work.ranks.from_main(file.is_file):
-        model, asked = work.model(weights), benchmark(config, whom)
+        model: Any = work.model(weights)
+        asked = benchmark(config, whom)
         asks = asks_of(asked.cases(), asked.settings, k=config.draws, seed=config.seed)
         batches = [batch for _, batch in in_batches(asks, config.model.draw_batch)]
         places = [stage.path / DRAWN / f"{index:05d}.parquet" for index in range(len(batches))]

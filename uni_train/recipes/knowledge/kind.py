@@ -11,7 +11,7 @@ from uni_train.recipes.knowledge.config import FROZEN, KnowledgeConfig, check
 
 if TYPE_CHECKING:
     from uni_train.eval.benchmark import Table
-    from uni_train.models.base import Example, UnifiedModel
+    from uni_train.models.base import Example, Trainable
     from uni_train.stages.work import StageRun, Work
 
 
@@ -76,7 +76,7 @@ class Knowledge(RecipeKind[KnowledgeConfig]):
         return Updates(total, config.accumulate, rows=config.rows)
 
     def first_update(
-        self, config: KnowledgeConfig, model: UnifiedModel, most: int | None = None
+        self, config: KnowledgeConfig, model: Trainable, most: int | None = None
     ) -> list[Sequence[Example]]:
         from uni_train.recipes.knowledge import injection
         from uni_train.stages.finetune import first_batch

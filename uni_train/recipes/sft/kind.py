@@ -10,7 +10,7 @@ from uni_train.config.messages import Where
 from uni_train.recipes.sft.config import SftConfig, check, named_sources
 
 if TYPE_CHECKING:
-    from uni_train.models.base import Example, UnifiedModel
+    from uni_train.models.base import Example, Trainable
     from uni_train.stages.work import StageRun, Work
 
 
@@ -71,7 +71,7 @@ class Sft(RecipeKind[SftConfig]):
 
         return updates(config)
 
-    def first_update(self, config: SftConfig, model: UnifiedModel, most: int | None = None) -> list[Sequence[Example]]:
+    def first_update(self, config: SftConfig, model: Trainable, most: int | None = None) -> list[Sequence[Example]]:
         from uni_train.recipes.sft.training import schedule, sources
         from uni_train.stages.finetune import first_batch
 

@@ -22,7 +22,7 @@ from uni_train.data_gen.task import Check, Verdict
 if TYPE_CHECKING:
     from uni_train.config.schema import RunConfig
     from uni_train.eval.benchmark import Sample, Scored
-    from uni_train.models.base import Request, UnifiedModel
+    from uni_train.models.base import Request, TextGenerator, UnifiedModel
 
 
 @dataclass(frozen=True)
@@ -63,10 +63,11 @@ def about(name: str) -> str:
 @filter("self")
 def self_check(samples: Sequence[Scored], asking: Asking) -> list[Verdict]:
     """Keep what the model's own understanding accepts."""
+    from uni_train.models.base import TextGenerator, expect_skill
     from uni_train.models.batches import fitting
     from uni_train.stages.work import in_batches
 
-    model = asking.teacher()
+    model = expect_skill(asking.teacher(), TextGenerator)
     requests = [_question(model, one.sample) for one in samples]
     batches = in_batches(requests, asking.config.model.think_batch)
     return [_verdict(reply) for _, batch in batches for reply in fitting(model.answer, batch)]
@@ -90,7 +91,7 @@ def none(samples: Sequence[Scored], asking: Asking) -> list[Verdict]:
     return [accept("no_filter") for _ in samples]
 
 
-def _question(model: UnifiedModel, sample: Sample) -> Request:
+def _question(model: TextGenerator, sample: Sample) -> Request:
     """Whether an image is what its prompt asks for (UniSandbox, Table 13)."""
     from uni_train.eval.prompts.unisandbox import filter_prompt
     from uni_train.models.base import Request

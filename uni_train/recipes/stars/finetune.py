@@ -21,7 +21,7 @@ from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Item
 from uni_train.errors import UserError
 from uni_train.eval.scored import completed, shard_path
-from uni_train.models.base import Example, UnifiedModel
+from uni_train.models.base import Example, Trainable
 from uni_train.recipes.stars.config import NOT_SETS, PRETRAIN, SOLVED, THOUGHTS, RoundConfig, RoundsConfig, StarsConfig
 from uni_train.recipes.stars.filtering import kept_rows
 from uni_train.recipes.stars.rounds import most_updates, updates
@@ -57,7 +57,7 @@ def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtere
     }
 
 
-def watching(work: Work[Any], model: UnifiedModel, stage: StageRun, rounds: Sequence[int]) -> Evaluate:
+def watching(work: Work[Any], model: Trainable, stage: StageRun, rounds: Sequence[int]) -> Evaluate:
     """Normal accuracy on each round's set, for the threshold curriculum."""
 
     def watch(step: int) -> Mapping[str, float]:
@@ -68,7 +68,7 @@ def watching(work: Work[Any], model: UnifiedModel, stage: StageRun, rounds: Sequ
     return watch
 
 
-def replayed(config: RoundsConfig, model: UnifiedModel, names: Collection[str]) -> dict[str, Source]:
+def replayed(config: RoundsConfig, model: Trainable, names: Collection[str]) -> dict[str, Source]:
     """The sources among `names` that no round samples: rows of the model's pretraining, and solved items.
 
     Raises:
@@ -90,7 +90,7 @@ def replayed(config: RoundsConfig, model: UnifiedModel, names: Collection[str]) 
     return sources
 
 
-def _sources(work: Work[StarsConfig], model: UnifiedModel, filtered: Filtered) -> dict[str, Source]:
+def _sources(work: Work[StarsConfig], model: Trainable, filtered: Filtered) -> dict[str, Source]:
     config = work.config
     sources: dict[str, Source] = {}
     samples = []
@@ -153,7 +153,7 @@ def curriculum(config: RoundsConfig, rounds: Sequence[int], lengths: Sequence[in
 
 def first_update(
     config: RoundsConfig,
-    model: UnifiedModel,
+    model: Trainable,
     training: str,
     example: Callable[[Item, np.ndarray | None], Example],
     most: int | None = None,

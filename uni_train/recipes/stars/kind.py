@@ -15,7 +15,7 @@ from uni_train.recipes.stars.rounds import RoundsKind, round_entry, said_updates
 
 if TYPE_CHECKING:
     from uni_train.eval.summary import Round
-    from uni_train.models.base import Example, UnifiedModel
+    from uni_train.models.base import Example, Trainable
     from uni_train.stages.work import StageRun, Work
 
 
@@ -87,9 +87,7 @@ class Stars(RoundsKind[StarsConfig]):
             entries.append(round_entry(config.filter, served, judged, [*(s for _, s in members), stage], calls))
         return entries
 
-    def first_update(
-        self, config: StarsConfig, model: UnifiedModel, most: int | None = None
-    ) -> list[Sequence[Example]]:
+    def first_update(self, config: StarsConfig, model: Trainable, most: int | None = None) -> list[Sequence[Example]]:
         from uni_train.recipes.stars.finetune import blank, first_update
 
         return first_update(config, model, self.training, partial(blank, config), most)

@@ -13,7 +13,7 @@ from uni_train.recipes.stars.config import RoundConfig, RoundsConfig
 
 if TYPE_CHECKING:
     from uni_train.eval.summary import Round
-    from uni_train.models.base import UnifiedModel
+    from uni_train.models.base import Trainable
     from uni_train.recipes.stars.filtering import Outcome
     from uni_train.stages.work import StageRun, Work
 
@@ -84,7 +84,7 @@ class RoundsKind(RecipeKind[R]):
             notes = (f"{total} updates in all, if all rounds together keep {kept:,} samples, the most they may",)
         return Updates(total, config.batch.accumulate, rows=config.batch.prompts, notes=notes)
 
-    def remarks(self, config: R, model: UnifiedModel) -> list[str]:
+    def remarks(self, config: R, model: Trainable) -> list[str]:
         if model.replay_rows(()) is None and "pretrain" in config.replays:
             return [f"model={config.model.name} has no pretraining rows: set pretrain_replay=0"]
         return []

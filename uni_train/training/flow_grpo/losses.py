@@ -22,7 +22,7 @@ from uni_train.flow.grpo import PolicyLoss, awm_loss, dppo_loss, grpo_loss, guar
 from uni_train.flow.nft import anchor, nft_loss, optimality
 from uni_train.flow.schedule import Schedule
 from uni_train.flow.transition import Transition
-from uni_train.models.base import Request, UnifiedModel
+from uni_train.models.base import FlowPolicy, Request, ThoughtPolicy, expect_skill
 from uni_train.models.transfer import upload
 from uni_train.training.flow_grpo.rollout import NO_TOKEN, UNUSED, rule_of
 
@@ -91,7 +91,7 @@ class Losses:
         sampler: by name, the weights that sample, where they are not the trained ones (DiffusionNFT, AWM).
     """
 
-    def __init__(self, model: UnifiedModel, config: GrpoConfig, trained: set[str]) -> None:
+    def __init__(self, model: FlowPolicy, config: GrpoConfig, trained: set[str]) -> None:
         self.model, self.config, self.thoughts = model, config, config.thoughts or ThoughtsConfig()
         self.rule = None if config.forward else rule_of(config)
         self.reference = Reference(model, trained) if config.objective.kl or self.thoughts.kl else None
@@ -157,11 +157,11 @@ class Losses:
     def token_log_probs(self, batch: ThoughtBatch) -> Tensor:
         """float32 [R, L] with gradients, 0 behind the end of a thought."""
         rows = [[token for token in row if token != NO_TOKEN] for row in batch.ids.tolist()]
-        log_probs: Any = self.model.thought_log_probs(batch.requests, rows)
+        log_probs = expect_skill(self.model, ThoughtPolicy).thought_log_probs(batch.requests, rows)
         return torch.zeros_like(batch.old_log_prob).masked_scatter(batch.written, log_probs)
 
     def _velocity(self, batch: MicroBatch) -> Tensor:
-        return self.model.velocity(batch.x, batch.t, batch.condition)  # type: ignore[operator]
+        return self.model.velocity(batch.x, batch.t, batch.condition)
 
     def _transition(self, batch: MicroBatch, velocity: Tensor) -> Transition:
         assert self.rule is not None

@@ -30,7 +30,7 @@ from uni_train.flow.rollout import roll_out
 from uni_train.flow.schedule import Schedule
 from uni_train.flow.steps import StepRule, step_rule
 from uni_train.flow.window import Window, epoch_window, sliding_window
-from uni_train.models.base import Request, UnifiedModel
+from uni_train.models.base import FlowPolicy, Request, ThoughtPolicy, expect_skill
 from uni_train.models.transfer import upload
 from uni_train.rewards.contract import Reward, Scores, Scoring, expect_rewarded, summed
 
@@ -128,7 +128,7 @@ Precision = Callable[[], AbstractContextManager[Any]]
 
 @torch.no_grad()
 def sample_epoch(
-    model: UnifiedModel,
+    model: FlowPolicy,
     prompts: Sequence[Prompt],
     rewards: Sequence[Reward],
     config: GrpoConfig,
@@ -164,7 +164,7 @@ def sample_epoch(
 
 
 def _sample(
-    model: UnifiedModel, prompts: Sequence[Prompt], rewards: Sequence[Reward], config: GrpoConfig, stage: str,
+    model: FlowPolicy, prompts: Sequence[Prompt], rewards: Sequence[Reward], config: GrpoConfig, stage: str,
     epoch: int, groups: range, precision: Precision, draw_rows: int,
 ) -> tuple[Rollouts, Context, ScoredImages]:  # fmt: skip
     """Thoughts, conditions, images and rewards of some groups; advantages and statistics are still missing."""
@@ -174,15 +174,16 @@ def _sample(
     requests = requests_of(prompts, config, stage, epoch, groups)
     each = [(requests[image // k], image % k) for image in images]
     draws = [replace(request, seed=derive_seed(request.seed, "picture", number)) for request, number in each]
-    ids: list[list[int]] = []
+    thoughts = token_table([[]] * len(each), 0)
     if config.thoughts is not None:
+        thinker, ids = expect_skill(model, ThoughtPolicy), list[list[int]]()
         for begin in range(0, len(each), draw_rows):
             with precision():
-                ids += model.write_thoughts([thought_request(*pair) for pair in each[begin : begin + draw_rows]])
+                ids += thinker.write_thoughts([thought_request(*pair) for pair in each[begin : begin + draw_rows]])
             note()
-        texts = columns["thought"] = [model.thought_text(row) for row in ids]
+        texts = columns["thought"] = [thinker.thought_text(row) for row in ids]
         requests = {n: replace(each[row][0], thought=texts[row]) for row, n in enumerate(images)}
-    thoughts = token_table(ids or [[]] * len(each), model.most_thought_ids if ids else 0)
+        thoughts = token_table(ids, thinker.most_thought_ids)
     with precision():
         context = read_context(model, requests, images, config)
     shared = config.rollout.shared_noise
@@ -213,7 +214,7 @@ def _sample(
 
 
 def _latents(
-    model: UnifiedModel, x: Tensor, draws: Sequence[Request], condition: Any, schedule: Schedule,
+    model: FlowPolicy, x: Tensor, draws: Sequence[Request], condition: Any, schedule: Schedule,
     window: Window | None, config: GrpoConfig,
 ) -> dict[str, Tensor]:  # fmt: skip
     """From noise to images, with the random steps; fields of Rollouts by name."""
@@ -260,7 +261,7 @@ def token_table(ids: Sequence[Sequence[int]], length: int) -> Tensor:
 
 
 def read_context(
-    model: UnifiedModel, requests: Mapping[int, Request], images: Sequence[int], config: GrpoConfig
+    model: FlowPolicy, requests: Mapping[int, Request], images: Sequence[int], config: GrpoConfig
 ) -> Context:
     """The model reads the requests of some images, each once. `requests`: as in Rollouts."""
     numbers = sorted({image // config.images_a_request for image in images})

@@ -52,7 +52,7 @@ from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
 from uni_train.flow.grpo import TOKEN_METRICS
 from uni_train.flow.objective import interpolate
-from uni_train.models.base import UnifiedModel
+from uni_train.models.base import FlowPolicy
 from uni_train.models.transfer import upload
 from uni_train.rewards.contract import Reward
 from uni_train.training.callbacks import Evaluate, Validation
@@ -74,7 +74,7 @@ Row = tuple[int, int]
 
 
 def fit_flow_grpo(
-    model: UnifiedModel,
+    model: FlowPolicy,
     prompts: Prompts,
     rewards: Sequence[Reward],
     config: GrpoConfig,
@@ -153,7 +153,7 @@ class FlowGrpoModule(SupervisedModule):
 
     def __init__(
         self,
-        model: UnifiedModel,
+        model: FlowPolicy,
         config: GrpoConfig,
         updates: Updates,
         prompts: Prompts,
