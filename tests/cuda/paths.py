@@ -439,7 +439,7 @@ def mutants() -> dict[str, tuple[Any, str, Callable[[Any], Any]]]:
         "noise stays on the host": (BagelUnified, "noise", lambda real: lambda *given: real(*given).cpu()),
         "rope turns the other way": (mot, "RopeTables", lambda real: lambda position, *rest: real(-position, *rest)),
         "masks beside grouped heads": (attention, "_sdpa", grouped),
-        "a question for each token": (generation, "_pick", waits),
+        "a question for each token": (generation, "perturbed", waits),
     }
 
 

@@ -19,7 +19,7 @@ from uni_train.data_gen.errors import DataError
 from uni_train.errors import UserError
 from uni_train.models.base import UnifiedModel
 from uni_train.models.checkpoint import inspect, recognise
-from uni_train.models.family import CONFIG, FAMILIES, Family, Found, family_of
+from uni_train.models.family import CONFIG, FAMILIES, Checkpoint, Family, family_of
 from uni_train.models.load import _set_products, build_model, export_model, load_weights, model_config, save_model
 from uni_train.training.lora import add_adapters
 from uni_train.training.trained import select_parameters
@@ -43,9 +43,9 @@ class GreyFamily(Family):
     title = "Grey"
     parts = ("weights", "biases")
 
-    def recognise(self, path: Path) -> Found | None:
+    def recognise(self, path: Path) -> Checkpoint | None:
         mine = (path / CONFIG).is_file() and json.loads((path / CONFIG).read_text()).get("model") == "grey_small"
-        return Found(self.name, path, "grey", model="grey_small") if mine else None
+        return Checkpoint(self.name, path, "grey", model="grey_small") if mine else None
 
     def build(
         self, config: ModelConfig, seed: int, dtype: torch.dtype | None, device: torch.device | str = "cpu"
@@ -70,7 +70,7 @@ def config() -> Iterator[ModelConfig]:
 def test_a_new_family_is_built_stored_recognised_exported_and_inspected(config: ModelConfig, tmp_path: Path) -> None:
     model = build_model(config, seed=3)
     save_model(model, tmp_path / "model")
-    assert recognise(tmp_path / "model") == Found("grey", tmp_path / "model", "grey", model="grey_small")
+    assert recognise(tmp_path / "model") == Checkpoint("grey", tmp_path / "model", "grey", model="grey_small")
     other = build_model(config, seed=0)
     load_weights(other, tmp_path / "model")
     assert other.level.weight.tolist() == [[3.0, 3.0]]  # type: ignore[union-attr]

@@ -30,7 +30,7 @@ class Known(FlowPolicy):
     """Images of one number: N(mean of the thought, WIDTH^2); all velocities in closed form."""
 
     name = "known"
-    draw = decode = sampling_at = collate = supervised_loss = prepare_training = example_tokens = None
+    draw = decode = collate = supervised_loss = prepare_training = example_tokens = None
 
     def __init__(self) -> None:
         super().__init__()

@@ -152,18 +152,15 @@ class Condition(Protocol):
 
 
 class UnifiedModel(nn.Module, ABC):
-    """A model by its name and family; what it can do is in the skills that it inherits.
-
-    Attributes:
-        family: by which models.family finds what saves and loads it.
-        sampling: how it draws and writes, for models that have such settings.
-        skill: what a model without this class cannot do, as `SkillMissing` says it.
-    """
+    """A model by its name and family; what it can do is in the skills that it inherits."""
 
     name: str
     family: ClassVar[str] = ""
+    """By which models.family finds what saves and loads it."""
     sampling: Any = None
+    """How it draws and writes, for models that have such settings."""
     skill: ClassVar[str]
+    """What a model without this class cannot do, as `SkillMissing` says it."""
 
     def missing(self, kind: type[UnifiedModel]) -> SkillMissing:
         """The error of a caller that needs this skill."""
@@ -242,9 +239,9 @@ class ImageGenerator(UnifiedModel):
         thoughtful = [replace(one, thought=thought) for one, thought in zip(requests, thoughts, strict=True)]
         return thoughts, self.draw(thoughtful, on_step)
 
-    @abstractmethod
     def sampling_at(self, guidance: float) -> Any:
-        """What `sampling` would be with this scale of the guidance by text; 1 is none."""
+        """What `sampling`, if a SamplingConfig, would be with this scale of the guidance by text; 1 is none."""
+        return replace(self.sampling, cfg_text_scale=guidance, edit_text_scale=guidance)
 
     @contextmanager
     def guided_at(self, guidance: float | None) -> Iterator[None]:
@@ -268,20 +265,16 @@ class InterleavedGenerator(UnifiedModel):
 
 
 class Trainable(UnifiedModel):
-    """A model that is trained on examples.
-
-    Attributes:
-        trained_parts: part that recipes may freeze (vit, connector, understanding, generation) -> what is searched in
-            its parameters' names; trained=moe_gen trains `generation` alone.
-        adapter_layers: lora.targets (understanding, generation, both) -> a regular expression for whole names of
-            linear layers.
-        adapter_alpha: whether diffusers' loader reads a scalar `alpha` beside each adapter of this model's transformer.
-    """
+    """A model that is trained on examples."""
 
     skill = "be trained"
     trained_parts: ClassVar[Mapping[str, str]] = {}
+    """Part that recipes may freeze (vit, connector, understanding, generation) -> what is searched in its parameters'
+    names; trained=moe_gen trains `generation` alone."""
     adapter_layers: ClassVar[Mapping[str, str]] = {}
+    """lora.targets (understanding, generation, both) -> a regular expression for whole names of linear layers."""
     adapter_alpha: bool = True
+    """Whether diffusers' loader reads a scalar `alpha` beside each adapter of this model's transformer."""
 
     @abstractmethod
     def collate(self, examples: Sequence[Example], seed: int) -> Any:
@@ -341,13 +334,11 @@ class FlowPolicy(ImageGenerator, Trainable):
         x = model.noise(requests)                            # [B, G, C] at t = 1
         v = model.velocity(x, t, condition)                  # [B, G, C], noise - clean; gradients to weights and x
         images = model.decode(x, condition)                  # at t = 0
-
-    Attributes:
-        encoder_trained: whether `encode` depends on weights that are trained; else an epoch's prompts are encoded once.
     """
 
     skill = "be trained by reinforcement: it draws in no steps"
     encoder_trained: ClassVar[bool] = True
+    """Whether `encode` depends on weights that are trained; else an epoch's prompts are encoded once."""
 
     @abstractmethod
     def encode(self, requests: Sequence[Request]) -> Condition:

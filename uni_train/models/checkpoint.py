@@ -23,7 +23,7 @@ from uni_train.data_gen import reading_limits
 from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.hub import PICKLES, local, split_adapters
 from uni_train.models.adapters import adapter_file, open_adapter
-from uni_train.models.family import FAMILIES, Found, Inspection, family_of, read_json
+from uni_train.models.family import FAMILIES, Checkpoint, Inspection, family_of, read_json
 from uni_train.models.saved_step import is_step, model_before, run_config, run_of
 from uni_train.run_folder import final_model, is_run
 
@@ -69,7 +69,7 @@ def _is_name(base: str) -> bool:
     return base == "shipped" or base in _names()
 
 
-def expect_family(family: str, path: Path, name: str) -> Found:
+def expect_family(family: str, path: Path, name: str) -> Checkpoint:
     """What lies at a path. Raises UserError if it is not of `family`, saying what it is. `name`: of the model asked."""
     found = recognise(path)
     if found.kind != family:
@@ -80,7 +80,7 @@ def expect_family(family: str, path: Path, name: str) -> Found:
     return found
 
 
-def recognise(path: Path) -> Found:
+def recognise(path: Path) -> Checkpoint:
     """What lies at `path`: a folder, a run's folder (its last finished model is meant), or one weight file.
 
     Raises:
@@ -94,7 +94,7 @@ def recognise(path: Path) -> Found:
     if is_step(path):
         model = run_config(path).model
         what = f"step {int(path.name.partition('=')[2])} of the stage {path.parent.parent.name} of {run_of(path)}"
-        return Found(model.family, path, what, model=model.name)
+        return Checkpoint(model.family, path, what, model=model.name)
     if path.suffix in PICKLES and path.is_file():
         return _pickle(path, path)
     ours = (family_of(name).recognise(path) for name in FAMILIES.names())
@@ -135,7 +135,7 @@ def model_config(name_or_path: str, weights: Quantised | None = None) -> ModelCo
     return replace(config, checkpoint=whole, weights=weights or config.weights)
 
 
-def find(base: str) -> Found:
+def find(base: str) -> Checkpoint:
     """The model at a path, of a Hub id, or that is shipped under a name; without adapters.
 
     Raises:
@@ -160,7 +160,7 @@ def _option(name: str) -> Path | None:
     return next((option.path for option in places.options("model") if option.name == name), None)
 
 
-def _recorded(found: Found) -> ModelConfig | None:
+def _recorded(found: Checkpoint) -> ModelConfig | None:
     """What the run was asked that a checkpoint is from."""
     from uni_train.config.build import build_section
     from uni_train.data_gen.registry import load_plugins
@@ -248,30 +248,32 @@ def _without_weights(config: ModelConfig) -> Inspection:
     )
 
 
-def _other(path: Path) -> Found:
+def _other(path: Path) -> Checkpoint:
     """Why no family reads it."""
     titles = ", ".join(family_of(name).title for name in FAMILIES.names())
     if (path / "state.json").is_file() and any(path.glob("state*.safetensors")):
-        return Found("other", path, "a step of a training without its run's folder", "Give it where its run wrote it.")
+        return Checkpoint(
+            "other", path, "a step of a training without its run's folder", "Give it where its run wrote it."
+        )
     if adapter_file(path) is not None:
         adapter = open_adapter(path)
         base = f": {adapter.base}+{path}" if adapter.base else ", MODEL+ADAPTER"
-        return Found("other", path, adapter.title, f"Name the model that it was trained on before it{base}.")
+        return Checkpoint("other", path, adapter.title, f"Name the model that it was trained on before it{base}.")
     if path.is_file():
-        return Found("other", path, "a file", "Give the folder that it lies in.")
+        return Checkpoint("other", path, "a file", "Give the folder that it lies in.")
     if (path / "config.json").is_file():
         config = read_json(path / "config.json")
         if "architectures" in config or "model_type" in config:
             listed = config.get("architectures")
             name = ", ".join(map(str, listed)) if isinstance(listed, list) and listed else str(config.get("model_type"))
-            return Found("other", path, f"a transformers model ({name})", f"These can be loaded: {titles}.")
+            return Checkpoint("other", path, f"a transformers model ({name})", f"These can be loaded: {titles}.")
     return _unknown(path, titles)
 
 
-def _unknown(path: Path, titles: str) -> Found:
+def _unknown(path: Path, titles: str) -> Checkpoint:
     names = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith("."))
     if any(name.endswith(".safetensors") for name in names):
-        return Found(
+        return Checkpoint(
             "other",
             path,
             "safetensors without the JSON files that say what they are",
@@ -281,11 +283,11 @@ def _unknown(path: Path, titles: str) -> Found:
     if pickles:
         return _pickle(path, path / pickles[0])
     shown = f"a folder with {', '.join(names[:5])}{' ...' if len(names) > 5 else ''}" if names else "an empty folder"
-    return Found("other", path, shown, f"These can be loaded: {titles}.")
+    return Checkpoint("other", path, shown, f"These can be loaded: {titles}.")
 
 
-def _pickle(path: Path, file: Path) -> Found:
-    return Found(
+def _pickle(path: Path, file: Path) -> Checkpoint:
+    return Checkpoint(
         "other",
         path,
         f"a pickle ({file.name})",

@@ -37,7 +37,7 @@ CONFIG = "config.json"
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class Checkpoint:
     """kind: the family that reads it, or "other"; path: the folder (or weight file) that it is given; what: in words.
 
     hint: for "other": what a person could do. model: the option of configs/model/ that fits it.
@@ -130,10 +130,10 @@ class Family(ABC):
         return self.shipped
 
     @abstractmethod
-    def recognise(self, path: Path) -> Found | None:
+    def recognise(self, path: Path) -> Checkpoint | None:
         """What lies at an existing file or folder, told by names and small JSON files; None: nothing of this family.
 
-        `Found.kind` is the family's name, or "other" for what it knows and cannot load.
+        `Checkpoint.kind` is the family's name, or "other" for what it knows and cannot load.
         """
 
     def folder_values(self, path: Path) -> Mapping[str, Any]:
@@ -243,7 +243,7 @@ class Family(ABC):
             shutil.copyfile(source / CONFIG, temporary)
         copy(weights, out, Path(WEIGHTS).stem, start, dtype, shard_bytes)
 
-    def inspect(self, checkpoint: Found, config: Callable[[], ModelConfig]) -> Inspection:
+    def inspect(self, checkpoint: Checkpoint, config: Callable[[], ModelConfig]) -> Inspection:
         """What a checkpoint of this family holds, from its headers alone. `config`: tells its configuration.
 
         Raises:
@@ -258,7 +258,7 @@ class Family(ABC):
 
     def inspected(
         self,
-        checkpoint: Found,
+        checkpoint: Checkpoint,
         files: Sequence[Weights],
         shapes: Mapping[str, Sequence[int]],
         problems: Iterable[str],

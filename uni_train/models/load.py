@@ -10,7 +10,7 @@ from uni_train.config.schema import ModelConfig
 from uni_train.errors import UsageError, UserError
 from uni_train.hub import split_adapters
 from uni_train.models.checkpoint import expect_family, find, model_config
-from uni_train.models.family import CONFIG, WEIGHTS, Found, family_of
+from uni_train.models.family import CONFIG, WEIGHTS, Checkpoint, family_of
 from uni_train.models.saved_step import is_step, model_before, put_weights, run_config
 
 if TYPE_CHECKING:
@@ -161,7 +161,7 @@ def export_model(
     dtype: torch.dtype | None = None,
     shard_bytes: int | None = None,
     force: bool = False,
-) -> Found:
+) -> Checkpoint:
     """Write the model at `source` (whatever `model_config` takes) to the folder `out`. Returns what it was.
 
     Each family writes its own layout, complete: tensor by tensor, without building the model. A model with adapters and

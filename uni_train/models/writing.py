@@ -1,4 +1,4 @@
-"""Text that a transformers model goes on to write, each row's choices from its own seed."""
+"""The next token, and text that a transformers model goes on to write; each row's choices from its own seed."""
 
 from __future__ import annotations
 
@@ -10,24 +10,17 @@ from torch import Tensor
 from uni_train.models.base import OnStep
 
 
-class Choice:
-    """The next token of each row: the likeliest, or at a temperature above 0 one from the row's own generator.
+def perturbed(logits_BV: Tensor, temperature: float, generators: Sequence[torch.Generator] | None) -> Tensor:
+    """Scores [B, V] whose argmax is the next token: logits, or above temperature 0 a draw by the Gumbel-max trick.
 
-    The largest of logits / temperature + Gumbel noise is a draw from their softmax. The noise is drawn on `device`.
+    ``argmax(logits / T - log(-log u))`` is a draw from softmax(logits / T); u is from each row's own generator.
     """
-
-    def __init__(self, temperature: float, seeds: Sequence[int], device: torch.device) -> None:
-        self.temperature = temperature
-        self.generators = [torch.Generator(device).manual_seed(seed) for seed in seeds] if temperature > 0 else []
-
-    def noised(self, logits: Tensor) -> Tensor:
-        """[B, vocabulary] -> scores whose argmax is the choice."""
-        if not self.generators:
-            return logits
-        words, device = logits.shape[-1], logits.device
-        uniform = torch.stack([torch.rand(words, generator=one, device=device) for one in self.generators])
-        gumbel = -(-uniform.clamp_min(1e-20).log()).log()
-        return logits.float() / self.temperature + gumbel
+    if temperature <= 0 or generators is None:
+        return logits_BV
+    words, device = logits_BV.shape[-1], logits_BV.device
+    uniform = torch.stack([torch.rand(words, generator=generator, device=device) for generator in generators])
+    gumbel = -torch.log(-torch.log(uniform.clamp(1e-20, 1 - 1e-7)))
+    return logits_BV.float() / temperature + gumbel
 
 
 def write(
@@ -48,13 +41,13 @@ def write(
     """
     from transformers import GenerationConfig, LogitsProcessorList
 
-    choice = Choice(temperature, seeds, inputs["input_ids"].device)
+    generators = [torch.Generator(inputs["input_ids"].device).manual_seed(seed) for seed in seeds]
     done = iter(range(1, max_tokens + 1))
 
     def scores(ids: Tensor, logits: Tensor) -> Tensor:
         if on_step is not None:
             on_step(next(done), max_tokens)
-        return choice.noised(logits)
+        return perturbed(logits, temperature, generators)
 
     found = generate(
         **inputs,

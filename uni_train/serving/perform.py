@@ -50,17 +50,16 @@ def _is_large(request: Request) -> bool:
 
 def _call(model: UnifiedModel, skill: str, thinking: bool) -> Callable[[Sequence[Request]], list[Reply]]:
     if skill == "draw":
-        return partial(_draw, model, thinking)
-    if skill == "think":
-        return lambda requests: _texts(model, requests, expect_skill(model, TextGenerator).think(requests))
-    return lambda requests: _texts(model, requests, expect_skill(model, TextGenerator).answer(requests, think=thinking))
+        return partial(_draw, expect_skill(model, ImageGenerator), thinking)
+    writer = expect_skill(model, TextGenerator)
+    write = writer.think if skill == "think" else partial(writer.answer, think=thinking)
+    return lambda requests: _texts(model, requests, write(requests))
 
 
-def _draw(model: UnifiedModel, thinking: bool, requests: Sequence[Request]) -> list[Reply]:
-    drawer = expect_skill(model, ImageGenerator)
+def _draw(model: ImageGenerator, thinking: bool, requests: Sequence[Request]) -> list[Reply]:
     if not thinking:
-        return [Reply(image=encode_png(picture)) for picture in drawer.draw(requests)]
-    thoughts, pictures = drawer.think_and_draw(requests)
+        return [Reply(image=encode_png(picture)) for picture in model.draw(requests)]
+    thoughts, pictures = model.think_and_draw(requests)
     return [Reply(image=encode_png(p), thought=thought) for thought, p in zip(thoughts, pictures, strict=True)]
 
 

@@ -123,10 +123,10 @@ def fit_supervised(
         raise UsageError("this curriculum watches a validation metric, but no evaluation was given")
 
     def prepare(made: Run) -> SupervisedModule:
-        module = SupervisedModule(model, config, updates, stage=stage, trained=trained, frozen=frozen)
+        module = MixedModule(model, config, updates, stage=stage, trained=trained, frozen=frozen)
+        module.sources, module.schedule, module.collate = sources, schedule, collate or model.collate
         model.train()
         made.callbacks += [CurriculumCallback(schedule, evaluate, made.log), *callbacks]
-        made.data = StepData(module, sources, schedule, collate or model.collate)
         return module
 
     return run(
@@ -151,14 +151,12 @@ class Run:
     Attributes:
         done: updates that the checkpoint it continues from has seen.
         callbacks: run after log and averages, before progress and checkpoints.
-        data: gives the batches; None: the module does.
     """
 
     done: int
     log: MetricLog
     ema: Ema | None
     callbacks: list[Callback] = field(default_factory=list)
-    data: pl.LightningDataModule | None = None
 
 
 def run(
@@ -178,7 +176,7 @@ def run(
 ) -> FitResult:
     """What all kinds of fits share: folder, resuming, metric log, averages, progress, checkpoints, Lightning's trainer.
 
-    `prepare` makes the module and fills in callbacks and data. `schedule`: gets its state back where nothing is left to
+    `prepare` makes the module and fills in callbacks. `schedule`: gets its state back where nothing is left to
     train. Which parameters want gradients, and the modules' modes, are afterwards as they were. Checkpoints are after
     multiples of `checkpoint_unit` updates, where a run can be continued.
 
@@ -246,7 +244,7 @@ def run(
                 default_root_dir=str(directory),
             )
             with deferred():
-                trainer.fit(module, datamodule=made.data, ckpt_path=str(resume) if resume else None)
+                trainer.fit(module, ckpt_path=str(resume) if resume else None)
             if given_up:
                 model.to("meta")
     finally:
@@ -260,37 +258,33 @@ def run(
     return FitResult(updates.total, seconds, *_learned(metrics, done))
 
 
-class StepData(pl.LightningDataModule):
-    """Makes each rank's loader once Lightning knows the ranks and has restored its checkpoint."""
+class MixedModule(SupervisedModule):
+    """With batches of a curriculum's sources, made once Lightning knows the ranks and has restored its checkpoint."""
 
-    def __init__(
-        self, module: SupervisedModule, sources: Mapping[str, Source], schedule: Curriculum, collate: Collate
-    ) -> None:
-        super().__init__()
-        self.module, self.sources, self.schedule, self.collate = module, sources, schedule, collate
+    sources: Mapping[str, Source]
+    schedule: Curriculum
+    collate: Collate
 
     def train_dataloader(self) -> StepLoader:
-        trainer, updates, model = self.trainer, self.module.updates, self.module.model
-        assert trainer is not None
+        updates, model = self.updates, self.model
         dataset = StepDataset(
             self.collate,
             self.sources,
             self.schedule.mixture,
             rows=updates.rows or 1,
             updates=updates.total,
-            seed=self.module.config.seed,
-            stage=self.module.stage,
-            rank=trainer.global_rank,
-            world_size=trainer.world_size,
+            seed=self.config.seed,
+            stage=self.stage,
+            rank=self.global_rank,
+            world_size=self.trainer.world_size,
             grad_accumulation_steps=updates.accumulate,
             token_counts=getattr(model, "token_counts", None),
             tokens=updates.tokens,
             example_tokens=model.example_tokens,
         )
         if self.schedule.check_every is None:  # else what is read often depends on how far the training has come
-            rows = (one if isinstance(one, Example) else one.example() for one in dataset.often())
-            model.read_often(rows)
-        return StepLoader(updates.total * updates.accumulate, lambda: dataset.batches(trainer.global_step))
+            model.read_often(one if isinstance(one, Example) else one.example() for one in dataset.often())
+        return StepLoader(updates.total * updates.accumulate, lambda: dataset.batches(self.global_step))
 
 
 def _tidy(directory: Path, done: int) -> None:

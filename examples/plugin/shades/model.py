@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from shades.task import WORDS
-from uni_train.models.family import CONFIG, FAMILIES, Found
+from uni_train.models.family import CONFIG, FAMILIES, Checkpoint
 from uni_train.models.nano.family import NanoFamily
 
 if TYPE_CHECKING:
@@ -21,12 +21,12 @@ class Pocket(NanoFamily):
     title = "pocket"
     shipped = None  # type: ignore[assignment]
 
-    def recognise(self, path: Path) -> Found | None:
+    def recognise(self, path: Path) -> Checkpoint | None:
         from uni_train.models.family import read_json
 
         if not (path / CONFIG).is_file() or read_json(path / CONFIG).get("model") != "pocket":
             return None
-        return Found(self.name, path, "pocket")
+        return Checkpoint(self.name, path, "pocket")
 
     def build(
         self, config: ModelConfig, seed: int, dtype: torch.dtype | None, device: torch.device | str = "cpu"

@@ -68,7 +68,7 @@ class ToyFlow(FlowPolicy):
     """Draws in steps and does nothing else."""
 
     name = "toy"
-    draw = sampling_at = picture_size = prepare_training = example_tokens = None
+    draw = picture_size = prepare_training = example_tokens = None
     trained_parts: ClassVar = {"generation": "_moe_gen"}
 
     def __init__(self, seed: int = 0, dropout: float = 0.0) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uni_train.models.family import FAMILIES, Found, Inspection, PublishedFamily
+from uni_train.models.family import FAMILIES, Checkpoint, Inspection, PublishedFamily
 
 if TYPE_CHECKING:
     from uni_train.config.schema import ModelConfig
@@ -28,16 +28,16 @@ class BagelFamily(PublishedFamily):
         VAE,
     )
 
-    def recognise(self, path: Path) -> Found | None:
+    def recognise(self, path: Path) -> Checkpoint | None:
         if path.is_file():
             if path.suffix == ".safetensors" and (path.parent / _SIZES[0]).is_file():
-                return Found(self.name, path, f"BAGEL, official layout, weights of {path.name}", model="bagel_7b")
+                return Checkpoint(self.name, path, f"BAGEL, official layout, weights of {path.name}", model="bagel_7b")
             return None
         if any((path / name).is_file() for name in _SIZES):
-            return Found(self.name, path, "BAGEL, official layout", model="bagel_7b")
+            return Checkpoint(self.name, path, "BAGEL, official layout", model="bagel_7b")
         if any((path / f"{stem}.safetensors").is_file() for stem in _WEIGHTS):
             hint = "Copy the JSON files, tokenizer and ae.safetensors of BAGEL-7B-MoT, if it was fine-tuned from that."
-            return Found("other", path, f"safetensors without {' and '.join(_SIZES)}", hint)
+            return Checkpoint("other", path, f"safetensors without {' and '.join(_SIZES)}", hint)
         return None
 
     def part_of(self, name: str) -> str:
@@ -50,7 +50,7 @@ class BagelFamily(PublishedFamily):
 
         return BagelShapes(model)
 
-    def inspect(self, checkpoint: Found, config: Callable[[], ModelConfig]) -> Inspection:
+    def inspect(self, checkpoint: Checkpoint, config: Callable[[], ModelConfig]) -> Inspection:
         from uni_train.models.bagel.checkpoint import compare, open_folder
         from uni_train.models.bagel.tokenizer import has_tokenizer
 

@@ -31,6 +31,7 @@ from uni_train.models.bagel.config import BagelConfig
 from uni_train.models.bagel.packing import Encoded, PackedBatch, Segment, Text, encode, pack
 from uni_train.models.bagel.positions import grid_position_ids
 from uni_train.models.transfer import level_on, upload
+from uni_train.models.writing import perturbed
 
 LOOK_EVERY = 8
 """Text tokens after which a GPU is asked whether all rows have ended; each question waits for it."""
@@ -272,7 +273,7 @@ def generate_text(
         picked = torch.full_like(token, stop)
         if step < most:
             logits = model.language_model.lm_head(hidden[:, -1]).float()
-            picked = torch.where(step < limit, _pick(logits, temperature, generators), picked)
+            picked = torch.where(step < limit, perturbed(logits, temperature, generators).argmax(-1), picked)
         ended = live & (picked == stop)
         live = live & ~ended
         closing = ended if close else torch.zeros_like(ended)
@@ -296,16 +297,6 @@ def _feed(model: Bagel, cache: KVCache, ids_BQ: Tensor, valid_BQ: Tensor) -> Ten
     hidden, _ = model.language_model.model(x_BQD, x_BQD[:, :0], rope, rope[:, :0], attend, cache)
     cache.commit(valid_BQ, valid_BQ.sum(1))
     return hidden
-
-
-def _pick(logits_BV: Tensor, temperature: float, generators: Sequence[torch.Generator] | None) -> Tensor:
-    """Greedy, or the Gumbel-max trick: ``argmax(logits / T - log(-log u))`` samples from softmax(logits / T)."""
-    if temperature <= 0 or generators is None:
-        return logits_BV.argmax(-1)
-    words, device = logits_BV.shape[-1], logits_BV.device
-    uniform = torch.stack([torch.rand(words, generator=generator, device=device) for generator in generators])
-    gumbel = -torch.log(-torch.log(uniform.clamp(1e-20, 1 - 1e-7)))
-    return (logits_BV / temperature + gumbel).argmax(-1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uni_train.hub import PICKLES
-from uni_train.models.family import FAMILIES, Found, Inspection, PublishedFamily, read_json
+from uni_train.models.family import FAMILIES, Checkpoint, Inspection, PublishedFamily, read_json
 
 if TYPE_CHECKING:
     from uni_train.config.schema import ModelConfig
@@ -32,7 +32,7 @@ class PipelineFamily(PublishedFamily):
 
         return FlowShapes(expect_skill(model, FlowMatchingModel))
 
-    def inspect(self, checkpoint: Found, config: Callable[[], ModelConfig]) -> Inspection:
+    def inspect(self, checkpoint: Checkpoint, config: Callable[[], ModelConfig]) -> Inspection:
         from uni_train.models.diffusers.checkpoint import interface_of, misfits, missing, open_parts
         from uni_train.models.diffusers.classes import TRANSFORMERS
 
@@ -59,7 +59,7 @@ class DiffusersFamily(PipelineFamily):
     title = "diffusers pipeline"
     parts = ("denoiser", "text encoder", "other", "VAE")
 
-    def recognise(self, path: Path) -> Found | None:
+    def recognise(self, path: Path) -> Checkpoint | None:
         """Any pipeline but those of qwen_image_edit; one with code of its own or with pickles alone is not read."""
         if not (path / "model_index.json").is_file():
             return None
@@ -70,14 +70,14 @@ class DiffusersFamily(PipelineFamily):
         modules = [(part, value[0]) for part, value in index.items() if isinstance(value, list) and value]
         if not isinstance(name, str) or any((path / part / f"{module}.py").is_file() for part, module in modules):
             hint = "Code of a checkpoint is never run. Give a pipeline of diffusers' own classes."
-            return Found("other", path, f"a diffusers pipeline with code of its own ({name})", hint)
+            return Checkpoint("other", path, f"a diffusers pipeline with code of its own ({name})", hint)
         what = f"a diffusers pipeline ({name})"
         if not any(path.glob("*/*.safetensors")):
             pickled = any(file.suffix in PICKLES for file in path.glob("*/*"))
             hint = "Pickles can run any code and are never read. " if pickled else ""
             what += " whose weights are pickles" if pickled else " without weights"
-            return Found("other", path, what, f"{hint}Get the safetensors files of its parts.")
-        return Found(self.name, path, what, model="diffusers")
+            return Checkpoint("other", path, what, f"{hint}Get the safetensors files of its parts.")
+        return Checkpoint(self.name, path, what, model="diffusers")
 
     def folder_values(self, path: Path) -> dict[str, Any]:
         from uni_train.models.diffusers.checkpoint import image_size, interface_of

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -74,9 +73,6 @@ class DiffusersModel(ImageGenerator):
         for rows in batches.values():
             images |= zip(rows, self._call([requests[row] for row in rows], on_step), strict=True)
         return [images[row] for row in range(len(requests))]
-
-    def sampling_at(self, guidance: float) -> SamplingConfig:
-        return replace(self.sampling, cfg_text_scale=guidance, edit_text_scale=guidance)
 
     def missing(self, kind: type[UnifiedModel]) -> SkillMissing:
         """By the name of the pipeline's class."""

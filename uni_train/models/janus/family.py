@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uni_train.models.family import CONFIG, FAMILIES, Found, Inspection, PublishedFamily
+from uni_train.models.family import CONFIG, FAMILIES, Checkpoint, Inspection, PublishedFamily
 
 if TYPE_CHECKING:
     from uni_train.config.schema import ModelConfig
@@ -27,7 +27,7 @@ class JanusFamily(PublishedFamily):
     title = "Janus"
     parts = ("decoder", "vision encoder", "image tokens", "VQ model")
 
-    def recognise(self, path: Path) -> Found | None:
+    def recognise(self, path: Path) -> Checkpoint | None:
         """DeepSeek's own layout is named and not read: its code is not transformers', its weights are pickles."""
         from uni_train.models.family import read_json
 
@@ -35,18 +35,18 @@ class JanusFamily(PublishedFamily):
         kind, text = config.get("model_type"), config.get("text_config")
         if kind == "multi_modality":
             hint = "Take the same model in transformers' layout, such as deepseek-community/Janus-Pro-7B."
-            return Found("other", path, "a Janus in DeepSeek's own layout", hint)
+            return Checkpoint("other", path, "a Janus in DeepSeek's own layout", hint)
         if kind != "janus":
             return None
         small = isinstance(text, dict) and text.get("hidden_size") == _SMALL
         model = "janus_pro_1b" if small else "janus_pro_7b"
-        return Found(self.name, path, "Janus, transformers' layout", model=model)
+        return Checkpoint(self.name, path, "Janus, transformers' layout", model=model)
 
     def part_of(self, name: str) -> str:
         """Of "model.vqmodel.decoder...", as stored, or with "janus." before it, as in the model."""
         return _PARTS.get(name.removeprefix("janus.").removeprefix("model.").split(".")[0], "decoder")
 
-    def inspect(self, found: Found, config: Callable[[], ModelConfig]) -> Inspection:
+    def inspect(self, found: Checkpoint, config: Callable[[], ModelConfig]) -> Inspection:
         from uni_train.models.janus.checkpoint import on_meta, open_weights, shapes, sizes
         from uni_train.models.weights import problems
 

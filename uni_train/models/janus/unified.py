@@ -23,7 +23,7 @@ from uni_train.errors import UserError
 from uni_train.models.bagel.prompts import THINK_THEN_DRAW
 from uni_train.models.base import ImageGenerator, OnStep, Request, SkillMissing, TextGenerator
 from uni_train.models.batches import check_requests
-from uni_train.models.writing import Choice, write
+from uni_train.models.writing import perturbed, write
 
 SYSTEM = (
     "You are a helpful language and vision assistant. You are able to understand the visual content that the user "
@@ -162,7 +162,8 @@ class Janus(ImageGenerator, TextGenerator):
         """int64 [B, G]; with guidance each row is read a second time with its words blanked (DeepSeek's sampling)."""
         from transformers import DynamicCache
 
-        inner, choice = self.janus.model, Choice(_IMAGE_TEMPERATURE, seeds, self.device)
+        inner = self.janus.model
+        generators = [torch.Generator(self.device).manual_seed(seed) for seed in seeds]
         ids_BL, mask_BL = inputs["input_ids"], inputs["attention_mask"]
         guided = self.sampling.scale != 1
         if guided:
@@ -182,7 +183,7 @@ class Janus(ImageGenerator, TextGenerator):
             if guided:
                 under, empty = logits.chunk(2)
                 logits = empty + self.sampling.scale * (under - empty)
-            tokens.append(choice.noised(logits).argmax(-1))
+            tokens.append(perturbed(logits, _IMAGE_TEMPERATURE, generators).argmax(-1))
             x_BLD = self.janus.prepare_embeddings_for_image_generation(tokens[-1].repeat(1 + guided)[:, None])
             mask_BL = torch.cat([mask_BL, mask_BL.new_ones(len(mask_BL), 1)], -1)
             places_BL = places_BL[:, -1:] + 1

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from uni_train.data_gen.reading_limits import reason
 from uni_train.errors import UserError
 from uni_train.models.bagel.family import BagelFamily
-from uni_train.models.family import CONFIG, FAMILIES, WEIGHTS, Family, Found, Inspection
+from uni_train.models.family import CONFIG, FAMILIES, WEIGHTS, Checkpoint, Family, Inspection
 
 if TYPE_CHECKING:
     import torch
@@ -34,13 +34,13 @@ class NanoFamily(Family):
     shipped: ClassVar[Path | None] = ASSETS
     part_of = BagelFamily.part_of
 
-    def recognise(self, path: Path) -> Found | None:
+    def recognise(self, path: Path) -> Checkpoint | None:
         from uni_train.models.family import read_json
 
         if not (path / CONFIG).is_file():
             return None
         name = read_json(path / CONFIG).get("model")
-        return Found(self.name, path, str(name), model=str(name)) if name in MODELS else None
+        return Checkpoint(self.name, path, str(name), model=str(name)) if name in MODELS else None
 
     def folder_values(self, path: Path) -> dict[str, Any]:
         sizes, side = _described(path)
@@ -91,7 +91,7 @@ class NanoFamily(Family):
             shapes.prompt = INSTRUCTION  # all that it reads
         return shapes
 
-    def inspect(self, checkpoint: Found, config: Callable[[], ModelConfig]) -> Inspection:
+    def inspect(self, checkpoint: Checkpoint, config: Callable[[], ModelConfig]) -> Inspection:
         import torch
         from torch import nn
 

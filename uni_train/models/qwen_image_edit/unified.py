@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -139,9 +138,6 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
         shown = [[pixels(image) for image in self._shown(request.images)] for request in requests]
         shapes = [(self.latents.grid(self.picture_size(one)), *self.shown_grids(one.images)) for one in requests]
         return FlowCondition(words, empty, self._encode(shown), shapes, range(len(requests)))
-
-    def sampling_at(self, guidance: float) -> SamplingConfig:
-        return replace(self.sampling, edit_text_scale=guidance)
 
     def schedule(self, condition: FlowCondition, row: int = 0, steps: int | None = None) -> Schedule:
         """The noise levels of one row's image: a larger one has higher levels."""
