@@ -122,6 +122,9 @@ class ModelConfig:
     # pixels a side of the tiles in which the VAE of BAGEL, Qwen-Image-Edit and diffusers takes larger images, in steps
     # of 32; null = whole
     vae_tile: Annotated[int, Interval(ge=64, le=8_192)] | None = None
+    # torch.compile makes what repeats while it writes and draws: seconds to minutes at the first use of a shape; results
+    # differ by rounding
+    compile: bool = False
     think_batch: Rows = 128  # requests a batch while thinking or answering
     draw_batch: Rows = 256  # requests a batch while drawing
     threads: Few | Literal["auto"] = "auto"  # CPU threads; auto = the cores there are, at most 4

@@ -80,6 +80,8 @@ def identify(config: ModelConfig, dtype: str = "stored") -> ModelIdentity:
     settings = {"family": config.family, "sampling": asdict(config.sampling), "dtype": dtype}
     if config.weights is not None:
         settings["weights"] = config.weights
+    if config.compile:
+        settings["compile"] = True
     if config.editing is not None:
         settings["editing"] = asdict(config.editing)
     settings = json.loads(json.dumps(settings))  # as it will be read back: tuples are lists
