@@ -9,7 +9,8 @@ flash_attn, which has no CPU, its one function is PyTorch's attention, sample by
 from __future__ import annotations
 
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +23,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from uni_train.models.bagel.config import BagelConfig
 from uni_train.models.bagel.unified import BagelUnified
 
 
@@ -48,12 +50,12 @@ def default_rope(config: Any, device: Any = None, **_: Any) -> tuple[Tensor, flo
     return 1.0 / config.rope_theta ** (torch.arange(0, d, 2, device=device).float() / d), 1.0
 
 
-def modules(folder: Path) -> tuple[Any, Any]:
-    """`modeling.bagel.bagel` and `modeling.bagel.qwen2_navit` of a checkout of the released code."""
-    import transformers.modeling_rope_utils as rope
-    from transformers import modeling_utils, utils
+@contextmanager
+def former_transformers(folder: Path) -> Iterator[None]:
+    """Within this block modules of a checkout can be imported and their classes made."""
+    from transformers import modeling_rope_utils, modeling_utils, utils
 
-    assert modeling_utils
+    assert modeling_utils  # it asks for flash_attn as well, before there is one
     flash = ModuleType("flash_attn")
     flash.flash_attn_varlen_func = attention  # type: ignore[attr-defined]
     former = {
@@ -63,21 +65,39 @@ def modules(folder: Path) -> tuple[Any, Any]:
         ),
         **dict.fromkeys(("is_flash_attn_2_available", "is_flash_attn_greater_or_equal_2_10"), lambda: False),
     }
-    rope.ROPE_INIT_FUNCTIONS.setdefault("default", default_rope)
-    with (
-        mock.patch.multiple(utils, create=True, **former),
-        mock.patch.dict(sys.modules, {} if find_spec("flash_attn") else {"flash_attn": flash}),
-        mock.patch.object(sys, "path", [str(folder), *sys.path]),
-    ):
-        return import_module("modeling.bagel.bagel"), import_module("modeling.bagel.qwen2_navit")
+    missing = find_spec("flash_attn") is None
+    if missing:
+        sys.modules["flash_attn"] = flash
+    try:
+        with (
+            mock.patch.multiple(utils, create=True, **former),
+            mock.patch.dict(modeling_rope_utils.ROPE_INIT_FUNCTIONS, default=default_rope),
+            mock.patch.object(sys, "path", [str(folder), *sys.path]),
+        ):
+            yield
+    finally:
+        if missing:
+            del sys.modules["flash_attn"]
 
 
 class Official:
     """The released model, which shares the weights of `ours`; it reads, writes and draws, but sees no images."""
 
     def __init__(self, folder: Path, ours: BagelUnified) -> None:
-        bagel, navit = modules(folder)
-        self.ours, self.navit, config = ours, navit, ours.bagel.config
+        self.ours, config = ours, ours.bagel.config
+        with former_transformers(folder):
+            bagel, self.navit = (import_module(f"modeling.bagel.{name}") for name in ("bagel", "qwen2_navit"))
+            self.model = self._made(bagel, config)
+        marks = config.tokens
+        self.marks = {
+            "bos_token_id": marks.bos,
+            "eos_token_id": marks.eos,
+            "start_of_image": marks.start_of_image,
+            "end_of_image": marks.end_of_image,
+        }
+
+    def _made(self, bagel: Any, config: BagelConfig) -> Any:
+        ours, navit = self.ours, self.navit
         names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
         sizes = {name: getattr(config.llm, name) for name in (*names, "num_key_value_heads", "rms_norm_eps")}
         llm = navit.Qwen2Config(
@@ -97,14 +117,7 @@ class Official:
         model.load_state_dict(state, assign=True)
         rotary = language.model.rotary_emb
         rotary.inv_freq, _ = default_rope(llm, ours.device)
-        self.model = model.eval()
-        marks = config.tokens
-        self.marks = {
-            "bos_token_id": marks.bos,
-            "eos_token_id": marks.eos,
-            "start_of_image": marks.start_of_image,
-            "end_of_image": marks.end_of_image,
-        }
+        return model.eval()
 
     def _on_device(self, given: dict[str, Any]) -> dict[str, Any]:
         return {name: x.to(self.ours.device) if isinstance(x, Tensor) else x for name, x in given.items()}

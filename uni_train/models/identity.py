@@ -77,7 +77,7 @@ def identify(config: ModelConfig, dtype: str = "stored") -> ModelIdentity:
     Raises:
         UserError: no such checkpoint, or a file that cannot be read.
     """
-    settings = {"family": config.family, "sampling": asdict(config.sampling), "dtype": dtype}
+    settings: dict[str, Any] = {"family": config.family, "sampling": asdict(config.sampling), "dtype": dtype}
     if config.weights is not None:
         settings["weights"] = config.weights
     if config.compile:

@@ -9,18 +9,12 @@ Shapes: B rows, T columns of room; K key/value heads, d channels of a head; D wi
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
-
-from uni_train.models.bagel.attention import prepare_bool
-
-if TYPE_CHECKING:
-    from uni_train.models.bagel.bagel import Bagel
-    from uni_train.models.bagel.generation import KVCache
 
 LEAST_COLUMNS = 256
 
@@ -41,27 +35,27 @@ class StaticKeys:
         column: int64 [1], where it goes.
     """
 
-    def __init__(self, like: KVCache, columns: int) -> None:
-        rows, heads, _, channels = like.keys[0].shape
-        device = like.valid.device
+    def __init__(self, keys: Sequence[Tensor], values: Sequence[Tensor], columns: int) -> None:
+        rows, heads, _, channels = keys[0].shape
+        device = keys[0].device
         with torch.inference_mode(False):  # else no_grad alone could not write to it
             self.keys, self.values = (
                 [torch.zeros(rows, heads, columns, channels, dtype=x.dtype, device=device) for x in side]
-                for side in (like.keys, like.values)
+                for side in (keys, values)
             )
             self.valid = torch.zeros(rows, columns, dtype=torch.bool, device=device)
             self.rope, self.column = (torch.zeros(n, dtype=torch.long, device=device) for n in (rows, 1))
         for tensor in (*self.keys, *self.values, self.valid, self.rope, self.column):
             torch._dynamo.mark_static_address(tensor, guard=False)
 
-    def fill(self, cache: KVCache) -> None:
-        """Begin with these contexts."""
-        n = cache.length
-        for mine, theirs in zip([*self.keys, *self.values], [*cache.keys, *cache.values], strict=True):
+    def fill(self, keys: Sequence[Tensor], values: Sequence[Tensor], valid_BN: Tensor, rope_B: Tensor) -> None:
+        """Begin with the first N columns of these contexts."""
+        n = valid_BN.shape[1]
+        for mine, theirs in zip([*self.keys, *self.values], [*keys, *values], strict=True):
             mine[:, :, :n] = theirs[:, :, :n]
         self.valid.zero_()
-        self.valid[:, :n] = cache.valid
-        self.rope.copy_(cache.next_rope)
+        self.valid[:, :n] = valid_BN
+        self.rope.copy_(rope_B)
         self.column.fill_(n)
 
     def extend(self, layer: int, k_BKLd: Tensor, v_BKLd: Tensor) -> tuple[Tensor, Tensor]:
@@ -70,31 +64,17 @@ class StaticKeys:
         return key.index_copy_(2, self.column, k_BKLd), value.index_copy_(2, self.column, v_BKLd)
 
 
-def static_keys(kept: dict[int, StaticKeys], cache: KVCache) -> StaticKeys:
+def static_keys(
+    kept: dict[int, StaticKeys], keys: Sequence[Tensor], values: Sequence[Tensor], valid_BN: Tensor, rope_B: Tensor
+) -> StaticKeys:
     """Room for these contexts and at least a column more, from `kept` (columns -> room) where that has it."""
     columns = LEAST_COLUMNS
-    while columns <= cache.length:
+    while columns <= valid_BN.shape[1]:
         columns *= 2
-    like = (cache.rows, cache.valid.device, cache.keys[0].dtype)
+    like = (len(rope_B), rope_B.device, keys[0].dtype)
     if any((len(x.rope), x.rope.device, x.keys[0].dtype) != like for x in kept.values()):
         kept.clear()
     if columns not in kept:
-        kept[columns] = StaticKeys(cache, columns)
-    kept[columns].fill(cache)
+        kept[columns] = StaticKeys(keys, values, columns)
+    kept[columns].fill(keys, values, valid_BN, rope_B)
     return kept[columns]
-
-
-def text_step(model: Bagel, held: StaticKeys, ids_B1: Tensor, valid_B1: Tensor) -> Tensor:
-    """Put a token a row into the next column; hidden states [B, 1, D] after the final norm.
-
-    A token that is not valid does not count, and moves no position.
-    """
-    x_B1D = model.language_model.model.embed_tokens(ids_B1)
-    here_T = torch.arange(held.valid.shape[1], device=held.valid.device) == held.column
-    attend = prepare_bool((held.valid | here_T)[:, None, None], model.config.attention, x_B1D.dtype)
-    rope = held.rope[:, None]
-    hidden, _ = model.language_model.model(x_B1D, x_B1D[:, :0], rope, rope[:, :0], attend, held)
-    held.valid.logical_or_(here_T & valid_B1)
-    held.rope.add_(valid_B1[:, 0])
-    held.column.add_(1)
-    return hidden

@@ -27,7 +27,7 @@ from uni_train.flow.guidance import Guidance, guide
 from uni_train.flow.schedule import inference_timesteps
 from uni_train.models.bagel.attention import prepare, prepare_bool
 from uni_train.models.bagel.bagel import Bagel
-from uni_train.models.bagel.compiled import compiled, static_keys, text_step
+from uni_train.models.bagel.compiled import StaticKeys, compiled, static_keys
 from uni_train.models.bagel.config import BagelConfig
 from uni_train.models.bagel.packing import Encoded, PackedBatch, Segment, Text, encode, pack
 from uni_train.models.bagel.positions import grid_position_ids
@@ -316,22 +316,36 @@ class _StaticText:
     def __init__(self, model: Bagel, cache: KVCache) -> None:
         assert model.static is not None
         self.model, self.kept, self.length = model, model.static, cache.length
-        self.held = static_keys(self.kept, cache)
+        self.held = static_keys(self.kept, cache.keys, cache.values, cache.valid, cache.next_rope)
 
     def feed(self, ids_B1: Tensor, valid_B1: Tensor) -> Tensor:
         if self.length == self.held.valid.shape[1]:
-            self.held = static_keys(self.kept, self._counted())
+            full = self.held
+            self.held = static_keys(self.kept, full.keys, full.values, full.valid, full.rope)
         self.length += 1
         torch.compiler.cudagraph_mark_step_begin()
-        return compiled(text_step, "reduce-overhead")(self.model, self.held, ids_B1, valid_B1)
+        return compiled(_static_step, "reduce-overhead")(self.model, self.held, ids_B1, valid_B1)
 
     def context(self) -> KVCache:
-        return self._counted().select(range(len(self.held.rope)))  # a copy: the next text writes over it
+        held = self.held
+        counted = KVCache(held.keys, held.values, held.valid[:, : self.length], held.rope)
+        return counted.select(range(counted.rows))  # a copy: the next text writes over it
 
-    def _counted(self) -> KVCache:
-        n, held = self.length, self.held
-        keys, values = ([x[:, :, :n] for x in side] for side in (held.keys, held.values))
-        return KVCache(keys, values, held.valid[:, :n], held.rope)
+
+def _static_step(model: Bagel, held: StaticKeys, ids_B1: Tensor, valid_B1: Tensor) -> Tensor:
+    """Put a token a row into the next column; hidden states [B, 1, D] after the final norm.
+
+    A token that is not valid does not count, and moves no position.
+    """
+    x_B1D = model.language_model.model.embed_tokens(ids_B1)
+    here_T = torch.arange(held.valid.shape[1], device=held.valid.device) == held.column
+    attend = prepare_bool((held.valid | here_T)[:, None, None], model.config.attention, x_B1D.dtype)
+    rope = held.rope[:, None]
+    hidden, _ = model.language_model.model(x_B1D, x_B1D[:, :0], rope, rope[:, :0], attend, held)
+    held.valid.logical_or_(here_T & valid_B1)
+    held.rope.add_(valid_B1[:, 0])
+    held.column.add_(1)
+    return hidden
 
 
 def _pick(logits_BV: Tensor, temperature: float, generators: Sequence[torch.Generator] | None) -> Tensor:
