@@ -1,17 +1,23 @@
 """The figures of a GPU, of random weights at full size: tables for people, and the same as JSON.
 
-    python bench/gpu.py [--only load,train,draw,write,grpo] [--models bagel_7b,qwen_image_edit_2511,nano]
-        [--seconds 480] [--out DIR] [--tiny]
+    git clone https://github.com/ByteDance-Seed/Bagel official
+    python bench/gpu.py --official official [--only draw,write,train,grpo,load,compiled]
+        [--models nano,bagel_7b,qwen_image_edit_2511] [--seconds 100] [--out DIR] [--tiny]
 
-Each part stops after `--seconds`; rows for which no time or memory was left say so. `--out` gets gpu.json after every
-row, and gpu.md. `--tiny` is the same code with small sizes, on a CPU too: a test runs it; its figures mean nothing.
+Each part begins no row after `--seconds`, and none of its n-th model after as large a share of them: ten minutes in
+all. Rows for which no time or memory was left say so, and so does what fails. `--out` gets gpu.json after every row,
+and gpu.md. `--tiny` is the same code with small sizes, on a CPU too: a test runs it; its figures mean nothing.
 
-    load    stored weights to the device, tensor by tensor
-    train   packed updates: seconds, share of the peak FLOP a second (MFU), memory beside what `plan` predicts
     draw    images from text (BAGEL) or from an image (Qwen-Image-Edit), with the decoding
-    write   tokens of text
+    write   thoughts, as tokens of text
+    train   packed updates: seconds, share of the peak FLOP a second (MFU), memory beside what `plan` predicts
+    load    stored weights to the device, tensor by tensor
     grpo    an epoch of Flow-GRPO in parts; how far replayed steps are from drawn ones in other batch shapes (the
             on-policy check), in the precision of the run
+    compiled  images and thoughts with `model.compile`, beside those without
+
+Images and texts are made by ours and, with the same weights, by the released code of BAGEL or diffusers' pipeline.
+"ours / it" is the time of ours beside that. All are asked for the same: guidance by text, as many steps, greedy texts.
 
 Times on CUDA are those of its events, memory is the most that PyTorch's allocator held. On a CPU they are wall time,
 and memory that became resident.
@@ -30,7 +36,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, Literal
 from unittest import mock
@@ -38,11 +44,13 @@ from unittest import mock
 import lightning.pytorch as pl
 import numpy as np
 import torch
+from PIL import Image
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.bagel import SENTENCE, picture
 from bench.markdown import row, table
+from bench.official_bagel import Official
 from bench.timing import peak_memory
 from uni_train.config.compose import compose
 from uni_train.config.kinds import Updates
@@ -57,6 +65,7 @@ from uni_train.config.schema import (
     StrategyConfig,
     TrainingConfig,
 )
+from uni_train.errors import UserError
 from uni_train.files import atomic_path
 from uni_train.models.bagel.generation import generate_text, prefill
 from uni_train.models.bagel.packing import Text
@@ -64,7 +73,7 @@ from uni_train.models.bagel.unified import BagelUnified
 from uni_train.models.bagel.vae import VaeConfig
 from uni_train.models.base import Example, Request, UnifiedModel
 from uni_train.models.family import family_of
-from uni_train.models.load import build_model
+from uni_train.models.load import build_model, compile_steps
 from uni_train.models.meta import without_weights
 from uni_train.models.quantised import quantise
 from uni_train.models.weights import Weights, write
@@ -79,6 +88,8 @@ from uni_train.training.flow_grpo.trainer import ROLLOUTS, fit_flow_grpo
 from uni_train.training.lora import adapted, add_adapters
 
 GIB = 2**30
+LONG = 5.0
+"""Seconds from which on a call is measured once."""
 LORA = LoraConfig(rank=32, alpha=64.0)
 TRAININGS = (  # trained, weights, moments
     ("lora", None, "full"),
@@ -93,9 +104,9 @@ class Sizes:
     """What is asked. sides: pixels. updates: of a training, the first two of which do not count."""
 
     sides: Sequence[int] = (512, 1024)
-    counts: Sequence[int] = (1, 4, 16)
+    counts: Sequence[int] = (1, 8, 16)
     steps: int = 10
-    written: int = 64
+    written: int = 256
     rows: int = 8
     updates: int = 6
     group: int = 16
@@ -137,10 +148,14 @@ class Machine:
         return cls(torch.device("cuda", 0), name, near.half if near is not None else None)
 
     def measure(self, run: Callable[[], object], times: int = 3) -> tuple[float, float]:
-        """Median seconds, and the most bytes during the first run beyond those before it."""
+        """Median seconds, of a long run those of the first; and its most bytes beyond those before it."""
+        began = time.perf_counter()
         if self.device.type == "cpu":
             held = peak_memory(run) or 0.0
-            taken = []
+            taken = [time.perf_counter() - began]
+            if taken[0] > LONG:
+                return taken[0], held * 2**20
+            taken.clear()
             for _ in range(times):
                 began = time.perf_counter()
                 run()
@@ -150,8 +165,12 @@ class Machine:
         before = torch.cuda.memory_allocated()
         torch.cuda.reset_peak_memory_stats()
         run()
+        torch.cuda.synchronize()
         most = torch.cuda.max_memory_allocated() - before
-        taken = []
+        taken = [time.perf_counter() - began]
+        if taken[0] > LONG:
+            return taken[0], most
+        taken.clear()
         for _ in range(times):
             first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             first.record()
@@ -266,13 +285,15 @@ class Bench:
     tiny: bool
     seconds: float
     out: Path
+    official: Path | None = None
     rows: dict[str, list[dict[str, Any]]] = field(default_factory=dict)
 
     def part(self, name: str, cases: Iterator[tuple[dict[str, Any], Callable[[], dict[str, Any]]]]) -> None:
         """Measure the cases of a part while there is time."""
         began, found = time.monotonic(), self.rows.setdefault(name, [])
         for about, measure in cases:
-            if time.monotonic() - began > self.seconds:
+            share = (self.models.index(about["model"]) + 1) / len(self.models) if "model" in about else 1
+            if time.monotonic() - began > self.seconds * share:
                 found.append(about | {"left out": "no time"})
                 continue
             try:
@@ -422,49 +443,146 @@ class _Clock(pl.Callback):
 # --- draw and write -------------------------------------------------------------------------------------------------
 
 
+class Subject:
+    """A model that is made when it is first asked, what does the same with its weights, and the times of ours."""
+
+    def __init__(self, bench: Bench, config: ModelConfig) -> None:
+        self.bench, self.config = bench, config
+        self.ours: dict[int, float] = {}
+
+    @cached_property
+    def model(self) -> Any:
+        model = made(self.config, self.bench.machine)
+        model.sampling = replace(model.sampling, steps=self.bench.sizes.steps)
+        return model
+
+    @cached_property
+    def official(self) -> Official:
+        if self.bench.official is None:
+            raise UserError("the released code is not here", "Clone it, and give --official FOLDER.")
+        return Official(self.bench.official, self.model)
+
+    @cached_property
+    def pipeline(self) -> Any:
+        from diffusers import FlowMatchEulerDiscreteScheduler, QwenImageEditPlusPipeline
+
+        from tests.models.qwen_image_edit.tiny import SCHEDULER
+
+        model = self.model
+        parts = {name: getattr(model, name) for name in ("vae", "text_encoder", "processor", "transformer")}
+        pipeline = QwenImageEditPlusPipeline(
+            FlowMatchEulerDiscreteScheduler(**SCHEDULER), tokenizer=model.processor.tokenizer, **parts
+        )
+        pipeline.set_progress_bar_config(disable=True)
+        return pipeline
+
+    @property
+    def family(self) -> str:
+        return self.config.family
+
+    @property
+    def makers(self) -> tuple[str, ...]:
+        """Who makes images."""
+        return ("ours", *{"bagel": ("official",), "qwen_image_edit": ("diffusers",)}.get(self.family, ()))
+
+    def measured(self, by: str, count: int, run: Callable[[], object]) -> tuple[float, float, dict[str, Any]]:
+        """Seconds, bytes beyond the weights, and how they compare with ours."""
+        more: dict[str, Any] = {}
+        if by == "compiled":
+            compile_steps(self.model, False)
+            self.ours[count], _ = self.bench.machine.measure(run)
+            compile_steps(self.model, True)
+            began = time.perf_counter()
+            run()
+            more["s of the first call"] = time.perf_counter() - began
+        seconds, most = self.bench.machine.measure(run)
+        if by == "ours":
+            self.ours[count] = seconds
+        elif count in self.ours:
+            more["ours / it"] = self.ours[count] / seconds
+        return seconds, most, more
+
+
 def draw(bench: Bench) -> Cases:
     for name in bench.models:
         for side in bench.sizes.sides if name != "nano" else (24,):
-            config, kept = configured(name, bench.tiny, side), dict[str, UnifiedModel]()
-            for count in bench.sizes.counts:
-                about = {"model": name, "side": side, "at once": count, "steps": bench.sizes.steps}
-                yield about, partial(_draw, bench, config, side, count, kept)
+            subject = Subject(bench, configured(name, bench.tiny, side))
+            for by in subject.makers:
+                for count in bench.sizes.counts:
+                    about = {"model": name, "side": side, "at once": count, "steps": bench.sizes.steps, "by": by}
+                    yield about, partial(_draw, subject, side, count, by)
 
 
-def _draw(bench: Bench, config: ModelConfig, side: int, count: int, kept: dict[str, UnifiedModel]) -> dict[str, Any]:
-    if not kept:
-        kept[config.name] = made(config, bench.machine)
-    model: Any = kept[config.name]
-    model.sampling = replace(model.sampling, steps=bench.sizes.steps)
-    requests = asked(config, side, count)
-    if config.family == "nano":
+def _draw(subject: Subject, side: int, count: int, by: str) -> dict[str, Any]:
+    model, requests = subject.model, asked(subject.config, side, count)
+    if subject.family == "nano":
         requests = [replace(one, prompt="Draw 2 cups.", size=None) for one in requests]
-    noise = model.noise(requests)
-    with torch.inference_mode():
-        condition = model.encode(requests)
-        decoding, _ = bench.machine.measure(lambda: model.decode(noise, condition))
-    seconds, most = bench.machine.measure(lambda: model.draw(requests))
-    return {"s": seconds, "of it decoding": decoding, "images/s": count / seconds, "GiB beside weights": most / GIB}
+    runs: dict[str, Callable[[], object]] = {
+        "official": lambda: subject.official.draw([one.prompt for one in requests], side),
+        "diffusers": lambda: _by_pipeline(subject, side, count),
+    }
+    seconds, most, more = subject.measured(by, count, runs.get(by, lambda: model.draw(requests)))
+    if by == "ours":
+        noise = model.noise(requests)
+        with torch.inference_mode():
+            condition = model.encode(requests)
+            more["of it decoding"], _ = subject.bench.machine.measure(lambda: model.decode(noise, condition), 1)
+    return {"s": seconds, "images/s": count / seconds, "GiB beside weights": most / GIB, **more}
+
+
+def _by_pipeline(subject: Subject, side: int, count: int) -> object:
+    """Images from an image by one call of diffusers' pipeline; it resizes no more than ours."""
+    from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit_plus as plus
+
+    config = subject.config
+    assert config.editing is not None
+    look = config.editing.look_size
+    with mock.patch.multiple(plus, VAE_IMAGE_SIZE=side**2, CONDITION_IMAGE_SIZE=look**2):
+        return subject.pipeline(
+            image=Image.fromarray(picture(0, side)),
+            prompt=SENTENCE,
+            negative_prompt=config.editing.negative_prompt,
+            true_cfg_scale=config.sampling.edit_text_scale,
+            num_inference_steps=subject.bench.sizes.steps,
+            height=side,
+            width=side,
+            num_images_per_prompt=count,
+        )
 
 
 def write_text(bench: Bench) -> Cases:
     for name in bench.models:
-        for count in bench.sizes.counts:
-            config = configured(name, bench.tiny, bench.sizes.sides[0])
-            if config.family != "qwen_image_edit":  # its text is written by transformers
-                yield {"model": name, "at once": count}, partial(_write, bench, config, count)
+        subject = Subject(bench, configured(name, bench.tiny, bench.sizes.sides[0]))
+        if subject.family != "qwen_image_edit":  # its text is written by transformers
+            for by in subject.makers:
+                for count in bench.sizes.counts:
+                    yield {"model": name, "at once": count, "by": by}, partial(_write, subject, count, by)
 
 
-def _write(bench: Bench, config: ModelConfig, count: int) -> dict[str, Any]:
-    model = made(config, bench.machine)
-    assert isinstance(model, BagelUnified)
-    words = "Draw 2 cups." if config.family == "nano" else SENTENCE
-    with torch.inference_mode():
+def _write(subject: Subject, count: int, by: str) -> dict[str, Any]:
+    model, written = subject.model, subject.bench.sizes.written
+    words = "Draw 2 cups." if subject.family == "nano" else SENTENCE
+
+    def ours() -> None:
         cache = prefill(model.bagel, [[Text(model.tokenizer.encode(words))]] * count)
-        seconds, most = bench.machine.measure(
-            lambda: generate_text(model.bagel, cache, bench.sizes.written, stop=-1, close=False)
-        )
-    return {"tokens": bench.sizes.written, "tokens/s": count * bench.sizes.written / seconds, "GiB": most / GIB}
+        generate_text(model.bagel, cache, written, stop=-1, close=False)
+
+    run = ours if by != "official" else lambda: subject.official.write([words] * count, written)
+    with torch.inference_mode():
+        seconds, most, more = subject.measured(by, count, run)
+    rates = {"thoughts/s": count / seconds, "tokens/s": count * written / seconds}
+    return {"tokens": written, **rates, "GiB beside weights": most / GIB, **more}
+
+
+def compiled(bench: Bench) -> Cases:
+    for name in bench.models:
+        side = bench.sizes.sides[0] if name != "nano" else 24
+        subject = Subject(bench, configured(name, bench.tiny, side))
+        for count in bench.sizes.counts:
+            about = {"model": name, "at once": count}
+            yield about | {"what": f"images, {side} pixels"}, partial(_draw, subject, side, count, "compiled")
+            if subject.family != "qwen_image_edit":
+                yield about | {"what": "thoughts"}, partial(_write, subject, count, "compiled")
 
 
 # --- grpo -----------------------------------------------------------------------------------------------------------
@@ -515,20 +633,22 @@ def _grpo(bench: Bench, config: ModelConfig, side: int) -> dict[str, Any]:
 
 
 PARTS: dict[str, Callable[[Bench], Cases]] = {
-    "load": load,
-    "train": train,
     "draw": draw,
     "write": write_text,
+    "train": train,
     "grpo": grpo,
+    "load": load,
+    "compiled": compiled,
 }
-MODELS = ("bagel_7b", "qwen_image_edit_2511", "nano")
+MODELS = ("nano", "bagel_7b", "qwen_image_edit_2511")
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", default=",".join(PARTS))
     parser.add_argument("--models", default=",".join(MODELS))
-    parser.add_argument("--seconds", type=float, default=480)
+    parser.add_argument("--seconds", type=float, default=100)
+    parser.add_argument("--official", type=Path, help="a checkout of the released code of BAGEL")
     parser.add_argument("--out", type=Path, default=Path("gpu"))
     parser.add_argument("--tiny", action="store_true")
     options = parser.parse_args(arguments)
@@ -537,7 +657,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
         parser.error("there is no GPU here: --tiny runs the same code with small sizes")
     options.out.mkdir(parents=True, exist_ok=True)
     sizes = TINY if options.tiny else Sizes()
-    bench = Bench(machine, sizes, options.models.split(","), options.tiny, options.seconds, options.out)
+    names = options.models.split(",")
+    bench = Bench(machine, sizes, names, options.tiny, options.seconds, options.out, options.official)
     for name in options.only.split(","):
         bench.part(name, PARTS[name](bench))
     print(f"{options.out / 'gpu.md'}, {options.out / 'gpu.json'}")

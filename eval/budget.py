@@ -79,7 +79,7 @@ def _measured(plan: EvaluationPlan) -> dict[str, Speed]:
     for benchmark in plan.benchmarks:
         for helped, model in benchmark.helpers().items():
             found |= {kind: one for kind, one in store.speed_of(model.identity, here).items() if kind == helped}
-    identity = identity_of(plan.checkpoint, plan.config.sampling, plan.config.weights)
+    identity = identity_of(plan.checkpoint, plan.config.sampling, plan.config.weights, plan.config.compile)
     if identity is not None:
         own = store.speed_of(identity, here)
         found = dict(own) | found

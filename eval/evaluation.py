@@ -287,6 +287,7 @@ def _opened(plan: EvaluationPlan, progress: Progress) -> StoredModel | FolderAns
         Store(plan.store_folder),
         sampling=plan.config.sampling,
         weights=plan.config.weights,
+        compile=plan.config.compile,
         remote=plan.config.remote,
         batch=plan.config.batch,
         retry_failed=plan.config.retry_failed,

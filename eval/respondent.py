@@ -38,6 +38,7 @@ def open_model(
     *,
     sampling: Mapping[str, Any] | None = None,
     weights: Quantised | None = None,
+    compile: bool = False,
     remote: RemoteConfig | None = None,
     batch: int | None = None,
     retry_failed: bool = False,
@@ -48,7 +49,7 @@ def open_model(
     Args:
         checkpoint: as `uni_train.models.load.model_config` takes it, "shipped" (nano's own), or "URL#MODEL".
         sampling: values of SamplingConfig that replace the model's own. remote: how an endpoint is asked.
-        weights: as of `uni_train.models.load.model_config`.
+        weights, compile: as of `uni_train.models.load.model_config`.
         batch: requests at once; None: as the model's configuration says, and four a connection of an endpoint.
         say: called with a line before something slow is loaded.
 
@@ -59,7 +60,11 @@ def open_model(
     if is_remote(checkpoint):
         from uni_train.config.schema import RemoteConfig
 
-        if given := [*(sampling or {}), *(["weights"] if weights is not None else [])]:
+        if given := [
+            *(sampling or {}),
+            *(["weights"] if weights is not None else []),
+            *(["compile"] if compile else []),
+        ]:
             raise UsageError(f"a remote model takes no {given[0]}=...", "Its server decides how it draws and writes.")
         settings = remote or RemoteConfig()
         size = batch or 4 * settings.connections  # a batch waits for its slowest call
@@ -73,7 +78,7 @@ def open_model(
         return model
     from uni_train.models.load import model_config
 
-    config = model_config(checkpoint, weights)
+    config = model_config(checkpoint, weights, compile)
     config = replace(config, sampling=_changed(config.sampling, sampling or {}))
     dtype = _dtype(config.family)
     identity = identify(config, dtype)
@@ -87,13 +92,15 @@ def open_model(
     )
 
 
-def identity_of(checkpoint: str, sampling: Mapping[str, Any], weights: Quantised | None = None) -> ModelIdentity | None:
+def identity_of(
+    checkpoint: str, sampling: Mapping[str, Any], weights: Quantised | None = None, compile: bool = False
+) -> ModelIdentity | None:
     """Which model `open_model` would open from a checkpoint here; None where no weights are here."""
     if is_remote(checkpoint) or holds_answers(Path(checkpoint)):
         return None
     from uni_train.models.load import model_config
 
-    config = model_config(checkpoint, weights)
+    config = model_config(checkpoint, weights, compile)
     config = replace(config, sampling=_changed(config.sampling, sampling))
     try:
         return identify(config, _dtype(config.family))

@@ -96,13 +96,16 @@ class Generated:
 
 
 @_user_errors()
-def load_model(name_or_folder: str | Path, *, weights: Quantised | None = None, **sampling: Any) -> UnifiedModel:
+def load_model(
+    name_or_folder: str | Path, *, weights: Quantised | None = None, compile: bool = False, **sampling: Any
+) -> UnifiedModel:
     """A model with its weights: on the GPU in bfloat16 where there is one, else on the CPU as stored.
 
     Args:
         name_or_folder: "nano", another name of `uni_train models`, a checkpoint's folder, a run's, or a Hub id
             ("hf://org/name@revision").
         weights: "nf4", "int8" or "fp8" hold the decoder in 4 or 8 bits; None: as stored, or as its run has it.
+        compile: torch.compile makes the steps of writing and drawing; minutes at the first use of a shape.
         sampling: replaces sampling settings of the model (`steps=10`, `temperature=0.0`, `cfg_text_scale=4.0`).
 
     Raises:
@@ -110,7 +113,7 @@ def load_model(name_or_folder: str | Path, *, weights: Quantised | None = None, 
     """
     from uni_train.models.checkpoint import model_config
 
-    config = model_config(str(name_or_folder), weights)
+    config = model_config(str(name_or_folder), weights, compile)
     known = [field.name for field in fields(config.sampling)]
     for name in sampling:
         if name not in known:

@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     help="Accept clients of this machine, or of all (IPv4, IPv6).",
 )
 @click.option("--weights", type=click.Choice(QUANTISED), help="Hold the decoder in 4 or 8 bits.  [default: as stored]")
+@click.option("--compile", is_flag=True, help="torch.compile makes the steps: minutes at first, then faster.")
 @click.option("--steps", type=click.IntRange(1, 1_000), metavar="N", help="Denoising steps.  [default: the model's]")
 @click.option("--temperature", type=Finite(0, 2), metavar="X", help="The temperature of requests that name none.")
 @click.option(
@@ -74,6 +75,7 @@ def serve(
     port: int,
     host: str,
     weights: Quantised | None,
+    compile: bool,
     steps: int | None,
     temperature: float | None,
     key_env: str | None,
@@ -109,7 +111,7 @@ def serve(
 
     from uni_train.models.checkpoint import model_config
 
-    config = model_config(model, weights)
+    config = model_config(model, weights, compile)
     changes = {"steps": steps, "temperature": temperature}
     sampling = replace(config.sampling, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
     if config.checkpoint != "shipped":

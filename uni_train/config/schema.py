@@ -122,6 +122,7 @@ class ModelConfig:
     # pixels a side of the tiles in which the VAE of BAGEL, Qwen-Image-Edit and diffusers takes larger images, in steps
     # of 32; null = whole
     vae_tile: Annotated[int, Interval(ge=64, le=8_192)] | None = None
+    compile: bool = False  # steps of writing and drawing by torch.compile: minutes at first; differs by rounding
     think_batch: Rows = 128  # requests a batch while thinking or answering
     draw_batch: Rows = 256  # requests a batch while drawing
     threads: Few | Literal["auto"] = "auto"  # CPU threads; auto = the cores there are, at most 4
@@ -403,6 +404,7 @@ class EvalConfig:
     compat: Literal["paper", "official"] = "paper"  # where paper and published code differ; official = the code
     verifier: Literal["program", "judge"] = "program"  # judge = it also scores what a program could
     weights: Quantised | None = None  # of the decoder, in 4 or 8 bits; null = as stored, or as its run has them
+    compile: bool = False  # steps of writing and drawing by torch.compile: minutes at first; differs by rounding
     sampling: dict[str, Any] = field(default_factory=dict)  # replaces settings of the model: {steps: 10}
     batch: Rows | None = None  # requests at once; null = the model's
     devices: Few = 1  # processes that share the questions, one a GPU; they change no number

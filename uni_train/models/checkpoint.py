@@ -101,13 +101,14 @@ def recognise(path: Path) -> Checkpoint:
     return next((found for found in ours if found is not None), None) or _other(path)
 
 
-def model_config(name_or_path: str, weights: Quantised | None = None) -> ModelConfig:
+def model_config(name_or_path: str, weights: Quantised | None = None, compile: bool = False) -> ModelConfig:
     """The configuration of a model by its name (`uni_train models`), or of a checkpoint, as this module lists them.
 
     "shipped" is nano with the weights inside the package. A model that a run has trained takes that run's settings.
 
     Args:
         weights: form in which the decoder's weights are held; None: as the model or its run has it.
+        compile: as ModelConfig.compile, where the model or its run has not set it.
 
     Raises:
         UserError: what lies there cannot be loaded. UsageError: no such name.
@@ -132,7 +133,7 @@ def model_config(name_or_path: str, weights: Quantised | None = None) -> ModelCo
             known = build_section(ModelConfig, values)
         config = replace(known, checkpoint=str(found.path))
     whole = "+".join([config.checkpoint or "", *map(str, map(local, adapters))]) or None
-    return replace(config, checkpoint=whole, weights=weights or config.weights)
+    return replace(config, checkpoint=whole, weights=weights or config.weights, compile=compile or config.compile)
 
 
 def find(base: str) -> Checkpoint:

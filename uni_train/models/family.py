@@ -109,6 +109,7 @@ class Family(ABC):
         tf32: whether GPUs may round factors of float32 products to TF32. Not where transformers computes rotary
             positions, by such a product (huggingface/transformers issue 48428).
         tiles: whether its VAE can take images in tiles (`model.vae_tile`). editing: whether it takes `model.editing`.
+        compiles: whether its steps can be compiled (`model.compile`).
         shipped: the folder of the checkpoint inside the package (`checkpoint: shipped`).
     """
 
@@ -119,6 +120,7 @@ class Family(ABC):
     bfloat16: ClassVar[bool] = True
     tf32: ClassVar[bool] = False
     tiles: ClassVar[bool] = False
+    compiles: ClassVar[bool] = False
     editing: ClassVar[bool] = False
     shipped: ClassVar[Path | None] = None
 

@@ -77,9 +77,11 @@ def identify(config: ModelConfig, dtype: str = "stored") -> ModelIdentity:
     Raises:
         UserError: no such checkpoint, or a file that cannot be read.
     """
-    settings = {"family": config.family, "sampling": asdict(config.sampling), "dtype": dtype}
+    settings: dict[str, Any] = {"family": config.family, "sampling": asdict(config.sampling), "dtype": dtype}
     if config.weights is not None:
         settings["weights"] = config.weights
+    if config.compile:
+        settings["compile"] = True
     if config.editing is not None:
         settings["editing"] = asdict(config.editing)
     settings = json.loads(json.dumps(settings))  # as it will be read back: tuples are lists

@@ -36,7 +36,7 @@ def build_model(
 
     Raises:
         UserError: weights that are missing, damaged or of another shape; a folder that is something else. UsageError:
-            `vae_tile` of a model without tiles.
+            `vae_tile` of a model without tiles, `compile` of one whose steps cannot be compiled.
     """
     from uni_train.models.quantised import need_torchao, quantise
 
@@ -55,7 +55,22 @@ def build_model(
     model = quantise(model, config.weights, device).to(device)
     if config.vae_tile is not None:
         _tile(getattr(model, "vae", None), config.vae_tile // 32 * 32, config.name)
+    if config.compile:
+        compile_steps(model, True)
     return model
+
+
+def compile_steps(model: Any, on: bool) -> None:
+    """Whether torch.compile makes what repeats while the model writes and draws (`model.compile`)."""
+    if hasattr(model, "bagel"):
+        model.bagel.static = {} if on else None
+    elif not getattr(getattr(model, "transformer", None), "_repeated_blocks", None):
+        raise UsageError(f"{model.name} has no blocks that diffusers compiles", "Leave model.compile out.")
+    elif on:
+        model.transformer.compile_repeated_blocks()
+    else:
+        for module in model.transformer.modules():
+            module._compiled_call_impl = None
 
 
 def _set_products(family: str, device: torch.device | str) -> None:
@@ -112,8 +127,8 @@ def dtype_for(precision: str) -> torch.dtype | None:
 def expect_keys(config: ModelConfig) -> None:
     """Raises UsageError where a key is given that the model's family does not take."""
     family = family_of(config.family)
-    for key, takes in (("vae_tile", family.tiles), ("editing", family.editing)):
-        if getattr(config, key) is not None and not takes:
+    for key, takes in (("vae_tile", family.tiles), ("editing", family.editing), ("compile", family.compiles)):
+        if getattr(config, key) not in (None, False) and not takes:
             raise UsageError(f"model.{key} has no meaning for model={config.name}", f"Leave model.{key} out.")
 
 

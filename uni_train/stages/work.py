@@ -23,7 +23,7 @@ from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Task
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
-from uni_train.models.load import build_model, dtype_for, load_weights, save_model
+from uni_train.models.load import build_model, compile_steps, dtype_for, load_weights, save_model
 from uni_train.run_folder import Manifest, RunFolder, decisive, stage_key
 
 if TYPE_CHECKING:
@@ -80,6 +80,8 @@ class Work(Generic[C]):
             else:
                 load_weights(model, weights)
         self._loaded = (weights, self.placed(model))
+        if self.config.model.compile:
+            compile_steps(model, True)
         return model
 
     def started(self) -> UnifiedModel:
@@ -96,7 +98,7 @@ class Work(Generic[C]):
         return f"cuda:{self.ranks.local_rank}" if gpu else "cpu"
 
     def learner(self, weights: Path | None, timestep_shift: float = 1.0, **dropouts: float) -> Trainable:
-        """`model(weights)`, ready to be trained as the recipe says.
+        """`model(weights)`, ready to be trained as the recipe says; nothing of it is compiled.
 
         To be sharded, its weights stay in their files (uni_train.models.weights.mapped), from which the strategy takes
         each rank's part. Adapters begin with the dtype of what they are on, which is therefore that of training.
@@ -114,6 +116,8 @@ class Work(Generic[C]):
                     load_weights(model, weights)
         else:
             model = self.model(weights)
+        if config.model.compile:
+            compile_steps(model, False)
         text, again = config.text_dropout, config.activation_checkpointing
         model = expect_skill(model, Trainable)
         model.prepare_training(

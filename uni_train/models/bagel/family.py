@@ -23,6 +23,7 @@ class BagelFamily(PublishedFamily):
     title = "BAGEL"
     tf32 = True
     tiles = True
+    compiles = True
     parts = (
         *("understanding", "generation", "text embeddings", "text head", "ViT", "connector", "latents", "positions"),
         VAE,

@@ -27,6 +27,7 @@ from uni_train.flow.guidance import Guidance, guide
 from uni_train.flow.schedule import inference_timesteps
 from uni_train.models.bagel.attention import prepare, prepare_bool
 from uni_train.models.bagel.bagel import Bagel
+from uni_train.models.bagel.compiled import StaticKeys, compiled, static_keys
 from uni_train.models.bagel.config import BagelConfig
 from uni_train.models.bagel.packing import Encoded, PackedBatch, Segment, Text, encode, pack
 from uni_train.models.bagel.positions import grid_position_ids
@@ -263,13 +264,13 @@ def generate_text(
     look_every = 1 if device.type == "cpu" else LOOK_EVERY
     limits = [max_new_tokens] * cache.rows if isinstance(max_new_tokens, int) else list(max_new_tokens)
     most, limit = max(limits), upload(torch.tensor(limits), device)
-    before, cache = cache, cache.grown(most + 2)
+    before, text = cache, _Text(model, cache, most + 2) if model.static is None else _StaticText(model, cache)
     live = torch.ones(cache.rows, dtype=torch.bool, device=device)
     closing = torch.zeros_like(live)
     token = torch.full((cache.rows,), marks.bos, device=device)
     chosen: list[Tensor] = []
     for step in range(most + 2):
-        hidden = _feed(model, cache, token[:, None], (live | closing)[:, None])
+        hidden = text.feed(token[:, None], (live | closing)[:, None])
         picked = torch.full_like(token, stop)
         if step < most:
             logits = model.language_model.lm_head(hidden[:, -1]).float()
@@ -285,17 +286,66 @@ def generate_text(
             break
     ids = [[token for token in row if token >= 0] for row in torch.stack(chosen, 1).tolist()]
     fed = [1 + len(row) + close for row in ids]
-    return ids, cache.first(before.length + max(fed), before.full and min(fed) == max(fed))
+    return ids, text.context().first(before.length + max(fed), before.full and min(fed) == max(fed))
 
 
-def _feed(model: Bagel, cache: KVCache, ids_BQ: Tensor, valid_BQ: Tensor) -> Tensor:
-    """Put one more column of text into the cache (in place); hidden states [B, Q, D] after the final norm."""
-    x_BQD = model.language_model.model.embed_tokens(ids_BQ)
-    allowed = torch.cat([cache.valid, torch.ones_like(valid_BQ)], 1)[:, None, None, :]
-    attend = prepare_bool(allowed, model.config.attention, x_BQD.dtype)
-    rope = cache.next_rope[:, None]
-    hidden, _ = model.language_model.model(x_BQD, x_BQD[:, :0], rope, rope[:, :0], attend, cache)
-    cache.commit(valid_BQ, valid_BQ.sum(1))
+class _Text:
+    """Text behind a context, in a copy with room for `most` columns."""
+
+    def __init__(self, model: Bagel, cache: KVCache, most: int) -> None:
+        self.model, self.cache = model, cache.grown(most)
+
+    def feed(self, ids_B1: Tensor, valid_B1: Tensor) -> Tensor:
+        """Put one more column of text into the context; hidden states [B, 1, D] after the final norm."""
+        model, cache = self.model, self.cache
+        x_B1D = model.language_model.model.embed_tokens(ids_B1)
+        allowed = torch.cat([cache.valid, torch.ones_like(valid_B1)], 1)[:, None, None, :]
+        attend = prepare_bool(allowed, model.config.attention, x_B1D.dtype)
+        rope = cache.next_rope[:, None]
+        hidden, _ = model.language_model.model(x_B1D, x_B1D[:, :0], rope, rope[:, :0], attend, cache)
+        cache.commit(valid_B1, valid_B1.sum(1))
+        return hidden
+
+    def context(self) -> KVCache:
+        """The context with the text."""
+        return self.cache
+
+
+class _StaticText:
+    """The same at static shapes, compiled."""
+
+    def __init__(self, model: Bagel, cache: KVCache) -> None:
+        assert model.static is not None
+        self.model, self.kept, self.length = model, model.static, cache.length
+        self.held = static_keys(self.kept, cache.keys, cache.values, cache.valid, cache.next_rope)
+
+    def feed(self, ids_B1: Tensor, valid_B1: Tensor) -> Tensor:
+        if self.length == self.held.valid.shape[1]:
+            full = self.held
+            self.held = static_keys(self.kept, full.keys, full.values, full.valid, full.rope)
+        self.length += 1
+        torch.compiler.cudagraph_mark_step_begin()
+        return compiled(_static_step, "reduce-overhead")(self.model, self.held, ids_B1, valid_B1)
+
+    def context(self) -> KVCache:
+        held = self.held
+        counted = KVCache(held.keys, held.values, held.valid[:, : self.length], held.rope)
+        return counted.select(range(counted.rows))  # a copy: the next text writes over it
+
+
+def _static_step(model: Bagel, held: StaticKeys, ids_B1: Tensor, valid_B1: Tensor) -> Tensor:
+    """Put a token a row into the next column; hidden states [B, 1, D] after the final norm.
+
+    A token that is not valid does not count, and moves no position.
+    """
+    x_B1D = model.language_model.model.embed_tokens(ids_B1)
+    here_T = torch.arange(held.valid.shape[1], device=held.valid.device) == held.column
+    attend = prepare_bool((held.valid | here_T)[:, None, None], model.config.attention, x_B1D.dtype)
+    rope = held.rope[:, None]
+    hidden, _ = model.language_model.model(x_B1D, x_B1D[:, :0], rope, rope[:, :0], attend, held)
+    held.valid.logical_or_(here_T & valid_B1)
+    held.rope.add_(valid_B1[:, 0])
+    held.column.add_(1)
     return hidden
 
 
@@ -411,11 +461,14 @@ class Branch:
             forward_only=forward_only,
         )
         self.rope_B1 = cache.next_rope[:, None]
+        self.velocity = compiled(Branch._velocity) if forward_only and model.static is not None else Branch._velocity
 
     def __call__(self, x_t_BGC: Tensor, t: Tensor | float) -> Tensor:
         """float32 [B, G, C], zero in padding; `t` a number or [B]."""
+        return self.velocity(self, x_t_BGC, level_on(t, x_t_BGC.device).reshape(-1))
+
+    def _velocity(self, x_t_BGC: Tensor, t_B: Tensor) -> Tensor:
         model, gen = self.model, self.position_BG.shape[1]
-        t_B = level_on(t, x_t_BGC.device).reshape(-1)
         x_BUD = model.language_model.model.embed_tokens(self.marks_B2)
         x_BGD = model.embed_latents(x_t_BGC, model.time_embedder(t_B)[:, None], self.position_BG)
         rope_und, rope_gen = self.rope_B1.expand(-1, 2), self.rope_B1.expand(-1, gen)

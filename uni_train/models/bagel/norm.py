@@ -5,7 +5,7 @@
 On CPU PyTorch has no fused backward of it: at small widths the norms would cost more than the matrix products. The
 two autograd functions below do the same arithmetic in fewer passes over memory (one thread, forward + backward: [256,
 45, 96] fp32 15.6 -> 10.3 ms, bf16 20 -> 8 ms; q or k norm and rope of [256, 45, 4, 24] fp32 33 -> 21 ms, bf16 39 -> 16
-ms). On GPU the stock operators are used. Double backward is not supported on CPU.
+ms). On GPU, and where torch.compile fuses them, the stock operators are used. Double backward is not supported on CPU.
 
 Shapes: B rows, L tokens, D width, H heads, d channels of a head.
 """
@@ -31,7 +31,7 @@ class RMSNorm(nn.Module):
         self.eps = eps
 
     def forward(self, x: Tensor) -> Tensor:
-        if x.device.type == "cpu":
+        if x.device.type == "cpu" and not torch.compiler.is_compiling():
             if not torch.is_grad_enabled():
                 return _unit(x, self.eps)[0].mul_(self.weight.to(x.dtype))
             return _RmsNorm.apply(x, self.weight, self.eps)
@@ -72,7 +72,7 @@ class HeadNormRope(nn.Module):
 
     def forward(self, x_BLHd: Tensor, rope: RopeTables) -> Tensor:
         """[B, L, H, d] -> [B, H, L, d], a view of memory that still has tokens before heads."""
-        if x_BLHd.device.type == "cpu":
+        if x_BLHd.device.type == "cpu" and not torch.compiler.is_compiling():
             cos, sin = rope.spread(x_BLHd.shape[2])
             return _HeadNormRope.apply(x_BLHd, self.weight, cos, sin, self.eps)
         x = F.rms_norm(x_BLHd, (x_BLHd.shape[-1],), self.weight.to(x_BLHd.dtype), self.eps).transpose(1, 2)

@@ -24,6 +24,7 @@ class PipelineFamily(PublishedFamily):
     """Folders in diffusers' layout."""
 
     tiles = True
+    compiles = True
 
     def shapes(self, model: UnifiedModel) -> Shapes:
         from uni_train.models.base import expect_skill

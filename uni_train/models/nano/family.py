@@ -31,6 +31,7 @@ class NanoFamily(Family):
     world = "nano"
     bfloat16 = False
     tf32 = True
+    compiles = True
     shipped: ClassVar[Path | None] = ASSETS
     part_of = BagelFamily.part_of
 

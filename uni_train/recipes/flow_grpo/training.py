@@ -87,9 +87,9 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
         held_out = work.ranks.on_all(lambda: held_out_prompts(work, rewarded))
         result = fit_flow_grpo(
             model, prompt_source, rewarded, config, stage.path, stage=stage.path.name, trained=config.trained,
-            draw_rows=config.model.draw_batch, evaluate=measure if held_out is not None else None,
-            evaluate_every=config.held_out.every, on_images=show, sft_rows=solved, logger=logger,
-            description="  updates",
+            draw_rows=config.model.draw_batch, think_rows=config.model.think_batch,
+            evaluate=measure if held_out is not None else None, evaluate_every=config.held_out.every,
+            on_images=show, sft_rows=solved, logger=logger, description="  updates",
         )  # fmt: skip
     work.trained(model, stage)
     skipped = {} if solved is None else skipped_rows(work, [solved])

@@ -137,11 +137,13 @@ def sample_epoch(
     ranks: Ranks = ALONE,
     precision: Precision = nullcontext,
     draw_rows: int = 256,
+    think_rows: int = 128,
 ) -> tuple[Rollouts, Context, ScoredImages]:
     """Sample and reward this rank's images of an epoch; advantages compare them with those of all ranks.
 
     Args:
         prompts: of all ranks. stage: part of every seed. draw_rows: images sampled together.
+        think_rows: thoughts written together.
         precision: the trainer's, for conditions and velocities. Images are decoded without it.
 
     Raises:
@@ -149,7 +151,7 @@ def sample_epoch(
     """
     k, groups = config.rollout.group_size, ranks.shard(len(prompts))
     rollouts, context, shown = ranks.on_all(
-        lambda: _sample(model, prompts, rewards, config, stage, epoch, groups, precision, draw_rows)
+        lambda: _sample(model, prompts, rewards, config, stage, epoch, groups, precision, draw_rows, think_rows)
     )
     parts = ranks.gather((shown.scores.each, _image_statistics(shown.images, k)))
     each = np.concatenate([values for values, _ in parts])
@@ -165,7 +167,7 @@ def sample_epoch(
 
 def _sample(
     model: FlowPolicy, prompts: Sequence[Prompt], rewards: Sequence[Reward], config: GrpoConfig, stage: str,
-    epoch: int, groups: range, precision: Precision, draw_rows: int,
+    epoch: int, groups: range, precision: Precision, draw_rows: int, think_rows: int,
 ) -> tuple[Rollouts, Context, ScoredImages]:  # fmt: skip
     """Thoughts, conditions, images and rewards of some groups; advantages and statistics are still missing."""
     began, k, window = time.perf_counter(), config.rollout.group_size, window_of(config, epoch)
@@ -177,9 +179,9 @@ def _sample(
     thoughts = token_table([[]] * len(each), 0)
     if config.thoughts is not None:
         thinker, ids = expect_skill(model, ThoughtPolicy), list[list[int]]()
-        for begin in range(0, len(each), draw_rows):
+        for begin in range(0, len(each), think_rows):
             with precision():
-                ids += thinker.write_thoughts([thought_request(*pair) for pair in each[begin : begin + draw_rows]])
+                ids += thinker.write_thoughts([thought_request(*pair) for pair in each[begin : begin + think_rows]])
             note()
         texts = columns["thought"] = [thinker.thought_text(row) for row in ids]
         requests = {n: replace(each[row][0], thought=texts[row]) for row, n in enumerate(images)}

@@ -83,6 +83,7 @@ def fit_flow_grpo(
     stage: str = "grpo",
     trained: str = "all",
     draw_rows: int = 256,
+    think_rows: int = 128,
     evaluate: Evaluate | None = None,
     evaluate_every: int = 10,
     on_images: OnImages | None = None,
@@ -100,6 +101,7 @@ def fit_flow_grpo(
 
     Args:
         stage: part of every seed. trained: see trained.select_parameters. draw_rows: images sampled together.
+        think_rows: thoughts written together.
         evaluate: updates done -> scores on held-out prompts, every `evaluate_every` epochs; the alarm reads "held_out".
         on_images: is called with every epoch's images. sft_rows: the rows of `config.sft`.
 
@@ -122,7 +124,8 @@ def fit_flow_grpo(
         current_ranks().from_main(lambda: truncate_metrics(directory / ROLLOUTS, fit.done))
         module = FlowGrpoModule(
             model, config, updates, prompts, rewards,
-            stage=stage, trained=trained, draw_rows=draw_rows, on_images=on_images, sft_rows=sft_rows,
+            stage=stage, trained=trained, draw_rows=draw_rows, think_rows=think_rows, on_images=on_images,
+            sft_rows=sft_rows,
         )  # fmt: skip
         every, file = evaluate_every * config.updates_per_epoch, directory / HELD_OUT
         validation = None if evaluate is None else Validation(evaluate, every, file)
@@ -162,12 +165,14 @@ class FlowGrpoModule(SupervisedModule):
         stage: str = "grpo",
         trained: str = "all",
         draw_rows: int = 256,
+        think_rows: int = 128,
         on_images: OnImages | None = None,
         sft_rows: Source | None = None,
     ) -> None:
         super().__init__(model, config, updates, stage=stage, trained=trained)
         self.skips = False  # groups of equal rewards have no gradient either, and their update counts
-        self.prompts, self.rewards, self.draw_rows = prompts, rewards, draw_rows
+        self.prompts, self.rewards = prompts, rewards
+        self.draw_rows, self.think_rows = draw_rows, think_rows
         self.on_images, self.sft_rows = on_images, sft_rows
         # Made before Lightning restores a checkpoint, with the starting weights.
         self.losses = Losses(model, config, self.trained_names)
@@ -196,7 +201,7 @@ class FlowGrpoModule(SupervisedModule):
             with unsharded(model), self.losses.sampling():
                 self.rollouts, context, images = sample_epoch(
                     model, prompts, self.rewards, config, self.stage, epoch,  # type: ignore[arg-type]
-                    ranks, self.precision, self.draw_rows,
+                    ranks, self.precision, self.draw_rows, self.think_rows,
                 )  # fmt: skip
             self.sampled_at = time.perf_counter()
             if self.on_images is not None:

@@ -1,0 +1,165 @@
+"""The released code of BAGEL with the weights of a model of ours, as the other side of a benchmark.
+
+    git clone https://github.com/ByteDance-Seed/Bagel
+
+It asks for transformers 4.49 and flash_attn. Names that transformers has given up since are put back, and without
+flash_attn, which has no CPU, its one function is PyTorch's attention, sample by sample.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from importlib import import_module
+from importlib.util import find_spec
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+from unittest import mock
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from uni_train.models.bagel.config import BagelConfig
+from uni_train.models.bagel.unified import BagelUnified
+
+
+def attention(
+    q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, causal: bool, **_: Any
+) -> Tensor:
+    """`flash_attn_varlen_func` by SDPA: [tokens, heads, d] of all samples; causal masks end at the last key."""
+    out = []
+    asked, seen = cu_seqlens_q.tolist(), cu_seqlens_k.tolist()
+    for i in range(len(asked) - 1):
+        a, b = slice(asked[i], asked[i + 1]), slice(seen[i], seen[i + 1])
+        queries, keys = a.stop - a.start, b.stop - b.start
+        mask = None
+        if causal and queries > 1:
+            mask = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries)
+        part = (x[None].transpose(1, 2) for x in (q[a], k[b], v[b]))
+        out.append(F.scaled_dot_product_attention(*part, attn_mask=mask, enable_gqa=True)[0].transpose(0, 1))
+    return torch.cat(out)
+
+
+def default_rope(config: Any, device: Any = None, **_: Any) -> tuple[Tensor, float]:
+    """Inverse frequencies and the factor of attention, as transformers 4.49 made them."""
+    d = config.hidden_size // config.num_attention_heads
+    return 1.0 / config.rope_theta ** (torch.arange(0, d, 2, device=device).float() / d), 1.0
+
+
+@contextmanager
+def former_transformers(folder: Path) -> Iterator[None]:
+    """Within this block modules of a checkout can be imported and their classes made."""
+    from transformers import modeling_rope_utils, modeling_utils, utils
+
+    assert modeling_utils  # it asks for flash_attn as well, before there is one
+    flash = ModuleType("flash_attn")
+    flash.flash_attn_varlen_func = attention  # type: ignore[attr-defined]
+    former = {
+        **dict.fromkeys(
+            ("add_start_docstrings", "add_start_docstrings_to_model_forward", "replace_return_docstrings"),
+            lambda *_, **__: lambda function: function,
+        ),
+        **dict.fromkeys(("is_flash_attn_2_available", "is_flash_attn_greater_or_equal_2_10"), lambda: False),
+    }
+    missing = find_spec("flash_attn") is None
+    if missing:
+        sys.modules["flash_attn"] = flash
+    try:
+        with (
+            mock.patch.multiple(utils, create=True, **former),
+            mock.patch.dict(modeling_rope_utils.ROPE_INIT_FUNCTIONS, default=default_rope),
+            mock.patch.object(sys, "path", [str(folder), *sys.path]),
+        ):
+            yield
+    finally:
+        if missing:
+            del sys.modules["flash_attn"]
+
+
+class Official:
+    """The released model, which shares the weights of `ours`; it reads, writes and draws, but sees no images."""
+
+    def __init__(self, folder: Path, ours: BagelUnified) -> None:
+        self.ours, config = ours, ours.bagel.config
+        with former_transformers(folder):
+            bagel, self.navit = (import_module(f"modeling.bagel.{name}") for name in ("bagel", "qwen2_navit"))
+            self.model = self._made(bagel, config)
+        marks = config.tokens
+        self.marks = {
+            "bos_token_id": marks.bos,
+            "eos_token_id": marks.eos,
+            "start_of_image": marks.start_of_image,
+            "end_of_image": marks.end_of_image,
+        }
+
+    def _made(self, bagel: Any, config: BagelConfig) -> Any:
+        ours, navit = self.ours, self.navit
+        names = ("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+        sizes = {name: getattr(config.llm, name) for name in (*names, "num_key_value_heads", "rms_norm_eps")}
+        llm = navit.Qwen2Config(
+            **sizes, max_position_embeddings=config.llm.max_position_embeddings, rope_theta=config.llm.rope_theta,
+            qk_norm=True, tie_word_embeddings=False, layer_module="Qwen2MoTDecoderLayer",
+        )  # fmt: skip
+        llm.rope_theta, llm.pad_token_id, llm.rope_scaling = config.llm.rope_theta, None, None
+        vae = SimpleNamespace(downsample=ours.stride // config.latent_patch_size, z_channels=config.latent_channels)
+        whole = bagel.BagelConfig(
+            visual_und=False, llm_config=llm, vae_config=vae, latent_patch_size=config.latent_patch_size,
+            max_latent_size=config.max_latent_size,
+        )  # fmt: skip
+        with torch.device("meta"):
+            language = navit.Qwen2ForCausalLM(llm)
+            model = bagel.Bagel(language, None, whole)
+        state = {name: x for name, x in ours.bagel.state_dict().items() if not name.startswith(("vit_", "connector"))}
+        model.load_state_dict(state, assign=True)
+        rotary = language.model.rotary_emb
+        rotary.inv_freq, _ = default_rope(llm, ours.device)
+        return model.eval()
+
+    def _on_device(self, given: dict[str, Any]) -> dict[str, Any]:
+        return {name: x.to(self.ours.device) if isinstance(x, Tensor) else x for name, x in given.items()}
+
+    def _read(self, prompts: Sequence[str]) -> tuple[Any, list[int], list[int]]:
+        past, none = self.navit.NaiveCache(self.ours.bagel.config.llm.num_hidden_layers), [0] * len(prompts)
+        given, lengths, ropes = self.model.prepare_prompts(none, none, prompts, self.ours.tokenizer, self.marks)
+        with self._autocast():
+            return self.model.forward_cache_update_text(past, **self._on_device(given)), lengths, ropes
+
+    def _autocast(self) -> torch.autocast:
+        """As the released notebook: attention is bfloat16 whatever the weights are."""
+        return torch.autocast(self.ours.device.type, torch.bfloat16)
+
+    @torch.inference_mode()
+    def draw(self, prompts: Sequence[str], side: int) -> list[np.ndarray]:
+        """Images from text with guidance by text, as the released notebook asks for them."""
+        sampling, sizes = self.ours.sampling, [(side, side)] * len(prompts)
+        past, lengths, ropes = self._read(prompts)
+        none = [0] * len(prompts)
+        given = self.model.prepare_vae_latent(lengths, ropes, sizes, self.marks)
+        poorer = self.model.prepare_vae_latent_cfg(none, none, sizes)
+        with self._autocast():
+            latents = self.model.generate_image(
+                past_key_values=past,
+                cfg_text_past_key_values=self.navit.NaiveCache(self.ours.bagel.config.llm.num_hidden_layers),
+                num_timesteps=sampling.steps + 1,
+                timestep_shift=sampling.timestep_shift,
+                cfg_text_scale=sampling.guidance.text_scale,
+                cfg_interval=sampling.guidance.interval,
+                cfg_renorm_type=sampling.guidance.renorm,
+                cfg_renorm_min=sampling.guidance.renorm_min,
+                **self._on_device(given),
+                **{f"cfg_text_{name.removeprefix('cfg_')}": x for name, x in self._on_device(poorer).items()},
+            )
+        return self.ours.decode(torch.stack(latents).float())
+
+    @torch.inference_mode()
+    def write(self, prompts: Sequence[str], tokens: int) -> Tensor:
+        """So many greedy token ids behind each prompt, int64 [tokens, B]; the first is bos."""
+        past, lengths, ropes = self._read(prompts)
+        given = self._on_device(self.model.prepare_start_tokens(lengths, ropes, self.marks))
+        with self._autocast():
+            found: Tensor = self.model.generate_text(past, max_length=tokens, **given)
+        return found

@@ -1,0 +1,80 @@
+"""Text at static shapes, a step of which torch.compile makes one kernel launch (`model.compile`).
+
+Keys and values have room for 256 tokens, or for twice as many as before. Masks and the next column are tensors, so a
+token changes no shape: nothing is compiled again, and a GPU replays the step as a CUDA graph. Such a graph is recorded
+for its addresses. So the memory is kept, for the next texts of as many rows.
+
+Shapes: B rows, T columns of room; K key/value heads, d channels of a head; D width.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+LEAST_COLUMNS = 256
+
+
+@cache
+def compiled(function: Callable[..., Any], mode: str | None = None) -> Callable[..., Any]:
+    """The function by torch.compile, once a process; a size that changed is a symbol from then on."""
+    return torch.compile(function, mode=mode)
+
+
+class StaticKeys:
+    """Contexts at fixed addresses.
+
+    Attributes:
+        keys, values: per layer [B, K, T, d].
+        valid: bool [B, T], the columns that count.
+        rope: int64 [B], the rope position of what comes next.
+        column: int64 [1], where it goes.
+    """
+
+    def __init__(self, keys: Sequence[Tensor], values: Sequence[Tensor], columns: int) -> None:
+        rows, heads, _, channels = keys[0].shape
+        device = keys[0].device
+        with torch.inference_mode(False):  # else no_grad alone could not write to it
+            self.keys, self.values = (
+                [torch.zeros(rows, heads, columns, channels, dtype=x.dtype, device=device) for x in side]
+                for side in (keys, values)
+            )
+            self.valid = torch.zeros(rows, columns, dtype=torch.bool, device=device)
+            self.rope, self.column = (torch.zeros(n, dtype=torch.long, device=device) for n in (rows, 1))
+        for tensor in (*self.keys, *self.values, self.valid, self.rope, self.column):
+            torch._dynamo.mark_static_address(tensor, guard=False)
+
+    def fill(self, keys: Sequence[Tensor], values: Sequence[Tensor], valid_BN: Tensor, rope_B: Tensor) -> None:
+        """Begin with the first N columns of these contexts."""
+        n = valid_BN.shape[1]
+        for mine, theirs in zip([*self.keys, *self.values], [*keys, *values], strict=True):
+            mine[:, :, :n] = theirs[:, :, :n]
+        self.valid.zero_()
+        self.valid[:, :n] = valid_BN
+        self.rope.copy_(rope_B)
+        self.column.fill_(n)
+
+    def extend(self, layer: int, k_BKLd: Tensor, v_BKLd: Tensor) -> tuple[Tensor, Tensor]:
+        """Write one column; all of them, also those that do not count."""
+        key, value = self.keys[layer], self.values[layer]
+        return key.index_copy_(2, self.column, k_BKLd), value.index_copy_(2, self.column, v_BKLd)
+
+
+def static_keys(
+    kept: dict[int, StaticKeys], keys: Sequence[Tensor], values: Sequence[Tensor], valid_BN: Tensor, rope_B: Tensor
+) -> StaticKeys:
+    """Room for these contexts and at least a column more, from `kept` (columns -> room) where that has it."""
+    columns = LEAST_COLUMNS
+    while columns <= valid_BN.shape[1]:
+        columns *= 2
+    like = (len(rope_B), rope_B.device, keys[0].dtype)
+    if any((len(x.rope), x.rope.device, x.keys[0].dtype) != like for x in kept.values()):
+        kept.clear()
+    if columns not in kept:
+        kept[columns] = StaticKeys(keys, values, columns)
+    kept[columns].fill(keys, values, valid_BN, rope_B)
+    return kept[columns]
