@@ -2,6 +2,8 @@
 
     python bench/bagel.py [--only draw,guidance,write,train,read] [--models tiny,100m] [--sides 64,128]
         [--dtype float32]
+    git clone https://github.com/ByteDance-Seed/Bagel official
+    python bench/bagel.py --only official --official official
 
 Two models: the tiny official checkpoint (random weights of the released code, tests/data/golden/bagel, float32), and a
 random one of 100 million parameters in the same architecture, in the bfloat16 that BAGEL is published in (--dtype
@@ -35,7 +37,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.markdown import row, table
 from bench.nano import SQUARE, Table
-from bench.timing import Moment, machine, peak_memory, taken
+from bench.timing import Moment, interleaved, machine, peak_memory, taken
 from uni_train.config.compose import compose
 from uni_train.models.bagel import generation
 from uni_train.models.bagel.bagel import Bagel
@@ -245,6 +247,49 @@ def draw(subjects: Sequence[Subject], sides: Sequence[int]) -> Table:
         rate = peak_rate(dtype) / 1e9
         yield f"A square product of {SQUARE} x {SQUARE} in {_name(dtype)}: {rate:.0f} GFLOP a CPU second."
     yield f"Guidance by text in {released_sampling().guidance.interval}, as released; the autoencoder in float32."
+
+
+def _texts(model: BagelUnified, prompts: Sequence[str]) -> None:
+    cache = prefill(model.bagel, [[Text(model.tokenizer.encode(prompt))] for prompt in prompts])
+    generate_text(model.bagel, cache, WRITTEN, stop=-1, close=False)
+
+
+def beside_official(subjects: Sequence[Subject], sides: Sequence[int], folder: Path) -> Table:
+    """Images and greedy texts, and the same by the released code with the same weights: measured in turn."""
+    from bench.official_bagel import Official
+
+    yield from table("CPU s", "at once", "ours", "released code", "ours / released")
+    for subject in subjects:
+        small = subject.model.name == "tiny"
+        theirs = Official(folder, subject.model)
+
+        def compared(title: str, count: int, ours: Callable[[], object], released: Callable[[], object]) -> str:
+            found = interleaved(3, {"ours": ours, "released": released}, clock="cpu")
+            return row(
+                title, count, *(f"{x:.3f}" for x in found.values()), f"**{found['ours'] / found['released']:.2f}**"
+            )
+
+        for side in sides:
+            model = subject.at(side, released_sampling().steps if small else SHORT_STEPS)
+            for count in (1, BATCH):
+                asked = requests(count)
+                yield compared(
+                    f"{subject.title}, {side} x {side}, {model.sampling.steps} steps",
+                    count,
+                    partial(model.draw, asked),
+                    partial(theirs.draw, [one.prompt for one in asked], side),
+                )
+        for count in (1, BATCH):
+            prompts = [one.prompt for one in requests(count)]
+
+            yield compared(
+                f"{subject.title}, {WRITTEN} tokens",
+                count,
+                partial(_texts, subject.model, prompts),
+                partial(theirs.write, prompts, WRITTEN),
+            )
+    yield ""
+    yield "The released code computes attention in bfloat16, here by PyTorch's: flash_attn has no CPU."
 
 
 def guidance(subjects: Sequence[Subject], sides: Sequence[int]) -> Table:
@@ -472,12 +517,16 @@ SECTIONS = {
     "write": "Texts",
     "train": "Training",
     "read": "Readings",
+    "official": "Beside the released code",
 }
 
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas (default: all)")
+    made.add_argument("--only", default="draw,guidance,write,train,read", help="sections, with commas")
+    made.add_argument(
+        "--official", type=Path, metavar="FOLDER", help="a checkout of the released code, for its section"
+    )
     made.add_argument("--models", default="tiny,100m", help="with commas (default: both)")
     made.add_argument("--sides", default=",".join(map(str, SIDES)), help="of drawn images, 64 and 128 pixels")
     made.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16", help="of the 100M model")
@@ -496,6 +545,8 @@ def main() -> None:
         for name in given:
             if name not in known:
                 parser().error(f"no {what} {name}: choose of {', '.join(known)}")
+    if "official" in sections and chosen.official is None:
+        parser().error("the section official needs --official FOLDER, a checkout of ByteDance-Seed/Bagel")
     prepare_cpu(chosen.threads or "auto")
     print(machine())
     began = time.perf_counter()
@@ -512,6 +563,7 @@ def main() -> None:
         "write": lambda: write(subjects),
         "train": lambda: train(subjects),
         "read": lambda: read(tiny()),
+        "official": lambda: beside_official(subjects, [int(side) for side in chosen.sides.split(",")], chosen.official),
     }
     for name in sections:
         print(f"\n### {SECTIONS[name]}\n", flush=True)

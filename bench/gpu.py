@@ -89,7 +89,7 @@ from uni_train.training.lora import adapted, add_adapters
 
 GIB = 2**30
 LONG = 5.0
-"""Seconds from which on a call is measured once."""
+"""Seconds of a first call from which on it is measured once more only."""
 LORA = LoraConfig(rank=32, alpha=64.0)
 TRAININGS = (  # trained, weights, moments
     ("lora", None, "full"),
@@ -148,15 +148,13 @@ class Machine:
         return cls(torch.device("cuda", 0), name, near.half if near is not None else None)
 
     def measure(self, run: Callable[[], object], times: int = 3) -> tuple[float, float]:
-        """Median seconds, of a long run those of the first; and its most bytes beyond those before it."""
+        """Median seconds after a first run, of a long one those of the second; most bytes during the first beyond those
+        before it."""
         began = time.perf_counter()
         if self.device.type == "cpu":
             held = peak_memory(run) or 0.0
-            taken = [time.perf_counter() - began]
-            if taken[0] > LONG:
-                return taken[0], held * 2**20
-            taken.clear()
-            for _ in range(times):
+            taken = []
+            for _ in range(times if time.perf_counter() - began < LONG else 1):
                 began = time.perf_counter()
                 run()
                 taken.append(time.perf_counter() - began)
@@ -167,11 +165,8 @@ class Machine:
         run()
         torch.cuda.synchronize()
         most = torch.cuda.max_memory_allocated() - before
-        taken = [time.perf_counter() - began]
-        if taken[0] > LONG:
-            return taken[0], most
-        taken.clear()
-        for _ in range(times):
+        taken = []
+        for _ in range(times if time.perf_counter() - began < LONG else 1):
             first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             first.record()
             run()

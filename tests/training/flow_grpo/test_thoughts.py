@@ -26,8 +26,9 @@ from uni_train.flow.schedule import bagel_schedule
 from uni_train.models.bagel.generation import _feed, prefill
 from uni_train.models.base import Request
 from uni_train.models.load import build_model
+from uni_train.rewards.contract import Reward
 from uni_train.training.flow_grpo.losses import Losses, MicroBatch, ThoughtBatch
-from uni_train.training.flow_grpo.rollout import token_table
+from uni_train.training.flow_grpo.rollout import Prompt, sample_epoch, token_table
 from uni_train.training.flow_grpo.trainer import EPOCH_METRICS, FlowGrpoModule
 from uni_train.training.metric_log import read_metrics
 from uni_train.training.steps import StepBatch
@@ -82,6 +83,17 @@ def test_training_scores_thoughts_as_writing_drew_them(nano: Any) -> None:
             fed = chosen
         assert not scored[row, len(own) :].any()
     assert nano.write_thoughts(requests[:1])[0] == ids[0], "from the request's seed, whatever its batch"
+
+
+def test_thoughts_have_a_batch_size_of_their_own(nano: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    write = nano.write_thoughts
+    monkeypatch.setattr(nano, "write_thoughts", lambda some: (sizes.append(len(some)), write(some))[1])
+    prompts = [Prompt(item.id, item.prompt) for item in get_task("maths", "nano").generate(2, 2, "train", 0)]
+    reward = Reward("none", lambda prompts, **_: [0.0] * len(prompts))
+    thoughtful = replace(GRPO, thoughts=ThoughtsConfig())
+    sample_epoch(nano, prompts, [reward], thoughtful, "grpo", 0, draw_rows=8, think_rows=3)
+    assert sizes == [3, 3, 2]
 
 
 def fit(out: Path, *overrides: str) -> Path:

@@ -264,13 +264,15 @@ def generate_text(
     look_every = 1 if device.type == "cpu" else LOOK_EVERY
     limits = [max_new_tokens] * cache.rows if isinstance(max_new_tokens, int) else list(max_new_tokens)
     most, limit = max(limits), upload(torch.tensor(limits), device)
-    before, text = cache, _Text(model, cache, most + 2) if model.static is None else _StaticText(model, cache)
+    static = None if model.static is None else _StaticText(model, cache)
+    before, cache = cache, cache.grown(most + 2) if static is None else cache
     live = torch.ones(cache.rows, dtype=torch.bool, device=device)
     closing = torch.zeros_like(live)
     token = torch.full((cache.rows,), marks.bos, device=device)
     chosen: list[Tensor] = []
     for step in range(most + 2):
-        hidden = text.feed(token[:, None], (live | closing)[:, None])
+        fed = token[:, None], (live | closing)[:, None]
+        hidden = _feed(model, cache, *fed) if static is None else static.feed(*fed)
         picked = torch.full_like(token, stop)
         if step < most:
             logits = model.language_model.lm_head(hidden[:, -1]).float()
@@ -285,34 +287,24 @@ def generate_text(
         if step % look_every == look_every - 1 and not bool((live | closing).any()):
             break
     ids = [[token for token in row if token >= 0] for row in torch.stack(chosen, 1).tolist()]
-    fed = [1 + len(row) + close for row in ids]
-    return ids, text.context().first(before.length + max(fed), before.full and min(fed) == max(fed))
+    lengths = [1 + len(row) + close for row in ids]
+    cache = cache if static is None else static.context()
+    return ids, cache.first(before.length + max(lengths), before.full and min(lengths) == max(lengths))
 
 
-class _Text:
-    """Text behind a context, in a copy with room for `most` columns."""
-
-    def __init__(self, model: Bagel, cache: KVCache, most: int) -> None:
-        self.model, self.cache = model, cache.grown(most)
-
-    def feed(self, ids_B1: Tensor, valid_B1: Tensor) -> Tensor:
-        """Put one more column of text into the context; hidden states [B, 1, D] after the final norm."""
-        model, cache = self.model, self.cache
-        x_B1D = model.language_model.model.embed_tokens(ids_B1)
-        allowed = torch.cat([cache.valid, torch.ones_like(valid_B1)], 1)[:, None, None, :]
-        attend = prepare_bool(allowed, model.config.attention, x_B1D.dtype)
-        rope = cache.next_rope[:, None]
-        hidden, _ = model.language_model.model(x_B1D, x_B1D[:, :0], rope, rope[:, :0], attend, cache)
-        cache.commit(valid_B1, valid_B1.sum(1))
-        return hidden
-
-    def context(self) -> KVCache:
-        """The context with the text."""
-        return self.cache
+def _feed(model: Bagel, cache: KVCache, ids_BQ: Tensor, valid_BQ: Tensor) -> Tensor:
+    """Put one more column of text into the cache (in place); hidden states [B, Q, D] after the final norm."""
+    x_BQD = model.language_model.model.embed_tokens(ids_BQ)
+    allowed = torch.cat([cache.valid, torch.ones_like(valid_BQ)], 1)[:, None, None, :]
+    attend = prepare_bool(allowed, model.config.attention, x_BQD.dtype)
+    rope = cache.next_rope[:, None]
+    hidden, _ = model.language_model.model(x_BQD, x_BQD[:, :0], rope, rope[:, :0], attend, cache)
+    cache.commit(valid_BQ, valid_BQ.sum(1))
+    return hidden
 
 
 class _StaticText:
-    """The same at static shapes, compiled."""
+    """Text behind a context at static shapes, compiled (compiled.py)."""
 
     def __init__(self, model: Bagel, cache: KVCache) -> None:
         assert model.static is not None
