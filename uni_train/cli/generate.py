@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 @click.option("--weights", type=click.Choice(QUANTISED), help="Hold the decoder in 4 or 8 bits.  [default: as stored]")
 @click.option("--size", metavar="HxW", help="Height and width in pixels.  [default: the image's, or the model's]")
 @click.option("--steps", type=click.IntRange(1, 1_000), metavar="N", help="Denoising steps.  [default: the model's]")
+@click.option(
+    "--first-block-cache", type=Finite(0, 1), metavar="X",
+    help="Take all but the first layer from an earlier step while its output changes by less.  [default: exact]",
+)  # fmt: skip
 @click.option("--text-scale", type=Finite(0), metavar="X", help="Guidance by the text; 1 is none.")
 @click.option("--image-scale", type=Finite(0), metavar="X", help="Guidance by the images; 1 is none.")
 @click.option(
@@ -53,6 +57,7 @@ def generate(
     weights: Quantised | None,
     size: str | None,
     steps: int | None,
+    first_block_cache: float | None,
     text_scale: float | None,
     image_scale: float | None,
     temperature: float | None,
@@ -75,6 +80,7 @@ def generate(
         "--out": out,
         "--size": size,
         "--steps": steps,
+        "--first-block-cache": first_block_cache,
         "--text-scale": text_scale,
         "--image-scale": image_scale,
     }
@@ -111,7 +117,7 @@ def generate(
         for i in range(count)
     ]
     progress = ConsoleProgress(Console(stderr=True))
-    changes = {"steps": steps, "temperature": temperature}
+    changes = {"steps": steps, "temperature": temperature, "first_block_cache": first_block_cache or None}
     changes |= {"cfg_text_scale": text_scale, "edit_text_scale": text_scale}
     changes |= {"cfg_img_scale": image_scale, "edit_img_scale": image_scale}
     sampling = {key: value for key, value in changes.items() if value is not None}

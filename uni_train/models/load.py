@@ -36,7 +36,7 @@ def build_model(
 
     Raises:
         UserError: weights that are missing, damaged or of another shape; a folder that is something else. UsageError:
-            `vae_tile` of a model without tiles.
+            a key that the model's family does not take (`expect_keys`).
     """
     from uni_train.models.quantised import need_torchao, quantise
 
@@ -112,8 +112,10 @@ def dtype_for(precision: str) -> torch.dtype | None:
 def expect_keys(config: ModelConfig) -> None:
     """Raises UsageError where a key is given that the model's family does not take."""
     family = family_of(config.family)
-    for key, takes in (("vae_tile", family.tiles), ("editing", family.editing)):
-        if getattr(config, key) is not None and not takes:
+    keys = {"vae_tile": (config.vae_tile, family.tiles), "editing": (config.editing, family.editing)}
+    keys["sampling.first_block_cache"] = config.sampling.first_block_cache, family.caches
+    for key, (value, takes) in keys.items():
+        if value is not None and not takes:
             raise UsageError(f"model.{key} has no meaning for model={config.name}", f"Leave model.{key} out.")
 
 
