@@ -4,30 +4,35 @@ from __future__ import annotations
 
 import base64
 import json
+from collections.abc import Collection
+from contextlib import AbstractContextManager
 from itertools import count
 
 import numpy as np
 import pytest
 
 from tests.models.test_doctor import doctor
-from tests.models.test_remote import KEY, PICTURE, Reply, endpoint, refused, says, serving
+from tests.models.test_remote import KEY, PICTURE, Endpoint, Reply, drawn, endpoint, refused, says, serving
+from uni_train.models.base import Request, UnifiedModel
+from uni_train.models.identity import identify
+from uni_train.models.load import build_model, model_config
 from uni_train.models.pictures import encode_png
 
 
 def test_an_endpoint_that_has_the_responses_api_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAINTER_KEY", KEY)
-    png = base64.b64encode(encode_png(PICTURE)).decode()
 
     def reply(path: str, body: bytes) -> Reply:
         if not path.endswith("/responses"):
             return refused(404, "Not Found")
         text = [{"type": "output_text", "text": "Red." if b"colour" in body else "3"}]
-        drawing = {"type": "image_generation_call", "result": png}
+        picture = PICTURE * (2 if b"trees" in body else 1)
+        drawing = {"type": "image_generation_call", "result": base64.b64encode(encode_png(picture)).decode()}
         return 200, {"output": [drawing if b"tools" in body else {"type": "message", "content": text}]}
 
     with serving(reply) as one:
         code, said = doctor(f"{one.url}#painter", "remote.key_env=PAINTER_KEY")
-        assert len(one.asked) <= 10 and {key for *_, key in one.asked} == {f"Bearer {KEY}"}
+        assert len(one.asked) <= 11 and {key for *_, key in one.asked} == {f"Bearer {KEY}"}
     assert code == 0 and KEY not in said
     for found in (
         "note  text: chat         painter cannot be asked by chat/completions: Not Found",
@@ -37,6 +42,7 @@ def test_an_endpoint_that_has_the_responses_api_alone(monkeypatch: pytest.Monkey
         "ok    drawing: responses 4 x 4, pixels 0 to 47",
         "ok    editing            4 x 4",
         "ok    seeds              the same seed draws the same image",
+        "ok    prompts            another prompt draws another image",
         "ok    unisandbox         normal, cot\n",
     ):
         assert found in said, said
@@ -98,3 +104,66 @@ def test_keys_that_are_none_of_an_endpoint_are_refused() -> None:
     for arguments in (("nano", "remote.retries=1"), ("http://127.0.0.1:9/v1#m", "seed=1")):
         code, said = doctor(*arguments)
         assert code == 2 and f"doctor takes no '{arguments[1]}'" in said
+    code, said = doctor("nano", "--against", "nano")
+    assert code == 2 and "--against is for an endpoint" in said
+
+
+@pytest.fixture(scope="module")
+def nano() -> UnifiedModel:
+    return build_model(model_config("nano"))
+
+
+def engine(model: UnifiedModel, faults: Collection[str] = ()) -> AbstractContextManager[Endpoint]:
+    """An endpoint that draws and answers by a model, without saying which."""
+
+    def reply(path: str, body: bytes) -> Reply:
+        asked = {} if path.endswith("/edits") else json.loads(body)
+        if path.endswith("/generations"):
+            prompt = "Draw 1 ball ." if "blind" in faults else asked["prompt"]
+            (picture,) = model.draw([Request("it", prompt, seed=asked["seed"] + ("noise" in faults))])
+            return 200, {"data": [{"b64_json": base64.b64encode(encode_png(picture)).decode()}]}
+        if path.endswith("/chat/completions"):
+            content = asked["messages"][0]["content"]
+            return says(model.answer([Request("it", content)])[0] if isinstance(content, str) else "Red.")
+        return refused(404, "Not Found")
+
+    return serving(reply)
+
+
+@pytest.mark.parametrize(
+    ("faults", "code", "expected"),
+    [
+        ((), 0, ["ok    prompts", "ok    parity: images     0.0 levels from", "ok    parity: text       the same"]),
+        (("noise",), 0, ["ok    prompts", "note  parity: images", "other noise for a seed"]),
+        (("blind",), 1, ["wrong prompts            two prompts draw the same image: none is read"]),
+    ],
+)
+def test_an_engine_is_compared_with_the_checkpoint_it_serves(
+    faults: Collection[str], code: int, expected: list[str], nano: UnifiedModel
+) -> None:
+    with engine(nano, faults) as one:
+        found, said = doctor(f"{one.url}#painter", "--against", "nano")
+    assert found == code, said
+    for line in expected:
+        assert line in said, said
+
+
+def test_a_server_of_ours_must_have_the_checkpoints_weights_and_answers(nano: UnifiedModel) -> None:
+    own = identify(model_config("nano"))
+    about = {"content": "0" * 32, "settings": {**own.settings, "dtype": "bfloat16"}}
+
+    def reply(path: str, body: bytes) -> Reply:
+        if path.endswith("/models"):
+            return 200, {"data": [{"id": "painter", "uni_train": about}]}
+        return says("a house") if path.endswith("/chat/completions") else drawn()
+
+    with endpoint(reply) as one:
+        code, said = doctor(f"{one.url}#painter", "--against", "nano")
+    assert code == 1
+    for line in (
+        "wrong parity: weights    others as nano",
+        "note  parity: settings   the server has another dtype",
+        "wrong parity: images     255.0 levels from",
+        "wrong parity: text       'a house', the checkpoint",
+    ):
+        assert line in said, said

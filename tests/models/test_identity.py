@@ -41,8 +41,11 @@ def test_settings_and_dtype_are_part_of_the_key(checkpoint: Path) -> None:
     config = model_config(str(checkpoint))
     one = identify(config)
     assert one.key == identify(model_config("nano")).key and one.name == "checkpoint"
-    for other in (identify(replace(config, sampling=replace(config.sampling, steps=11))), identify(config, "bfloat16")):
-        assert other.key != one.key and other.content == one.content
+    others = [identify(replace(config, sampling=replace(config.sampling, steps=11))), identify(config, "bfloat16")]
+    others += [identify(replace(config, sampling=replace(config.sampling, first_block_cache=x))) for x in (0.1, 0.2)]
+    assert len({one.key, *(other.key for other in others)}) == 5
+    assert {other.content for other in others} == {one.content}
+    assert "first_block_cache" not in one.settings["sampling"]  # answers from before the key was there are found
     assert replace(one, name="x", source="y").key == one.key
     assert ModelIdentity.from_dict(json.loads(json.dumps(one.to_dict()))) == one
 

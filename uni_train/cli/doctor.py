@@ -16,37 +16,45 @@ from uni_train.errors import UsageError, UserError
 @click.command()
 @click.argument("model", metavar="PATH|NAME|URL#MODEL", shell_complete=complete_models)
 @click.argument("words", cls=Words, nargs=-1, metavar="[remote.KEY=VALUE]...")
+@click.option(
+    "--against", metavar="PATH|NAME", shell_complete=complete_models,
+    help="Of an endpoint: compare its images and a text with this checkpoint's.",
+)  # fmt: skip
 @click.option("--image", type=click.Path(dir_okay=False, path_type=Path), help="Write the probe image there, as PNG.")
-def doctor(model: str, words: tuple[str, ...], image: Path | None) -> None:
+def doctor(model: str, words: tuple[str, ...], against: str | None, image: Path | None) -> None:
     """Check a checkpoint for common defects before a long run, or an endpoint for what it can do.
 
     It checks layout, dtypes, averages, adapters that do nothing, memory, NaN by layer, tokenizer and markers. It also
     computes the first losses, one thought and one image. The exit code is 1 if something is wrong.
 
-    An endpoint gets nine small requests; a parameter that it refuses costs one more. They show whether it lists models,
-    writes, reads images, draws, edits and obeys seeds. It also prints the command that evaluates it.
+    An endpoint gets ten small requests; a parameter that it refuses costs one more. They show whether it lists models,
+    writes, reads images, draws, edits, and obeys seeds and prompts. It also prints the command that evaluates it.
 
     \b
     Examples:
       uni_train doctor nano
       uni_train doctor checkpoints/BAGEL-7B-MoT --image probe.png
       uni_train doctor http://127.0.0.1:8000/v1#qwen remote.key_env=QWEN_KEY
+      uni_train doctor http://127.0.0.1:8000/v1#bagel --against checkpoints/BAGEL-7B-MoT
     """
     remote = model.startswith(("http://", "https://"))
     if words and not (remote and all(word.startswith("remote.") for word in words)):
         raise UsageError(f"doctor takes no {words[0]!r:.80}", "Keys are those of an endpoint: remote.KEY=VALUE.")
-    if not remote:
+    if against is not None and not remote:
+        raise UsageError("--against is for an endpoint", "Name it as URL#MODEL, and the checkpoint behind --against.")
+    local = against if remote else model
+    if local is not None:
         from uni_train.models.checkpoint import expect_there
 
-        expect_there(model)  # before torch is imported, which takes seconds
+        expect_there(local)  # before torch is imported, which takes seconds
     if image is not None and not image.parent.is_dir():
         raise UserError(f"{image.parent} is no folder", "Give --image a file in a folder that is there.")
     from uni_train.models.doctor import examine
     from uni_train.models.endpoint_doctor import EndpointExamination, examine_endpoint
 
     if remote:
-        echo(f"{model}: nine small requests, and one more for each parameter that it refuses")
-    seen = examine_endpoint(model, config_of(words).remote) if remote else examine(model)
+        echo(f"{model}: ten small requests, and one more for each parameter that it refuses")
+    seen = examine_endpoint(model, config_of(words).remote, against) if remote else examine(model)
     for one in seen.findings:
         echo(f"  {one.verdict:<6}{one.check:<19}{one.said}")
     if isinstance(seen, EndpointExamination) and seen.skills:

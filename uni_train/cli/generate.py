@@ -35,6 +35,10 @@ if TYPE_CHECKING:
 @click.option("--compile", is_flag=True, help="torch.compile makes the steps: minutes at first, then faster.")
 @click.option("--size", metavar="HxW", help="Height and width in pixels.  [default: the image's, or the model's]")
 @click.option("--steps", type=click.IntRange(1, 1_000), metavar="N", help="Denoising steps.  [default: the model's]")
+@click.option(
+    "--first-block-cache", type=Finite(0, 1), metavar="X",
+    help="Take all but the first layer from an earlier step while its output changes by less.  [default: exact]",
+)  # fmt: skip
 @click.option("--text-scale", type=Finite(0), metavar="X", help="Guidance by the text; 1 is none.")
 @click.option("--image-scale", type=Finite(0), metavar="X", help="Guidance by the images; 1 is none.")
 @click.option(
@@ -55,6 +59,7 @@ def generate(
     compile: bool,
     size: str | None,
     steps: int | None,
+    first_block_cache: float | None,
     text_scale: float | None,
     image_scale: float | None,
     temperature: float | None,
@@ -77,6 +82,7 @@ def generate(
         "--out": out,
         "--size": size,
         "--steps": steps,
+        "--first-block-cache": first_block_cache,
         "--text-scale": text_scale,
         "--image-scale": image_scale,
     }
@@ -113,7 +119,7 @@ def generate(
         for i in range(count)
     ]
     progress = ConsoleProgress(Console(stderr=True))
-    changes = {"steps": steps, "temperature": temperature}
+    changes = {"steps": steps, "temperature": temperature, "first_block_cache": first_block_cache or None}
     changes |= {"cfg_text_scale": text_scale, "edit_text_scale": text_scale}
     changes |= {"cfg_img_scale": image_scale, "edit_img_scale": image_scale}
     sampling = {key: value for key, value in changes.items() if value is not None}

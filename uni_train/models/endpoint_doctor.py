@@ -1,4 +1,4 @@
-"""What an endpoint can do, found by nine small requests; a parameter that is refused costs one more.
+"""What an endpoint can do, found by ten small requests; a parameter that is refused costs one more.
 
 Each protocol is tried that a text or an image may come by. A reply of another form is quoted beside the expected one.
 """
@@ -16,6 +16,7 @@ from uni_train.errors import UserError
 from uni_train.models.base import Request
 from uni_train.models.batches import ModelDown
 from uni_train.models.doctor import Examination, Finding, image_finding
+from uni_train.models.endpoint_parity import ROUNDING, apart, compare
 from uni_train.models.family import FAMILIES, family_of
 from uni_train.models.remote import RemoteModel, UnreadableImage, WrongReply
 
@@ -27,6 +28,7 @@ _RED = np.full((64, 64, 3), (255, 0, 0), np.uint8)
 # In words that the shipped nano knows too.
 _QUESTION = Request("question", "How many is 2 + 1 ?", seed=1)
 _DRAWING = Request("drawing", "Draw 3 apples .", seed=1)
+_OTHER = Request("other drawing", "Draw 5 trees .", seed=1)
 _LOOKING = Request("looking", "Which colour does this picture have? Answer in one word.", (_RED,), seed=1)
 _EDITING = Request("editing", "Draw 3 apples .", (_RED,), seed=1)
 
@@ -39,11 +41,12 @@ class EndpointExamination(Examination):
     keys: list[str] = field(default_factory=list)
 
 
-def examine_endpoint(address: str, settings: RemoteConfig) -> EndpointExamination:
-    """Every check, each asked once.
+def examine_endpoint(address: str, settings: RemoteConfig, against: str | None = None) -> EndpointExamination:
+    """Every check, each asked once; with a checkpoint in `against` also whether the endpoint draws and writes as that.
 
     Raises:
         UsageError: no such address, or several models there. ModelDown: nobody answers, or the key is refused.
+        UserError: `against` cannot be loaded.
     """
     model = RemoteModel.open(address, replace(settings, retries=0))
     model.quoted = _QUOTED
@@ -64,14 +67,30 @@ def examine_endpoint(address: str, settings: RemoteConfig) -> EndpointExaminatio
             same = np.array_equal(again, seen.image)
             said = f"the same seed draws {'the same' if same else 'another'} image"
             seen.findings[-1] = Finding("seeds", "ok" if same else "note", said)
+        _compare_prompts(model, seen, drawing)
     if not seen.skills:
         seen.findings.append(Finding("skills", "wrong", "it neither writes nor draws: check address, name and key"))
+    if against is not None:
+        by: dict[str, Any] = {"text": text or "chat", "drawing": drawing or "images"}
+        model.settings = replace(model.settings, **by)
+        shown = () if drawing is not None else (_RED,)  # an editor
+        seen.findings += compare(model, against, [replace(one, images=shown) for one in (_DRAWING, _OTHER)], _QUESTION)
     family = model.identity.settings.get("server", {}).get("family")
     world = family_of(family).world if family in FAMILIES.names() else "everyday"
     seen.keys = [f"world={world}"] if world != "everyday" else []
     seen.keys += [f"remote.text={text}"] if text == "responses" else []
     seen.keys += [f"remote.drawing={drawing}"] if drawing in ("chat", "responses") else []
     return seen
+
+
+def _compare_prompts(model: RemoteModel, seen: EndpointExamination, drawing: Any) -> None:
+    """Whether another prompt with the seed of `seen.image` draws another image."""
+    other = _ask(model, seen, DRAW, "prompts", _OTHER, drawing=drawing)
+    if other is None or seen.image is None:
+        return
+    blind = apart(other, seen.image) <= ROUNDING
+    said = "two prompts draw the same image: none is read" if blind else "another prompt draws another image"
+    seen.findings[-1] = Finding("prompts", "wrong" if blind else "ok", said)
 
 
 def _look(model: RemoteModel, seen: EndpointExamination, text: str) -> None:

@@ -110,6 +110,7 @@ class Family(ABC):
             positions, by such a product (huggingface/transformers issue 48428).
         tiles: whether its VAE can take images in tiles (`model.vae_tile`). editing: whether it takes `model.editing`.
         compiles: whether its steps can be compiled (`model.compile`).
+        caches: whether its denoising steps can be cached (`sampling.first_block_cache`).
         shipped: the folder of the checkpoint inside the package (`checkpoint: shipped`).
     """
 
@@ -122,6 +123,7 @@ class Family(ABC):
     tiles: ClassVar[bool] = False
     compiles: ClassVar[bool] = False
     editing: ClassVar[bool] = False
+    caches: ClassVar[bool] = True
     shipped: ClassVar[Path | None] = None
 
     @property

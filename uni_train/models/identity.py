@@ -77,7 +77,10 @@ def identify(config: ModelConfig, dtype: str = "stored") -> ModelIdentity:
     Raises:
         UserError: no such checkpoint, or a file that cannot be read.
     """
-    settings: dict[str, Any] = {"family": config.family, "sampling": asdict(config.sampling), "dtype": dtype}
+    sampling = asdict(config.sampling)
+    if config.sampling.first_block_cache is None:
+        del sampling["first_block_cache"]  # answers that were stored without the key are found
+    settings: dict[str, Any] = {"family": config.family, "sampling": sampling, "dtype": dtype}
     if config.weights is not None:
         settings["weights"] = config.weights
     if config.compile:

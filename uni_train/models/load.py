@@ -36,7 +36,7 @@ def build_model(
 
     Raises:
         UserError: weights that are missing, damaged or of another shape; a folder that is something else. UsageError:
-            `vae_tile` of a model without tiles, `compile` of one whose steps cannot be compiled.
+            a key that the model's family does not take (`expect_keys`).
     """
     from uni_train.models.quantised import need_torchao, quantise
 
@@ -127,9 +127,20 @@ def dtype_for(precision: str) -> torch.dtype | None:
 def expect_keys(config: ModelConfig) -> None:
     """Raises UsageError where a key is given that the model's family does not take."""
     family = family_of(config.family)
-    for key, takes in (("vae_tile", family.tiles), ("editing", family.editing), ("compile", family.compiles)):
-        if getattr(config, key) not in (None, False) and not takes:
+    keys: dict[str, tuple[Any, bool]] = {
+        "vae_tile": (config.vae_tile, family.tiles),
+        "editing": (config.editing, family.editing),
+        "compile": (config.compile or None, family.compiles),
+        "sampling.first_block_cache": (config.sampling.first_block_cache, family.caches),
+    }
+    for key, (value, takes) in keys.items():
+        if value is not None and not takes:
             raise UsageError(f"model.{key} has no meaning for model={config.name}", f"Leave model.{key} out.")
+    if config.compile and config.sampling.first_block_cache is not None:
+        raise UsageError(
+            "model.compile and sampling.first_block_cache exclude each other: what is compiled skips no layers",
+            "Leave one of them out.",
+        )
 
 
 def expect_precision(config: ModelConfig, precision: str) -> None:

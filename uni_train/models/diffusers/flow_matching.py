@@ -10,6 +10,7 @@ from __future__ import annotations
 import random
 from abc import abstractmethod
 from collections.abc import Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -157,7 +158,10 @@ class FlowMatchingModel(FlowPolicy):
                 inputs[name] = torch.stack(values)
         shown = torch.stack([condition.shown[reading] for reading in readings])
         both, grids = torch.cat([x, shown.to(x)], dim=1).to(dtype), condition.shapes[readings[0]]
-        return self.flow.velocity(self.transformer, both, t, inputs, grids, guidance)[:, : x.shape[1]].float()
+        cached = getattr(self.transformer, "is_cache_enabled", False)
+        branch = "uncond" if words is condition.empty else "cond"
+        with self.transformer.cache_context(branch) if cached else nullcontext():
+            return self.flow.velocity(self.transformer, both, t, inputs, grids, guidance)[:, : x.shape[1]].float()
 
     def decode(self, latents: Tensor, condition: FlowCondition | None = None) -> list[np.ndarray]:
         own = self.latents.grid((self.side, self.side))

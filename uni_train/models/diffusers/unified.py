@@ -20,6 +20,7 @@ from uni_train.models.batches import check_requests
 from uni_train.models.diffusers.classes import TRANSFORMERS
 from uni_train.models.diffusers.examples import with_thought
 from uni_train.models.diffusers.interface import Interface
+from uni_train.models.step_cache import HINT, first_block_cache
 
 _NOT_TRAINED = f"be trained here, only {', '.join(TRANSFORMERS)} with a flow-matching Euler scheduler can"
 
@@ -47,6 +48,8 @@ class DiffusersModel(ImageGenerator):
         self.takes = takes
         self.sampling = sampling
         pipeline.set_progress_bar_config(disable=True)
+        if sampling.first_block_cache is not None and not hasattr(self._transformer, "enable_cache"):
+            raise UserError(f"diffusers caches no steps of {takes.name}", HINT)
         logging.getLogger("diffusers.pipelines").setLevel(logging.ERROR)  # such as what CLIP cuts off of each prompt
         for part, module in pipeline.components.items():
             if isinstance(module, nn.Module):
@@ -58,17 +61,19 @@ class DiffusersModel(ImageGenerator):
     def draw(self, requests: Sequence[Request], on_step: OnStep | None = None) -> list[np.ndarray]:
         """Images by the pipeline; a thought is read behind the prompt.
 
-        Requests with images are drawn one at a time, others in batches of equal size.
+        Requests with images are drawn one at a time, others in batches of equal size. With a cache of steps, all are
+        drawn one at a time.
 
         Raises:
             SkillMissing: images for a pipeline that takes none or one, or none for one that edits. UserError: an
                 empty prompt, or a request that the pipeline refuses.
         """
         check_requests(requests)
+        alone = self.sampling.first_block_cache is not None
         batches: dict[object, list[int]] = {}
         for row, request in enumerate(requests):
             self._check(request)
-            batches.setdefault(row if request.images else (request.size,), []).append(row)
+            batches.setdefault(row if alone or request.images else (request.size,), []).append(row)
         images: dict[int, np.ndarray] = {}
         for rows in batches.values():
             images |= zip(rows, self._call([requests[row] for row in rows], on_step), strict=True)
@@ -79,6 +84,11 @@ class DiffusersModel(ImageGenerator):
         return SkillMissing(self.takes.name, _NOT_TRAINED if issubclass(kind, Trainable) else kind.skill)
 
     # --- inside --------------------------------------------------------------------------------------------------
+
+    @property
+    def _transformer(self) -> Any:
+        """None: the pipeline draws by something else."""
+        return getattr(self.pipeline, "transformer", None)
 
     def _check(self, request: Request) -> None:
         """Raises SkillMissing for a request with too few or too many images."""
@@ -92,12 +102,15 @@ class DiffusersModel(ImageGenerator):
     def _call(self, requests: Sequence[Request], on_step: OnStep | None) -> list[np.ndarray]:
         """Images of alike requests; one at a time where the pipeline refuses the batch."""
         try:
-            images = self.pipeline(**self._arguments(requests, on_step)).images
+            with first_block_cache(self._transformer, self.sampling.first_block_cache):
+                images = self.pipeline(**self._arguments(requests, on_step)).images
         except (ValueError, TypeError, NotImplementedError) as error:
             if len(requests) > 1:
                 return [image for request in requests for image in self._call([request], on_step)]
             message = f"request {requests[0].id}: {self.takes.name} refuses it ({reason(error)})"
-            raise UserError(message, "Change its prompt, images or size.") from error
+            hint = "Change its prompt, images or size"
+            cached = ", or leave first_block_cache out" if self.sampling.first_block_cache is not None else ""
+            raise UserError(message, f"{hint}{cached}.") from error
         drawn = [np.asarray(image.convert("RGB")) for image in images]
         for request, image in zip(requests, drawn, strict=True):
             if request.size not in (None, image.shape[:2]):

@@ -36,6 +36,7 @@ from uni_train.models.qwen_image_edit.reading import (
     user_turn,
     write,
 )
+from uni_train.models.step_cache import first_block_cache
 
 _LOOK_TOKEN = 28  # pixels a side of what the Qwen2.5-VL takes for one token
 
@@ -109,14 +110,17 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
         """Images by Euler's method from each request's own noise; a thought is read as part of the prompt."""
         if not requests:
             return []
+        if self.sampling.first_block_cache is not None and len(requests) > 1:
+            return [image for one in requests for image in self.draw([one], on_step)]
         condition = self.encode(requests)
         x = self.noise(requests)
         schedule = Schedule.together([self.schedule(condition, row) for row in range(len(requests))]).to(self.device)
-        for step in range(schedule.steps):
-            t, t_next = schedule.step(step)
-            x = euler_step(x, self.velocity(x, t, condition), t, t_next)
-            if on_step is not None:
-                on_step(step + 1, self.sampling.steps)
+        with first_block_cache(self.transformer, self.sampling.first_block_cache):
+            for step in range(schedule.steps):
+                t, t_next = schedule.step(step)
+                x = euler_step(x, self.velocity(x, t, condition), t, t_next)
+                if on_step is not None:
+                    on_step(step + 1, self.sampling.steps)
         return self.decode(x, condition)
 
     # --- hooks for reinforcement learning ------------------------------------------------------------------------
