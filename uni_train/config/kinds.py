@@ -6,6 +6,7 @@ stages need no torch. What a stage does is imported when it is done.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -219,6 +220,17 @@ def kind_named(name: str) -> RecipeKind[Any]:
 def kind_of(config: RunConfig) -> RecipeKind[Any]:
     """The kind of a recipe."""
     return kind_named(config.kind)
+
+
+def check_ranks(config: RunConfig, ranks: int) -> None:
+    """Raises UsageError where so many processes cannot run a recipe; it names the nearest numbers."""
+    kind_of(config).check_ranks(config, ranks)
+    replicas = config.strategy.replicas
+    if ranks > 1 and ranks % replicas:  # one has all weights, whatever is asked
+        raise UsageError(
+            f"strategy.replicas={replicas} does not divide {ranks} devices: each copy of the weights is on as many",
+            f"The nearest number is strategy.replicas={math.gcd(ranks, replicas)}.",
+        )
 
 
 def reads_images(config: RunConfig) -> bool:

@@ -102,7 +102,7 @@ def plan(
     compute = traced.flops * work.micros / rate
     draw = traced.draw_flops * work.draw_batches / rate / (work.updates_per_epoch or 1)
     wanted = Choice.from_config(config.strategy)
-    choices = choices_for(config.strategy, gpus)
+    choices = choices_for(config.strategy, gpus, nodes)
     refused = _refused(rollouts, model) if gpus > 1 and rollouts is not None else None
     if refused is not None:
         choices = tuple(one for one in choices if one.kind not in SHARDED)
@@ -209,7 +209,7 @@ def _row(
     choice: Choice, traced: Traced, work: _Work, gpu: Gpu, gpus: int, gpus_a_node: int, half: bool, compute: float
 ) -> StrategyRow:
     found = share(choice, traced, gpus, work.micros, half)
-    wire, bus = wire_seconds(found, gpu, gpus, gpus_a_node), found.bus / gpu.bus if gpu.timed else 0.0
+    wire, bus = wire_seconds(found, gpu, gpus, gpus_a_node, choice.replicas), found.bus / gpu.bus if gpu.timed else 0.0
     return StrategyRow(
         choice=choice,
         share=found,
@@ -271,8 +271,6 @@ def _supervised(
         each = None if length.rows is None else -(-length.rows // (gpus * micros))
         here = list(batches[0])[:each]
     else:
-        if gpus > len(everything):
-            notes.append(f"an update has {len(everything)} examples, too few for {gpus} GPUs: planned with {gpus}")
         here = everything[: -(-len(everything) // (gpus * micros))]
     notes += length.notes
     trained, frozen = recipe.trained(config)
@@ -315,13 +313,7 @@ def _reinforced(
 ) -> _Work:
     notes: list[str] = []
     asked, (trained, _) = rollouts.config, kind_of(config).trained(config)
-    prompts, draw_rows = asked.rollout.prompts_per_epoch, config.model.draw_batch
-    if prompts % gpus:
-        groups = -(-prompts // gpus) * gpus
-        notes.append(
-            f"rollout.prompts_per_epoch={prompts} cannot be divided among {gpus} GPUs: planned with {groups} prompts"
-        )
-        asked = replace(asked, rollout=replace(asked.rollout, prompts_per_epoch=groups))
+    draw_rows = config.model.draw_batch
     pictures = asked.images // gpus
     micros = asked.micro_batches(gpus) + (asked.sft is not None)
     if asked.rollout.guidance is not None:

@@ -17,16 +17,19 @@ class Choice:
     offload_optimizer: bool = False
     offload_weights: bool = False
     offload_averages: bool = False
+    replicas: int = 1
 
     @property
     def name(self) -> str:
         """For tables."""
-        return " + ".join([self.kind, *self._offloaded()])
+        copies = [f"{self.replicas} replicas"] if self.replicas > 1 else []
+        return " + ".join([self.kind, *copies, *self._offloaded()])
 
     @property
     def keys(self) -> str:
         """As keys of a recipe."""
-        return " ".join([f"strategy={self.kind}", *(f"strategy.{key}=true" for key in self._offloaded())])
+        copies = [f"strategy.replicas={self.replicas}"] if self.replicas > 1 else []
+        return " ".join([f"strategy={self.kind}", *copies, *(f"strategy.{key}=true" for key in self._offloaded())])
 
     def _offloaded(self) -> list[str]:
         return [key for key in ("offload_optimizer", "offload_weights", "offload_averages") if getattr(self, key)]
@@ -34,7 +37,8 @@ class Choice:
     @classmethod
     def from_config(cls, config: StrategyConfig) -> Choice:
         """The strategy that a recipe configures."""
-        return cls(config.kind, config.offload_optimizer, config.offload_weights, config.offload_averages)
+        offloaded = (config.offload_optimizer, config.offload_weights, config.offload_averages)
+        return cls(config.kind, *offloaded, config.replicas)
 
 
 @dataclass(frozen=True, slots=True)
