@@ -210,3 +210,10 @@ def test_the_dry_run_counts_the_micro_batches_of_each_rank() -> None:
     command = ["fit", "flow_grpo_math", "strategy.devices=2", "--dry-run"]
     printed = CliRunner().invoke(uni_train, command, catch_exceptions=False)
     assert "1 updates of 768 rows in 2 micro-batches on each of 2 ranks" in printed.output
+
+
+def test_the_dry_run_of_a_large_model_says_what_each_rank_does_and_no_costs_of_nano() -> None:
+    command = ["fit", "stars_curriculum", "model=bagel_7b", "strategy.devices=8", "--dry-run"]
+    printed = CliRunner().invoke(uni_train, command, catch_exceptions=False).output
+    assert "on each of 8 ranks: 4 micro-batches of 16 examples together" in printed
+    assert "costs: `uni_train plan stars_curriculum model=bagel_7b`" in printed

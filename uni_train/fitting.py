@@ -189,6 +189,8 @@ def _print_plan(config: RunConfig, whole: bool) -> None:
 
     remarks = cached(list[str], config, ["dry run"], lambda: _remarks(config))
     costs = next((recipe.costs for recipe in recipes() if recipe.name == config.recipe), "")
+    if costs.startswith("nano") and config.model.family != "nano":
+        costs = f"`uni_train plan {config.recipe} model={config.model.name}` says memory and time on GPUs"
     print(f"# run folder: {config.out}/{config.recipe}/{config.run_name}\n# stages:")
     for stage in stage_list(config):
         print(f"#   {stage.index:02d}-{stage.name:<20} {stage.summary}")

@@ -82,6 +82,6 @@ def test_offloading_that_a_strategy_does_not_have_is_refused(kind: str, key: str
         compose("stars_curriculum", ["strategy=ddp", "strategy.replicas=2"])
     with pytest.raises(UsageError, match="replicas=3 does not divide 8 devices") as error:
         compose("stars_curriculum", ["strategy=fsdp2", "strategy.devices=8", "strategy.replicas=3"])
-    assert error.value.hint == "The nearest number is strategy.replicas=1."
+    assert error.value.hint == "The nearest number is strategy.replicas=2."
     config = compose("stars_curriculum", ["strategy=deepspeed_zero3", f"strategy.{key}=true"]).strategy
     assert (config.kind, config.devices, getattr(config, key)) == ("deepspeed_zero3", 1, True)

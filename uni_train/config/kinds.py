@@ -6,7 +6,6 @@ stages need no torch. What a stage does is imported when it is done.
 
 from __future__ import annotations
 
-import math
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -227,9 +226,10 @@ def check_ranks(config: RunConfig, ranks: int) -> None:
     kind_of(config).check_ranks(config, ranks)
     replicas = config.strategy.replicas
     if ranks > 1 and ranks % replicas:  # one has all weights, whatever is asked
+        nearest = min((n for n in range(1, ranks + 1) if ranks % n == 0), key=lambda n: abs(n - replicas))
         raise UsageError(
             f"strategy.replicas={replicas} does not divide {ranks} devices: each copy of the weights is on as many",
-            f"The nearest number is strategy.replicas={math.gcd(ranks, replicas)}.",
+            f"The nearest number is strategy.replicas={nearest}.",
         )
 
 

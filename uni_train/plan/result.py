@@ -46,7 +46,8 @@ class Share:
     """Memory and traffic of one GPU, bytes.
 
     Attributes:
-        peak: the most at any time of an update. phase: when. parts: by kind at that time, `buffers` beside them.
+        peak: the most at any time of an update. phase: when. parts: by kind at that time, `buffers` and kept
+            `texts` beside them.
         host: of the node's own memory, for each GPU of it.
         wire: sent in an update, by collective. bus: between GPU and host in an update.
     """
@@ -95,6 +96,8 @@ class Plan:
     Attributes:
         unit: what a micro-batch consists of. units: how many it has on one GPU. micros: micro-batches of an update.
         flops: of an update on one GPU. compute_seconds: of that at the utilisation.
+        whole: bytes of all weights, which stages that sample or evaluate hold on each GPU (0: there are none).
+        models: bytes on the disk of the models that stages leave.
         held_rows: bytes of training rows that each process keeps in memory; images beyond them stay on disk.
         updates: of the training. draw_seconds: of the drawing of an epoch (flow_grpo), divided among its updates.
         rows: a row a strategy. chosen: the one that is meant, or the quickest that fits (None: none fits).
@@ -115,6 +118,8 @@ class Plan:
     flops: float
     compute_seconds: float
     draw_seconds: float
+    whole: int
+    models: int
     held_rows: int
     updates: int
     updates_per_epoch: int | None

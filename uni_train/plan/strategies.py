@@ -114,11 +114,11 @@ def share(choice: Choice, traced: Traced, gpus: int, micros: int, half: bool) ->
     if sharded:  # images are drawn with weights that are whole, beside the parts (strategies/sharding.py)
         factors[phases == DRAW, KINDS.index("weights")] += 1.0
     phase, parts = traced.timeline.at_peak(factors)
-    buffers = _buffers(choice.kind, traced, n)
+    beside = {"buffers": _buffers(choice.kind, traced, n), "texts": 0 if sharded and n > 1 else traced.texts}
     return Share(
-        peak=sum(parts.values()) + buffers,
+        peak=sum(parts.values()) + sum(beside.values()),
         phase=phase,
-        parts={**{str(kind): size for kind, size in parts.items()}, "buffers": buffers},
+        parts={**{str(kind): size for kind, size in parts.items()}, **beside},
         host=int(host),
         wire=_wire(choice, traced, n, micros),
         bus=_bus(choice, traced, factor, shards, micros),
