@@ -397,12 +397,12 @@ def _advice(made: Plan, key: str, averages: bool, kind: str, checkpointed: int) 
         if row.largest >= 2 * made.units and made.micros > 1:
             return [f"{row.largest} {made.unit} fit into a micro-batch: fewer, larger micro-batches would do."]
         return []
-    found: list[str] = []
     if made.whole > made.gpu.usable:
-        found.append(
-            f"Stages that sample or evaluate hold all weights on each GPU: {made.whole / GIB:.0f} GiB of "
-            f"{made.gpu.usable / GIB:.0f} GiB. Take larger cards, or trained=lora model.weights=nf4."
-        )
+        return [
+            f"Stages that sample or evaluate hold all weights on each GPU: {made.whole / GIB:.1f} GiB of "
+            f"{made.gpu.usable / GIB:.1f} GiB. Take larger cards, or strategy=ddp trained=lora model.weights=nf4."
+        ]
+    found: list[str] = []
     of = [row] if row is not None else list(made.rows)
     name = of[0].choice.name if row is not None else "any strategy"
     found.append(
