@@ -324,6 +324,19 @@ def override_cases() -> Iterator[Case]:
         taken = typed in ("seed=1e3", "seed=[1]", "model.checkpoint=3", "out=", "seed=${seed}", "seed=1=2")
         yield Case("overrides", typed[:60].encode("unicode_escape").decode(), ask("stars_curriculum", typed),
                    fine=taken and typed not in ("seed=[1]", "seed=${seed}", "out="))  # fmt: skip
+    eight = ("strategy=ddp", "strategy.devices=8")
+    for typed in (
+        ("fit", "stars_curriculum", "--dry-run", *eight, "batch.prompts=3"),
+        ("fit", "flow_grpo_math", "--dry-run", *eight, "rollout.prompts_per_epoch=3"),
+        ("fit", "sft", "--dry-run", "strategy=fsdp2", "strategy.devices=8", "strategy.replicas=3"),
+        ("fit", "sft", "--dry-run", *eight, "strategy.replicas=2"),
+        ("fit", "sft", "--dry-run", "model=bagel_7b", "model.weights=nf4"),
+        ("plan", "stars_curriculum", "batch.prompts=3"),
+        ("plan", "sft", "strategy=fsdp2", "strategy.replicas=3"),
+        ("plan", "sft", "--gpu", "mi300"),
+        ("plan", "sft", "--gpu", "h100-80gb,a100-80gb"),
+    ):
+        yield Case("cards", " ".join(typed), lambda folder, typed=typed: run(*typed))
     for recipe in RECIPES:
         for key, wrong in wrong_values(recipe):
             name = f"{recipe} {key}={wrong}"

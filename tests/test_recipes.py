@@ -15,8 +15,8 @@ from uni_train.cli.main import uni_train
 from uni_train.config import places
 from uni_train.config.build import build, to_plain
 from uni_train.config.compose import compose
-from uni_train.config.kinds import kind_of, stage_list
-from uni_train.config.schema import ModelConfig
+from uni_train.config.kinds import check_ranks, kind_of, stage_list
+from uni_train.config.schema import ModelConfig, RunConfig
 from uni_train.errors import UsageError
 from uni_train.models.load import expect_keys
 from uni_train.recipes.stars.config import StarsConfig
@@ -37,39 +37,37 @@ def test_recipe_composes_and_survives_a_round_trip_through_yaml(name: str) -> No
     assert stages[-1].name.rstrip("0123456789") == ("evaluate-after" if evaluated else LAST[config.kind])
 
 
-def models_of(recipe: places.Described) -> list[list[str]]:
-    """Overrides that choose each model that a recipe is for: its own, those of its header, those with a scale."""
-    named = [line for line in places.header(recipe.path) if "model=q" in line]
-    given = [re.findall(r"\S+=\w+", line[line.index("model=") :]) for line in named]
-    scaled = "scale: ${model}" in recipe.path.read_text(encoding="utf-8")
-    return [[], *given, *([["model=bagel_7b"]] if scaled else [])]
+def expect_rows(config: RunConfig, ranks: int) -> None:
+    """Each training has a row for each rank and micro-batch, or one error names the key and the value that works."""
+    try:
+        check_ranks(config, ranks)
+    except UsageError as error:
+        key, value = re.findall(r"([\w.]+)=(\d+)", error.hint or "")[-1]
+        assert key in error.message and int(value) >= ranks
+        expect_rows(with_value(config, key, int(value)), ranks)
+        with pytest.raises(UsageError, match=re.escape(key)):
+            check_ranks(with_value(config, key, int(value) - 1), ranks)
+        return
+    kind = kind_of(config)
+    rollouts = kind.rollouts(config)
+    if rollouts is not None:
+        grpo = rollouts.config
+        rows = [grpo.images * grpo.rows_an_image // grpo.updates_per_pass, *([grpo.sft.rows] if grpo.sft else [])]
+        assert grpo.rollout.prompts_per_epoch % ranks == 0 and min(rows) >= ranks
+        return
+    shared = kind.updates(config).shared(ranks)
+    assert shared.tokens is not None or min(kind.rows(config).values()) >= ranks
+    assert shared.rows is None or shared.rows >= ranks * shared.accumulate
 
 
-@pytest.mark.parametrize("ranks", [2, 32])
-@pytest.mark.parametrize("recipe", places.recipes(), ids=lambda recipe: recipe.name)
-def test_every_training_has_rows_for_every_rank_or_is_refused_with_the_nearest_number(
-    recipe: places.Described, ranks: int
-) -> None:
-    for given in models_of(recipe):
-        given = [*given, "strategy=ddp", f"strategy.devices={ranks}"]
-        for _ in range(3):  # a refusal for each key
-            try:
-                config = compose(recipe.name, given)
-                break
-            except UsageError as error:
-                assert error.hint is not None
-                given = [*given, re.findall(r"\S+=\d+", error.hint)[-1]]
-        kind = kind_of(config)
-        rollouts = kind.rollouts(config)
-        if rollouts is not None:
-            grpo = rollouts.config
-            rows = [grpo.images * grpo.rows_an_image // grpo.updates_per_pass, *([grpo.sft.rows] if grpo.sft else [])]
-            assert grpo.rollout.prompts_per_epoch % ranks == 0 and min(rows) >= ranks
-            continue
-        shared = kind.updates(config).shared(ranks)
-        rows = list(kind.rows(config).values())
-        assert shared.tokens is not None or min(rows) >= ranks
-        assert shared.rows is None or shared.rows >= ranks * shared.accumulate
+def with_value(config: RunConfig, key: str, value: int) -> RunConfig:
+    values = to_plain(config)
+    *sections, name = key.split(".")
+    below = values
+    for section in sections:
+        below = below[section]
+    below[name] = value
+    return build(values)
 
 
 def test_eight_ranks_accumulate_an_eighth_of_the_micro_batches() -> None:
@@ -85,8 +83,9 @@ def test_eight_ranks_accumulate_an_eighth_of_the_micro_batches() -> None:
         (["fit", "stars_maze", "--dry-run", "strategy=ddp", "strategy.devices=32"], {}),
         (["fit", "stars_maze"], {"RANK": "0", "WORLD_SIZE": "32", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "8"}),
         (["launch", "--nodes", "4", "--gpus", "8", "--slurm", "--", "fit", "-r", "stars_maze"], {}),
+        (["plan", "stars_maze", "--nodes", "4"], {}),
     ],
-    ids=["dry run", "torchrun", "launch"],
+    ids=["dry run", "torchrun", "launch", "plan"],
 )
 def test_too_few_rows_for_the_ranks_are_told_before_anything_runs(
     command: list[str], environment: dict[str, str]
@@ -163,7 +162,7 @@ def test_what_is_typed_goes_before_what_suits_the_model() -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("recipe", RECIPES)
-def test_every_recipe_composes_what_suits_the_model_or_refuses_it(recipe: str, model: str) -> None:
+def test_every_recipe_composes_for_the_model_and_any_number_of_ranks_or_refuses_it(recipe: str, model: str) -> None:
     own = model_of(recipe).name
     try:
         config = compose(recipe, [f"model={model}"])
@@ -174,6 +173,8 @@ def test_every_recipe_composes_what_suits_the_model_or_refuses_it(recipe: str, m
         assert model in str(error) or (recipe, model) in unjudged
         assert model != own
         return
+    for ranks in (1, 2, 8, 32):
+        expect_rows(config, ranks)
     if config.model.family == "nano":
         assert (config.strategy.precision, config.data.world) == ("32-true", "nano")
         return
@@ -209,3 +210,10 @@ def test_the_dry_run_counts_the_micro_batches_of_each_rank() -> None:
     command = ["fit", "flow_grpo_math", "strategy.devices=2", "--dry-run"]
     printed = CliRunner().invoke(uni_train, command, catch_exceptions=False)
     assert "1 updates of 768 rows in 2 micro-batches on each of 2 ranks" in printed.output
+
+
+def test_the_dry_run_of_a_large_model_says_what_each_rank_does_and_no_costs_of_nano() -> None:
+    command = ["fit", "stars_curriculum", "model=bagel_7b", "strategy.devices=8", "--dry-run"]
+    printed = CliRunner().invoke(uni_train, command, catch_exceptions=False).output
+    assert "on each of 8 ranks: 4 micro-batches of 16 examples together" in printed
+    assert "costs: `uni_train plan stars_curriculum model=bagel_7b`" in printed

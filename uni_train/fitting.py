@@ -12,11 +12,11 @@ from pathlib import Path
 
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose, quoted
-from uni_train.config.kinds import kind_of, stage_list
+from uni_train.config.kinds import check_ranks, kind_of, stage_list
 from uni_train.config.paths import expect_packages, expect_paths, missing_packages, missing_paths, named_paths
 from uni_train.config.places import recipes
 from uni_train.config.schema import RunConfig
-from uni_train.distributed.devices import expect_gpu
+from uni_train.distributed.devices import deterministic_kernels, expect_gpu
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
 from uni_train.hub import hub_id
@@ -42,7 +42,7 @@ def run_recipe(
             if ranks.is_main:
                 _print_plan(config, whole)
             return config
-        kind_of(config).check_ranks(config, ranks.world_size)
+        check_ranks(config, ranks.world_size)
         config = _resolved(config, recipe, overrides)
         run = Path(config.out) / config.recipe / config.run_name
         if fresh or not any(run.glob("stages/*/manifest.json")):  # else it may be done with them
@@ -52,10 +52,7 @@ def run_recipe(
         from uni_train.distributed.preflight import expect_layout
 
         expect_layout(ranks, config)
-    if ranks.world_size > 1:
-        _run_with_others(config, ranks, fresh)
-        return config
-    processes = _processes(config) if all_cores else config.strategy.devices
+    processes = 1 if ranks.world_size > 1 else _processes(config) if all_cores else config.strategy.devices
     if processes > 1:
         from uni_train.distributed.launch import start
 
@@ -63,8 +60,9 @@ def run_recipe(
         code = start(["fit", "--recipe", recipe, *options, *overrides], processes)
         if code:
             raise SystemExit(code)
-    else:
-        _run(config, ranks, fresh)
+        return config
+    with deterministic_kernels(config.strategy.deterministic):
+        (_run_with_others if ranks.world_size > 1 else _run)(config, ranks, fresh)
     return config
 
 
@@ -96,7 +94,7 @@ def _processes(config: RunConfig) -> int:
 def _shares(config: RunConfig, ranks: int) -> bool:
     """Whether each of `ranks` processes gets rows of every update."""
     try:
-        kind_of(config).check_ranks(config, ranks)
+        check_ranks(config, ranks)
     except UserError:
         return False
     return True
@@ -191,6 +189,8 @@ def _print_plan(config: RunConfig, whole: bool) -> None:
 
     remarks = cached(list[str], config, ["dry run"], lambda: _remarks(config))
     costs = next((recipe.costs for recipe in recipes() if recipe.name == config.recipe), "")
+    if costs.startswith("nano") and config.model.family != "nano":
+        costs = f"`uni_train plan {config.recipe} model={config.model.name}` says memory and time on GPUs"
     print(f"# run folder: {config.out}/{config.recipe}/{config.run_name}\n# stages:")
     for stage in stage_list(config):
         print(f"#   {stage.index:02d}-{stage.name:<20} {stage.summary}")

@@ -1,16 +1,21 @@
-"""GPUs that torch cannot use are told, and asked for in vain are an error."""
+"""GPUs that torch cannot use are told, and asked for in vain are an error; deterministic kernels."""
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from click.testing import CliRunner
 
+from tests.tiny import TINY, finish
+from uni_train import fitting
 from uni_train.cli.main import uni_train
 from uni_train.distributed import devices
-from uni_train.distributed.devices import unused_gpus
+from uni_train.distributed.devices import deterministic_kernels, unused_gpus
+from uni_train.errors import UserError
 from uni_train.stages.cpu import prepare_cpu
 
 
@@ -39,3 +44,27 @@ def test_a_gpu_that_torch_has_not_is_asked_for_in_vain(card: None, tmp_path: Pat
     refused = CliRunner().invoke(uni_train, command)
     assert refused.exit_code == 1 and "strategy.accelerator=gpu: this machine has a GPU" in refused.output
     assert len(refused.output.splitlines()) == 2 and not (tmp_path / "runs").exists()
+
+
+def test_an_operation_without_a_deterministic_kernel_is_named() -> None:
+    with pytest.raises(UserError, match="put_ does not have a deterministic"), deterministic_kernels(True):
+        torch.zeros(3).put_(torch.tensor([0]), torch.ones(1))
+    assert not torch.are_deterministic_algorithms_enabled()
+
+
+@pytest.mark.slow
+def test_a_deterministic_run_has_the_same_numbers_on_cpus(
+    finished: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.delenv("CUBLAS_WORKSPACE_CONFIG", raising=False)
+    seen, run = [], fitting._run
+
+    def look(*given: Any) -> None:
+        seen.append((torch.are_deterministic_algorithms_enabled(), os.environ["CUBLAS_WORKSPACE_CONFIG"]))
+        run(*given)
+
+    monkeypatch.setattr(fitting, "_run", look)
+    again = finish(tmp_path, *TINY, "strategy.deterministic=true")
+    assert seen == [(True, ":4096:8")]
+    for file in sorted(finished.glob("stages/*/model/*.safetensors")):
+        assert (again / file.relative_to(finished)).read_bytes() == file.read_bytes(), file

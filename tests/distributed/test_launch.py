@@ -69,11 +69,12 @@ def test_a_batch_script_places_its_processes_and_requeues_what_was_preempted(
         tmp_path / "python",
         "#!/bin/bash\n"
         'echo "$RANK/$WORLD_SIZE $LOCAL_RANK/$LOCAL_WORLD_SIZE $MASTER_ADDR:$MASTER_PORT $PWD" >> placed.$RANK\n'
-        'echo "$OMP_NUM_THREADS $PYTORCH_CUDA_ALLOC_CONF $NCCL_DEBUG" >> placed.$RANK\n'
+        'echo "$OMP_NUM_THREADS $PYTORCH_CUDA_ALLOC_CONF $NCCL_DEBUG $CUBLAS_WORKSPACE_CONFIG" >> placed.$RANK\n'
         f'printf "%s\\n" "$@" >> placed.$RANK\nexit $(( RANK ? {exit_code} : 0 ))\n',
     )
     given = ["fit", "--recipe", "sft", "name=it's one", "seed=1"]
-    start = Start(arguments=given, nodes=1, processes=2, gpus=2, folder=tmp_path, python=str(tmp_path / "python"))
+    python = str(tmp_path / "python")
+    start = Start(arguments=given, nodes=1, processes=2, gpus=2, folder=tmp_path, python=python, deterministic=True)
     script = tmp_path / "job"
     script.write_text(sbatch_script(start, Slurm(name="sft"), made_by="a test"))
     job = {"SLURM_JOB_ID": "41", "SLURM_JOB_NODELIST": "node[7-8]", "SLURM_NTASKS": "2"}
@@ -84,7 +85,7 @@ def test_a_batch_script_places_its_processes_and_requeues_what_was_preempted(
     assert (done.returncode, done.stderr) == (exit_code, "")
     for rank in range(2):
         place, variables, *arguments = (tmp_path / f"placed.{rank}").read_text().splitlines()
-        assert variables == "3 expandable_segments:True WARN"
+        assert variables == "3 expandable_segments:True WARN :4096:8"
         assert place == f"{rank}/2 {rank}/2 node7:20287 {tmp_path}"
         assert arguments == ["-m", "uni_train", *given]
     assert (tmp_path / "requeued").exists() == requeued

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from uni_train.plan.hardware import GPUS
 from uni_train.plan.result import Choice
-from uni_train.plan.strategies import BUCKET, CHOICES, share, storage, wire_seconds
+from uni_train.plan.strategies import BETWEEN, BUCKET, CHOICES, share, storage, wire_seconds
 from uni_train.plan.trace import KINDS, Timeline
 from uni_train.plan.updates import BACKWARD, DRAW, STEP, Traced
 from uni_train.training.strategies import deepspeed
@@ -107,6 +107,19 @@ def test_nodes_are_joined_by_all_their_cards():
     assert wire_seconds(found, gpu, 8, 8) == pytest.approx(sent / 450e9)
     assert wire_seconds(found, gpu, 16, 8) == pytest.approx(sent / 400e9)
     assert wire_seconds(found, gpu, 16, 1) == pytest.approx(sent / 50e9)
+
+
+def test_replicas_shard_within_themselves_and_reduce_what_a_rank_holds_between_them():
+    """Four nodes of eight GPUs, a copy of the weights on each."""
+    hybrid, one_node, gpu = Choice("fsdp2", replicas=4), Choice("fsdp2"), GPUS["h100-80gb"]
+    found, alone = share(hybrid, traced(), 32, 2, half=True), share(one_node, traced(), 8, 2, half=True)
+    assert (found.peak, storage(hybrid, traced(), 32, True)) == (alone.peak, storage(one_node, traced(), 8, True))
+    between = found.wire[BETWEEN]
+    assert between == pytest.approx(2 * 2 * (2 * PSI / 8) * 3 / 4)
+    inside = sum(alone.wire.values())
+    assert sum(found.wire.values()) == between + inside
+    assert wire_seconds(found, gpu, 32, 8, 4) == pytest.approx(inside / 450e9 + between / 50e9)
+    assert share(hybrid, traced(), 1, 1, half=True) == share(one_node, traced(), 1, 1, half=True)
 
 
 @pytest.mark.parametrize(("kind", "saving"), [("ddp", 18), ("deepspeed_zero2", 6 + 12 / 8), ("fsdp2", 18 / 8)])

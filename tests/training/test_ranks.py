@@ -57,6 +57,8 @@ def start(out: Path) -> dict[str, list[dict[str, Any]]]:
     steps = [
         *(step(name, kind=name, ema=0.9) for name in STRATEGIES),
         *(step("chain", "fit", ranks, kind=kind, updates=n, ema=0.9) for n, (kind, ranks) in enumerate(CHAIN, 1)),
+        step("hybrid", "fit", 4, kind="fsdp2", replicas=2, updates=5, ema=0.9),
+        step("hybrid", "fit", 2, kind="fsdp2", ema=0.9),
         *(step("half", kind=kind, updates=n, **HALF) for kind, n in ((ZERO2, 2), (ZERO3, 4), ("fsdp2", 6))),
         step("mixed", kind=ZERO3, updates=2, precision="bf16-mixed"),
         step("full_first", more={"bytes": [0, 2048]}, kind=ZERO2),
@@ -116,7 +118,7 @@ def close(out: Path, other: Path, rel: float, file: str = "metrics") -> None:
 def same(out: Path, model: torch.nn.Module, most: float) -> None:
     """The weights are whole and those of `model`: of all ranks, of the first where they were sharded."""
     finals = sorted(out.glob("final-*"))
-    assert len(finals) == (1 if out.name in (*SHARDED, "shared", "adapters", "half", "offloaded") else 2)
+    assert len(finals) == (1 if out.name in (*SHARDED, "hybrid", "shared", "adapters", "half", "offloaded") else 2)
     for rank in range(len(finals)):
         found = load_file(out / f"final-{rank}.safetensors")
         for name, value in model.state_dict().items():
@@ -127,7 +129,7 @@ def same(out: Path, model: torch.nn.Module, most: float) -> None:
 def test_two_ranks_train_as_one_device_does_and_continue_under_any_strategy(ran: Ran, tmp_path: Path) -> None:
     alone = fit(tmp_path / "alone", ema=0.9)
     assert float((alone.head.weight.detach() - Stack().head.weight.detach()).abs().max()) > 1e-3
-    for name in STRATEGIES:
+    for name in (*STRATEGIES, "hybrid"):
         close(finished(ran, name), tmp_path / "alone", 1e-5)
         same(ran[0] / name, alone, 1e-6)
     chain = shutil.copytree(finished(ran, "chain"), tmp_path / "chain")
@@ -167,6 +169,12 @@ def test_ranks_that_share_weights_out_write_what_they_hold(ran: Ran) -> None:
         averages = stored["callbacks"]["Ema"]["averages"]
         for weight in averages:
             assert torch.equal(averages[weight], final[weight.removeprefix("model.")]), (name, weight)
+
+
+def test_replicas_write_their_weights_once(ran: Ran) -> None:
+    sizes = [path.stat().st_size for path in sorted((ran[0] / "hybrid/checkpoints/step=00000005").glob("*-of-00004.*"))]
+    empty = max(sizes[2:])  # names and shapes alone
+    assert len(sizes) == 4 and min(sizes[:2]) > 2 * empty
 
 
 def test_reinforcement_draws_and_learns_what_one_device_does_and_goes_on_where_it_stopped(

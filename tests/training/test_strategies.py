@@ -78,5 +78,10 @@ def test_what_needs_a_second_set_of_weights_is_refused_with_the_strategies_that_
 def test_offloading_that_a_strategy_does_not_have_is_refused(kind: str, key: str) -> None:
     with pytest.raises(UsageError, match=f"{key} has no meaning for {kind}"):
         compose("stars_curriculum", [f"strategy={kind}", f"strategy.{key}=true"])
+    with pytest.raises(UsageError, match="replicas has no meaning for ddp"):
+        compose("stars_curriculum", ["strategy=ddp", "strategy.replicas=2"])
+    with pytest.raises(UsageError, match="replicas=3 does not divide 8 devices") as error:
+        compose("stars_curriculum", ["strategy=fsdp2", "strategy.devices=8", "strategy.replicas=3"])
+    assert error.value.hint == "The nearest number is strategy.replicas=2."
     config = compose("stars_curriculum", ["strategy=deepspeed_zero3", f"strategy.{key}=true"]).strategy
     assert (config.kind, config.devices, getattr(config, key)) == ("deepspeed_zero3", 1, True)

@@ -142,6 +142,7 @@ def launch(
         gpus=gpus,
         folder=Path.cwd(),
         python=python or ("python3" if job["container"] is not None else sys.executable),
+        deterministic=config.strategy.deterministic,
     )
     if torchrun:
         names = host_names(hosts, nodes)
@@ -163,7 +164,7 @@ def _checked(command: tuple[str, ...], nodes: int, each: int, *, requeued: bool)
         UsageError: another command than fit, options that cannot be repeated, a layout that does not divide.
     """
     from uni_train.config.compose import compose
-    from uni_train.config.kinds import kind_of
+    from uni_train.config.kinds import check_ranks
 
     if command[0] != "fit":
         raise UsageError(f"launch starts `fit`, not {command[0]}", "uni_train launch ... -- fit --recipe NAME")
@@ -182,5 +183,5 @@ def _checked(command: tuple[str, ...], nodes: int, each: int, *, requeued: bool)
     for key, wanted, given in (("nodes", nodes, config.strategy.nodes), ("devices", each, config.strategy.devices)):
         if given not in (1, wanted):
             raise UsageError(f"strategy.{key}={given}, but launch is to start {wanted}", f"Leave strategy.{key} out.")
-    kind_of(config).check_ranks(config, nodes * each)
+    check_ranks(config, nodes * each)
     return config

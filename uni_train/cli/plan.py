@@ -58,6 +58,7 @@ def plan(
     from rich.console import Console
 
     from uni_train.config.compose import compose
+    from uni_train.config.kinds import check_ranks
     from uni_train.console.progress import ConsoleProgress
     from uni_train.plan.cache import cached
     from uni_train.plan.hardware import gpu_named
@@ -66,6 +67,7 @@ def plan(
 
     config = compose(recipe, overrides)
     chosen, nodes = gpu_named(gpu), nodes or config.strategy.nodes
+    check_ranks(config, nodes * gpus)
     made, ways = cached(
         tuple[Plan, tuple[OneCardChoice, ...]],
         config,

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from uni_train.config.kinds import KINDS, kind_named, kind_of, load_plugins_of, reads_images
+from uni_train.config.kinds import KINDS, check_ranks, kind_named, kind_of, load_plugins_of, reads_images
 from uni_train.config.messages import Where, check_draws, check_known, members, refused, wrong
 from uni_train.config.schema import JudgeConfig, RunConfig
 from uni_train.data_gen.registry import sources
@@ -44,7 +44,7 @@ def build(values: Mapping[str, Any], where: Where = lambda key: "") -> RunConfig
     _check_common(config, where)
     kind.check(config, where)
     _check_evaluation(config, where)
-    kind.check_ranks(config, config.strategy.devices * config.strategy.nodes)
+    check_ranks(config, config.strategy.devices * config.strategy.nodes)
     return config
 
 
@@ -197,6 +197,9 @@ def _check_common(config: RunConfig, where: Where) -> None:
             where,
             "deepspeed_zero3 and fsdp2 have it.",
         )
+    if strategy.replicas > 1 and strategy.kind != "fsdp2":
+        message = f"strategy.replicas has no meaning for {strategy.kind}"
+        raise wrong(message, "strategy.replicas", where, "strategy=fsdp2 has it.")
     if strategy.offload_averages and config.ema is None:
         raise wrong("strategy.offload_averages has no meaning without ema", "strategy.offload_averages", where)
     _check_one_card(config, where)

@@ -221,6 +221,18 @@ def kind_of(config: RunConfig) -> RecipeKind[Any]:
     return kind_named(config.kind)
 
 
+def check_ranks(config: RunConfig, ranks: int) -> None:
+    """Raises UsageError where so many processes cannot run a recipe; it names the nearest numbers."""
+    kind_of(config).check_ranks(config, ranks)
+    replicas = config.strategy.replicas
+    if ranks > 1 and ranks % replicas:  # one has all weights, whatever is asked
+        nearest = min((n for n in range(1, ranks + 1) if ranks % n == 0), key=lambda n: abs(n - replicas))
+        raise UsageError(
+            f"strategy.replicas={replicas} does not divide {ranks} devices: each copy of the weights is on as many",
+            f"The nearest number is strategy.replicas={nearest}.",
+        )
+
+
 def reads_images(config: RunConfig) -> bool:
     """Whether the run's judge, and no program, says what the images of this run show."""
     names = {sources()[name].task for name in config.evaluation.sets if name in sources()}

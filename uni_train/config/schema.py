@@ -493,7 +493,9 @@ class StrategyConfig:
     offload_optimizer: bool = False  # its state in the memory of the CPU, where it steps (deepspeed_*)
     timeout: Seconds = 1800.0  # seconds that ranks wait for one of them before the run ends with its name
     offload_weights: bool = False  # weights there as well, fetched layer by layer (deepspeed_zero3, fsdp2)
+    deterministic: bool = False  # `fit`: kernels that add in a fixed order, on GPUs slower; or an error where none is
     offload_averages: bool = False  # averages of the weights in the memory of the CPU (all kinds)
+    replicas: Size = 1  # fsdp2: copies of the sharded weights (HSDP); as many as nodes: each node has one
 
 
 SHARDED = ("deepspeed_zero3", "fsdp2")

@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from uni_train.errors import UserError
 
 _FILES = Path("/dev")
+DETERMINISTIC = {"CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
+"""Variables without which cuBLAS adds in changing orders; it reads them when it is first used."""
 
 
 def unused_gpus() -> tuple[str, str] | None:
@@ -42,3 +46,30 @@ def card_name(accelerator: str, local_rank: int) -> str | None:
     import torch
 
     return torch.cuda.get_device_name(local_rank) if accelerator != "cpu" and torch.cuda.is_available() else None
+
+
+@contextmanager
+def deterministic_kernels(wanted: bool) -> Iterator[None]:
+    """Within it, if `wanted`, torch takes kernels alone that give the same bits each time.
+
+    Raises:
+        UserError: an operation has none.
+    """
+    import torch
+
+    if not wanted:
+        yield
+        return
+    for name, value in DETERMINISTIC.items():
+        os.environ.setdefault(name, value)
+    before = torch.are_deterministic_algorithms_enabled(), torch.is_deterministic_algorithms_warn_only_enabled()
+    torch.use_deterministic_algorithms(True)  # fused attention takes its ordered backward pass only without warn_only
+    try:
+        yield
+    except RuntimeError as error:
+        if "deterministic" not in str(error):
+            raise
+        why = str(error).partition(", but")[0].partition("\n")[0]
+        raise UserError(f"strategy.deterministic=true: {why}", "Leave it out, or train on CPUs.") from error
+    finally:
+        torch.use_deterministic_algorithms(before[0], warn_only=before[1])

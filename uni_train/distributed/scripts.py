@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from uni_train.distributed.devices import DETERMINISTIC
 from uni_train.distributed.preemption import EXIT_CODE
 from uni_train.errors import UsageError, UserError
 
@@ -27,6 +28,7 @@ class Start:
         gpus: of each node; 0 for a run on CPUs.
         folder: that the processes run in, the same path on all nodes.
         python: the interpreter, at the same path on all nodes (or in the container).
+        deterministic: whether kernels of GPUs are to give the same bits each time.
     """
 
     arguments: Sequence[str]
@@ -35,10 +37,16 @@ class Start:
     gpus: int
     folder: Path
     python: str
+    deterministic: bool = False
 
     @property
     def command(self) -> list[str]:
         return ["-m", "uni_train", *self.arguments]
+
+    @property
+    def variables(self) -> dict[str, str]:
+        """Of each process, where nothing else is set."""
+        return (ON_GPUS | (DETERMINISTIC if self.deterministic else {})) if self.gpus else {}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,17 +104,13 @@ def sbatch_script(start: Start, slurm: Slurm, made_by: str) -> str:
         srun.append(f"--container-image={slurm.container}")
         srun.append(f"--container-mounts={','.join(f'{place}:{place}' for place in bound)}")
         srun.append(f"--container-workdir={start.folder}")
-    exports = "".join(f"export {name}=${{{name}:-{value}}}\n" for name, value in ON_GPUS.items())
+    exports = "".join(f"export {name}=${{{name}:-{value}}}\n" for name, value in start.variables.items())
     return _SCRIPT.format(
         header="\n".join(f"#SBATCH {line}" for line in lines),
         made_by=made_by,
         folder=shlex.quote(str(start.folder)),
         srun=shlex.join(srun),
-        process=shlex.quote(
-            _PROCESS.format(
-                processes=start.processes, exports=exports if start.gpus else "", command=shlex.join(command)
-            )
-        ),
+        process=shlex.quote(_PROCESS.format(processes=start.processes, exports=exports, command=shlex.join(command))),
         exit_code=EXIT_CODE,
         unheard=128 + signal.SIGUSR1,
     )
@@ -149,7 +153,7 @@ export OMP_NUM_THREADS=${{OMP_NUM_THREADS:-1}}
 
 def torchrun_commands(start: Start, hosts: Sequence[str], port: int) -> list[str]:
     """Node by node what to type there; `hosts` are their names, the first of which all others must reach."""
-    variables = [f"{name}={value}" for name, value in ON_GPUS.items()] if start.gpus else []
+    variables = [f"{name}={value}" for name, value in start.variables.items()]
     common = [*variables, start.python, "-m", "torch.distributed.run", "--nproc-per-node", str(start.processes)]
     if start.nodes == 1:
         return [shlex.join([*common, "--standalone", *start.command])]

@@ -70,6 +70,10 @@ class Shapes(ABC):
     def loss(self, examples: Sequence[Example], ce_weight: float, mse_weight: float) -> Callable[[], Tensor]:
         """The supervised loss of a micro-batch of these examples, to be called on the meta device."""
 
+    def kept_texts(self) -> int:
+        """Bytes that a training keeps at most of texts which frozen weights have read; `requires_grad` is as there."""
+        return 0
+
     @abstractmethod
     def describe(self, batches: Sequence[Sequence[Example]]) -> list[str]:
         """Lines for people about an update: examples, tokens, shapes. `batches`: its micro-batches."""

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from uni_train.config.kinds import Rollouts, Updates, kind_of, stage_list
+from uni_train.config.kinds import PlannedStage, Rollouts, Updates, kind_of, stage_list
 from uni_train.config.schema import SHARDED, RunConfig
 from uni_train.errors import UsageError, UserError
 from uni_train.models.base import Example, FlowPolicy, Request, Trainable, expect_skill
@@ -102,12 +102,13 @@ def plan(
     compute = traced.flops * work.micros / rate
     draw = traced.draw_flops * work.draw_batches / rate / (work.updates_per_epoch or 1)
     wanted = Choice.from_config(config.strategy)
-    choices = choices_for(config.strategy, gpus)
+    choices = choices_for(config.strategy, gpus, nodes)
     refused = _refused(rollouts, model) if gpus > 1 and rollouts is not None else None
     if refused is not None:
         choices = tuple(one for one in choices if one.kind not in SHARDED)
         notes.append(f"{' and '.join(SHARDED)} are left out, because they cannot do {refused}")
-    rows = tuple(_row(one, traced, work, gpu, gpus, gpus_a_node, half, compute) for one in choices)
+    whole = whole_weights(config, traced)
+    rows = tuple(_row(one, traced, work, gpu, gpus, gpus_a_node, half, compute, whole) for one in choices)
     chosen: int | None
     if wanted.kind != "single" and wanted in choices:
         chosen = choices.index(wanted)
@@ -118,8 +119,9 @@ def plan(
         "checkpointed" if on else "kept": int(one.timeline.bytes[:, KINDS.index("activations")][~_steps(one)].max())
         for on, one in traces.items()
     }
-    if asking := [stage.name for stage in stage_list(config) if stage.kind in _ASKING]:
+    if asking := [stage.name for stage in _asking(config)]:
         notes.append(f"hours are of training alone, without {', '.join(asking)}")
+        notes.append(f"these hold all weights on each GPU, {whole / GIB:.1f} GiB; their batches are not planned")
     made = Plan(
         recipe=config.recipe,
         model=config.model.name,
@@ -135,6 +137,8 @@ def plan(
         flops=traced.flops * work.micros,
         compute_seconds=compute,
         draw_seconds=draw,
+        whole=whole,
+        models=traced.weights * (len(stage_list(config)) - len(asking)),
         held_rows=KEPT_BYTES if recipe.keeps_rows else 0,
         updates=work.updates,
         updates_per_epoch=work.updates_per_epoch,
@@ -206,20 +210,37 @@ def ready(config: RunConfig, gpus: int, most: int | None = None) -> Ready:
 
 
 def _row(
-    choice: Choice, traced: Traced, work: _Work, gpu: Gpu, gpus: int, gpus_a_node: int, half: bool, compute: float
+    choice: Choice,
+    traced: Traced,
+    work: _Work,
+    gpu: Gpu,
+    gpus: int,
+    gpus_a_node: int,
+    half: bool,
+    compute: float,
+    whole: int,
 ) -> StrategyRow:
     found = share(choice, traced, gpus, work.micros, half)
-    wire, bus = wire_seconds(found, gpu, gpus, gpus_a_node), found.bus / gpu.bus if gpu.timed else 0.0
+    wire, bus = wire_seconds(found, gpu, gpus, gpus_a_node, choice.replicas), found.bus / gpu.bus if gpu.timed else 0.0
     return StrategyRow(
         choice=choice,
         share=found,
         storage=storage(choice, traced, gpus, half),
-        fits=found.peak <= gpu.usable,
+        fits=max(found.peak, whole) <= gpu.usable,
         largest=_largest(choice, traced, work, gpu, gpus, half),
         wire_seconds=wire,
         bus_seconds=bus,
         step_seconds=max(compute, wire) + bus,
     )
+
+
+def _asking(config: RunConfig) -> list[PlannedStage]:
+    return [stage for stage in stage_list(config) if stage.kind in _ASKING]
+
+
+def whole_weights(config: RunConfig, traced: Traced) -> int:
+    """Bytes of weights that stages which train nothing hold on each GPU, whatever the strategy (0: no such stage)."""
+    return traced.weights if _asking(config) else 0
 
 
 def _steps(traced: Traced) -> np.ndarray:
@@ -271,15 +292,14 @@ def _supervised(
         each = None if length.rows is None else -(-length.rows // (gpus * micros))
         here = list(batches[0])[:each]
     else:
-        if gpus > len(everything):
-            notes.append(f"an update has {len(everything)} examples, too few for {gpus} GPUs: planned with {gpus}")
         here = everything[: -(-len(everything) // (gpus * micros))]
     notes += length.notes
     trained, frozen = recipe.trained(config)
 
     def trace() -> Traced:
         loss = shapes.loss(here, config.ce_weight, config.mse_weight)
-        return supervised(model, [loss], config, "meta", cast, trained, frozen, later=micros > 1)
+        traced = supervised(model, [loss], config, "meta", cast, trained, frozen, later=micros > 1)
+        return replace(traced, texts=shapes.kept_texts())
 
     key = "batch.accumulate" if length.tokens is None else "batch.tokens"
     work = _Work("examples", len(here), micros, length.total, trace, key, notes=notes)
@@ -315,13 +335,7 @@ def _reinforced(
 ) -> _Work:
     notes: list[str] = []
     asked, (trained, _) = rollouts.config, kind_of(config).trained(config)
-    prompts, draw_rows = asked.rollout.prompts_per_epoch, config.model.draw_batch
-    if prompts % gpus:
-        groups = -(-prompts // gpus) * gpus
-        notes.append(
-            f"rollout.prompts_per_epoch={prompts} cannot be divided among {gpus} GPUs: planned with {groups} prompts"
-        )
-        asked = replace(asked, rollout=replace(asked.rollout, prompts_per_epoch=groups))
+    draw_rows = config.model.draw_batch
     pictures = asked.images // gpus
     micros = asked.micro_batches(gpus) + (asked.sft is not None)
     if asked.rollout.guidance is not None:
@@ -383,6 +397,11 @@ def _advice(made: Plan, key: str, averages: bool, kind: str, checkpointed: int) 
         if row.largest >= 2 * made.units and made.micros > 1:
             return [f"{row.largest} {made.unit} fit into a micro-batch: fewer, larger micro-batches would do."]
         return []
+    if made.whole > made.gpu.usable:
+        return [
+            f"Stages that sample or evaluate hold all weights on each GPU: {made.whole / GIB:.1f} GiB of "
+            f"{made.gpu.usable / GIB:.1f} GiB. Take larger cards, or strategy=ddp trained=lora model.weights=nf4."
+        ]
     found: list[str] = []
     of = [row] if row is not None else list(made.rows)
     name = of[0].choice.name if row is not None else "any strategy"

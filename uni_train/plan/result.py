@@ -17,16 +17,19 @@ class Choice:
     offload_optimizer: bool = False
     offload_weights: bool = False
     offload_averages: bool = False
+    replicas: int = 1
 
     @property
     def name(self) -> str:
         """For tables."""
-        return " + ".join([self.kind, *self._offloaded()])
+        copies = [f"{self.replicas} replicas"] if self.replicas > 1 else []
+        return " + ".join([self.kind, *copies, *self._offloaded()])
 
     @property
     def keys(self) -> str:
         """As keys of a recipe."""
-        return " ".join([f"strategy={self.kind}", *(f"strategy.{key}=true" for key in self._offloaded())])
+        copies = [f"strategy.replicas={self.replicas}"] if self.replicas > 1 else []
+        return " ".join([f"strategy={self.kind}", *copies, *(f"strategy.{key}=true" for key in self._offloaded())])
 
     def _offloaded(self) -> list[str]:
         return [key for key in ("offload_optimizer", "offload_weights", "offload_averages") if getattr(self, key)]
@@ -34,7 +37,8 @@ class Choice:
     @classmethod
     def from_config(cls, config: StrategyConfig) -> Choice:
         """The strategy that a recipe configures."""
-        return cls(config.kind, config.offload_optimizer, config.offload_weights, config.offload_averages)
+        offloaded = (config.offload_optimizer, config.offload_weights, config.offload_averages)
+        return cls(config.kind, *offloaded, config.replicas)
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,7 +46,8 @@ class Share:
     """Memory and traffic of one GPU, bytes.
 
     Attributes:
-        peak: the most at any time of an update. phase: when. parts: by kind at that time, `buffers` beside them.
+        peak: the most at any time of an update. phase: when. parts: by kind at that time, `buffers` and kept
+            `texts` beside them.
         host: of the node's own memory, for each GPU of it.
         wire: sent in an update, by collective. bus: between GPU and host in an update.
     """
@@ -91,6 +96,8 @@ class Plan:
     Attributes:
         unit: what a micro-batch consists of. units: how many it has on one GPU. micros: micro-batches of an update.
         flops: of an update on one GPU. compute_seconds: of that at the utilisation.
+        whole: bytes of all weights, which stages that sample or evaluate hold on each GPU (0: there are none).
+        models: bytes on the disk of the models that stages leave.
         held_rows: bytes of training rows that each process keeps in memory; images beyond them stay on disk.
         updates: of the training. draw_seconds: of the drawing of an epoch (flow_grpo), divided among its updates.
         rows: a row a strategy. chosen: the one that is meant, or the quickest that fits (None: none fits).
@@ -111,6 +118,8 @@ class Plan:
     flops: float
     compute_seconds: float
     draw_seconds: float
+    whole: int
+    models: int
     held_rows: int
     updates: int
     updates_per_epoch: int | None

@@ -90,9 +90,11 @@ def _parts(plan: Plan, chosen: int) -> Table:
     if row.bus_seconds:
         rows.append(("time of what goes over the bus", _time(row.bus_seconds)))
     files = row.storage
-    rows.append(("host memory of a process while it loads", _size(files.loading)))
+    loading = _size(files.loading * plan.gpus_a_node)
+    rows.append((f"host memory of a node's {plan.gpus_a_node} processes while they load", loading))
     rows.append(("host memory of a process while it saves", _size(files.saving)))
     rows.append(("disk of checkpoints", _size(files.checkpoints)))
+    rows.append(("disk of the models that stages leave", _size(plan.models)))
     return Table(f"{row.choice.name}: each GPU at its peak ({row.share.phase})", ("part", "GiB"), tuple(rows))
 
 

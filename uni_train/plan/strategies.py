@@ -8,6 +8,7 @@ N GPUs share the work. Of an update on one device (updates.Traced), each strateg
     deepspeed_zero2  1         1/N         1/N                 1
     deepspeed_zero3  1/N       1/N         1/N                 1/N
     fsdp2            1/N       1/N         1/N                 1/N
+      R replicas     R/N       R/N         R/N                 R/N
 
 (Rajbhandari et al. 2020, ZeRO, figure 1; Zhao et al. 2023, PyTorch FSDP, section 3). Beside bfloat16 weights DeepSpeed
 keeps float32 master weights and moments, 12 bytes a weight; without it the state is HalfAdamW's 10.
@@ -20,6 +21,7 @@ ring takes (N - 1) / N of each, and twice that for an all-reduce:
     deepspeed_zero2  m g + trained    gradients leave after each micro-batch
     deepspeed_zero3  m (2 w + g)      weights are gathered for the forward and for the backward pass
     fsdp2            m (2 w + g)
+      R replicas     m (2 w + g) within a replica, and m 2 g R / N between replicas
 """
 
 from __future__ import annotations
@@ -39,6 +41,7 @@ BUCKET = 200_000_000
 """Numbers in a bucket of DeepSpeed's (uni_train/training/strategies/deepspeed.py); on a GPU there are two."""
 LIVE = 1_000_000_000
 """Numbers of weights that ZeRO-3 holds whole at most (DeepSpeed's stage3_max_live_parameters)."""
+BETWEEN = "all-reduce of gradients between replicas"
 _MASTER_AND_MOMENTS = 12
 _CHECKPOINTS = 3  # two that stay, and the next while it is written (`keep` of training/fit.py)
 
@@ -62,10 +65,12 @@ def run_by(config: StrategyConfig, gpus: int) -> Choice:
     return replace(wanted, kind="ddp") if wanted.kind == "single" and gpus > 1 else wanted
 
 
-def choices_for(config: StrategyConfig, gpus: int) -> tuple[Choice, ...]:
-    """Those to compare for a recipe, its own among them; its averages are where it has them. One GPU shards nothing."""
+def choices_for(config: StrategyConfig, gpus: int, nodes: int = 1) -> tuple[Choice, ...]:
+    """Those to compare for a recipe, its own among them; its averages are where it has them. One GPU shards nothing.
+    Several nodes may each have all weights."""
     wanted = Choice.from_config(config)
-    known = (replace(one, offload_averages=wanted.offload_averages) for one in (Choice("single"), *CHOICES))
+    copies = [Choice("fsdp2", replicas=nodes)] if nodes > 1 else []
+    known = (replace(one, offload_averages=wanted.offload_averages) for one in (Choice("single"), *CHOICES, *copies))
     found = dict.fromkeys((*known, wanted))
     if gpus > 1:
         return tuple(one for one in found if one.kind != "single")
@@ -83,7 +88,8 @@ def share(choice: Choice, traced: Traced, gpus: int, micros: int, half: bool) ->
         "gradients": sharded or choice.kind == "deepspeed_zero2",
         "optimizer": sharded or zero,
     }
-    factor: dict[Kind, float] = {kind: 1 / n if parted.get(kind) else 1.0 for kind in KINDS}
+    shards = n // choice.replicas or 1
+    factor: dict[Kind, float] = {kind: 1 / shards if parted.get(kind) else 1.0 for kind in KINDS}
     if zero and half and traced.optimizer:
         factor["optimizer"] *= _MASTER_AND_MOMENTS * traced.parameters / traced.optimizer
     host = 0.0
@@ -103,25 +109,25 @@ def share(choice: Choice, traced: Traced, gpus: int, micros: int, half: bool) ->
     phases = np.array(traced.timeline.phases)
     # What the optimizer needs for a moment is of the size of what it updates.
     step = np.isin(phases, (STEP, AVERAGE))
-    here = 1 / n if parted["optimizer"] else 1.0
+    here = 1 / shards if parted["optimizer"] else 1.0
     factors[step, KINDS.index("activations")] = here if factor["optimizer"] else 0.0
     if sharded:  # images are drawn with weights that are whole, beside the parts (strategies/sharding.py)
         factors[phases == DRAW, KINDS.index("weights")] += 1.0
     phase, parts = traced.timeline.at_peak(factors)
-    buffers = _buffers(choice.kind, traced, n)
+    beside = {"buffers": _buffers(choice.kind, traced, n), "texts": 0 if sharded and n > 1 else traced.texts}
     return Share(
-        peak=sum(parts.values()) + buffers,
+        peak=sum(parts.values()) + sum(beside.values()),
         phase=phase,
-        parts={**{str(kind): size for kind, size in parts.items()}, "buffers": buffers},
+        parts={**{str(kind): size for kind, size in parts.items()}, **beside},
         host=int(host),
-        wire=_wire(choice.kind, traced, n, micros),
-        bus=_bus(choice, traced, factor, n, micros),
+        wire=_wire(choice, traced, n, micros),
+        bus=_bus(choice, traced, factor, shards, micros),
     )
 
 
 def storage(choice: Choice, traced: Traced, gpus: int, half: bool) -> Storage:
     """What a strategy's checkpoints and the host memory for files are (docs/design/checkpoints.md)."""
-    n = 1 if choice.kind == "single" else gpus
+    n = 1 if choice.kind == "single" else gpus // choice.replicas or 1
     zero, sharded = choice.kind.startswith("deepspeed"), choice.kind in SHARDED
     optimizer = _MASTER_AND_MOMENTS * traced.parameters if zero and half else traced.optimizer
     others = traced.trained + traced.averages
@@ -152,8 +158,10 @@ def _buffers(kind: str, traced: Traced, n: int) -> int:
     return traced.beside + 2 * traced.layer + min(traced.layer, traced.gradients)
 
 
-def _wire(kind: str, traced: Traced, n: int, micros: int) -> dict[str, int]:
-    ring = (n - 1) / n
+def _wire(choice: Choice, traced: Traced, n: int, micros: int) -> dict[str, int]:
+    kind, replicas = choice.kind, min(choice.replicas, n)
+    shards = n // replicas
+    ring, between = (shards - 1) / shards, (replicas - 1) / replicas
     g, w, trained = traced.gradients * ring, traced.weights * ring, traced.trained * ring
     found: dict[str, float] = {}
     if n == 1:
@@ -165,6 +173,7 @@ def _wire(kind: str, traced: Traced, n: int, micros: int) -> dict[str, int]:
         found = {"reduce-scatter of gradients": times * g, "all-gather of weights": trained}
     else:
         found = {"all-gather of weights": 2 * micros * w, "reduce-scatter of gradients": micros * g}
+        found |= {BETWEEN: 2 * micros * traced.gradients / shards * between} if replicas > 1 else {}
     return {name: int(value) for name, value in found.items()}
 
 
@@ -181,9 +190,15 @@ def _bus(choice: Choice, traced: Traced, factor: Mapping[Kind, float], n: int, m
     return int(moved)
 
 
-def wire_seconds(share: Share, gpu: Gpu, gpus: int, gpus_a_node: int) -> float:
-    """Time of an update's traffic if nothing overlaps it. A ring leaves each node through all its network cards."""
+def wire_seconds(share: Share, gpu: Gpu, gpus: int, gpus_a_node: int, replicas: int = 1) -> float:
+    """Time of an update's traffic if nothing overlaps it. A ring leaves each node through all its network cards.
+    Those between `replicas`, one for each shard, divide the cards."""
     if not gpu.timed:
         return 0.0
-    speed = gpu.inside if gpus <= gpus_a_node else min(gpu.inside, gpu.outside * gpus_a_node)
-    return sum(share.wire.values()) / speed
+    shards = gpus // replicas or 1
+
+    def speed(ranks: int, rings: int) -> float:
+        return gpu.inside if ranks <= gpus_a_node else min(gpu.inside, gpu.outside * max(gpus_a_node // rings, 1))
+
+    between = share.wire.get(BETWEEN, 0)
+    return (sum(share.wire.values()) - between) / speed(shards, 1) + between / speed(gpus, shards)

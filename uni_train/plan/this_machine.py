@@ -12,7 +12,7 @@ from uni_train.config.kinds import kind_of
 from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
 from uni_train.plan.hardware import GIB, GPUS, memory
-from uni_train.plan.plan import Ready, ready, scaled
+from uni_train.plan.plan import Ready, ready, scaled, whole_weights
 from uni_train.plan.result import Choice
 from uni_train.plan.strategies import choices_for, run_by, share
 from uni_train.training.trained import train_only
@@ -83,7 +83,8 @@ def on_gpus(config: RunConfig, gpus: int, made: Ready | None = None) -> str:
     own = run_by(config.strategy, gpus)
     choices = (own, *choices_for(config.strategy, gpus)) if config.strategy.kind == "single" else (own,)
     peaks = {one: share(one, traced, gpus, made.work.micros, made.cast is not None).peak for one in choices}
-    fitting = next((one for one, peak in peaks.items() if peak <= gpu.usable), None)
+    whole = whole_weights(config, traced)
+    fitting = next((one for one, peak in peaks.items() if max(peak, whole) <= gpu.usable), None)
     fits = "does not fit: `uni_train plan` compares strategies and GPUs"
     if fitting is not None:
         less = f"does not fit; add {fitting.keys}, with which it takes {peaks[fitting] / GIB:.1f} GiB"

@@ -39,7 +39,7 @@ class Traced:
         flops: of an update, all its micro-batches together. draw_flops: of one step of drawing (flow_grpo).
         parameters: how many numbers are trained. trained, weights: their weights, and all weights.
         gradients, optimizer, averages: held after an update. layer: the weights of the largest layer. beside: those in
-        no layer.
+        no layer. texts: kept of texts that frozen weights have read, where weights are not sharded.
     """
 
     timeline: Timeline
@@ -53,6 +53,7 @@ class Traced:
     averages: int
     layer: int
     beside: int
+    texts: int = 0
 
 
 def half_weights(name: str, dtype: torch.dtype) -> torch.dtype:

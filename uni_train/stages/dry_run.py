@@ -29,8 +29,8 @@ def describe(config: RunConfig) -> list[str]:
     model.prepare_training(timestep_shift=1.0, text_dropout=0.0)
     lines = _parameters(config, model, family)
     rollouts = kind.rollouts(config)
+    ranks = config.strategy.devices * config.strategy.nodes
     if rollouts is not None:
-        ranks = config.strategy.devices * config.strategy.nodes
         return [*lines, *_epoch(rollouts.config, ranks)]
     if config.model.edits and not kind.trains_editors:
         return [*lines, "one update: unknown, because this model edits, and the recipe's prompts have no image"]
@@ -39,6 +39,9 @@ def describe(config: RunConfig) -> list[str]:
     except UserError as error:
         return [*lines, f"one update: unknown, because {error.message}"]
     lines += family.shapes(model).describe(batches)
+    if ranks > 1 and (each := kind.updates(config).shared(ranks)).rows is not None and each.tokens is None:
+        share = f"{each.accumulate} micro-batches of {each.rows // ranks} examples together"
+        lines.append(f"  on each of {ranks} ranks: {share}")
     if guessed:
         lines.append(f"there is no tokenizer in {config.model.checkpoint}: {CHARACTERS} characters count as a token")
     return [*lines, *kind.remarks(config, model)]

@@ -10,6 +10,7 @@ from torch import Tensor
 from uni_train.flow.guidance import Guidance
 from uni_train.models.bagel.generation import Contexts, KVCache, guidance_contexts
 from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage, VitImage, encode
+from uni_train.models.bagel.prefixes import MOST_BYTES
 from uni_train.models.bagel.unified import BagelUnified
 from uni_train.models.base import Example, Request
 from uni_train.models.shapes import ImageRequest, Shapes
@@ -66,6 +67,9 @@ class BagelShapes(Shapes):
     def loss(self, examples: Sequence[Example], ce_weight: float, mse_weight: float) -> Callable[[], Tensor]:
         packed = self.model.examples.blank(examples, "cuda")
         return packed_loss(self.model, packed, ce_weight, mse_weight, "meta")
+
+    def kept_texts(self) -> int:
+        return MOST_BYTES if self.model.bagel.reads_frozen() else 0
 
     def describe(self, batches: Sequence[Sequence[Example]]) -> list[str]:
         config, micros = self.model.bagel.config, len(batches)

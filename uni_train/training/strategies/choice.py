@@ -81,7 +81,8 @@ def make_strategy(strategy: StrategyConfig, trained: int) -> str | Strategy:
             )
         case "fsdp2":
             half = strategy.precision == "bf16-true"
-            return Fsdp2(dtype=torch.bfloat16 if half else torch.float32, offload_weights=strategy.offload_weights)
+            dtype = torch.bfloat16 if half else torch.float32
+            return Fsdp2(dtype=dtype, offload_weights=strategy.offload_weights, replicas=strategy.replicas)
         case "single" | "ddp":
             # A rank may get no image rows, or no text: plain DDP takes weights without gradient for an error.
             return DDPStrategy(find_unused_parameters=True) if strategy.devices * strategy.nodes > 1 else "auto"

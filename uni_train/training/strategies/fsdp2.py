@@ -25,14 +25,15 @@ from uni_train.training.strategies.sharding import Plain, cut, layers, load_trai
 class Fsdp2(DDPStrategy):
     """Each rank takes its part of the model's weights, in whatever memory they are: no device ever holds them whole."""
 
-    def __init__(self, *, dtype: torch.dtype, offload_weights: bool = False) -> None:
+    def __init__(self, *, dtype: torch.dtype, offload_weights: bool = False, replicas: int = 1) -> None:
         """
         Args:
             dtype: of the weights; in bfloat16 the VAE keeps its own.
             offload_weights: weights, gradients and the optimizer's state in the memory of the CPU.
+            replicas: copies of the sharded weights, each on ranks in a row; a divisor of their number (one rank: any).
         """
         super().__init__()
-        self.dtype, self.offload_weights = dtype, offload_weights
+        self.dtype, self.offload_weights, self.replicas = dtype, offload_weights, replicas
         self.plain: Plain | None = None
 
     def setup(self, trainer: pl.Trainer) -> None:
@@ -56,7 +57,10 @@ class Fsdp2(DDPStrategy):
         }
         for one in module.modules():
             one._parameters.update({name: empty[weight] for name, weight in one._parameters.items() if weight in empty})
-        mesh = init_device_mesh(self.root_device.type, (self.world_size,))
+        hybrid = self.replicas > 1 and self.world_size > 1
+        shape = (self.replicas, self.world_size // self.replicas) if hybrid else (self.world_size,)
+        names = ("replicate", "shard") if hybrid else ("shard",)
+        mesh = init_device_mesh(self.root_device.type, shape, mesh_dim_names=names)
         policy = (
             CPUOffloadPolicy(pin_memory=self.root_device.type == "cuda") if self.offload_weights else OffloadPolicy()
         )

@@ -4,7 +4,7 @@ For a weight that is not sharded (one device, DDP, ZeRO-1 and 2) the part is the
 the strategy.
 
     ZeRO-3   the flattened weight, padded and cut into equal pieces, one a rank (`ds_tensor`)
-    FSDP2    rows of the first dimension, a DTensor
+    FSDP2    rows of the first dimension, a DTensor; with replicas (HSDP) its mesh is [replicas, shards]
 
 `unsharded` and `join` are collectives: all ranks call them, in the same order.
 """
@@ -79,9 +79,15 @@ def span(weight: Tensor) -> tuple[int, int]:
     dtensor = _dtensor(weight)
     if dtensor is not None:
         rows, mesh = len(weight), dtensor.device_mesh
-        first = min(-(-rows // mesh.size()) * mesh.get_local_rank(), rows)
+        first = min(-(-rows // mesh.size(-1)) * mesh.get_local_rank(mesh.ndim - 1), rows)
         return first * math.prod(weight.shape[1:]), dtensor.to_local().numel()
     return 0, weight.numel()
+
+
+def _is_replica(weight: Tensor) -> bool:
+    """Whether this rank's part is another rank's, too, that comes before it."""
+    dtensor = _dtensor(weight)
+    return dtensor is not None and dtensor.device_mesh.ndim > 1 and dtensor.device_mesh.get_local_rank(0) > 0
 
 
 def held(weight: Tensor, mine: Tensor | None = None) -> Tensor | Part:
@@ -90,6 +96,8 @@ def held(weight: Tensor, mine: Tensor | None = None) -> Tensor | Part:
     if not is_sharded(weight):
         return mine
     begin, count = span(weight)
+    if _is_replica(weight):
+        count = 0  # the first copy is written
     return Part(mine.reshape(-1)[:count], begin, shape_of(weight))
 
 
