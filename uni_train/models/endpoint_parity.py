@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from uni_train.errors import SkillMissing, first_line
-from uni_train.models.base import Request, UnifiedModel
+from uni_train.models.base import ImageGenerator, Request, TextGenerator, UnifiedModel, expect_skill
 from uni_train.models.doctor import Finding
 from uni_train.models.identity import ModelIdentity, identify
 from uni_train.models.load import build_model, model_config
@@ -64,7 +64,7 @@ def _identities(remote: RemoteModel, own: ModelIdentity) -> list[Finding]:
 
 
 def _images(check: str, remote: RemoteModel, model: UnifiedModel, requests: list[Request]) -> Finding:
-    own, served = model.draw(requests), remote.draw(requests)
+    own, served = expect_skill(model, ImageGenerator).draw(requests), remote.draw(requests)
     for reply in served:
         if isinstance(reply, Exception):
             return Finding(check, "wrong", first_line(reply))
@@ -80,7 +80,7 @@ def _images(check: str, remote: RemoteModel, model: UnifiedModel, requests: list
 
 def _text(check: str, remote: RemoteModel, model: UnifiedModel, requests: list[Request]) -> Finding:
     model.sampling = replace(model.sampling, temperature=0.0)
-    (own,) = model.answer(requests)
+    (own,) = expect_skill(model, TextGenerator).answer(requests)
     remote.settings = replace(remote.settings, temperature=0.0)
     (served,) = remote.answer(requests)
     if isinstance(served, Exception):
