@@ -1,4 +1,7 @@
-"""`model.compile`: the same texts and images, compiled once whatever is written and drawn; never while training."""
+"""`model.compile`: the same texts and images, compiled once whatever is written and drawn; never while training.
+
+Graphs are traced and run as they are: what inductor makes of them takes a minute, and is measured by bench/gpu.py.
+"""
 
 from __future__ import annotations
 
@@ -28,8 +31,14 @@ REQUESTS = [Request(str(i), prompt, seed=i) for i, prompt in enumerate(PROMPTS)]
 def _forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch._dynamo.reset()
     counters.clear()
+    compiled.compiled.cache_clear()
     monkeypatch.setattr(compiled, "LEAST_COLUMNS", 16)
+    make = torch.compile
+    monkeypatch.setattr(
+        torch, "compile", lambda function, mode=None, **options: make(function, backend="eager", **options)
+    )
     yield
+    compiled.compiled.cache_clear()
     torch._dynamo.reset()
 
 
@@ -52,7 +61,7 @@ def test_nano_writes_the_same_texts_and_images_and_compiles_nothing_again() -> N
     assert max(len(text.split()) for text in texts) > 32  # room is doubled twice
     compile_steps(model, True)
     compiled_texts, compiled_images = everything(model, REQUESTS)
-    assert compiled_texts == texts and furthest(compiled_images, images) <= 1
+    assert compiled_texts == texts and furthest(compiled_images, images) == 0
     assert not counters["graph_break"]
     graphs = counters["stats"]["unique_graphs"]
     everything(model, REQUESTS[::-1])
@@ -66,13 +75,13 @@ def test_nano_writes_the_same_texts_and_images_and_compiles_nothing_again() -> N
 @pytest.mark.slow
 def test_blocks_of_a_pipeline_are_compiled_and_set_free_again(tmp_path: Path) -> None:
     tiny.pipeline("flux").save_pretrained(tmp_path)
-    model = build(tmp_path)
-    plain = model.draw(REQUESTS)
+    model, requests = build(tmp_path), [replace(request, size=(32, 48)) for request in REQUESTS]
+    plain = model.draw(requests)
     compile_steps(model, True)
-    assert furthest(model.draw(REQUESTS), plain) <= 2
+    assert furthest(model.draw(requests), plain) == 0
     assert counters["stats"]["unique_graphs"] >= 2  # the two kinds of blocks
     compile_steps(model, False)
-    assert furthest(model.draw(REQUESTS), plain) == 0
+    assert furthest(model.draw(requests), plain) == 0
 
 
 def test_a_model_without_such_steps_says_so() -> None:
