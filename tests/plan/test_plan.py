@@ -91,6 +91,15 @@ def test_stages_that_ask_the_model_need_all_weights_on_each_gpu_whatever_shards_
     assert fits.models == pytest.approx(whole, rel=0.1)  # of its one training; the VAE has float32
 
 
+def test_images_of_samples_and_evaluations_are_counted_at_most_and_timed():
+    rounds = "rounds=[{task: mapping, level: 1, prompts: 100, updates: 3}]"
+    asked = ("evaluation.sets=[math1,mapping2]", "evaluation.modes=[normal,said]", "evaluation.n=10")
+    few, more = (planned("stars_curriculum", *asked, rounds, f"candidates={n}", "filter=none") for n in (1, 3))
+    assert (few.images, more.images) == (160, 360)  # 10 and 10 pairs, before and after
+    slow = planned("stars_curriculum", *asked, rounds, "filter=none", "model.sampling.steps=30")
+    assert slow.image_seconds == pytest.approx(3 * few.image_seconds) and few.image_seconds > 0
+
+
 def test_kept_texts_are_counted_where_what_reads_them_is_frozen():
     counted = [planned("sft", *BAGEL, f"trained={kind}", "ema=null") for kind in ("all", "moe_gen")]
     texts = [{row.choice.kind: row.share.parts["texts"] for row in one.rows} for one in counted]

@@ -41,6 +41,7 @@ class PlannedStage:
         summary: what `fit --dry-run` says of it.
         rounds: stars: the indices of the rounds that it serves.
         base: whether later stages start from the model that it trains.
+        images: that it draws at most.
     """
 
     kind: str
@@ -49,6 +50,7 @@ class PlannedStage:
     rounds: tuple[int, ...] = ()
     index: int = 0
     base: bool = True
+    images: int = 0
 
 
 Stages = Sequence[tuple[PlannedStage, StageRun]]
@@ -253,5 +255,8 @@ def stage_list(config: RunConfig) -> tuple[PlannedStage, ...]:
 
 def evaluation(config: RunConfig, label: str, rounds: tuple[int, ...] = ()) -> PlannedStage:
     """The stage that measures accuracy; `label`: before, after, ..."""
-    measured = f"{' and '.join(config.evaluation.modes)} accuracy on {', '.join(config.evaluation.sets)}"
-    return PlannedStage("evaluate", f"evaluate-{label}", measured, rounds)
+    asked = config.evaluation
+    measured = f"{' and '.join(asked.modes)} accuracy on {', '.join(asked.sets)}"
+    draws = sum(TASKS.get(sources()[name].task).items_per_draw for name in asked.sets)
+    images = asked.n * draws * len({"normal", "cot"}.intersection(asked.modes))
+    return PlannedStage("evaluate", f"evaluate-{label}", measured, rounds, images=images)

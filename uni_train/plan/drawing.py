@@ -56,6 +56,16 @@ def reinforced(
         return updates(trace, model, config, [loss], "meta", draw, later=more)
 
 
+def image_flops(model: FlowPolicy, shapes: Shapes, one: ImageRequest, steps: int, cast: Cast | None) -> float:
+    """Of drawing an image with all branches of the guidance, without reading the prompt and without the VAE."""
+    with following("meta") as trace:
+        place(model, "meta", cast)
+        x = torch.empty(1, one.tokens, one.channels, device="meta")
+        with torch.no_grad():
+            model.velocity(x, torch.ones((), device="meta"), shapes.condition(one, 1, "meta"))
+    return trace.flops * steps
+
+
 def _picked(under: Any, rows: int) -> Any:
     """`rows` rows of a condition of one row a group."""
     return under.select([row % len(under) for row in range(rows)])

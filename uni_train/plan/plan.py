@@ -119,8 +119,11 @@ def plan(
         "checkpointed" if on else "kept": int(one.timeline.bytes[:, KINDS.index("activations")][~_steps(one)].max())
         for on, one in traces.items()
     }
+    images = sum(stage.images for stage in stage_list(config))
     if asking := [stage.name for stage in _asking(config)]:
         notes.append(f"hours are of training alone, without {', '.join(asking)}")
+        if images:
+            notes.append(f"images of those take {config.model.sampling.steps} steps each; thoughts come on top")
         notes.append(f"these hold all weights on each GPU, {whole / GIB:.1f} GiB; their batches are not planned")
     made = Plan(
         recipe=config.recipe,
@@ -137,6 +140,8 @@ def plan(
         flops=traced.flops * work.micros,
         compute_seconds=compute,
         draw_seconds=draw,
+        images=images,
+        image_seconds=made_ready.image_flops() / rate if images else 0.0,
         whole=whole,
         models=total * (2 if half else 4) * (len(stage_list(config)) - len(asking)),  # stored unquantised
         held_rows=KEPT_BYTES if recipe.keeps_rows else 0,
@@ -167,6 +172,7 @@ class Ready:
 
     config: RunConfig
     model: Trainable
+    shapes: Shapes
     work: _Work
     cast: Cast | None
     rollouts: Rollouts | None
@@ -180,6 +186,15 @@ class Ready:
             timestep_shift=1.0, text_dropout=0.0, activation_checkpointing=activation_checkpointing
         )
         return lighter(self.work.trace(), self.model, self.config.model.weights, self.config.optimizer.state)
+
+    def image_flops(self) -> float:
+        """Of drawing an image of the model's own size, for samples and evaluations."""
+        config = self.config.model
+        side = config.architecture.image_size
+        shown = (np.zeros((side, side, 3), np.uint8),) if config.edits else ()
+        one = self.shapes.image_request(Request("planned", self.shapes.prompt, shown))
+        policy = expect_skill(self.model, FlowPolicy)
+        return drawing.image_flops(policy, self.shapes, one, config.sampling.steps, self.cast)
 
 
 def ready(config: RunConfig, gpus: int, most: int | None = None) -> Ready:
@@ -206,7 +221,7 @@ def ready(config: RunConfig, gpus: int, most: int | None = None) -> Ready:
     else:
         work = _reinforced(config, rollouts, expect_skill(model, FlowPolicy), shapes, cast, gpus, most)
     notes += work.notes
-    return Ready(config, model, work, cast, rollouts, kind, notes, total)
+    return Ready(config, model, shapes, work, cast, rollouts, kind, notes, total)
 
 
 def _row(

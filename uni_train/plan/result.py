@@ -99,6 +99,7 @@ class Plan:
         whole: bytes of all weights, which stages that sample or evaluate hold on each GPU (0: there are none).
         models: bytes on the disk of the models that stages leave.
         held_rows: bytes of training rows that each process keeps in memory; images beyond them stay on disk.
+        images: that stages which train nothing draw at most. image_seconds: of one of them on a GPU.
         updates: of the training. draw_seconds: of the drawing of an epoch (flow_grpo), divided among its updates.
         rows: a row a strategy. chosen: the one that is meant, or the quickest that fits (None: none fits).
         assumptions: what was not known. advice: what to change.
@@ -118,6 +119,8 @@ class Plan:
     flops: float
     compute_seconds: float
     draw_seconds: float
+    images: int
+    image_seconds: float
     whole: int
     models: int
     held_rows: int

@@ -25,6 +25,11 @@ def facts_of(plan: Plan) -> list[str]:
     ]
     if plan.draw_seconds:
         lines.append(f"  drawing for an update: {_time(plan.draw_seconds)}")
+    if plan.images and plan.gpu.timed:
+        hours = f"{plan.images * plan.image_seconds / 3600:,.1f} GPU hours beside those of training"
+        lines.append(
+            f"  samples and evaluations: {plan.images:,} images at most, {_time(plan.image_seconds)} each, {hours}"
+        )
     return lines + [f"  assumed: {one}" for one in plan.assumptions]
 
 

@@ -40,7 +40,8 @@ class Distil(RoundsKind[DistilConfig]):
         summary = f"{most}{round_.prompts} prompts{each}: {thought}, keep {_FILTERS[config.filter]}{whole}{until}"
         yield PlannedStage("think", f"think-{round_.set_name}", summary, (i,))
         if config.states != "student":
-            yield PlannedStage("draw", f"draw-{round_.set_name}", "the teacher draws by each kept thought", (i,))
+            drawn = "the teacher draws by each kept thought"
+            yield PlannedStage("draw", f"draw-{round_.set_name}", drawn, (i,), images=round_.prompts)
 
     def learned(self, config: DistilConfig, rounds: Sequence[int]) -> str:
         return f"{said_updates(config, rounds)}, states: {_STATES[config.states]}"

@@ -40,12 +40,13 @@ class Stars(RoundsKind[StarsConfig]):
         whole = ", whole pairs alone" if config.whole_pairs and TASKS.get(round_.task).items_per_draw == 2 else ""
         keep = f"{about(config.filter)}{whole}"
         draw = "think, draw" if config.mode == "cot" else "draw"
+        drawn = round_.prompts * config.candidates
         if round_.kept is not None:
             summary = f"at most {round_.prompts} prompts{images}: {draw}, {keep}, until {round_.kept} samples are kept"
-            yield PlannedStage("sample", f"sample-{round_.set_name}", summary, (i,))
+            yield PlannedStage("sample", f"sample-{round_.set_name}", summary, (i,), images=drawn)
             return
         summary = f"{round_.prompts} prompts{images}: {draw.replace(', ', ', then ')}"
-        yield PlannedStage("sample", f"sample-{round_.set_name}", summary, (i,))
+        yield PlannedStage("sample", f"sample-{round_.set_name}", summary, (i,), images=drawn)
         yield PlannedStage("filter", f"filter-{round_.set_name}", keep, (i,))
 
     def learned(self, config: StarsConfig, rounds: Sequence[int]) -> str:
