@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -189,7 +190,7 @@ def _print_plan(config: RunConfig, whole: bool) -> None:
 
     remarks = cached(list[str], config, ["dry run"], lambda: _remarks(config))
     costs = next((recipe.costs for recipe in recipes() if recipe.name == config.recipe), "")
-    if costs.startswith("nano") and config.model.family != "nano":
+    if (model := re.match(r"(\w+):", costs)) and model[1] != config.model.name:
         costs = f"`uni_train plan {config.recipe} model={config.model.name}` says memory and time on GPUs"
     print(f"# run folder: {config.out}/{config.recipe}/{config.run_name}\n# stages:")
     for stage in stage_list(config):

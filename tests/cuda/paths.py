@@ -263,12 +263,12 @@ def nano_flow_grpo(device: str, out: Path) -> Results:
 
 @path
 def nano_guard_with_thoughts_and_kl(device: str, out: Path) -> Results:
-    return reinforced(device, out, "variant=guard", "trained=all", "thoughts={}", "objective.kl=0.01")
+    return reinforced(device, out, "variant=guard", "trained=all", "thoughts={}", "objective.kl=0.01", "epochs=1")
 
 
 @path
 def nano_diffusion_nft(device: str, out: Path) -> Results:
-    return reinforced(device, out, "variant=diffusion_nft", "objective.noise_draws=2")
+    return reinforced(device, out, "variant=diffusion_nft", "objective.noise_draws=2", "epochs=1")
 
 
 def reinforced_editing(device: str, out: Path, *overrides: str) -> Results:
