@@ -35,6 +35,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.choices import some_of
 from bench.markdown import row, table
 from bench.nano import SQUARE, Table
 from bench.timing import Moment, interleaved, machine, peak_memory, taken
@@ -523,12 +524,19 @@ SECTIONS = {
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--only", default="draw,guidance,write,train,read", help="sections, with commas")
+    made.add_argument(
+        "--only", type=some_of(SECTIONS), default="draw,guidance,write,train,read", help="sections, with commas"
+    )
     made.add_argument(
         "--official", type=Path, metavar="FOLDER", help="a checkout of the released code, for its section"
     )
-    made.add_argument("--models", default="tiny,100m", help="with commas (default: both)")
-    made.add_argument("--sides", default=",".join(map(str, SIDES)), help="of drawn images, 64 and 128 pixels")
+    made.add_argument(
+        "--models", type=some_of(("tiny", "100m")), default="tiny,100m", help="with commas (default: both)"
+    )
+    sides = [str(side) for side in SIDES]
+    made.add_argument(
+        "--sides", type=some_of(sides), default=",".join(sides), help="of drawn images, 64 and 128 pixels"
+    )
     made.add_argument("--dtype", choices=["bfloat16", "float32"], default="bfloat16", help="of the 100M model")
     made.add_argument("--threads", type=int, help="CPU threads (default: the cores there are, at most four)")
     return made
@@ -536,36 +544,28 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     chosen = parser().parse_args()
-    sections = chosen.only.split(",")
-    for what, given, known in (
-        ("section", sections, [*SECTIONS]),
-        ("model", chosen.models.split(","), ["tiny", "100m"]),
-        ("side", chosen.sides.split(","), [str(side) for side in SIDES]),
-    ):
-        for name in given:
-            if name not in known:
-                parser().error(f"no {what} {name}: choose of {', '.join(known)}")
-    if "official" in sections and chosen.official is None:
+    sides = [int(side) for side in chosen.sides]
+    if "official" in chosen.only and chosen.official is None:
         parser().error("the section official needs --official FOLDER, a checkout of ByteDance-Seed/Bagel")
     prepare_cpu(chosen.threads or "auto")
     print(machine())
     began = time.perf_counter()
     made = {"tiny": tiny, "100m": lambda: hundred(getattr(torch, chosen.dtype))}
-    subjects = [made[name]() for name in chosen.models.split(",")]
+    subjects = [made[name]() for name in chosen.models]
     for subject in subjects:
         shapes = {name: tuple(weight.shape) for name, weight in subject.model.bagel.named_parameters()}
         counts = family_of("bagel").by_part(shapes)
         parts = ", ".join(f"{part} {count:,}" for part, count in counts.items() if count)
         print(f"\n{subject.title}: {sum(counts.values()):,} parameters ({parts})")
     makers: dict[str, Callable[[], Table]] = {
-        "draw": lambda: draw(subjects, [int(side) for side in chosen.sides.split(",")]),
-        "guidance": lambda: guidance(subjects, [int(side) for side in chosen.sides.split(",")]),
+        "draw": lambda: draw(subjects, sides),
+        "guidance": lambda: guidance(subjects, sides),
         "write": lambda: write(subjects),
         "train": lambda: train(subjects),
         "read": lambda: read(tiny()),
-        "official": lambda: beside_official(subjects, [int(side) for side in chosen.sides.split(",")], chosen.official),
+        "official": lambda: beside_official(subjects, sides, chosen.official),
     }
-    for name in sections:
+    for name in chosen.only:
         print(f"\n### {SECTIONS[name]}\n", flush=True)
         for line in makers[name]():
             print(line, flush=True)

@@ -49,6 +49,7 @@ from PIL import Image
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.bagel import SENTENCE, picture
+from bench.choices import some_of
 from bench.markdown import row, table
 from bench.official_bagel import Official
 from bench.timing import peak_memory
@@ -640,7 +641,7 @@ MODELS = ("nano", "bagel_7b", "qwen_image_edit_2511")
 
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
-    parser.add_argument("--only", default=",".join(PARTS))
+    parser.add_argument("--only", type=some_of(PARTS), default=",".join(PARTS))
     parser.add_argument("--models", default=",".join(MODELS))
     parser.add_argument("--seconds", type=float, default=100)
     parser.add_argument("--official", type=Path, help="a checkout of the released code of BAGEL")
@@ -654,7 +655,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sizes = TINY if options.tiny else Sizes()
     names = options.models.split(",")
     bench = Bench(machine, sizes, names, options.tiny, options.seconds, options.out, options.official)
-    for name in options.only.split(","):
+    for name in options.only:
         bench.part(name, PARTS[name](bench))
     print(f"{options.out / 'gpu.md'}, {options.out / 'gpu.json'}")
 

@@ -27,6 +27,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
+from bench.choices import some_of
 from bench.markdown import row, table
 from bench.timing import interleaved, machine
 from uni_train.config.compose import compose
@@ -407,7 +408,9 @@ SECTIONS = {
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas (default: all)")
+    made.add_argument(
+        "--only", type=some_of(SECTIONS), default=",".join(SECTIONS), help="sections, with commas (default: all)"
+    )
     made.add_argument("--probe", choices=["keep", "give", "wait"], help=argparse.SUPPRESS)
     made.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="of recipes/stars_curriculum.yaml")
     return made
@@ -415,10 +418,6 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     chosen = parser().parse_args()
-    sections = chosen.only.split(",")
-    unknown = [name for name in sections if name not in SECTIONS]
-    if unknown:
-        parser().error(f"no section {unknown[0]}: choose of {', '.join(SECTIONS)}")
     try:
         config = compose("stars_curriculum", chosen.overrides)
         assert isinstance(config, StarsConfig)
@@ -434,7 +433,7 @@ def main() -> None:
         return
     print(machine())
     began = time.perf_counter()
-    for name in sections:
+    for name in chosen.only:
         print(f"\n### {SECTIONS[name]}\n", flush=True)
         made = {
             "flops": lambda: flops(nano),

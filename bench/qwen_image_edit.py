@@ -33,6 +33,7 @@ from torch import Tensor, nn
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.bagel import picture
+from bench.choices import some_of
 from bench.lightning_loop import lightning_steps
 from bench.markdown import row, table
 from bench.nano import Table
@@ -319,7 +320,9 @@ SECTIONS: dict[str, Callable[[Path, int], Iterator[str]]] = {"group": group, "sf
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--only", default=",".join(SECTIONS), help="sections, with commas (default: all)")
+    made.add_argument(
+        "--only", type=some_of(SECTIONS), default=",".join(SECTIONS), help="sections, with commas (default: all)"
+    )
     made.add_argument("--rounds", type=int, default=5)
     made.add_argument("--threads", type=int, help="CPU threads (default: the cores there are, at most four)")
     return made
@@ -327,15 +330,11 @@ def parser() -> argparse.ArgumentParser:
 
 def main() -> None:
     chosen = parser().parse_args()
-    sections = chosen.only.split(",")
-    unknown = [name for name in sections if name not in SECTIONS]
-    if unknown:
-        parser().error(f"no section {unknown[0]}: choose of {', '.join(SECTIONS)}")
     prepare_cpu(chosen.threads or "auto")
     print(machine())
     with tempfile.TemporaryDirectory() as directory:
         folder = tiny.published(Path(directory) / "tiny", zero_cond_t=True)
-        for name in sections:
+        for name in chosen.only:
             print(flush=True)
             for line in SECTIONS[name](folder, chosen.rounds):
                 print(line, flush=True)

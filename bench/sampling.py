@@ -25,6 +25,7 @@ import torch
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from bench.bagel import TINY, picture
+from bench.choices import some_of
 from bench.markdown import row, table
 from bench.timing import interleaved, machine
 from tests.models.bagel.published import published
@@ -150,21 +151,19 @@ SUBJECTS: dict[str, Callable[[Path], Subject]] = {one.__name__: one for one in (
 
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    made.add_argument("--only", default=",".join(SUBJECTS), help="models, with commas (default: all)")
+    made.add_argument(
+        "--only", type=some_of(SUBJECTS), default=",".join(SUBJECTS), help="models, with commas (default: all)"
+    )
     made.add_argument("--rounds", type=int, default=3)
     return made
 
 
 def main() -> None:
     chosen = parser().parse_args()
-    names = chosen.only.split(",")
-    unknown = [name for name in names if name not in SUBJECTS]
-    if unknown:
-        parser().error(f"no model {unknown[0]}: choose of {', '.join(SUBJECTS)}")
     prepare_cpu(1)
     print(machine())
     with tempfile.TemporaryDirectory() as directory:
-        for name in names:
+        for name in chosen.only:
             print(flush=True)
             for line in compared(SUBJECTS[name](Path(directory) / name), chosen.rounds):
                 print(line, flush=True)

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from uni_train.config.kinds import PlannedStage, Rollouts, Updates, kind_of, stage_list
+from uni_train.config.kinds import Rollouts, Updates, kind_of, stage_list
 from uni_train.config.schema import SHARDED, RunConfig
 from uni_train.errors import UsageError, UserError
 from uni_train.models.base import Example, FlowPolicy, Request, Trainable, expect_skill
@@ -107,6 +107,8 @@ def plan(
     if refused is not None:
         choices = tuple(one for one in choices if one.kind not in SHARDED)
         notes.append(f"{' and '.join(SHARDED)} are left out, because they cannot do {refused}")
+    stages = stage_list(config)
+    images, asking = sum(stage.images for stage in stages), [one.name for one in stages if one.kind in _ASKING]
     whole = whole_weights(config, traced)
     rows = tuple(_row(one, traced, work, gpu, gpus, gpus_a_node, half, compute, whole) for one in choices)
     chosen: int | None
@@ -119,8 +121,7 @@ def plan(
         "checkpointed" if on else "kept": int(one.timeline.bytes[:, KINDS.index("activations")][~_steps(one)].max())
         for on, one in traces.items()
     }
-    images = sum(stage.images for stage in stage_list(config))
-    if asking := [stage.name for stage in _asking(config)]:
+    if asking:
         notes.append(f"hours are of training alone, without {', '.join(asking)}")
         if images:
             notes.append(f"images of those take {config.model.sampling.steps} steps each; thoughts come on top")
@@ -143,7 +144,7 @@ def plan(
         images=images,
         image_seconds=made_ready.image_flops() / rate if images else 0.0,
         whole=whole,
-        models=total * (2 if half else 4) * (len(stage_list(config)) - len(asking)),  # stored unquantised
+        models=total * (2 if half else 4) * (len(stages) - len(asking)),  # stored unquantised
         held_rows=KEPT_BYTES if recipe.keeps_rows else 0,
         updates=work.updates,
         updates_per_epoch=work.updates_per_epoch,
@@ -249,13 +250,9 @@ def _row(
     )
 
 
-def _asking(config: RunConfig) -> list[PlannedStage]:
-    return [stage for stage in stage_list(config) if stage.kind in _ASKING]
-
-
 def whole_weights(config: RunConfig, traced: Traced) -> int:
     """Bytes of weights that stages which train nothing hold on each GPU, whatever the strategy (0: no such stage)."""
-    return traced.weights if _asking(config) else 0
+    return traced.weights if any(stage.kind in _ASKING for stage in stage_list(config)) else 0
 
 
 def _steps(traced: Traced) -> np.ndarray:
