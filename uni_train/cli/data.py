@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +14,7 @@ from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
     from uni_train.data_gen.task import Item, Task
+    from uni_train.rewards.audit import AttackTally
 
 
 class Levels(click.ParamType):
@@ -294,3 +295,75 @@ def verify(items_file: Path, images: Path | None, out: Path | None, item_id: str
         more = f"\n  and {len(missing) - 10} more" if len(missing) > 10 else ""
         echo(f"no image in {images} of:\n  " + "\n  ".join(missing[:10]) + more, err=True)
         raise SystemExit(1)
+
+
+@data.command("audit-verifier")
+@_draw_options
+@click.argument("function", metavar="[MODULE:FUNCTION]", default="verifier")
+@click.option("--n", type=click.IntRange(1, 10_000), default=20, show_default=True, help="Draws, of each level.")
+@click.option("--threshold", type=float, default=0.5, show_default=True, help="Scores above it accept an image.")
+@click.option(
+    "--patience", type=click.FloatRange(0, min_open=True), default=30.0, show_default=True,
+    help="Seconds for an image; the third image that takes longer ends the audit.",
+)  # fmt: skip
+@click.option("--json", "as_json", is_flag=True, help="One JSON object an attack.")
+@click.option("--out", type=click.Path(path_type=Path), help="A folder for wrongly scored images, and a page of them.")
+def audit_verifier(
+    function: str, n: int, threshold: float, patience: float, as_json: bool, out: Path | None, seed: int, **drawn: Any
+) -> None:
+    """Attack a scoring function with images that it must refuse or accept.
+
+    The images are made from those of a task. FUNCTION is MODULE:FUNCTION, FILE.py:FUNCTION or a registered reward.
+    Without it, the task's own verifier is audited. It has trl's contract, f(prompts, completions, **columns), or is
+    f(image, item). Columns are id, item, input_image and target_image; images are uint8 [H, W, 3].
+
+    A finding is an exception, no score in time, an ended process, or what is no number in [0, 1]. The command exits
+    with 1 for a false accept, a false reject or a finding, else with 0.
+
+    \b
+    Examples:
+      uni_train data audit-verifier --task maze --level 4
+      uni_train data audit-verifier my_rewards.py:solved --task maze --style classic --n 50 --out audit
+      uni_train data audit-verifier my_package.rewards:count --task maths --level 2 --threshold 0.9 --json
+    """
+    import json
+
+    from uni_train.data_gen.attacks import attack_items
+    from uni_train.rewards.audit import OWN, score_cases, tally_outcomes, write_report
+
+    built, levels = _build_task(**drawn)
+    items = [item for level in levels for item in built.generate(n, level, drawn["split"], seed)]
+    cases = attack_items(built, items, seed, trusted=function not in OWN)
+    outcomes = list(score_cases(function, cases, threshold, patience))
+    tallies = tally_outcomes(outcomes)
+    if as_json:
+        for tally in tallies:
+            echo(json.dumps(tally.to_dict(), ensure_ascii=False))
+    else:
+        _show_tallies(function, tallies)
+    if out is not None:
+        page = write_report(out, f"Audit of {function} on {built.name}", outcomes)
+        echo(f"wrongly scored images: {page}", err=as_json)
+    if any(tally.items for tally in tallies):
+        raise SystemExit(1)
+
+
+def _show_tallies(function: str, tallies: Sequence[AttackTally]) -> None:
+    from uni_train.console.progress import ConsoleProgress
+
+    progress = ConsoleProgress()
+    must = {"accept": "accept", "refuse": "refuse", "survive": "any score"}
+    columns = ("attack", "must", "n", "wrong", "share [95 %]", "findings")
+    rows = [
+        (t.attack, must[t.expected], t.n, t.wrong, "" if t.expected == "survive" else t.share, sum(t.problems.values()))
+        for t in tallies
+    ]
+    progress.table(f"Audit of {function}", columns, rows)
+    problems = dict.fromkeys(problem for tally in tallies for problem in tally.problems)
+    if problems:
+        found = [(problem, [t for t in tallies if problem in t.problems]) for problem in problems]
+        cells = [(problem, some[0].attack, sum(t.problems[problem] for t in some)) for problem, some in found]
+        progress.table("Findings", ("finding", "first attack", "images"), cells)
+    for name, expected in (("false accepts", "refuse"), ("false rejects", "accept")):
+        some = [tally for tally in tallies if tally.expected == expected]
+        progress.say(f"{name}: {sum(t.wrong for t in some)} of {sum(t.share.n for t in some)} images")

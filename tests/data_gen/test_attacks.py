@@ -1,0 +1,79 @@
+"""Attacks: each image is what its name says, right ones stay right, wrong ones are wrong."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from uni_train.data_gen.attacks import ATTACKS, WIDE, Case, attack_items
+from uni_train.data_gen.maze.task import Maze
+from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.task import Item, Task
+
+MAZES = Maze("classic")
+
+
+def attacked(task: Task, items: list[Item], seed: int = 0) -> dict[str, Case]:
+    """Those on the first item."""
+    return {case.attack.name: case for case in attack_items(task, items, seed) if case.item == items[0]}
+
+
+@pytest.mark.parametrize(
+    ("task", "level"), [(Maze("nano"), 4), (MAZES, 3), (get_task("maths"), 2), (get_task("mapping"), 1)]
+)
+def test_verifiers_of_tasks_hold(task: Task, level: int) -> None:
+    items = task.generate(2, level, "test", 0)
+    judged = [(case.attack, task.verify(case.item, case.image).passed) for case in attack_items(task, items, 0)]
+    wrong = {"accept": False, "refuse": True}
+    assert [attack.name for attack, passed in judged if wrong.get(attack.expected) == passed] == []
+    assert {attack.expected for attack, _ in judged} == {"accept", "refuse", "survive"}
+
+
+def test_each_image_is_what_its_name_says() -> None:
+    items = MAZES.generate(2, 3, "test", 0)
+    cases = attacked(MAZES, items)
+    assert list(cases) == [attack.name for attack in ATTACKS]
+    target, given = MAZES.render(items[0]), MAZES.input_image(items[0])
+    for name in ("as it is", "RGBA file", "file turned by EXIF", "16-bit file"):
+        assert np.array_equal(cases[name].image, target), name
+    for name in ("JPEG quality 70", "blurred", "resized to 75 % and back", "palette file"):
+        assert 0 < np.abs(cases[name].image.astype(int) - target).mean() < 3, name
+    assert np.array_equal(cases["shifted 2 pixels"].image[:, 2:], target[:, :-2])
+    assert np.array_equal(cases["input copied"].image, given)
+    assert np.array_equal(cases["another item's answer"].image, MAZES.render(items[1]))
+    assert cases["20,000 pixels wide"].image.shape == (16, WIDE, 3)
+
+    changed = (target != given).any(axis=2)
+    assert np.array_equal(cases["answer without the input"].image[changed], target[changed])
+    erased = (cases["input erased in part"].image != target).any(axis=2)
+    assert erased.any() and not (erased & changed).any()
+    added = (cases["one part twice"].image != target).any(axis=2)
+    assert added.any() and not (added & changed).any()
+    half = (cases["half of the answer"].image != target).any(axis=2)
+    assert half.any() and not (half & ~changed).any() and half.sum() < changed.sum()
+
+
+def test_attacks_repeat_and_differ_by_seed() -> None:
+    items = MAZES.generate(1, 3, "test", 0)
+    first, again, other = (attacked(MAZES, items, seed)["noise"].image for seed in (0, 0, 1))
+    assert np.array_equal(first, again) and not np.array_equal(first, other)
+
+
+def test_what_equals_an_accepted_image_is_no_wrong_one() -> None:
+    """A verifier of another kind: any picture is right, so no wrong image is left for a trusted task."""
+
+    class Lenient(Maze):
+        def verify(self, item, image):
+            return MAZES.verify(item, MAZES.render(item))
+
+        def render(self, item, seed=0):
+            image = np.full((64, 64, 3), 255, np.uint8)
+            image[24:40, 24:40] = (255, 0, 0)  # the same mirrored and turned
+            return image
+
+    lenient = Lenient("classic")
+    items = lenient.generate(2, 3, "test", 0)
+    names = set(attacked(lenient, items))
+    assert not {"mirrored", "turned by 90 degrees", "another item's answer"} & names and "half of the answer" in names
+    trusted = attack_items(lenient, items, 0, trusted=True)
+    assert {case.attack.expected for case in trusted} == {"accept", "survive"}
