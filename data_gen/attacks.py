@@ -23,7 +23,7 @@ from uni_train.data_gen.task import Item, Task
 Expected = Literal["refuse", "accept", "survive"]
 """Survive: any score in [0, 1] will do, in time and without an exception."""
 WIDE = 20_000  # pixels
-SPOT = 3  # sides of an image in that of a window in which walls are erased, or from which a stroke is copied
+SPOT = 3  # sides of a window, in which walls are erased or a part is copied, in that of the image
 
 
 @dataclass(frozen=True, eq=False)
@@ -76,13 +76,10 @@ class Case(NamedTuple):
     target: np.ndarray
 
 
-def attack_items(
-    task: Task, items: Sequence[Item], seed: int, attacks: Sequence[Attack] | None = None, trusted: bool = False
-) -> Iterator[Case]:
+def attack_items(task: Task, items: Sequence[Item], seed: int, trusted: bool = False) -> Iterator[Case]:
     """Every attack on every item that applies. Wrong images that equal an accepted one are left out.
 
     Args:
-        attacks: ATTACKS where None.
         trusted: leave out wrong images that `task.verify` passes; for functions that are not the task's own.
 
     Raises:
@@ -92,7 +89,7 @@ def attack_items(
         scene = _scene(task, item, [one for one in (*items[i + 1 :], *items[:i]) if one.answer != item.answer], seed)
         given, target = task.input_image(item), scene.target
         accepted: list[np.ndarray] = []
-        for attack in ATTACKS if attacks is None else attacks:
+        for attack in ATTACKS:
             if min(target.shape[:2]) < attack.least or (attack.edits and given is None):
                 continue
             random = np.random.default_rng(derive_seed("attack", seed, item.id, attack.name))
@@ -156,16 +153,20 @@ def _moved(image: np.ndarray, right: int, down: int, fill: Any) -> np.ndarray:
     return moved
 
 
-def _erased(scene: Scene) -> np.ndarray | None:
-    """Input that the target keeps, in the window that holds most of it, replaced by the page's colour."""
-    kept = ~scene.changed & (scene.given != scene.page).any(axis=2)
-    height, width = (side // SPOT for side in kept.shape)
-    sums = cv2.integral(kept.astype(np.uint8))
+def _fullest_window(mask: np.ndarray) -> np.ndarray:
+    """The mask within the window that holds most of it, bool [H, W]."""
+    height, width = (side // SPOT for side in mask.shape)
+    sums = cv2.integral(mask.astype(np.uint8))
     windows = sums[height:, width:] - sums[:-height, width:] - sums[height:, :-width] + sums[:-height, :-width]
     top, left = np.unravel_index(windows.argmax(), windows.shape)
-    window = np.zeros_like(kept)
-    window[top : top + height, left : left + width] = True
-    lost = kept & window
+    window = np.zeros_like(mask)
+    window[top : top + height, left : left + width] = mask[top : top + height, left : left + width]
+    return window
+
+
+def _erased(scene: Scene) -> np.ndarray | None:
+    """Input that the target keeps, where there is most of it, replaced by the page's colour."""
+    lost = _fullest_window(~scene.changed & (scene.given != scene.page).any(axis=2))
     return np.where(lost[..., None], scene.page, scene.target).astype(np.uint8) if lost.any() else None
 
 
@@ -176,20 +177,18 @@ def _component(scene: Scene) -> np.ndarray:
 
 
 def _duplicated(scene: Scene) -> np.ndarray | None:
-    """A window of the largest component once more, at a random place without changed pixels."""
-    component = _component(scene)
-    rows, columns = (np.flatnonzero(component.any(axis=axis)) for axis in (1, 0))
-    top, left = rows[0], columns[0]
-    height = min(len(rows), -(-component.shape[0] // SPOT))
-    width = min(len(columns), -(-component.shape[1] // SPOT))
-    stroke = component[top : top + height, left : left + width]
-    hits = cv2.matchTemplate(scene.changed.astype(np.float32), stroke.astype(np.float32), cv2.TM_CCORR)
-    free = np.argwhere(hits < 0.5)
-    if not stroke.any() or not len(free):
+    """The fullest window of the largest component once more, at a random place away from changed pixels."""
+    part = _fullest_window(_component(scene))
+    margin = min(part.shape) // 16
+    near = cv2.dilate(scene.changed.astype(np.float32), np.ones((2 * margin + 1, 2 * margin + 1)))
+    rows, columns = (slice(places[0], places[-1] + 1) for places in map(np.flatnonzero, (part.any(1), part.any(0))))
+    stroke = part[rows, columns]
+    free = np.argwhere(cv2.matchTemplate(near, stroke.astype(np.float32), cv2.TM_CCORR) < 0.5)
+    if not len(free):
         return None
     y, x = scene.random.choice(free)
-    image = scene.target.copy()
-    image[y : y + height, x : x + width][stroke] = scene.target[top : top + height, left : left + width][stroke]
+    image, (height, width) = scene.target.copy(), stroke.shape
+    image[y : y + height, x : x + width][stroke] = scene.target[rows, columns][stroke]
     return image
 
 

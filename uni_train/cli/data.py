@@ -327,6 +327,7 @@ def audit_verifier(
       uni_train data audit-verifier my_package.rewards:count --task maths --level 2 --threshold 0.9 --json
     """
     import json
+    from dataclasses import asdict
 
     from uni_train.data_gen.attacks import attack_items
     from uni_train.rewards.audit import OWN, score_cases, tally_outcomes, write_report
@@ -338,7 +339,7 @@ def audit_verifier(
     tallies = tally_outcomes(outcomes)
     if as_json:
         for tally in tallies:
-            echo(json.dumps(tally.to_dict(), ensure_ascii=False))
+            echo(json.dumps(asdict(tally), ensure_ascii=False))
     else:
         _show_tallies(function, tallies)
     if out is not None:

@@ -47,7 +47,12 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class AttackTally:
-    """Outcomes of one attack: n images, those scored wrongly, their share of the scored ones, problem -> images."""
+    """Outcomes of one attack.
+
+    Attributes:
+        n, wrong: images, and those scored wrongly; share: of the wrong ones among those with a score.
+        problems: problem -> images. items: ids of those with a wrong score or a problem.
+    """
 
     attack: str
     expected: Expected
@@ -56,13 +61,6 @@ class AttackTally:
     share: Estimate
     problems: Mapping[str, int]
     items: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """For JSON; `items`: ids of the items with a wrong score or a problem."""
-        return {
-            "attack": self.attack, "expected": self.expected, "n": self.n, "wrong": self.wrong,
-            "share": self.share.to_dict(), "problems": dict(self.problems), "items": list(self.items),
-        }  # fmt: skip
 
 
 def score_cases(name: str, cases: Iterable[Case], threshold: float, patience: float) -> Iterator[Outcome]:
@@ -101,7 +99,7 @@ def tally_outcomes(outcomes: Sequence[Outcome]) -> list[AttackTally]:
     for attack in dict.fromkeys(outcome.case.attack for outcome in outcomes):
         some = [outcome for outcome in outcomes if outcome.case.attack == attack]
         wrong, scored = sum(one.wrong for one in some), sum(one.score is not None for one in some)
-        problems = Counter(one.problem for one in some if one.problem)
+        problems = dict(Counter(one.problem for one in some if one.problem))
         items = tuple(one.case.item.id for one in some if one.wrong or one.problem)
         share = proportion(wrong, scored)
         tallies.append(AttackTally(attack.name, attack.expected, len(some), wrong, share, problems, items))
