@@ -23,6 +23,7 @@ from uni_train.data_gen.task import Item, Task
 Expected = Literal["refuse", "accept", "survive"]
 """Survive: any score in [0, 1] will do, in time and without an exception."""
 WIDE = 20_000  # pixels
+SYMMETRIC = 48  # of 255; pictures of 32 x 32 that are turned onto themselves differ by less
 SPOT = 3  # sides of a window, in which walls are erased or a part is copied, in that of the image
 
 
@@ -170,15 +171,18 @@ def _erased(scene: Scene) -> np.ndarray | None:
     return np.where(lost[..., None], scene.page, scene.target).astype(np.uint8) if lost.any() else None
 
 
-def _component(scene: Scene) -> np.ndarray:
-    """The largest connected component of the changed pixels, bool [H, W]."""
-    _, labels, stats, _ = cv2.connectedComponentsWithStats(scene.changed.astype(np.uint8))
+def _component(mask: np.ndarray) -> np.ndarray:
+    """The largest connected component, bool [H, W]."""
+    _, labels, stats, _ = cv2.connectedComponentsWithStats(mask.astype(np.uint8))
     return labels == 1 + stats[1:, cv2.CC_STAT_AREA].argmax()
 
 
 def _duplicated(scene: Scene) -> np.ndarray | None:
-    """The fullest window of the largest component once more, at a random place away from changed pixels."""
-    part = _fullest_window(_component(scene))
+    """The fullest window of the largest drawn component once more, at a random place away from changed pixels."""
+    drawn = scene.changed & (scene.target != scene.page).any(axis=2)
+    if not drawn.any():
+        return None
+    part = _fullest_window(_component(drawn))
     margin = min(part.shape) // 16
     near = cv2.dilate(scene.changed.astype(np.float32), np.ones((2 * margin + 1, 2 * margin + 1)))
     rows, columns = (slice(places[0], places[-1] + 1) for places in map(np.flatnonzero, (part.any(1), part.any(0))))
@@ -198,6 +202,13 @@ def _halved(scene: Scene) -> np.ndarray:
     axis = int(np.ptp(places, axis=0).argmax())
     middle = (places[:, axis].min() + places[:, axis].max()) / 2
     return scene.undone(np.indices(scene.changed.shape)[axis] > middle)
+
+
+def _turned(scene: Scene, turn: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
+    """The target turned; None where the input stays nearly the same, so that the answer may stay right."""
+    sides = [cv2.resize(one, (32, 32), interpolation=cv2.INTER_AREA) for one in (scene.given, turn(scene.given).copy())]
+    same = np.abs(sides[0].astype(int) - sides[1]).max() < SYMMETRIC
+    return None if same else turn(scene.target).copy()
 
 
 def _written(scene: Scene) -> np.ndarray:
@@ -282,12 +293,12 @@ ATTACKS = (
     Attack("answer without the input", "refuse", lambda s: np.where(
         s.changed[..., None], s.target, s.page).astype(np.uint8), edits=True),
     Attack("input erased in part", "refuse", _erased, edits=True),
-    Attack("one part missing", "refuse", lambda scene: scene.undone(_component(scene))),
+    Attack("one part missing", "refuse", lambda scene: scene.undone(_component(scene.changed))),
     Attack("one part twice", "refuse", _duplicated),
     Attack("half of the answer", "refuse", _halved),
     Attack("text written over it", "refuse", _written),
-    Attack("turned by 90 degrees", "refuse", lambda scene: np.rot90(scene.target).copy(), edits=True),
-    Attack("mirrored", "refuse", lambda scene: scene.target[:, ::-1].copy(), edits=True),
+    Attack("turned by 90 degrees", "refuse", lambda scene: _turned(scene, np.rot90), edits=True),
+    Attack("mirrored", "refuse", lambda scene: _turned(scene, np.fliplr), edits=True),
     Attack("1 x 1", "survive", lambda scene: scene.target[:1, :1]),
     Attack("20,000 pixels wide", "survive", lambda scene: _resized_to(scene, WIDE, 16)),
     Attack("wrong size", "survive", lambda s: _resized_to(s, 2 * s.target.shape[1] + 1, s.target.shape[0] // 2 + 1)),
