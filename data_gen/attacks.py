@@ -134,8 +134,9 @@ def _noise(scene: Scene) -> np.ndarray:
     return scene.random.integers(0, 256, scene.target.shape, dtype=np.uint8)
 
 
-def _flooded_page(scene: Scene) -> np.ndarray:
-    free = (scene.target == scene.page).all(axis=2)
+def _flooded(scene: Scene) -> np.ndarray:
+    """Everything of the colour that the answer covers most is painted as the answer is."""
+    free = (scene.target == _most_frequent(scene.given[scene.changed])).all(axis=2)
     return np.where(free[..., None], scene.ink, scene.target).astype(np.uint8)
 
 
@@ -284,7 +285,7 @@ ATTACKS = (
     Attack("black", "refuse", lambda scene: scene.blank(0)),
     Attack("noise", "refuse", _noise),
     Attack("all in the answer's colour", "refuse", lambda scene: scene.blank(scene.ink)),
-    Attack("page in the answer's colour", "refuse", _flooded_page),
+    Attack("free space in that colour", "refuse", _flooded),
     Attack("input copied", "refuse", lambda scene: scene.given, edits=True),
     Attack("another item's answer", "refuse", lambda scene: scene.other),
     Attack("answer pasted small", "refuse", _small, edits=True),

@@ -123,7 +123,8 @@ def write_report(folder: Path, title: str, outcomes: Sequence[Outcome]) -> Path:
             Image.fromarray(one.case.image).save(temporary, "PNG")
         if number < SHOWN:
             kind = "False accepts" if attack.expected == "refuse" else "False rejects"
-            caption = f"{attack.name}: {one.problem or f'{one.score:.2f}'} ({one.case.item.id})"
+            item = one.case.item.id.replace("/", " / ")  # so that lines may break
+            caption = f"{attack.name}: {one.problem or f'{one.score:.2f}'} ({item})"
             images.setdefault("Findings" if one.problem else kind, []).append((data_url(file.read_bytes()), caption))
     sections = [Section(kind, images=images[kind]) for kind in sorted(images)]
     return write_page(folder / "audit.html", Page(title=title, sections=sections))
