@@ -307,7 +307,11 @@ def verify(items_file: Path, images: Path | None, out: Path | None, item_id: str
     help="Seconds for an image; the third image that takes longer ends the audit.",
 )  # fmt: skip
 @click.option("--json", "as_json", is_flag=True, help="One JSON object an attack.")
-@click.option("--out", type=click.Path(path_type=Path), help="A folder for wrongly scored images, and a page of them.")
+@click.option(
+    "--out",
+    type=click.Path(path_type=Path),
+    help="A folder for the first 200 wrongly scored images, and a page of them.",
+)
 def audit_verifier(
     function: str, n: int, threshold: float, patience: float, as_json: bool, out: Path | None, seed: int, **drawn: Any
 ) -> None:

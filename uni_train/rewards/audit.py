@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import math
 import multiprocessing
+import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -19,7 +20,9 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from uni_train.data_gen.attacks import Case, Expected
+import numpy as np
+
+from uni_train.data_gen.attacks import Attack, Case, Expected
 from uni_train.data_gen.errors import place_of
 from uni_train.errors import UsageError, UserError
 from uni_train.eval.statistics import Estimate, proportion
@@ -29,20 +32,24 @@ from uni_train.rewards.registry import find_reward
 OWN = ("verifier", "verifier_dense")
 """Rewards that are the task's own verifier, which then cannot say which images are wrong."""
 RESTARTS = 3  # ends of the child process, after which the audit ends
-SHOWN = 200  # images on the page
+KEPT = 200  # images with a wrong score or a problem
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Outcome:
-    """A case and its score in [0, 1], or None and the problem: what was raised or returned in its place.
+    """The score of an image in [0, 1], or None and the problem: what was raised or returned in its place.
 
-    wrong: a false accept or a false reject.
+    Attributes:
+        item: its id. wrong: a false accept or a false reject.
+        image: uint8 [H, W, 3] of the first KEPT with a wrong score or a problem, else None.
     """
 
-    case: Case
+    item: str
+    attack: Attack
     score: float | None
     problem: str
     wrong: bool
+    image: np.ndarray | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,18 +82,20 @@ def score_cases(name: str, cases: Iterable[Case], threshold: float, patience: fl
     """
     child = _Child(name)
     try:
-        ended = 0
+        ended = kept = 0
         for case in cases:
             if child.closed:
                 child = _Child(name)
             answer = child.score(case, patience)
             ended += child.closed
-            if isinstance(answer, float):
-                wrong = {"accept": answer <= threshold, "refuse": answer > threshold}
-                yield Outcome(case, answer, "", wrong.get(case.attack.expected, False))
-            else:
-                last = f": {RESTARTS} times, so the audit ends" if ended == RESTARTS else ""
-                yield Outcome(case, None, answer + last, False)
+            score, problem, wrong = (answer, "", False) if isinstance(answer, float) else (None, answer, False)
+            if score is not None and case.attack.expected != "survive":
+                wrong = (score > threshold) != (case.attack.expected == "accept")
+            if ended == RESTARTS:
+                problem += f": {RESTARTS} times, so the audit ends"
+            keep = (wrong or problem != "") and kept < KEPT
+            kept += keep
+            yield Outcome(case.item.id, case.attack, score, problem, wrong, case.image if keep else None)
             if ended == RESTARTS:
                 return
     finally:
@@ -96,18 +105,18 @@ def score_cases(name: str, cases: Iterable[Case], threshold: float, patience: fl
 def tally_outcomes(outcomes: Sequence[Outcome]) -> list[AttackTally]:
     """One a kind of attack, in their order."""
     tallies = []
-    for attack in dict.fromkeys(outcome.case.attack for outcome in outcomes):
-        some = [outcome for outcome in outcomes if outcome.case.attack == attack]
+    for attack in dict.fromkeys(outcome.attack for outcome in outcomes):
+        some = [outcome for outcome in outcomes if outcome.attack == attack]
         wrong, scored = sum(one.wrong for one in some), sum(one.score is not None for one in some)
         problems = dict(Counter(one.problem for one in some if one.problem))
-        items = tuple(one.case.item.id for one in some if one.wrong or one.problem)
+        items = tuple(one.item for one in some if one.wrong or one.problem)
         share = proportion(wrong, scored)
         tallies.append(AttackTally(attack.name, attack.expected, len(some), wrong, share, problems, items))
     return tallies
 
 
-def write_report(folder: Path, title: str, outcomes: Sequence[Outcome]) -> Path:
-    """Write every image with a wrong score or a problem as PNG, and a page of the first 200. Returns the page."""
+def write_report(folder: Path, title: str, outcomes: Iterable[Outcome]) -> Path:
+    """Write the kept images as PNG files, and a page of them. Returns the page."""
     from PIL import Image
 
     from uni_train.eval.report.gallery import data_url
@@ -116,16 +125,15 @@ def write_report(folder: Path, title: str, outcomes: Sequence[Outcome]) -> Path:
 
     folder.mkdir(parents=True, exist_ok=True)
     images: dict[str, list[tuple[str, str]]] = {}
-    for number, one in enumerate(outcome for outcome in outcomes if outcome.wrong or outcome.problem):
-        attack = one.case.attack
-        file = folder / f"{number:04}-{'-'.join(attack.name.lower().split())}.png".replace("'", "").replace("%", "")
+    kept = [(outcome, outcome.image) for outcome in outcomes if outcome.image is not None]
+    for number, (one, image) in enumerate(kept):
+        file = folder / f"{number:04}-{re.sub(r'[^a-z0-9]+', '-', one.attack.name.lower())}.png"
         with atomic_path(file) as temporary:
-            Image.fromarray(one.case.image).save(temporary, "PNG")
-        if number < SHOWN:
-            kind = "False accepts" if attack.expected == "refuse" else "False rejects"
-            item = one.case.item.id.replace("/", " / ")  # so that lines may break
-            caption = f"{attack.name}: {one.problem or f'{one.score:.2f}'} ({item})"
-            images.setdefault("Findings" if one.problem else kind, []).append((data_url(file.read_bytes()), caption))
+            Image.fromarray(image).save(temporary, "PNG")
+        kind = "False accepts" if one.attack.expected == "refuse" else "False rejects"
+        item = one.item.replace("/", " / ")  # so that lines may break
+        caption = f"{one.attack.name}: {one.problem or f'{one.score:.2f}'} ({item})"
+        images.setdefault("Findings" if one.problem else kind, []).append((data_url(file.read_bytes()), caption))
     sections = [Section(kind, images=images[kind]) for kind in sorted(images)]
     return write_page(folder / "audit.html", Page(title=title, sections=sections))
 
