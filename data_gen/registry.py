@@ -279,22 +279,24 @@ def configured_task(
     return found, chosen
 
 
-def every_task(level: int | None, split: str, **looks: Any) -> dict[str, tuple[Task, tuple[int, ...]]]:
+def every_task(levels: Sequence[int], split: str, **looks: Any) -> dict[str, tuple[Task, tuple[int, ...]]]:
     """All tasks by name as `data make` draws them, with their levels.
 
     Args:
-        level: of tasks that have items of it; others take their lowest one that has items. None: the default levels.
+        levels: the level of tasks that have items of it; others take their lowest one. Empty: the default levels.
         looks: world, style and pixels as in `configured_task`, for tasks about which they say something.
 
     Raises:
-        DataError: no such split, world or style.
+        DataError: several levels; no such split, world or style.
     """
+    if len(levels) > 1:
+        raise DataError("a range of levels is not for all tasks: run the command once a level")
     tasks = {}
     for name in TASKS.names():
         found = get_task(name)
         known = {option: value for option, value in looks.items() if hasattr(found, _LOOKS[option])}
-        filled = [] if level is None else filled_levels(found, split)
-        tasks[name] = configured_task(name, [level] if level in filled else filled[:1], split, **known)
+        filled = filled_levels(found, split) if levels else []
+        tasks[name] = configured_task(name, levels if {*levels} <= {*filled} else filled[:1], split, **known)
     return tasks
 
 

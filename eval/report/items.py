@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -12,6 +11,7 @@ from urllib.parse import quote
 from uni_train.data_gen.corruptions import corrupted
 from uni_train.data_gen.formats import png
 from uni_train.data_gen.jsonl import read_objects
+from uni_train.data_gen.overview import summary
 from uni_train.data_gen.registry import task_of
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Task
@@ -46,8 +46,7 @@ def items_page(items: Sequence[Item]) -> Page:
 
 
 def _section(task: Task, title: str, cards: Sequence[Mapping[str, Any]], wide: bool) -> Section:
-    summary = (inspect.getdoc(type(task)) or "").partition("\n")[0]
-    return Section(title, summary, body="items.html", shown={"cards": cards, "wide": wide})
+    return Section(title, summary(type(task)), body="items.html", shown={"cards": cards, "wide": wide})
 
 
 def _card(row: Mapping[str, Any], rows: Sequence[Sequence[Mapping[str, str]]]) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -16,8 +16,6 @@ from uni_train.errors import UsageError
 if TYPE_CHECKING:
     from uni_train.data_gen.export import ExportSummary
     from uni_train.data_gen.task import Item, Task
-
-T = TypeVar("T")
 
 
 class Levels(click.ParamType):
@@ -36,7 +34,7 @@ class Levels(click.ParamType):
 
 
 def _draw_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options that say which items are drawn: those of `_build_task`, and --seed."""
+    """Options that say which items are drawn: those of `_build_tasks`, and --seed."""
     for option in (
         click.option("--seed", type=int, default=0, show_default=True, help="Decides every draw."),
         click.option("--pixels", type=click.IntRange(16, 8192), help="Mazes: side of the images.  [default: 512]"),
@@ -58,20 +56,17 @@ def _draw_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _build_task(task: str, levels: tuple[int, ...] | None, split: str, **looks: Any) -> tuple[Task, tuple[int, ...]]:
-    """The task and its levels. These are typed, so a wrong one is an error of usage."""
-    from uni_train.data_gen.registry import configured_task
-
-    return _usage(lambda: configured_task(task, levels or (), split, **looks))
-
-
-def _usage(call: Callable[[], T]) -> T:
-    """What `call` returns; a DataError about what was typed becomes an error of usage."""
+def _build_tasks(
+    task: str, levels: tuple[int, ...] | None, split: str, **looks: Any
+) -> dict[str, tuple[Task, tuple[int, ...]]]:
+    """The task, or all of them, by name with their levels. These are typed, so a wrong one is an error of usage."""
     from uni_train.data_gen.errors import DataError
-    from uni_train.data_gen.registry import PluginError
+    from uni_train.data_gen.registry import PluginError, configured_task, every_task
 
     try:
-        return call()
+        if task == "all":
+            return every_task(levels or (), split, **looks)
+        return {task: configured_task(task, levels or (), split, **looks)}
     except PluginError:
         raise
     except DataError as error:
@@ -121,11 +116,11 @@ def make(n: int, out: Path, force: bool, seed: int, format: str, **drawn: Any) -
     """
     from uni_train.data_gen.export import make as export
 
+    tasks = _build_tasks(**drawn)
     if drawn["task"] == "all":
-        looks = {name: drawn[name] for name in ("world", "style", "pixels")}
-        _make_all(n, out, force, seed, format, drawn["levels"], drawn["split"], looks)
+        _make_all(tasks, drawn["levels"], n, drawn["split"], seed, out, force, format)
         return
-    built, levels = _build_task(**drawn)
+    ((built, levels),) = tasks.values()
     made = export(built, levels, n, drawn["split"], seed, drawn["world"] or "nano", out, force, format)
     _report(made)
     if made.published is not None:
@@ -139,34 +134,30 @@ def _report(made: ExportSummary) -> None:
 
 
 def _make_all(
+    tasks: dict[str, tuple[Task, tuple[int, ...]]],
+    asked: tuple[int, ...] | None,
     n: int,
+    split: str,
+    seed: int,
     out: Path,
     force: bool,
-    seed: int,
     format: str,
-    levels: tuple[int, ...] | None,
-    split: str,
-    looks: dict[str, Any],
 ) -> None:
     """A folder for each task in `out`, and the page of them."""
     from uni_train.data_gen.export import check_target
     from uni_train.data_gen.export import make as export
     from uni_train.data_gen.jsonl import filled_folder
-    from uni_train.data_gen.registry import every_task
     from uni_train.eval.report.items import gallery_page
     from uni_train.eval.report.page import write_page
 
-    if levels and len(levels) > 1:
-        raise UsageError("a range of levels is not for all tasks", "Run the command once a level.")
-    tasks = _usage(lambda: every_task(levels[0] if levels else None, split, **looks))
     check_target(out, force, ["index.html", *tasks])
-    for name in tasks:
-        check_target(out / name, force, tasks[name][0].published)
+    for name, (task, _) in tasks.items():
+        check_target(out / name, force, task.published)
     with filled_folder(out) as folder:
-        for name, (task, chosen) in tasks.items():
-            if levels and chosen != levels:
-                echo(f"{name} has no level {levels[0]} of the split {split}: level {chosen[0]}")
-            made = export(task, chosen, n, split, seed, "nano", folder / name, False, format)
+        for name, (task, levels) in tasks.items():
+            if asked and levels != asked:
+                echo(f"{name} has no level {asked[0]} of the split {split}: level {levels[0]}")
+            made = export(task, levels, n, split, seed, "nano", folder / name, False, format)
             _report(replace(made, path=out / name))
         if format == "folder":
             write_page(folder / "index.html", gallery_page(folder, [task for task, _ in tasks.values()]))
@@ -251,7 +242,7 @@ def _drawn_items(n: int, seed: int, page: bool, split: str, **drawn: Any) -> lis
     """`n` fresh items of the levels together; for a page at least two draws of each, by default of every level."""
     from uni_train.data_gen.registry import filled_levels
 
-    task, levels = _build_task(split=split, **drawn)
+    ((task, levels),) = _build_tasks(split=split, **drawn).values()
     if page:
         levels = drawn["levels"] or tuple(filled_levels(task, split))
     each = max(-(-n // (task.items_per_draw * len(levels))), 2 if page else 1)
@@ -268,6 +259,20 @@ def _write_sheet(items: list[Item], out: Path) -> None:
     sheet = contact_sheet(items)
     with atomic_path(out) as temporary:
         Image.fromarray(sheet).save(temporary)
+
+
+@data.command()
+def tasks() -> None:
+    """List the tasks as a Markdown table: levels, splits, what is verified, sizes of images.
+
+    \b
+    Example:
+      uni_train data tasks
+    """
+    from uni_train.data_gen.overview import overview
+    from uni_train.data_gen.registry import TASKS
+
+    echo(overview(TASKS.names()), nl=False)
 
 
 @data.command()
