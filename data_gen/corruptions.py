@@ -12,15 +12,14 @@ if TYPE_CHECKING:
     import numpy as np
 
 
-def corrupted(item: Item, others: Iterable[Item], seed: int) -> dict[str, np.ndarray]:
+def corrupted(item: Item, others: Iterable[Item]) -> dict[str, np.ndarray]:
     """Description -> image, uint8 [H, W, 3] each.
 
     Changes are the pixels in which target and input differ. Without an input of the target's size, they differ from
-    the target's most frequent colour.
+    the target's most frequent colour. Where nothing changes, there is nothing to erase or undo.
 
     Args:
-        others: of the same task. Without one that has another answer there are three images.
-        seed: of what the targets leave open.
+        others: of the same task. Without one that has another answer, its target is left out.
 
     Raises:
         DataError: the item has no image.
@@ -28,7 +27,7 @@ def corrupted(item: Item, others: Iterable[Item], seed: int) -> dict[str, np.nda
     import numpy as np
 
     task = task_of(item)
-    target, input_image = task.render(item, seed), task.input_image(item)
+    target, input_image = task.render(item, 0), task.input_image(item)
     _, places, counts = np.unique(target @ np.array([1 << 16, 1 << 8, 1]), return_index=True, return_counts=True)
     plain = np.broadcast_to(target.reshape(-1, 3)[places[counts.argmax()]], target.shape)
     before = input_image if input_image is not None and input_image.shape == target.shape else plain
@@ -36,7 +35,9 @@ def corrupted(item: Item, others: Iterable[Item], seed: int) -> dict[str, np.nda
     images = {"nothing drawn" if before is plain else "input copied": before.copy()}
     other = next((one for one in others if one.answer != item.answer), None)
     if other is not None:
-        images["target of another item"] = task_of(other).render(other, seed)
+        images["target of another item"] = task_of(other).render(other, 0)
+    if not changes.size:
+        return images
     erased, undone = target.copy(), target.copy()
     y, x = changes[len(changes) // 2]
     half = max(1, min(target.shape[:2]) // 8)

@@ -13,7 +13,6 @@ from uni_train.data_gen.formats import png
 from uni_train.data_gen.jsonl import read_objects
 from uni_train.data_gen.overview import summary
 from uni_train.data_gen.registry import task_of
-from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Task
 from uni_train.eval.report.gallery import data_url
 from uni_train.eval.report.page import Page, Section
@@ -59,14 +58,16 @@ def _files(name: str, row: Mapping[str, Any]) -> list[dict[str, str]]:
 
 def _rows(item: Item, others: Sequence[Item]) -> list[list[dict[str, str]]]:
     """The input and the steps to the target; the refused images with their verdicts."""
+    import numpy as np
+
     task = task_of(item)
-    input_image = task.input_image(item)
+    input_image, frames = task.input_image(item), task.frames(item)
     steps = [] if input_image is None else [_drawn(input_image, "input")]
-    frames = task.frames(item)
-    steps += [_drawn(frame, f"step {number}") for number, frame in enumerate(frames[:-1], start=1)]
-    steps += [_drawn(frames[-1], "target")]
+    middle = frames[:-1] if input_image is None or not np.array_equal(frames[0], input_image) else frames[1:-1]
+    steps += [_drawn(frame, f"step {number}") for number, frame in enumerate(middle, start=1)]
+    steps.append(_drawn(frames[-1], "target"))
     verdicts = []
-    for caption, pixels in corrupted(item, others, derive_seed("show", item.id)).items():
+    for caption, pixels in corrupted(item, others).items():
         verdict = task.verify(item, pixels)
         verdicts.append(_drawn(pixels, caption) | {"status": verdict.status, "reason": verdict.reason})
     return [steps, verdicts]

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from tests.eval.report.pages import HOSTILE, assert_sound
 from uni_train.data_gen.export import make
 from uni_train.data_gen.jsonl import read_objects, write_rows
@@ -34,10 +36,18 @@ def test_a_gallery_loads_the_images_beside_it_and_prompts_stay_text(tmp_path: Pa
     assert tab.title() == "Tasks" and tab.text_content(".prompt") == HOSTILE
 
 
-def test_a_page_of_items_holds_its_images(tmp_path: Path, tab: Any) -> None:
+def test_a_page_of_items_holds_steps_and_refused_images(
+    tmp_path: Path, tab: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     items = get_task("maths").generate(2, 1, "test", 0)
     page = write_page(tmp_path / "page.html", items_page(items))
     assert_sound(page.read_text())
     assert widths(tab, page) == [24] * 10  # a target and four wrong images of each
+    monkeypatch.setattr(Maze, "frames", lambda self, item: [self.input_image(item)] * 3 + [self.render(item)])
+    page = write_page(tmp_path / "page.html", items_page(Maze("nano").generate(1, 3, "test", 0)))
+    widths(tab, page)
+    captions = ["input", "step 1", "step 2", "target", "input copied", "a patch erased", "half undone"]
+    assert tab.locator("figcaption").all_text_contents() == captions
+    assert [text.split()[0] for text in tab.locator(".verdict").all_text_contents()] == ["fail"] * 3
     page = write_page(tmp_path / "page.html", items_page(get_task("maths", "everyday").generate(2, 1, "test", 0)))
     assert widths(tab, page) == []
