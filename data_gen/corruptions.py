@@ -16,7 +16,7 @@ def corrupted(item: Item, others: Iterable[Item]) -> dict[str, np.ndarray]:
     """Description -> image, uint8 [H, W, 3] each.
 
     Changes are the pixels in which target and input differ. Without an input of the target's size, they differ from
-    the target's most frequent colour. Where nothing changes, there is nothing to erase or undo.
+    the target's most frequent colour. Without changes there is no image but the target of another item.
 
     Args:
         others: of the same task. Without one that has another answer, its target is left out.
@@ -32,10 +32,8 @@ def corrupted(item: Item, others: Iterable[Item]) -> dict[str, np.ndarray]:
     plain = np.broadcast_to(target.reshape(-1, 3)[places[counts.argmax()]], target.shape)
     before = input_image if input_image is not None and input_image.shape == target.shape else plain
     changes = np.argwhere((target != before).any(axis=-1))
-    images = {"nothing drawn" if before is plain else "input copied": before.copy()}
     other = next((one for one in others if one.answer != item.answer), None)
-    if other is not None:
-        images["target of another item"] = task_of(other).render(other, 0)
+    images = {} if other is None else {"target of another item": task_of(other).render(other, 0)}
     if not changes.size:
         return images
     erased, undone = target.copy(), target.copy()
@@ -45,4 +43,5 @@ def corrupted(item: Item, others: Iterable[Item]) -> dict[str, np.ndarray]:
     erased[area] = plain[area]
     rows, columns = changes[: len(changes) // 2].T
     undone[rows, columns] = before[rows, columns]
-    return images | {"a patch erased": erased, "half undone": undone}
+    nothing = "nothing drawn" if before is plain else "input copied"
+    return {nothing: before.copy(), **images, "a patch erased": erased, "half undone": undone}

@@ -29,7 +29,7 @@ def overview(names: Sequence[str]) -> str:
 
 def summary(task: type[Task]) -> str:
     """What a task asks for: the first paragraph of its docstring."""
-    return " ".join((inspect.getdoc(task) or "").partition("\n\n")[0].split())
+    return " ".join(inspect.cleandoc(task.__doc__ or "").partition("\n\n")[0].split())
 
 
 def _row(task: type[Task]) -> list[str]:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from uni_train.data_gen.export import ExportSummary
     from uni_train.data_gen.task import Item, Task
 
+    Chosen = dict[str, tuple[Task, tuple[int, ...]]]  # name -> the task, and its levels
+
 
 class Levels(click.ParamType):
     """ "3", or a range "2-7"."""
@@ -56,9 +58,7 @@ def _draw_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-def _build_tasks(
-    task: str, levels: tuple[int, ...] | None, split: str, **looks: Any
-) -> dict[str, tuple[Task, tuple[int, ...]]]:
+def _build_tasks(task: str, levels: tuple[int, ...] | None, split: str, **looks: Any) -> Chosen:
     """The task, or all of them, by name with their levels. These are typed, so a wrong one is an error of usage."""
     from uni_train.data_gen.errors import DataError
     from uni_train.data_gen.registry import PluginError, configured_task, every_task
@@ -134,14 +134,7 @@ def _report(made: ExportSummary) -> None:
 
 
 def _make_all(
-    tasks: dict[str, tuple[Task, tuple[int, ...]]],
-    asked: tuple[int, ...] | None,
-    n: int,
-    split: str,
-    seed: int,
-    out: Path,
-    force: bool,
-    format: str,
+    tasks: Chosen, asked: tuple[int, ...] | None, n: int, split: str, seed: int, out: Path, force: bool, format: str
 ) -> None:
     """A folder for each task in `out`, and the page of them."""
     from uni_train.data_gen.export import check_target
