@@ -278,10 +278,6 @@ class Task(ABC):
     def render(self, item: Item, seed: int) -> np.ndarray:
         """The target image, uint8 [H, W, 3]; DataError for a world without sprites."""
 
-    def frames(self, item: Item) -> list[np.ndarray]:
-        """Images of a solution step by step, the last is the target; uint8 [H, W, 3] each."""
-        return [self.render(item, 0)]
-
     @abstractmethod
     def verify(self, item: Item, image: np.ndarray) -> Verdict:
         """Checks of an image, uint8 [H, W, 3]: object and count, or the four of a maze."""

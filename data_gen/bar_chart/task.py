@@ -100,7 +100,7 @@ class BarChart(Puzzle):
             rows.setdefault(city, sold)
         first = [min(TOP, rows.get(city, 0)) for city in facts.get("cities", ())]
         return {**Puzzle.lazy(self, facts, random), "equal bars": [round(sum(heights) / len(heights))] * len(heights),
-                **({"the first row of each city": first} if first else {})}  # fmt: skip
+                **({"the first row of each city": first} if first != heights and first else {})}  # fmt: skip
 
 
 def _geometry(facts: Facts) -> tuple[int, int, int, int, int]:

@@ -103,12 +103,11 @@ class Clock(Puzzle):
 
     def lazy(self, facts: Facts, random: Random) -> dict[str, Sequence[int]]:
         (now,), later = facts["given"], facts["later"]
-        minutes = (now + later) % 60
+        hour, minutes = (now // 60 + later // 60) % 12, (now + later) % 60
         return {
             "copy of the input": (now,),
-            "the minute hand alone": (now // 60 * 60 + minutes,),
-            "the hour hand alone": ((now // 60 + later // 60) % 12 * 60 + now % 60,),
             "an hour later": ((now + 60) % HALF_DAY,),
+            "minutes never make an hour": (60 * hour + minutes,),
         }
 
 

@@ -74,6 +74,15 @@ class Queens(LatticePuzzle):
         if facts["style"] != NANO:
             canvas.frame((top - 3, left - 3, bottom + 3, right + 3), 3, INK)
 
+    def lazy(self, facts: Facts, random: Random) -> dict[str, Sequence[int]]:
+        given = facts["given"]
+        n = round(len(given) ** 0.5)
+        taken = [divmod(cell, n) for cell, queen in enumerate(given) if queen]
+        rows, columns = ([k for k in range(n) if k not in some] for some in zip(*taken, strict=True))
+        random.shuffle(columns)
+        placed = dict([*taken, *zip(rows, columns, strict=True)])
+        return {"copy of the input": given, "free rows and columns, in any order": _board(n, placed)}
+
     def breaches(self, facts: Facts, state: State) -> list[str]:
         n = round(len(state) ** 0.5)
         queens = [divmod(cell, n) for cell, queen in enumerate(state) if queen]

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     import networkx
 
 SIDES = {1: 3, 2: 4, 3: 5, 4: 6}
+TIED = 3  # paths with the fewest edges there are at least, or none of them is the shortest
 KEPT = 0.8  # of the edges of the lattice
 _NODE, _EDGE = (60, 65, 80), (150, 155, 165)
 _LABEL, _END = 6, 9  # units: half the sides of a number's place, of the first and last node
@@ -53,8 +54,9 @@ class ShortestPath(Puzzle):
             if start not in graph or goal not in graph or not networkx.has_path(graph, start, goal):
                 continue
             paths = networkx.all_shortest_paths(graph, start, goal, weight="weight")
-            path = next(paths)
-            if len(path) > 2 and next(paths, None) is None:
+            path, fewest = next(paths), list(networkx.all_shortest_paths(graph, start, goal))
+            counting_edges_fails = path not in fewest or len(fewest) >= TIED
+            if counting_edges_fails and next(paths, None) is None:
                 break
         steps = [tuple(sorted(pair)) for pair in pairwise(path)]
         lengths = [graph[a][b]["weight"] for a, b in steps]
@@ -132,7 +134,7 @@ class ShortestPath(Puzzle):
         import networkx
 
         graph = graph_of(facts["edges"])
-        fewest = networkx.shortest_path(graph, facts["start"], facts["goal"])
+        fewest = random.choice(list(networkx.all_shortest_paths(graph, facts["start"], facts["goal"])))
         steps = [sorted(pair) for pair in pairwise(fewest)]
         return {
             "copy of the input": facts["given"],
