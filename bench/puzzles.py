@@ -103,7 +103,7 @@ def _jpeg(image: np.ndarray, noise: np.random.Generator) -> np.ndarray:
 
 def _shifted(y: float, x: float) -> Callable[[np.ndarray, np.random.Generator], np.ndarray]:
     def change(image: np.ndarray, noise: np.random.Generator) -> np.ndarray:
-        matrix = np.array([[1, 0, x], [0, 1, y]])
+        matrix = np.array([[1.0, 0, x], [0, 1, y]])
         return cv2.warpAffine(image, matrix, image.shape[1::-1], borderMode=cv2.BORDER_REPLICATE)
 
     return change
