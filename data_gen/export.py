@@ -3,40 +3,39 @@
     OUT/math_1.jsonl or mapping1.jsonl   rows as published, named as published, of tasks that have a published schema
     OUT/<task>.jsonl, direct_<task>.jsonl   the same of UReason's tasks
     OUT/items.jsonl                      every fact, thought and id; "image" and "image_seed" where there are images,
-                                         "input_image" for mazes
-    OUT/images/<id>.png                  the target images (nano world, mazes); <id> is what follows the split in it
-    OUT/inputs/<id>.png                  the input images (mazes)
+                                         "input_image" for tasks that edit
+    OUT/images/<id>.png                  the target images; <id> is what follows the split in it
+    OUT/inputs/<id>.png                  the input images
 
-The folder is filled under a temporary name and renamed when complete, so it is never there by half.
+Other formats are in data_gen/formats.py. The folder is filled under a temporary name and renamed when complete, so it
+is never there by half.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.jsonl import filled_folder, write_rows
+from uni_train.data_gen.formats import WRITERS, Sample, is_written, png
+from uni_train.data_gen.jsonl import filled_folder
 from uni_train.data_gen.objects import get_world
 from uni_train.data_gen.registry import TASKS, get_task
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Task
-
-_PLACES = {"image": "images", "input_image": "inputs"}
 
 
 @dataclass(frozen=True, slots=True)
 class ExportSummary:
     """What was written.
 
-    questions: the file in the published schema (the first of UReason's), or items.jsonl where none is published
-    (mazes). items counts questions (two for each pair); images is 0 for a world without sprites.
+    published: the file in the published schema (the first of UReason's), None where there is none. items counts
+    questions (two for each pair); images is 0 for a world without sprites.
     """
 
     path: Path
-    questions: Path
+    published: Path | None
     items: int
     pairs: int
     images: int
@@ -52,11 +51,13 @@ def make(
     world: str,
     out: Path,
     force: bool,
+    format: str = "folder",
 ) -> ExportSummary:
     """Writes `n` distinct draws (2n questions for pairs) of each level to the folder `out`.
 
     task: a name, looked up in `world`, or a task object (such as a maze style), which ignores `world`. Several levels
-    are for mazes and UReason: a published file of maths or mapping has one.
+    are for mazes and UReason: a published file of maths or mapping has one. format: one of `formats.WRITERS`; files in
+    the published schema are part of "folder".
 
     DataError if `out` exists and is not empty, unless `force`; and even then if it holds anything that `make` did not
     write, since force replaces the folder.
@@ -64,48 +65,44 @@ def make(
     out = Path(out)
     if n < 1:
         raise DataError(f"n is {n}: ask for at least one item")
-    _check_target(out, force)
+    check_target(out, force, (name for task in TASKS.names() for name in TASKS.get(task).published))
     drawer = get_task(task, get_world(world)) if isinstance(task, str) else task
     levels = [level] if isinstance(level, int) else list(level)
     items = [item for number in levels for item in drawer.generate(n, number, split, seed)]
     if len(levels) > 1 and not drawer.level_range:
         raise DataError(f"a published {drawer.name} file holds one level: make a folder for each")
+    images = 0
+
+    def samples() -> Iterator[Sample]:
+        nonlocal images
+        for item in items:
+            sample = _sample(drawer, item, seed)
+            images += len(sample.images)
+            yield sample
+
     with filled_folder(out) as folder:
-        published = drawer.publish(folder, items)
-        rows = [item.to_dict() for item in items]
-        images = sum(
-            _draw(folder, drawer, item, row, seed)
-            for item, row in zip(items, rows, strict=True)
-            if drawer.has_image(item)
-        )
-        write_rows(folder / "items.jsonl", rows)
+        published = drawer.publish(folder, items) if format == "folder" else None
+        WRITERS[format](folder, split, samples())
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     pairs = sum(item.pair is not None for item in items) // 2
-    return ExportSummary(out, out / (published.name if published else "items.jsonl"), len(items), pairs, images, size)
+    return ExportSummary(out, out / published.name if published else None, len(items), pairs, images, size)
 
 
-def picture_name(item_id: str) -> str:
-    """The name, without suffix, of the images of an item: what follows the split in its id, "0f3a" or "0f3a-A"."""
-    return "-".join(item_id.split("/")[2:])
-
-
-def _draw(folder: Path, drawer: Task, item: Item, row: dict[str, Any], seed: int) -> int:
-    """Writes the images of an item and names them in its row; how many they are."""
-    from PIL import Image
-
+def _sample(drawer: Task, item: Item, seed: int) -> Sample:
+    """An item with its images, drawn now."""
+    row = item.to_dict()
+    if not drawer.has_image(item):
+        return Sample(row, {})
     row["image_seed"] = derive_seed("image", seed, item.id)
-    pictures = {"image": drawer.render(item, row["image_seed"])}
-    input_image = drawer.input_image(item)
-    if input_image is not None:
-        pictures["input_image"] = input_image
-    for key, pixels in pictures.items():
-        row[key] = f"{_PLACES[key]}/{picture_name(item.id)}.png"
-        (folder / row[key]).parent.mkdir(exist_ok=True)
-        Image.fromarray(pixels).save(folder / row[key])
-    return len(pictures)
+    images = {"image": drawer.render(item, row["image_seed"]), "input_image": drawer.input_image(item)}
+    return Sample(row, {key: png(pixels) for key, pixels in images.items() if pixels is not None})
 
 
-def _check_target(out: Path, force: bool) -> None:
+def check_target(out: Path, force: bool, ours: Iterable[str] = ()) -> None:
+    """DataError unless `out` may be written.
+
+    It is missing or empty, or replaced by `force` and holds no more than formats write and names in `ours`.
+    """
     if not out.exists():
         return
     if not out.is_dir():
@@ -113,7 +110,6 @@ def _check_target(out: Path, force: bool) -> None:
     present = {entry.name for entry in out.iterdir()}
     if present and not force:
         raise DataError(f"{out} is not empty: choose another folder, or use force to replace the data in it")
-    ours = {"items.jsonl", *_PLACES.values(), *(name for task in TASKS.names() for name in TASKS.get(task).published)}
-    foreign = sorted(present - ours)
+    foreign = sorted(name for name in present - set(ours) if not is_written(name))
     if foreign:
         raise DataError(f"{out} holds {foreign[0]}, which is not generated data: choose another folder")

@@ -19,6 +19,7 @@ does a recipe (`load_plugins`). Nothing is imported before the first look-up: `-
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import os
@@ -241,6 +242,10 @@ def get_task(name: str, world: World | str = NANO) -> Task:
     return TASKS.get(name).in_world(get_world(world) if isinstance(world, str) else world)
 
 
+_LOOKS = {"world": "world", "style": "style", "pixels": "side"}
+"""Option of `data make` -> the field of a task that it sets."""
+
+
 def configured_task(
     name: str,
     levels: Sequence[int] = (),
@@ -261,8 +266,8 @@ def configured_task(
             of a task whose folders hold one.
     """
     found = get_task(name, world or NANO)
-    for option, attribute, value in (("world", "world", world), ("style", "style", style), ("pixels", "side", pixels)):
-        if value is not None and not hasattr(found, attribute):
+    for option, value in (("world", world), ("style", style), ("pixels", pixels)):
+        if value is not None and not hasattr(found, _LOOKS[option]):
             raise DataError(f"{option} {value} says nothing about {name}: leave {option} out")
     if hasattr(found, "style"):
         found = replace(cast(Any, found), style=style or cast(Any, type(found)).style, side=pixels)
@@ -272,6 +277,37 @@ def configured_task(
     if len(chosen) > 1 and not found.level_range:
         raise DataError(f"a range of levels is not for {name}: run the command once a level")
     return found, chosen
+
+
+def every_task(levels: Sequence[int], split: str, **looks: Any) -> dict[str, tuple[Task, tuple[int, ...]]]:
+    """All tasks by name as `data make` draws them, with their levels.
+
+    Args:
+        levels: the level of tasks that have items of it; others take their lowest one. Empty: the default levels.
+        looks: world, style and pixels as in `configured_task`, for tasks about which they say something.
+
+    Raises:
+        DataError: several levels; no such split, world or style.
+    """
+    if len(levels) > 1:
+        raise DataError("a range of levels is not for all tasks: run the command once a level")
+    tasks = {}
+    for name in TASKS.names():
+        found = get_task(name)
+        known = {option: value for option, value in looks.items() if hasattr(found, _LOOKS[option])}
+        filled = filled_levels(found, split) if levels else []
+        tasks[name] = configured_task(name, levels if {*levels} <= {*filled} else filled[:1], split, **known)
+    return tasks
+
+
+def filled_levels(task: Task, split: str) -> list[int]:
+    """The levels of a task that have items of a split, from the lowest."""
+    levels = []
+    for level in sorted(task.levels):
+        with contextlib.suppress(DataError):
+            task.sample(0, level, split)
+            levels.append(level)
+    return levels
 
 
 def task_of(item: Item) -> Task:

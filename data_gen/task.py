@@ -282,6 +282,10 @@ class Task(ABC):
     def verify(self, item: Item, image: np.ndarray) -> Verdict:
         """Checks of an image, uint8 [H, W, 3]: object and count, or the four of a maze."""
 
+    def frames(self, item: Item) -> list[np.ndarray]:
+        """Images of a solution step by step, the last is the target; uint8 [H, W, 3] each."""
+        return [self.render(item, 0)]
+
     def has_image(self, item: Item) -> bool:
         """Whether programs can draw and judge the item's image: those of the nano world."""
         return item.facts.get("world") == NANO.name

@@ -76,6 +76,11 @@ def judge_file(item: Item, file: Path) -> Verdict:
         pixels = read_image(file)
     except DataError as error:
         return Verdict((Check("image", "unreadable", str(error)),))
+    return judge_pixels(item, pixels)
+
+
+def judge_pixels(item: Item, pixels: np.ndarray) -> Verdict:
+    """The verdict on an image, uint8 [H, W, 3]. DataError for an item whose task or facts are none."""
     try:
         return task_of(item).verify(item, pixels)
     except DataError:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import json
 import os
 import pkgutil
 import re
@@ -16,6 +17,7 @@ from typing import Any
 
 import click
 import pytest
+import torch
 
 import uni_train.api
 from bench import experiment
@@ -205,6 +207,35 @@ def test_the_snippet_in_data_runs() -> None:
     names: dict[str, Any] = {}
     exec("\n".join(lines[next(i for i, line in enumerate(lines) if line.startswith("from ")) :]), names)
     assert names["task"].verify(names["item_a"], names["image"]).passed
+
+
+def test_rewards_for_other_trainers_run_as_those_call_them() -> None:
+    blocks = re.findall(
+        r'^```python(?: title="([^"]+)")?\n(.*?)^```', (ROOT / "docs/rewards.md").read_text(), re.M | re.S
+    )
+    page: dict[str, dict[str, Any]] = {title: {} for title, _ in blocks}
+    for title, code in blocks:
+        if title in ("unirl", "flow-factory"):
+            compile(code, title, "exec")
+        else:
+            exec(compile(code, title or "first", "exec"), page[title])
+    item = page[""]["item"]
+    image = page[""]["images"][0]
+    text = "\n".join(" ".join(f"#{bytes(pixel).hex()}" for pixel in row) for row in image)
+    called = {"completion_ids": [[1]] * 3, "trainer_state": None, "log_extra": print, "log_metric": print}
+    rows = {"item": [json.dumps(item.to_dict())] * 3, "answer": [item.answer] * 3, "level": [4] * 3}
+    completions = [text, text.replace("#", "red ", 1), "I cannot draw."]
+    assert page["trl"]["drawn_reward"](prompts=[item.prompt] * 3, completions=completions, **called, **rows) == [
+        1,
+        0,
+        0,
+    ]
+    for pixels, expected in zip(page[""]["images"], (1, 0), strict=True):
+        scored = page["verl-omni"]["compute_score"](
+            data_source="maze", solution_image=torch.from_numpy(pixels).permute(2, 0, 1),
+            ground_truth=rows["item"][0], extra_info={"num_turns": None},
+        )  # fmt: skip
+        assert scored == {"score": expected}
 
 
 # --- tables of options ----------------------------------------------------------------------------------------------

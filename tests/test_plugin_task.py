@@ -68,6 +68,10 @@ def test_it_is_made_audited_and_verified(halving: registry.Task, tmp_path: Path)
     assert [json.loads(line)["status"] for line in verdicts.read_text().splitlines()] == ["pass"] * 12
     items.write_text(items.read_text().replace('"answer": "', '"answer": "9', 1))
     assert run("data", "audit", items).exit_code == 1
+    assert run("data", "make", "--task", "all", "--n", "2", "--out", tmp_path / "all").exit_code == 0
+    assert (tmp_path / "all" / "halving" / "items.jsonl").is_file()
+    assert "Draw half of 2, 4, ... 12 things." in (tmp_path / "all" / "index.html").read_text()
+    assert "|`halving`|halving|Draw half of 2, 4, ... 12 things.|1|no|" in run("data", "tasks").output
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ MAX_DISTRACTORS = 6
 @task("mapping")
 @dataclass(frozen=True)
 class Mapping(SpriteTask):
-    """The mapping task in a world.
+    """Draw what a symbol means, by a chain of rules.
 
     distractors: the most extra rules of a prompt, about symbols that nobody asks for; their number is drawn from 0 up.
         The other chain of the pair is always there.

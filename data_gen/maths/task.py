@@ -38,7 +38,10 @@ SEEN_TENTHS = 2  # of the objects of each expression of the train split are left
 @task("maths")
 @dataclass(frozen=True)
 class Maths(SpriteTask):
-    """The maths task in a world. operations: which of + - * / ^ % √ may occur."""
+    """Draw as many things as an expression says.
+
+    operations: which of + - * / ^ % √ may occur.
+    """
 
     name = "maths"
     title = "Mathematical operations"

@@ -1,7 +1,7 @@
 """What an image shows of a maze that is known: where red is, which walls are left, how good the image is.
 
 The item gives every wall, so nothing is recognised. The image is registered to the input image
-(`data_gen.maze.registration`). Every pixel is then unmixed into floor, wall and stroke, because blur, JPEG and
+(`data_gen.registration`). Every pixel is then unmixed into floor, wall and stroke, because blur, JPEG and
 rescaling mix them. The shares are read at the places of the lattice. In `nano` a place is a block of pixels and has the
 colour that it is nearest to.
 
@@ -26,7 +26,7 @@ from scipy.special import erf
 from uni_train.data_gen.maze import picture as pictures
 from uni_train.data_gen.maze.grid import Grid, Room
 from uni_train.data_gen.maze.picture import NANO_COLOURS, Picture
-from uni_train.data_gen.maze.registration import Template, resized, warped
+from uni_train.data_gen.registration import Template, resized, warped
 
 # Larger images are judged at a size that leaves the side, a room and a wall at least so many pixels.
 WORK_SIDE, WORK_PITCH, WORK_WALL = 256, 36, 3

@@ -41,7 +41,7 @@ DIRECTIONS = tuple(_WORDS.values())
 @task("maze")
 @dataclass(frozen=True)
 class Maze(Task):
-    """The maze task in a style.
+    """Draw the way through a maze, from S to E.
 
     style: one of `picture.STYLES`; side: pixels of the square images, None for 512 (nano: what it needs).
     algorithms: each draw takes one of them.

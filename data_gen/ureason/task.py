@@ -46,7 +46,10 @@ _REPEATS = 50
 @register("ureason")
 @dataclass(frozen=True)
 class UReason(Task):
-    """UReason in a world: "everyday" has all thirty subcategories, "nano" seven. tasks: which of the five."""
+    """Draw what code, arithmetic, moves, attributes or texts end in.
+
+    The world "everyday" has all thirty subcategories, "nano" seven. tasks: which of the five.
+    """
 
     name = "ureason"
     title = "UReason"

@@ -79,6 +79,7 @@ class Page:
         tiles: name, value (an estimate) and lines (what, number) of the largest numbers, below `tiles_title`.
         command, settings: what made it, as typed, and in full; for the last section.
         style: a class of style.css.
+        beside: whether images may also be files beside the page.
     """
 
     title: str
@@ -91,6 +92,7 @@ class Page:
     tiles: Sequence[Mapping[str, Any]] = ()
     sections: Sequence[Section] = ()
     style: str = ""
+    beside: bool = False
 
 
 def about(title: str, command: str, notes: Sequence[str], settings: str, text: str = "") -> Section:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import html
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +14,7 @@ from PIL import Image
 
 from uni_train.cli.main import uni_train
 from uni_train.data_gen.jsonl import read_items
+from uni_train.data_gen.registry import TASKS, get_task
 from uni_train.eval.benchmark import Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.ureason import UReason
@@ -85,7 +88,10 @@ def test_show_prints_items_and_draws_a_sheet(asked: str, tmp_path: Path) -> None
         ("make --level 4 --out x", 2, "mapping has no level 4"),
         ("show --split tests", 2, 'did you mean "test"?'),
         ("show --split seen", 2, "mapping has no split seen"),
-        ("show --out sheet.gif", 2, ".png"),
+        ("show --out sheet.gif", 2, ".png or .html"),
+        ("make --task all --level 1-2 --out x", 2, "once a level"),
+        ("make --task all --world nan --out x", 2, 'did you mean "nano"?'),
+        ("make --format zip --out x", 2, "webdataset"),
         ("audit nowhere.jsonl", 1, "nowhere.jsonl"),
         ("make --task maze --style navi --out x", 2, 'did you mean "navy"?'),
         ("make --task maze --world nano --out x", 2, "leave world out"),
@@ -168,6 +174,39 @@ def test_invented_people_are_written_and_can_be_asked_about(tmp_path: Path) -> N
     assert len(UniSandbox(Source(data=tmp_path / "people")).cases()) == 10
     again = run("knowledge", "--n", 2, "--out", tmp_path / "people")
     assert again.exit_code == 1 and "is not an empty folder" in again.output
+
+
+def test_all_tasks_are_made_with_a_page_that_links_their_images(tmp_path: Path) -> None:
+    out = tmp_path / "all"
+    made = run("make", "--task", "all", "--level", 1, "--n", 2, "--style", "nano", "--out", out)
+    assert made.exit_code == 0, made.output
+    assert "maze has no level 1 of the split train: level 3" in made.output
+    assert sorted(path.name for path in out.iterdir()) == sorted([*TASKS.names(), "index.html"])
+    items = {name: read_items(out / name / "items.jsonl") for name in TASKS.names()}
+    assert {item.task for item in items["maze"]} == {"maze"} and items["maze"][0].facts["picture"]["style"] == "nano"
+    assert items["maths"] == get_task("maths").generate(2, 1, "train", 0)
+    page = (out / "index.html").read_text()
+    images = re.findall(r'src="(?!data:)([^"]+)"', page)
+    assert sorted(images) == sorted(str(path.relative_to(out)) for path in out.rglob("*.png"))
+    for item in items["maths"]:
+        assert html.escape(item.prompt) in page and html.escape(item.thought) in page
+    (out / "mapping" / "thesis.tex").write_text("mine")
+    refused = run("make", "--task", "all", "--out", out, "--force")
+    assert refused.exit_code == 1 and "holds thesis.tex" in refused.output
+    (out / "mapping" / "thesis.tex").unlink()
+    assert run("make", "--task", "all", "--n", 1, "--format", "parquet", "--out", out, "--force").exit_code == 0
+    assert [path.name for path in (out / "maths").iterdir()] == ["train.parquet"]
+
+
+def test_a_page_of_a_task_shows_steps_and_why_images_are_refused(tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    shown = run("show", "--task", "maze", "--size", "3-4", "--style", "nano", "--n", 2, "--out", page)
+    assert shown.exit_code == 0 and f"page: {page}" in shown.output
+    text = page.read_text()
+    assert text.count("there is no red path") >= 4  # copied inputs of two items a level
+    assert text.count("target of another item</figcaption>") == 4 and '<p class="verdict">pass' not in text
+    assert run("show", "--task", "maths", "--n", 2, "--out", page).exit_code == 0
+    assert all(f"level {level}</h2>" in page.read_text() for level in (1, 2, 3))
 
 
 def test_escape_sequences_in_a_folder_s_name_do_not_reach_the_terminal(tmp_path: Path) -> None:

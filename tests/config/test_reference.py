@@ -1,4 +1,4 @@
-"""The page of all keys is what the schema says, and the JSON schema holds for every recipe that is shipped."""
+"""The pages of all keys and tasks are what the code says; the JSON schema holds for every recipe that is shipped."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import yaml
 
 from uni_train.config import places
 from uni_train.config.reference import json_schema, keys, page
+from uni_train.data_gen.overview import overview
+from uni_train.data_gen.registry import TASKS
 from uni_train.recipes.stars.config import StarsConfig
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -16,10 +18,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 
 @pytest.mark.slow
-def test_the_page_is_up_to_date() -> None:
-    assert (ROOT / "docs/reference/keys.md").read_text(encoding="utf-8") == page(), (
-        "python -m uni_train recipes --keys > docs/reference/keys.md"
-    )
+def test_the_pages_are_up_to_date() -> None:
+    tasks = overview([name for name in TASKS.names() if TASKS.package_of(name) == "uni_train"])
+    for name, text, command in (("keys", page(), "recipes --keys"), ("tasks", tasks, "data tasks")):
+        file = f"docs/reference/{name}.md"
+        assert (ROOT / file).read_text(encoding="utf-8") == text, f"python -m uni_train {command} > {file}"
 
 
 def test_a_key_has_its_range_its_default_and_its_comment() -> None:

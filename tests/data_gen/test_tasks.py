@@ -63,13 +63,13 @@ def test_a_mapping_thought_concludes_what_an_independent_reader_finds(world, lev
 @worlds
 def test_splits_share_no_canonical_form_and_items_are_distinct_and_the_same_again(task, world):
     drawer = get_task(task, world)
-    level, n = (4, 60) if task == "maze" else (2, 90)
+    level, n = (4, 60) if task == "maze" else (1, 25) if drawer.edits else (2, 90)
     splits = {split: drawer.generate(n, level, split, seed=7) for split in ("train", "validation", "test")}
     forms = [{(i.facts.get("task"), i.facts["canonical"]) for i in items} for items in splits.values()]
     assert len(set.union(*forms)) == sum(map(len, forms))
     for items in splits.values():
         assert len({item.id for item in items}) == len(items) == n * drawer.items_per_draw
-        assert task == "maze" or len({item.prompt for item in items}) == len(items)
+        assert drawer.edits or len({item.prompt for item in items}) == len(items)
         assert [Item.from_dict(item.to_dict()) for item in items] == items
     assert splits["test"] == drawer.generate(n, level, "test", seed=7) != drawer.generate(n, level, "test", seed=8)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,8 +14,11 @@ from uni_train.console.terminal import echo
 from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
+    from uni_train.data_gen.export import ExportSummary
     from uni_train.data_gen.task import Item, Task
     from uni_train.rewards.audit import AttackTally
+
+    Chosen = dict[str, tuple[Task, tuple[int, ...]]]  # name -> the task, and its levels
 
 
 class Levels(click.ParamType):
@@ -33,7 +37,7 @@ class Levels(click.ParamType):
 
 
 def _draw_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """Options that say which items are drawn: those of `_build_task`, and --seed."""
+    """Options that say which items are drawn: those of `_build_tasks`, and --seed."""
     for option in (
         click.option("--seed", type=int, default=0, show_default=True, help="Decides every draw."),
         click.option("--pixels", type=click.IntRange(16, 8192), help="Mazes: side of the images.  [default: 512]"),
@@ -49,19 +53,21 @@ def _draw_options(command: Callable[..., Any]) -> Callable[..., Any]:
             "[default: 1, mazes: 4, ureason: 1-3]",
         ),
         click.option("--task", default="mapping", show_default=True, shell_complete=complete_tasks,
-                     help="maths, mapping, maze, ureason."),
+                     help="maths, mapping, maze, ureason, ...: `uni_train data tasks` lists them."),
     ):  # fmt: skip
         command = option(command)
     return command
 
 
-def _build_task(task: str, levels: tuple[int, ...] | None, split: str, **looks: Any) -> tuple[Task, tuple[int, ...]]:
-    """The task and its levels. These are typed, so a wrong one is an error of usage."""
+def _build_tasks(task: str, levels: tuple[int, ...] | None, split: str, **looks: Any) -> Chosen:
+    """The task, or all of them, by name with their levels. These are typed, so a wrong one is an error of usage."""
     from uni_train.data_gen.errors import DataError
-    from uni_train.data_gen.registry import PluginError, configured_task
+    from uni_train.data_gen.registry import PluginError, configured_task, every_task
 
     try:
-        return configured_task(task, levels or (), split, **looks)
+        if task == "all":
+            return every_task(levels or (), split, **looks)
+        return {task: configured_task(task, levels or (), split, **looks)}
     except PluginError:
         raise
     except DataError as error:
@@ -86,12 +92,19 @@ def data() -> None:
 )  # fmt: skip
 @click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder to write.")
 @click.option("--force", is_flag=True, help="Replace a folder that was made by this command.")
-def make(n: int, out: Path, force: bool, seed: int, **drawn: Any) -> None:
+@click.option(
+    "--format", type=click.Choice(["folder", "parquet", "webdataset"]), default="folder", show_default=True,
+    help="JSON lines and PNG files; a Parquet file for Hugging Face datasets; tar shards.",
+)  # fmt: skip
+def make(n: int, out: Path, force: bool, seed: int, format: str, **drawn: Any) -> None:
     """Write a folder of fresh questions with exact answers.
 
     The folder gets the questions in the schema of the published UniSandbox (maths, mapping) or UReason (ureason). A
     UReason folder takes the subcategories of its tasks in turn. items.jsonl has every fact and thought. The nano world
-    adds the images that answer, mazes the images that ask and those that answer.
+    adds the images that answer, tasks that edit also the images that ask.
+
+    --task all makes a folder for each task, and a page of them, index.html. Options that say nothing about a task are
+    ignored. A task without the level takes its lowest one.
 
     \b
     Examples:
@@ -99,16 +112,51 @@ def make(n: int, out: Path, force: bool, seed: int, **drawn: Any) -> None:
       uni_train data make --task mapping --level 3 --world everyday --split test --out my_mapping
       uni_train data make --task ureason --world everyday --split test --n 200 --out my_ureason
       uni_train data make --task maze --size 2-7 --style classic --split test --n 20 --out my_mazes
+      uni_train data make --task maze --n 1000 --format parquet --out my_parquet
+      uni_train data make --task all --level 1 --n 20 --out my_tasks
     """
     from uni_train.data_gen.export import make as export
 
-    built, levels = _build_task(**drawn)
-    made = export(built, levels, n, drawn["split"], seed, drawn["world"] or "nano", out, force)
+    tasks = _build_tasks(**drawn)
+    if drawn["task"] == "all":
+        _make_all(tasks, drawn["levels"], n, drawn["split"], seed, out, force, format)
+        return
+    ((built, levels),) = tasks.values()
+    made = export(built, levels, n, drawn["split"], seed, drawn["world"] or "nano", out, force, format)
+    _report(made)
+    if made.published is not None:
+        echo(f"in the published schema: {made.published}")
+
+
+def _report(made: ExportSummary) -> None:
     pairs = f" ({made.pairs} pairs)" if made.pairs else ""
     pictures = f", {made.images} images" if made.images else ""
     echo(f"{made.path}: {made.items} questions{pairs}{pictures}, {made.bytes / 1e3:.0f} kB")
-    if made.questions.name != "items.jsonl":
-        echo(f"in the published schema: {made.questions}")
+
+
+def _make_all(
+    tasks: Chosen, asked: tuple[int, ...] | None, n: int, split: str, seed: int, out: Path, force: bool, format: str
+) -> None:
+    """A folder for each task in `out`, and the page of them."""
+    from uni_train.data_gen.export import check_target
+    from uni_train.data_gen.export import make as export
+    from uni_train.data_gen.jsonl import filled_folder
+    from uni_train.eval.report.items import gallery_page
+    from uni_train.eval.report.page import write_page
+
+    check_target(out, force, ["index.html", *tasks])
+    for name, (task, _) in tasks.items():
+        check_target(out / name, force, task.published)
+    with filled_folder(out) as folder:
+        for name, (task, levels) in tasks.items():
+            if asked and levels != asked:
+                echo(f"{name} has no level {asked[0]} of the split {split}: level {levels[0]}")
+            made = export(task, levels, n, split, seed, "nano", folder / name, False, format)
+            _report(replace(made, path=out / name))
+        if format == "folder":
+            write_page(folder / "index.html", gallery_page(folder, [task for task, _ in tasks.values()]))
+    if format == "folder":
+        echo(f"page: {out / 'index.html'}")
 
 
 @data.command()
@@ -146,32 +194,54 @@ def knowledge(n: int, split: str, seed: int, out: Path) -> None:
 @_draw_options
 @click.argument("made", type=click.Path(path_type=Path), metavar="[FOLDER]", required=False)
 @click.option("--n", type=click.IntRange(1, 10_000), default=8, show_default=True, help="How many questions to show.")
-@click.option("--out", type=click.Path(path_type=Path), help="Also draw them on one sheet, a PNG file.")
+@click.option("--out", type=click.Path(path_type=Path), help="Also draw them: one sheet, .png, or a page, .html.")
 def show(made: Path | None, n: int, out: Path | None, seed: int, **drawn: Any) -> None:
     """Show some questions with their thoughts and answers.
 
-    FOLDER is one that `data make` has written; without it, fresh questions are drawn.
+    FOLDER is one that `data make` has written; without it, fresh questions are drawn. A page shows every level, steps
+    of the solutions, and wrong images with the verifier's reasons; it has two draws a level or more.
 
     \b
     Examples:
       uni_train data show --task maths --level 3
       uni_train data show --task maze --size 6 --n 4 --out mazes.png
       uni_train data show my_maths --n 20 --out sheet.png
+      uni_train data show --task maze --size 3-7 --n 2 --out mazes.html
     """
+    suffix = out.suffix.lower() if out else ""
+    if suffix not in ("", ".png", ".html"):
+        raise UsageError(f"--out {out} must end in .png or .html")
     if made is not None:
         from uni_train.data_gen.jsonl import read_items
 
         items = read_items(made / "items.jsonl" if made.is_dir() else made)[:n]
     else:
-        (built, levels), split = _build_task(**drawn), drawn["split"]
-        draws = -(-n // built.items_per_draw)
-        items = [item for level in levels for item in built.generate(-(-draws // len(levels)), level, split, seed)][:n]
+        items = _drawn_items(n, seed, page=suffix == ".html", **drawn)
     for item in items:
         maze = "".join(f"\n    {line}" for line in item.facts.get("maze", ()))
         echo(f"{item.id}\n  {item.prompt}{maze}\n  {item.thought}\n  -> {item.answer}")
-    if out is not None:
+    if out is None:
+        return
+    if suffix == ".html":
+        from uni_train.eval.report.items import items_page
+        from uni_train.eval.report.page import write_page
+
+        write_page(out, items_page(items))
+    else:
         _write_sheet(items, out)
-        echo(f"sheet: {out}")
+    echo(f"{'page' if suffix == '.html' else 'sheet'}: {out}")
+
+
+def _drawn_items(n: int, seed: int, page: bool, split: str, **drawn: Any) -> list[Item]:
+    """`n` fresh items of the levels together; for a page at least two draws of each, by default of every level."""
+    from uni_train.data_gen.registry import filled_levels
+
+    ((task, levels),) = _build_tasks(split=split, **drawn).values()
+    if page:
+        levels = drawn["levels"] or tuple(filled_levels(task, split))
+    each = max(-(-n // (task.items_per_draw * len(levels))), 2 if page else 1)
+    items = [item for level in levels for item in task.generate(each, level, split, seed)]
+    return items if page else items[:n]
 
 
 def _write_sheet(items: list[Item], out: Path) -> None:
@@ -180,11 +250,23 @@ def _write_sheet(items: list[Item], out: Path) -> None:
     from uni_train.data_gen.show import contact_sheet
     from uni_train.files import atomic_path
 
-    if out.suffix.lower() != ".png":
-        raise UsageError(f"--out {out} must end in .png")
     sheet = contact_sheet(items)
     with atomic_path(out) as temporary:
         Image.fromarray(sheet).save(temporary)
+
+
+@data.command()
+def tasks() -> None:
+    """List the tasks as a Markdown table: levels, splits, what is verified, sizes of images.
+
+    \b
+    Example:
+      uni_train data tasks
+    """
+    from uni_train.data_gen.overview import overview
+    from uni_train.data_gen.registry import TASKS
+
+    echo(overview(TASKS.names()), nl=False)
 
 
 @data.command()
@@ -331,14 +413,16 @@ def audit_verifier(
       uni_train data audit-verifier my_package.rewards:count --task maths --level 2 --threshold 0.9 --json
     """
     import json
-    from dataclasses import asdict
 
     from uni_train.data_gen.attacks import attack_items
     from uni_train.rewards.audit import OWN, score_cases, tally_outcomes, write_report
 
-    built, levels = _build_task(**drawn)
-    items = [item for level in levels for item in built.generate(n, level, drawn["split"], seed)]
-    cases = attack_items(built, items, seed, trusted=function not in OWN)
+    cases = (
+        case
+        for task, levels in _build_tasks(**drawn).values()
+        for level in levels
+        for case in attack_items(task, task.generate(n, level, drawn["split"], seed), seed, function not in OWN)
+    )
     outcomes = list(score_cases(function, cases, threshold, patience))
     tallies = tally_outcomes(outcomes)
     if as_json:
@@ -347,7 +431,7 @@ def audit_verifier(
     else:
         _show_tallies(function, tallies)
     if out is not None:
-        page = write_report(out, f"Audit of {function} on {built.name}", outcomes)
+        page = write_report(out, f"Audit of {function} on {drawn['task']}", outcomes)
         echo(f"wrongly scored images: {page}", err=as_json)
     if any(tally.items for tally in tallies):
         raise SystemExit(1)

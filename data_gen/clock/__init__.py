@@ -1,0 +1,1 @@
+"""Clocks with two hands."""

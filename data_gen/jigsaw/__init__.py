@@ -1,0 +1,1 @@
+"""Jigsaws whose pieces fit by the colours of their edges."""

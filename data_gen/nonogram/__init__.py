@@ -1,0 +1,1 @@
+"""Nonograms: pictures given by the lengths of their runs."""

@@ -1,0 +1,334 @@
+"""Puzzles that are drawn: an input image, a target image, and a verifier that reads whatever was drawn in between.
+
+A state is what an image shows, as whole numbers: the digits of a sudoku, the discs on pegs. A family draws a state and
+reads it back. The verifier judges the state that it reads. It then draws that state itself and compares: what it would
+not have drawn (text, erased lines, a second answer) is a changed background. So a family needs no checks of its own for
+what does not belong into its images.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from random import Random
+from typing import Any, ClassVar
+
+import numpy as np
+
+from uni_train.data_gen import canvas
+from uni_train.data_gen.canvas import INK, Canvas, Colour
+from uni_train.data_gen.errors import DataError, nearest
+from uni_train.data_gen.objects import World
+from uni_train.data_gen.seeds import digest, rng
+from uni_train.data_gen.splits import split_of
+from uni_train.data_gen.task import Check, Item, Task, Verdict
+
+State = tuple[int, ...]
+Facts = Mapping[str, Any]
+
+PLAIN, NANO = "plain", "nano"
+STYLES = (PLAIN, NANO)
+UNITS = 256  # of a plain picture's sides
+SIDES = (128, 2048)  # pixels of a plain picture
+CHECKS = ("background_consistency", "rule_obey", "reasoning_success")  # ViGoR, Table 21
+# Pixels that are averaged, and of 255 how far their mean may be from what is drawn of the state.
+WINDOW = {PLAIN: 5, NANO: 2}
+LIMIT = {PLAIN: 60, NANO: 80}
+FOREIGN = 0.5  # what a score is worth where the background has changed
+
+
+@dataclass(frozen=True, slots=True)
+class Problem:
+    """A puzzle before it is drawn.
+
+    given, solution: states of the input and of the target image. canonical: what must not leak into another split.
+    thought: exact, it ends in the answer. facts: further ones that drawing or rules need, JSON-able.
+    """
+
+    prompt: str
+    given: Sequence[int]
+    solution: Sequence[int]
+    canonical: str
+    thought: str
+    answer: str
+    facts: Facts = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Puzzle(Task):
+    """A family of puzzles; it needs `levels`, `problem`, `size`, `draw` and `read`, and mostly `breaches`.
+
+    style: "plain", or "nano" for images of 16 to 48 pixels a side. side: pixels of plain images, None for 256.
+    nano_levels: those that fit on such small images; empty: all.
+    """
+
+    level_range = True
+    edits = True
+    readable = True
+    nano_levels: ClassVar[tuple[int, ...]] = ()
+
+    style: str = PLAIN
+    side: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.style not in STYLES:
+            raise DataError(f"{self.name} has no style {self.style}: {nearest(self.style, STYLES)}")
+        if self.side is not None and self.style == NANO:
+            raise DataError(f"{self.name} in the style nano decides the side of its images: leave the side out")
+        if self.side is not None and not SIDES[0] <= self.side <= SIDES[1]:
+            raise DataError(f"{self.name} is drawn on {SIDES[0]} to {SIDES[1]} pixels a side, not on {self.side}")
+
+    @classmethod
+    def in_world(cls, world: World) -> Task:
+        """Of the nano world in the style "nano", else "plain"."""
+        return cls(NANO if world.terse else PLAIN)
+
+    def check(self, level: int, split: str) -> None:
+        super().check(level, split)
+        if self.style == NANO and self.nano_levels and level not in self.nano_levels:
+            possible = ", ".join(map(str, self.nano_levels))
+            raise DataError(f"{self.name} of level {level} is too large for the style nano: choose one of {possible}")
+
+    # ------------------------------------------------------------------------------------------------ of each family
+
+    @abstractmethod
+    def problem(self, random: Random, level: int) -> Problem:
+        """A puzzle of a level, whatever its split."""
+
+    @abstractmethod
+    def size(self, facts: Facts) -> tuple[int, int]:
+        """Height and width in units: of nano pixels, else (UNITS, UNITS)."""
+
+    @abstractmethod
+    def draw(self, canvas: Canvas, facts: Facts, state: State) -> None:
+        """Draw a state."""
+
+    @abstractmethod
+    def read(self, facts: Facts, image: np.ndarray) -> Sequence[int]:
+        """The state that is most like an image, uint8 [height, width, 3] in units."""
+
+    def breaches(self, facts: Facts, state: State) -> list[str]:
+        """How a state breaks the rules, whether it solves the puzzle or not."""
+        return []
+
+    def steps(self, facts: Facts) -> Iterator[Sequence[int]]:
+        """States from the given one to the solution, both included: here one number is changed at a time."""
+        state = list(facts["given"])
+        yield tuple(state)
+        for place, value in enumerate(facts["solution"]):
+            if state[place] != value:
+                state[place] = value
+                yield tuple(state)
+
+    def kept(self, facts: Facts, state: State) -> bool:
+        """Whether what was given is still there: here each number that is not 0."""
+        return all(now == given for now, given in zip(state, facts["given"], strict=True) if given)
+
+    def solves(self, facts: Facts, state: State) -> bool:
+        return state == tuple(facts["solution"])
+
+    def progress(self, facts: Facts, state: State) -> float:
+        """How much of the way a state has come, in [0, 1]: numbers set right less those set wrong."""
+        given, solution = facts["given"], facts["solution"]
+        moved = [(now, right) for now, old, right in zip(state, given, solution, strict=True) if now != old]
+        right = sum(now == wanted for now, wanted in moved)
+        needed = sum(old != wanted for old, wanted in zip(given, solution, strict=True))
+        return max(0, 2 * right - len(moved)) / needed
+
+    def away(self, facts: Facts, state: State, seen: np.ndarray) -> np.ndarray:
+        """How far an image is from what is drawn of its state, uint8 [height, width]."""
+        return canvas.difference(seen, self.picture(facts, state), WINDOW[facts["style"]])
+
+    def landmarks(self, facts: Facts, state: State) -> Sequence[int]:
+        """The state whose picture an image is laid over, if it is shifted: here what was read in it."""
+        return state
+
+    def lazy(self, facts: Facts, random: Random) -> dict[str, Sequence[int]]:
+        """States that are drawn without solving the puzzle: what a score has to beat."""
+        given, solution = facts["given"], facts["solution"]
+        open_ = [place for place in range(len(given)) if given[place] != solution[place]]
+        values = [solution[place] for place in open_]
+        random.shuffle(values)
+        guess = list(given)
+        for place, value in zip(open_, values, strict=True):
+            guess[place] = value
+        return {"copy of the input": given, "right numbers in random order": guess}
+
+    # ------------------------------------------------------------------------------------------------- for all alike
+
+    def sample(self, seed: int, level: int, split: str = "train") -> tuple[Item, ...]:
+        """One puzzle. DataError for a level that the task or its style has not."""
+        self.check(level, split)
+        random = rng(self.name, level, split, seed)
+        while True:  # each draw falls into the split with a chance of at least one in ten
+            problem = self.problem(random, level)
+            if split_of(self.name, problem.canonical) == split:
+                break
+        facts = {
+            "style": self.style, "given": list(problem.given), "solution": list(problem.solution), **problem.facts,
+            "canonical": problem.canonical,
+        }  # fmt: skip
+        if self.style == PLAIN:
+            facts["side"] = self.side or UNITS
+        name = digest(problem.prompt, *map(str, facts.values()))
+        return (
+            Item(f"{self.name}{level}/{split}/{name}", self.name, level, split, problem.prompt, problem.answer, facts,
+                 problem.thought),
+        )  # fmt: skip
+
+    def has_image(self, item: Item) -> bool:
+        return True
+
+    def input_image(self, item: Item) -> np.ndarray:
+        """The puzzle as it is given, uint8 [H, W, 3]."""
+        return self.picture(item.facts, item.facts["given"], _scale(item.facts))
+
+    def render(self, item: Item, seed: int = 0) -> np.ndarray:
+        """The solution, uint8 [H, W, 3]. It belongs to the input image, so `seed` changes nothing."""
+        return self.picture(item.facts, item.facts["solution"], _scale(item.facts))
+
+    def frames(self, item: Item) -> list[np.ndarray]:
+        return [self.picture(item.facts, state, _scale(item.facts)) for state in self.steps(item.facts)]
+
+    def picture(self, facts: Facts, state: Sequence[int], scale: float = 1.0) -> np.ndarray:
+        """A state as it is drawn, uint8 [height * scale, width * scale, 3]."""
+        drawn = Canvas(*self.size(facts), scale, crisp=facts["style"] == NANO)
+        self.draw(drawn, facts, tuple(state))
+        return drawn.pixels
+
+    def verify(self, item: Item, image: np.ndarray) -> Verdict:
+        """Three checks of an image, uint8 [H, W, 3] of any size, and a score in [0, 1].
+
+        background_consistency: what is given is there, and nothing that does not belong. rule_obey: no rule is broken.
+        reasoning_success: it is the solution. The score is 1 for a pass, 0 for a copy of the input.
+        """
+        facts = item.facts
+        seen = canvas.fitted(image, self.size(facts))
+        if seen is None:
+            reason = f"an image of {image.shape[1]} x {image.shape[0]} pixels cannot be read"
+            return Verdict(tuple(Check(name, "unreadable", reason) for name in CHECKS), 0.0)
+        state = self._read(facts, seen)
+        verdict = self._judge(facts, state, seen)
+        if facts["style"] == NANO or verdict.checks[0].status == "pass":
+            return verdict
+        laid = canvas.registered(seen, self.picture(facts, self.landmarks(facts, state)))
+        again = self._judge(facts, self._read(facts, laid), laid)
+        return again if again.checks[0].status == "pass" else verdict
+
+    def _read(self, facts: Facts, seen: np.ndarray) -> State:
+        return tuple(int(number) for number in self.read(facts, seen))
+
+    def _judge(self, facts: Facts, state: State, seen: np.ndarray) -> Verdict:
+        """seen: uint8 [height, width, 3] in units, in which `state` was read."""
+        away = self.away(facts, state, seen)
+        y, x = np.unravel_index(int(away.argmax()), away.shape)
+        foreign = away[y, x] > LIMIT[facts["style"]]
+        changed = [] if self.kept(facts, state) else ["what was given has changed"]
+        if foreign:
+            changed.append(f"something else stands {y / len(away):.0%} down and {x / away.shape[1]:.0%} across")
+        reasons = (changed, self.breaches(facts, state), [] if self.solves(facts, state) else ["it is not solved"])
+        checks = tuple(
+            Check(name, "fail" if why else "pass", ", ".join(why[:3]))
+            for name, why in zip(CHECKS, reasons, strict=True)
+        )
+        if not any(reasons):
+            return Verdict(checks, 1.0)
+        progress = 0.0 if state == tuple(facts["given"]) else self.progress(facts, state)
+        return Verdict(checks, round(min(progress, 0.99) * (FOREIGN if changed else 1), 4))
+
+
+def _scale(facts: Facts) -> float:
+    """Pixels a unit."""
+    return float(facts.get("side", UNITS) / UNITS)
+
+
+# --------------------------------------------------------------------------------------------------- cells of a lattice
+
+
+@dataclass(frozen=True)
+class Lattice:
+    """Rows x columns of square cells, `line` units between them and around; top, left: where the outer line begins."""
+
+    rows: int
+    columns: int
+    cell: int
+    line: int = 0
+    top: int = 0
+    left: int = 0
+
+    @classmethod
+    def centred(cls, rows: int, columns: int, line: int = 2, margin: int = 12) -> Lattice:
+        """As large as fits into the middle of a plain picture."""
+        cell = min((UNITS - 2 * margin - line * (n + 1)) // n for n in (rows, columns))
+        height, width = (n * (cell + line) + line for n in (rows, columns))
+        return cls(rows, columns, cell, line, (UNITS - height) // 2, (UNITS - width) // 2)
+
+    @cached_property
+    def boxes(self) -> np.ndarray:
+        """The cells in reading order, int [rows * columns, 4]: top, left, bottom, right."""
+        pitch = self.cell + self.line
+        y, x = np.divmod(np.arange(self.rows * self.columns), self.columns)
+        top, left = self.top + self.line + y * pitch, self.left + self.line + x * pitch
+        return np.stack([top, left, top + self.cell, left + self.cell], axis=1)
+
+    @property
+    def edges(self) -> tuple[int, int, int, int]:
+        """Top, left, bottom and right of the outer line."""
+        pitch = self.cell + self.line
+        return (self.top, self.left, self.top + self.rows * pitch + self.line,
+                self.left + self.columns * pitch + self.line)  # fmt: skip
+
+    def centres(self) -> list[tuple[float, float]]:
+        """Middles of the cells, in reading order."""
+        return [((top + bottom) / 2, (left + right) / 2) for top, left, bottom, right in self.boxes.tolist()]
+
+    def draw(self, canvas: Canvas, colour: Colour = INK, bold: tuple[int, int] | None = None) -> None:
+        """All lines; every bold[0]-th between rows and bold[1]-th between columns is two units wider."""
+        top, left, bottom, right = self.edges
+        pitch = self.cell + self.line
+        for r in range(self.rows + 1):
+            more = 1 if bold is not None and r % bold[0] == 0 else 0
+            canvas.rect((top + r * pitch - more, left, top + r * pitch + self.line + more, right), colour)
+        for c in range(self.columns + 1):
+            more = 1 if bold is not None and c % bold[1] == 0 else 0
+            canvas.rect((top, left + c * pitch - more, bottom, left + c * pitch + self.line + more), colour)
+
+
+class CellPuzzle(Puzzle):
+    """A puzzle whose state is one symbol, 0 to `symbols` - 1, in each cell; cells have one size."""
+
+    _templates: ClassVar[dict[tuple[object, ...], np.ndarray]] = {}
+
+    @abstractmethod
+    def cells(self, facts: Facts) -> np.ndarray:
+        """Where the cells are, int [n, 4] of top, left, bottom, right in units."""
+
+    @abstractmethod
+    def symbols(self, facts: Facts) -> int:
+        """How many symbols there are; the empty cell is 0."""
+
+    def read(self, facts: Facts, image: np.ndarray) -> Sequence[int]:
+        cells, symbols = self.cells(facts), self.symbols(facts)
+        window, every = (1, 1) if facts["style"] == NANO else (3, 2)
+        key = (self.name, facts["style"], cells.tobytes(), symbols)
+        if key not in self._templates:
+            drawn = [self.picture(facts, [symbol] * len(cells)) for symbol in range(symbols)]
+            each = [canvas.patches(canvas.blurred(one, window), cells, every) for one in drawn]
+            self._templates[key] = np.stack(each, axis=1)
+        seen = canvas.patches(canvas.blurred(image, window), cells, every)
+        return canvas.nearest(seen, self._templates[key]).tolist()
+
+
+class LatticePuzzle(CellPuzzle):
+    """A puzzle whose cells are those of a lattice."""
+
+    @abstractmethod
+    def lattice(self, facts: Facts) -> Lattice: ...
+
+    def cells(self, facts: Facts) -> np.ndarray:
+        return self.lattice(facts).boxes
+
+    def size(self, facts: Facts) -> tuple[int, int]:
+        return self.lattice(facts).edges[2:] if facts["style"] == NANO else (UNITS, UNITS)

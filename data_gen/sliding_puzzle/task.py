@@ -1,0 +1,102 @@
+"""Sliding puzzle: the board after some tiles were slid into the gap.
+
+Levels 1 to 3 slide 2, 4 and 6 tiles of eight, level 4 slides 6 of fifteen. The prompt names the tiles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import ClassVar
+
+from uni_train.data_gen.canvas import Canvas
+from uni_train.data_gen.puzzle import NANO, Facts, Lattice, LatticePuzzle, Problem, State
+from uni_train.data_gen.registry import task
+
+SLIDES = {1: (3, 2), 2: (3, 4), 3: (3, 6), 4: (4, 6)}  # level -> tiles a side, slides
+_TILE, _SECOND, _GAP = (250, 225, 170), (200, 225, 250), (70, 75, 90)
+
+
+@task("sliding_puzzle")
+@dataclass(frozen=True)
+class SlidingPuzzle(LatticePuzzle):
+    """Slide tiles into the gap; that each tile is there once, and where, is checked."""
+
+    name = "sliding_puzzle"
+    title = "Sliding puzzles"
+    levels = (1, 2, 3, 4)
+    sets: ClassVar = {level: f"sliding_puzzle{level}" for level in levels}
+
+    def problem(self, random: Random, level: int) -> Problem:
+        n, many = SLIDES[level]
+        given = random.sample(range(n * n), n * n)
+        tiles: list[int] = []
+        board = list(given)
+        while len(tiles) < many:
+            last = tiles[-1:]
+            tiles.append(random.choice([board[cell] for cell in beside_gap(board) if [board[cell]] != last]))
+            board = slide(board, tiles[-1])
+        named = ", ".join(map(str, tiles))
+        rows = " / ".join(" ".join(str(tile or "_") for tile in board[n * r : n * r + n]) for r in range(n))
+        return Problem(
+            prompt=f"Slide these tiles into the gap, one after the other: {named}. Draw the board afterwards.",
+            given=given,
+            solution=board,
+            canonical=f"{given}:{tiles}",
+            thought=f"Each tile changes places with the gap. The rows are then {rows}.",
+            answer=rows,
+            facts={"tiles": tiles},
+        )
+
+    def lattice(self, facts: Facts) -> Lattice:
+        n = round(len(facts["given"]) ** 0.5)
+        return Lattice(n, n, 8) if facts["style"] == NANO else Lattice.centred(n, n, line=3)
+
+    def symbols(self, facts: Facts) -> int:
+        return len(facts["given"])
+
+    def draw(self, canvas: Canvas, facts: Facts, state: State) -> None:
+        lattice, nano = self.lattice(facts), facts["style"] == NANO
+        if lattice.line:
+            lattice.draw(canvas)
+        for box, centre, tile in zip(lattice.boxes.tolist(), lattice.centres(), state, strict=True):
+            canvas.rect(box, (_TILE if tile % 2 else _SECOND) if tile else _GAP)
+            if tile:
+                canvas.text(centre, str(tile), 5 if nano else 0.45 * lattice.cell)
+
+    def kept(self, facts: Facts, state: State) -> bool:
+        return True  # tiles are kept by the rule
+
+    def breaches(self, facts: Facts, state: State) -> list[str]:
+        return [] if sorted(state) == list(range(len(state))) else ["a tile is missing or there twice"]
+
+    def steps(self, facts: Facts) -> Iterator[Sequence[int]]:
+        board = list(facts["given"])
+        yield board
+        for tile in facts["tiles"]:
+            board = slide(board, tile)
+            yield board
+
+    def lazy(self, facts: Facts, random: Random) -> dict[str, Sequence[int]]:
+        given, tiles = facts["given"], facts["tiles"]
+        board = list(given)
+        for _ in tiles:
+            board = slide(board, board[random.choice(beside_gap(board))])
+        return {
+            "copy of the input": given,
+            "the first slide alone": slide(given, tiles[0]),
+            "as many slides at random": board,
+        }
+
+
+def beside_gap(board: Sequence[int]) -> list[int]:
+    """Cells beside the gap."""
+    n = round(len(board) ** 0.5)
+    y, x = divmod(list(board).index(0), n)
+    return [n * r + c for r, c in ((y - 1, x), (y, x - 1), (y, x + 1), (y + 1, x)) if 0 <= r < n and 0 <= c < n]
+
+
+def slide(board: Sequence[int], tile: int) -> list[int]:
+    """The board after a tile has changed places with the gap."""
+    return [tile if one == 0 else 0 if one == tile else one for one in board]

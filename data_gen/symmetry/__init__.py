@@ -1,0 +1,1 @@
+"""Coloured patterns with a symmetry, to be completed."""

@@ -1,0 +1,1 @@
+"""Tic-tac-toe and its larger boards: the one right move."""

@@ -1,0 +1,141 @@
+"""What all families of puzzles promise: targets pass, nothing else does, and every image gets a verdict."""
+
+from __future__ import annotations
+
+import io
+
+import cv2
+import numpy as np
+import pytest
+from PIL import Image
+
+from uni_train.data_gen.canvas import INK, Canvas
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.puzzle import CHECKS, NANO, PLAIN, Puzzle
+from uni_train.data_gen.registry import TASKS, task_of
+from uni_train.data_gen.seeds import rng
+from uni_train.data_gen.task import Item
+
+FAMILIES = [name for name in TASKS.names() if issubclass(TASKS.get(name), Puzzle)]
+families = pytest.mark.parametrize("family", FAMILIES)
+styles = pytest.mark.parametrize("style", [PLAIN, NANO])
+
+
+def puzzle(family: str, style: str = PLAIN) -> Puzzle:
+    return TASKS.get(family)(style)  # type: ignore[no-any-return, call-arg]
+
+
+def items_of(family: str, style: str = PLAIN) -> list[Item]:
+    """One item a level."""
+    task = puzzle(family, style)
+    levels = (task.nano_levels if style == NANO else ()) or task.levels
+    return [item for level in levels for item in task.generate(1, level, "test", seed=3)]
+
+
+def test_there_are_twelve_families() -> None:
+    assert len(FAMILIES) == 12
+
+
+@families
+@styles
+def test_the_target_passes_and_states_of_lazy_strategies_do_not(family: str, style: str) -> None:
+    for item in items_of(family, style):
+        task = task_of(item)
+        target = task.render(item, 0)
+        verdict = task.verify(item, target)
+        assert (verdict.passed, verdict.score) == (True, 1.0), verdict.reason
+        copied = task.verify(item, task.input_image(item))
+        assert (copied.status, copied.score) == ("fail", 0.0) and copied.checks[0].status == "pass"
+        assert isinstance(task, Puzzle) and tuple(check.name for check in verdict.checks) == CHECKS
+        for name, state in task.lazy(item.facts, rng(item.id)).items():
+            if tuple(state) != tuple(item.facts["solution"]):
+                drawn = task.verify(item, task.picture(item.facts, state))
+                assert drawn.status == "fail" and (drawn.score or 0) < 1, name
+        assert item.thought.endswith(".") and item.answer
+
+
+@families
+@styles
+def test_frames_lead_from_the_input_to_the_target(family: str, style: str) -> None:
+    for item in items_of(family, style):
+        task = task_of(item)
+        frames = task.frames(item)
+        given = task.input_image(item)
+        assert np.array_equal(frames[0], given) and np.array_equal(frames[-1], task.render(item, 0))
+        assert {frame.shape for frame in frames} == {given.shape} and len(frames) > 1
+        verdicts = [task.verify(item, frame) for frame in frames]
+        assert all(verdict.checks[0].status == "pass" for verdict in verdicts), "frames keep what is given"
+        assert not any(verdict.passed for verdict in verdicts[:-1])
+
+
+@families
+@styles
+def test_what_is_drawn_beside_the_answer_is_refused(family: str, style: str) -> None:
+    """Text over it, half of the input's frame gone, another item's answer."""
+    one, other = puzzle(family, style).generate(2, 1, "test", seed=5)
+    task = task_of(one)
+    target = task.render(one, 0)
+    height, width = target.shape[:2]
+    scribble = Canvas(height, width)
+    scribble.pixels[:] = target
+    scribble.text((0.62 * height, 0.45 * width), "55", height / 6, (90, 90, 90) if style == PLAIN else INK)
+    verdict = task.verify(one, scribble.pixels)
+    assert not verdict.passed
+    if one.facts["solution"] != other.facts["solution"] or family == "function_plot":
+        assert not task.verify(one, task.render(other, 0)).passed
+    for empty in (np.zeros_like(target), np.full_like(target, 255), 255 - target):
+        assert not task.verify(one, empty).passed
+
+
+@families
+@pytest.mark.parametrize("shape", [(1, 1), (7, 20_000), (20_000, 7), (100, 90), (64, 256), (3, 3), (600, 610)])
+def test_any_image_gets_a_verdict(family: str, shape: tuple[int, int]) -> None:
+    noise = np.random.default_rng(0).integers(0, 256, (*shape, 3), dtype=np.uint8)
+    for style in (PLAIN, NANO):
+        (item,) = puzzle(family, style).generate(1, 1, "test", seed=1)
+        assert not task_of(item).verify(item, noise).passed
+
+
+def jpeg(image: np.ndarray) -> np.ndarray:
+    file = io.BytesIO()
+    Image.fromarray(image).save(file, "JPEG", quality=70)
+    return np.asarray(Image.open(file).convert("RGB"))
+
+
+def shifted(image: np.ndarray) -> np.ndarray:
+    matrix = np.array([[1, 0, 2], [0, 1, -1.5]])
+    return cv2.warpAffine(image, matrix, image.shape[1::-1], borderMode=cv2.BORDER_REPLICATE)
+
+
+def larger(image: np.ndarray) -> np.ndarray:
+    return cv2.resize(image, (1024, 1024), interpolation=cv2.INTER_CUBIC)
+
+
+@families
+@pytest.mark.parametrize("change", [jpeg, shifted, larger])
+def test_what_models_and_files_do_to_a_right_image_is_accepted(family: str, change) -> None:  # type: ignore[no-untyped-def]
+    for item in items_of(family):
+        task = task_of(item)
+        verdict = task.verify(item, change(task.render(item, 0)))
+        assert verdict.passed, (item.level, verdict.reason)
+
+
+@families
+def test_a_larger_picture_is_the_same_puzzle(family: str) -> None:
+    (item,) = TASKS.get(family)(PLAIN, 512).generate(1, 1, "test", seed=2)  # type: ignore[call-arg]
+    image = task_of(item).render(item, 0)
+    assert image.shape == (512, 512, 3) and task_of(item).verify(item, image).passed
+
+
+@families
+def test_impossible_sizes_levels_and_styles_are_refused(family: str) -> None:
+    cls = TASKS.get(family)
+    for arguments, said in (((PLAIN, 64), "128 to 2048"), ((NANO, 256), "leave the side out"), (("naon",), "nano")):
+        with pytest.raises(DataError, match=said):
+            cls(*arguments)
+    with pytest.raises(DataError, match="no level 99: choose one of 1, 2"):
+        cls().sample(0, 99)
+    small = puzzle(family, NANO)
+    for level in set(small.levels) - set(small.nano_levels or small.levels):
+        with pytest.raises(DataError, match="too large for the style nano: choose one of 1"):
+            small.sample(0, level)
