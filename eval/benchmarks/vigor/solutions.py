@@ -12,8 +12,11 @@ reading one needs OCR.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import pairwise, product
 
 import numpy as np
 
@@ -33,11 +36,12 @@ ASPECT = 0.05  # how far the sides of an output may differ in proportion
 SIDES = range(2, 10)  # of jigsaws and sudokus
 NEAR = 0.012  # of the longer side: how far a curve may lie from that of the ground truth
 CURVE, NO_CURVE = 0.95, 0.85  # shares of a curve that lie near, where it is the same, and where it is another
-_PIECE, _GLYPH = 24, 20  # pixels a side at which pieces and digits are compared
-_INK = 60.0  # of 255: how far a digit's colour is from that of its cell, a curve's from what was there
+_PIECE, _GLYPH, _LINES = 24, 20, 24  # pixels a side at which pieces, digits and the lines around a cell are compared
+_BORDER = 0.14  # of a cell's side: lines lie in it
+_INK = 60  # of 255: how far a digit's colour is from that of its cell, a curve's from what was there
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Reader:
     """Reads background, rule and reasoning off a final image. n: pieces or cells a side; 0: of a plot."""
 
@@ -46,14 +50,19 @@ class Reader:
 
     def __call__(self, image: np.ndarray) -> Verdict | None:
         """image: uint8 [H, W, 3]. None where it cannot be read."""
-        shown, solved = _images(self.case)
-        return _READERS[self.case.set](_fitted(image, solved), shown, solved, self.n)
+        return _prepared(self)(image)
+
+
+@lru_cache(maxsize=8)  # what is known of all cases is too much to keep; the samples of a case come in a row
+def _prepared(reader: Reader) -> _Solution:
+    shown, solved = _images(reader.case)
+    return _KINDS[reader.case.set](shown, solved, reader.n)
 
 
 def reader_of(case: Case) -> Reader | None:
     """The case's reader; None where it might be wrong about it."""
-    read = _READERS.get(case.set)
-    if read is None or not case.images or not case.references:
+    kind = _KINDS.get(case.set)
+    if kind is None or not case.images or not case.references:
         return None
     try:
         shown, solved = _images(case)
@@ -62,7 +71,8 @@ def reader_of(case: Case) -> Reader | None:
     if shown.shape != solved.shape:
         return None
     for n in (0,) if case.set == PLOT else (int(case.category.split("x")[0]),) if case.category else SIDES:
-        right, copied = read(solved, shown, solved, n), read(shown, shown, solved, n)
+        read = kind(shown, solved, n)
+        right, copied = read(solved), read(shown)
         if right is None or copied is None or not right.passed:
             continue
         by_name = {check.name: check.status for check in copied.checks}
@@ -72,20 +82,48 @@ def reader_of(case: Case) -> Reader | None:
 
 
 def _images(case: Case) -> Iterator[np.ndarray]:
-    """Input and ground truth, decoded anew: those of all cases are too many to keep."""
+    """Input and ground truth."""
     return (decode_picture(bytes_of(image), case.id) for image in (*case.images, *case.references))
 
 
-def _fitted(image: np.ndarray, like: np.ndarray) -> np.ndarray | None:
-    """At the size of `like`; None where its proportions are others."""
+class _Solution(ABC):
+    """What is known of a case, prepared once.
+
+    shown, solved: input and ground truth, uint8 [H, W, 3] of one size. n: pieces or cells a side.
+    """
+
+    def __init__(self, shown: np.ndarray, solved: np.ndarray, n: int) -> None:
+        self.size, self.n = (solved.shape[0], solved.shape[1]), n
+
+    def __call__(self, image: np.ndarray) -> Verdict | None:
+        """image: uint8 [H, W, 3] of any size. None where it cannot be read."""
+        fitted = self._fitted(image)
+        return None if fitted is None else self.read(fitted)
+
+    @abstractmethod
+    def read(self, image: np.ndarray) -> Verdict | None:
+        """image: uint8 [H, W, 3], of the ground truth's size."""
+
+    def _fitted(self, image: np.ndarray) -> np.ndarray | None:
+        """At the size of the ground truth; None where its proportions are others."""
+        import cv2
+
+        (height, width), (tall, wide) = image.shape[:2], self.size
+        if abs(width * tall / (height * wide) - 1) > ASPECT:
+            return None
+        if (height, width) == (tall, wide):
+            return np.ascontiguousarray(image)
+        return cv2.resize(image, (wide, tall), interpolation=cv2.INTER_AREA if height > tall else cv2.INTER_LINEAR)
+
+
+def _shrunk(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """At a height and width, averaged where it shrinks: by halves first, which is faster."""
     import cv2
 
-    (height, width), (tall, wide) = image.shape[:2], like.shape[:2]
-    if abs(width * tall / (height * wide) - 1) > ASPECT:
-        return None
-    if (height, width) == (tall, wide):
-        return image
-    return cv2.resize(image, (wide, tall), interpolation=cv2.INTER_AREA if height > tall else cv2.INTER_LINEAR)
+    while image.shape[0] >= 2 * size[0] and image.shape[1] >= 2 * size[1]:
+        image = cv2.resize(image, (image.shape[1] // 2, image.shape[0] // 2), interpolation=cv2.INTER_AREA)
+    how = cv2.INTER_AREA if image.shape[0] > size[0] else cv2.INTER_LINEAR
+    return cv2.resize(image, size[::-1], interpolation=how)
 
 
 def _verdict(background: bool, rule: bool, reasoning: bool) -> Verdict:
@@ -95,84 +133,147 @@ def _verdict(background: bool, rule: bool, reasoning: bool) -> Verdict:
     )
 
 
+def _normalised(many: np.ndarray) -> np.ndarray:
+    """Each of float32 [N, ...] without its mean and of norm 1, [N, D]: products are normalised cross-correlations."""
+    flat = many.reshape(len(many), int(np.prod(many.shape[1:])))
+    centred = flat - (flat.sum(axis=1, keepdims=True) / max(1, flat.shape[1]))
+    return np.asarray(centred / (np.linalg.norm(centred, axis=1, keepdims=True) + 1e-9))
+
+
 # --- jigsaws ---------------------------------------------------------------------------------------------------------
 
 
-def _jigsaw(image: np.ndarray | None, shown: np.ndarray, solved: np.ndarray, n: int) -> Verdict | None:
+class _Jigsaw(_Solution):
     """Background: pieces keep their colours. Rule: each piece of the ground truth once. Reasoning: all in place."""
-    from scipy.optimize import linear_sum_assignment
 
-    if image is None:
-        return None
-    pieces, given, wanted = (_pieces(one, n) for one in (image, shown, solved))
-    if not _permuted(given, wanted):
-        return None
-    likeness = np.array([[_alike(one, other) for other in wanted] for one in pieces])
-    rows, columns = linear_sum_assignment(-likeness)
-    best, in_place = likeness[rows, columns], np.diag(likeness)
-    if ((best > OTHER) & (best < SAME)).any() or ((in_place > OTHER) & (in_place < SAME) & (in_place >= best)).any():
-        return None
-    drift = [
-        np.abs(pieces[i].mean(axis=(0, 1)) - wanted[j].mean(axis=(0, 1))).max()
-        for i, j in zip(rows, columns, strict=True)
-    ]
-    kept = bool((best >= SAME).all())
-    return _verdict(max(drift) <= COLOUR, kept, bool((in_place >= SAME).all()))
+    def __init__(self, shown: np.ndarray, solved: np.ndarray, n: int) -> None:
+        super().__init__(shown, solved, n)
+        self.wanted = _Pieces(solved, n)
+        alike = _Pieces(shown, n).alike(self.wanted)
+        # whether the input holds the pieces of the ground truth in another order: so many a side it has
+        self.permuted = bool(alike.max(axis=1).min() > 0.95 and (np.diag(alike) < SAME).sum() > 1)
 
+    def read(self, image: np.ndarray) -> Verdict | None:
+        from scipy.optimize import linear_sum_assignment
 
-def _pieces(image: np.ndarray, n: int) -> list[np.ndarray]:
-    """n x n pieces in reading order, float32 [24, 24, 3]; their outermost tenth, where seams are, is left out."""
-    import cv2
-
-    height, width = image.shape[0] / n, image.shape[1] / n
-    found = []
-    for row in range(n):
-        for column in range(n):
-            top, left = round((row + 0.1) * height), round((column + 0.1) * width)
-            piece = image[top : round((row + 0.9) * height), left : round((column + 0.9) * width)]
-            found.append(cv2.resize(piece, (_PIECE, _PIECE), interpolation=cv2.INTER_AREA).astype(np.float32))
-    return found
+        if not self.permuted:
+            return None
+        pieces = _Pieces(image, self.n)
+        likeness = pieces.alike(self.wanted)
+        rows, columns = linear_sum_assignment(-likeness)
+        best, in_place = likeness[rows, columns], np.diag(likeness)
+        doubtful = (in_place > OTHER) & (in_place < SAME) & (in_place >= best)
+        if ((best > OTHER) & (best < SAME)).any() or doubtful.any():
+            return None
+        drift = np.abs(pieces.colours[rows] - self.wanted.colours[columns]).max()
+        kept = bool((best >= SAME).all())
+        return _verdict(bool(drift <= COLOUR), kept, bool((in_place >= SAME).all()))
 
 
-def _permuted(given: list[np.ndarray], wanted: list[np.ndarray]) -> bool:
-    """Whether the input holds the pieces of the ground truth in another order: so many a side it has."""
-    best = [max(_alike(one, other) for other in wanted) for one in given]
-    moved = sum(_alike(one, other) < SAME for one, other in zip(given, wanted, strict=True))
-    return min(best) > 0.95 and moved > 1
+class _Pieces:
+    """n x n pieces in reading order, at 24 x 24 pixels; their outermost tenth, where seams are, is left out.
 
+    colours: means, float32 [n * n, 3].
+    """
 
-def _alike(one: np.ndarray, other: np.ndarray) -> float:
-    """Normalised cross-correlation; of pieces without anything to see, whether their colours are the same."""
-    if one.std(axis=(0, 1)).max() < FLAT and other.std(axis=(0, 1)).max() < FLAT:
-        return float(np.abs(one.mean(axis=(0, 1)) - other.mean(axis=(0, 1))).max() <= COLOUR)
-    return _ncc(one, other)
+    def __init__(self, image: np.ndarray, n: int) -> None:
+        side = _PIECE * 5 // 4  # with that tenth
+        pixels = _shrunk(image, (n * side, n * side)).reshape(n, side, n, side, 3).swapaxes(1, 2)
+        pixels = pixels.reshape(n * n, side, side, 3)[:, side // 10 : -side // 10, side // 10 : -side // 10]
+        pixels = pixels.astype(np.float32)
+        self.colours = pixels.mean(axis=(1, 2))
+        self.flat = pixels.std(axis=(1, 2)).max(axis=1) < FLAT
+        self.shape = _normalised(pixels)
 
-
-def _ncc(one: np.ndarray, other: np.ndarray) -> float:
-    a, b = one.ravel() - one.mean(), other.ravel() - other.mean()
-    return float(a @ b / np.sqrt(float(a @ a) * float(b @ b) + 1e-9))
+    def alike(self, other: _Pieces) -> np.ndarray:
+        """Normalised cross-correlation of each with each; of two without anything to see, whether colours are equal."""
+        likeness: np.ndarray = self.shape @ other.shape.T
+        both = self.flat[:, None] & other.flat
+        if both.any():
+            away = np.abs(self.colours[:, None] - other.colours).max(axis=2)
+            likeness = np.where(both, away <= COLOUR, likeness)
+        return likeness
 
 
 # --- sudokus ---------------------------------------------------------------------------------------------------------
 
 
-def _sudoku(image: np.ndarray | None, shown: np.ndarray, solved: np.ndarray, n: int) -> Verdict | None:
+class _Sudoku(_Solution):
     """Background: lines and given digits stay. Rule: no digit twice in a row, column or box, no cell empty. Reasoning:
     the digits of the ground truth. Digits are told apart by those of the ground truth, whatever their colour."""
-    if image is None:
-        return None
-    box = _grid_box(shown)
-    wanted, given, seen = (_glyphs(one, box, n) for one in (solved, shown, image))
-    answer, digits = _classes(wanted, n)
-    if answer is None:
-        return None
-    read = [_digit(glyph, digits) for glyph in seen]
-    if None in read:
-        return None
-    found = np.array(read).reshape(n, n)
-    fixed = np.array([glyph is not None for glyph in given]).reshape(n, n)
-    kept = bool((found == answer)[fixed].all()) and _lines_kept(image, shown, box, n)
-    return _verdict(kept, _valid(found, answer), bool((found == answer).all()))
+
+    def __init__(self, shown: np.ndarray, solved: np.ndarray, n: int) -> None:
+        super().__init__(shown, solved, n)
+        self.box = _grid_box(shown)
+        top, left, bottom, right = self.box
+        border = round(_BORDER * _LINES)
+        inside = np.zeros((_LINES, _LINES), bool)
+        inside[border:-border, border:-border] = True
+        self.around = np.flatnonzero(~np.tile(inside, (n, n)))
+        self.lines = self._lines(shown)
+        edges = [np.rint(np.linspace(0, length, n + 1)).astype(int) for length in (bottom - top, right - left)]
+        self.cells = [
+            tuple(slice(round(a + _BORDER * (b - a)), round(b - _BORDER * (b - a))) for a, b in both)
+            for both in product(*(pairwise(one) for one in edges))
+        ]
+        few = np.linspace(0, 0.999, 8)
+        spots = [np.stack([(one.start + few * (one.stop - one.start)).astype(int) for one in some])
+                 for some in zip(*self.cells, strict=True)]  # fmt: skip
+        self.spots = spots[0][:, :, None], spots[1][:, None, :]
+        filled, glyphs = self._glyphs(solved)
+        self.answer, self.digits = _classes(glyphs, n) if filled.all() else (None, glyphs[:0])
+        self.fixed = self._glyphs(shown)[0].reshape(n, n)
+
+    def read(self, image: np.ndarray) -> Verdict | None:
+        if self.answer is None:
+            return None
+        n = self.n
+        filled, glyphs = self._glyphs(image)
+        likeness = glyphs @ self.digits.T
+        ranked = np.sort(likeness, axis=1)
+        clear = (ranked[:, -1] >= 0.7) & (ranked[:, -1] - ranked[:, -2] >= 0.08)
+        if not clear.all():
+            return None
+        digits = np.zeros(n * n, int)
+        digits[filled] = likeness.argmax(axis=1) + 1
+        found = digits.reshape(n, n)
+        kept = bool((found == self.answer)[self.fixed].all() and self._lines(image) @ self.lines >= SAME)
+        return _verdict(kept, _valid(found, self.answer), bool((found == self.answer).all()))
+
+    def _grid(self, image: np.ndarray) -> np.ndarray:
+        top, left, bottom, right = self.box
+        return image[top:bottom, left:right]
+
+    def _lines(self, image: np.ndarray) -> np.ndarray:
+        """The grid with what is inside cells left out, in grey, normalised, float32 [D]."""
+        import cv2
+
+        grey = cv2.cvtColor(self._grid(image), cv2.COLOR_RGB2GRAY)
+        small = _shrunk(grey, (self.n * _LINES, self.n * _LINES)).ravel()[self.around]
+        return _normalised(small.astype(np.float32)[None])[0]
+
+    def _glyphs(self, image: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Which cells are written in, bool [n * n], and what is written in those, normalised, float32 [N, 400]."""
+        import cv2
+
+        grid, n = self._grid(image), self.n
+        few = np.sort(grid[self.spots].reshape(n * n, -1, 3), axis=1)
+        paper = few[:, few.shape[1] // 2].reshape(n, n, 3)  # the median colour of each cell
+        ink = _distance(grid, cv2.resize(paper, grid.shape[1::-1], interpolation=cv2.INTER_NEAREST))
+        written = cv2.threshold(ink, _INK, 1, cv2.THRESH_BINARY)[1]
+        filled, glyphs = np.zeros(n * n, bool), []
+        for k, inside in enumerate(self.cells):
+            cell = written[inside]
+            if cv2.countNonZero(cell) < 0.01 * cell.size:
+                continue
+            filled[k] = True
+            x, y, wide, tall = cv2.boundingRect(cell)
+            side = max(wide, tall)
+            square = np.zeros((side, side), np.uint8)
+            top, left = (side - tall) // 2, (side - wide) // 2
+            square[top : top + tall, left : left + wide] = ink[inside][y : y + tall, x : x + wide]
+            glyphs.append(cv2.resize(square, (_GLYPH, _GLYPH), interpolation=cv2.INTER_AREA))
+        return filled, _normalised(np.array(glyphs, np.float32).reshape(-1, _GLYPH * _GLYPH))
 
 
 def _grid_box(image: np.ndarray) -> tuple[int, int, int, int]:
@@ -184,61 +285,18 @@ def _grid_box(image: np.ndarray) -> tuple[int, int, int, int]:
     return int(rows[0]), int(columns[0]), int(rows[-1]) + 1, int(columns[-1]) + 1
 
 
-def _cells(box: tuple[int, int, int, int], n: int) -> Iterator[tuple[slice, slice]]:
-    """The insides of the n x n cells, in reading order: rows and columns of an image."""
-    top, left, bottom, right = box
-    height, width = (bottom - top) / n, (right - left) / n
-    for row in range(n):
-        for column in range(n):
-            y, x = top + row * height, left + column * width
-            yield (slice(round(y + 0.14 * height), round(y + 0.86 * height)),
-                   slice(round(x + 0.14 * width), round(x + 0.86 * width)))  # fmt: skip
-
-
-def _glyphs(image: np.ndarray, box: tuple[int, int, int, int], n: int) -> list[np.ndarray | None]:
-    """What is written in each cell, float32 [20, 20] of ink; None in an empty one."""
-    import cv2
-
-    glyphs: list[np.ndarray | None] = []
-    for inside in _cells(box, n):
-        cell = image[inside].astype(np.float32)
-        ink = np.abs(cell - np.median(cell.reshape(-1, 3), axis=0)).max(axis=2)
-        ys, xs = np.nonzero(ink > _INK)
-        if len(ys) < 0.01 * ink.size:
-            glyphs.append(None)
-            continue
-        glyph = ink[ys.min() : ys.max() + 1, xs.min() : xs.max() + 1]
-        side = max(glyph.shape)
-        square = np.zeros((side, side), np.float32)
-        y, x = ((side - length) // 2 for length in glyph.shape)
-        square[y : y + glyph.shape[0], x : x + glyph.shape[1]] = glyph
-        glyphs.append(cv2.resize(square, (_GLYPH, _GLYPH), interpolation=cv2.INTER_AREA))
-    return glyphs
-
-
-def _classes(glyphs: list[np.ndarray | None], n: int) -> tuple[np.ndarray | None, list[np.ndarray]]:
+def _classes(glyphs: np.ndarray, n: int) -> tuple[np.ndarray | None, np.ndarray]:
     """The ground truth as classes 1 to n, int [n, n], and an image of each; None where that is no Latin square."""
     digits: list[np.ndarray] = []
     named = []
     for glyph in glyphs:
-        if glyph is None:
-            return None, []
-        likeness = [_ncc(glyph, digit) for digit in digits]
+        likeness = [float(glyph @ digit) for digit in digits]
         place = int(np.argmax(likeness)) if likeness and max(likeness) > 0.9 else len(digits)
         if place == len(digits):
             digits.append(glyph)
         named.append(place + 1)
     grid = np.array(named).reshape(n, n)
-    return (grid, digits) if len(digits) == n and _latin(grid) else (None, [])
-
-
-def _digit(glyph: np.ndarray | None, digits: list[np.ndarray]) -> int | None:
-    """Which of the digits it is; 0: the cell is empty; None: nobody can tell."""
-    if glyph is None:
-        return 0
-    ranked = sorted(((_ncc(glyph, digit), place + 1) for place, digit in enumerate(digits)), reverse=True)
-    clear = ranked[0][0] >= 0.7 and ranked[0][0] - ranked[1][0] >= 0.08
-    return ranked[0][1] if clear else None
+    return (grid, np.stack(digits)) if len(digits) == n and _latin(grid) else (None, glyphs[:0])
 
 
 def _latin(grid: np.ndarray) -> bool:
@@ -261,41 +319,43 @@ def _boxed(grid: np.ndarray, rows: int) -> bool:
     return all(len(set(box)) == n for box in boxes)
 
 
-def _lines_kept(image: np.ndarray, shown: np.ndarray, box: tuple[int, int, int, int], n: int) -> bool:
-    """Whether the grid looks as before, with what is inside cells left out."""
-    outside = np.ones(shown.shape[:2], bool)
-    for inside in _cells(box, n):
-        outside[inside] = False
-    return _ncc(image[outside].astype(np.float32), shown[outside].astype(np.float32)) >= SAME
-
-
 # --- plots -----------------------------------------------------------------------------------------------------------
 
 
-def _plot(image: np.ndarray | None, shown: np.ndarray, solved: np.ndarray, n: int) -> Verdict | None:
+class _Plot(_Solution):
     """Background: what the input shows stays. Rule and reasoning: the curve of the ground truth, for Table 14 gives
     both 0 where shape or range differ. A curve is what has changed away from what the input shows."""
-    import cv2
 
-    if image is None:
-        return None
-    inked = _grown(_drawn(shown), 3)
-    wanted, found = (_changed(one, shown) & ~inked for one in (solved, image))
-    near = max(3, round(NEAR * max(shown.shape[:2])))
-    if not _has_axes(shown, wanted, near):
-        return None
-    stays = inked & ~_grown(_changed(solved, shown), near)
-    kept = _ncc(image[stays].astype(np.float32), shown[stays].astype(np.float32)) >= SAME
-    away = [cv2.distanceTransform((~one).astype(np.uint8), cv2.DIST_L2, 3) if one.any() else None
-            for one in (wanted, found)]  # fmt: skip
-    shares = [
-        0.0 if one.sum() < 0.1 * wanted.sum() or distance is None else float((distance[one] <= near).mean())
-        for one, distance in zip((found, wanted), away, strict=True)
-    ]
-    if min(shares) < CURVE and min(shares) >= NO_CURVE:
-        return None
-    right = min(shares) >= CURVE
-    return _verdict(kept, right, right)
+    def __init__(self, shown: np.ndarray, solved: np.ndarray, n: int) -> None:
+        super().__init__(shown, solved, n)
+        self.shown = shown
+        self.near = max(3, round(NEAR * max(self.size)))
+        inked = _grown(_drawn(shown), 3)
+        self.free = ~inked
+        self.wanted = _changed(solved, shown) & self.free
+        self.beside = _grown(self.wanted, self.near, round_=True)
+        self.readable = _has_axes(shown, self.wanted, self.near)
+        self.stays = np.flatnonzero(inked & ~_grown(_changed(solved, shown), self.near))
+        self.background = self._background(shown)
+
+    def _background(self, image: np.ndarray) -> np.ndarray:
+        return _normalised(image.reshape(-1, 3)[self.stays].astype(np.float32)[None])[0]
+
+    def read(self, image: np.ndarray) -> Verdict | None:
+        if not self.readable:
+            return None
+        found = _changed(image, self.shown) & self.free
+        drawn = int(found.sum())
+        if drawn < 0.1 * self.wanted.sum() or not self.wanted.any():
+            shares = [0.0]
+        else:
+            covered = _grown(found, self.near, round_=True)[self.wanted].mean()
+            shares = [float((found & self.beside).sum() / drawn), float(covered)]
+        if min(shares) < CURVE and min(shares) >= NO_CURVE:
+            return None
+        right = min(shares) >= CURVE
+        kept = bool(self._background(image) @ self.background >= SAME)
+        return _verdict(kept, right, right)
 
 
 def _has_axes(shown: np.ndarray, curve: np.ndarray, near: int) -> bool:
@@ -317,17 +377,25 @@ def _drawn(image: np.ndarray) -> np.ndarray:
 
 
 def _changed(image: np.ndarray, shown: np.ndarray) -> np.ndarray:
+    """Where two images differ, bool [H, W]."""
+    return _distance(image, shown) > _INK
+
+
+def _distance(image: np.ndarray, shown: np.ndarray) -> np.ndarray:
+    """How far two images are apart in the worst channel, uint8 [H, W]."""
     import cv2
 
     red, green, blue = cv2.split(cv2.absdiff(image, np.ascontiguousarray(shown)))
-    return cv2.max(cv2.max(red, green), blue) > _INK  # type: ignore[no-any-return]
+    return np.asarray(cv2.max(cv2.max(red, green), blue))
 
 
-def _grown(mask: np.ndarray, by: int) -> np.ndarray:
+def _grown(mask: np.ndarray, by: int, round_: bool = False) -> np.ndarray:
+    """Where a mask lies within `by` pixels: in a square, or in a circle."""
     import cv2
 
-    return cv2.dilate(mask.astype(np.uint8), np.ones((2 * by + 1, 2 * by + 1), np.uint8)).astype(bool)
+    shape = cv2.MORPH_ELLIPSE if round_ else cv2.MORPH_RECT
+    kernel = cv2.getStructuringElement(shape, (2 * by + 1, 2 * by + 1))
+    return cv2.dilate(mask.astype(np.uint8), kernel).astype(bool)
 
 
-_Reader = Callable[[np.ndarray | None, np.ndarray, np.ndarray, int], Verdict | None]
-_READERS: dict[str, _Reader] = {JIGSAW: _jigsaw, SUDOKU: _sudoku, PLOT: _plot}
+_KINDS: dict[str, type[_Solution]] = {JIGSAW: _Jigsaw, SUDOKU: _Sudoku, PLOT: _Plot}
