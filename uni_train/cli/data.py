@@ -409,6 +409,7 @@ def audit_verifier(
     \b
     Examples:
       uni_train data audit-verifier --task maze --level 4
+      uni_train data audit-verifier --task all --n 5
       uni_train data audit-verifier my_rewards.py:solved --task maze --style classic --n 50 --out audit
       uni_train data audit-verifier my_package.rewards:count --task maths --level 2 --threshold 0.9 --json
     """
