@@ -36,6 +36,7 @@ CHECKS = ("background_consistency", "rule_obey", "reasoning_success")  # ViGoR, 
 # Pixels that are averaged, and of 255 how far their mean may be from what is drawn of the state.
 WINDOW = {PLAIN: 5, NANO: 2}
 LIMIT = {PLAIN: 60, NANO: 80}
+CLEAN = 20  # an image so near lies where it should; any other that fails is laid over the puzzle and read again
 FOREIGN = 0.5  # what a score is worth where the background has changed
 
 
@@ -210,21 +211,25 @@ class Puzzle(Task):
             reason = f"an image of {image.shape[1]} x {image.shape[0]} pixels cannot be read"
             return Verdict(tuple(Check(name, "unreadable", reason) for name in CHECKS), 0.0)
         state = self._read(facts, seen)
-        verdict = self._judge(facts, state, seen)
-        if facts["style"] == NANO or verdict.checks[0].status == "pass":
+        verdict, worst = self._judge(facts, state, seen)
+        if facts["style"] == NANO or verdict.passed or worst < CLEAN:
             return verdict
         laid = canvas.registered(seen, self.picture(facts, self.landmarks(facts, state)))
-        again = self._judge(facts, self._read(facts, laid), laid)
+        again, _ = self._judge(facts, self._read(facts, laid), laid)
         return again if again.checks[0].status == "pass" else verdict
 
     def _read(self, facts: Facts, seen: np.ndarray) -> State:
         return tuple(int(number) for number in self.read(facts, seen))
 
-    def _judge(self, facts: Facts, state: State, seen: np.ndarray) -> Verdict:
-        """seen: uint8 [height, width, 3] in units, in which `state` was read."""
+    def _judge(self, facts: Facts, state: State, seen: np.ndarray) -> tuple[Verdict, int]:
+        """A verdict, and the largest difference from what is drawn of the state, of 255.
+
+        seen: uint8 [height, width, 3] in units, in which `state` was read.
+        """
         away = self.away(facts, state, seen)
         y, x = np.unravel_index(int(away.argmax()), away.shape)
-        foreign = away[y, x] > LIMIT[facts["style"]]
+        worst = int(away[y, x])
+        foreign = worst > LIMIT[facts["style"]]
         changed = [] if self.kept(facts, state) else ["what was given has changed"]
         if foreign:
             changed.append(f"something else stands {y / len(away):.0%} down and {x / away.shape[1]:.0%} across")
@@ -234,9 +239,9 @@ class Puzzle(Task):
             for name, why in zip(CHECKS, reasons, strict=True)
         )
         if not any(reasons):
-            return Verdict(checks, 1.0)
+            return Verdict(checks, 1.0), worst
         progress = 0.0 if state == tuple(facts["given"]) else self.progress(facts, state)
-        return Verdict(checks, round(min(progress, 0.99) * (FOREIGN if changed else 1), 4))
+        return Verdict(checks, round(min(progress, 0.99) * (FOREIGN if changed else 1), 4)), worst
 
 
 def _scale(facts: Facts) -> float:
