@@ -6,7 +6,7 @@ anti-aliased, so its images hold few colours.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -190,9 +190,15 @@ def near(image: np.ndarray, colour: Colour, rivals: Sequence[Colour]) -> np.ndar
     return np.asarray(nearer.all(axis=2), dtype=bool)
 
 
-def difference(image: np.ndarray, drawn: np.ndarray, window: int) -> np.ndarray:
-    """How far two images are apart once small shifts and noise are averaged out; uint8 [H, W], of the worst channel."""
+def difference(image: np.ndarray, drawn: np.ndarray, limits: Mapping[int, int]) -> np.ndarray:
+    """How far two images are apart, float32 [H, W]; 1 is the most that they may be.
+
+    limits: pixels a side that are averaged -> how far their mean may be off in any channel, of 255.
+    """
     import cv2
 
-    red, green, blue = cv2.split(cv2.absdiff(blurred(image, window), blurred(drawn, window)))
-    return np.asarray(cv2.max(cv2.max(red, green), blue))
+    away = np.zeros(image.shape[:2], dtype=np.float32)
+    for window, limit in limits.items():
+        red, green, blue = cv2.split(cv2.absdiff(blurred(image, window), blurred(drawn, window)))
+        away = np.maximum(away, cv2.max(cv2.max(red, green), blue) / np.float32(limit))
+    return away

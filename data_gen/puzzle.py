@@ -33,10 +33,10 @@ STYLES = (PLAIN, NANO)
 UNITS = 256  # of a plain picture's sides
 SIDES = (128, 2048)  # pixels of a plain picture
 CHECKS = ("background_consistency", "rule_obey", "reasoning_success")  # ViGoR, Table 21
-# Pixels that are averaged, and of 255 how far their mean may be from what is drawn of the state.
-WINDOW = {PLAIN: 5, NANO: 2}
-LIMIT = {PLAIN: 60, NANO: 80}
-CLEAN = 20  # an image so near lies where it should; any other that fails is laid over the puzzle and read again
+# Pixels a side that are averaged -> of 255 how far their mean may be from what is drawn of the state. Small windows see
+# strokes, large ones pale areas.
+LIMITS = {PLAIN: {5: 70, 21: 20}, NANO: {1: 110, 4: 24}}
+CLEAN = 0.3  # of these limits: an image so near lies where it should; others that fail are laid over the puzzle first
 FOREIGN = 0.5  # what a score is worth where the background has changed
 
 
@@ -139,8 +139,8 @@ class Puzzle(Task):
         return max(0, 2 * right - len(moved)) / needed
 
     def away(self, facts: Facts, state: State, seen: np.ndarray) -> np.ndarray:
-        """How far an image is from what is drawn of its state, uint8 [height, width]."""
-        return canvas.difference(seen, self.picture(facts, state), WINDOW[facts["style"]])
+        """How far an image is from what is drawn of its state, float32 [height, width]; beyond 1 is too far."""
+        return canvas.difference(seen, self.picture(facts, state), LIMITS[facts["style"]])
 
     def landmarks(self, facts: Facts, state: State) -> Sequence[int]:
         """The state whose picture an image is laid over, if it is shifted: here what was read in it."""
@@ -221,17 +221,16 @@ class Puzzle(Task):
     def _read(self, facts: Facts, seen: np.ndarray) -> State:
         return tuple(int(number) for number in self.read(facts, seen))
 
-    def _judge(self, facts: Facts, state: State, seen: np.ndarray) -> tuple[Verdict, int]:
-        """A verdict, and the largest difference from what is drawn of the state, of 255.
+    def _judge(self, facts: Facts, state: State, seen: np.ndarray) -> tuple[Verdict, float]:
+        """A verdict, and the largest difference from what is drawn of the state.
 
         seen: uint8 [height, width, 3] in units, in which `state` was read.
         """
         away = self.away(facts, state, seen)
         y, x = np.unravel_index(int(away.argmax()), away.shape)
-        worst = int(away[y, x])
-        foreign = worst > LIMIT[facts["style"]]
+        worst = float(away[y, x])
         changed = [] if self.kept(facts, state) else ["what was given has changed"]
-        if foreign:
+        if worst > 1:
             changed.append(f"something else stands {y / len(away):.0%} down and {x / away.shape[1]:.0%} across")
         reasons = (changed, self.breaches(facts, state), [] if self.solves(facts, state) else ["it is not solved"])
         checks = tuple(

@@ -115,15 +115,15 @@ class FunctionPlot(Puzzle):
         return np.where(there, np.where(thick | broken, first, middles).astype(int) + 1, 0).tolist()
 
     def away(self, facts: Facts, state: State, seen: np.ndarray) -> np.ndarray:
-        """From the empty axes, with the curve left out: its columns are judged one by one."""
+        """From the empty axes, with the curve painted out: its columns are judged one by one."""
         import cv2
 
-        begin, side, _ = self._geometry(facts["style"])
-        grown = np.ones((3, 3) if facts["style"] == NANO else (11, 11), dtype=np.uint8)
-        curve = np.zeros(seen.shape[:2], dtype=np.uint8)
-        inside = (slice(begin, begin + side),) * 2
-        curve[inside] = _red(seen)[inside]
-        return np.where(cv2.dilate(curve, grown) > 0, 0, super().away(facts, tuple(facts["given"]), seen))
+        curve = self.picture(facts, facts["solution"] if self.solves(facts, state) else state)
+        nano = facts["style"] == NANO
+        side = 2 * (NEAR[nano] + LINE[nano]) + 1
+        beside = cv2.dilate(_red(curve).astype(np.uint8), np.ones((side, side), dtype=np.uint8))
+        empty = tuple(facts["given"])
+        return super().away(facts, empty, np.where(beside[..., None] > 0, self.picture(facts, empty), seen))
 
     def landmarks(self, facts: Facts, state: State) -> Sequence[int]:
         return facts["given"]  # the axes: a curve may lie anywhere
@@ -178,7 +178,8 @@ def _line(random: Random) -> tuple[str, str, Function]:
 def _bent(random: Random) -> tuple[str, str, Function]:
     a, h, k = random.choice((-2, -1, -0.5, 0.5, 1, 2)), random.randint(-6, 6) / 2, random.randint(-8, 8) / 2
     inner, bars = _sum((1, "x"), (-h, "")), random.random() < 0.5
-    formula = _sum((a, f"|{inner}|" if bars else f"({inner})^2"), (k, ""))
+    bent = f"|{inner}|" if bars else f"({inner})^2" if h else "x^2"
+    formula = _sum((a, bent), (k, ""))
     return formula, f"y = {formula}", lambda x: a * (abs(x - h) if bars else (x - h) ** 2) + k
 
 

@@ -18,7 +18,7 @@ from uni_train.data_gen.registry import task
 
 X, O = 1, 2  # noqa: E741
 BOARDS = {1: (3, 3), 2: (3, 3), 3: (4, 4), 4: (5, 4)}  # level -> side, cells in a line that win
-_TINT = (232, 232, 240)
+_TINT = (212, 212, 226)
 
 
 @task("tic_tac_toe")

@@ -40,8 +40,8 @@ def _draw_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options that say which items are drawn: those of `_build_tasks`, and --seed."""
     for option in (
         click.option("--seed", type=int, default=0, show_default=True, help="Decides every draw."),
-        click.option("--pixels", type=click.IntRange(16, 8192), help="Mazes: side of the images.  [default: 512]"),
-        click.option("--style", help="Mazes: how they look.  [default: varied]"),
+        click.option("--pixels", type=click.IntRange(16, 8192), help="Mazes, puzzles: side of the images.  [default: 512, puzzles: 256]"),
+        click.option("--style", help="Mazes, puzzles: how they look.  [default: varied, puzzles: plain]"),
         click.option("--world", help="nano (can be drawn) or everyday (plain words).  [default: nano]"),
         click.option(
             "--split", default="train", show_default=True,
@@ -49,7 +49,7 @@ def _draw_options(command: Callable[..., Any]) -> Callable[..., Any]:
         ),
         click.option(
             "--level", "--size", "levels", type=Levels(),
-            help="1 to 3: how many steps; mazes: rooms a side, 2 to 24. Mazes and ureason: or a range.  "
+            help="How hard: `data tasks` lists the levels of each. Mazes, puzzles, ureason: or a range.  "
             "[default: 1, mazes: 4, ureason: 1-3]",
         ),
         click.option("--task", default="mapping", show_default=True, shell_complete=complete_tasks,
