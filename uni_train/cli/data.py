@@ -40,7 +40,8 @@ def _draw_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Options that say which items are drawn: those of `_build_tasks`, and --seed."""
     for option in (
         click.option("--seed", type=int, default=0, show_default=True, help="Decides every draw."),
-        click.option("--pixels", type=click.IntRange(16, 8192), help="Mazes, puzzles: side of the images.  [default: 512, puzzles: 256]"),
+        click.option("--pixels", type=click.IntRange(16, 8192),
+                     help="Mazes, puzzles: side of the images.  [default: 512, puzzles: 256]"),
         click.option("--style", help="Mazes, puzzles: how they look.  [default: varied, puzzles: plain]"),
         click.option("--world", help="nano (can be drawn) or everyday (plain words).  [default: nano]"),
         click.option(
