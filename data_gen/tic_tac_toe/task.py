@@ -30,6 +30,8 @@ class TicTacToe(LatticePuzzle):
     title = "Tic-tac-toe"
     levels = (1, 2, 3, 4)
     sets: ClassVar = {level: f"tic_tac_toe{level}" for level in levels}
+    chance = 0.3  # over all levels
+    guess = "any empty cell"
 
     def problem(self, random: Random, level: int) -> Problem:
         n, k = BOARDS[level]
