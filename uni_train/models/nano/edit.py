@@ -102,7 +102,7 @@ class SentenceTokenizer:
         said = [one.strip() for one in re.split(r"[,.]|(?<=From S go)", text) if one.strip()]
         if not said or not set(said) <= set(self.steps):
             steps = f"; {STEPS[0]} {STEPS[1]}, ... {STEPS[-1]}." if self.steps else ""
-            puzzles = f"; the nano prompts of {', '.join(self.puzzles)}" if self.puzzles else ""
+            puzzles = f"; the nano prompts of {', '.join(self.puzzles)}." if self.puzzles else ""
             raise UserError(
                 f"nano_edit does not know the instruction {text[:120]!r}",
                 f"All that it reads is: {INSTRUCTION}{steps}{puzzles}",
