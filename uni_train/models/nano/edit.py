@@ -20,8 +20,8 @@ from torch import Tensor, nn
 from uni_train.config.schema import ModelConfig
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.maze.task import DIRECTIONS, INSTRUCTION
-from uni_train.data_gen.puzzle import NANO
-from uni_train.data_gen.registry import TASKS
+from uni_train.data_gen.puzzle import Puzzle
+from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.flow.guidance import Guidance
@@ -115,9 +115,11 @@ class SentenceTokenizer:
 
 
 def _prompts(name: str) -> tuple[str, ...]:
-    task = TASKS.get(name)
     try:
-        return task(NANO).prompts()  # type: ignore[call-arg, attr-defined, no-any-return]
+        task = get_task(name, "nano")
+        if not isinstance(task, Puzzle):
+            raise DataError(f"{name} is no puzzle")
+        return task.prompts()
     except DataError as error:
         raise UserError(f"model.puzzles: {error}", "nano_edit has a token a prompt: leave it out.") from None
 
