@@ -182,6 +182,14 @@ class Puzzle(Task):
     def has_image(self, item: Item) -> bool:
         return True
 
+    def prompts(self) -> tuple[str, ...]:
+        """The prompts of all levels of the style. DataError where puzzles of one level have different prompts."""
+        levels = (self.nano_levels if self.style == NANO else ()) or self.levels
+        drawn = [{self.sample(seed, level)[0].prompt for seed in range(3)} for level in levels]
+        if any(len(prompts) > 1 for prompts in drawn):
+            raise DataError(f"the prompts of {self.name} differ from puzzle to puzzle")
+        return tuple(dict.fromkeys(prompt for prompts in drawn for prompt in prompts))
+
     def input_image(self, item: Item) -> np.ndarray:
         """The puzzle as it is given, uint8 [H, W, 3]."""
         return self.picture(item.facts, item.facts["given"], _scale(item.facts))

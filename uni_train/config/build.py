@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uni_train.config.kinds import KINDS, check_ranks, kind_named, kind_of, load_plugins_of, reads_images
 from uni_train.config.messages import Where, check_draws, check_known, members, refused, wrong
 from uni_train.config.schema import JudgeConfig, RunConfig
-from uni_train.data_gen.registry import sources
+from uni_train.data_gen.puzzle import Puzzle
+from uni_train.data_gen.registry import TASKS, sources
 from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
@@ -146,6 +147,9 @@ def _check_common(config: RunConfig, where: Where) -> None:
         raise wrong(f"model={config.model.name} is asked, and not trained here", "model", where, hint)
     for i, name in enumerate(config.evaluation.sets):
         check_known(name, sources(), "set", f"evaluation.sets.{i}", where)
+    for i, name in enumerate(config.model.puzzles):
+        puzzles = [one for one in TASKS.names() if issubclass(TASKS.get(one), Puzzle)]
+        check_known(name, puzzles, "puzzle", f"model.puzzles.{i}", where)
     low, high = config.model.sampling.cfg_interval
     if low > high:
         raise wrong(f"model.sampling.cfg_interval starts at {low} after its end {high}", "model.sampling", where)

@@ -116,6 +116,7 @@ class ModelConfig:
     edits: bool = False  # draws from an image and an instruction, never from words alone
     trains: bool = True  # false: it is asked, and recipes refuse it
     thinks: bool = True  # draws by thoughts; recipes with thoughts refuse a model that does not
+    puzzles: tuple[str, ...] = ()  # nano_edit: whose prompts it reads beside that of mazes
     checkpoint: str | None = None  # 'shipped' = the one inside the package; a folder; null = random weights
     architecture: ArchitectureConfig
     editing: EditingConfig | None = None  # of Qwen-Image-Edit

@@ -109,6 +109,7 @@ class Family(ABC):
         tf32: whether GPUs may round factors of float32 products to TF32. Not where transformers computes rotary
             positions, by such a product (huggingface/transformers issue 48428).
         tiles: whether its VAE can take images in tiles (`model.vae_tile`). editing: whether it takes `model.editing`.
+        puzzles: whether editors of it read the prompts of `model.puzzles` alone.
         compiles: whether its steps can be compiled (`model.compile`).
         caches: whether its denoising steps can be cached (`sampling.first_block_cache`).
         shipped: the folder of the checkpoint inside the package (`checkpoint: shipped`).
@@ -121,6 +122,7 @@ class Family(ABC):
     bfloat16: ClassVar[bool] = True
     tf32: ClassVar[bool] = False
     tiles: ClassVar[bool] = False
+    puzzles: ClassVar[bool] = False
     compiles: ClassVar[bool] = False
     editing: ClassVar[bool] = False
     caches: ClassVar[bool] = True

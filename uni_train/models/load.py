@@ -130,6 +130,7 @@ def expect_keys(config: ModelConfig) -> None:
     keys: dict[str, tuple[Any, bool]] = {
         "vae_tile": (config.vae_tile, family.tiles),
         "editing": (config.editing, family.editing),
+        "puzzles": (config.puzzles or None, family.puzzles and config.edits),
         "compile": (config.compile or None, family.compiles),
         "sampling.first_block_cache": (config.sampling.first_block_cache, family.caches),
     }

@@ -1,8 +1,10 @@
-"""nano_edit: pictures of any size go in and come out as they are; the maze recipes, one after the other."""
+"""nano_edit: pictures of any size go in and come out as they are; recipes of mazes and puzzles, one after the other."""
 
 from __future__ import annotations
 
 import json
+import shutil
+from functools import cache
 from pathlib import Path
 
 import numpy as np
@@ -13,11 +15,13 @@ from click.testing import CliRunner
 from tests.tiny import finish
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
+from uni_train.data_gen.puzzle import Puzzle
 from uni_train.data_gen.registry import get_task
-from uni_train.errors import UserError
+from uni_train.errors import UsageError, UserError
 from uni_train.eval.scored import read_scored
 from uni_train.models.base import Example, Request
-from uni_train.models.load import build_model
+from uni_train.models.load import build_model, model_config
+from uni_train.models.nano.edit import STEPS, NanoEdit, SentenceTokenizer
 from uni_train.training.metric_log import read_metrics
 
 SMALL = ("model.architecture.layers=1", "model.architecture.hidden_size=32", "model.architecture.intermediate_size=32")
@@ -62,6 +66,89 @@ def test_the_loss_is_that_of_the_clean_picture_and_attention_begins_nearby() -> 
     far = (row[:, None] - row).abs() + (column[:, None] - column).abs()
     assert bool((match.diagonal() > match[far == 1].max()).all())
     assert float(match[far == 1].min()) > float(match[far >= 4].max())
+
+
+PUZZLES = compose("sft_puzzle").model.puzzles
+
+
+@cache
+def puzzle_editor() -> NanoEdit:
+    model = build_model(compose("sft_puzzle", [*SMALL, "model.sampling.steps=2"]).model)
+    assert isinstance(model, NanoEdit)
+    model.prepare_training(timestep_shift=3.0, text_dropout=0.0)
+    return model
+
+
+@pytest.mark.parametrize("name", PUZZLES)
+def test_puzzles_of_each_level_are_read_learned_and_drawn_at_their_size(name: str) -> None:
+    model, task = puzzle_editor(), get_task(name, "nano")
+    assert isinstance(task, Puzzle)
+    items = [task.sample(7, level, "test")[0] for level in task.nano_levels or task.levels]
+    assert [len(model.tokenizer.encode(item.prompt)) for item in items] == [1] * len(items)
+    assert {item.prompt for item in items} == set(task.prompts())
+    shown = [task.input_image(item) for item in items]
+    examples = [
+        Example(item.prompt, (image,), target=task.render(item), noise_draws=2)
+        for item, image in zip(items, shown, strict=True)
+    ]
+    assert all(model.example_tokens(example) for example in examples)
+    loss = model.supervised_loss(model.collate(examples, 0))
+    assert loss.mse_tokens == sum(2 * image.shape[0] * image.shape[1] // 16 for image in shown)
+    assert float(loss.mse_sum) > 0
+    requests = [Request(item.id, item.prompt, (image,)) for item, image in zip(items, shown, strict=True)]
+    assert [drawn.shape for drawn in model.draw(requests)] == [image.shape for image in shown]
+
+
+def test_what_nano_edit_cannot_read_is_refused() -> None:
+    with pytest.raises(UserError, match=r"model.puzzles: the prompts of clock differ from puzzle to puzzle"):
+        SentenceTokenizer(puzzles=["clock"])
+    with pytest.raises(UsageError, match=r"model.puzzles.0: unknown puzzle sudoko"):
+        compose("sft_puzzle", ["model.puzzles=[sudoko]"])
+    with pytest.raises(UsageError, match=r"model.puzzles has no meaning for model=nano"):
+        build_model(compose("sft_nano", ["model.puzzles=[sudoku]"]).model)
+    with pytest.raises(UserError, match="does not know the instruction 'Draw a cat'") as error:
+        puzzle_editor().tokenizer.encode("Draw a cat")
+    assert error.value.hint and "the nano prompts of sudoku" in error.value.hint
+    task = get_task("sudoku", "nano")
+    (item,) = task.sample(0, 3)
+    given = task.input_image(item)
+    small = build_model(compose("sft_maze", [*SMALL, "model.puzzles=[sudoku]"]).model)
+    for ask in (
+        lambda: small.draw([Request(item.id, item.prompt, (given,))]),
+        lambda: small.example_tokens(Example(item.prompt, (given,), target=task.render(item))),
+    ):
+        with pytest.raises(UserError, match="48 x 48 pixels is too large for nano_edit") as error:
+            ask()
+        assert error.value.hint == "Train it with model.architecture.image_size=48."
+
+
+def test_puzzles_leave_the_ids_of_mazes_as_they_are() -> None:
+    without, beside = SentenceTokenizer(steps=True), SentenceTokenizer(True, PUZZLES)
+    assert without.pieces == beside.pieces[: len(without) - 4] and without.pieces[1:] == STEPS
+    thought = "From S go right 2, down 1. That is E."
+    assert without.encode(thought) == beside.encode(thought) == [5, 7, 20, 34]
+
+
+@pytest.mark.slow
+def test_the_puzzle_recipes_follow_each_other(tmp_path: Path) -> None:
+    puzzles, runs = tmp_path / "hanoi2", tmp_path / "runs"
+    make = ["--task", "hanoi", "--style", "nano", "--level", "2", "--n", "12", "--out", str(puzzles)]
+    assert CliRunner().invoke(uni_train, ["data", "make", *make]).exit_code == 0
+    items = puzzles / "items.jsonl"
+    common = ["model.threads=1", *SMALL]
+    given = [f"sources.puzzles.path={items}", "updates=3", "batch.rows=4"]
+    given += ["held_out.task=hanoi", "held_out.levels=[2]", "held_out.n=4"]
+    start = finish(runs, *common, *given, recipe="sft_puzzle") / "stages" / "00-sft" / "model"
+    shutil.copytree(start, tmp_path / "alone")
+    assert model_config(str(tmp_path / "alone")).puzzles == PUZZLES
+    rounds = "rounds=[{task: hanoi, level: 2, prompts: 6, updates: 2, replay: {solved: 0.5}}]"
+    quick = [rounds, "batch.prompts=4", "filter=none", "evaluation.n=4", "evaluation.sets=[hanoi2]", f"solved={items}"]
+    run = finish(runs, *common, *quick, f"model.checkpoint={start}", recipe="stars_puzzle")
+    (shard,) = (run / "stages" / "02-filter-hanoi2" / "shards").glob("*.parquet")
+    samples = read_scored(shard)
+    assert len(samples) == 12 and all(one.verdict is not None and len(one.verdict.checks) == 3 for one in samples)
+    summary = json.loads((run / "summary.json").read_text())
+    assert summary["scores"]["after"]["normal"]["hanoi2"]["n"] == 4
 
 
 @pytest.mark.slow

@@ -1,9 +1,9 @@
-"""nano that edits: a BAGEL of half a million parameters that draws the way into a maze it is shown.
+"""nano that edits: a BAGEL of half a million parameters that draws the way into a maze, or solves a puzzle.
 
 It differs from nano in four points. Its latents are the pixels themselves: a maze of 4 x 4 rooms is 20 x 20 pixels. A
 token is a room with its walls. It predicts the clean image. Its ViT takes the whole image as one patch, because the
 clean latents of the input hold all information. It reads one sentence, which is one token. With `model.thinks` it also
-reads the steps of a way, as a thought.
+reads the steps of a way, as a thought. With `model.puzzles` it also reads the prompts of these puzzles.
 """
 
 from __future__ import annotations
@@ -11,12 +11,17 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
 from uni_train.config.schema import ModelConfig
+from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.maze.task import DIRECTIONS, INSTRUCTION
+from uni_train.data_gen.puzzle import Puzzle
+from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.flow.guidance import Guidance
@@ -26,8 +31,8 @@ from uni_train.models.bagel.images import ImageTransform
 from uni_train.models.bagel.mot import MotAttention
 from uni_train.models.bagel.positions import sincos_table
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
+from uni_train.models.base import Example, Request
 
-SENTENCES = (INSTRUCTION,)
 STEPS = ("From S go", *(f"{way} {n}" for way in DIRECTIONS for n in range(1, 8)), "That is E")
 _POSITIONS_BASE = 8.0
 
@@ -70,29 +75,37 @@ def look_around(bagel: Bagel) -> None:
 
 
 class SentenceTokenizer:
-    """One token a sentence; only those of `SENTENCES` are known.
+    """One token a sentence; only the instruction of mazes and those below are known.
 
     Args:
         steps: also know the description of a way into a maze, one token a leg ("right 2").
+        puzzles: also know the prompts of these families in the style nano.
+
+    Raises:
+        UserError: a family whose prompts differ from puzzle to puzzle.
     """
 
     bos_id, eos_id, start_of_image_id, end_of_image_id = range(4)
 
-    def __init__(self, steps: bool = False) -> None:
-        self.pieces = (*SENTENCES, *(STEPS if steps else ()))
+    def __init__(self, steps: bool = False, puzzles: Sequence[str] = ()) -> None:
+        self.puzzles, self.steps = tuple(puzzles), STEPS if steps else ()
+        self.sentences = (INSTRUCTION, *dict.fromkeys(prompt for name in puzzles for prompt in _prompts(name)))
+        self.pieces = (INSTRUCTION, *self.steps, *self.sentences[1:])
 
     def __len__(self) -> int:
         return 4 + len(self.pieces)
 
     def encode(self, text: str) -> list[int]:
         """The sentence's id, or those of the steps. Raises UserError for any other text."""
-        if text in SENTENCES:
-            return [4 + SENTENCES.index(text)]
+        if text in self.sentences:
+            return [4 + self.pieces.index(text)]
         said = [one.strip() for one in re.split(r"[,.]|(?<=From S go)", text) if one.strip()]
-        if not said or not set(said) <= set(self.pieces[len(SENTENCES) :]):
-            steps = f"; {STEPS[0]} {STEPS[1]}, ... {STEPS[-1]}." if len(self.pieces) > len(SENTENCES) else ""
+        if not said or not set(said) <= set(self.steps):
+            steps = f"; {STEPS[0]} {STEPS[1]}, ... {STEPS[-1]}." if self.steps else ""
+            puzzles = f"; the nano prompts of {', '.join(self.puzzles)}." if self.puzzles else ""
             raise UserError(
-                f"nano_edit does not know the instruction {text[:120]!r}", f"All that it reads is: {INSTRUCTION}{steps}"
+                f"nano_edit does not know the instruction {text[:120]!r}",
+                f"All that it reads is: {INSTRUCTION}{steps}{puzzles}",
             )
         return [4 + self.pieces.index(one) for one in said]
 
@@ -101,13 +114,52 @@ class SentenceTokenizer:
         return " ".join(self.pieces[i - 4] for i in ids if i >= 4)
 
 
+def _prompts(name: str) -> tuple[str, ...]:
+    try:
+        task = get_task(name, "nano")
+        if not isinstance(task, Puzzle):
+            raise DataError(f"{name} is no puzzle")
+        return task.prompts()
+    except DataError as error:
+        raise UserError(f"model.puzzles: {error}", "nano_edit has a token a prompt: leave it out.") from None
+
+
 class NanoEdit(BagelUnified):
+    """A BagelUnified that reads images as they are, up to `image_size` pixels a side."""
+
     family = "nano"
+    tokenizer: SentenceTokenizer
+
+    def describe(self) -> dict[str, Any]:
+        puzzles = list(self.tokenizer.puzzles)
+        return super().describe() | ({"puzzles": puzzles} if puzzles else {})
+
+    def example_tokens(self, example: Example) -> int:
+        """Tokens of an example of which nothing is dropped. Raises UserError for an image that is too large."""
+        for image in (example.target, *example.images):
+            if image is not None:
+                self._expect_fits(image)
+        return super().example_tokens(example)
+
+    def _check(self, requests: Sequence[Request]) -> None:
+        super()._check(requests)
+        for request in requests:
+            for image in request.images:
+                self._expect_fits(image)
+
+    def _expect_fits(self, image: np.ndarray) -> None:
+        most, side = max(image.shape[:2]), self.image_size
+        if most > side:
+            raise UserError(
+                f"an image of {image.shape[0]} x {image.shape[1]} pixels is too large for {self.name}, which reads "
+                f"{side} x {side} (height x width)",
+                f"Train it with model.architecture.image_size={-(-most // self.stride) * self.stride}.",
+            )
 
 
 def build(config: ModelConfig, seed: int) -> NanoEdit:
     """With fresh weights; on the meta device without them."""
-    sizes, tokenizer = config.architecture, SentenceTokenizer(steps=config.thinks)
+    sizes, tokenizer = config.architecture, SentenceTokenizer(config.thinks, config.puzzles)
     token = sizes.latent_downsample * sizes.latent_patch
     bagel = Bagel(
         BagelConfig.from_sizes(

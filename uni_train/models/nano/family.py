@@ -1,4 +1,4 @@
-"""nano, which draws in a world of its own, and nano_edit, which draws ways into mazes."""
+"""nano, which draws in a world of its own, and nano_edit, which draws ways into mazes and solves puzzles."""
 
 from __future__ import annotations
 
@@ -31,6 +31,7 @@ class NanoFamily(Family):
     world = "nano"
     bfloat16 = False
     tf32 = True
+    puzzles = True
     compiles = True
     shipped: ClassVar[Path | None] = ASSETS
     part_of = BagelFamily.part_of
@@ -44,6 +45,8 @@ class NanoFamily(Family):
         return Checkpoint(self.name, path, str(name), model=str(name)) if name in MODELS else None
 
     def folder_values(self, path: Path) -> dict[str, Any]:
+        from uni_train.models.family import read_json
+
         sizes, side = _described(path)
         assert sizes.vit is not None  # as `_described` says
         architecture = {
@@ -63,7 +66,7 @@ class NanoFamily(Family):
             "vit_layers": sizes.vit.num_hidden_layers,
             "vit_heads": sizes.vit.num_attention_heads,
         }
-        return {"architecture": architecture}
+        return {"architecture": architecture, "puzzles": read_json(path / CONFIG).get("puzzles", [])}
 
     def build(
         self, config: ModelConfig, seed: int, dtype: torch.dtype | None, device: torch.device | str = "cpu"
