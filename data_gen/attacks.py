@@ -7,7 +7,7 @@ target differs from the input. Without an input image they are those in which it
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -77,10 +77,13 @@ class Case(NamedTuple):
     target: np.ndarray
 
 
-def attack_items(task: Task, items: Sequence[Item], seed: int, trusted: bool = False) -> Iterator[Case]:
+def attack_items(
+    task: Task, items: Sequence[Item], seed: int, trusted: bool = False, only: Collection[str] = ()
+) -> Iterator[Case]:
     """Every attack on every item that applies. Wrong images that equal an accepted one are left out.
 
     Args:
+        only: names of attacks; empty: all.
         trusted: leave out wrong images that `task.verify` passes; for functions that are not the task's own.
 
     Raises:
@@ -92,6 +95,8 @@ def attack_items(task: Task, items: Sequence[Item], seed: int, trusted: bool = F
         accepted: list[np.ndarray] = []
         for attack in ATTACKS:
             if min(target.shape[:2]) < attack.least or (attack.edits and given is None):
+                continue
+            if only and attack.name not in only:
                 continue
             random = np.random.default_rng(derive_seed("attack", seed, item.id, attack.name))
             image = attack.draw(replace(scene, random=random))

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from uni_train.data_gen.corruptions import corrupted
+from uni_train.data_gen.attacks import attack_items
 from uni_train.data_gen.formats import png
 from uni_train.data_gen.jsonl import read_objects
 from uni_train.data_gen.overview import summary
@@ -20,6 +20,8 @@ from uni_train.eval.report.page import Page, Section
 if TYPE_CHECKING:
     import numpy as np
 
+WRONG = ("blank", "input copied", "another item's answer", "input erased in part", "half of the answer")
+"""Attacks that a page shows with the verifier's reasons."""
 _CAPTIONS = {"input_image": "input", "image": "target"}
 
 
@@ -67,9 +69,10 @@ def _rows(item: Item, others: Sequence[Item]) -> list[list[dict[str, str]]]:
     steps += [_drawn(frame, f"step {number}") for number, frame in enumerate(middle, start=1)]
     steps.append(_drawn(frames[-1], "target"))
     verdicts = []
-    for caption, pixels in corrupted(item, others).items():
-        verdict = task.verify(item, pixels)
-        verdicts.append(_drawn(pixels, caption) | {"status": verdict.status, "reason": verdict.reason})
+    attacks = attack_items(task, [item, *(one for one in others if one is not item)], seed=0, only=WRONG)
+    for case in takewhile(lambda case: case.item is item, attacks):
+        verdict = task.verify(item, case.image)
+        verdicts.append(_drawn(case.image, case.attack.name) | {"status": verdict.status, "reason": verdict.reason})
     return [steps, verdicts]
 
 
