@@ -8,10 +8,11 @@ what does not belong into its images.
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from random import Random
 from typing import Any, ClassVar
 
@@ -21,9 +22,9 @@ from uni_train.data_gen import canvas
 from uni_train.data_gen.canvas import INK, Canvas, Colour
 from uni_train.data_gen.errors import DataError, nearest
 from uni_train.data_gen.objects import World
-from uni_train.data_gen.seeds import digest, rng
+from uni_train.data_gen.seeds import derive_seed, digest, rng
 from uni_train.data_gen.splits import split_of
-from uni_train.data_gen.task import Check, Item, Task, Verdict
+from uni_train.data_gen.task import Check, Item, Question, Strategy, Task, Verdict
 
 State = tuple[int, ...]
 Facts = Mapping[str, Any]
@@ -61,17 +62,22 @@ class Problem:
 class Puzzle(Task):
     """A family of puzzles; it needs `levels`, `problem`, `size`, `draw` and `read`, and mostly `breaches`.
 
-    style: "plain", or "nano" for images of 16 to 48 pixels a side. side: pixels of plain images, None for 256.
-    nano_levels: those that fit on such small images; empty: all.
+    style: "plain", or "nano" for images of 20 to 48 pixels a side. side: pixels of plain images, None for 256.
+    nano_levels: those that fit on such small images; empty: all. lazy_ways: what `lazy` has, by name.
     """
 
     level_range = True
     edits = True
     readable = True
     nano_levels: ClassVar[tuple[int, ...]] = ()
+    lazy_ways: ClassVar[tuple[str, ...]] = ("copy of the input", "right numbers in random order")
 
     style: str = PLAIN
     side: int | None = None
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        cls.strategies = tuple(Strategy(name, partial(_lazy_answer, name)) for name in cls.lazy_ways)
 
     def __post_init__(self) -> None:
         if self.style not in STYLES:
@@ -147,7 +153,7 @@ class Puzzle(Task):
         return state
 
     def lazy(self, facts: Facts, random: Random) -> dict[str, Sequence[int]]:
-        """States that are drawn without solving the puzzle: what a score has to beat."""
+        """States that are drawn without solving the puzzle: what a score has to beat. Not each way has one."""
         given, solution = facts["given"], facts["solution"]
         open_ = [place for place in range(len(given)) if given[place] != solution[place]]
         values = [solution[place] for place in open_]
@@ -197,6 +203,12 @@ class Puzzle(Task):
     def render(self, item: Item, seed: int = 0) -> np.ndarray:
         """The solution, uint8 [H, W, 3]. It belongs to the input image, so `seed` changes nothing."""
         return self.picture(item.facts, item.facts["solution"], _scale(item.facts))
+
+    def question(self, item: Item) -> Question:
+        """A strategy sees what the lazy ways would draw; states are compared by their digests."""
+        states = self.lazy(item.facts, rng("lazy", item.id))
+        seen = json.dumps({name: _number(state) for name, state in states.items()})
+        return Question(self.name, seen, _number(item.facts["solution"]), item.id, item.facts["canonical"])
 
     def frames(self, item: Item) -> list[np.ndarray]:
         return [self.picture(item.facts, state, _scale(item.facts)) for state in self.steps(item.facts)]
@@ -249,6 +261,15 @@ class Puzzle(Task):
             return Verdict(checks, 1.0), worst
         progress = 0.0 if state == tuple(facts["given"]) else self.progress(facts, state)
         return Verdict(checks, round(min(progress, 0.99) * (FOREIGN if changed else 1), 4)), worst
+
+
+def _number(state: Sequence[int]) -> int:
+    return derive_seed("state", *map(int, state))
+
+
+def _lazy_answer(name: str, text: str) -> int | None:
+    answer: int | None = json.loads(text).get(name)
+    return answer
 
 
 def _scale(facts: Facts) -> float:

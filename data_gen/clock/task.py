@@ -32,6 +32,7 @@ class Clock(Puzzle):
     levels = (1, 2, 3, 4)
     nano_levels = (1, 2, 3)
     sets: ClassVar = {level: f"clock{level}" for level in levels}
+    lazy_ways = ("copy of the input", "an hour later", "minutes never make an hour")
 
     def problem(self, random: Random, level: int) -> Problem:
         step = 1 if level == 4 else 5

@@ -40,6 +40,7 @@ class FunctionPlot(Puzzle):
     title = "Function plots"
     levels = (1, 2, 3, 4)
     sets: ClassVar = {level: f"function_plot{level}" for level in levels}
+    lazy_ways = ("copy of the input", "mirrored at the x axis", "mirrored at the y axis", "y = 0")
 
     def problem(self, random: Random, level: int) -> Problem:
         while True:

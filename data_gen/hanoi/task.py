@@ -33,6 +33,7 @@ class Hanoi(CellPuzzle):
     title = "Towers of Hanoi"
     levels = (1, 2, 3, 4, 5)
     sets: ClassVar = {level: f"hanoi{level}" for level in levels}
+    lazy_ways = ("copy of the input", "any legal move", "a legal move to the green base")
 
     def problem(self, random: Random, level: int) -> Problem:
         n = DISCS[level]

@@ -30,6 +30,7 @@ class Jigsaw(Puzzle):
     title = "Jigsaws"
     levels = (1, 2, 3, 4)
     sets: ClassVar = {level: f"jigsaw{level}" for level in levels}
+    lazy_ways = ("copy of the input", "any order")
 
     def problem(self, random: Random, level: int) -> Problem:
         n, turns = PIECES[level]

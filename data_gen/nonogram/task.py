@@ -33,6 +33,7 @@ class Nonogram(LatticePuzzle):
     levels = (1, 2, 3, 4, 5)
     nano_levels = (1, 2)
     sets: ClassVar = {level: f"nonogram{level}" for level in levels}
+    lazy_ways = ("copy of the input", "as many cells at random", "each row's runs pushed to the left")
 
     def problem(self, random: Random, level: int) -> Problem:
         n = SIDES[level]

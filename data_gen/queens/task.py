@@ -31,6 +31,7 @@ class Queens(LatticePuzzle):
     levels = (1, 2, 3, 4)
     nano_levels = (1, 2, 3)
     sets: ClassVar = {level: f"queens{level}" for level in levels}
+    lazy_ways = ("copy of the input", "free rows and columns, in any order")
 
     def problem(self, random: Random, level: int) -> Problem:
         n, missing = MISSING[level]

@@ -39,6 +39,7 @@ class ShortestPath(Puzzle):
     levels = (1, 2, 3, 4)
     nano_levels = (1, 2)
     sets: ClassVar = {level: f"shortest_path{level}" for level in levels}
+    lazy_ways = ("copy of the input", "all edges", "fewest edges")
 
     def problem(self, random: Random, level: int) -> Problem:
         import networkx

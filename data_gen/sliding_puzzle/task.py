@@ -27,6 +27,7 @@ class SlidingPuzzle(LatticePuzzle):
     title = "Sliding puzzles"
     levels = (1, 2, 3, 4)
     sets: ClassVar = {level: f"sliding_puzzle{level}" for level in levels}
+    lazy_ways = ("copy of the input", "the first slide alone", "as many slides at random")
 
     def problem(self, random: Random, level: int) -> Problem:
         n, many = SLIDES[level]

@@ -30,6 +30,7 @@ class TicTacToe(LatticePuzzle):
     title = "Tic-tac-toe"
     levels = (1, 2, 3, 4)
     sets: ClassVar = {level: f"tic_tac_toe{level}" for level in levels}
+    lazy_ways = ("copy of the input", "any empty cell", "first empty cell", "where most X are in line")
     chance = 0.3  # over all levels
     guess = "any empty cell"
 

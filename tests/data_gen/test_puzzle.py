@@ -9,6 +9,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from uni_train.data_gen.audit.shortcuts import questions_of
+from uni_train.data_gen.audit.shortcuts import tally as tally_strategies
 from uni_train.data_gen.canvas import INK, Canvas
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.puzzle import CHECKS, NANO, PLAIN, Puzzle
@@ -39,6 +41,7 @@ def test_there_are_twelve_families() -> None:
 @families
 @styles
 def test_the_target_passes_and_states_of_lazy_strategies_do_not(family: str, style: str) -> None:
+    ways: set[str] = set()
     for item in items_of(family, style):
         task = task_of(item)
         target = task.render(item, 0)
@@ -47,11 +50,19 @@ def test_the_target_passes_and_states_of_lazy_strategies_do_not(family: str, sty
         copied = task.verify(item, task.input_image(item))
         assert (copied.status, copied.score) == ("fail", 0.0) and copied.checks[0].status == "pass"
         assert isinstance(task, Puzzle) and tuple(check.name for check in verdict.checks) == CHECKS
+        ways |= set(task.lazy(item.facts, rng(item.id)))
         for name, state in task.lazy(item.facts, rng(item.id)).items():
             if tuple(state) != tuple(item.facts["solution"]):
                 drawn = task.verify(item, task.picture(item.facts, state))
                 assert drawn.status == "fail" and (drawn.score or 0) < 1, name
         assert item.thought.endswith(".") and item.answer
+    assert ways == set(puzzle(family).lazy_ways) - ({"the first row of each city"} if style == NANO else set())
+
+
+def test_reports_know_what_lazy_strategies_reach() -> None:
+    items = puzzle("tic_tac_toe", NANO).generate(40, 1, "test", 0)
+    tallies = {tally.name: tally.share for tally in tally_strategies(questions_of(items))}
+    assert tallies["copy of the input"] == 0 and 0.1 < tallies["any empty cell"] < 0.6
 
 
 @families
