@@ -839,6 +839,13 @@ data show ''
 data show --n 0
 data show --out ''
 data show --out /
+data make --task sudoku --style nano --level 6 --out x
+data make --task clock --pixels 100 --out x
+data make --task all --out /
+data make --format tar --out x
+data audit-verifier --task nothing
+data audit-verifier nowhere.py:f --task maze
+data audit-verifier maze --task maze
 data audit ''
 data audit .
 data audit nowhere

@@ -210,7 +210,7 @@ def show(made: Path | None, n: int, out: Path | None, seed: int, **drawn: Any) -
       uni_train data show --task maze --size 3-7 --n 2 --out mazes.html
     """
     suffix = out.suffix.lower() if out else ""
-    if suffix not in ("", ".png", ".html"):
+    if out is not None and suffix not in (".png", ".html"):
         raise UsageError(f"--out {out} must end in .png or .html")
     if made is not None:
         from uni_train.data_gen.jsonl import read_items
