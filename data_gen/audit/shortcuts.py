@@ -5,7 +5,7 @@ None where it has none; the most frequent answer alone knows the labels of the s
 baselines that see part of the input: Geirhos et al. 2020 (arXiv 2004.07780), Gururangan et al. 2018 (arXiv 1803.02324).
 
 Chance is the task's too. UReason's prompts of the nano world that ask for one kind of object are counted as maths. A
-maze names no answers to choose from, and has no strategy. Those of puzzles draw a state, which is compared by its digest.
+maze names no answers to choose from, and has no strategy. Those of puzzles draw a state, compared by its digest.
 """
 
 from __future__ import annotations
