@@ -27,7 +27,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.choices import some_of
 from bench.markdown import interval, row, table
 from bench.solvers import SOLVERS
-from uni_train.data_gen.puzzle import NANO, PLAIN, STYLES, Puzzle
+from uni_train.data_gen.puzzle import PLAIN, STYLES, Puzzle
 from uni_train.data_gen.registry import TASKS
 from uni_train.data_gen.seeds import rng
 from uni_train.data_gen.task import Item
@@ -52,7 +52,7 @@ def main() -> None:
 def tasks_of(family: str, style: str) -> tuple[Puzzle, tuple[int, ...]]:
     """The task and its levels in a style."""
     task: Puzzle = TASKS.get(family)(style)  # type: ignore[assignment, call-arg]
-    return task, (task.nano_levels if style == NANO else ()) or task.levels
+    return task, task.possible_levels
 
 
 def items_of(family: str, style: str, n: int) -> Iterator[Item]:

@@ -20,7 +20,6 @@ RED, BLUE, GREEN, YELLOW, PURPLE, CYAN = (
 GREY = (125, 125, 130)  # between ink and paper: what is left of a letter's edge
 PALETTE = (RED, BLUE, GREEN, YELLOW, PURPLE, CYAN)
 ASPECT = 0.05  # how far the sides of an image may differ in proportion
-LEAST = 0.4  # of a picture's side: a smaller image cannot be read
 _SHIFT = 6  # bits of OpenCV's fractions of a pixel
 _DIGITS = (31599, 9362, 29671, 29391, 23497, 31183, 31215, 29330, 31727, 31695)  # 3 x 5 bits, row by row
 
@@ -130,14 +129,14 @@ def _small(digits: str) -> np.ndarray:
 # -------------------------------------------------------------------------------------------------------------- reading
 
 
-def fitted(image: np.ndarray, size: tuple[int, int]) -> np.ndarray | None:
-    """`image` at a height and width; None where its proportions are others or it is too small to be read."""
+def fitted(image: np.ndarray, size: tuple[int, int], least: float = 0.0) -> np.ndarray | None:
+    """`image` at a height and width; None where its proportions are others, or a side is below a share of its own."""
     import cv2
 
     (height, width), (tall, wide) = image.shape[:2], size
     if (height, width) == (tall, wide):
         return image
-    if min(height / tall, width / wide) < LEAST or abs(width * tall / (height * wide) - 1) > ASPECT:
+    if min(height / tall, width / wide) < least or abs(width * tall / (height * wide) - 1) > ASPECT:
         return None
     return cv2.resize(image, (wide, tall), interpolation=cv2.INTER_AREA if height > tall else cv2.INTER_LINEAR)
 
@@ -195,10 +194,15 @@ def difference(image: np.ndarray, drawn: np.ndarray, limits: Mapping[int, int]) 
 
     limits: pixels a side that are averaged -> how far their mean may be off in any channel, of 255.
     """
-    import cv2
-
     away = np.zeros(image.shape[:2], dtype=np.float32)
     for window, limit in limits.items():
-        red, green, blue = cv2.split(cv2.absdiff(blurred(image, window), blurred(drawn, window)))
-        away = np.maximum(away, cv2.max(cv2.max(red, green), blue) / np.float32(limit))
+        away = np.maximum(away, distance(blurred(image, window), blurred(drawn, window)) / np.float32(limit))
     return away
+
+
+def distance(image: np.ndarray, other: np.ndarray) -> np.ndarray:
+    """How far two images are apart in the worst channel, uint8 [H, W]."""
+    import cv2
+
+    red, green, blue = cv2.split(cv2.absdiff(image, np.ascontiguousarray(other)))
+    return np.asarray(cv2.max(cv2.max(red, green), blue))

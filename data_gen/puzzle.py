@@ -9,6 +9,7 @@ what does not belong into its images.
 from __future__ import annotations
 
 import json
+import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +38,7 @@ CHECKS = ("background_consistency", "rule_obey", "reasoning_success")  # ViGoR, 
 # Pixels a side that are averaged -> of 255 how far their mean may be from what is drawn of the state. Small windows see
 # strokes, large ones pale areas.
 LIMITS = {PLAIN: {5: 70, 21: 20}, NANO: {1: 110, 4: 24}}
+LEAST = 0.4  # of a picture's side: a smaller image cannot be read
 CLEAN = 0.3  # of these limits: an image so near lies where it should; others that fail are laid over the puzzle first
 FOREIGN = 0.5  # what a score is worth where the background has changed
 
@@ -60,7 +62,9 @@ class Problem:
 
 @dataclass(frozen=True)
 class Puzzle(Task):
-    """A family of puzzles; it needs `levels`, `problem`, `size`, `draw` and `read`, and mostly `breaches`.
+    """A family of puzzles; it needs `name`, `levels`, `problem`, `size`, `draw`, `read`, and mostly `breaches`.
+
+    Each level is a set: "sudoku1".
 
     style: "plain", or "nano" for images of 20 to 48 pixels a side. side: pixels of plain images, None for 256.
     nano_levels: those that fit on such small images; empty: all. lazy_ways: what `lazy` has, by name.
@@ -77,6 +81,8 @@ class Puzzle(Task):
 
     def __init_subclass__(cls, **options: Any) -> None:
         super().__init_subclass__(**options)
+        if "levels" in vars(cls):
+            cls.sets = {level: f"{cls.name}{level}" for level in cls.levels}
         cls.strategies = tuple(Strategy(name, partial(_lazy_answer, name)) for name in cls.lazy_ways)
 
     def __post_init__(self) -> None:
@@ -92,10 +98,15 @@ class Puzzle(Task):
         """Of the nano world in the style "nano", else "plain"."""
         return cls(NANO if world.terse else PLAIN)
 
+    @property
+    def possible_levels(self) -> tuple[int, ...]:
+        """Those that the style can draw."""
+        return (self.nano_levels if self.style == NANO else ()) or self.levels
+
     def check(self, level: int, split: str) -> None:
         super().check(level, split)
-        if self.style == NANO and self.nano_levels and level not in self.nano_levels:
-            possible = ", ".join(map(str, self.nano_levels))
+        if level not in self.possible_levels:
+            possible = ", ".join(map(str, self.possible_levels))
             raise DataError(f"{self.name} of level {level} is too large for the style nano: choose one of {possible}")
 
     # ------------------------------------------------------------------------------------------------ of each family
@@ -190,8 +201,7 @@ class Puzzle(Task):
 
     def prompts(self) -> tuple[str, ...]:
         """The prompts of all levels of the style. DataError where puzzles of one level have different prompts."""
-        levels = (self.nano_levels if self.style == NANO else ()) or self.levels
-        drawn = [{self.sample(seed, level)[0].prompt for seed in range(3)} for level in levels]
+        drawn = [{self.sample(seed, level)[0].prompt for seed in range(3)} for level in self.possible_levels]
         if any(len(prompts) > 1 for prompts in drawn):
             raise DataError(f"the prompts of {self.name} differ from puzzle to puzzle")
         return tuple(dict.fromkeys(prompt for prompts in drawn for prompt in prompts))
@@ -226,7 +236,7 @@ class Puzzle(Task):
         reasoning_success: it is the solution. The score is 1 for a pass, 0 for a copy of the input.
         """
         facts = item.facts
-        seen = canvas.fitted(image, self.size(facts))
+        seen = canvas.fitted(image, self.size(facts), LEAST)
         if seen is None:
             reason = f"an image of {image.shape[1]} x {image.shape[0]} pixels cannot be read"
             return Verdict(tuple(Check(name, "unreadable", reason) for name in CHECKS), 0.0)
@@ -270,6 +280,22 @@ def _number(state: Sequence[int]) -> int:
 def _lazy_answer(name: str, text: str) -> int | None:
     answer: int | None = json.loads(text).get(name)
     return answer
+
+
+def side_of(cells: Sequence[object]) -> int:
+    """Cells a side of a square."""
+    return math.isqrt(len(cells))
+
+
+def least_view(cells: Sequence[int]) -> list[tuple[int, ...]]:
+    """The rows of a square in that of its eight views that comes first: equal for squares turned or mirrored."""
+    n = side_of(cells)
+    rows = [tuple(cells[n * r : n * r + n]) for r in range(n)]
+    views = []
+    for _ in range(4):
+        rows = [tuple(row) for row in zip(*rows[::-1], strict=True)]  # turned
+        views += [rows, rows[::-1]]
+    return min(views)
 
 
 def _scale(facts: Facts) -> float:

@@ -10,7 +10,6 @@ import sqlite3
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import ClassVar
 
 import numpy as np
 
@@ -36,7 +35,6 @@ class BarChart(Puzzle):
     title = "Bar charts"
     levels = (1, 2, 3, 4)
     nano_levels = (1,)
-    sets: ClassVar = {level: f"bar_chart{level}" for level in levels}
     lazy_ways = ("copy of the input", "right numbers in random order", "equal bars", "the first row of each city")
 
     def problem(self, random: Random, level: int) -> Problem:

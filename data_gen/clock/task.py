@@ -10,7 +10,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import ClassVar
 
 import numpy as np
 
@@ -31,7 +30,6 @@ class Clock(Puzzle):
     title = "Clocks"
     levels = (1, 2, 3, 4)
     nano_levels = (1, 2, 3)
-    sets: ClassVar = {level: f"clock{level}" for level in levels}
     lazy_ways = ("copy of the input", "an hour later", "minutes never make an hour")
 
     def problem(self, random: Random, level: int) -> Problem:

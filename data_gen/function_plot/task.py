@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
-from typing import ClassVar
 
 import numpy as np
 
@@ -39,7 +38,6 @@ class FunctionPlot(Puzzle):
     name = "function_plot"
     title = "Function plots"
     levels = (1, 2, 3, 4)
-    sets: ClassVar = {level: f"function_plot{level}" for level in levels}
     lazy_ways = ("copy of the input", "mirrored at the x axis", "mirrored at the y axis", "y = 0")
 
     def problem(self, random: Random, level: int) -> Problem:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import ClassVar
 
 import numpy as np
 
@@ -32,7 +31,6 @@ class Hanoi(CellPuzzle):
     name = "hanoi"
     title = "Towers of Hanoi"
     levels = (1, 2, 3, 4, 5)
-    sets: ClassVar = {level: f"hanoi{level}" for level in levels}
     lazy_ways = ("copy of the input", "any legal move", "a legal move to the green base")
 
     def problem(self, random: Random, level: int) -> Problem:

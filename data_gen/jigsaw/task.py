@@ -9,12 +9,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import ClassVar
 
 import numpy as np
 
 from uni_train.data_gen.canvas import PALETTE, Canvas, colours_at
-from uni_train.data_gen.puzzle import NANO, UNITS, Facts, Lattice, Problem, Puzzle, State
+from uni_train.data_gen.puzzle import NANO, UNITS, Facts, Lattice, Problem, Puzzle, State, side_of
 from uni_train.data_gen.registry import task
 
 PIECES = {1: (2, False), 2: (3, False), 3: (2, True), 4: (3, True)}  # level -> pieces a side, whether they are turned
@@ -29,7 +28,6 @@ class Jigsaw(Puzzle):
     name = "jigsaw"
     title = "Jigsaws"
     levels = (1, 2, 3, 4)
-    sets: ClassVar = {level: f"jigsaw{level}" for level in levels}
     lazy_ways = ("copy of the input", "any order")
 
     def problem(self, random: Random, level: int) -> Problem:
@@ -56,7 +54,7 @@ class Jigsaw(Puzzle):
         )
 
     def lattice(self, facts: Facts) -> Lattice:
-        n = round((len(facts["given"]) / 4) ** 0.5)
+        n = side_of(pieces_of(facts["given"]))
         return Lattice(n, n, 12) if facts["style"] == NANO else Lattice.centred(n, n, line=3)
 
     def size(self, facts: Facts) -> tuple[int, int]:
@@ -93,7 +91,7 @@ class Jigsaw(Puzzle):
 
     def breaches(self, facts: Facts, state: State) -> list[str]:
         pieces, given = pieces_of(state), pieces_of(facts["given"])
-        n, same = round(len(pieces) ** 0.5), smallest if facts["turns"] else tuple
+        n, same = side_of(pieces), smallest if facts["turns"] else tuple
         breaches = (
             [] if sorted(map(same, pieces)) == sorted(map(same, given)) else ["a piece is missing, new or turned"]
         )

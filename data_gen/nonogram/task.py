@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from functools import cache
 from itertools import groupby, product
 from random import Random
-from typing import ClassVar
 
 from uni_train.data_gen.canvas import INK, PAPER, Canvas
-from uni_train.data_gen.puzzle import NANO, Facts, Lattice, LatticePuzzle, Problem, State
+from uni_train.data_gen.puzzle import NANO, Facts, Lattice, LatticePuzzle, Problem, State, least_view, side_of
 from uni_train.data_gen.registry import task
 
 SIDES = {1: 4, 2: 5, 3: 6, 4: 8, 5: 10}
@@ -32,7 +31,6 @@ class Nonogram(LatticePuzzle):
     title = "Nonograms"
     levels = (1, 2, 3, 4, 5)
     nano_levels = (1, 2)
-    sets: ClassVar = {level: f"nonogram{level}" for level in levels}
     lazy_ways = ("copy of the input", "as many cells at random", "each row's runs pushed to the left")
 
     def problem(self, random: Random, level: int) -> Problem:
@@ -50,14 +48,14 @@ class Nonogram(LatticePuzzle):
             "row and column have the lengths that stand beside it, in this order. A line without a number stays empty.",
             given=[0] * (n * n),
             solution=cells,
-            canonical=canonical(cells),
+            canonical="/".join("".join(map(str, row)) for row in least_view(cells)),
             thought=f"{lines.capitalize()}.",
             answer="/".join("".join(map(str, row)) for row in rows),
             facts={"clues": [[list(runs) for runs in side] for side in clues]},
         )
 
     def lattice(self, facts: Facts) -> Lattice:
-        n = round(len(facts["given"]) ** 0.5)
+        n = side_of(facts["given"])
         most = (n + 1) // 2  # runs in a line
         if facts["style"] == NANO:
             return Lattice(n, n, 4, 0, 4 * most, 4 * most)
@@ -91,7 +89,7 @@ class Nonogram(LatticePuzzle):
                     _draw_clue(canvas, run, (y, left - off) if side == 0 else (top - off, x), lattice.cell)
 
     def lazy(self, facts: Facts, random: Random) -> dict[str, Sequence[int]]:
-        n = round(len(facts["given"]) ** 0.5)
+        n = side_of(facts["given"])
         pushed = ["0".join("1" * run for run in runs).ljust(n, "0") for runs in facts["clues"][0]]
         cells = list(facts["solution"])
         random.shuffle(cells)
@@ -118,7 +116,7 @@ def _draw_clue(canvas: Canvas, run: int, centre: tuple[float, float], cell: int)
 
 def clues_of(cells: Sequence[int]) -> tuple[tuple[Runs, ...], tuple[Runs, ...]]:
     """The runs of each row and of each column."""
-    n = round(len(cells) ** 0.5)
+    n = side_of(cells)
     rows = [tuple(cells[n * r : n * r + n]) for r in range(n)]
     return tuple(map(_runs, rows)), tuple(map(_runs, zip(*rows, strict=True)))
 
@@ -168,14 +166,3 @@ def _grids(clues: tuple[tuple[Runs, ...], tuple[Runs, ...]]) -> Iterator[list[tu
             yield from search([(line,) if row == k else rows[row] for row in range(n)], list(columns))
 
     yield from search(*lines)
-
-
-def canonical(cells: Sequence[int]) -> str:
-    """Equal for grids that are one another turned or mirrored."""
-    n = round(len(cells) ** 0.5)
-    rows = ["".join(map(str, cells[n * r : n * r + n])) for r in range(n)]
-    views = []
-    for _ in range(4):
-        rows = ["".join(column) for column in zip(*rows[::-1], strict=True)]
-        views += ["/".join(rows), "/".join(rows[::-1])]
-    return min(views)

@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from random import Random
-from typing import ClassVar
 
 from uni_train.data_gen.canvas import INK, RED, Canvas
-from uni_train.data_gen.puzzle import NANO, Facts, Lattice, LatticePuzzle, Problem, State
+from uni_train.data_gen.puzzle import NANO, Facts, Lattice, LatticePuzzle, Problem, State, least_view, side_of
 from uni_train.data_gen.registry import task
 from uni_train.data_gen.seeds import digest
 
@@ -30,7 +29,6 @@ class Queens(LatticePuzzle):
     title = "Queens"
     levels = (1, 2, 3, 4)
     nano_levels = (1, 2, 3)
-    sets: ClassVar = {level: f"queens{level}" for level in levels}
     lazy_ways = ("copy of the input", "free rows and columns, in any order")
 
     def problem(self, random: Random, level: int) -> Problem:
@@ -52,13 +50,13 @@ class Queens(LatticePuzzle):
             "or a diagonal. Keep the given queens.",
             given=given,
             solution=_board(n, dict(enumerate(columns))),
-            canonical=_canonical(given, n),
+            canonical=digest(n, *map(str, least_view(given))),
             thought=f"The missing queens stand in {spelled}.",
             answer=spelled,
         )
 
     def lattice(self, facts: Facts) -> Lattice:
-        n = round(len(facts["given"]) ** 0.5)
+        n = side_of(facts["given"])
         return Lattice(n, n, 4) if facts["style"] == NANO else Lattice.centred(n, n, line=0)
 
     def symbols(self, facts: Facts) -> int:
@@ -77,7 +75,7 @@ class Queens(LatticePuzzle):
 
     def lazy(self, facts: Facts, random: Random) -> dict[str, Sequence[int]]:
         given = facts["given"]
-        n = round(len(given) ** 0.5)
+        n = side_of(given)
         taken = [divmod(cell, n) for cell, queen in enumerate(given) if queen]
         rows, columns = ([k for k in range(n) if k not in some] for some in zip(*taken, strict=True))
         random.shuffle(columns)
@@ -85,7 +83,7 @@ class Queens(LatticePuzzle):
         return {"copy of the input": given, "free rows and columns, in any order": _board(n, placed)}
 
     def breaches(self, facts: Facts, state: State) -> list[str]:
-        n = round(len(state) ** 0.5)
+        n = side_of(state)
         queens = [divmod(cell, n) for cell, queen in enumerate(state) if queen]
         lines = {
             "row": [y for y, _ in queens], "column": [x for _, x in queens],
@@ -124,13 +122,3 @@ def placements(n: int) -> tuple[tuple[int, ...], ...]:
 
 def _board(n: int, columns: dict[int, int]) -> list[int]:
     return [int(columns.get(cell // n) == cell % n) for cell in range(n * n)]
-
-
-def _canonical(board: Sequence[int], n: int) -> str:
-    """Equal for boards that are one another turned or mirrored."""
-    rows = [tuple(board[n * r : n * r + n]) for r in range(n)]
-    views = []
-    for _ in range(4):
-        rows = [tuple(row) for row in zip(*rows[::-1], strict=True)]  # turned
-        views += [rows, rows[::-1]]
-    return digest(n, *map(str, min(views)))

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from random import Random
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -38,7 +38,6 @@ class ShortestPath(Puzzle):
     title = "Shortest paths"
     levels = (1, 2, 3, 4)
     nano_levels = (1, 2)
-    sets: ClassVar = {level: f"shortest_path{level}" for level in levels}
     lazy_ways = ("copy of the input", "all edges", "fewest edges")
 
     def problem(self, random: Random, level: int) -> Problem:

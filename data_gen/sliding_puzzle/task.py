@@ -8,10 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
-from typing import ClassVar
 
 from uni_train.data_gen.canvas import Canvas
-from uni_train.data_gen.puzzle import NANO, Facts, Lattice, LatticePuzzle, Problem, State
+from uni_train.data_gen.puzzle import NANO, Facts, Lattice, LatticePuzzle, Problem, State, side_of
 from uni_train.data_gen.registry import task
 
 SLIDES = {1: (3, 2), 2: (3, 4), 3: (3, 6), 4: (4, 6)}  # level -> tiles a side, slides
@@ -26,7 +25,6 @@ class SlidingPuzzle(LatticePuzzle):
     name = "sliding_puzzle"
     title = "Sliding puzzles"
     levels = (1, 2, 3, 4)
-    sets: ClassVar = {level: f"sliding_puzzle{level}" for level in levels}
     lazy_ways = ("copy of the input", "the first slide alone", "as many slides at random")
 
     def problem(self, random: Random, level: int) -> Problem:
@@ -51,7 +49,7 @@ class SlidingPuzzle(LatticePuzzle):
         )
 
     def lattice(self, facts: Facts) -> Lattice:
-        n = round(len(facts["given"]) ** 0.5)
+        n = side_of(facts["given"])
         return Lattice(n, n, 8) if facts["style"] == NANO else Lattice.centred(n, n, line=3)
 
     def symbols(self, facts: Facts) -> int:
@@ -93,7 +91,7 @@ class SlidingPuzzle(LatticePuzzle):
 
 def beside_gap(board: Sequence[int]) -> list[int]:
     """Cells beside the gap."""
-    n = round(len(board) ** 0.5)
+    n = side_of(board)
     y, x = divmod(list(board).index(0), n)
     return [n * r + c for r, c in ((y - 1, x), (y, x - 1), (y, x + 1), (y + 1, x)) if 0 <= r < n and 0 <= c < n]
 

@@ -10,10 +10,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from random import Random
-from typing import ClassVar
 
 from uni_train.data_gen.canvas import PAPER, Canvas
-from uni_train.data_gen.puzzle import NANO, Facts, Lattice, LatticePuzzle, Problem, State
+from uni_train.data_gen.puzzle import NANO, Facts, Lattice, LatticePuzzle, Problem, State, side_of
 from uni_train.data_gen.registry import task
 
 BOXES = {4: (2, 2), 5: (1, 5), 6: (2, 3), 7: (1, 7), 8: (2, 4), 9: (3, 3)}  # rows x columns of a box
@@ -30,7 +29,6 @@ class Sudoku(LatticePuzzle):
     title = "Sudoku"
     levels = (1, 2, 3, 4, 5, 6)
     nano_levels = (1, 2, 3)
-    sets: ClassVar = {level: f"sudoku{level}" for level in levels}
 
     def problem(self, random: Random, level: int) -> Problem:
         n = level + 3
@@ -57,11 +55,11 @@ class Sudoku(LatticePuzzle):
         )
 
     def lattice(self, facts: Facts) -> Lattice:
-        n = _side(facts["given"])
+        n = side_of(facts["given"])
         return Lattice(n, n, 8) if facts["style"] == NANO else Lattice.centred(n, n)
 
     def symbols(self, facts: Facts) -> int:
-        return _side(facts["given"]) + 1
+        return side_of(facts["given"]) + 1
 
     def draw(self, canvas: Canvas, facts: Facts, state: State) -> None:
         lattice = self.lattice(facts)
@@ -77,17 +75,13 @@ class Sudoku(LatticePuzzle):
                 canvas.text(centre, str(digit), height)
 
     def breaches(self, facts: Facts, state: State) -> list[str]:
-        n = _side(state)
+        n = side_of(state)
         breaches = ["a cell is empty"] if 0 in state else []
         for name, cells in units(n):
             digits = [state[cell] for cell in cells if state[cell]]
             if len(set(digits)) < len(digits):
                 breaches.append(f"{name} has a digit twice")
         return breaches
-
-
-def _side(cells: Sequence[int]) -> int:
-    return round(len(cells) ** 0.5)
 
 
 @cache
@@ -114,7 +108,7 @@ def _peers(n: int) -> tuple[tuple[int, ...], ...]:
 
 def solutions(grid: Sequence[int], random: Random | None = None) -> Iterator[list[int]]:
     """All completions of a grid (0: empty), those digits first that `random` says."""
-    n, cells = _side(grid), list(grid)
+    n, cells = side_of(grid), list(grid)
     free = [(1 << n + 1) - 2] * (n * n)  # bits of the digits that a cell may still have
     peers = _peers(n)
     for cell, digit in enumerate(cells):
@@ -151,7 +145,7 @@ def is_unique(grid: Sequence[int]) -> bool:
 
 def canonical(grid: Sequence[int]) -> str:
     """Equal for grids that are one another with other digits, mirrored in their diagonal or turned by 180 degrees."""
-    n = _side(grid)
+    n = side_of(grid)
     flipped = [grid[n * c + r] for r in range(n) for c in range(n)] if BOXES[n][0] == BOXES[n][1] else grid
     views = [list(grid), list(grid)[::-1], list(flipped), list(flipped)[::-1]]
     return min("".join(map(str, _renamed(view))) for view in views)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from random import Random
-from typing import ClassVar
 
 from uni_train.data_gen.canvas import PALETTE, PAPER, Canvas
 from uni_train.data_gen.puzzle import NANO, Facts, Lattice, LatticePuzzle, Problem, State
@@ -36,7 +35,6 @@ class Symmetry(LatticePuzzle):
     name = "symmetry"
     title = "Symmetry"
     levels = (1, 2, 3, 4, 5)
-    sets: ClassVar = {level: f"symmetry{level}" for level in levels}
 
     def problem(self, random: Random, level: int) -> Problem:
         rule, shown, source = _RULES[level]

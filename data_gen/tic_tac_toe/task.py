@@ -10,10 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from random import Random
-from typing import ClassVar
 
 from uni_train.data_gen.canvas import BLUE, PAPER, RED, Canvas
-from uni_train.data_gen.puzzle import NANO, Facts, Lattice, LatticePuzzle, Problem, State
+from uni_train.data_gen.puzzle import NANO, Facts, Lattice, LatticePuzzle, Problem, State, least_view, side_of
 from uni_train.data_gen.registry import task
 
 X, O = 1, 2  # noqa: E741
@@ -29,7 +28,6 @@ class TicTacToe(LatticePuzzle):
     name = "tic_tac_toe"
     title = "Tic-tac-toe"
     levels = (1, 2, 3, 4)
-    sets: ClassVar = {level: f"tic_tac_toe{level}" for level in levels}
     lazy_ways = ("copy of the input", "any empty cell", "first empty cell", "where most X are in line")
     chance = 0.3  # over all levels
     guess = "any empty cell"
@@ -56,13 +54,13 @@ class TicTacToe(LatticePuzzle):
             "in an empty cell.",
             given=board,
             solution=_put(board, move, X),
-            canonical=_canonical(board, n),
+            canonical="/".join("".join(map(str, row)) for row in least_view(board)),
             thought=f"X in row {move // n + 1} column {move % n + 1} {why}.",
             answer=f"row {move // n + 1} column {move % n + 1}",
         )
 
     def lattice(self, facts: Facts) -> Lattice:
-        n = round(len(facts["given"]) ** 0.5)
+        n = side_of(facts["given"])
         return Lattice(n, n, 8) if facts["style"] == NANO else Lattice.centred(n, n, line=3)
 
     def symbols(self, facts: Facts) -> int:
@@ -103,7 +101,7 @@ class TicTacToe(LatticePuzzle):
 
 
 def _size(board: Sequence[int]) -> tuple[int, int]:
-    n = round(len(board) ** 0.5)
+    n = side_of(board)
     return n, min(n, 4)
 
 
@@ -149,13 +147,3 @@ def value(board: tuple[int, ...], turn: int) -> int:
         return -1
     moves = [-value(_put(board, cell, turn), other) for cell, sign in enumerate(board) if not sign]
     return max(moves, default=0)
-
-
-def _canonical(board: Sequence[int], n: int) -> str:
-    """Equal for boards that are one another turned or mirrored."""
-    rows = ["".join(map(str, board[n * r : n * r + n])) for r in range(n)]
-    views = []
-    for _ in range(4):
-        rows = ["".join(column) for column in zip(*rows[::-1], strict=True)]
-        views += ["/".join(rows), "/".join(rows[::-1])]
-    return min(views)

@@ -100,7 +100,7 @@ def test_questions_of_every_task_have_a_name() -> None:
     maths = item_case(get_task("maths").generate(1, 1, "test", 0)[0])
     for name in (name for name in TASKS.names() if TASKS.get(name).sets):
         kind = get_task(name)
-        levels = set(kind.sets) & set(getattr(kind, "nano_levels", ()) or kind.levels)
+        levels = set(kind.sets) & set(getattr(kind, "possible_levels", kind.levels))
         cases = [item_case(item) for level in levels for item in kind.generate(2, level, "test", 0)]
         assert worlds_of(cases) in ("nano", name)
         assert worlds_of([*cases, maths]) in ("nano", "+".join(sorted((name, "nano"))))

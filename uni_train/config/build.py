@@ -147,8 +147,8 @@ def _check_common(config: RunConfig, where: Where) -> None:
         raise wrong(f"model={config.model.name} is asked, and not trained here", "model", where, hint)
     for i, name in enumerate(config.evaluation.sets):
         check_known(name, sources(), "set", f"evaluation.sets.{i}", where)
+    puzzles = [name for name in TASKS.names() if issubclass(TASKS.get(name), Puzzle)] if config.model.puzzles else []
     for i, name in enumerate(config.model.puzzles):
-        puzzles = [one for one in TASKS.names() if issubclass(TASKS.get(one), Puzzle)]
         check_known(name, puzzles, "puzzle", f"model.puzzles.{i}", where)
     low, high = config.model.sampling.cfg_interval
     if low > high:

@@ -20,6 +20,7 @@ from itertools import pairwise, product
 
 import numpy as np
 
+from uni_train.data_gen.canvas import distance, fitted
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmark import Case
@@ -32,7 +33,6 @@ WHY = {BACKGROUND: "the background has changed", RULE: "the rules are broken", R
 SAME, OTHER = 0.80, 0.55  # likeness (NCC) of pieces that are the same, and that are not; between them nobody can tell
 FLAT = 4.0  # of 255: the spread of a piece without anything to see
 COLOUR = 24.0  # of 255: how far the mean colour of a piece may drift
-ASPECT = 0.05  # how far the sides of an output may differ in proportion
 SIDES = range(2, 10)  # of jigsaws and sudokus
 NEAR = 0.012  # of the longer side: how far a curve may lie from that of the ground truth
 CURVE, NO_CURVE = 0.95, 0.85  # shares of a curve that lie near, where it is the same, and where it is another
@@ -97,23 +97,12 @@ class _Solution(ABC):
 
     def __call__(self, image: np.ndarray) -> Verdict | None:
         """image: uint8 [H, W, 3] of any size. None where it cannot be read."""
-        fitted = self._fitted(image)
-        return None if fitted is None else self.read(fitted)
+        seen = fitted(image, self.size)
+        return None if seen is None else self.read(np.ascontiguousarray(seen))
 
     @abstractmethod
     def read(self, image: np.ndarray) -> Verdict | None:
         """image: uint8 [H, W, 3], of the ground truth's size."""
-
-    def _fitted(self, image: np.ndarray) -> np.ndarray | None:
-        """At the size of the ground truth; None where its proportions are others."""
-        import cv2
-
-        (height, width), (tall, wide) = image.shape[:2], self.size
-        if abs(width * tall / (height * wide) - 1) > ASPECT:
-            return None
-        if (height, width) == (tall, wide):
-            return np.ascontiguousarray(image)
-        return cv2.resize(image, (wide, tall), interpolation=cv2.INTER_AREA if height > tall else cv2.INTER_LINEAR)
 
 
 def _shrunk(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
@@ -259,7 +248,7 @@ class _Sudoku(_Solution):
         grid, n = self._grid(image), self.n
         few = np.sort(grid[self.spots].reshape(n * n, -1, 3), axis=1)
         paper = few[:, few.shape[1] // 2].reshape(n, n, 3)  # the median colour of each cell
-        ink = _distance(grid, cv2.resize(paper, grid.shape[1::-1], interpolation=cv2.INTER_NEAREST))
+        ink = distance(grid, cv2.resize(paper, grid.shape[1::-1], interpolation=cv2.INTER_NEAREST))
         written = cv2.threshold(ink, _INK, 1, cv2.THRESH_BINARY)[1]
         filled, glyphs = np.zeros(n * n, bool), []
         for k, inside in enumerate(self.cells):
@@ -378,15 +367,7 @@ def _drawn(image: np.ndarray) -> np.ndarray:
 
 def _changed(image: np.ndarray, shown: np.ndarray) -> np.ndarray:
     """Where two images differ, bool [H, W]."""
-    return _distance(image, shown) > _INK
-
-
-def _distance(image: np.ndarray, shown: np.ndarray) -> np.ndarray:
-    """How far two images are apart in the worst channel, uint8 [H, W]."""
-    import cv2
-
-    red, green, blue = cv2.split(cv2.absdiff(image, np.ascontiguousarray(shown)))
-    return np.asarray(cv2.max(cv2.max(red, green), blue))
+    return distance(image, shown) > _INK
 
 
 def _grown(mask: np.ndarray, by: int, round_: bool = False) -> np.ndarray:

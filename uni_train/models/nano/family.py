@@ -45,9 +45,7 @@ class NanoFamily(Family):
         return Checkpoint(self.name, path, str(name), model=str(name)) if name in MODELS else None
 
     def folder_values(self, path: Path) -> dict[str, Any]:
-        from uni_train.models.family import read_json
-
-        sizes, side = _described(path)
+        sizes, side, puzzles = _described(path)
         assert sizes.vit is not None  # as `_described` says
         architecture = {
             "hidden_size": sizes.llm.hidden_size,
@@ -66,7 +64,7 @@ class NanoFamily(Family):
             "vit_layers": sizes.vit.num_hidden_layers,
             "vit_heads": sizes.vit.num_attention_heads,
         }
-        return {"architecture": architecture, "puzzles": read_json(path / CONFIG).get("puzzles", [])}
+        return {"architecture": architecture, "puzzles": puzzles}
 
     def build(
         self, config: ModelConfig, seed: int, dtype: torch.dtype | None, device: torch.device | str = "cpu"
@@ -104,7 +102,7 @@ class NanoFamily(Family):
         from uni_train.models.nano.vae import PatchVAE
         from uni_train.models.weights import Weights, problems, shapes_of
 
-        sizes, _ = _described(checkpoint.path)
+        sizes, _, _ = _described(checkpoint.path)
         stored = Weights([checkpoint.path / WEIGHTS])
         patch = stored.shapes.get("vae.encoder.0.weight", (1, 3, 1, 1))
         with torch.device("meta"):
@@ -115,8 +113,8 @@ class NanoFamily(Family):
         return self.inspected(checkpoint, [stored], stored.shapes, problems(stored.shapes, expected))
 
 
-def _described(folder: Path) -> tuple[BagelConfig, int]:
-    """Sizes of a stored model, and the side of its images in pixels. Raises UserError where they are damaged."""
+def _described(folder: Path) -> tuple[BagelConfig, int, list[str]]:
+    """Sizes of a stored model, its images' side in pixels, its puzzles. Raises UserError where they are damaged."""
     from uni_train.models.bagel.config import BagelConfig
     from uni_train.models.family import read_json
 
@@ -125,6 +123,6 @@ def _described(folder: Path) -> tuple[BagelConfig, int]:
         sizes = BagelConfig.from_dict(described["bagel"])
         if sizes.vit is None:
             raise ValueError("vit is missing")
-        return sizes, int(described["image_size"])
+        return sizes, int(described["image_size"]), described.get("puzzles", [])
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder / CONFIG} is damaged ({reason(error)})", "Copy it again.") from error
