@@ -2,7 +2,8 @@
 
     git clone https://github.com/ByteDance-Seed/Bagel official
     python bench/gpu.py --official official [--only draw,write,train,grpo,load,compiled]
-        [--models nano,bagel_7b,qwen_image_edit_2511] [--seconds 100] [--out DIR] [--tiny]
+        [--models nano,bagel_7b,qwen_image_edit_2511] [--sides 512,1024] [--counts 1,8,16] [--group 16]
+        [--seconds 100] [--out DIR] [--tiny]
 
 Each part begins no row after `--seconds`, and none of its n-th model after as large a share of them: ten minutes in
 all. Rows for which no time or memory was left say so, and so does what fails. `--out` gets gpu.json after every row,
@@ -639,10 +640,18 @@ PARTS: dict[str, Callable[[Bench], Cases]] = {
 MODELS = ("nano", "bagel_7b", "qwen_image_edit_2511")
 
 
+def numbers(text: str) -> tuple[int, ...]:
+    """Of "1,8"."""
+    return tuple(map(int, text.split(",")))
+
+
 def main(arguments: Sequence[str] | None = None) -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--only", type=some_of(PARTS), default=",".join(PARTS))
     parser.add_argument("--models", default=",".join(MODELS))
+    parser.add_argument("--sides", type=numbers, help="of images, in pixels")
+    parser.add_argument("--counts", type=numbers, help="images and thoughts made at once")
+    parser.add_argument("--group", type=int, help="images a prompt of the part grpo")
     parser.add_argument("--seconds", type=float, default=100)
     parser.add_argument("--official", type=Path, help="a checkout of the released code of BAGEL")
     parser.add_argument("--out", type=Path, default=Path("gpu"))
@@ -652,7 +661,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     if machine.device.type == "cpu" and not options.tiny:
         parser.error("there is no GPU here: --tiny runs the same code with small sizes")
     options.out.mkdir(parents=True, exist_ok=True)
-    sizes = TINY if options.tiny else Sizes()
+    given = {key: value for key in ("sides", "counts", "group") if (value := getattr(options, key)) is not None}
+    sizes = replace(TINY if options.tiny else Sizes(), **given)
     names = options.models.split(",")
     bench = Bench(machine, sizes, names, options.tiny, options.seconds, options.out, options.official)
     for name in options.only:

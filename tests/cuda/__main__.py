@@ -36,6 +36,7 @@ MOST: dict[str, dict[str, float]] = {
     "distillation": {"micro-batch": 0.5, "velocity": 0},
     "evaluation": {},
     "insight": {},
+    "doctor": {},
 }
 """Syncs by path and unit, at most."""
 

@@ -326,13 +326,14 @@ def distillation(device: str, out: Path) -> Results:
     return fitted(device, out, "distil_curriculum", *QUICK, *more)
 
 
-def ran(*words: str) -> None:
+def ran(*words: str, code: int = 0) -> str:
     from click.testing import CliRunner
 
     from uni_train.cli.main import uni_train
 
     result = CliRunner().invoke(uni_train, words, catch_exceptions=False)
-    assert result.exit_code == 0, result.output
+    assert result.exit_code == code, result.output
+    return result.output
 
 
 SHORT = ("sampling.steps=2", "sampling.max_think_tokens=6")
@@ -354,6 +355,15 @@ def insight(device: str, out: Path) -> Results:
     model = str(save_drawer(out / "drawer"))
     ran("insight", "attention", model, "task=mapping", "n=1", *SHORT, f"out={out}", "--no-interventions")
     return {"floats": floats(json.loads((out / "attention.json").read_text()))}
+
+
+@path
+def doctor(device: str, out: Path) -> Results:
+    from tests.models.bagel.conftest import FOLDER
+    from tests.models.bagel.published import published
+
+    lines = ran("doctor", str(published(FOLDER, out / "bagel")), code=1).splitlines()  # random weights are no model
+    return {"texts": [line for line in lines if "a guess" in line]}
 
 
 def floats(value: Any) -> list[float]:

@@ -56,7 +56,7 @@ from uni_train.training.lora import adapted
 from uni_train.training.supervised import SupervisedModule
 
 SETTINGS: dict[str, Any] = {
-    "updates": 6, "rows": 24, "lr": 3e-3, "weight_decay": 0.1, "clip": 0.5, "accumulate": 4, "accelerator": "cpu",
+    "updates": 6, "rows": 24, "lr": 3e-3, "weight_decay": 0.1, "clip": 0.5, "accumulate": 4,
     "checkpoint_every": 5, "keep": 9,
 }  # fmt: skip
 GRPO = changed(

@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 import pytest
 
 from uni_train.config.kinds import Updates
-from uni_train.config.schema import OptimizerConfig, TrainingConfig
+from uni_train.config.schema import OptimizerConfig, StrategyConfig, TrainingConfig
 from uni_train.training.callbacks import PeriodicCheckpoint
 
 C = TypeVar("C", bound=TrainingConfig)
@@ -31,7 +31,7 @@ def changed(config: C, **keys: Any) -> C:
 
 def given(**keys: Any) -> dict[str, Any]:
     """`config`, `updates` and further options of `fit_supervised`."""
-    config = TrainingConfig(optimizer=OptimizerConfig(lr=1e-3))
+    config = TrainingConfig(optimizer=OptimizerConfig(lr=1e-3), strategy=StrategyConfig(accelerator="cpu"))
     known = {one.name for one in fields(config)}
     known |= {one.name for section in (config.optimizer, config.strategy) for one in fields(section)}
     length = {_UPDATES[key]: keys.pop(key) for key in list(keys) if key in _UPDATES}

@@ -68,8 +68,8 @@ def start(out: Path) -> dict[str, list[dict[str, Any]]]:
         step("stopped", "grpo", kind="ddp"),
         step("shared", "grpo", kind=ZERO3, epochs=1, kl=0.0),
         step("adapters", "grpo", kind="fsdp2", epochs=1, trained="lora"),
-        step("bagel", "bagel", checkpoint=str(place), kind="ddp", accelerator="cpu"),
-        *(step(f"loaded_{kind}", "loaded", checkpoint=str(place), kind=kind, accelerator="cpu") for kind in SHARDED),
+        step("bagel", "bagel", checkpoint=str(place), kind="ddp"),
+        *(step(f"loaded_{kind}", "loaded", checkpoint=str(place), kind=kind) for kind in SHARDED),
         step("unbroken", **TOLD),
         told("told", 2, 1, 6, signal.SIGUSR1),
         step("told", **TOLD),
@@ -220,7 +220,7 @@ def test_bagel_on_two_ranks_equals_one(ran: Ran, tmp_path: Path) -> None:
     )[0]  # fmt: skip
     (text, latent), (other_text, other_latent) = (model.token_counts(part.content) for part in drawn)
     assert text * other_latent != other_text * latent and (text, latent) != (other_text, other_latent)
-    whole = bagel(tmp_path, place, accumulate=2, accelerator="cpu").state_dict()
+    whole = bagel(tmp_path, place, accumulate=2).state_dict()
     for run in ("bagel", *(f"loaded_{kind}" for kind in SHARDED)):
         close(finished(ran, run), tmp_path, 1e-5)
         both, moved = load_file(ran[0] / run / "final-0.safetensors"), 0

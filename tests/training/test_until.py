@@ -14,7 +14,7 @@ from uni_train.training.fit import fit_supervised
 from uni_train.training.metric_log import read_metrics
 
 EXAMPLES = [ToyExample(tuple(float(i == j) for j in range(8)), i % 5, image=True) for i in range(8)]
-GIVEN = given(updates=10, rows=4, lr=1e-2, checkpoint_every=2, accelerator="cpu", log_every=1, progress=False)
+GIVEN = given(updates=10, rows=4, lr=1e-2, checkpoint_every=2, log_every=1, progress=False)
 
 
 def fitted(folder: Path, least: int = 0) -> tuple[ToyModel, callbacks.Until, list[int]]:

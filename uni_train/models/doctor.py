@@ -14,6 +14,7 @@ from typing import Literal
 
 import numpy as np
 import torch
+from lightning.fabric.utilities.apply_func import move_data_to_device
 
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Item
@@ -203,7 +204,7 @@ def _loss(model: Trainable, item: Item, edits: bool) -> Finding:
             example = replace(example, target=task.render(item, 0))
         example = replace(example, thought=item.thought or item.prompt)
     with torch.no_grad():
-        loss = model.supervised_loss(model.collate([example], 0))
+        loss = model.supervised_loss(move_data_to_device(model.collate([example], 0), model.device))
     ce = (loss.ce_sum / loss.ce_tokens.clamp(min=1)).item()
     mse = (loss.mse_sum / loss.mse_tokens.clamp(min=1)).item()
     most = math.log(model.vocabulary) if model.vocabulary is not None else math.inf

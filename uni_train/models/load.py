@@ -43,7 +43,7 @@ def build_model(
     expect_keys(config)
     if config.weights is not None:
         need_torchao(f"model.weights={config.weights}")
-    _set_products(config.family, device)
+    _set_products(config.family)
     base, adapters = split_adapters(config.checkpoint) if config.checkpoint is not None else (None, [])
     first = replace(config, checkpoint=base, weights=None if adapters else config.weights)
     model = _stored(first, seed, dtype, "cpu" if adapters else device).eval()
@@ -73,12 +73,11 @@ def compile_steps(model: Any, on: bool) -> None:
             module._compiled_call_impl = None
 
 
-def _set_products(family: str, device: torch.device | str) -> None:
-    """TF32 for products of float32 on a GPU, in this process, as far as the family's models allow it."""
+def _set_products(family: str) -> None:
+    """TF32 for products of float32 on GPUs, in this process, as far as the family's models allow it."""
     import torch
 
-    if torch.device(device).type == "cuda":
-        torch.set_float32_matmul_precision("high" if family_of(family).tf32 else "highest")
+    torch.backends.cuda.matmul.allow_tf32 = family_of(family).tf32  # a model may move to its GPU later
 
 
 def _tile(vae: Any, side: int, name: str) -> None:

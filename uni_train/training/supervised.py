@@ -144,7 +144,7 @@ class SupervisedModule(pl.LightningModule):
         # Lightning's own clipping throws the norm away.
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         norm = nn.utils.clip_grad_norm_(parameters, gradient_clip_val or math.inf, foreach=True)
-        self.metrics["grad_norm"] = norm = _whole(norm)
+        self.metrics["grad_norm"] = norm = _whole(norm).to(self.device)  # offloaded gradients are on the CPU
         if self.skips and not norm:
             optimizer.zero_grad()  # gradients of zero would move weights by AdamW's momentum
 
@@ -160,8 +160,7 @@ class SupervisedModule(pl.LightningModule):
     def transfer_batch_to_device(self, batch: StepBatch, device: torch.device, dataloader_idx: int) -> StepBatch:
         if device.type == "cpu":
             return batch
-        content = batch.content
-        moved = content.to(device) if hasattr(content, "to") else move_data_to_device(content, device)
+        moved = move_data_to_device(batch.content, device)
         return StepBatch(batch.step, batch.micro, batch.grad_accumulation_steps, moved, batch.tokens)
 
 
