@@ -18,7 +18,7 @@ FAMILIES = ("symmetry1", "queens1", "tic_tac_toe1")
 @pytest.mark.slow
 def test_the_transfer_table_has_every_family_after_every_round(tmp_path: Path) -> None:
     rounds = "{task: queens, level: 1, prompts: 4, updates: 1}, {task: symmetry, level: 1, prompts: 4, updates: 1}"
-    quick = [f"rounds=[{rounds}]", "model.checkpoint=null", "model.threads=1", "filter=none", "batch.prompts=4"]
+    quick = [f"rounds=[{rounds}]", "model.checkpoint=null", "model.threads=1", "batch.prompts=4"]
     run = finish(tmp_path, *SMALL, *quick, "evaluation.n=3", f"evaluation.sets=[{','.join(FAMILIES)}]", recipe="gym")
     assert "Transfer, normal" in (run / "report.html").read_text(encoding="utf-8")
 
