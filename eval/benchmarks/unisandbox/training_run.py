@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 from uni_train.data_gen.audit.shortcuts import chances
@@ -270,7 +271,10 @@ def _score_table(summary: Mapping[str, Any], task: str, variant: str, found: Seq
     title = f"{about.title} (paper, {_PAPER[task]})" if task in _PAPER else about.title
     title = f"{about.title}: {about.variants[variant].said}" if variant else title
     columns = ("Model", *(f"{setting} {name}" for setting in ("Normal", "CoT") for name in names), "Average", "Change")
-    return Table(title, columns, tuple(body), note, str(summary.get("questions", "")))
+    asked = [task in _PAPER or any(cells) for cells in zip(*(row.normal + row.cot for row in found), strict=True)]
+    shown = [True, *asked, True, True]
+    rows = (tuple(compress(row, shown)) for row in body)
+    return Table(title, tuple(compress(columns, shown)), tuple(rows), note, str(summary.get("questions", "")))
 
 
 def _paper_rows(printed: Sequence[Mapping[str, str]]) -> Iterator[tuple[Cell, ...]]:

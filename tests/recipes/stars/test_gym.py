@@ -32,7 +32,8 @@ def test_the_transfer_table_has_every_family_after_every_round(tmp_path: Path) -
         assert scores["normal"].keys() == set(FAMILIES) and all(one["n"] == 3 for one in scores["normal"].values())
         for column, name in enumerate(columns):
             scores["normal"][name]["value"] = (10 * row + column) / 100  # untrained models draw nothing right
-    table = next(training_run.tables(found))
+    table, queens, *_ = training_run.tables(found)
+    assert queens.columns == ("Model", "Normal queens1", "Average", "Change")  # other levels and CoT were not asked
     assert table.columns == ("After", *columns)
     assert [row[0] for row in table.rows] == ["before", "1: queens 1", "2: symmetry 1", "trivial"]
     values = [[cell.value for cell in row[1:] if isinstance(cell, Estimate)] for row in table.rows]
