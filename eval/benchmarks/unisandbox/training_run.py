@@ -235,7 +235,7 @@ def _transfer_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
     if len({one["task"] for one in rounds}) < 2:
         return
     found = {"before": summary["scores"]["before"]}
-    after = {**summary["after_round"], f"round{len(rounds)}": summary["scores"]["after"]}
+    after = {**(summary.get("after_round") or {}), f"round{len(rounds)}": summary["scores"]["after"]}
     for number, one in enumerate(rounds, 1):
         if f"round{number}" in after:
             found[f"{number}: {one['task']} {one['level']}"] = after[f"round{number}"]
