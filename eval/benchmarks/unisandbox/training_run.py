@@ -171,8 +171,9 @@ def tables(summary: Mapping[str, Any], printed: bool = False) -> Iterator[Table]
 
     Below the model's rows: the best trivial strategy, chance, and how much was asked. printed: also the paper's rows.
     """
+    scores = list(score_rows(summary))
     yield from _transfer_tables(summary)
-    for task, variant, found in score_rows(summary):
+    for task, variant, found in scores:
         yield _score_table(summary, task, variant, found, printed)
     if any(SAID in scores for scores in summary["scores"].values()):
         said = {when: by_setting.get(SAID, {}) for when, by_setting in summary["scores"].items()}
