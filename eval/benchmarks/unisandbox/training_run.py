@@ -8,6 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from typing import Any
 
 from uni_train.data_gen.audit.shortcuts import chances
@@ -166,11 +167,13 @@ def trivial(summary: Mapping[str, Any], name: str) -> Trivial | None:
 
 
 def tables(summary: Mapping[str, Any], printed: bool = False) -> Iterator[Table]:
-    """Tables in the paper's layout (mapping: Table 3, maths: Table 2), the answers in words, and the rounds.
+    """Transfer between tasks, the paper's layout (mapping: Table 3, maths: Table 2), answers in words, and the rounds.
 
     Below the model's rows: the best trivial strategy, chance, and how much was asked. printed: also the paper's rows.
     """
-    for task, variant, found in score_rows(summary):
+    scores = list(score_rows(summary))
+    yield from _transfer_tables(summary)
+    for task, variant, found in scores:
         yield _score_table(summary, task, variant, found, printed)
     if any(SAID in scores for scores in summary["scores"].values()):
         said = {when: by_setting.get(SAID, {}) for when, by_setting in summary["scores"].items()}
@@ -227,6 +230,26 @@ def _at(tree: Mapping[str, Any], *keys: str) -> Any:
     return tree
 
 
+def _transfer_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
+    """Accuracy on every set after each round, a table a setting; none unless rounds train several tasks."""
+    rounds = summary["rounds"]
+    if len({one["task"] for one in rounds}) < 2:
+        return
+    found = {"before": summary["scores"]["before"]}
+    after = {**(summary.get("after_round") or {}), f"round{len(rounds)}": summary["scores"]["after"]}
+    for number, one in enumerate(rounds, 1):
+        if f"round{number}" in after:
+            found[f"{number}: {one['task']} {one['level']}"] = after[f"round{number}"]
+    for setting, asked in found["before"].items():
+        trained = [set_name(one["task"], one["level"]) for one in rounds]
+        sets = dict.fromkeys([*(name for name in trained if name in asked), *asked])
+        body = [(name, *(estimate_of(_at(at, setting, one)) for one in sets)) for name, at in found.items()]
+        leading = [trivial(summary, name) for name in sets]
+        body.append(("trivial", *(one.estimate if one else None for one in leading)))
+        note = "95 % intervals. Rows: after the round that trains this task and level. Trivial: the best such strategy."
+        yield Table(f"Transfer, {setting}", ("After", *sets), tuple(body), note, str(summary.get("questions", "")))
+
+
 def _score_table(summary: Mapping[str, Any], task: str, variant: str, found: Sequence[Row], printed: bool) -> Table:
     about, pairs = TASKS.get(task), TASKS.get(task).items_per_draw == 2
     names = [f"{about.short}{level}" for level in about.sets]
@@ -249,7 +272,10 @@ def _score_table(summary: Mapping[str, Any], task: str, variant: str, found: Seq
     title = f"{about.title} (paper, {_PAPER[task]})" if task in _PAPER else about.title
     title = f"{about.title}: {about.variants[variant].said}" if variant else title
     columns = ("Model", *(f"{setting} {name}" for setting in ("Normal", "CoT") for name in names), "Average", "Change")
-    return Table(title, columns, tuple(body), note, str(summary.get("questions", "")))
+    asked = [task in _PAPER or any(cells) for cells in zip(*(row.normal + row.cot for row in found), strict=True)]
+    shown = [True, *asked, True, True]
+    rows = (tuple(compress(row, shown)) for row in body)
+    return Table(title, tuple(compress(columns, shown)), tuple(rows), note, str(summary.get("questions", "")))
 
 
 def _paper_rows(printed: Sequence[Mapping[str, str]]) -> Iterator[tuple[Cell, ...]]:

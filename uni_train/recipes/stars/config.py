@@ -114,7 +114,8 @@ class StarsConfig(RoundsConfig):
     mode: Literal["cot", "normal"] = "cot"  # of sampling; normal = draw without a thought
     solved: str | None = None  # a .jsonl or .parquet file of solved items, for rounds[].replay.solved
     filter: str = "self"  # self, judge, verifier, none, or a plug-in's; judge: the run's `judge`, asked as the model is
-    teacher: Literal["base", "current"] = "base"  # who samples the later rounds
+    # who samples the later rounds: the model before or after training; reference = images are the items' solutions
+    teacher: Literal["base", "current", "reference"] = "base"
 
 
 def check(config: StarsConfig, where: Where) -> None:
@@ -136,6 +137,13 @@ def check(config: StarsConfig, where: Where) -> None:
             "filter",
             where,
             "filter=self, or filter=judge with the run's judge.",
+        )
+    if config.teacher == "reference" and reads_images(config):
+        raise wrong(
+            "teacher=reference: no program can draw the solutions of the everyday world",
+            "teacher",
+            where,
+            "teacher=base, or tasks that programs draw: mazes, puzzles.",
         )
     if config.mode == "normal":
         for i, round_ in enumerate(config.rounds):

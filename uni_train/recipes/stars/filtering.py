@@ -33,16 +33,18 @@ def run(work: Work[StarsConfig], stage: StageRun, sampled: StageRun, round_: Rou
     total, size = int(sampled.facts()["sampled"]), config.model.draw_batch
     sizes = [min(size, total - start) for start in range(0, total, size)]
 
-    def teacher() -> UnifiedModel:
-        return work.model(None if config.teacher == "base" else work.weights)
-
     def make(index: int) -> list[Scored]:
-        return decided(config, teacher, read_scored(shard_path(sampled.shards, index)))
+        return decided(config, partial(teacher, work), read_scored(shard_path(sampled.shards, index)))
 
     judges = partial(judged, work, stage.path) if config.filter == "judge" else None
     make_shards(work, stage.path, sizes, make, "judge", judges)
     stage.result = counted(work, stage, round_)
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
+
+
+def teacher(work: Work[StarsConfig]) -> UnifiedModel:
+    """The model that samples, or that filters solutions."""
+    return work.model(None if work.config.teacher == "base" else work.weights)
 
 
 def decided(config: StarsConfig, teacher: Callable[[], UnifiedModel], samples: Sequence[Scored]) -> list[Scored]:

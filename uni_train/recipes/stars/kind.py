@@ -41,6 +41,8 @@ class Stars(RoundsKind[StarsConfig]):
         keep = f"{about(config.filter)}{whole}"
         draw = "think, draw" if config.mode == "cot" else "draw"
         drawn = round_.prompts * config.candidates
+        if config.teacher == "reference":
+            draw, drawn = "take the solution", 0
         if round_.kept is not None:
             summary = f"at most {round_.prompts} prompts{images}: {draw}, {keep}, until {round_.kept} samples are kept"
             yield PlannedStage("sample", f"sample-{round_.set_name}", summary, (i,), images=drawn)
@@ -79,11 +81,12 @@ class Stars(RoundsKind[StarsConfig]):
                 (p, s) for p, s in runs if p.kind in ("sample", "filter") and set(p.rounds) <= set(planned.rounds)
             ]
             judged = [pair for _, s in _filtered(config, members) for pair in filtering.outcomes(s)]
+            drawn = 0 if config.teacher == "reference" else len(judged)
             calls = {
-                "thoughts": len(judged) if config.mode == "cot" else 0,
+                "thoughts": drawn if config.mode == "cot" else 0,
                 "answers": len(judged) if config.filter == "self" else 0,
-                "images": len(judged),
-                "velocities": len(judged) * config.model.sampling.steps,
+                "images": drawn,
+                "velocities": drawn * config.model.sampling.steps,
             }
             entries.append(round_entry(config.filter, served, judged, [*(s for _, s in members), stage], calls))
         return entries

@@ -17,11 +17,12 @@ from typing import Any
 
 from uni_train.config.kinds import reads_images
 from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.registry import task_of
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Scored
-from uni_train.eval.task_benchmark import TaskBenchmark
+from uni_train.eval.benchmark import Ask, Scored, with_image
+from uni_train.eval.task_benchmark import TaskBenchmark, item_of
 from uni_train.recipes.stars import filtering
 from uni_train.recipes.stars.config import RoundConfig, StarsConfig
 from uni_train.stages import judging
@@ -36,12 +37,14 @@ def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
     benchmark = TaskBenchmark.from_items(round_items(work, round_), config.mode)
     wanted = benchmark.asks(config.seed, config.candidates)
     batches = [batch for _, batch in in_batches(wanted, config.model.draw_batch)]
-    teacher = work.model(None if config.teacher == "base" else work.weights)
-    respondent = Batched(teacher, config.model.think_batch, config.temperature)
+    teacher = partial(filtering.teacher, work)
+    made = partial(solved, benchmark)
+    if config.teacher != "reference":
+        made = partial(benchmark.verified, Batched(teacher(), config.model.think_batch, config.temperature))
 
     def make(index: int) -> list[Scored]:
-        samples = benchmark.verified(respondent, batches[index])
-        return samples if round_.kept is None else filtering.decided(config, lambda: teacher, samples)
+        samples = made(batches[index])
+        return samples if round_.kept is None else filtering.decided(config, teacher, samples)
 
     judgements: list[Judged] = []
     if reads_images(config):
@@ -64,6 +67,17 @@ def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
     counts = {"sampled": len(wanted)} if round_.kept is None else filtering.counted(work, stage, round_)
     stage.result = {"task": round_.task, "level": round_.level, **counts}
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
+
+
+def solved(benchmark: TaskBenchmark, asks: Sequence[Ask]) -> list[Scored]:
+    """The solutions of the items, in CoT with their thoughts, as if a model had sampled them."""
+    found = []
+    for ask in asks:
+        item = item_of(ask.case)
+        sample = benchmark.prepared(ask, item.thought if ask.setting == "cot" else None)
+        sample = with_image(sample, task_of(item).render(item, ask.seed))
+        found.append(Scored(sample, benchmark.check(sample)))
+    return found
 
 
 def round_items(work: Work[Any], round_: RoundConfig) -> list[Item]:
