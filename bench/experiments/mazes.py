@@ -48,7 +48,6 @@ FRESH = 20_000  # solved mazes for the arm that may have as many as it wants
 DRAWS = 8  # images a maze, where one right image of several counts
 VALIDATED = 500  # validation mazes, that tell whether SFT still gains
 SETTLES = 8  # times that SFT goes on at most
-SEEN = 200  # of the solved mazes are asked, too, and so many of the new ones DRAWS times
 PACE = {"updates": 100, "epochs": 15, "rounds": 1}  # of the short run that an arm's pace is measured on
 LINES = "arms.jsonl"
 START, SETTLED = "start", "settled"
@@ -115,7 +114,9 @@ class Plan:
         n: solved mazes in the limited set. start, settle, seconds: of the first training, of the second at a lower
             rate, and of each arm behind them.
         common: overrides for all runs. asked: test mazes by level. flat: go on with the second training until it gains
-            less than so many points on the validation split; None: once. prompts: of a round of STARS; None: ROUND's.
+            less than so many points on the validation split; None: once. prompts: of a round of STARS, its updates in
+            proportion; None: ROUND's. rows: of an update of SFT and STARS; None: the recipes'. seen: of the solved
+            mazes are asked, too, and so many of the new ones DRAWS times.
     """
 
     out: Path
@@ -129,21 +130,26 @@ class Plan:
     task: str = TASK
     level: int = LEVEL
     prompts: int | None = None
+    rows: int | None = None
+    seen: int = 200
 
     def lasting(self, arm: Arm, n: int) -> str:
         """As `Arm.lasting`, of this task."""
-        prompts = {} if self.prompts is None else {"prompts": self.prompts}
-        return arm.lasting(n, {"task": self.task, "level": self.level, **prompts})
+        asked = {"task": self.task, "level": self.level}
+        if self.prompts is not None:
+            asked |= {"prompts": self.prompts, "updates": ROUND["updates"] * self.prompts // ROUND["prompts"]}
+        return arm.lasting(n, asked)
 
-    def puzzles(self, arm: Arm) -> tuple[str, ...]:
-        """Overrides by which a recipe of mazes is one of puzzles."""
+    def overrides(self, arm: Arm) -> list[str]:
+        """By which a recipe of mazes is one of puzzles, and has so many rows."""
+        sft, stars = arm.recipe == "sft_maze", arm.recipe == "stars_maze"
+        rows = [f"batch.{'rows' if sft else 'prompts'}={self.rows}"] if self.rows and (sft or stars) else []
         if self.task == TASK:
-            return ()
-        model = (f"model.puzzles=[{self.task}]", "model.architecture.image_size=48")
-        if arm.recipe == "stars_maze":
-            return (*model, f"evaluation.sets=[{self.task}{self.level}]")
-        prompts = (f"prompts.task={self.task}", f"prompts.levels=[{self.level}]")
-        return model if arm.recipe == "sft_maze" else (*model, *prompts)
+            return rows
+        model = [f"model.puzzles=[{self.task}]", "model.architecture.image_size=48", *rows]
+        if stars:
+            return [*model, f"evaluation.sets=[{self.task}{self.level}]"]
+        return model if sft else [*model, f"prompts.task={self.task}", f"prompts.levels=[{self.level}]"]
 
     def folder(self, arm: Arm, name: str) -> Path:
         """The run's."""
@@ -169,10 +175,10 @@ class Plan:
 
 def mazes(
     lab: Lab, n: int = 700, start: float = 250, settle: float = 110, seconds: float = 300, flat: float | None = None,
-    task: str = TASK, level: int = LEVEL, prompts: int | None = None,
+    task: str = TASK, level: int = LEVEL, prompts: int | None = None, rows: int | None = None, seen: int = 200,
 ) -> Iterator[str]:  # fmt: skip
     """n: solved mazes of the limited set. start, settle, seconds: of the two SFTs, of each arm. task, level: mazes, or
-    puzzles. prompts: of a round. Raises UsageError."""
+    puzzles. prompts: of a round. rows: of an update. seen: mazes asked DRAWS times. Raises UsageError."""
     puzzles = {name: TASKS.get(name).levels for name in TASKS.names() if issubclass(TASKS.get(name), Puzzle)}
     if level not in {TASK: (LEVEL,), **puzzles}.get(task, ()):
         raise UsageError(
@@ -182,7 +188,9 @@ def mazes(
     if not set(arms) <= ARMS.keys():
         raise UsageError("cannot read --only", f"Arms are {', '.join(ARMS)}.")
     asked = ASKED if task == TASK else {level: TESTED}
-    plan = Plan(lab.runs, n, start, settle, seconds, tuple(lab.overrides), asked, flat, task, level, prompts)
+    plan = Plan(
+        lab.runs, n, start, settle, seconds, tuple(lab.overrides), asked, flat, task, level, prompts, rows, seen
+    )
 
     def made() -> Iterator[str]:
         plan.out.mkdir(parents=True, exist_ok=True)
@@ -229,7 +237,7 @@ def _until_flat(plan: Plan, seed: int, updates: int, lab: Lab) -> tuple[str, lis
 def arguments(plan: Plan, seed: int, key: str, name: str) -> list[str]:
     """What `uni_train fit` is told, but for how long."""
     arm = ARMS[key]
-    given = ["--recipe", arm.recipe, f"seed={seed}", f"out={plan.out}", f"name={name}", *plan.puzzles(arm)]
+    given = ["--recipe", arm.recipe, f"seed={seed}", f"out={plan.out}", f"name={name}", *plan.overrides(arm)]
     given += [*plan.common, *arm.overrides]
     if arm.begins is not None:
         made = {(one["seed"], one["arm"]): one.get("name") for one in read_metrics(plan.out / LINES)}
@@ -312,11 +320,11 @@ def measured(plan: Plan, seed: int, weights: Path) -> dict[str, Any]:
 
     unseen = {level: held_out_items(level, n, task=plan.task) for level, n in plan.asked.items()}
     rows = (solved_mazes(plan, seed, "limited") / "items.jsonl").read_text(encoding="utf-8").splitlines()
-    seen = [Item.from_dict(json.loads(row)) for row in rows[:SEEN]]
+    seen = [Item.from_dict(json.loads(row)) for row in rows[: plan.seen]]
     found = {level: verdicts(weights, items) for level, items in unseen.items()}
     passed = {level: np.array([one.passed for one in judged]) for level, judged in found.items()}
     failed = Counter(check.name for one in found[plan.level] for check in one.checks if check.status != "pass")
-    several = [right(weights, unseen[plan.level][:SEEN], draw) for draw in range(DRAWS)]
+    several = [right(weights, unseen[plan.level][: plan.seen], draw) for draw in range(DRAWS)]
     return {
         "test": {str(level): count(outcomes) for level, outcomes in passed.items()},
         "passed": "".join("01"[outcome] for outcome in passed[plan.level].astype(int)),
