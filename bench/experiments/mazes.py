@@ -448,7 +448,8 @@ def _paired(by_arm: Mapping[str, Mapping[int, Line]], forms: Sequence[str] = ())
         found = paired(first, second, clusters=mazes)
         return _estimate(found.difference, "+"), f"{found.p_value:.2g}"
 
-    yield "The same maze by maze: intervals and p for other mazes but these seeds (paired, a test maze is a cluster):"
+    cluster = "mazes of one form are" if forms else "a test maze is"
+    yield f"The same maze by maze: intervals and p for other mazes but these seeds (paired, {cluster} a cluster):"
     yield ""
     yield from table("", "gained", "p", "more than SFT on the same mazes", "p")
     for key in by_arm:
