@@ -30,6 +30,7 @@ import numpy as np
 
 from bench.experiment import Lab
 from bench.markdown import interval, row, table
+from uni_train.data_gen.audit.shortcuts import questions_of
 from uni_train.data_gen.export import make as export
 from uni_train.data_gen.maze.picture import NANO
 from uni_train.data_gen.puzzle import Puzzle
@@ -350,9 +351,11 @@ def puzzles_of(line: Line) -> list[Item]:
 
 
 def lazy(items: Sequence[Item]) -> Trivial | None:
-    """The best lazy strategy on puzzles."""
-    questions = [question for item in items if (question := task_of(item).question(item))]
-    return best(trivial(questions))
+    """The best of the family's lazy strategies on puzzles."""
+    if not items:
+        return None
+    names = {strategy.name for strategy in task_of(items[0]).strategies}
+    return best([one for one in trivial(questions_of(items)) if one.name in names])
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -378,7 +381,7 @@ def _tables(lines: Sequence[Line]) -> Iterator[str]:
     for key, found in by_arm.items():
         rates = [_percent([_rate(line, part) for line in found.values()]) for part in ("test", "best", "seen")]
         yield row(ARMS[key].label, _range(found, "seconds"), _range(found, "updates"), *rates)
-    if items and (guess := lazy(items)):
+    if guess := lazy(items):
         yield row(f"lazy: {guess.name}", "-", "-", f"{100 * (guess.estimate.value or 0):.1f}", "-", "-")
         yield ""
         yield f"{len(items)} different test mazes, {len(set(forms))} but for views and names."
