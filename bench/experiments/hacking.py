@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 
 from bench.experiment import Lab
-from bench.experiments.mazes import LEVEL, held_out_mazes, right
+from bench.experiments.mazes import LEVEL, held_out_items, right
 from bench.markdown import row, table
 from uni_train.errors import UserError
 from uni_train.eval.statistics import proportion
@@ -144,7 +144,7 @@ def run(lab: Lab, name: str, seed: int, epochs: int, held_out: int) -> dict[str,
     stage = folder / "stages" / "00-grpo"
     rates = [line["held_out"] for line in read_metrics(stage / "held_out.jsonl")]
     rewards = [line["reward"] for line in read_metrics(stage / "rollouts.jsonl")]
-    test = [float(right(weights, held_out_mazes(LEVEL, TESTED)).mean()) for weights in ends(folder)]
+    test = [float(right(weights, held_out_items(LEVEL, TESTED)).mean()) for weights in ends(folder)]
     return {"hack": name, "seed": seed, "said": alarm, "success": test, "held_out": rates, "reward": rewards}
 
 

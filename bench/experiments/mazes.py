@@ -1,7 +1,8 @@
-"""What a verifier adds to a limited set of solved mazes, and the controls beside it, each at equal wall time.
+"""What a verifier adds to a limited set of solved mazes or puzzles, and the controls beside it, at equal wall time.
 
     python bench/experiment.py mazes --runs runs/mazes --seeds 0,1,2
     python bench/experiment.py mazes --runs runs/plateau -o n=1000 -o flat=1 -o seconds=1200 --only sft_same,stars
+    python bench/experiment.py mazes --runs runs/sudoku -o task=sudoku -o level=1 -o n=400 --only sft_same,stars
 
 Every seed has mazes, first weights and random numbers of its own. One model is trained on its solved mazes, and once
 more at a lower rate, until they have little left to teach; with `flat` again and again, until success on the validation
@@ -10,12 +11,14 @@ many updates those are is measured first, on a short run of each arm; the table 
 are run one after the other. A finished arm is a line of RUNS/arms.jsonl.
 
 Success is the verifier's, on mazes of the test split, which no arm has seen. Settings were chosen on the validation
-split (held_out.split=validation).
+split (held_out.split=validation). Puzzles are a family with `lazy` strategies: the best one on the same test puzzles
+is a row of the table. Puzzles that are turned, mirrored or renamed into one another are one cluster.
 """
 
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,22 +30,25 @@ import numpy as np
 
 from bench.experiment import Lab
 from bench.markdown import interval, row, table
+from uni_train.data_gen.audit.shortcuts import questions_of
 from uni_train.data_gen.export import make as export
 from uni_train.data_gen.maze.picture import NANO
-from uni_train.data_gen.maze.task import Maze
+from uni_train.data_gen.puzzle import Puzzle
+from uni_train.data_gen.registry import TASKS, get_task, task_of
 from uni_train.data_gen.seeds import derive_seed
-from uni_train.data_gen.task import Item, Verdict
+from uni_train.data_gen.task import Item, Verdict, collect
 from uni_train.errors import UsageError
+from uni_train.eval.shortcuts import Trivial, best, trivial
 from uni_train.eval.statistics import Estimate, mean_over_seeds, paired
 from uni_train.training.metric_log import read_metrics
 
-LEVEL = 4
+TASK, LEVEL = "maze", 4
 ASKED = {2: 24, 3: 100, 4: 2000, 5: 100}  # test mazes by level; there are no more of 2 x 2
+TESTED = 500  # test puzzles, or all that there are
 FRESH = 20_000  # solved mazes for the arm that may have as many as it wants
 DRAWS = 8  # images a maze, where one right image of several counts
 VALIDATED = 500  # validation mazes, that tell whether SFT still gains
 SETTLES = 8  # times that SFT goes on at most
-SEEN = 200  # of the solved mazes are asked, too, and so many of the new ones DRAWS times
 PACE = {"updates": 100, "epochs": 15, "rounds": 1}  # of the short run that an arm's pace is measured on
 LINES = "arms.jsonl"
 START, SETTLED = "start", "settled"
@@ -67,11 +73,11 @@ class Arm:
     data: str | None
     overrides: tuple[str, ...] = ()
 
-    def lasting(self, n: int) -> str:
-        """So many updates, epochs or rounds, as an override."""
+    def lasting(self, n: int, asked: Mapping[str, Any] | None = None) -> str:
+        """So many updates, epochs or rounds, as an override. asked: what rounds ask, where that is not ROUND's."""
         if self.counter != "rounds":
             return f"{self.counter}={n}"
-        rounds = ({**ROUND, "draw": draw} for draw in range(1, n + 1))
+        rounds = ({**ROUND, **(asked or {}), "draw": draw} for draw in range(1, n + 1))
         return f"rounds={json.dumps(list(rounds))}".replace('"', "")
 
 
@@ -109,7 +115,9 @@ class Plan:
         n: solved mazes in the limited set. start, settle, seconds: of the first training, of the second at a lower
             rate, and of each arm behind them.
         common: overrides for all runs. asked: test mazes by level. flat: go on with the second training until it gains
-            less than so many points on the validation split; None: once.
+            less than so many points on the validation split; None: once. prompts: of a round of STARS, its updates in
+            proportion; None: ROUND's. rows: of an update of SFT and STARS; None: the recipes'. seen: of the solved
+            mazes are asked, too, and so many of the new ones DRAWS times.
     """
 
     out: Path
@@ -120,6 +128,29 @@ class Plan:
     common: tuple[str, ...] = ()
     asked: Mapping[int, int] = field(default_factory=lambda: ASKED)
     flat: float | None = None
+    task: str = TASK
+    level: int = LEVEL
+    prompts: int | None = None
+    rows: int | None = None
+    seen: int = 200
+
+    def lasting(self, arm: Arm, n: int) -> str:
+        """As `Arm.lasting`, of this task."""
+        asked = {"task": self.task, "level": self.level}
+        if self.prompts is not None:
+            asked |= {"prompts": self.prompts, "updates": ROUND["updates"] * self.prompts // ROUND["prompts"]}
+        return arm.lasting(n, asked)
+
+    def overrides(self, arm: Arm) -> list[str]:
+        """By which a recipe of mazes is one of puzzles, and has so many rows."""
+        sft, stars = arm.recipe == "sft_maze", arm.recipe == "stars_maze"
+        rows = [f"batch.{'rows' if sft else 'prompts'}={self.rows}"] if self.rows and (sft or stars) else []
+        if self.task == TASK:
+            return rows
+        model = [f"model.puzzles=[{self.task}]", "model.architecture.image_size=48", *rows]
+        if stars:
+            return [*model, f"evaluation.sets=[{self.task}{self.level}]"]
+        return model if sft else [*model, f"prompts.task={self.task}", f"prompts.levels=[{self.level}]"]
 
     def folder(self, arm: Arm, name: str) -> Path:
         """The run's."""
@@ -144,13 +175,23 @@ class Plan:
 
 
 def mazes(
-    lab: Lab, n: int = 700, start: float = 250, settle: float = 110, seconds: float = 300, flat: float | None = None
-) -> Iterator[str]:
-    """n: solved mazes of the limited set. start, settle, seconds: of the two SFTs, of each arm. Raises UsageError."""
+    lab: Lab, n: int = 700, start: float = 250, settle: float = 110, seconds: float = 300, flat: float | None = None,
+    task: str = TASK, level: int = LEVEL, prompts: int | None = None, rows: int | None = None, seen: int = 200,
+) -> Iterator[str]:  # fmt: skip
+    """n: solved mazes of the limited set. start, settle, seconds: of the two SFTs, of each arm. task, level: mazes, or
+    puzzles. prompts: of a round. rows: of an update. seen: mazes asked DRAWS times. Raises UsageError."""
+    puzzles = {name: TASKS.get(name).levels for name in TASKS.names() if issubclass(TASKS.get(name), Puzzle)}
+    if level not in {TASK: (LEVEL,), **puzzles}.get(task, ()):
+        raise UsageError(
+            f"cannot read -o task={task} -o level={level}", f"Tasks are {TASK} of level {LEVEL}, {', '.join(puzzles)}."
+        )
     arms = lab.only or [key for key in ARMS if key not in (START, SETTLED)]
     if not set(arms) <= ARMS.keys():
         raise UsageError("cannot read --only", f"Arms are {', '.join(ARMS)}.")
-    plan = Plan(lab.runs, n, start, settle, seconds, tuple(lab.overrides), flat=flat)
+    asked = ASKED if task == TASK else {level: TESTED}
+    plan = Plan(
+        lab.runs, n, start, settle, seconds, tuple(lab.overrides), asked, flat, task, level, prompts, rows, seen
+    )
 
     def made() -> Iterator[str]:
         plan.out.mkdir(parents=True, exist_ok=True)
@@ -167,12 +208,13 @@ def make(plan: Plan, lab: Lab, arms: Sequence[str]) -> None:
             if any((line["seed"], line["arm"]) == (seed, key) for line in read_metrics(plan.out / LINES)):
                 continue
             arm, name = ARMS[key], f"seed{seed}-{key}"
-            updates = _updates(plan, key, seed, lab)
-            lab.train([*arguments(plan, seed, key, name), arm.lasting(updates)])
-            line = {"seed": seed, "arm": key, "updates": updates}
+            updates, before = _updates(plan, key, seed, lab), _processor_seconds()
+            lab.train([*arguments(plan, seed, key, name), plan.lasting(arm, updates)])
+            line = {"seed": seed, "arm": key, "task": plan.task, "level": plan.level, "updates": updates}
             if key == SETTLED and plan.flat is not None:
                 name, line["validation"] = _until_flat(plan, seed, updates, lab)
             line |= {"name": name, "seconds": round(plan.seconds_of(arm, name), 1)}
+            line["processor_seconds"] = round(_processor_seconds() - before, 1)
             line |= measured(plan, seed, plan.model(arm, name))
             with open(plan.out / LINES, "a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
@@ -183,7 +225,7 @@ def _until_flat(plan: Plan, seed: int, updates: int, lab: Lab) -> tuple[str, lis
     split before it and after each."""
     assert plan.flat is not None
     arm, name = ARMS[SETTLED], f"seed{seed}-{SETTLED}"
-    asked = held_out_mazes(LEVEL, VALIDATED, "validation")
+    asked = held_out_items(plan.level, VALIDATED, "validation", plan.task)
     began = plan.model(ARMS[START], f"seed{seed}-{START}")
     rates = [float(right(weights, asked).mean()) for weights in (began, plan.model(arm, name))]
     while len(rates) <= SETTLES and 100 * (rates[-1] - rates[-2]) >= plan.flat:
@@ -196,7 +238,8 @@ def _until_flat(plan: Plan, seed: int, updates: int, lab: Lab) -> tuple[str, lis
 def arguments(plan: Plan, seed: int, key: str, name: str) -> list[str]:
     """What `uni_train fit` is told, but for how long."""
     arm = ARMS[key]
-    given = ["--recipe", arm.recipe, f"seed={seed}", f"out={plan.out}", f"name={name}", *plan.common, *arm.overrides]
+    given = ["--recipe", arm.recipe, f"seed={seed}", f"out={plan.out}", f"name={name}", *plan.overrides(arm)]
+    given += [*plan.common, *arm.overrides]
     if arm.begins is not None:
         made = {(one["seed"], one["arm"]): one.get("name") for one in read_metrics(plan.out / LINES)}
         begins = made.get((seed, arm.begins)) or f"seed{seed}-{arm.begins}"
@@ -218,7 +261,7 @@ def solved_mazes(plan: Plan, seed: int, kind: str) -> Path:
     folder = plan.out / f"{kind}-seed{seed}"
     if not folder.exists():
         n = plan.n if kind == "limited" else FRESH
-        export(Maze(NANO), LEVEL, n, "train", derive_seed("maze table", kind, seed), NANO, folder, False)
+        export(plan.task, plan.level, n, "train", derive_seed("maze table", kind, seed), NANO, folder, False)
     return folder
 
 
@@ -228,11 +271,17 @@ def _updates(plan: Plan, key: str, seed: int, lab: Lab) -> int:
     pace = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
     if key not in pace:
         arm, name = ARMS[key], f"pace-{key}"
-        lab.train([*arguments(plan, seed, key, name), arm.lasting(PACE[arm.counter])])
+        lab.train([*arguments(plan, seed, key, name), plan.lasting(arm, PACE[arm.counter])])
         pace[key] = plan.seconds_of(arm, name) / PACE[arm.counter]
         file.write_text(json.dumps(pace, indent=1) + "\n", encoding="utf-8")
     seconds = {START: plan.start, SETTLED: plan.settle}.get(key, plan.seconds)
     return max(1, round(seconds / pace[key]))
+
+
+def _processor_seconds() -> float:
+    """Of the runs that have ended, starting and evaluations included."""
+    spent = os.times()
+    return spent.children_user + spent.children_system
 
 
 def _manifest(stage: Path) -> Any:
@@ -247,7 +296,7 @@ def verdicts(weights: Path, items: Sequence[Item], draw: int = 0) -> list[Verdic
     from uni_train.models.base import Request
     from uni_train.models.load import build_model, model_config
 
-    task, config = Maze(NANO), model_config(str(weights))
+    task, config = task_of(items[0]), model_config(str(weights))
     model, found = build_model(config), []
     for begin in range(0, len(items), config.draw_batch):
         some = items[begin : begin + config.draw_batch]
@@ -264,22 +313,22 @@ def right(weights: Path, items: Sequence[Item], draw: int = 0) -> np.ndarray:
 
 
 def measured(plan: Plan, seed: int, weights: Path) -> dict[str, Any]:
-    """Right images and how many were asked: of unseen mazes by level (of LEVEL also one by one, in `passed`), of the
+    """Right images and how many were asked: of unseen mazes by level (of the plan's also one by one, `passed`), of the
     seed's solved ones, best of DRAWS; which checks failed."""
 
     def count(passed: np.ndarray) -> list[int]:
         return [int(passed.sum()), len(passed)]
 
-    unseen = {level: held_out_mazes(level, n) for level, n in plan.asked.items()}
+    unseen = {level: held_out_items(level, n, task=plan.task) for level, n in plan.asked.items()}
     rows = (solved_mazes(plan, seed, "limited") / "items.jsonl").read_text(encoding="utf-8").splitlines()
-    seen = [Item.from_dict(json.loads(row)) for row in rows[:SEEN]]
+    seen = [Item.from_dict(json.loads(row)) for row in rows[: plan.seen]]
     found = {level: verdicts(weights, items) for level, items in unseen.items()}
     passed = {level: np.array([one.passed for one in judged]) for level, judged in found.items()}
-    failed = Counter(check.name for one in found[LEVEL] for check in one.checks if check.status != "pass")
-    several = [right(weights, unseen[LEVEL][:SEEN], draw) for draw in range(DRAWS)]
+    failed = Counter(check.name for one in found[plan.level] for check in one.checks if check.status != "pass")
+    several = [right(weights, unseen[plan.level][: plan.seen], draw) for draw in range(DRAWS)]
     return {
         "test": {str(level): count(outcomes) for level, outcomes in passed.items()},
-        "passed": "".join("01"[outcome] for outcome in passed[LEVEL].astype(int)),
+        "passed": "".join("01"[outcome] for outcome in passed[plan.level].astype(int)),
         "failed": dict(sorted(failed.items())),
         "seen": count(right(weights, seen)),
         "best": count(np.any(several, axis=0)),
@@ -287,8 +336,26 @@ def measured(plan: Plan, seed: int, weights: Path) -> dict[str, Any]:
 
 
 @cache
-def held_out_mazes(level: int, n: int, split: str = "test") -> list[Item]:
-    return Maze(NANO).generate(n, level, split, 0)
+def held_out_items(level: int, n: int, split: str = "test", task: str = TASK) -> list[Item]:
+    """As many as there are, `n` at most."""
+    family = get_task(task, NANO)
+    draws = collect(lambda index: family.sample(derive_seed(0, index), level, split), n, family.distinct)
+    return [item for items in draws for item in items]
+
+
+def puzzles_of(line: Line) -> list[Item]:
+    """The test puzzles that an arm was asked, in the order of `passed`; [] for mazes."""
+    if line.get("task", TASK) == TASK:
+        return []
+    return held_out_items(line["level"], len(line["passed"]), task=line["task"])
+
+
+def lazy(items: Sequence[Item]) -> Trivial | None:
+    """The best of the family's lazy strategies on puzzles."""
+    if not items:
+        return None
+    names = {strategy.name for strategy in task_of(items[0]).strategies}
+    return best([one for one in trivial(questions_of(items)) if one.name in names])
 
 
 # --- the table --------------------------------------------------------------------------------------------------------
@@ -296,18 +363,30 @@ def held_out_mazes(level: int, n: int, split: str = "test") -> list[Item]:
 
 def tables(lines: Sequence[Line]) -> Iterator[str]:
     """Success of every arm, and what each adds to where it began; means over seeds with 95 % t intervals."""
+    task = lines[0].get("task", TASK)
+    return (text if task == TASK else text.replace("maze", "puzzle") for text in _tables(lines))
+
+
+def _tables(lines: Sequence[Line]) -> Iterator[str]:
     by_arm = {key: {line["seed"]: line for line in lines if line["arm"] == key} for key in ARMS}
     by_arm = {key: found for key, found in by_arm.items() if found}
     levels = sorted({int(level) for line in lines for level in line["test"]})
     seeds = sorted({line["seed"] for line in lines})
+    items = puzzles_of(lines[0])
+    forms = [item.facts["canonical"] for item in items]
+    kind = f"level {items[0].level}" if items else f"{LEVEL} x {LEVEL}"
     yield f"Seeds {', '.join(map(str, seeds))}; percent of the test mazes solved, mean over seeds [95 % t interval]."
     yield ""
-    yield from table("", "seconds", "updates", f"{LEVEL} x {LEVEL}", f"best of {DRAWS}", "its solved mazes")
+    yield from table("", "seconds", "updates", kind, f"best of {DRAWS}", "its solved mazes")
     for key, found in by_arm.items():
-        rates = [_percent([_rate(line, part) for line in found.values()]) for part in (LEVEL, "best", "seen")]
+        rates = [_percent([_rate(line, part) for line in found.values()]) for part in ("test", "best", "seen")]
         yield row(ARMS[key].label, _range(found, "seconds"), _range(found, "updates"), *rates)
+    if guess := lazy(items):
+        yield row(f"lazy: {guess.name}", "-", "-", f"{100 * (guess.estimate.value or 0):.1f}", "-", "-")
+        yield ""
+        yield f"{len(items)} different test mazes, {len(set(forms))} but for views and names."
     yield ""
-    yield f"Gained on {LEVEL} x {LEVEL} over the weights that it began with, in points:"
+    yield f"Gained on {kind} over the weights that it began with, in points:"
     yield ""
     yield from table("", *(f"seed {seed}" for seed in seeds), "mean", "more than SFT on the same mazes")
     for key, found in by_arm.items():
@@ -320,9 +399,11 @@ def tables(lines: Sequence[Line]) -> Iterator[str]:
         cells = [f"{100 * gap[0]:+.1f}" if gap else "-" for gap in own]
         yield row(ARMS[key].label, *cells, *(_percent(gaps, "+") if gaps else "-" for gaps in over))
     yield ""
-    yield from _paired(by_arm)
+    yield from _paired(by_arm, forms)
     yield from _plateau(by_arm)
-    yield from _failures(by_arm)
+    yield from _failures(by_arm, kind)
+    if len(levels) == 1:
+        return
     yield "By size of the maze:"
     yield ""
     yield from table("", *(f"{level} x {level}" for level in levels))
@@ -340,13 +421,13 @@ def _plateau(by_arm: Mapping[str, Mapping[int, Line]]) -> Iterator[str]:
         yield ""
 
 
-def _failures(by_arm: Mapping[str, Mapping[int, Line]]) -> Iterator[str]:
+def _failures(by_arm: Mapping[str, Mapping[int, Line]], kind: str) -> Iterator[str]:
     """Share of the test mazes that fail each check."""
     lines = {key: [line for line in found.values() if "failed" in line] for key, found in by_arm.items()}
     checks = sorted({check for some in lines.values() for line in some for check in line["failed"]})
     if not checks:
         return
-    yield f"By failed check, percent of the {LEVEL} x {LEVEL} test mazes (one may fail several):"
+    yield f"By failed check, percent of the {kind} test mazes (one may fail several):"
     yield ""
     yield from table("", *checks)
     for key, some in lines.items():
@@ -356,20 +437,22 @@ def _failures(by_arm: Mapping[str, Mapping[int, Line]]) -> Iterator[str]:
     yield ""
 
 
-def _paired(by_arm: Mapping[str, Mapping[int, Line]]) -> Iterator[str]:
-    """Each arm beside where it began and beside SFT on the same mazes, test maze by test maze, all seeds together."""
+def _paired(by_arm: Mapping[str, Mapping[int, Line]], forms: Sequence[str] = ()) -> Iterator[str]:
+    """Each arm beside where it began and beside SFT on the same mazes, test maze by test maze, all seeds together.
+    forms: of the test puzzles, equal for those of one cluster."""
 
     def beside(key: str, rival: str | None) -> tuple[str, str]:
         base = by_arm.get(rival or "", {})
         seeds = sorted(by_arm[key].keys() & base.keys())
         if not seeds or rival == key:
             return "-", "-"
-        mazes = [maze for seed in seeds for maze in range(len(base[seed]["passed"]))]
+        mazes = [maze for seed in seeds for maze in (forms or range(len(base[seed]["passed"])))]
         first, second = ([bit == "1" for seed in seeds for bit in arm[seed]["passed"]] for arm in (base, by_arm[key]))
         found = paired(first, second, clusters=mazes)
         return _estimate(found.difference, "+"), f"{found.p_value:.2g}"
 
-    yield "The same maze by maze: intervals and p for other mazes but these seeds (paired, a test maze is a cluster):"
+    cluster = "mazes of one form are" if forms else "a test maze is"
+    yield f"The same maze by maze: intervals and p for other mazes but these seeds (paired, {cluster} a cluster):"
     yield ""
     yield from table("", "gained", "p", "more than SFT on the same mazes", "p")
     for key in by_arm:
@@ -380,13 +463,15 @@ def _paired(by_arm: Mapping[str, Mapping[int, Line]]) -> Iterator[str]:
 
 
 def _rate(line: Line, part: int | str) -> float:
-    right, n = line["test"][str(part)] if isinstance(part, int) else line[part]
+    """Right of those asked: a level's, "best", "seen", or "test" for the level that was learned."""
+    level = line.get("level", LEVEL) if part == "test" else part
+    right, n = line["test"][str(level)] if isinstance(level, int) else line[level]
     return right / n
 
 
 def _gaps(arm: Mapping[int, Line], base: Mapping[int, Line]) -> list[float]:
     """Arm minus base of every seed that has both."""
-    return [_rate(arm[seed], LEVEL) - _rate(base[seed], LEVEL) for seed in arm if seed in base]
+    return [_rate(arm[seed], "test") - _rate(base[seed], "test") for seed in arm if seed in base]
 
 
 def _percent(values: Sequence[float], sign: str = "") -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,6 +18,8 @@ from bench.experiment import Lab
 from bench.experiments import mazes
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
+from uni_train.data_gen.registry import task_of
+from uni_train.eval.statistics import paired
 from uni_train.training.metric_log import read_metrics
 
 EASY = {"stars": ("filter=none",)}  # what has learned for a second solves nothing
@@ -38,6 +41,41 @@ def test_every_arm_composes_and_begins_with_the_model_of_its_seed(tmp_path: Path
     first, more = (read_metrics(tmp_path / f"{kind}-seed1" / "items.jsonl") for kind in ("limited", "more"))
     assert (len(first), len(more)) == (2, 3)
     assert {item["split"] for item in (*first, *more)} == {"train"}
+
+
+def test_a_family_of_puzzles_takes_the_place_of_mazes(tmp_path: Path) -> None:
+    plan = mazes.Plan(tmp_path, n=2, task="sudoku", level=1, prompts=100, rows=6)
+    for key in ("start", "stars", "nft_sft"):
+        arm = mazes.ARMS[key]
+        _, recipe, *overrides = mazes.arguments(plan, 1, key, key)
+        config = compose(recipe, [*overrides, plan.lasting(arm, 2)])
+        assert config.model.puzzles == ("sudoku",)
+        if key == "stars":
+            asked = {(one.task, one.level, one.prompts, one.updates) for one in config.rounds}
+            assert (asked, config.batch.prompts) == ({("sudoku", 1, 100, 30)}, 6)
+            assert config.evaluation.sets == ("sudoku1",)
+        if key == "nft_sft":
+            assert (config.prompts.task, config.prompts.levels) == ("sudoku", (1,))
+    solved = read_metrics(tmp_path / "limited-seed1" / "items.jsonl")
+    assert [(item["task"], item["split"]) for item in solved] == [("sudoku", "train")] * 2
+
+
+def test_puzzles_are_beside_a_lazy_strategy_and_clustered_by_their_form() -> None:
+    items = mazes.held_out_items(1, 40, task="tic_tac_toe")
+    task = task_of(items[0])
+    states = [task.lazy(item.facts, random.Random())["where most X are in line"] for item in items]
+    passes = [task.verify(item, task.picture(item.facts, s)).passed for item, s in zip(items, states, strict=True)]
+    about = {"task": "tic_tac_toe", "level": 1, "updates": 9, "seconds": 9.0, "seen": [1, 2], "best": [1, 2]}
+    made = [
+        {**about, "seed": 0, "arm": arm, "test": {"1": [n, 40]}, "passed": "1" * n + "0" * (40 - n)}
+        for arm, n in (("start", 10), ("settled", 20))
+    ]
+    text = "\n".join(mazes.tables(made))
+    assert f"| lazy: where most X are in line | - | - | {100 * sum(passes) / 40:.1f} |" in text
+    forms = [item.facts["canonical"] for item in items]
+    assert f"40 different test puzzles, {len(set(forms))} but for views and names." in text and "maze" not in text
+    gain = paired([n < 10 for n in range(40)], [n < 20 for n in range(40)], clusters=forms).difference
+    assert f"| SFT, once more | +25.0 [{100 * gain.low:+.1f}, {100 * gain.high:+.1f}] |" in text
 
 
 @pytest.mark.slow
