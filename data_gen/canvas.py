@@ -185,8 +185,8 @@ def near(image: np.ndarray, colour: Colour, rivals: Sequence[Colour]) -> np.ndar
     here, others = np.asarray(colour, dtype=np.float32), np.asarray((*rivals, GREY), dtype=np.float32)
     # |p - here|^2 < |p - other|^2
     bounds = (np.square(here).sum() - np.square(others).sum(axis=1)) / 2
-    nearer: np.ndarray = np.greater(image.astype(np.float32) @ (here - others).T, bounds)
-    return np.asarray(nearer.all(axis=2), dtype=bool)
+    nearer = (here - others) @ image.reshape(-1, 3).T.astype(np.float32) > bounds[:, None]
+    return np.asarray(nearer.all(axis=0).reshape(image.shape[:2]))
 
 
 def difference(image: np.ndarray, drawn: np.ndarray, limits: Mapping[int, int]) -> np.ndarray:

@@ -52,6 +52,12 @@ def test_each_image_is_what_its_name_says() -> None:
     assert half.any() and not (half & ~changed).any() and half.sum() < changed.sum()
 
 
+def test_a_part_that_nearly_covers_an_equal_one_is_no_second_part() -> None:
+    task = TASKS.get("queens")("nano")  # type: ignore[call-arg]
+    for case in attack_items(task, task.generate(20, 3, "test", 0), 0, only=["one part twice"]):
+        assert (case.image != case.target).any(axis=2).sum() > 2  # of the 4 pixels of a queen
+
+
 def test_attacks_repeat_and_differ_by_seed() -> None:
     items = MAZES.generate(1, 3, "test", 0)
     first, again, other = (attacked(MAZES, items, seed)["noise"].image for seed in (0, 0, 1))
