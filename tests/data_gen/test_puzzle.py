@@ -97,6 +97,15 @@ def test_what_is_drawn_beside_the_answer_is_refused(family: str, style: str) -> 
         assert not task.verify(one, empty).passed
 
 
+def test_no_sine_passes_as_another() -> None:
+    task = puzzle("function_plot")
+    items = task.generate(120, 3, "test", seed=0)
+    assert not [
+        (one.answer, other.answer) for one in items for other in items
+        if one is not other and task.solves(one.facts, tuple(other.facts["solution"]))
+    ]  # fmt: skip
+
+
 def test_one_queen_too_many_is_refused_wherever_it_stands() -> None:
     (item,) = puzzle("queens", NANO).generate(1, 1, "test", seed=0)
     task = task_of(item)
