@@ -218,10 +218,12 @@ def _halved(scene: Scene) -> np.ndarray:
 
 
 def _turned(scene: Scene, turn: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
-    """The target turned; None where the input stays nearly the same, so that the answer may stay right."""
-    sides = [cv2.resize(one, (32, 32), interpolation=cv2.INTER_AREA) for one in (scene.given, turn(scene.given).copy())]
-    same = np.abs(sides[0].astype(int) - sides[1]).max() < SYMMETRIC
-    return None if same else turn(scene.target).copy()
+    """The target turned; None where input or target stay nearly the same, so that the answer may stay right."""
+    for image in (scene.given, scene.target):
+        sides = [cv2.resize(one, (32, 32), interpolation=cv2.INTER_AREA) for one in (image, turn(image).copy())]
+        if np.abs(sides[0].astype(int) - sides[1]).max() < SYMMETRIC:
+            return None
+    return turn(scene.target).copy()
 
 
 def _written(scene: Scene) -> np.ndarray:
