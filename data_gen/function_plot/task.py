@@ -23,6 +23,7 @@ CLEAR = 4.7  # beyond it a curve crosses the border within a column, or it would
 SHARE = 0.4  # of the columns have the curve inside
 NEAR = {False: 4, True: 1}  # units that a curve may be off; True: nano
 LINE = {False: 4, True: 1}  # units: how thick it is drawn; True: nano
+BESIDE = {False: 8, True: 1}  # units around it that are not compared: it may be off, its edges may be soft; True: nano
 UNBROKEN = 0.7  # of the rows between a curve's ends in a column are red
 MISSED = 0.03  # of the columns may lack the curve, or have one too many
 _MARGIN, _STEP = 16, 4  # units of a plain picture: around the axes, from column to column
@@ -118,8 +119,7 @@ class FunctionPlot(Puzzle):
         import cv2
 
         curve = self.picture(facts, facts["solution"] if self.solves(facts, state) else state)
-        nano = facts["style"] == NANO
-        side = 2 * (NEAR[nano] + LINE[nano]) + 1
+        side = 2 * BESIDE[facts["style"] == NANO] + 1
         beside = cv2.dilate(_red(curve).astype(np.uint8), np.ones((side, side), dtype=np.uint8))
         empty = tuple(facts["given"])
         return super().away(facts, empty, np.where(beside[..., None] > 0, self.picture(facts, empty), seen))

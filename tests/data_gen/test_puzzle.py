@@ -106,6 +106,16 @@ def test_no_sine_passes_as_another() -> None:
     ]  # fmt: skip
 
 
+def test_axes_that_are_erased_between_small_waves_are_missed() -> None:
+    task = puzzle("function_plot", NANO)
+    items = task.generate(30, 3, "test", seed=0)
+    for item in items:
+        image = task.render(item, 0)
+        part = image[10:22, 6:18]
+        part[part.max(axis=2) < 50] = 250
+        assert not task.verify(item, image).passed, item.answer
+
+
 def test_one_queen_too_many_is_refused_wherever_it_stands() -> None:
     (item,) = puzzle("queens", NANO).generate(1, 1, "test", seed=0)
     task = task_of(item)
