@@ -168,7 +168,7 @@ def _red(image: np.ndarray) -> np.ndarray:
     return near(image, RED, (PAPER, _GRID, INK))
 
 
-# Factors have `fine` times as small steps in plain pictures: two formulas differ by more than a curve may be off.
+# Steps are `fine` times as small in plain pictures. Nearly all formulas differ by more than a curve may be off.
 
 
 def _line(random: Random, fine: int) -> tuple[str, str, Function]:
