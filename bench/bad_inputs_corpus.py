@@ -807,6 +807,7 @@ fit ''
 fit ESCAPE
 fit LONGEST
 fit a/b
+fit sft_puzzle model.puzzles=[clock]
 fit NUL
 report ''
 report nowhere

@@ -4,8 +4,11 @@
     python bench/puzzles.py speed                    items that are drawn, rendered and verified, a second and core
     python bench/puzzles.py changes --items 500      right images after JPEG, shifts and the like: false rejects
     python bench/puzzles.py strategies --items 500   the share that strategies pass which do not solve the puzzle
+    python bench/puzzles.py attacks --items 40       wrong images that pass, right ones that fail: so many different
+                                                     items of each level in the style plain, thrice as many in nano
 
-Each takes --only FAMILY,FAMILY and --style nano. Items are those of the test split, spread over all levels.
+Each takes --only FAMILY,FAMILY, all but attacks --style nano. Items are those of the test split, spread over all
+levels.
 """
 
 from __future__ import annotations
@@ -16,6 +19,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import cv2
@@ -27,25 +31,27 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.choices import some_of
 from bench.markdown import interval, row, table
 from bench.solvers import SOLVERS
-from uni_train.data_gen.puzzle import PLAIN, STYLES, Puzzle
+from uni_train.data_gen.attacks import ATTACKS, attack_items
+from uni_train.data_gen.puzzle import NANO, PLAIN, STYLES, Puzzle
 from uni_train.data_gen.registry import TASKS
 from uni_train.data_gen.seeds import rng
-from uni_train.data_gen.task import Item
+from uni_train.data_gen.task import Item, collect
 from uni_train.eval.statistics import proportion
 
+NANO_ITEMS = 3  # attacked in the style nano for one in the style plain: they take a fifteenth of the time
 SECONDS = 3.0  # of a CPU, that the speed of a level is measured for
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("labels", "speed", "changes", "strategies"))
-    parser.add_argument("--items", type=int, default=1000, help="of all families together, or of each")
+    parser.add_argument("what", choices=("labels", "speed", "changes", "strategies", "attacks"))
+    parser.add_argument("--items", type=int, default=1000, help="of all families together, of each, or of each level")
     parser.add_argument("--only", type=some_of(SOLVERS), default=list(SOLVERS))
     parser.add_argument("--style", choices=STYLES, default=PLAIN)
     arguments = parser.parse_args()
     cv2.setNumThreads(1)
-    report = {"labels": labels, "speed": speed, "changes": changes, "strategies": strategies}[arguments.what]
-    for line in report(arguments.only, arguments.style, arguments.items):
+    reports = {"labels": labels, "speed": speed, "changes": changes, "strategies": strategies, "attacks": attacks}
+    for line in reports[arguments.what](arguments.only, arguments.style, arguments.items):
         print(line, flush=True)
 
 
@@ -162,6 +168,28 @@ def strategies(families: list[str], style: str, items: int) -> Iterator[str]:
         for name, some in scores.items():
             share = interval(proportion(passed[name], len(some)), ".1f", scale=100)
             yield row(family, name, f"{share} %", f"{sum(some) / len(some):.2f}")
+
+
+def attacks(families: list[str], style: str, items: int) -> Iterator[str]:
+    """Those of `data audit-verifier`; NANO_ITEMS times as many items in the style nano, fewer where no more differ."""
+    yield from table(
+        "family", "attacks, plain", "attacks, nano", "false accepts", "right images", "false rejects", "CPU seconds"
+    )
+    judged = [attack.name for attack in ATTACKS if attack.expected != "survive"]
+    for family in families:
+        begin, cases, wrong = time.process_time(), Counter[tuple[str, str]](), Counter[str]()
+        for task, level in [(tasks_of(family, one)[0], k) for one in STYLES for k in tasks_of(family, one)[1]]:
+            n = items * NANO_ITEMS if task.style == NANO else items
+            drawn = [item for (item,) in collect(partial(task.sample, level=level, split="test"), n, task.distinct)]
+            for item, attack, image, *_ in attack_items(task, drawn, seed=0, only=judged):
+                cases[attack.expected, task.style] += 1
+                if task.verify(item, image).passed != (attack.expected == "accept"):
+                    wrong[attack.expected] += 1
+                    print(f"wrong: {item.id} in the style {task.style}: {attack.name}", file=sys.stderr, flush=True)
+        n = {kind: [cases[kind, one] for one in STYLES] for kind in ("refuse", "accept")}
+        shares = {kind: interval(proportion(wrong[kind], sum(n[kind])), ".2f", scale=100) + " %" for kind in n}
+        cells = [*n["refuse"], shares["refuse"], sum(n["accept"]), shares["accept"]]
+        yield row(family, *cells, f"{time.process_time() - begin:.0f}")
 
 
 if __name__ == "__main__":

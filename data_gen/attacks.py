@@ -184,7 +184,10 @@ def _component(mask: np.ndarray) -> np.ndarray:
 
 
 def _duplicated(scene: Scene) -> np.ndarray | None:
-    """The fullest window of the largest drawn component once more, at a random place away from changed pixels."""
+    """The fullest window of the largest drawn component once more, at a random place away from changed pixels.
+
+    At least half of it is new there: two equal digits that nearly coincide are one.
+    """
     drawn = scene.changed & (scene.target != scene.page).any(axis=2)
     if not drawn.any():
         return None
@@ -193,7 +196,11 @@ def _duplicated(scene: Scene) -> np.ndarray | None:
     near = cv2.dilate(scene.changed.astype(np.float32), np.ones((2 * margin + 1, 2 * margin + 1)))
     rows, columns = (slice(places[0], places[-1] + 1) for places in map(np.flatnonzero, (part.any(1), part.any(0))))
     stroke = part[rows, columns]
-    free = np.argwhere(cv2.matchTemplate(near, stroke.astype(np.float32), cv2.TM_CCORR) < 0.5)
+    alike = (scene.target == _most_frequent(scene.target[part])).all(axis=2)
+    near_it, alike_there = (
+        cv2.matchTemplate(one.astype(np.float32), stroke.astype(np.float32), cv2.TM_CCORR) for one in (near, alike)
+    )
+    free = np.argwhere((near_it < 0.5) & (alike_there < stroke.sum() / 2))
     if not len(free):
         return None
     y, x = scene.random.choice(free)
@@ -211,10 +218,12 @@ def _halved(scene: Scene) -> np.ndarray:
 
 
 def _turned(scene: Scene, turn: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
-    """The target turned; None where the input stays nearly the same, so that the answer may stay right."""
-    sides = [cv2.resize(one, (32, 32), interpolation=cv2.INTER_AREA) for one in (scene.given, turn(scene.given).copy())]
-    same = np.abs(sides[0].astype(int) - sides[1]).max() < SYMMETRIC
-    return None if same else turn(scene.target).copy()
+    """The target turned; None where input or target stay nearly the same, so that the answer may stay right."""
+    for image in (scene.given, scene.target):
+        sides = [cv2.resize(one, (32, 32), interpolation=cv2.INTER_AREA) for one in (image, turn(image).copy())]
+        if np.abs(sides[0].astype(int) - sides[1]).max() < SYMMETRIC:
+            return None
+    return turn(scene.target).copy()
 
 
 def _written(scene: Scene) -> np.ndarray:
@@ -246,8 +255,8 @@ def _resized(scene: Scene) -> np.ndarray:
     return np.asarray(image.resize(smaller, Images.Resampling.LANCZOS).resize(image.size, Images.Resampling.LANCZOS))
 
 
-def _palette(image: np.ndarray) -> np.ndarray:
-    return _saved(Images.fromarray(image).quantize(256), "PNG")
+def _palette(image: np.ndarray, method: Images.Quantize = Images.Quantize.MEDIANCUT) -> np.ndarray:
+    return _saved(Images.fromarray(image).quantize(256, method), "PNG")
 
 
 def _turned_file(scene: Scene) -> np.ndarray:
@@ -308,6 +317,6 @@ ATTACKS = (
     Attack("1 x 1", "survive", lambda scene: scene.target[:1, :1]),
     Attack("20,000 pixels wide", "survive", lambda scene: _resized_to(scene, WIDE, 16)),
     Attack("wrong size", "survive", lambda s: _resized_to(s, 2 * s.target.shape[1] + 1, s.target.shape[0] // 2 + 1)),
-    Attack("palette of noise", "survive", lambda scene: _palette(_noise(scene))),
+    Attack("palette of noise", "survive", lambda scene: _palette(_noise(scene), Images.Quantize.FASTOCTREE)),
     Attack("transparent noise", "survive", _transparent),
 )  # fmt: skip

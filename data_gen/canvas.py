@@ -133,12 +133,18 @@ def fitted(image: np.ndarray, size: tuple[int, int], least: float = 0.0) -> np.n
     """`image` at a height and width; None where its proportions are others, or a side is below a share of its own."""
     import cv2
 
-    (height, width), (tall, wide) = image.shape[:2], size
-    if (height, width) == (tall, wide):
+    if image.shape[:2] == size:
         return image
-    if min(height / tall, width / wide) < least or abs(width * tall / (height * wide) - 1) > ASPECT:
+    if min(image.shape[0] / size[0], image.shape[1] / size[1]) < least or not proportional(image, size):
         return None
-    return cv2.resize(image, (wide, tall), interpolation=cv2.INTER_AREA if height > tall else cv2.INTER_LINEAR)
+    how = cv2.INTER_AREA if image.shape[0] > size[0] else cv2.INTER_LINEAR
+    return cv2.resize(image, size[::-1], interpolation=how)
+
+
+def proportional(image: np.ndarray, size: tuple[int, int]) -> bool:
+    """Whether an image has nearly the proportions of a height and width."""
+    (height, width), (tall, wide) = image.shape[:2], size
+    return abs(width * tall / (height * wide) - 1) <= ASPECT
 
 
 def registered(image: np.ndarray, like: np.ndarray) -> np.ndarray:
@@ -185,8 +191,8 @@ def near(image: np.ndarray, colour: Colour, rivals: Sequence[Colour]) -> np.ndar
     here, others = np.asarray(colour, dtype=np.float32), np.asarray((*rivals, GREY), dtype=np.float32)
     # |p - here|^2 < |p - other|^2
     bounds = (np.square(here).sum() - np.square(others).sum(axis=1)) / 2
-    nearer: np.ndarray = np.greater(image.astype(np.float32) @ (here - others).T, bounds)
-    return np.asarray(nearer.all(axis=2), dtype=bool)
+    nearer = (here - others) @ image.reshape(-1, 3).T.astype(np.float32) > bounds[:, None]
+    return np.asarray(nearer.all(axis=0).reshape(image.shape[:2]))
 
 
 def difference(image: np.ndarray, drawn: np.ndarray, limits: Mapping[int, int]) -> np.ndarray:

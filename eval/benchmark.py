@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
 from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.objects import WORLDS
 from uni_train.data_gen.registry import Registry, task_of
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Check, Item, Verdict
@@ -247,8 +248,9 @@ PUBLISHED = "published files"
 
 
 def generated_questions(world: str) -> str:
-    """What is said of scores on questions that are not the paper's."""
-    return f"generated questions of the {world} world, not the benchmark"
+    """What is said of scores on questions that are not the paper's; `world` may be several, see `worlds_of`."""
+    sources = " and ".join(f"the {name} world" if name in WORLDS else name for name in world.split("+"))
+    return f"generated questions of {sources}, not the benchmark"
 
 
 def worlds_of(cases: Iterable[Case]) -> str:

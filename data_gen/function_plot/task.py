@@ -23,6 +23,7 @@ CLEAR = 4.7  # beyond it a curve crosses the border within a column, or it would
 SHARE = 0.4  # of the columns have the curve inside
 NEAR = {False: 4, True: 1}  # units that a curve may be off; True: nano
 LINE = {False: 4, True: 1}  # units: how thick it is drawn; True: nano
+BESIDE = {False: 8, True: 1}  # units around it that are not compared: it may be off, its edges may be soft; True: nano
 UNBROKEN = 0.7  # of the rows between a curve's ends in a column are red
 MISSED = 0.03  # of the columns may lack the curve, or have one too many
 _MARGIN, _STEP = 16, 4  # units of a plain picture: around the axes, from column to column
@@ -42,7 +43,7 @@ class FunctionPlot(Puzzle):
 
     def problem(self, random: Random, level: int) -> Problem:
         while True:
-            formula, asked, function = _FORMULAS[level](random)
+            formula, asked, function = _FORMULAS[level](random, fine=1 if self.style == NANO else 2)
             values = [function(x) for x in self._columns()]
             heights = [self._height(y) for y in values]
             along = any(CLEAR < abs(y) < REACH and CLEAR < abs(after) < REACH for y, after in pairwise(values))
@@ -118,8 +119,7 @@ class FunctionPlot(Puzzle):
         import cv2
 
         curve = self.picture(facts, facts["solution"] if self.solves(facts, state) else state)
-        nano = facts["style"] == NANO
-        side = 2 * (NEAR[nano] + LINE[nano]) + 1
+        side = 2 * BESIDE[facts["style"] == NANO] + 1
         beside = cv2.dilate(_red(curve).astype(np.uint8), np.ones((side, side), dtype=np.uint8))
         empty = tuple(facts["given"])
         return super().away(facts, empty, np.where(beside[..., None] > 0, self.picture(facts, empty), seen))
@@ -168,29 +168,36 @@ def _red(image: np.ndarray) -> np.ndarray:
     return near(image, RED, (PAPER, _GRID, INK))
 
 
-def _line(random: Random) -> tuple[str, str, Function]:
-    a, b = random.choice([k / 5 for k in range(-15, 16) if k]), random.randint(-20, 20) / 5
+# Steps are `fine` times as small in plain pictures. Nearly all formulas differ by more than a curve may be off.
+
+
+def _line(random: Random, fine: int) -> tuple[str, str, Function]:
+    a = random.randint(1, 20 * fine) / (5 * fine) * random.choice((-1, 1))
+    b = random.randint(-12 * fine, 12 * fine) / (2.5 * fine)
     formula = _sum((a, "x"), (b, ""))
     return formula, f"y = {formula}", lambda x: a * x + b
 
 
-def _bent(random: Random) -> tuple[str, str, Function]:
-    a, h, k = random.choice((-2, -1, -0.5, 0.5, 1, 2)), random.randint(-6, 6) / 2, random.randint(-8, 8) / 2
+def _bent(random: Random, fine: int) -> tuple[str, str, Function]:
+    a = random.choice((0.5, 0.75, 1, 1.25, 1.5, 2)) * random.choice((-1, 1))
+    h, k = random.randint(-4 * fine, 4 * fine) / fine, random.randint(-8 * fine, 8 * fine) / (2 * fine)
     inner, bars = _sum((1, "x"), (-h, "")), random.random() < 0.5
     bent = f"|{inner}|" if bars else f"({inner})^2" if h else "x^2"
     formula = _sum((a, bent), (k, ""))
     return formula, f"y = {formula}", lambda x: a * (abs(x - h) if bars else (x - h) ** 2) + k
 
 
-def _sine(random: Random) -> tuple[str, str, Function]:
-    a, b = random.choice([k / 2 for k in range(-6, 7) if k]), random.choice((0.5, 1, 1.5, 2))
-    c, k = random.randint(0, 5), random.randint(-4, 4) / 2
+def _sine(random: Random, fine: int) -> tuple[str, str, Function]:
+    a, b = random.choice([k / 2 for k in range(-6, 7) if k]), random.randint(2, 8) / 4
+    c = random.randint(0, 3 * fine - 1) / fine  # below pi, where the sine with the other sign of a begins
+    k = random.randint(-4 * fine, 4 * fine) / (2 * fine)
     formula = _sum((a, f"sin({_sum((b, 'x'), (c, ''))})"), (k, ""))
     return formula, f"y = {formula}", lambda x: a * math.sin(b * x + c) + k
 
 
-def _derivative(random: Random) -> tuple[str, str, Function]:
-    a, b, c = random.choice((-2, -1, 1, 2)), random.randint(-4, 4), random.randint(-8, 8) / 2
+def _derivative(random: Random, fine: int) -> tuple[str, str, Function]:
+    a = random.choice((0.5, 1, 1.5, 2)) * random.choice((-1, 1))
+    b, c = random.randint(-10, 10) / 2, random.randint(-8 * fine, 8 * fine) / (2 * fine)
     formula, cubic = _sum((a, "x^2"), (b, "x"), (c, "")), _sum((a, "x^3/3"), (b, "x^2/2"), (c, "x"))
     return formula, f"the derivative of y = {cubic}", lambda x: a * x**2 + b * x + c
 

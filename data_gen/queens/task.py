@@ -96,7 +96,7 @@ class Queens(LatticePuzzle):
 def _draw_queen(canvas: Canvas, top: int, left: int, bottom: int, right: int) -> None:
     side = bottom - top
     if side <= 4:
-        canvas.rect((top + 1, left + 1, bottom - 1, right - 1), RED)
+        canvas.rect((top + 1, left + 1, bottom - 1, right - 1), INK)
         return
     y, x = (top + bottom) / 2, (left + right) / 2
     canvas.polygon([(top + 0.75 * side, x - 0.26 * side), (top + 0.75 * side, x + 0.26 * side),

@@ -52,6 +52,21 @@ def test_each_image_is_what_its_name_says() -> None:
     assert half.any() and not (half & ~changed).any() and half.sum() < changed.sum()
 
 
+def test_a_part_that_nearly_covers_an_equal_one_is_no_second_part() -> None:
+    task = TASKS.get("queens")("nano")  # type: ignore[call-arg]
+    for case in attack_items(task, task.generate(20, 3, "test", 0), 0, only=["one part twice"]):
+        assert (case.image != case.target).any(axis=2).sum() > 2  # of the 4 pixels of a queen
+
+
+def test_an_answer_that_is_its_own_mirror_image_is_not_mirrored() -> None:
+    task = TASKS.get("tic_tac_toe")("plain")  # type: ignore[call-arg]
+    items = task.generate(60, 1, "test", 0)
+    boards = {item.id: np.reshape(item.facts["solution"], (3, 3)) for item in items}
+    mirrored = {case.item.id for case in attack_items(task, items, 0, only=["mirrored"])}
+    own = {name for name, board in boards.items() if np.array_equal(board, board[:, ::-1])}
+    assert own and not own & mirrored and mirrored
+
+
 def test_attacks_repeat_and_differ_by_seed() -> None:
     items = MAZES.generate(1, 3, "test", 0)
     first, again, other = (attacked(MAZES, items, seed)["noise"].image for seed in (0, 0, 1))

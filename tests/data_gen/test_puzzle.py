@@ -97,6 +97,37 @@ def test_what_is_drawn_beside_the_answer_is_refused(family: str, style: str) -> 
         assert not task.verify(one, empty).passed
 
 
+def test_no_sine_passes_as_another() -> None:
+    task = puzzle("function_plot")
+    items = task.generate(120, 3, "test", seed=0)
+    assert not [
+        (one.answer, other.answer) for one in items for other in items
+        if one is not other and task.solves(one.facts, tuple(other.facts["solution"]))
+    ]  # fmt: skip
+
+
+def test_axes_that_are_erased_between_small_waves_are_missed() -> None:
+    task = puzzle("function_plot", NANO)
+    items = task.generate(30, 3, "test", seed=0)
+    for item in items:
+        image = task.render(item, 0)
+        part = image[10:22, 6:18]
+        part[part.max(axis=2) < 50] = 250
+        assert not task.verify(item, image).passed, item.answer
+
+
+def test_one_queen_too_many_is_refused_wherever_it_stands() -> None:
+    (item,) = puzzle("queens", NANO).generate(1, 1, "test", seed=0)
+    task = task_of(item)
+    target = task.render(item, 0)
+    free = next(cell for cell, queen in enumerate(item.facts["solution"]) if not queen and sum(divmod(cell, 8)) % 2)
+    top, left = (4 * at for at in divmod(free, 8))
+    for y, x in np.ndindex(3, 3):  # a queen has 2 x 2 of the 4 x 4 pixels of a dark square
+        image = target.copy()
+        image[top + y : top + y + 2, left + x : left + x + 2] = target[target.min(axis=2) < 50][0]
+        assert not task.verify(item, image).passed, (y, x)
+
+
 @families
 @pytest.mark.parametrize("shape", [(1, 1), (7, 20_000), (20_000, 7), (100, 90), (64, 256), (3, 3), (600, 610)])
 def test_any_image_gets_a_verdict(family: str, shape: tuple[int, int]) -> None:

@@ -144,6 +144,14 @@ def test_half_an_object_never_passes(name: str, axis: int) -> None:
                     assert not can_pass(cut), (name, seed, depth, side, left)
 
 
+@pytest.mark.parametrize("name", SPRITES)
+def test_an_object_that_lies_across_cells_is_not_overlooked(name: str) -> None:
+    for y, x in ((3, 12), (4, 12), (12, 4), (13, 12)):
+        image = render(name, 1, 0)
+        image[y : y + CELL, x : x + CELL] = image[:CELL, :CELL]
+        assert not verify_sprites(image, name, 1).passed, (y, x)
+
+
 @given(st.tuples(*[st.integers(0, 255)] * 3))
 def test_one_colour_shows_nothing(colour: tuple[int, int, int]) -> None:
     reading = read(np.full((SIZE, SIZE, 3), colour, np.uint8))

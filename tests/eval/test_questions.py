@@ -106,6 +106,10 @@ def test_questions_of_every_task_have_a_name() -> None:
         assert worlds_of([*cases, maths]) in ("nano", "+".join(sorted((name, "nano"))))
 
 
+def test_a_task_without_worlds_is_not_called_one() -> None:
+    assert generated_questions("nano+sudoku") == ("generated questions of the nano world and sudoku, not the benchmark")
+
+
 def rows(name: str, ids: Iterable[Any], **changes: Any) -> list[dict[str, Any]]:
     return [row(name, id=one, **changes) for one in ids]
 

@@ -12,7 +12,7 @@ import datetime
 import json
 import re
 import typing
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import PurePath
@@ -21,7 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uni_train.config.kinds import KINDS, check_ranks, kind_named, kind_of, load_plugins_of, reads_images
 from uni_train.config.messages import Where, check_draws, check_known, members, refused, wrong
 from uni_train.config.schema import JudgeConfig, RunConfig
-from uni_train.data_gen.puzzle import Puzzle
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.puzzle import NANO, Puzzle
 from uni_train.data_gen.registry import TASKS, sources
 from uni_train.errors import UsageError
 
@@ -137,6 +138,24 @@ def kinds_of(cls: type, key: str) -> list[Any]:
 # --- rules between keys ---------------------------------------------------------------------------------------------
 
 
+def _check_puzzles(names: Sequence[str], where: Where) -> None:
+    puzzles = [name for name in TASKS.names() if issubclass(TASKS.get(name), Puzzle)] if names else []
+    for i, name in enumerate(names):
+        key = f"model.puzzles.{i}"
+        check_known(name, puzzles, "puzzle", key, where)
+        if not _is_readable(name):
+            message = f"{key}: the prompts of {name} differ from puzzle to puzzle, and nano_edit has a token a prompt"
+            raise wrong(message, key, where, f"It reads {', '.join(filter(_is_readable, puzzles))}.")
+
+
+def _is_readable(puzzle: str) -> bool:
+    """Whether its prompts are few."""
+    try:
+        return bool(TASKS.get(puzzle)(NANO).prompts())  # type: ignore[attr-defined, call-arg]
+    except DataError:
+        return False
+
+
 def _check_common(config: RunConfig, where: Where) -> None:
     if config.name is not None:
         _check_name(config.name, where)
@@ -147,9 +166,7 @@ def _check_common(config: RunConfig, where: Where) -> None:
         raise wrong(f"model={config.model.name} is asked, and not trained here", "model", where, hint)
     for i, name in enumerate(config.evaluation.sets):
         check_known(name, sources(), "set", f"evaluation.sets.{i}", where)
-    puzzles = [name for name in TASKS.names() if issubclass(TASKS.get(name), Puzzle)] if config.model.puzzles else []
-    for i, name in enumerate(config.model.puzzles):
-        check_known(name, puzzles, "puzzle", f"model.puzzles.{i}", where)
+    _check_puzzles(config.model.puzzles, where)
     low, high = config.model.sampling.cfg_interval
     if low > high:
         raise wrong(f"model.sampling.cfg_interval starts at {low} after its end {high}", "model.sampling", where)

@@ -20,7 +20,7 @@ from itertools import pairwise, product
 
 import numpy as np
 
-from uni_train.data_gen.canvas import distance, fitted
+from uni_train.data_gen.canvas import distance, fitted, proportional
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmark import Case
@@ -110,7 +110,8 @@ def _shrunk(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
     import cv2
 
     while image.shape[0] >= 2 * size[0] and image.shape[1] >= 2 * size[1]:
-        image = cv2.resize(image, (image.shape[1] // 2, image.shape[0] // 2), interpolation=cv2.INTER_AREA)
+        tall, wide = image.shape[0] // 2, image.shape[1] // 2  # an odd last line is left out: OpenCV is fast for halves
+        image = cv2.resize(image[: 2 * tall, : 2 * wide], (wide, tall), interpolation=cv2.INTER_AREA)
     how = cv2.INTER_AREA if image.shape[0] > size[0] else cv2.INTER_LINEAR
     return cv2.resize(image, size[::-1], interpolation=how)
 
@@ -141,6 +142,10 @@ class _Jigsaw(_Solution):
         alike = _Pieces(shown, n).alike(self.wanted)
         # whether the input holds the pieces of the ground truth in another order: so many a side it has
         self.permuted = bool(alike.max(axis=1).min() > 0.95 and (np.diag(alike) < SAME).sum() > 1)
+
+    def __call__(self, image: np.ndarray) -> Verdict | None:
+        """As above. Pieces are small: the image need not have the size of the ground truth first."""
+        return self.read(image) if proportional(image, self.size) else None
 
     def read(self, image: np.ndarray) -> Verdict | None:
         from scipy.optimize import linear_sum_assignment

@@ -104,6 +104,9 @@ def test_what_nano_edit_cannot_read_is_refused() -> None:
         SentenceTokenizer(puzzles=["clock"])
     with pytest.raises(UsageError, match=r"model.puzzles.0: unknown puzzle sudoko"):
         compose("sft_puzzle", ["model.puzzles=[sudoko]"])
+    with pytest.raises(UsageError, match=r"model.puzzles.0: the prompts of clock differ") as refused:
+        compose("sft_puzzle", ["model.puzzles=[clock]"])
+    assert refused.value.hint and "sudoku, symmetry" in refused.value.hint and "clock" not in refused.value.hint
     with pytest.raises(UsageError, match=r"model.puzzles has no meaning for model=nano"):
         build_model(compose("sft_nano", ["model.puzzles=[sudoku]"]).model)
     with pytest.raises(UserError, match="does not know the instruction 'Draw a cat'") as error:
