@@ -73,13 +73,6 @@ class Arm:
     data: str | None
     overrides: tuple[str, ...] = ()
 
-    def lasting(self, n: int, asked: Mapping[str, Any] | None = None) -> str:
-        """So many updates, epochs or rounds, as an override. asked: what rounds ask, where that is not ROUND's."""
-        if self.counter != "rounds":
-            return f"{self.counter}={n}"
-        rounds = ({**ROUND, **(asked or {}), "draw": draw} for draw in range(1, n + 1))
-        return f"rounds={json.dumps(list(rounds))}".replace('"', "")
-
 
 _QUIET = ("held_out.n=0", "checkpoint_every=1000")
 _NFT = (
@@ -88,7 +81,7 @@ _NFT = (
 )
 _KL = ("optimizer.lr=1e-4", "objective.kl=0.04")  # at the recipe's rate long runs collapse
 _CPS = ("variant=cps", "rollout.noise_level=0.7", "rewards.solved.function=verifier_dense")
-ROUND = {"task": "maze", "level": LEVEL, "prompts": 1000, "updates": 300, "replay": {"solved": 0.3}}
+ROUND = {"prompts": 1000, "updates": 300, "replay": {"solved": 0.3}}
 _BLIND = ("held_out.task=null", "checkpoint_every=1000")
 _AGAIN = (*_BLIND, "optimizer.lr=1e-3", "optimizer.decay_share=1")
 ARMS = {
@@ -135,11 +128,13 @@ class Plan:
     seen: int = 200
 
     def lasting(self, arm: Arm, n: int) -> str:
-        """As `Arm.lasting`, of this task."""
-        asked = {"task": self.task, "level": self.level}
+        """So many updates, epochs or rounds of an arm, as an override."""
+        if arm.counter != "rounds":
+            return f"{arm.counter}={n}"
+        asked: dict[str, Any] = {"task": self.task, "level": self.level, **ROUND}
         if self.prompts is not None:
-            asked |= {"prompts": self.prompts, "updates": ROUND["updates"] * self.prompts // ROUND["prompts"]}
-        return arm.lasting(n, asked)
+            asked |= {"prompts": self.prompts, "updates": asked["updates"] * self.prompts // asked["prompts"]}
+        return f"rounds={json.dumps([{**asked, 'draw': draw} for draw in range(1, n + 1)])}".replace('"', "")
 
     def overrides(self, arm: Arm) -> list[str]:
         """By which a recipe of mazes is one of puzzles, and has so many rows."""
@@ -230,7 +225,7 @@ def _until_flat(plan: Plan, seed: int, updates: int, lab: Lab) -> tuple[str, lis
     rates = [float(right(weights, asked).mean()) for weights in (began, plan.model(arm, name))]
     while len(rates) <= SETTLES and 100 * (rates[-1] - rates[-2]) >= plan.flat:
         before, name = plan.model(arm, name), f"seed{seed}-{SETTLED}-{len(rates)}"
-        lab.train([*arguments(plan, seed, SETTLED, name), f"model.checkpoint={before}", arm.lasting(updates)])
+        lab.train([*arguments(plan, seed, SETTLED, name), f"model.checkpoint={before}", plan.lasting(arm, updates)])
         rates.append(float(right(plan.model(arm, name), asked).mean()))
     return name, [round(rate, 4) for rate in rates]
 

@@ -31,7 +31,7 @@ def test_every_arm_composes_and_begins_with_the_model_of_its_seed(tmp_path: Path
     plan = mazes.Plan(tmp_path, n=2)
     for key, arm in mazes.ARMS.items():
         _, recipe, *overrides = mazes.arguments(plan, 1, key, f"seed1-{key}")
-        config = compose(recipe, [*overrides, arm.lasting(7)])
+        config = compose(recipe, [*overrides, plan.lasting(arm, 7)])
         assert (config.recipe, config.seed, config.out) == (arm.recipe, 1, str(tmp_path))
         name = f"seed1-{arm.begins}"
         model = None if arm.begins is None else str(tmp_path / "sft_maze" / name / "stages" / "00-sft" / "model")
