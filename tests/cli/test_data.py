@@ -49,6 +49,17 @@ def test_what_make_writes_passes_the_audit_until_a_label_is_changed(tmp_path: Pa
     assert refused.exit_code == 2 and "has no items.jsonl" in refused.output
 
 
+@pytest.mark.parametrize(
+    ("asked", "folder"), [("", "mapping1"), ("--task maze --size 3-4", "maze3-4"), ("--task maze --size 3", "maze3")]
+)
+def test_a_folder_is_named_after_its_task_and_levels(
+    asked: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert run("make", "--n", 1, *asked.split()).exit_code == 0
+    assert [path.name for path in Path("data").iterdir()] == [folder]
+
+
 def test_audit_shows_what_trivial_strategies_reach(tmp_path: Path) -> None:
     folder = tmp_path / "made"
     assert run("make", "--task", "mapping", "--level", 2, "--n", 30, "--out", folder).exit_code == 0

@@ -91,13 +91,13 @@ def data() -> None:
     "--n", type=click.IntRange(1, 1_000_000), default=100, show_default=True,
     help="Draws, of each level of a range; a mapping draw is a pair.",
 )  # fmt: skip
-@click.option("--out", type=click.Path(path_type=Path), required=True, help="The folder to write.")
+@click.option("--out", type=click.Path(path_type=Path), help="The folder to write.  [default: data/TASKLEVEL]")
 @click.option("--force", is_flag=True, help="Replace a folder that was made by this command.")
 @click.option(
     "--format", type=click.Choice(["folder", "parquet", "webdataset"]), default="folder", show_default=True,
     help="JSON lines and PNG files; a Parquet file for Hugging Face datasets; tar shards.",
 )  # fmt: skip
-def make(n: int, out: Path, force: bool, seed: int, format: str, **drawn: Any) -> None:
+def make(n: int, out: Path | None, force: bool, seed: int, format: str, **drawn: Any) -> None:
     """Write a folder of fresh questions with exact answers.
 
     The folder gets the questions in the schema of the published UniSandbox (maths, mapping) or UReason (ureason). A
@@ -114,19 +114,25 @@ def make(n: int, out: Path, force: bool, seed: int, format: str, **drawn: Any) -
       uni_train data make --task ureason --world everyday --split test --n 200 --out my_ureason
       uni_train data make --task maze --size 2-7 --style classic --split test --n 20 --out my_mazes
       uni_train data make --task maze --n 1000 --format parquet --out my_parquet
-      uni_train data make --task all --level 1 --n 20 --out my_tasks
+      uni_train data make --task all --level 1 --n 20
     """
     from uni_train.data_gen.export import make as export
 
-    tasks = _build_tasks(**drawn)
+    tasks, asked = _build_tasks(**drawn), drawn["levels"]
     if drawn["task"] == "all":
-        _make_all(tasks, drawn["levels"], n, drawn["split"], seed, out, force, format)
+        _make_all(tasks, asked, n, drawn["split"], seed, out or Path("data", f"all{_range(asked)}"), force, format)
         return
     ((built, levels),) = tasks.values()
+    out = out or Path("data", f"{drawn['task']}{_range(levels)}")
     made = export(built, levels, n, drawn["split"], seed, drawn["world"] or "nano", out, force, format)
     _report(made)
     if made.published is not None:
         echo(f"in the published schema: {made.published}")
+
+
+def _range(levels: tuple[int, ...] | None) -> str:
+    """As --level takes them: "3", "2-7"."""
+    return "" if not levels else "-".join(map(str, dict.fromkeys((levels[0], levels[-1]))))
 
 
 def _report(made: ExportSummary) -> None:

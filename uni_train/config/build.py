@@ -143,17 +143,10 @@ def _check_puzzles(names: Sequence[str], where: Where) -> None:
     for i, name in enumerate(names):
         key = f"model.puzzles.{i}"
         check_known(name, puzzles, "puzzle", key, where)
-        if not _is_readable(name):
-            message = f"{key}: the prompts of {name} differ from puzzle to puzzle, and nano_edit has a token a prompt"
-            raise wrong(message, key, where, f"It reads {', '.join(filter(_is_readable, puzzles))}.")
-
-
-def _is_readable(puzzle: str) -> bool:
-    """Whether its prompts are few."""
-    try:
-        return bool(TASKS.get(puzzle)(NANO).prompts())  # type: ignore[attr-defined, call-arg]
-    except DataError:
-        return False
+        try:
+            TASKS.get(name)(NANO).prompts()  # type: ignore[attr-defined, call-arg]
+        except DataError as error:
+            raise wrong(f"{key}: {error}, and such a model has a token a prompt", key, where, "Leave it out.") from None
 
 
 def _check_common(config: RunConfig, where: Where) -> None:

@@ -100,13 +100,10 @@ def test_puzzles_of_each_level_are_read_learned_and_drawn_at_their_size(name: st
 
 
 def test_what_nano_edit_cannot_read_is_refused() -> None:
-    with pytest.raises(UserError, match=r"model.puzzles: the prompts of clock differ from puzzle to puzzle"):
-        SentenceTokenizer(puzzles=["clock"])
     with pytest.raises(UsageError, match=r"model.puzzles.0: unknown puzzle sudoko"):
         compose("sft_puzzle", ["model.puzzles=[sudoko]"])
-    with pytest.raises(UsageError, match=r"model.puzzles.0: the prompts of clock differ") as refused:
+    with pytest.raises(UsageError, match=r"model.puzzles.0: the prompts of clock differ"):
         compose("sft_puzzle", ["model.puzzles=[clock]"])
-    assert refused.value.hint and "sudoku, symmetry" in refused.value.hint and "clock" not in refused.value.hint
     with pytest.raises(UsageError, match=r"model.puzzles has no meaning for model=nano"):
         build_model(compose("sft_nano", ["model.puzzles=[sudoku]"]).model)
     with pytest.raises(UserError, match="does not know the instruction 'Draw a cat'") as error:

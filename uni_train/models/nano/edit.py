@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -18,9 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from uni_train.config.schema import ModelConfig
-from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.maze.task import DIRECTIONS, INSTRUCTION
-from uni_train.data_gen.puzzle import Puzzle
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
@@ -82,14 +81,15 @@ class SentenceTokenizer:
         puzzles: also know the prompts of these families in the style nano.
 
     Raises:
-        UserError: a family whose prompts differ from puzzle to puzzle.
+        DataError: a family whose prompts differ from puzzle to puzzle.
     """
 
     bos_id, eos_id, start_of_image_id, end_of_image_id = range(4)
 
     def __init__(self, steps: bool = False, puzzles: Sequence[str] = ()) -> None:
         self.puzzles, self.steps = tuple(puzzles), STEPS if steps else ()
-        self.sentences = (INSTRUCTION, *dict.fromkeys(prompt for name in puzzles for prompt in _prompts(name)))
+        prompts = (get_task(name, "nano").prompts() for name in puzzles)  # type: ignore[attr-defined]
+        self.sentences = (INSTRUCTION, *dict.fromkeys(chain.from_iterable(prompts)))
         self.pieces = (INSTRUCTION, *self.steps, *self.sentences[1:])
 
     def __len__(self) -> int:
@@ -112,16 +112,6 @@ class SentenceTokenizer:
     def decode(self, ids: Sequence[int]) -> str:
         """The sentences, joined; markers are left out."""
         return " ".join(self.pieces[i - 4] for i in ids if i >= 4)
-
-
-def _prompts(name: str) -> tuple[str, ...]:
-    try:
-        task = get_task(name, "nano")
-        if not isinstance(task, Puzzle):
-            raise DataError(f"{name} is no puzzle")
-        return task.prompts()
-    except DataError as error:
-        raise UserError(f"model.puzzles: {error}", "nano_edit has a token a prompt: leave it out.") from None
 
 
 class NanoEdit(BagelUnified):
