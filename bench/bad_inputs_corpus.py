@@ -808,6 +808,12 @@ fit ESCAPE
 fit LONGEST
 fit a/b
 fit sft_puzzle model.puzzles=[clock]
+fit nano_pretrain early_exit=7
+fit nano_pretrain vae=null
+fit sft_maze model.architecture.fusion=last
+fit stars_math model=bagel_7b model.architecture.fusion=last
+fit stars_math model.architecture.fusion=queries model.compile=true
+fit stars_math model.architecture.fusion=x
 fit NUL
 report ''
 report nowhere

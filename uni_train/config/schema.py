@@ -94,6 +94,10 @@ class ArchitectureConfig:
     vit_layers: Few = 26
     vit_heads: Few = 16
     max_text_tokens: Tokens = 64
+    fusion: Literal["deep", "last", "queries"] = (
+        "deep"  # what images that nano draws read of understanding; BAGEL: deep
+    )
+    queries: Few = 8  # learned tokens of each image, for fusion=queries
 
 
 @dataclass(frozen=True, kw_only=True)

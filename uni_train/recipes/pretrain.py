@@ -10,7 +10,7 @@ from annotated_types import Interval
 
 from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, evaluation, recipe_kind
 from uni_train.config.messages import Where, wrong
-from uni_train.config.schema import LEVELS, Count, Draws, Level, Positive, RunConfig, VaeConfig
+from uni_train.config.schema import LEVELS, Count, Draws, Few, Level, Positive, RunConfig, VaeConfig
 
 if TYPE_CHECKING:
     from uni_train.models.base import Example, Trainable
@@ -67,9 +67,15 @@ class PretrainConfig(RunConfig):
     """The shipped nano checkpoint, from data_gen alone."""
 
     kind: Literal["pretrain"] = "pretrain"
-    vae: VaeConfig
-    parts: dict[str, PartConfig]  # name -> part, one after the other
+    vae: VaeConfig | None = None  # null: that of model.checkpoint
+    parts: dict[str, PartConfig | None]  # name -> part, one after the other; null: left out
     timestep_shift: Positive = 1.0
+    early_exit: Few | None = None  # a layer from which the next token is learned too, by the same norm and head
+
+    @property
+    def kept(self) -> dict[str, PartConfig]:
+        """The parts that are not left out."""
+        return {name: part for name, part in self.parts.items() if part is not None}
 
 
 @recipe_kind("pretrain")
@@ -82,10 +88,18 @@ class Pretrain(RecipeKind[PretrainConfig]):
     def check(self, config: PretrainConfig, where: Where) -> None:
         if config.model.family != "nano" or config.model.edits:
             raise wrong(f"the mixture is nano's own: model={config.model.name} cannot learn it", "model", where)
+        if config.vae is None and config.model.checkpoint is None:
+            raise wrong("vae is null, and no model.checkpoint has one", "vae", where)
+        if not config.kept:
+            raise wrong("all parts are null: nothing would be trained", "parts", where)
+        layers = config.model.architecture.layers
+        if config.early_exit is not None and config.early_exit > layers:
+            raise wrong(f"early_exit is {config.early_exit}, and the model has {layers} layers", "early_exit", where)
 
     def stages(self, config: PretrainConfig) -> Iterator[PlannedStage]:
-        yield PlannedStage("vae", "vae", f"{config.vae.updates} updates of the VAE")
-        for name, part in config.parts.items():
+        if config.vae is not None:
+            yield PlannedStage("vae", "vae", f"{config.vae.updates} updates of the VAE")
+        for name, part in config.kept.items():
             rows = sorted(((n, kind) for kind, n in part.mixture.rows.items()), reverse=True)
             most = " and ".join(kind for _, kind in rows[:2])
             yield PlannedStage("pretrain", f"pretrain-{name}", f"{part.updates} updates, most on {most}")
@@ -98,10 +112,10 @@ class Pretrain(RecipeKind[PretrainConfig]):
             _part(work, stage, planned.name.removeprefix("pretrain-"))
 
     def rows(self, config: PretrainConfig) -> Mapping[str, int]:
-        return {f"parts.{name}.mixture": sum(part.mixture.rows.values()) for name, part in config.parts.items()}
+        return {f"parts.{name}.mixture": sum(part.mixture.rows.values()) for name, part in config.kept.items()}
 
     def updates(self, config: PretrainConfig) -> Updates:
-        return Updates(sum(one.updates for one in config.parts.values()), rows=sum(_largest(config).rows.values()))
+        return Updates(sum(one.updates for one in config.kept.values()), rows=sum(_largest(config).rows.values()))
 
     def first_update(
         self, config: PretrainConfig, model: Trainable, most: int | None = None
@@ -118,7 +132,7 @@ class Pretrain(RecipeKind[PretrainConfig]):
 
 def _largest(config: PretrainConfig) -> MixtureConfig:
     """That of the part with the most rows and noised images."""
-    return max((part.mixture for part in config.parts.values()), key=lambda one: sum(one.rows.values()) + one.images)
+    return max((part.mixture for part in config.kept.values()), key=lambda one: sum(one.rows.values()) + one.images)
 
 
 def _vae(work: Work[PretrainConfig], stage: StageRun) -> None:
@@ -128,6 +142,7 @@ def _vae(work: Work[PretrainConfig], stage: StageRun) -> None:
     from uni_train.stages.work import MODEL
 
     config = work.config
+    assert config.vae is not None
     model = work.model(work.weights)
     # Seconds of work: the first rank does it, the others take what it has found.
     if work.ranks.is_main:
@@ -140,12 +155,15 @@ def _vae(work: Work[PretrainConfig], stage: StageRun) -> None:
 
 def _part(work: Work[PretrainConfig], stage: StageRun, name: str) -> None:
     """Train everything but the VAE on the mixture of one part of the recipe."""
+    from uni_train.models.bagel.unified import BagelUnified
     from uni_train.models.nano import corpus
     from uni_train.stages.finetune import fit
     from uni_train.training.curriculum import Constant
 
-    config, asked = work.config, work.config.parts[name]
+    config, asked = work.config, work.config.kept[name]
     model = work.learner(work.weights, config.timestep_shift)
+    assert isinstance(model, BagelUnified)  # as `check` says
+    model.bagel.early_exit = config.early_exit
     rows = asked.mixture.rows
     total = sum(rows.values())
     sources = corpus.sources(asked.mixture.noise_draws, asked.mixture.levels)

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 AttentionImpl = Literal["auto", "eager", "sdpa", "flex"]
 Prediction = Literal["velocity", "clean"]
+Fusion = Literal["deep", "last", "queries"]
 T = TypeVar("T")
 
 GENERATION_NAMES = ("_moe_gen", "vae2llm", "llm2vae", "time_embedder")
@@ -104,7 +105,8 @@ class BagelConfig:
     """`vit` None: a model without understanding images. `latent_channels`: channels of the VAE latent.
 
     `prediction` is what the generation head puts out and is trained on: BAGEL's velocity, or the clean latent (drawing
-    then takes the velocity from it).
+    then takes the velocity from it). `fusion`: what its image tokens read of understanding (fusion.py); `queries`: how
+    many there are of an image, where they read these.
     """
 
     llm: LlmConfig
@@ -117,6 +119,8 @@ class BagelConfig:
     timestep_shift: float = 1.0
     attention: AttentionImpl = "auto"
     prediction: Prediction = "velocity"
+    fusion: Fusion = "deep"
+    queries: int = 8
 
     @property
     def latent_dim(self) -> int:
@@ -169,6 +173,8 @@ class BagelConfig:
             max_latent_size=sizes.image_size // (sizes.latent_downsample * sizes.latent_patch),
             vit_max_num_patch_per_side=vit_patches_per_side,
             prediction=prediction,
+            fusion=sizes.fusion,
+            queries=sizes.queries,
         )
 
     @classmethod

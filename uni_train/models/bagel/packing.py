@@ -248,8 +248,7 @@ class PackedBatch:
         und_valid, gen_valid: bool, False in padding; full: there is none.
         sample_lengths: per row the lengths of its samples.
         apart: columns of und_id, int64 [B, .]: those that no latent token reaches (text, ViT images, padding), and the
-            markers of noised images. None: there are clean latents, rows with unequal numbers of markers, or markers
-            alone (all texts were dropped).
+            markers of noised images. None: there are clean latents, or rows with unequal numbers of markers.
         prefixes: per row the text of each of its samples, as `PrefixStore` takes it: what `apart` reads first. None:
             there is no `apart`, or no text in it, or a ViT image.
     """
@@ -434,7 +433,7 @@ def _apart(marker_BU: np.ndarray) -> tuple[Tensor, Tensor] | None:
     """See `PackedBatch.apart`; marker_BU: whether a token is the marker of a noised image."""
     markers = marker_BU.sum(1)
     rest = marker_BU.shape[1] - int(markers[0])
-    if (markers != markers[0]).any() or not rest:
+    if (markers != markers[0]).any():
         return None
     columns = torch.from_numpy(np.argsort(marker_BU, axis=1, kind="stable"))
     return columns[:, :rest], columns[:, rest:]

@@ -29,15 +29,21 @@ _TOGETHER = 32  # texts
 
 
 class LayerKeys:
-    """Keys and values of the tokens that were read first, per layer, in front of those that ask."""
+    """Keys and values of the tokens that were read first, per layer, in front of those that ask.
+
+    Attributes:
+        reading: whether tokens ask now; before, what is given is kept.
+    """
 
     def __init__(self) -> None:
         self.layers: dict[int, tuple[Tensor, Tensor]] = {}
+        self.reading = False
 
     def extend(self, layer: int, k_BKLd: Tensor, v_BKLd: Tensor) -> tuple[Tensor, Tensor]:
-        """Those of the first call for a layer are kept; later ones get them in front."""
-        if layer not in self.layers:
+        """Those that are kept, with these behind them."""
+        if not self.reading:
             self.layers[layer] = (k_BKLd, v_BKLd)
+        if not self.reading or layer not in self.layers:
             return k_BKLd, v_BKLd
         k, v = self.layers[layer]
         return torch.cat([k, k_BKLd], dim=2), torch.cat([v, v_BKLd], dim=2)
