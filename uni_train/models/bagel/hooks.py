@@ -26,6 +26,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from uni_train.errors import UserError
 from uni_train.models.bagel.attention import EAGER_FORWARD_UP_TO, Attend
 from uni_train.models.bagel.packing import Text, VaeImage
 from uni_train.models.bagel.unified import BagelUnified
@@ -140,8 +141,11 @@ def draw_with_attention(
         layers: which are watched, from 0; None: all.
 
     Raises:
-        IndexError: a layer that there is not.
+        IndexError: a layer that there is not. UserError: another fusion than deep, whose memory is in no group.
     """
+    if model.bagel.memory_moe_gen is not None:
+        asked = f"{model.name} draws with fusion={model.bagel.config.fusion}, whose tokens belong to no group of keys"
+        raise UserError(asked, "`uni_train insight states` shows its layers.")
     columns = columns_of(model, requests, refined)
     grids = [model._grid(model.picture_size(request)) for request in requests]
     watch = _AttentionWatch(model, columns, grids, maps)
