@@ -6,6 +6,7 @@
     python bench/puzzles.py strategies --items 500   the share that strategies pass which do not solve the puzzle
     python bench/puzzles.py attacks --items 40       wrong images that pass, right ones that fail: so many different
                                                      items of each level in the style plain, thrice as many in nano
+    python bench/puzzles.py picture                  draw docs/images/puzzles.png again: a puzzle of each family
 
 Each takes --only FAMILY,FAMILY, all but attacks --style nano. Items are those of the test split, spread over all
 levels.
@@ -44,13 +45,16 @@ SECONDS = 3.0  # of a CPU, that the speed of a level is measured for
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("what", choices=("labels", "speed", "changes", "strategies", "attacks"))
+    parser.add_argument("what", choices=("labels", "speed", "changes", "strategies", "attacks", "picture"))
     parser.add_argument("--items", type=int, default=1000, help="of all families together, of each, or of each level")
     parser.add_argument("--only", type=some_of(SOLVERS), default=list(SOLVERS))
     parser.add_argument("--style", choices=STYLES, default=PLAIN)
     arguments = parser.parse_args()
     cv2.setNumThreads(1)
-    reports = {"labels": labels, "speed": speed, "changes": changes, "strategies": strategies, "attacks": attacks}
+    reports = {
+        "labels": labels, "speed": speed, "changes": changes, "strategies": strategies, "attacks": attacks,
+        "picture": picture,
+    }  # fmt: skip
     for line in reports[arguments.what](arguments.only, arguments.style, arguments.items):
         print(line, flush=True)
 
@@ -190,6 +194,20 @@ def attacks(families: list[str], style: str, items: int) -> Iterator[str]:
         shares = {kind: interval(proportion(wrong[kind], sum(n[kind])), ".2f", scale=100) + " %" for kind in n}
         cells = [*n["refuse"], shares["refuse"], sum(n["accept"]), shares["accept"]]
         yield row(family, *cells, f"{time.process_time() - begin:.0f}")
+
+
+def picture(families: list[str], style: str, items: int) -> Iterator[str]:
+    """Input and target of a puzzle of each family, four families a row."""
+    sheet = Image.new("RGB", (4 * 324, -(-len(families) // 4) * 166), "white")
+    for place, family in enumerate(sorted(families)):
+        task, levels = tasks_of(family, style)
+        (item,) = task.sample(3, levels[len(levels) // 2], "test")
+        for n, pixels in enumerate((task.input_image(item), task.render(item))):
+            shown = Image.fromarray(pixels).resize((150, 150), Image.Resampling.LANCZOS)
+            sheet.paste(shown, (place % 4 * 324 + 8 + 152 * n, place // 4 * 166 + 8))
+    path = Path(__file__).resolve().parents[1] / "docs/images/puzzles.png"
+    sheet.quantize(64, dither=Image.Dither.NONE).save(path, optimize=True)
+    yield str(path)
 
 
 if __name__ == "__main__":

@@ -37,6 +37,8 @@ _MAX_RATIO = 0.42
 # The same error in any window of a cell's size. A key on the corner of four cells, a quarter in each, is near to empty
 # in all of them; in the window that holds it the error is 0.035, of other sprites more.
 _MAX_ACROSS = 1.5 * _MAX_ERROR
+# [17, 24]: row i sums the pixels of a window that begins at i.
+_WINDOWS = np.stack([np.roll(np.arange(SIZE) < CELL, i) for i in range(SIZE - CELL + 1)]).astype(np.float64)
 
 Mask = Callable[[np.ndarray, np.ndarray], np.ndarray]
 Layer = tuple[tuple[int, int, int], Mask]
@@ -242,8 +244,9 @@ def read(image: np.ndarray) -> Reading:
     if len(doubtful):
         place = int(doubtful[0]) + 1
         return Reading(False, None, None, f"cell {place} of {MAX_COUNT} is not clearly one sprite or empty")
-    left = ((cells - templates[likest]) ** 2).reshape(GRID, GRID, CELL, CELL, 3).swapaxes(1, 2).reshape(SIZE, SIZE, 3)
-    if np.lib.stride_tricks.sliding_window_view(left.mean(axis=2), (CELL, CELL)).mean(axis=(2, 3)).max() > _MAX_ACROSS:
+    left = ((cells - templates[likest]) ** 2).reshape(-1, 3).sum(axis=1)
+    left = left.reshape(GRID, GRID, CELL, CELL).swapaxes(1, 2).reshape(SIZE, SIZE)
+    if (_WINDOWS @ left @ _WINDOWS.T).max() / cells.shape[1] > _MAX_ACROSS:
         return Reading(False, None, None, "something lies across cells")
     objects = tuple(SPRITES[owner] for owner in nearest.tolist() if owner >= 0)
     kinds = sorted(set(objects))

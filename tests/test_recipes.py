@@ -20,6 +20,7 @@ from uni_train.config.schema import ModelConfig, RunConfig
 from uni_train.errors import UsageError
 from uni_train.models.load import expect_keys
 from uni_train.recipes.stars.config import StarsConfig
+from uni_train.recipes.stars.rounds import most_updates
 
 RECIPES = [recipe.name for recipe in places.recipes()]
 LAST = {"sft": "sft", "flow_grpo": "grpo", "knowledge": "inject-inverse"}
@@ -126,6 +127,8 @@ def test_the_curriculum_reads_as_the_paper_and_scales_with_the_model() -> None:
     assert bagel.optimizer.lr == 2e-5  # section 3.4.2
     assert [(one.kept, one.epochs, one.updates) for one in bagel.rounds] == [(10_000, 6, None)] * 3
     assert bagel.whole_pairs and not any(one.kept for one in nano.rounds)
+    assert most_updates(bagel, range(3)) == [469] * 3  # 6 x 10,000 / 128: nothing is replayed
+    assert not any(one.replay for one in bagel.rounds) and bagel.data.distractors == 0
     assert bagel.data.world == "everyday" and nano.data.world == "nano"
 
 
@@ -189,6 +192,15 @@ def test_every_recipe_composes_for_the_model_and_any_number_of_ranks_or_refuses_
         "recompute",
     )
     assert config.model.checkpoint == model_of("sft", f"model={model}").checkpoint
+
+
+def test_large_editors_learn_mazes_larger_than_those_of_validation() -> None:
+    """ViGoR 4.3: trained on 8 x 8, tested on 2 x 2 to 7 x 7."""
+    for model in ("bagel_7b", "qwen_image_edit_2511"):
+        sft = to_plain(compose("sft_maze", [f"model={model}"]))
+        assert sft["sources"]["mazes"]["path"] == "data/maze8/items.jsonl" and max(sft["held_out"]["levels"]) == 7
+    grpo = to_plain(compose("flow_grpo_maze_qwen"))
+    assert grpo["prompts"]["levels"] == [8] and grpo["held_out"]["levels"] == sft["held_out"]["levels"]
 
 
 def test_a_dry_run_names_the_files_that_are_missing(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -48,17 +48,19 @@ def write_report(run_dir: Path) -> Path:
         UserError: a file of the run cannot be read (DamagedShard: of samples), or the page cannot be written.
     """
     run_dir = Path(run_dir)
+    config: dict[str, Any] = {}
     with suppress(OSError, ValueError):  # pages say what of a damaged run is missing
-        config = read_yaml(run_dir / "config.yaml")
-        load_plugins_of(config if isinstance(config, dict) else {})
+        found = read_yaml(run_dir / "config.yaml")
+        config = found if isinstance(found, dict) else {}
+        load_plugins_of(config)
     summary = run_summary.read(run_dir) if os.path.lexists(run_dir / "summary.json") else _unevaluated(run_dir)
-    page = _knowledge(run_dir, summary) if "models" in summary else _training(run_dir, summary)
+    page = _knowledge(run_dir, summary) if "models" in summary else _training(run_dir, summary, config)
     return write_page(run_dir / "report.html", page)
 
 
-def _training(run_dir: Path, summary: Mapping[str, Any]) -> Page:
+def _training(run_dir: Path, summary: Mapping[str, Any], config: Mapping[str, Any]) -> Page:
     scores, reinforced = summary["scores"], flow_grpo.sections(run_dir)
-    trained = "reinforcement" if reinforced else "training on its own filtered samples"
+    trained = "reinforcement" if reinforced else _TRAINED.get(str(config.get("teacher")), "training")
     lead = "What training did to the model."
     if scores["before"]:
         lead = f"What the model draws{f', before and after {trained}' if scores['after'] else ''}."
@@ -87,10 +89,11 @@ def _training(run_dir: Path, summary: Mapping[str, Any]) -> Page:
 
 _LOSSES = "Pale: every logged step. Strong: a moving average. Losses on a logarithmic scale."
 _SPLIT = (
-    "Prompts come from the {} split, which shares no expression and no set of rules with what the model was trained "
-    "on. Verdicts are exact: a program reads type and count off the image. An average is the unweighted mean over "
-    "levels and settings."
+    "Prompts come from the {} split: no puzzle, expression or set of rules in it is trained on. A program reads the "
+    "images, or the run's judge. An average is the unweighted mean over levels and settings."
 )
+_TRAINED = dict.fromkeys(("base", "current"), "training on its own samples") | {"reference": "training on solutions"}
+"""`teacher` of the recipe -> what was done."""
 
 
 def _knowledge(run_dir: Path, summary: Mapping[str, Any]) -> Page:

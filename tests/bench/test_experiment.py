@@ -13,6 +13,7 @@ from bench import experiment
 from bench.experiments import filters, unisandbox
 from tests.tiny import TINY
 from uni_train.cli.main import uni_train
+from uni_train.config.compose import compose
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
@@ -21,6 +22,8 @@ from uni_train.eval.benchmark import Ask, Sample, Scored
 from uni_train.eval.benchmarks.unisandbox import SAID
 from uni_train.eval.scored import write_scored
 from uni_train.eval.task_benchmark import item_case
+from uni_train.recipes.stars.config import StarsConfig
+from uni_train.recipes.stars.rounds import most_updates
 
 
 def chosen(*words: str) -> argparse.Namespace:
@@ -57,6 +60,24 @@ def test_a_table_is_made_for_real_and_its_runs_are_then_only_read(tmp_path: Path
     assert "| stars_mixed - stars_curriculum rounds | " in "\n".join(compared)
     with pytest.raises(UserError, match="second run of stars_mixed"):
         unisandbox.grouped([Path(folders[1])] * 2)
+
+
+def test_arms_of_table_5_are_equally_long_where_a_model_counts_epochs() -> None:
+    ran: list[Sequence[str]] = []
+
+    def fit(arguments: Sequence[str]) -> tuple[int, str]:
+        ran.append(arguments)
+        return 0, ""
+
+    ((_, lines),) = experiment.pages(chosen("table_5", "--seeds", "0", "--set", "model=bagel_7b"), fit)
+    with pytest.raises(UserError):  # nothing was trained
+        list(lines)
+    rounds = []
+    for _, recipe, *overrides in ran:
+        config = compose(recipe, overrides)
+        assert isinstance(config, StarsConfig) and not any(one.replay.get("mapping1") for one in config.rounds)
+        rounds.append(([one.epochs for one in config.rounds], sum(most_updates(config, range(len(config.rounds))))))
+    assert rounds == [([6, 6, 6], 1407), ([6, 6, 6], 1407), ([18], 1407)]  # 18 x 10,000 / 128
 
 
 # --- from stored answers --------------------------------------------------------------------------------------------

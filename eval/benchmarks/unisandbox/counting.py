@@ -136,10 +136,11 @@ def by_cell(
     some: Results,
     value: Callable[[Results], Any],
     settings: Sequence[str] = (*SETTINGS, SAID),
-    sets: Sequence[str] = (),
+    sets: Sequence[str] | None = None,
 ) -> dict[str, dict[str, Any]]:
-    """setting -> set -> `value` of its units, where there are any. sets: in this order; empty: all of reasoning."""
-    parts = {setting: part.by("set", sets or all_sets()) for setting, part in some.by("setting").items()}
+    """setting -> set -> `value` of its units, where there are any. sets: in this order; None: all of reasoning."""
+    order = all_sets() if sets is None else sets
+    parts = {setting: part.by("set", order) for setting, part in some.by("setting").items()}
     return {s: {name: value(part) for name, part in parts.get(s, {}).items()} for s in settings}
 
 

@@ -169,12 +169,14 @@ def trivial(summary: Mapping[str, Any], name: str) -> Trivial | None:
 def tables(summary: Mapping[str, Any], printed: bool = False) -> Iterator[Table]:
     """Transfer between tasks, the paper's layout (mapping: Table 3, maths: Table 2), answers in words, and the rounds.
 
-    Below the model's rows: the best trivial strategy, chance, and how much was asked. printed: also the paper's rows.
+    Tasks beside the paper's have tables of their own only without Transfer. Below the model's rows: the best trivial
+    strategy, chance, and how much was asked. printed: also the paper's rows.
     """
-    scores = list(score_rows(summary))
-    yield from _transfer_tables(summary)
-    for task, variant, found in scores:
-        yield _score_table(summary, task, variant, found, printed)
+    transfer = list(_transfer_tables(summary))
+    yield from transfer
+    for task, variant, found in score_rows(summary):
+        if task in _PAPER or not transfer:
+            yield _score_table(summary, task, variant, found, printed)
     if any(SAID in scores for scores in summary["scores"].values()):
         said = {when: by_setting.get(SAID, {}) for when, by_setting in summary["scores"].items()}
         names = [name for name in all_sets() if any(name in by_set for by_set in said.values())]
@@ -187,10 +189,13 @@ def tables(summary: Mapping[str, Any], printed: bool = False) -> Iterator[Table]
 
 def sections(summary: Mapping[str, Any]) -> list[Section]:
     """Tables of accuracy, its course over rounds, and what lies behind each score."""
+    shown = {*summary["scores"]["before"], *(task for task, *_ in score_rows(summary))}
+    scores = " ".join(words for name, words in _SCORES.items() if name in shown)
+    pairs = _PAIRS if _at(summary, "one_of_two", "before") else ""
     return [
-        Section("Scores", _SCORES, list(tables(summary, printed=True))),
+        Section("Scores", scores, list(tables(summary, printed=True))),
         Section("Accuracy by round", charts=list(_accuracy_charts(summary)), note=_BY_ROUND),
-        Section("Pairs, single images, and failures", _PAIRS, list(outcome_tables(summary)), note=_CHANGE),
+        Section("Outcomes", pairs + _UNREADABLE, list(outcome_tables(summary)), note=_CHANGE),
     ]
 
 
@@ -231,9 +236,13 @@ def _at(tree: Mapping[str, Any], *keys: str) -> Any:
 
 
 def _transfer_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
-    """Accuracy on every set after each round, a table a setting; none unless rounds train several tasks."""
+    """Accuracy on every set after each round, a table a setting; none unless tasks are several.
+
+    Those are the trained ones, and what is measured beside the paper's.
+    """
     rounds = summary["rounds"]
-    if len({one["task"] for one in rounds}) < 2:
+    beside = {task for task, *_ in score_rows(summary) if task not in _PAPER}
+    if not rounds or len({one["task"] for one in rounds} | beside) < 2:
         return
     found = {"before": summary["scores"]["before"]}
     after = {**(summary.get("after_round") or {}), f"round{len(rounds)}": summary["scores"]["after"]}
@@ -310,15 +319,19 @@ def _statuses(some: Results) -> dict[str, Estimate]:
     return {name: one for name, one in shares.items() if one.value or name in ("pass", "fail", "unreadable")}
 
 
-_SCORES = (
-    "Normal: prompt → image. CoT: the model writes a thought first. M1 to M3 are chains of one, two and three links, "
-    "Math1 to Math3 take one, two and three operations. A pair counts only if both of its images are right."
-)
+_SCORES = {
+    "normal": "Normal: prompt → image.",
+    "cot": "CoT: the model writes a thought first.",
+    "mapping": "M1 to M3 are chains of one, two and three links. A pair counts only if both of its images are right.",
+    "maths": "Math1 to Math3 take one, two and three operations.",
+}
+"""What stands above the scores, by setting and task."""
 _BY_ROUND = "Whiskers: 95 % intervals. A round trains one level and is evaluated on all."
 _PAIRS = (
     "One of two right is where the shortcut shows: a model that ignores the rules and always draws the same object of "
-    "a pair gets exactly one right every time. An unreadable image is one in which the reader finds no clear object."
+    "a pair gets exactly one right every time. "
 )
+_UNREADABLE = "An unreadable image is one in which the reader finds no clear answer."
 _CHANGE = (
     "Change: difference of the score with Newcombe's interval, and McNemar's exact test on the same prompts or pairs; "
     "where expressions repeat, clustered by them. Best trivial: of strategies that take the prompt's words and do none "
