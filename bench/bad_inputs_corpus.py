@@ -814,6 +814,7 @@ fit sft_maze model.architecture.fusion=last
 fit stars_math model=bagel_7b model.architecture.fusion=last
 fit stars_math model.architecture.fusion=queries model.compile=true
 fit stars_math model.architecture.fusion=x
+fit stars_math model.architecture.fusion=last strategy=fsdp2
 fit NUL
 report ''
 report nowhere

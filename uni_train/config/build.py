@@ -211,6 +211,10 @@ def _check_common(config: RunConfig, where: Where) -> None:
             where,
             "deepspeed_zero3 and fsdp2 have it.",
         )
+    fusion = architecture.fusion
+    if fusion != "deep" and strategy.kind in ("deepspeed_zero3", "fsdp2"):  # passes differ in number from row to row
+        message = f"model.architecture.fusion={fusion} is not trained by {strategy.kind}"
+        raise wrong(message, "strategy", where, "strategy=single or ddp.")
     if strategy.replicas > 1 and strategy.kind != "fsdp2":
         message = f"strategy.replicas has no meaning for {strategy.kind}"
         raise wrong(message, "strategy.replicas", where, "strategy=fsdp2 has it.")

@@ -25,7 +25,7 @@ from uni_train.flow.schedule import train_timestep
 from uni_train.models.bagel.attention import prepare
 from uni_train.models.bagel.compiled import StaticKeys
 from uni_train.models.bagel.config import GENERATION_NAMES, BagelConfig
-from uni_train.models.bagel.fusion import Memory, Read, doubled, remembered
+from uni_train.models.bagel.fusion import Memory, Tokens, doubled, memory_of
 from uni_train.models.bagel.masks import join
 from uni_train.models.bagel.mot import LanguageModel
 from uni_train.models.bagel.packing import PackedBatch
@@ -259,9 +259,9 @@ class Bagel(nn.Module):
             seen, marks, asking = doubled(seen), doubled(marks), doubled(asking)
             first = marker[:, ::2]  # of the two of each image
             images, rope_BI = doubled(batch.und_mask.at(first)), batch.und_rope.gather(1, first)
-            memory, other = remembered(self, Read(of_text, rope, seen, read), images, rope_BI)
-            seen, read, asking = other.mask, other.keys, join(memory.mask, asking)
-            x_BGD, rope_gen = torch.cat([memory.hidden, x_BGD], 1), torch.cat([memory.rope, rope_gen], 1)
+            memory, seen, read = memory_of(self, Tokens(of_text, rope, seen), read, images, rope_BI)
+            asking = join(memory.mask, asking)
+            x_BGD, rope_gen = torch.cat([memory.x_BMD, x_BGD], 1), torch.cat([memory.rope_BM, rope_gen], 1)
         asking = join(marks, asking)
         of_marker, hidden_BGD = decoder(
             x_BUD.gather(1, wide[1]),

@@ -15,7 +15,7 @@ Shapes: B rows, T tokens of the context, M of the memory, I images, D width.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -42,42 +42,36 @@ class Memory(nn.Module):
 
 
 @dataclass(frozen=True, slots=True)
-class Read:
-    """What understanding has read, and who may see it.
+class Tokens:
+    """Vectors [B, M, D], rope positions [B, M], and who sees whom."""
 
-    Attributes:
-        hidden: [B, T, D], final states. rope: [B, T]. mask: of these tokens. keys: of all layers.
-    """
-
-    hidden: Tensor
-    rope: Tensor
+    x_BMD: Tensor
+    rope_BM: Tensor
     mask: TokenMask
-    keys: LayerKeys
 
 
-def remembered(model: Bagel, context: Read, images: TokenMask, rope_BI: Tensor) -> tuple[Read, Read]:
-    """The memory of noised images as tokens (`hidden`; its `keys` are empty), and what its images see beside it.
+def memory_of(
+    model: Bagel, context: Tokens, keys: LayerKeys, images: TokenMask, rope_BI: Tensor
+) -> tuple[Tokens, TokenMask, LayerKeys]:
+    """The memory of noised images; which tokens of the context they see beside it, and the keys of these.
 
     Args:
-        context: with doubled numbers (`doubled`), as `images`. images: the mask of the marker that begins each image.
+        context: the final states of what understanding has read. keys: its keys of all layers.
+        images: of the marker that begins each image; numbers are `doubled`, as those of `context`.
         rope_BI: rope positions of these markers.
     """
     assert model.memory_moe_gen is not None
     queries = model.memory_moe_gen.queries
     if queries is None:
-        return Read(model.memory_moe_gen(context.hidden), context.rope, context.mask, LayerKeys()), context
+        return replace(context, x_BMD=model.memory_moe_gen(context.x_BMD)), context.mask, keys
     before = images.order - 1  # a free number, behind the context and before the marker
     parts = (before, images.start, before, images.noise)
     mask = TokenMask(*(part.repeat_interleave(len(queries), 1) for part in parts))
     rope = (rope_BI[..., None] + torch.arange(len(queries), device=rope_BI.device)).flatten(1)
     x_BMD = queries.repeat(rope_BI.shape[1], 1).expand(rope.shape[0], -1, -1)
     attend = prepare(mask, model.config.attention, x_BMD.dtype, join(context.mask, mask))
-    hidden, _ = model.language_model.model(x_BMD, x_BMD[:, :0], rope, rope[:, :0], attend, context.keys)
-    nothing = context.mask.at(rope[:, :0])
-    return (
-        Read(model.memory_moe_gen(hidden), rope, mask, LayerKeys()),
-        Read(context.hidden[:, :0], rope[:, :0], nothing, LayerKeys()),
-    )
+    hidden, _ = model.language_model.model(x_BMD, x_BMD[:, :0], rope, rope[:, :0], attend, keys)
+    return Tokens(model.memory_moe_gen(hidden), rope, mask), context.mask.at(rope[:, :0]), LayerKeys()
 
 
 def doubled(mask: TokenMask) -> TokenMask:

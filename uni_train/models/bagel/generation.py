@@ -454,7 +454,7 @@ class _Appended:
 
 
 def with_memory(model: Bagel, cache: KVCache) -> KVCache:
-    """What an image reads under a context: as `fusion.remembered`, in a training batch; gradients flow."""
+    """What an image reads under a context: as `fusion.memory_of` in a training batch; gradients flow."""
     if model.memory_moe_gen is None:
         return cache
     decoder, impl, queries = model.language_model.model, model.config.attention, model.memory_moe_gen.queries
