@@ -102,7 +102,8 @@ class Maths(SpriteTask):
     def generate(self, n: int, level: int, split: str, seed: int) -> list[Item]:
         """`n` items, each result equally often: different prompts in the train split, different expressions in others.
 
-        DataError when this split has too few.
+        Raises:
+            DataError: the split has too few; the message says the largest `n`.
         """
         self.check(level, split)
 
@@ -111,9 +112,10 @@ class Maths(SpriteTask):
             return collect(draw, n, lambda item: item.id if split == "train" else item.facts["canonical"])
 
         by_count = [with_result(count, len(range(place, n, len(COUNTS)))) for place, count in enumerate(COUNTS)]
-        found = [item for draws in zip_longest(*by_count) for draw in draws if draw is not None for item in draw]
-        self.expect(n, len(found), level, split, "prompts" if split == "train" else "expressions")
-        return found
+        largest = min(n, *(place + len(COUNTS) * len(draws) for place, draws in enumerate(by_count)))
+        unit = "prompts" if split == "train" else "expressions"
+        self.expect(n, largest, level, split, f"{unit}, each result equally often,")
+        return [item for draws in zip_longest(*by_count) for draw in draws if draw is not None for item in draw]
 
     def question(self, item: Item) -> Question:
         return Question("maths", item.prompt, int(item.facts["count"]), item.id, str(item.facts["canonical"]))

@@ -49,6 +49,14 @@ def test_what_make_writes_passes_the_audit_until_a_label_is_changed(tmp_path: Pa
     assert refused.exit_code == 2 and "has no items.jsonl" in refused.output
 
 
+def test_make_says_how_many_of_the_questions_are_distinct(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        made = run("make", "--task", "maths", "--split", split, "--n", 90, "--out", tmp_path / split)
+        forms = {item.facts["canonical"] for item in read_items(tmp_path / split / "items.jsonl")}
+        repeats = f", {len(forms)} distinct" if split == "train" else ""
+        assert f"90 questions{repeats}, 90 images" in made.output and (len(forms) < 90) == (split == "train")
+
+
 def test_audit_shows_what_trivial_strategies_reach(tmp_path: Path) -> None:
     folder = tmp_path / "made"
     assert run("make", "--task", "mapping", "--level", 2, "--n", 30, "--out", folder).exit_code == 0

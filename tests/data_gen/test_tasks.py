@@ -100,6 +100,14 @@ def test_maths_has_room_for_a_test_and_tells_new_objects_from_new_expressions(wo
     assert {expressions.split(item.facts["canonical"]) for item in seen} == {"train"}
 
 
+@pytest.mark.parametrize(("split", "n"), [("validation", 71), ("test", 191)])
+def test_too_many_maths_questions_end_with_the_largest_number_that_can_be_drawn(split, n):
+    maths = get_task("maths", NANO)
+    with pytest.raises(DataError, match=f"maths1 expressions.* {split} split, {n + 1} were .* at most {n},"):
+        maths.generate(n + 1, 1, split, seed=0)
+    assert len({item.facts["canonical"] for item in maths.generate(n, 1, split, seed=0)}) == n
+
+
 def test_nano_text_stays_in_its_vocabulary_and_within_40_tokens():
     known = set(phrasing.nano_vocabulary())
     for task in ("maths", "mapping"):
@@ -151,7 +159,7 @@ def test_a_verdict_is_unreadable_before_it_fails_and_survives_json(statuses, who
         (lambda: get_task("mapping").generate(1, 1, "valid", 0), 'did you mean "validation"'),
         (lambda: get_task("mapping").sample(0, 1, "seen"), "mapping has no split seen"),
         (lambda: EVERYDAY_MATHS.render(EVERYDAY_MATHS.sample(0, 1)[0], 0), "only the nano world has sprites"),
-        (lambda: Maths(NANO, operations=("-",)).generate(3000, 1, "test", 0), r"found only \d+ .* ask for fewer"),
+        (lambda: Maths(NANO, operations=("-",)).generate(3000, 1, "test", 0), r"found only \d+ .* ask for at most"),
         (lambda: Maths(NANO, operations=("*",)).sample(0, 1, "validation"), "no maths1 expression .* allow more"),
     ],
 )

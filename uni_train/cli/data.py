@@ -131,8 +131,9 @@ def make(n: int, out: Path, force: bool, seed: int, format: str, **drawn: Any) -
 
 def _report(made: ExportSummary) -> None:
     pairs = f" ({made.pairs} pairs)" if made.pairs else ""
+    repeats = f", {made.distinct} distinct" if made.distinct < made.items - made.pairs else ""
     pictures = f", {made.images} images" if made.images else ""
-    echo(f"{made.path}: {made.items} questions{pairs}{pictures}, {made.bytes / 1e3:.0f} kB")
+    echo(f"{made.path}: {made.items} questions{pairs}{repeats}{pictures}, {made.bytes / 1e3:.0f} kB")
 
 
 def _make_all(
