@@ -57,23 +57,29 @@ class Maths(SpriteTask):
     }
     most_frequent = "most frequent count"
     published = ("math_1.jsonl", "math_2.jsonl", "math_3.jsonl")
+    results: ClassVar[tuple[int, ...]] = COUNTS
 
     operations: tuple[str, ...] = expressions.OPERATIONS
 
+    def operations_of(self, level: int) -> tuple[str, ...]:
+        """The operations that may occur on a level."""
+        return self.operations
+
     def sample(self, seed: int, level: int, split: str = "train") -> tuple[Item, ...]:
         """One item with `level` operations from `split`."""
-        return self._sample(seed, level, split, COUNTS)
+        return self._sample(seed, level, split, self.results)
 
     def _sample(self, seed: int, level: int, split: str, counts: tuple[int, ...]) -> tuple[Item, ...]:
         """`sample` with a result among `counts`."""
         self.check(level, split)
-        random_ = rng("maths", self.world.name, level, split, seed)
+        random_ = rng(self.name, self.world.name, level, split, seed)
         noun = random_.choice(self.world.nouns)
+        operations = self.operations_of(level)
         for attempt in range(3000):  # about one draw in ten falls into the smallest split
             if attempt % 150 == 0:  # some results have no expression there if few operations are allowed
                 count = random_.choice(counts)
             largest = self.world.max_single if level == 1 else self.world.max_operand
-            expression = expressions.draw(count, level, random_, largest, self.world.max_value, self.operations)
+            expression = expressions.draw(count, level, random_, largest, self.world.max_value, operations)
             if expression is None:
                 continue
             canonical = expressions.canonical(expression)
@@ -81,8 +87,8 @@ class Maths(SpriteTask):
                 break
         else:
             raise DataError(
-                f"no maths{level} expression was found for the {split} split of the {self.world.name} world with the "
-                f"operations {' '.join(self.operations)}: allow more operations"
+                f"no {self.name}{level} expression was found for the {split} split of the {self.world.name} world with "
+                f"the operations {' '.join(operations)}: allow more operations"
             )
         if random_.random() < EMPHASIS:
             expression = expressions.emphasise(expression, random_)
@@ -111,14 +117,15 @@ class Maths(SpriteTask):
             draw = lambda index: self._sample(derive_seed(seed, count, index), level, split, (count,))  # noqa: E731
             return collect(draw, n, lambda item: item.id if split == "train" else item.facts["canonical"])
 
-        by_count = [with_result(count, len(range(place, n, len(COUNTS)))) for place, count in enumerate(COUNTS)]
-        largest = min(n, *(place + len(COUNTS) * len(draws) for place, draws in enumerate(by_count)))
+        step = len(self.results)
+        by_count = [with_result(count, len(range(place, n, step))) for place, count in enumerate(self.results)]
+        largest = min(n, *(place + step * len(draws) for place, draws in enumerate(by_count)))
         unit = "prompts" if split == "train" else "expressions"
         self.expect(n, largest, level, split, f"{unit}, each result equally often,")
         return [item for draws in zip_longest(*by_count) for draw in draws if draw is not None for item in draw]
 
     def question(self, item: Item) -> Question:
-        return Question("maths", item.prompt, int(item.facts["count"]), item.id, str(item.facts["canonical"]))
+        return Question(self.name, item.prompt, int(item.facts["count"]), item.id, str(item.facts["canonical"]))
 
     def audit(self, items: Sequence[Item]) -> list[AuditRow]:
         from uni_train.data_gen.audit.maths import audit_maths

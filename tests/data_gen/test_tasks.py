@@ -100,6 +100,21 @@ def test_maths_has_room_for_a_test_and_tells_new_objects_from_new_expressions(wo
     assert {expressions.split(item.facts["canonical"]) for item in seen} == {"train"}
 
 
+@worlds
+@levels
+def test_maths_of_the_paper_has_its_operators_and_results_and_the_splits_of_maths(world, level):
+    task, maths = get_task("maths_paper", world), get_task("maths", world)
+    items = task.generate(60, level, "test", seed=2)
+    assert Counter(item.facts["count"] for item in items) == dict.fromkeys((1, 2, 3, 4), 15)
+    assert {audited.status for audited in task.audit(items)} == {"ok"}
+    used = {sign for item in items for sign in item.facts["canonical"] if sign in "+-*/^%√"}
+    assert used <= set("+-*/") if level == 1 else used & set("^%√")
+    forms = {item.facts["canonical"] for item in items}
+    assert not forms & {item.facts["canonical"] for item in maths.generate(300, level, "train", seed=2)}
+    if world == "nano":
+        assert {word for item in items for word in item.prompt.split()} <= set(phrasing.nano_vocabulary())
+
+
 @pytest.mark.parametrize(("split", "n"), [("validation", 71), ("test", 191)])
 def test_too_many_maths_questions_end_with_the_largest_number_that_can_be_drawn(split, n):
     maths = get_task("maths", NANO)
