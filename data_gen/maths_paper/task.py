@@ -26,7 +26,7 @@ class MathsPaper(Maths):
     sets: ClassVar = {level: f"maths_paper{level}" for level in Maths.levels}
     short = "Paper math"
     known_shortcuts: ClassVar = {
-        "difference of the first two (level 1)": "two thirds of these prompts are subtractions, which it works out"
+        "difference of the first two (level 1)": "unless balanced, two thirds are subtractions, which it works out"
     }
     results = (1, 2, 3, 4)
     chance = 1 / len(results)
