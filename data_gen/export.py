@@ -31,13 +31,14 @@ class ExportSummary:
     """What was written.
 
     published: the file in the published schema (the first of UReason's), None where there is none. items counts
-    questions (two for each pair); images is 0 for a world without sprites.
+    questions (two for each pair), distinct their canonical forms; images is 0 for a world without sprites.
     """
 
     path: Path
     published: Path | None
     items: int
     pairs: int
+    distinct: int
     images: int
     bytes: int
 
@@ -85,7 +86,8 @@ def make(
         WRITERS[format](folder, split, samples())
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     pairs = sum(item.pair is not None for item in items) // 2
-    return ExportSummary(out, out / published.name if published else None, len(items), pairs, images, size)
+    distinct = len({str(item.facts.get("canonical", item.id)) for item in items})
+    return ExportSummary(out, out / published.name if published else None, len(items), pairs, distinct, images, size)
 
 
 def _sample(drawer: Task, item: Item, seed: int) -> Sample:

@@ -242,7 +242,7 @@ def get_task(name: str, world: World | str = NANO) -> Task:
     return TASKS.get(name).in_world(get_world(world) if isinstance(world, str) else world)
 
 
-_LOOKS = {"world": "world", "style": "style", "pixels": "side"}
+_LOOKS = {"world": "world", "style": "style", "pixels": "side", "balanced": "balanced"}
 """Option of `data make` -> the field of a task that it sets."""
 
 
@@ -254,23 +254,27 @@ def configured_task(
     world: str | None = None,
     style: str | None = None,
     pixels: int | None = None,
+    balanced: bool | None = None,
 ) -> tuple[Task, tuple[int, ...]]:
     """A task as `data make` draws it, and its levels.
 
     Args:
         levels: empty: the task's default ones.
-        style: of mazes; None: varied. pixels: a side of their images.
+        style: of mazes; None: varied. pixels: a side of their images. balanced: maths on which no trivial strategy
+            exceeds chance.
 
     Raises:
         DataError: no such task, level, split, world or style; a value that says nothing about the task; several levels
             of a task whose folders hold one.
     """
     found = get_task(name, world or NANO)
-    for option, value in (("world", world), ("style", style), ("pixels", pixels)):
+    for option, value in (("world", world), ("style", style), ("pixels", pixels), ("balanced", balanced)):
         if value is not None and not hasattr(found, _LOOKS[option]):
             raise DataError(f"{option} {value} says nothing about {name}: leave {option} out")
     if hasattr(found, "style"):
         found = replace(cast(Any, found), style=style or cast(Any, type(found)).style, side=pixels)
+    if balanced is not None:
+        found = replace(cast(Any, found), balanced=balanced)
     chosen = tuple(levels) or found.default_levels or found.levels[:1]
     for level in chosen:
         found.check(level, split)
@@ -284,7 +288,7 @@ def every_task(levels: Sequence[int], split: str, **looks: Any) -> dict[str, tup
 
     Args:
         levels: the level of tasks that have items of it; others take their lowest one. Empty: the default levels.
-        looks: world, style and pixels as in `configured_task`, for tasks about which they say something.
+        looks: world, style, pixels and balanced as in `configured_task`, for tasks about which they say something.
 
     Raises:
         DataError: several levels; no such split, world or style.

@@ -267,7 +267,7 @@ class Task(ABC):
         if drawn < n:
             raise DataError(
                 f"found only {drawn} different {self.name}{level} {unit} for the {split} split, {n} were asked for: "
-                "ask for fewer, for another level or for a larger world"
+                f"ask for at most {drawn}, for another level or for a larger world"
             )
 
     def input_image(self, item: Item) -> np.ndarray | None:

@@ -8,23 +8,24 @@ train with objects that they never have there: it tells a new object from a new 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from uni_train.data_gen import phrasing
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.jsonl import MathsRow, published_rows, write_rows
 from uni_train.data_gen.maths import expressions
+from uni_train.data_gen.maths.balance import balance, pool_size
 from uni_train.data_gen.maths.prompts import FILTER
 from uni_train.data_gen.maths.shortcuts import STRATEGIES
 from uni_train.data_gen.objects import Noun
 from uni_train.data_gen.registry import task
 from uni_train.data_gen.seeds import derive_seed, rng
 from uni_train.data_gen.sprite_task import Problem, SpriteTask
-from uni_train.data_gen.task import Item, Question, Variant, collect
+from uni_train.data_gen.task import Item, Question, Task, Variant, collect
 
 if TYPE_CHECKING:
     from uni_train.data_gen.audit.findings import AuditRow
@@ -41,6 +42,8 @@ class Maths(SpriteTask):
     """Draw as many things as an expression says.
 
     operations: which of + - * / ^ % √ may occur.
+    balanced: `generate` chooses questions on which no trivial strategy exceeds chance (`maths.balance`); `sample` draws
+        as ever.
     """
 
     name = "maths"
@@ -49,31 +52,44 @@ class Maths(SpriteTask):
     splits = ("train", "validation", "test", "seen")
     sets: ClassVar = {1: "math1", 2: "math2", 3: "math3"}
     short = "Math"
-    variants: ClassVar = {"seen": Variant("new objects, seen expressions", split="seen")}
+    variants: ClassVar = {
+        "seen": Variant("new objects, seen expressions", split="seen"),
+        "balanced": Variant("no trivial strategy above chance", options={"balanced": True}),
+    }
     filter_question = FILTER
     strategies = STRATEGIES
     known_shortcuts: ClassVar = {
-        "difference of the first two (level 1)": "a third of these prompts are subtractions, which it works out"
+        "difference of the first two (level 1)": "unless balanced, a third are subtractions, which it works out"
     }
     most_frequent = "most frequent count"
     published = ("math_1.jsonl", "math_2.jsonl", "math_3.jsonl")
+    results: ClassVar[tuple[int, ...]] = COUNTS
 
     operations: tuple[str, ...] = expressions.OPERATIONS
+    balanced: bool = False
+
+    def configured(self, data: Mapping[str, Any]) -> Task:
+        return replace(self, balanced=data["balanced"])
+
+    def operations_of(self, level: int) -> tuple[str, ...]:
+        """The operations that may occur on a level."""
+        return self.operations
 
     def sample(self, seed: int, level: int, split: str = "train") -> tuple[Item, ...]:
         """One item with `level` operations from `split`."""
-        return self._sample(seed, level, split, COUNTS)
+        return self._sample(seed, level, split, self.results)
 
     def _sample(self, seed: int, level: int, split: str, counts: tuple[int, ...]) -> tuple[Item, ...]:
         """`sample` with a result among `counts`."""
         self.check(level, split)
-        random_ = rng("maths", self.world.name, level, split, seed)
+        random_ = rng(self.name, self.world.name, level, split, seed)
         noun = random_.choice(self.world.nouns)
+        operations = self.operations_of(level)
         for attempt in range(3000):  # about one draw in ten falls into the smallest split
             if attempt % 150 == 0:  # some results have no expression there if few operations are allowed
                 count = random_.choice(counts)
             largest = self.world.max_single if level == 1 else self.world.max_operand
-            expression = expressions.draw(count, level, random_, largest, self.world.max_value, self.operations)
+            expression = expressions.draw(count, level, random_, largest, self.world.max_value, operations)
             if expression is None:
                 continue
             canonical = expressions.canonical(expression)
@@ -81,8 +97,8 @@ class Maths(SpriteTask):
                 break
         else:
             raise DataError(
-                f"no maths{level} expression was found for the {split} split of the {self.world.name} world with the "
-                f"operations {' '.join(self.operations)}: allow more operations"
+                f"no {self.name}{level} expression was found for the {split} split of the {self.world.name} world with "
+                f"the operations {' '.join(operations)}: allow more operations"
             )
         if random_.random() < EMPHASIS:
             expression = expressions.emphasise(expression, random_)
@@ -102,21 +118,31 @@ class Maths(SpriteTask):
     def generate(self, n: int, level: int, split: str, seed: int) -> list[Item]:
         """`n` items, each result equally often: different prompts in the train split, different expressions in others.
 
-        DataError when this split has too few.
+        Raises:
+            DataError: the split has too few; the message says the largest `n`.
         """
         self.check(level, split)
 
-        def with_result(count: int, n: int) -> list[tuple[Item, ...]]:
-            draw = lambda index: self._sample(derive_seed(seed, count, index), level, split, (count,))  # noqa: E731
-            return collect(draw, n, lambda item: item.id if split == "train" else item.facts["canonical"])
+        step = len(self.results)
 
-        by_count = [with_result(count, len(range(place, n, len(COUNTS)))) for place, count in enumerate(COUNTS)]
-        found = [item for draws in zip_longest(*by_count) for draw in draws if draw is not None for item in draw]
-        self.expect(n, len(found), level, split, "prompts" if split == "train" else "expressions")
-        return found
+        def with_result(place: int) -> list[Item]:
+            count, wanted = self.results[place], len(range(place, n, step))
+            draw = lambda index: self._sample(derive_seed(seed, count, index), level, split, (count,))  # noqa: E731
+            key = lambda item: item.id if split == "train" else item.facts["canonical"]  # noqa: E731
+            return [item for (item,) in collect(draw, pool_size(wanted) if self.balanced else wanted, key)]
+
+        by_result = [with_result(place) for place in range(step)]
+        unit = f"{'prompts' if split == 'train' else 'expressions'}, each result equally often,"
+        if self.balanced:
+            found = balance(by_result, n, self.strategies)
+            self.expect(n, len(found), level, split, f"{unit} no trivial strategy above chance,")
+            return found
+        largest = min(n, *(place + step * len(items) for place, items in enumerate(by_result)))
+        self.expect(n, largest, level, split, unit)
+        return [item for items in zip_longest(*by_result) for item in items if item is not None]
 
     def question(self, item: Item) -> Question:
-        return Question("maths", item.prompt, int(item.facts["count"]), item.id, str(item.facts["canonical"]))
+        return Question(self.name, item.prompt, int(item.facts["count"]), item.id, str(item.facts["canonical"]))
 
     def audit(self, items: Sequence[Item]) -> list[AuditRow]:
         from uni_train.data_gen.audit.maths import audit_maths

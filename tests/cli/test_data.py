@@ -13,6 +13,7 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from uni_train.cli.main import uni_train
+from uni_train.data_gen.audit.shortcuts import tally_file
 from uni_train.data_gen.jsonl import read_items
 from uni_train.data_gen.registry import TASKS, get_task
 from uni_train.eval.benchmark import Source
@@ -58,6 +59,25 @@ def test_a_folder_is_named_after_its_task_and_levels(
     monkeypatch.chdir(tmp_path)
     assert run("make", "--n", 1, *asked.split()).exit_code == 0
     assert [path.name for path in Path("data").iterdir()] == [folder]
+
+
+def test_make_says_how_many_of_the_questions_are_distinct(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        made = run("make", "--task", "maths", "--split", split, "--n", 90, "--out", tmp_path / split)
+        forms = {item.facts["canonical"] for item in read_items(tmp_path / split / "items.jsonl")}
+        repeats = f", {len(forms)} distinct" if split == "train" else ""
+        assert f"90 questions{repeats}, 90 images" in made.output and (len(forms) < 90) == (split == "train")
+
+
+def test_balanced_maths_has_no_shortcut_and_other_tasks_refuse_the_option(tmp_path: Path) -> None:
+    folder = tmp_path / "made"
+    made = run("make", "--task", "maths", "--split", "test", "--balanced", "--n", 90, "--out", folder)
+    assert made.exit_code == 0, made.output
+    shown = run("audit", folder)
+    assert "90 labels: 90 ok" in shown.output and "SHORTCUT" not in shown.output
+    assert max(one.share for one in tally_file(folder / "items.jsonl")["maths level 1"]) < 0.2
+    refused = run("make", "--task", "mapping", "--balanced", "--out", tmp_path / "other")
+    assert refused.exit_code == 2 and "says nothing about mapping" in refused.output
 
 
 def test_audit_shows_what_trivial_strategies_reach(tmp_path: Path) -> None:

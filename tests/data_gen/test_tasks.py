@@ -1,9 +1,11 @@
 """Maths and mapping items in both worlds: right answers, disjoint splits, pairs, determinism."""
 
 import json
+import re
 import subprocess
 import sys
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,12 +14,14 @@ from hypothesis import strategies as st
 from uni_train.data_gen import phrasing
 from uni_train.data_gen.audit.mapping import follow, read_mapping
 from uni_train.data_gen.audit.maths import read_maths
+from uni_train.data_gen.audit.shortcuts import questions_of, tally
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.mapping.task import Mapping
 from uni_train.data_gen.maths import expressions
 from uni_train.data_gen.maths.task import Maths
 from uni_train.data_gen.objects import EVERYDAY, NANO
 from uni_train.data_gen.registry import TASKS, get_task
+from uni_train.data_gen.seeds import digest
 from uni_train.data_gen.task import Check, Item, Verdict
 
 worlds = pytest.mark.parametrize("world", ["nano", "everyday"])
@@ -100,6 +104,57 @@ def test_maths_has_room_for_a_test_and_tells_new_objects_from_new_expressions(wo
     assert {expressions.split(item.facts["canonical"]) for item in seen} == {"train"}
 
 
+@worlds
+@levels
+def test_maths_of_the_paper_has_its_operators_and_results_and_the_splits_of_maths(world, level):
+    task, maths = get_task("maths_paper", world), get_task("maths", world)
+    items = task.generate(60, level, "test", seed=2)
+    assert Counter(item.facts["count"] for item in items) == dict.fromkeys((1, 2, 3, 4), 15)
+    assert {audited.status for audited in task.audit(items)} == {"ok"}
+    used = {sign for item in items for sign in item.facts["canonical"] if sign in "+-*/^%√"}
+    assert used <= set("+-*/") if level == 1 else used & set("^%√")
+    forms = {item.facts["canonical"] for item in items}
+    assert not forms & {item.facts["canonical"] for item in maths.generate(300, level, "train", seed=2)}
+    if world == "nano":
+        assert {word for item in items for word in item.prompt.split()} <= set(phrasing.nano_vocabulary())
+
+
+@pytest.mark.parametrize(("split", "n"), [("validation", 71), ("test", 191)])
+def test_too_many_maths_questions_end_with_the_largest_number_that_can_be_drawn(split, n):
+    maths = get_task("maths", NANO)
+    with pytest.raises(DataError, match=f"maths1 expressions.* {split} split, {n + 1} were .* at most {n},"):
+        maths.generate(n + 1, 1, split, seed=0)
+    assert len({item.facts["canonical"] for item in maths.generate(n, 1, split, seed=0)}) == n
+
+
+@worlds
+@levels
+def test_trivial_strategies_stay_at_chance_on_balanced_maths(world, level):
+    n = 1000 if world == "nano" else 400
+    items = replace(get_task("maths", world), balanced=True).generate(n, level, "train", seed=4)
+    shares = {one.name: one.share for one in tally(questions_of(items))}
+    assert len(shares) == 8 and all(abs(share - 1 / 6) <= 0.03 for share in shares.values()), shares
+    assert {found.status for found in Maths(NANO).audit(items[:60])} == {"ok"} and len({i.id for i in items}) == n
+    assert {expressions.split(item.facts["canonical"]) for item in items} == {"train"}
+
+
+def test_a_balanced_set_that_is_too_large_ends_with_the_largest_and_begins_like_a_smaller_one():
+    task = Maths(NANO, operations=("-", "/", "%"), balanced=True)
+    with pytest.raises(DataError, match="no trivial strategy above chance, for the validation split") as raised:
+        task.generate(60, 1, "validation", seed=0)
+    largest = int(re.findall(r"at most (\d+)", str(raised.value))[0])
+    items = task.generate(largest, 1, "validation", seed=0)
+    assert len({item.facts["canonical"] for item in items}) == largest >= 50
+    assert task.generate(12, 1, "validation", seed=0) == items[:12]
+
+
+@worlds
+def test_the_default_draws_of_maths_stay_what_they_were(world):
+    task = get_task("maths", world)
+    ids = [item.id for level in (1, 2, 3) for split in task.splits for item in task.generate(40, level, split, seed=9)]
+    assert digest(*ids) == {"nano": "bdc20ccfd9e01437", "everyday": "82fcdf3cea9ed44a"}[world]
+
+
 def test_nano_text_stays_in_its_vocabulary_and_within_40_tokens():
     known = set(phrasing.nano_vocabulary())
     for task in ("maths", "mapping"):
@@ -151,7 +206,7 @@ def test_a_verdict_is_unreadable_before_it_fails_and_survives_json(statuses, who
         (lambda: get_task("mapping").generate(1, 1, "valid", 0), 'did you mean "validation"'),
         (lambda: get_task("mapping").sample(0, 1, "seen"), "mapping has no split seen"),
         (lambda: EVERYDAY_MATHS.render(EVERYDAY_MATHS.sample(0, 1)[0], 0), "only the nano world has sprites"),
-        (lambda: Maths(NANO, operations=("-",)).generate(3000, 1, "test", 0), r"found only \d+ .* ask for fewer"),
+        (lambda: Maths(NANO, operations=("-",)).generate(3000, 1, "test", 0), r"found only \d+ .* ask for at most"),
         (lambda: Maths(NANO, operations=("*",)).sample(0, 1, "validation"), "no maths1 expression .* allow more"),
     ],
 )

@@ -43,6 +43,7 @@ def _draw_options(command: Callable[..., Any]) -> Callable[..., Any]:
         click.option("--pixels", type=click.IntRange(16, 8192),
                      help="Mazes, puzzles: side of the images.  [default: 512, puzzles: 256]"),
         click.option("--style", help="Mazes, puzzles: how they look.  [default: varied, puzzles: plain]"),
+        click.option("--balanced", is_flag=True, default=None, help="Maths: no trivial strategy exceeds chance."),
         click.option("--world", help="nano (can be drawn) or everyday (plain words).  [default: nano]"),
         click.option(
             "--split", default="train", show_default=True,
@@ -137,8 +138,9 @@ def _range(levels: tuple[int, ...] | None) -> str:
 
 def _report(made: ExportSummary) -> None:
     pairs = f" ({made.pairs} pairs)" if made.pairs else ""
+    repeats = f", {made.distinct} distinct" if made.distinct < made.items - made.pairs else ""
     pictures = f", {made.images} images" if made.images else ""
-    echo(f"{made.path}: {made.items} questions{pairs}{pictures}, {made.bytes / 1e3:.0f} kB")
+    echo(f"{made.path}: {made.items} questions{pairs}{repeats}{pictures}, {made.bytes / 1e3:.0f} kB")
 
 
 def _make_all(

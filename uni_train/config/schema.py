@@ -144,6 +144,7 @@ class DataConfig:
     # mapping: each prompt has 0 to so many extra rules that nobody asks for
     distractors: Annotated[int, Interval(ge=0, le=6)] = 2
     rule_order: Literal["chain", "random"] = "random"  # mapping: chain by chain lets "the next noun" answer everything
+    balanced: bool = False  # maths: questions on which no trivial strategy exceeds chance
     bad_rows: Literal["error", "skip"] = "error"  # rows of your files that cannot be trained on
 
 

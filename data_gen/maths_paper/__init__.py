@@ -1,0 +1,1 @@
+"""Maths with the operators and results of the published questions."""
