@@ -7,7 +7,7 @@ cannot be divided and are all test.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, ClassVar
 
@@ -22,7 +22,7 @@ from uni_train.data_gen.splits import split_of
 from uni_train.data_gen.task import Item, Task, Verdict
 
 if TYPE_CHECKING:
-    import random
+    from random import Random
 
     import numpy as np
 
@@ -104,7 +104,7 @@ class Maze(Task):
             ),
         )
 
-    def _grid(self, level: int, split: str, random_: random.Random) -> tuple[str, Grid, str]:
+    def _grid(self, level: int, split: str, random_: Random) -> tuple[str, Grid, str]:
         """An algorithm, a maze of the split that it carved, and the maze's canonical form."""
         while True:  # each draw falls into the split with a chance of at least one in ten
             algorithm = random_.choice(self.algorithms)
@@ -128,6 +128,13 @@ class Maze(Task):
         """The maze with the path, uint8 [H, W, 3]. It belongs to the input image, so `seed` changes nothing."""
         grid, picture = read_facts(item)
         return pictures.draw(grid, picture, grid.route())
+
+    def symmetric(self, item: Item, random: Random) -> Item:
+        """One of sixteen views: the eight of the square, each from S to E or from E to S."""
+        grid, _ = read_facts(item)
+        view = grid.view(random.randrange(4), *(random.random() < 0.5 for _ in "ms"))
+        steps = moves(view.route())
+        return replace(item, answer=steps, facts={**item.facts, "maze": view.to_text()}, thought=_spell(steps))
 
     def verify(self, item: Item, image: np.ndarray) -> Verdict:
         """The four checks of the paper on any uint8 [H, W, 3], with a score in [0, 1]: see `data_gen.maze.verifier`."""

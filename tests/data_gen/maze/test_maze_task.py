@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from random import Random
 
 import numpy as np
 import pytest
@@ -82,6 +83,24 @@ def test_prompt_answer_and_thought() -> None:
         r, c = r + steps[letter][0], c + steps[letter][1]
     assert (r, c) == grid.end
     assert sum(map(int, re.findall(r"\d+", item.thought))) == len(item.answer)
+
+
+@pytest.mark.parametrize("style", ["nano", "varied"])
+def test_a_symmetric_maze_is_the_same_maze_with_its_own_solution(style: str) -> None:
+    task = Maze(style)
+    (item,) = task.sample(3, 4, "train")
+    views = [task.symmetric(item, Random(seed)) for seed in range(200)]
+    texts = {"".join(view.facts["maze"]) for view in views}
+    assert len(texts) == 16 and task.distinct(item) in texts
+    back = str.maketrans("LRUD", "RLDU")
+    assert item.answer.translate(back)[::-1] in {view.answer for view in views}
+    for view in {task.distinct(view): view for view in views}.values():
+        assert read_facts(view)[0].canonical() == item.facts["canonical"]
+        assert task.verify(view, task.render(view)).passed
+        assert sum(map(int, re.findall(r"\d+", view.thought))) == len(view.answer) == len(item.answer)
+        assert (
+            view.thought.split()[3].rstrip(",.") == {"R": "right", "L": "left", "D": "down", "U": "up"}[view.answer[0]]
+        )
 
 
 def test_a_folder_holds_items_inputs_and_targets_that_pass(tmp_path) -> None:  # type: ignore[no-untyped-def]

@@ -15,6 +15,7 @@ import pytest
 from PIL import Image
 
 from uni_train.data_gen.reading_limits import Unreadable
+from uni_train.data_gen.registry import get_task
 from uni_train.errors import UserError
 from uni_train.models.base import Example
 from uni_train.training.data import conversations, edit, items, text_to_image
@@ -83,6 +84,22 @@ def test_conversations_show_images_where_the_marks_are(tmp_path):
     assert said(example) == [*asked, ("In colour.", True), ("Sure?", False), ("Yes.", True)]
     words = conversations.parse(row(conversations=spoken[3:]), random.Random(0))
     assert said(words) == [("Sure?", False), ("Yes.", True)]
+
+
+def test_an_item_is_seen_in_symmetric_views_that_the_draw_alone_decides():
+    task = get_task("maze", "nano")
+    (item,) = task.sample(0, 4)
+    one = row(**item.to_dict(), input_image=png(1), image=png(2))
+    parse = items.parser(["image", "thought"], symmetries=True)
+    examples = [parse(one, random.Random(seed)) for seed in range(40)]
+    assert 8 < len({example.images[0].tobytes() for example in examples}) <= 16
+    views = [task.symmetric(item, random.Random(seed)) for seed in range(40)]
+    for example, view in zip(examples, views, strict=True):
+        assert np.array_equal(example.images[0], task.input_image(view)) and example.thought == view.thought
+        assert np.array_equal(example.target, task.render(view))
+    for other in (row(prompt="a", image=png(1)), row(**get_task("maths", "nano").sample(0, 1)[0].to_dict())):
+        with pytest.raises(BadRow, match=r"augment=symmetries: (the row is no item of ours|maths has no symmetries)"):
+            parse(other, random.Random(0))
 
 
 def test_items_learn_what_is_asked_of_them(tmp_path):
