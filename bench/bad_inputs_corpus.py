@@ -824,6 +824,8 @@ fit ESCAPE
 fit LONGEST
 fit a/b
 fit sft_puzzle model.puzzles=[clock]
+fit flow_grpo_maze prompts.levels=[4,8]
+fit sft_maze data.maze_side=40
 fit sft_maze sources.mazes.form=edit sources.mazes.augment=symmetries
 fit NUL
 report ''

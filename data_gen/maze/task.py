@@ -7,9 +7,10 @@ cannot be divided and are all test.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from uni_train.data_gen.errors import DataError, nearest
 from uni_train.data_gen.maze import picture as pictures
@@ -43,7 +44,8 @@ DIRECTIONS = tuple(_WORDS.values())
 class Maze(Task):
     """Draw the way through a maze, from S to E.
 
-    style: one of `picture.STYLES`; side: pixels of the square images, None for 512 (nano: what it needs).
+    style: one of `picture.STYLES`; side: pixels of the square images, None for 512 (nano: what it needs). On
+        more pixels a nano maze lies anywhere.
     algorithms: each draw takes one of them.
     """
 
@@ -69,6 +71,9 @@ class Maze(Task):
     def in_world(cls, world: World) -> Task:
         """Of the nano world in the style "nano", else "varied"; construct a `Maze` for another one."""
         return cls(NANO) if world.terse else cls()
+
+    def configured(self, data: Mapping[str, Any]) -> Task:
+        return replace(self, side=data["maze_side"])
 
     def sample(self, seed: int, level: int, split: str = "train") -> tuple[Item, ...]:
         """One maze of `level` x `level` rooms from `split`.

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 
+from uni_train.config.kinds import check_fits
 from uni_train.config.messages import Where, check_known, check_thinks, wrong
 from uni_train.config.schema import Count, Draws, Pixels, Positive, Prompts, Rows, RunConfig, Share, TaskLevel, Tokens
 from uni_train.data_gen.registry import TASKS
@@ -111,6 +112,8 @@ def named_sources(given: Any) -> Any:
 def check(config: SftConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
     check_known(config.held_out.task, TASKS.names(), "task", "held_out.task", where)
+    if config.held_out.task is not None:
+        check_fits(config, config.held_out.task, config.held_out.levels, "held_out.levels", where)
     if config.held_out.task is not None and config.held_out.path is not None:
         raise wrong(
             "held_out takes one of task and path", "held_out", where, "held_out.task=null, or held_out.path=null."
