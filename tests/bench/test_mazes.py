@@ -15,7 +15,7 @@ import pytest
 from click.testing import CliRunner
 
 from bench.experiment import Lab
-from bench.experiments import mazes
+from bench.experiments import maze_sizes, mazes
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.data_gen.registry import task_of
@@ -178,3 +178,18 @@ def test_sft_goes_on_until_the_validation_split_gains_less_than_asked(tmp_path: 
     plan.lines.write_text(json.dumps({"seed": 3, "arm": "settled", "name": name}) + "\n")
     (given,) = [one for one in mazes.arguments(plan, 3, "grpo_new", "x") if one.startswith("model.checkpoint=")]
     assert "seed3-settled-3/" in given
+
+
+def test_each_size_is_trained_on_a_canvas_and_tested_on_all(tmp_path: Path) -> None:
+    job = maze_sizes._job(Lab(runs=tmp_path), 3, 8, n=2, updates=5, augment=True)
+    config: Any = job.config
+    assert (config.data.maze_side, config.model.architecture.image_size, job.folder.name) == (40, 40, "size8-seed3")
+    (source,) = config.used_sources.values()
+    solved = read_metrics(Path(source.path))
+    assert source.augment == "symmetries" and [item["facts"]["picture"]["side"] for item in solved] == [40, 40]
+    shares = {(seed, 4): dict.fromkeys(maze_sizes.TESTED, 0.0) | {4: 0.6 + 0.1 * seed, 5: 0.25} for seed in (0, 1)}
+    text = "\n".join(maze_sizes.sizes_table(shares))
+    # As above: 60 and 70, t(1) = 12.706.
+    assert "| 4 x 4 | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | 65.0 [1.5, 100.0] | 25.0 [25.0, 25.0] | 0.0" in text
+    with pytest.raises(UsageError, match="sizes=4,9"):
+        maze_sizes.maze_sizes(Lab(runs=tmp_path), sizes="4,9")
