@@ -487,6 +487,22 @@ _LABELS_CSV: Mapping[str, bytes] = {
 }
 
 
+def augmented_cases() -> Iterator[Case]:
+    """Rows without symmetries, of which they are asked."""
+
+    def ask(row: bytes) -> Callable[[Path], object]:
+        def asked(folder: Path) -> None:
+            file = folder / "x.jsonl"
+            file.write_bytes(row)
+            given = (f"sources.mazes={{path: {file}, augment: symmetries}}", f"out={folder}", "held_out.task=null")
+            run("fit", "sft_maze", *given, "updates=1", "model.threads=1")
+
+        return asked
+
+    for name, row in {"a task without symmetries": _ITEM, "no item": _MATHS}.items():
+        yield Case("augment", name, ask(row + b"\n"), cheap=False)
+
+
 def label_cases() -> Iterator[Case]:
     """Labels of people, as `eval calibrate --labels` reads them."""
 
@@ -815,6 +831,9 @@ fit stars_math model=bagel_7b model.architecture.fusion=last
 fit stars_math model.architecture.fusion=queries model.compile=true
 fit stars_math model.architecture.fusion=x
 fit stars_math model.architecture.fusion=last strategy=fsdp2
+fit flow_grpo_maze prompts.levels=[4,8]
+fit sft_maze data.maze_side=40
+fit sft_maze sources.mazes.form=edit sources.mazes.augment=symmetries
 fit NUL
 report ''
 report nowhere
@@ -1034,8 +1053,8 @@ def option_cases() -> Iterator[Case]:
 def cases() -> list[Case]:
     """All but those that need a finished run (`run_cases`)."""
     return [
-        *yaml_cases(), *override_cases(), *json_cases(), *line_cases(), *label_cases(), *image_cases(), *body_cases(),
-        *model_cases(), *option_cases(),
+        *yaml_cases(), *override_cases(), *json_cases(), *line_cases(), *augmented_cases(), *label_cases(),
+        *image_cases(), *body_cases(), *model_cases(), *option_cases(),
     ]  # fmt: skip
 
 

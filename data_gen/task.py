@@ -24,6 +24,8 @@ from uni_train.data_gen.objects import NANO, World
 from uni_train.data_gen.seeds import derive_seed
 
 if TYPE_CHECKING:
+    from random import Random
+
     import numpy as np
     from pydantic import TypeAdapter
 
@@ -285,6 +287,13 @@ class Task(ABC):
     def frames(self, item: Item) -> list[np.ndarray]:
         """Images of a solution step by step, the last is the target; uint8 [H, W, 3] each."""
         return [self.render(item, 0)]
+
+    def symmetric(self, item: Item, random: Random) -> Item:
+        """The item turned, mirrored or renamed, with the answer and the thought that follow; each view alike likely.
+
+        DataError for a task that has no symmetries.
+        """
+        raise DataError(f"{self.name} has no symmetries")
 
     def has_image(self, item: Item) -> bool:
         """Whether programs can draw and judge the item's image: those of the nano world."""

@@ -2,6 +2,7 @@
 
     python bench/experiment.py mazes --runs runs/mazes --seeds 0,1,2
     python bench/experiment.py mazes --runs runs/plateau -o n=1000 -o flat=1 -o seconds=1200 --only sft_same,stars
+    python bench/experiment.py mazes --runs runs/tuned -o tune=7 -o n=1000 --only grpo_kl --set objective.kl=0.1
     python bench/experiment.py mazes --runs runs/sudoku -o task=sudoku -o level=1 -o n=400 --only sft_same,stars
 
 Every seed has mazes, first weights and random numbers of its own. One model is trained on its solved mazes, and once
@@ -10,9 +11,10 @@ split gains less than so many points: the plateau. Every arm goes on from that m
 many updates those are is measured first, on a short run of each arm; the table gives the seconds that it took. So arms
 are run one after the other. A finished arm is a line of RUNS/arms.jsonl.
 
-Success is the verifier's, on mazes of the test split, which no arm has seen. Settings were chosen on the validation
-split (held_out.split=validation). Puzzles are a family with `lazy` strategies: the best one on the same test puzzles
-is a row of the table. Puzzles that are turned, mirrored or renamed into one another are one cluster.
+Success is the verifier's, on mazes of the test split, which no arm has seen. `tune` is a seed that settings are chosen
+on: its arms are measured on the validation split, in a file of their own; a folder a setting. Puzzles are a family with
+`lazy` strategies: the best one on the same test puzzles is a row of the table. Puzzles that are turned, mirrored or
+renamed into one another are one cluster.
 """
 
 from __future__ import annotations
@@ -21,7 +23,7 @@ import json
 import os
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -30,8 +32,11 @@ import numpy as np
 
 from bench.experiment import Lab
 from bench.markdown import interval, row, table
+from uni_train.config.compose import compose
+from uni_train.config.kinds import run_task
 from uni_train.data_gen.audit.shortcuts import questions_of
 from uni_train.data_gen.export import make as export
+from uni_train.data_gen.jsonl import read_items
 from uni_train.data_gen.maze.picture import NANO
 from uni_train.data_gen.puzzle import Puzzle
 from uni_train.data_gen.registry import TASKS, get_task, task_of
@@ -40,6 +45,7 @@ from uni_train.data_gen.task import Item, Verdict, collect
 from uni_train.errors import UsageError
 from uni_train.eval.shortcuts import Trivial, best, trivial
 from uni_train.eval.statistics import Estimate, mean_over_seeds, paired
+from uni_train.run_folder import RunFolder
 from uni_train.training.metric_log import read_metrics
 
 TASK, LEVEL = "maze", 4
@@ -50,7 +56,7 @@ DRAWS = 8  # images a maze, where one right image of several counts
 VALIDATED = 500  # validation mazes, that tell whether SFT still gains
 SETTLES = 8  # times that SFT goes on at most
 PACE = {"updates": 100, "epochs": 15, "rounds": 1}  # of the short run that an arm's pace is measured on
-LINES = "arms.jsonl"
+LINES = {"test": "arms.jsonl", "validation": "tuned.jsonl"}
 START, SETTLED = "start", "settled"
 Line = Mapping[str, Any]
 """What is known of a finished arm of one seed."""
@@ -84,11 +90,13 @@ _CPS = ("variant=cps", "rollout.noise_level=0.7", "rewards.solved.function=verif
 ROUND = {"prompts": 1000, "updates": 300, "replay": {"solved": 0.3}}
 _BLIND = ("held_out.task=null", "checkpoint_every=1000")
 _AGAIN = (*_BLIND, "optimizer.lr=1e-3", "optimizer.decay_share=1")
+_SYMMETRIES = "sources.mazes.augment=symmetries"
 ARMS = {
     START: Arm("SFT", None, "sft_maze", "updates", "limited", _BLIND),
     SETTLED: Arm("SFT, once more", START, "sft_maze", "updates", "limited", _AGAIN),
     "grpo_early": Arm("in its place: Flow-GRPO, new mazes, unsolved", START, "flow_grpo_maze", "epochs", None, _QUIET),
     "sft_same": Arm("+ SFT, same mazes", SETTLED, "sft_maze", "updates", "limited", _AGAIN),
+    "sft_sym": Arm("+ SFT, same mazes, symmetries", SETTLED, "sft_maze", "updates", "limited", (*_AGAIN, _SYMMETRIES)),
     "grpo_same": Arm("+ Flow-GRPO, same mazes", SETTLED, "flow_grpo_maze", "epochs", "limited", _QUIET),
     "grpo_new": Arm("+ Flow-GRPO, new mazes, unsolved", SETTLED, "flow_grpo_maze", "epochs", None, _QUIET),
     "grpo_kl": Arm("+ Flow-GRPO with KL, new mazes", SETTLED, "flow_grpo_maze", "epochs", None, (*_QUIET, *_KL)),
@@ -110,7 +118,7 @@ class Plan:
         common: overrides for all runs. asked: test mazes by level. flat: go on with the second training until it gains
             less than so many points on the validation split; None: once. prompts: of a round of STARS, its updates in
             proportion; None: ROUND's. rows: of an update of SFT and STARS; None: the recipes'. seen: of the solved
-            mazes are asked, too, and so many of the new ones DRAWS times.
+            mazes are asked, too, and so many of the new ones DRAWS times. split: that is asked.
     """
 
     out: Path
@@ -126,6 +134,12 @@ class Plan:
     prompts: int | None = None
     rows: int | None = None
     seen: int = 200
+    split: str = "test"
+
+    @property
+    def lines(self) -> Path:
+        """A line for each finished arm."""
+        return self.out / LINES[self.split]
 
     def lasting(self, arm: Arm, n: int) -> str:
         """So many updates, epochs or rounds of an arm, as an override."""
@@ -172,26 +186,34 @@ class Plan:
 def mazes(
     lab: Lab, n: int = 700, start: float = 250, settle: float = 110, seconds: float = 300, flat: float | None = None,
     task: str = TASK, level: int = LEVEL, prompts: int | None = None, rows: int | None = None, seen: int = 200,
+    tune: int | None = None,
 ) -> Iterator[str]:  # fmt: skip
     """n: solved mazes of the limited set. start, settle, seconds: of the two SFTs, of each arm. task, level: mazes, or
-    puzzles. prompts: of a round. rows: of an update. seen: mazes asked DRAWS times. Raises UsageError."""
+    puzzles. prompts: of a round. rows: of an update. seen: mazes asked DRAWS times. tune: a seed to choose settings on,
+    none of --seeds. Raises UsageError."""
     puzzles = {name: TASKS.get(name).levels for name in TASKS.names() if issubclass(TASKS.get(name), Puzzle)}
     if level not in {TASK: (LEVEL,), **puzzles}.get(task, ()):
         raise UsageError(
             f"cannot read -o task={task} -o level={level}", f"Tasks are {TASK} of level {LEVEL}, {', '.join(puzzles)}."
         )
-    arms = lab.only or [key for key in ARMS if key not in (START, SETTLED)]
+    if tune in lab.seeds:
+        raise UsageError(f"cannot read -o tune={tune}: --seeds are tested", "Take a seed that is none of --seeds.")
+    left_out = {START, SETTLED} if task == TASK else {START, SETTLED, "sft_sym"}
+    arms = lab.only or [key for key in ARMS if key not in left_out]
     if not set(arms) <= ARMS.keys():
         raise UsageError("cannot read --only", f"Arms are {', '.join(ARMS)}.")
     asked = ASKED if task == TASK else {level: TESTED}
+    split = "test" if tune is None else "validation"
+    if tune is not None:
+        lab, asked = replace(lab, seeds=(tune,)), {level: VALIDATED}
     plan = Plan(
-        lab.runs, n, start, settle, seconds, tuple(lab.overrides), asked, flat, task, level, prompts, rows, seen
+        lab.runs, n, start, settle, seconds, tuple(lab.overrides), asked, flat, task, level, prompts, rows, seen, split
     )
 
     def made() -> Iterator[str]:
         plan.out.mkdir(parents=True, exist_ok=True)
         make(plan, lab, arms)
-        yield from tables(read_metrics(plan.out / LINES))
+        yield from tables(read_metrics(plan.lines))
 
     return made()
 
@@ -200,18 +222,19 @@ def make(plan: Plan, lab: Lab, arms: Sequence[str]) -> None:
     """Do what is missing, seed by seed."""
     for seed in lab.seeds:
         for key in (START, SETTLED, *arms):
-            if any((line["seed"], line["arm"]) == (seed, key) for line in read_metrics(plan.out / LINES)):
+            if any((line["seed"], line["arm"]) == (seed, key) for line in read_metrics(plan.lines)):
                 continue
             arm, name = ARMS[key], f"seed{seed}-{key}"
             updates, before = _updates(plan, key, seed, lab), _processor_seconds()
             lab.train([*arguments(plan, seed, key, name), plan.lasting(arm, updates)])
-            line = {"seed": seed, "arm": key, "task": plan.task, "level": plan.level, "updates": updates}
+            line = {"seed": seed, "arm": key, "task": plan.task, "level": plan.level, "split": plan.split}
+            line |= {"updates": updates, "mazes": mazes_seen(plan, seed, key, updates)}
             if key == SETTLED and plan.flat is not None:
                 name, line["validation"] = _until_flat(plan, seed, updates, lab)
             line |= {"name": name, "seconds": round(plan.seconds_of(arm, name), 1)}
             line["processor_seconds"] = round(_processor_seconds() - before, 1)
             line |= measured(plan, seed, plan.model(arm, name))
-            with open(plan.out / LINES, "a", encoding="utf-8") as file:
+            with open(plan.lines, "a", encoding="utf-8") as file:
                 file.write(json.dumps(line) + "\n")
 
 
@@ -236,7 +259,7 @@ def arguments(plan: Plan, seed: int, key: str, name: str) -> list[str]:
     given = ["--recipe", arm.recipe, f"seed={seed}", f"out={plan.out}", f"name={name}", *plan.overrides(arm)]
     given += [*plan.common, *arm.overrides]
     if arm.begins is not None:
-        made = {(one["seed"], one["arm"]): one.get("name") for one in read_metrics(plan.out / LINES)}
+        made = {(one["seed"], one["arm"]): one.get("name") for one in read_metrics(plan.lines)}
         begins = made.get((seed, arm.begins)) or f"seed{seed}-{arm.begins}"
         given.append(f"model.checkpoint={plan.model(ARMS[arm.begins], begins)}")
     if arm.data is None:
@@ -258,6 +281,36 @@ def solved_mazes(plan: Plan, seed: int, kind: str) -> Path:
         n = plan.n if kind == "limited" else FRESH
         export(plan.task, plan.level, n, "train", derive_seed("maze table", kind, seed), NANO, folder, False)
     return folder
+
+
+def mazes_seen(plan: Plan, seed: int, key: str, n: int) -> int:
+    """Different mazes that an arm of `n` updates, epochs or rounds and those before it were shown, views as one.
+
+    Of many solved ones as many as so many updates draw on average.
+    """
+    from uni_train.recipes.flow_grpo.training import task_prompts
+    from uni_train.recipes.stars.sampling import round_items
+    from uni_train.stages.work import Work
+
+    arm, limited = ARMS[key], _items(solved_mazes(plan, seed, "limited"))
+    recipe, *overrides = arguments(plan, seed, key, key)[1:]
+    config: Any = compose(recipe, [*overrides, plan.lasting(arm, n)])
+    drawn: list[Item] = []
+    if arm.data == "more":
+        more = _items(solved_mazes(plan, seed, "more"))
+        drawn = more[: round(len(more) * (1 - (1 - config.batch.rows / len(more)) ** n))]
+    elif arm.counter == "rounds":
+        work: Work[Any] = Work(config, RunFolder(config.out, config.recipe, config.run_name), None)
+        drawn = [item for one in config.rounds for item in round_items(work, one)]
+    elif arm.counter == "epochs" and config.prompts.task is not None:
+        task, count = run_task(config, config.prompts.task), config.rollout.prompts_per_epoch
+        asked = (task_prompts(task, config.prompts.levels, seed, epoch, count) for epoch in range(n))
+        drawn = [prompt.columns["item"] for prompts in asked for prompt in prompts]
+    return len({item.facts["canonical"] for item in (*limited, *drawn)})
+
+
+def _items(folder: Path) -> list[Item]:
+    return read_items(folder / "items.jsonl")
 
 
 def _updates(plan: Plan, key: str, seed: int, lab: Lab) -> int:
@@ -314,9 +367,8 @@ def measured(plan: Plan, seed: int, weights: Path) -> dict[str, Any]:
     def count(passed: np.ndarray) -> list[int]:
         return [int(passed.sum()), len(passed)]
 
-    unseen = {level: held_out_items(level, n, task=plan.task) for level, n in plan.asked.items()}
-    rows = (solved_mazes(plan, seed, "limited") / "items.jsonl").read_text(encoding="utf-8").splitlines()
-    seen = [Item.from_dict(json.loads(row)) for row in rows[: plan.seen]]
+    unseen = {level: held_out_items(level, n, plan.split, plan.task) for level, n in plan.asked.items()}
+    seen = _items(solved_mazes(plan, seed, "limited"))[: plan.seen]
     found = {level: verdicts(weights, items) for level, items in unseen.items()}
     passed = {level: np.array([one.passed for one in judged]) for level, judged in found.items()}
     failed = Counter(check.name for one in found[plan.level] for check in one.checks if check.status != "pass")
@@ -339,10 +391,10 @@ def held_out_items(level: int, n: int, split: str = "test", task: str = TASK) ->
 
 
 def puzzles_of(line: Line) -> list[Item]:
-    """The test puzzles that an arm was asked, in the order of `passed`; [] for mazes."""
+    """The puzzles that an arm was asked, in the order of `passed`; [] for mazes."""
     if line.get("task", TASK) == TASK:
         return []
-    return held_out_items(line["level"], len(line["passed"]), task=line["task"])
+    return held_out_items(line["level"], len(line["passed"]), line.get("split", "test"), line["task"])
 
 
 def lazy(items: Sequence[Item]) -> Trivial | None:
@@ -358,8 +410,9 @@ def lazy(items: Sequence[Item]) -> Trivial | None:
 
 def tables(lines: Sequence[Line]) -> Iterator[str]:
     """Success of every arm, and what each adds to where it began; means over seeds with 95 % t intervals."""
-    task = lines[0].get("task", TASK)
-    return (text if task == TASK else text.replace("maze", "puzzle") for text in _tables(lines))
+    task, split = lines[0].get("task", TASK), lines[0].get("split", "test")
+    shown = (text.replace("test maze", f"{split} maze") for text in _tables(lines))
+    return (text if task == TASK else text.replace("maze", "puzzle") for text in shown)
 
 
 def _tables(lines: Sequence[Line]) -> Iterator[str]:
@@ -372,12 +425,12 @@ def _tables(lines: Sequence[Line]) -> Iterator[str]:
     kind = f"level {items[0].level}" if items else f"{LEVEL} x {LEVEL}"
     yield f"Seeds {', '.join(map(str, seeds))}; percent of the test mazes solved, mean over seeds [95 % t interval]."
     yield ""
-    yield from table("", "seconds", "updates", kind, f"best of {DRAWS}", "its solved mazes")
+    yield from table("", "seconds", "updates", "mazes seen", kind, f"best of {DRAWS}", "its solved mazes")
     for key, found in by_arm.items():
-        rates = [_percent([_rate(line, part) for line in found.values()]) for part in ("test", "best", "seen")]
-        yield row(ARMS[key].label, _range(found, "seconds"), _range(found, "updates"), *rates)
+        rates = [percent([_rate(line, part) for line in found.values()]) for part in ("test", "best", "seen")]
+        yield row(ARMS[key].label, *(_range(found, part) for part in ("seconds", "updates", "mazes")), *rates)
     if guess := lazy(items):
-        yield row(f"lazy: {guess.name}", "-", "-", f"{100 * (guess.estimate.value or 0):.1f}", "-", "-")
+        yield row(f"lazy: {guess.name}", "-", "-", "-", f"{100 * (guess.estimate.value or 0):.1f}", "-", "-")
         yield ""
         yield f"{len(items)} different test mazes, {len(set(forms))} but for views and names."
     yield ""
@@ -392,7 +445,7 @@ def _tables(lines: Sequence[Line]) -> Iterator[str]:
         rival = SETTLED if begins == START else "sft_same"
         over = [_gaps(found, by_arm.get(begins, {})), _gaps(found, by_arm.get(rival, {})) if key != rival else []]
         cells = [f"{100 * gap[0]:+.1f}" if gap else "-" for gap in own]
-        yield row(ARMS[key].label, *cells, *(_percent(gaps, "+") if gaps else "-" for gaps in over))
+        yield row(ARMS[key].label, *cells, *(percent(gaps, "+") if gaps else "-" for gaps in over))
     yield ""
     yield from _paired(by_arm, forms)
     yield from _plateau(by_arm)
@@ -403,7 +456,7 @@ def _tables(lines: Sequence[Line]) -> Iterator[str]:
     yield ""
     yield from table("", *(f"{level} x {level}" for level in levels))
     for key, found in by_arm.items():
-        yield row(ARMS[key].label, *(_percent([_rate(line, level) for line in found.values()]) for level in levels))
+        yield row(ARMS[key].label, *(percent([_rate(line, level) for line in found.values()]) for level in levels))
 
 
 def _plateau(by_arm: Mapping[str, Mapping[int, Line]]) -> Iterator[str]:
@@ -428,7 +481,7 @@ def _failures(by_arm: Mapping[str, Mapping[int, Line]], kind: str) -> Iterator[s
     for key, some in lines.items():
         if some:
             rates = ([line["failed"].get(check, 0) / len(line["passed"]) for line in some] for check in checks)
-            yield row(ARMS[key].label, *map(_percent, rates))
+            yield row(ARMS[key].label, *map(percent, rates))
     yield ""
 
 
@@ -469,7 +522,8 @@ def _gaps(arm: Mapping[int, Line], base: Mapping[int, Line]) -> list[float]:
     return [_rate(arm[seed], "test") - _rate(base[seed], "test") for seed in arm if seed in base]
 
 
-def _percent(values: Sequence[float], sign: str = "") -> str:
+def percent(values: Sequence[float], sign: str = "") -> str:
+    """The mean over seeds of shares in [0, 1], in percent, with its interval where there are several."""
     return _estimate(mean_over_seeds(values, (-1, 1) if sign else (0, 1)), sign)
 
 
@@ -478,5 +532,8 @@ def _estimate(found: Estimate, sign: str) -> str:
 
 
 def _range(found: Mapping[int, Line], key: str) -> str:
-    low, high = min(line[key] for line in found.values()), max(line[key] for line in found.values())
+    values = [line[key] for line in found.values() if key in line]
+    if not values:
+        return "-"
+    low, high = min(values), max(values)
     return f"{low:.0f}" if round(low) == round(high) else f"{low:.0f}-{high:.0f}"

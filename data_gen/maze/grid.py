@@ -21,6 +21,7 @@ from uni_train.data_gen.seeds import digest
 
 Room = tuple[int, int]
 _MOVES = {(0, 1): "R", (0, -1): "L", (1, 0): "D", (-1, 0): "U"}
+_SWAPPED = str.maketrans("SE", "ES")
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,6 +61,13 @@ class Grid:
         views = [np.rot90(view, k) for view in (codes, codes.T) for k in range(4)]
         least = min(views, key=lambda view: (view.shape, view.tobytes()))
         return digest(*least.shape, least.tobytes().hex())
+
+    def view(self, quarters: int, mirrored: bool, swapped: bool) -> Grid:
+        """Turned by so many quarters of a circle, mirrored before that, with start and end swapped."""
+        signs = np.array([list(line) for line in self.to_text()])
+        turned = np.rot90(signs.T if mirrored else signs, quarters)
+        lines = ["".join(row) for row in turned]
+        return Grid.from_text([line.translate(_SWAPPED) for line in lines] if swapped else lines)
 
     def to_text(self) -> list[str]:
         """One line of text a row of the lattice: # wall, . open, S, E."""

@@ -4,6 +4,7 @@ A `Picture` says everything about how a maze is drawn, in whole pixels and RGB. 
 the styles change. Drawing is a lattice of colours enlarged with numpy, red rectangles for the path, and two letters on
 top. `nano` has no letters and no thin walls: walls are places of 2 x 2 pixels like rooms. One more row and column of
 wall, at the bottom and the right, make the side 4 (n + 1) pixels. Patches of 4 x 4 then hold one room and its walls.
+On a larger side a `nano` maze lies at a multiple of 4 pixels, and all around it is wall.
 """
 
 from __future__ import annotations
@@ -106,18 +107,25 @@ NANO_COLOURS: dict[str, Colour] = {
 
 
 def choose_picture(style: str, rooms: int, side: int | None, random_: random.Random) -> Picture:
-    """The picture of a maze of `rooms` x `rooms` in `style`; only `varied` asks `random_`.
+    """The picture of a maze of `rooms` x `rooms` in `style`; only `varied` and `nano` ask `random_`.
+
+    side: None: 512, in `nano` 4 (rooms + 1). On more pixels a `nano` maze lies anywhere, in steps of a room.
 
     Raises:
-        DataError: an unknown style, or so few pixels that a corridor has less than LEAST_CORRIDOR; `nano` decides the
-            side itself.
+        DataError: an unknown style, or so few pixels that a corridor has less than LEAST_CORRIDOR; for `nano` too few
+            pixels, or no multiple of 4.
     """
     if style == NANO:
         least = 4 * (rooms + 1)
-        if side not in (None, least):
-            raise DataError(f"nano draws a {rooms} x {rooms} maze on {least} x {least} pixels: leave the side out")
+        side = side or least
+        if side < least or side % 4:
+            raise DataError(
+                f"nano draws a {rooms} x {rooms} maze on {least} pixels a side, or a larger multiple of 4, not {side}: "
+                "leave the side out"
+            )
         ink = NANO_COLOURS
-        return Picture(NANO, least, 2, 2, 0, 0, 2, 0, ink["floor"], ink["wall"], ink["wall"], ink["start"],
+        left, top = (4 * random_.randrange((side - least) // 4 + 1) for _ in "xy")
+        return Picture(NANO, side, 2, 2, left, top, 2, 0, ink["floor"], ink["wall"], ink["wall"], ink["start"],
                        ink["end"], ink["path"])  # fmt: skip
     side = DEFAULT_SIDE if side is None else side
     if style == VARIED:

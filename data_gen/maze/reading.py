@@ -92,25 +92,27 @@ def read_places(grid: Grid, picture: Picture, image: np.ndarray) -> Reading:
     seen = distance.argmin(axis=-1)
     unclear = np.sort(distance, axis=-1)
     rows, columns = grid.lattice.shape
+    y, x = picture.top // 2, picture.left // 2
+    inside = slice(y, y + rows), slice(x, x + columns)
     expected = np.where(grid.lattice, names.index("floor"), names.index("wall"))
     ends = {grid.start: "start", grid.end: "end"}
     for (r, c), name in ends.items():
         expected[2 * r + 1, 2 * c + 1] = names.index(name)
     path, floor = names.index("path"), names.index("floor")
     reading = Reading()
-    for r, c in np.argwhere(seen[:rows, :columns] != expected).tolist():
-        free = bool(grid.lattice[r, c])
-        if seen[r, c] == path and not free:
+    for r, c in np.argwhere(seen[inside] != expected).tolist():
+        free, colour = bool(grid.lattice[r, c]), seen[inside][r, c]
+        if colour == path and not free:
             reading.crossed.append(f"the wall at {_spot(r, c)}")
-        elif seen[r, c] != path or expected[r, c] != floor:
-            reading.changed.append(f"{names[seen[r, c]]} instead of {names[expected[r, c]]} at {_spot(r, c)}")
+        elif colour != path or expected[r, c] != floor:
+            reading.changed.append(f"{names[colour]} instead of {names[expected[r, c]]} at {_spot(r, c)}")
     rest = np.ones((side, side), dtype=bool)
-    rest[:rows, :columns] = False
+    rest[inside] = False
     if (seen[rest] == path).any():
         reading.outside = True
     if (rest & (seen != path) & (seen != names.index("wall"))).any():
         reading.changed.append("the rim is not wall")
-    red = (seen[:rows, :columns] == path) & grid.lattice
+    red = (seen[inside] == path) & grid.lattice
     doubtful = int((unclear[..., 0] > 0.6 * unclear[..., 1]).sum())
     if doubtful:
         reading.flaws.append(f"{doubtful} places have no clear colour")

@@ -7,9 +7,10 @@ cannot be divided and are all test.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from uni_train.data_gen.errors import DataError, nearest
 from uni_train.data_gen.maze import picture as pictures
@@ -22,7 +23,7 @@ from uni_train.data_gen.splits import split_of
 from uni_train.data_gen.task import Item, Task, Verdict
 
 if TYPE_CHECKING:
-    import random
+    from random import Random
 
     import numpy as np
 
@@ -43,7 +44,8 @@ DIRECTIONS = tuple(_WORDS.values())
 class Maze(Task):
     """Draw the way through a maze, from S to E.
 
-    style: one of `picture.STYLES`; side: pixels of the square images, None for 512 (nano: what it needs).
+    style: one of `picture.STYLES`; side: pixels of the square images, None for 512 (nano: what it needs). On
+        more pixels a nano maze lies anywhere.
     algorithms: each draw takes one of them.
     """
 
@@ -69,6 +71,9 @@ class Maze(Task):
     def in_world(cls, world: World) -> Task:
         """Of the nano world in the style "nano", else "varied"; construct a `Maze` for another one."""
         return cls(NANO) if world.terse else cls()
+
+    def configured(self, data: Mapping[str, Any]) -> Task:
+        return replace(self, side=data["maze_side"])
 
     def sample(self, seed: int, level: int, split: str = "train") -> tuple[Item, ...]:
         """One maze of `level` x `level` rooms from `split`.
@@ -104,7 +109,7 @@ class Maze(Task):
             ),
         )
 
-    def _grid(self, level: int, split: str, random_: random.Random) -> tuple[str, Grid, str]:
+    def _grid(self, level: int, split: str, random_: Random) -> tuple[str, Grid, str]:
         """An algorithm, a maze of the split that it carved, and the maze's canonical form."""
         while True:  # each draw falls into the split with a chance of at least one in ten
             algorithm = random_.choice(self.algorithms)
@@ -128,6 +133,13 @@ class Maze(Task):
         """The maze with the path, uint8 [H, W, 3]. It belongs to the input image, so `seed` changes nothing."""
         grid, picture = read_facts(item)
         return pictures.draw(grid, picture, grid.route())
+
+    def symmetric(self, item: Item, random: Random) -> Item:
+        """One of sixteen views: the eight of the square, each from S to E or from E to S."""
+        grid, _ = read_facts(item)
+        view = grid.view(random.randrange(4), *(random.random() < 0.5 for _ in "ms"))
+        steps = moves(view.route())
+        return replace(item, answer=steps, facts={**item.facts, "maze": view.to_text()}, thought=_spell(steps))
 
     def verify(self, item: Item, image: np.ndarray) -> Verdict:
         """The four checks of the paper on any uint8 [H, W, 3], with a score in [0, 1]: see `data_gen.maze.verifier`."""

@@ -15,10 +15,11 @@ import pytest
 from click.testing import CliRunner
 
 from bench.experiment import Lab
-from bench.experiments import mazes
+from bench.experiments import maze_sizes, mazes
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.data_gen.registry import task_of
+from uni_train.errors import UsageError
 from uni_train.eval.statistics import paired
 from uni_train.training.metric_log import read_metrics
 
@@ -71,7 +72,7 @@ def test_puzzles_are_beside_a_lazy_strategy_and_clustered_by_their_form() -> Non
         for arm, n in (("start", 10), ("settled", 20))
     ]
     text = "\n".join(mazes.tables(made))
-    assert f"| lazy: where most X are in line | - | - | {100 * sum(passes) / 40:.1f} |" in text
+    assert f"| lazy: where most X are in line | - | - | - | {100 * sum(passes) / 40:.1f} |" in text
     forms = [item.facts["canonical"] for item in items]
     assert f"40 different test puzzles, {len(set(forms))} but for views and names." in text and "maze" not in text
     gain = paired([n < 10 for n in range(40)], [n < 20 for n in range(40)], clusters=forms).difference
@@ -98,17 +99,51 @@ def test_arms_last_equally_long_and_are_not_run_twice(tmp_path: Path, monkeypatc
     names = [next(one for one in given if one.startswith("name=")) for given in ran]
     arms = ["start", "settled", "grpo_same", "stars"]
     assert names == [f"name={what}-{arm}" for arm in arms for what in ("pace", "seed0")]
-    lines = read_metrics(tmp_path / mazes.LINES)
+    lines = read_metrics(plan.lines)
     assert [line["arm"] for line in lines] == arms
     pace = json.loads((tmp_path / "pace.json").read_text())
     assert [line["updates"] for line in lines] == [max(1, round(0.2 / pace[key])) for key in arms]
     assert {key: n for key, (_, n) in lines[0]["test"].items()} == {"3": 2, "4": 4}
     assert lines[0]["seen"][1] == 8 and lines[0]["best"][1] == 4
+    assert [line["mazes"] for line in lines] == [8, 8, 8, 12]
+
+
+def test_mazes_are_counted_once_whatever_their_view(tmp_path: Path, monkeypatch: Any) -> None:
+    monkeypatch.setattr(mazes, "FRESH", 40)
+    monkeypatch.setattr(mazes, "ROUND", mazes.ROUND | {"prompts": 30})
+    plan = mazes.Plan(tmp_path, n=5)
+    assert [mazes.mazes_seen(plan, 0, key, 9) for key in ("start", "sft_sym", "grpo_same")] == [5, 5, 5]
+    assert mazes.mazes_seen(plan, 0, "grpo_kl", 2) == 5 + 2 * 48
+    assert mazes.mazes_seen(plan, 0, "nft_sft", 1) == 5 + 64
+    assert mazes.mazes_seen(plan, 0, "stars", 2) == 5 + 2 * 30
+    assert mazes.mazes_seen(plan, 0, "sft_more", 1) == 5 + 16
+
+
+def test_settings_are_tuned_on_a_seed_and_a_split_that_no_table_tests(tmp_path: Path, monkeypatch: Any) -> None:
+    with pytest.raises(UsageError, match="tune=1: --seeds are tested"):
+        mazes.mazes(Lab(seeds=(0, 1)), tune=1)
+    made: list[Any] = []
+    monkeypatch.setattr(mazes, "make", lambda plan, lab, arms: made.append((plan, lab, arms)))
+    tuned = {**line(7, "start", 600), "split": "validation"}
+    (tmp_path / "tuned.jsonl").write_text(json.dumps(tuned) + "\n")
+    text = "\n".join(mazes.mazes(Lab(seeds=(0, 1), runs=tmp_path), tune=7))
+    ((plan, lab, arms),) = made
+    assert (plan.split, plan.asked, lab.seeds, plan.lines.name) == ("validation", {4: 500}, (7,), "tuned.jsonl")
+    assert {"sft_sym", "grpo_kl"} <= set(arms)
+    assert "Seeds 7; percent of the validation mazes solved" in text
 
 
 def line(seed: int, arm: str, right: int, seconds: float = 150.0) -> dict[str, Any]:
     test = {"3": [50, 100], "4": [right, 1000]}
-    about = {"seed": seed, "arm": arm, "updates": 90, "seconds": seconds, "seen": [9, 10], "best": [8, 10]}
+    about = {
+        "seed": seed,
+        "arm": arm,
+        "updates": 90,
+        "mazes": 700,
+        "seconds": seconds,
+        "seen": [9, 10],
+        "best": [8, 10],
+    }
     return {**about, "test": test, "passed": "1" * right + "0" * (1000 - right)}
 
 
@@ -118,8 +153,8 @@ def test_tables_give_means_over_seeds_and_differences_by_seed() -> None:
     lines += [line(0, "grpo_new", 750, 149.0), line(1, "grpo_new", 870, 152.4)]
     text = "\n".join(mazes.tables(lines))
     # 60 and 70: t(1) = 12.706, half width 12.706 * 5 = 63.5, so it spans nearly everything.
-    assert "| SFT | 150 | 90 | 65.0 [1.5, 100.0] | 80.0 [80.0, 80.0] | 90.0 [90.0, 90.0] |" in text
-    assert "| + Flow-GRPO, new mazes, unsolved | 149-152 | 90 | 81.0 [" in text
+    assert "| SFT | 150 | 90 | 700 | 65.0 [1.5, 100.0] | 80.0 [80.0, 80.0] | 90.0 [90.0, 90.0] |" in text
+    assert "| + Flow-GRPO, new mazes, unsolved | 149-152 | 90 | 700 | 81.0 [" in text
     # What came before is what it began with. Gains of 5 and 7 points: mean 6, half width 12.7; over SFT 6 and 6.
     assert "| SFT, once more | +10.0 | +10.0 | +10.0 [+10.0, +10.0] | - |" in text
     assert "| + SFT, same mazes | -1.0 | +1.0 | +0.0 [-12.7, +12.7] | - |" in text
@@ -140,6 +175,21 @@ def test_sft_goes_on_until_the_validation_split_gains_less_than_asked(tmp_path: 
     assert name == "seed3-settled-3" and found == [0.5, 0.6, 0.65, 0.655]
     begins = [[one for one in given if one.startswith("model.checkpoint=")][-1] for given in ran]
     assert ["seed3-settled/" in begins[0], "seed3-settled-2/" in begins[1], len(begins)] == [True, True, 2]
-    (tmp_path / mazes.LINES).write_text(json.dumps({"seed": 3, "arm": "settled", "name": name}) + "\n")
+    plan.lines.write_text(json.dumps({"seed": 3, "arm": "settled", "name": name}) + "\n")
     (given,) = [one for one in mazes.arguments(plan, 3, "grpo_new", "x") if one.startswith("model.checkpoint=")]
     assert "seed3-settled-3/" in given
+
+
+def test_each_size_is_trained_on_a_canvas_and_tested_on_all(tmp_path: Path) -> None:
+    job = maze_sizes._job(Lab(runs=tmp_path), 3, 8, n=2, updates=5, augment=True)
+    config: Any = job.config
+    assert (config.data.maze_side, config.model.architecture.image_size, job.folder.name) == (40, 40, "size8-seed3")
+    (source,) = config.used_sources.values()
+    solved = read_metrics(Path(source.path))
+    assert source.augment == "symmetries" and [item["facts"]["picture"]["side"] for item in solved] == [40, 40]
+    shares = {(seed, 4): dict.fromkeys(maze_sizes.TESTED, 0.0) | {4: 0.6 + 0.1 * seed, 5: 0.25} for seed in (0, 1)}
+    text = "\n".join(maze_sizes.sizes_table(shares))
+    # As above: 60 and 70, t(1) = 12.706.
+    assert "| 4 x 4 | 0.0 [0.0, 0.0] | 0.0 [0.0, 0.0] | 65.0 [1.5, 100.0] | 25.0 [25.0, 25.0] | 0.0" in text
+    with pytest.raises(UsageError, match="sizes=4,9"):
+        maze_sizes.maze_sizes(Lab(runs=tmp_path), sizes="4,9")

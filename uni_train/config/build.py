@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from uni_train.config.kinds import KINDS, check_ranks, kind_named, kind_of, load_plugins_of, reads_images
+from uni_train.config.kinds import KINDS, check_fits, check_ranks, kind_named, kind_of, load_plugins_of, reads_images
 from uni_train.config.messages import Where, check_draws, check_known, members, refused, wrong
 from uni_train.config.schema import JudgeConfig, RunConfig
 from uni_train.data_gen.errors import DataError
@@ -228,6 +228,8 @@ def _check_common(config: RunConfig, where: Where) -> None:
 def _check_evaluation(config: RunConfig, where: Where) -> None:
     if kind_of(config).evaluates(config):
         check_draws(config.model, [sources()[name].task for name in config.evaluation.sets], where)
+        for i, name in enumerate(config.evaluation.sets):
+            check_fits(config, sources()[name].task, [sources()[name].level], f"evaluation.sets.{i}", where)
     if config.judge is not None:
         _check_judge(config.judge, where)
     elif reads_images(config) and kind_of(config).evaluates(config):

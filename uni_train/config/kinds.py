@@ -8,16 +8,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from uni_train.config.messages import Where, wrong
 from uni_train.config.schema import GrpoConfig, RunConfig
-from uni_train.data_gen.registry import TASKS, Registry, load_plugins, sources
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.registry import TASKS, Registry, get_task, load_plugins, sources
+from uni_train.data_gen.task import Task
 from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
-    from uni_train.config.messages import Where
     from uni_train.models.base import Example, Request, Trainable
 
 C = TypeVar("C", bound=RunConfig)
@@ -240,6 +242,32 @@ def reads_images(config: RunConfig) -> bool:
     names = {sources()[name].task for name in config.evaluation.sets if name in sources()}
     names |= {one.task for one in getattr(config, "rounds", ()) if one.task in TASKS.names()}
     return config.data.world == "everyday" and not all(TASKS.get(name).readable for name in names)
+
+
+def run_task(config: RunConfig, name: str) -> Task:
+    """A task in the world of a run, as its section `data` wants it."""
+    return get_task(name, config.data.world).configured(asdict(config.data))
+
+
+def check_fits(config: RunConfig, name: str, levels: Iterable[int], key: str, where: Where) -> None:
+    """Raises UsageError for a level whose images are too large for nano_edit; it names the levels that fit."""
+    model, side = config.model, config.model.architecture.image_size
+    if not (model.family == "nano" and model.edits and TASKS.get(name).edits):
+        return
+    task = run_task(config, name)
+
+    def fits(level: int) -> bool:
+        try:
+            return max(task.render(task.sample(0, level, "test")[0], 0).shape[:2]) <= side
+        except DataError:
+            return False
+
+    for level in levels:
+        if level in task.levels and not fits(level):
+            known = ", ".join(str(other) for other in task.levels if fits(other)) or "none"
+            message = f"{key}: {model.name} has {side} x {side} pixels, on which {name} of level {level} does not fit"
+            hint = f"Levels that fit: {known}. model.architecture.image_size and data.maze_side set the room."
+            raise wrong(message, key, where, hint)
 
 
 def stage_list(config: RunConfig) -> tuple[PlannedStage, ...]:

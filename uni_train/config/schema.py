@@ -145,6 +145,7 @@ class DataConfig:
     distractors: Annotated[int, Interval(ge=0, le=6)] = 2
     rule_order: Literal["chain", "random"] = "random"  # mapping: chain by chain lets "the next noun" answer everything
     balanced: bool = False  # maths: questions on which no trivial strategy exceeds chance
+    maze_side: Pixels | None = None  # mazes: of their images; null = 512, in the nano world what each size needs
     bad_rows: Literal["error", "skip"] = "error"  # rows of your files that cannot be trained on
 
 

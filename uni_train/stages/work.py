@@ -11,15 +11,14 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence, Set
 from contextlib import AbstractContextManager, contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from uni_train.config.build import to_plain
-from uni_train.config.kinds import PlannedStage, kind_of
+from uni_train.config.kinds import PlannedStage, kind_of, run_task
 from uni_train.config.schema import SHARDED, RunConfig
-from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Task
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
@@ -68,7 +67,7 @@ class Work(Generic[C]):
 
     def task(self, name: str) -> Task:
         """A task in the world of this run."""
-        return get_task(name, self.config.data.world).configured(asdict(self.config.data))
+        return run_task(self.config, name)
 
     def model(self, weights: Path | None) -> UnifiedModel:
         """The model with the weights of a stage (None: those that the recipe starts from), loaded once, on the device

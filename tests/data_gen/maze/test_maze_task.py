@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from random import Random
 
 import numpy as np
 import pytest
@@ -62,7 +63,30 @@ def test_nano_pictures_are_places_of_2_x_2_pixels() -> None:
     assert np.array_equal(image, image[::2, ::2].repeat(2, axis=0).repeat(2, axis=1))
     assert {tuple(colour) for colour in image.reshape(-1, 3).tolist()} == set(NANO_COLOURS.values())
     with pytest.raises(DataError, match="leave the side out"):
-        Maze("nano", 512).sample(0, 4)
+        Maze("nano", 16).sample(0, 4)
+
+
+def test_a_nano_maze_lies_anywhere_on_a_larger_side() -> None:
+    task = Maze("nano", 40)
+    for level, places in ((4, 36), (8, 4), (9, 1)):
+        items = [task.sample(seed, level, "test")[0] for seed in range(40)]
+        seen = {(picture.left, picture.top) for _, picture in map(read_facts, items)}
+        assert min(places, 12) <= len(seen) <= places and all(left % 4 == top % 4 == 0 for left, top in seen)
+        for seed, item in enumerate(items[:4]):
+            assert item.facts["maze"] == Maze("nano").sample(seed, level, "test")[0].facts["maze"]
+            image = task.render(item)
+            assert image.shape == (40, 40, 3) and task.verify(item, image).passed
+            assert not task.verify(item, task.input_image(item)).score
+            assert places == 1 or not task.verify(item, np.roll(image, (4, 4), (0, 1))).passed
+            view = task.symmetric(item, Random(seed))
+            assert task.verify(view, task.render(view)).passed
+    (item,) = task.sample(0, 4)
+    image = task.render(item)
+    for corner in (image[:2, :2], image[-2:, -2:]):  # the maze cannot be in both
+        corner[:] = NANO_COLOURS["path"]
+    assert "red leaves the maze" in task.verify(item, image).reason
+    with pytest.raises(DataError, match="larger multiple of 4, not 42"):
+        Maze("nano", 42).sample(0, 4)
 
 
 def test_all_mazes_of_2_x_2_rooms_are_test() -> None:
@@ -82,6 +106,24 @@ def test_prompt_answer_and_thought() -> None:
         r, c = r + steps[letter][0], c + steps[letter][1]
     assert (r, c) == grid.end
     assert sum(map(int, re.findall(r"\d+", item.thought))) == len(item.answer)
+
+
+@pytest.mark.parametrize("style", ["nano", "varied"])
+def test_a_symmetric_maze_is_the_same_maze_with_its_own_solution(style: str) -> None:
+    task = Maze(style)
+    (item,) = task.sample(3, 4, "train")
+    views = [task.symmetric(item, Random(seed)) for seed in range(200)]
+    texts = {"".join(view.facts["maze"]) for view in views}
+    assert len(texts) == 16 and task.distinct(item) in texts
+    back = str.maketrans("LRUD", "RLDU")
+    assert item.answer.translate(back)[::-1] in {view.answer for view in views}
+    for view in {task.distinct(view): view for view in views}.values():
+        assert read_facts(view)[0].canonical() == item.facts["canonical"]
+        assert task.verify(view, task.render(view)).passed
+        assert sum(map(int, re.findall(r"\d+", view.thought))) == len(view.answer) == len(item.answer)
+        assert (
+            view.thought.split()[3].rstrip(",.") == {"R": "right", "L": "left", "D": "down", "U": "up"}[view.answer[0]]
+        )
 
 
 def test_a_folder_holds_items_inputs_and_targets_that_pass(tmp_path) -> None:  # type: ignore[no-untyped-def]

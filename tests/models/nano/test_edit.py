@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
 from functools import cache
@@ -11,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
+from PIL import Image
 
 from tests.tiny import finish
 from uni_train.cli.main import uni_train
@@ -120,6 +122,39 @@ def test_what_nano_edit_cannot_read_is_refused() -> None:
         with pytest.raises(UserError, match="48 x 48 pixels is too large for nano_edit") as error:
             ask()
         assert error.value.hint == "Train it with model.architecture.image_size=48."
+
+
+def test_sizes_that_do_not_fit_are_refused_before_anything_runs() -> None:
+    for recipe, override in (
+        ("flow_grpo_maze", "prompts.levels=[4,9]"),
+        ("sft_maze", "held_out.levels=[8]"),
+        ("stars_maze", "rounds.2.level=8"),
+        ("stars_maze", "evaluation.sets=[maze4,maze8]"),
+    ):
+        with pytest.raises(UsageError, match=r"nano_edit has 32 x 32 pixels, on which maze of level [89]") as refused:
+            compose(recipe, [override])
+        assert refused.value.hint and refused.value.hint.startswith("Levels that fit: 2, 3, 4, 5, 6, 7.")
+    with pytest.raises(UsageError, match=r"prompts.levels: .* on which maze of level 4 does not fit"):
+        compose("flow_grpo_maze", ["data.maze_side=40"])
+
+
+def test_mazes_on_a_canvas_are_asked_and_drawn_at_its_size(tmp_path: Path) -> None:
+    folder, runs = tmp_path / "mazes", tmp_path / "runs"
+    make = ["--task", "maze", "--style", "nano", "--pixels", "40", "--size", "4-6", "--n", "4", "--out", str(folder)]
+    assert CliRunner().invoke(uni_train, ["data", "make", *make]).exit_code == 0
+    given = ["data.maze_side=40", "model.architecture.image_size=40", "model.threads=1", *SMALL]
+    learns = [
+        f"sources.mazes={{path: {folder / 'items.jsonl'}, augment: symmetries}}",
+        "updates=2",
+        "batch.rows=4",
+        "batch.example_tokens=400",
+    ]
+    asked = ["held_out.levels=[3,8]", "held_out.n=2", "held_out.split=test", "model.sampling.steps=1"]
+    run = finish(runs, *given, *learns, *asked, recipe="sft_maze")
+    (last, *_) = sorted((run / "stages" / "00-sft").rglob("held_out/step=00000002/*.parquet"))
+    scored = read_scored(last)
+    assert len(scored) == 4 and all(one.verdict is not None and one.verdict.checks for one in scored)
+    assert {Image.open(io.BytesIO(one.sample.image or b"")).size for one in scored} == {(40, 40)}
 
 
 def test_puzzles_leave_the_ids_of_mazes_as_they_are() -> None:

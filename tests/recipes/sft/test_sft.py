@@ -265,6 +265,10 @@ def test_dry_run_tells_parameters_tokens_and_shapes_without_weights(place: Path)
         (("sources.t2i=null", "sources.editing=null", "sources.vlm=null"), "sources is empty"),
         (("batch.rows=4",), "batch needs one of rows and tokens"),
         (("sources.t2i.learn=[answer]",), "sources.t2i.learn belongs to form=items alone"),
+        (
+            ("sources.editing.form=edit", "sources.editing.augment=symmetries"),
+            "sources.editing.augment belongs to form",
+        ),
         (("sources.t2i.vit_size=[518,224]",), "sources.t2i.vit_size [518, 224] is not [shortest, longest]"),
         (("sources.t2i.pth=a",), "unknown key sources.t2i.pth"),
         (("sources.t2i.form=text",), "sources.t2i.form must be one of text_to_image, edit, conversations, items"),

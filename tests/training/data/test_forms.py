@@ -15,10 +15,12 @@ import pytest
 from PIL import Image
 
 from uni_train.data_gen.reading_limits import Unreadable
+from uni_train.data_gen.registry import get_task
 from uni_train.errors import UserError
 from uni_train.models.base import Example
 from uni_train.training.data import conversations, edit, items, text_to_image
 from uni_train.training.data.rows import BadRow, Row, Rows, open_rows
+from uni_train.training.steps import StepDataset
 
 
 def png(seed: int, size: tuple[int, int] = (6, 8)) -> bytes:
@@ -83,6 +85,40 @@ def test_conversations_show_images_where_the_marks_are(tmp_path):
     assert said(example) == [*asked, ("In colour.", True), ("Sure?", False), ("Yes.", True)]
     words = conversations.parse(row(conversations=spoken[3:]), random.Random(0))
     assert said(words) == [("Sure?", False), ("Yes.", True)]
+
+
+def test_an_item_is_seen_in_symmetric_views_that_the_draw_alone_decides():
+    task = get_task("maze", "nano")
+    (item,) = task.sample(0, 4)
+    one = row(**item.to_dict(), input_image=png(1), image=png(2))
+    parse = items.parser(["image", "thought"], symmetries=True)
+    examples = [parse(one, random.Random(seed)) for seed in range(40)]
+    assert 8 < len({example.images[0].tobytes() for example in examples}) <= 16
+    views = [task.symmetric(item, random.Random(seed)) for seed in range(40)]
+    for example, view in zip(examples, views, strict=True):
+        assert np.array_equal(example.images[0], task.input_image(view)) and example.thought == view.thought
+        assert np.array_equal(example.target, task.render(view))
+    for other in (row(prompt="a", image=png(1)), row(**get_task("maths", "nano").sample(0, 1)[0].to_dict())):
+        with pytest.raises(BadRow, match=r"augment=symmetries: (the row is no item of ours|maths has no symmetries)"):
+            parse(other, random.Random(0))
+
+
+def test_symmetric_views_depend_on_seed_and_update_but_not_on_ranks(tmp_path):
+    mazes = get_task("maze", "nano").generate(6, 4, "train", 0)
+    (tmp_path / "items.jsonl").write_text("\n".join(json.dumps(item.to_dict()) for item in mazes))
+    views = items.parser(["image"], symmetries=True)
+    rows = Rows(open_rows(str(tmp_path / "items.jsonl")), views, "error", lambda example: 1, 1)
+
+    def targets(step: int, ranks: int, seed: int = 3) -> list[bytes]:
+        options = {"rows": 4, "updates": 9, "seed": seed, "world_size": ranks}
+        each = [
+            StepDataset(lambda examples, _: examples, {"a": rows}, lambda _: {"a": 1.0}, rank=rank, **options)[step]
+            for rank in range(ranks)
+        ]
+        return sorted(example.target.tobytes() for (micro,) in each for example in micro.content)
+
+    assert targets(7, 1) == targets(7, 2) == targets(7, 4)
+    assert targets(7, 1) != targets(7, 1, seed=4)
 
 
 def test_items_learn_what_is_asked_of_them(tmp_path):

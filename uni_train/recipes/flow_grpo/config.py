@@ -7,6 +7,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
+from uni_train.config.kinds import check_fits
 from uni_train.config.messages import Where, check_draws, check_known, check_thinks, wrong
 from uni_train.config.schema import (
     Count,
@@ -68,6 +69,9 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
     check_known(task, TASKS.names(), "task", "prompts.task", where)
     if task is not None:
         check_draws(config.model, [task], where)
+        check_fits(config, task, config.prompts.levels, "prompts.levels", where)
+        if config.held_out.n and config.held_out.path is None:
+            check_fits(config, task, config.held_out.levels or (), "held_out.levels", where)
     if config.thoughts is not None:
         check_thinks(config.model, "thoughts", "model", where)
     for key, broken, message, hint in (*_source_rules(config), *_training_rules(config)):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uni_train.data_gen.registry import get_task
+from uni_train.config.kinds import run_task
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Task
 from uni_train.errors import UserError
@@ -196,7 +196,7 @@ def first_prompt(config: FlowGrpoConfig) -> Prompt:
     section = config.prompts
     if section.path is not None:
         return read_prompts(section.path, section.images, most=1)[0]
-    return task_prompts(get_task(section.task or "maze", config.data.world), section.levels, config.seed, 0, 1)[0]
+    return task_prompts(run_task(config, section.task or "maze"), section.levels, config.seed, 0, 1)[0]
 
 
 def prompts(work: Work[FlowGrpoConfig]) -> Prompts:

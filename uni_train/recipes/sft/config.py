@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 
+from uni_train.config.kinds import check_fits
 from uni_train.config.messages import Where, check_known, check_thinks, wrong
 from uni_train.config.schema import Count, Draws, Pixels, Positive, Prompts, Rows, RunConfig, Share, TaskLevel, Tokens
 from uni_train.data_gen.registry import TASKS
@@ -20,12 +21,14 @@ Part = Literal["vit", "connector", "understanding", "generation"]
 class SourceConfig:
     """Rows on disk; docs/training.md shows the forms."""
 
-    form: Form | None = None  # null = items where learn or show_thought is given, else by the keys of each row
+    form: Form | None = None  # null = items where learn, show_thought or augment is given, else by the keys of each row
     path: str | tuple[str, ...]  # a .jsonl, .csv or .parquet file, a folder, or a list of such
     images: str | None = None  # the folder that image paths start from; null = that of the file
     weight: Positive = 1.0  # how often it is drawn, beside the other sources
     learn: tuple[Literal["thought", "answer", "image"], ...] = ("image",)  # form=items: what of a row
     show_thought: bool = False  # form=items: the row's thought is shown before its image, and not learned
+    # form=items: each time a row is drawn, another view of it; tasks: maze
+    augment: Literal["symmetries"] | None = None
     image_size: tuple[Pixels, Pixels] | None = None  # shortest, longest side as latents; null = as drawn
     vit_size: tuple[Pixels, Pixels] | None = None  # the same for the ViT; null = as when it is asked
     # most of a row's images together, for the ViT
@@ -34,7 +37,8 @@ class SourceConfig:
     @property
     def of_items(self) -> bool:
         """Whether its rows are items: by its form, or by keys that only they have."""
-        return self.form == "items" or (self.form is None and (self.learn != ("image",) or self.show_thought))
+        keys = self.learn != ("image",) or self.show_thought or self.augment is not None
+        return self.form == "items" or (self.form is None and keys)
 
     @property
     def learned(self) -> tuple[str, ...]:
@@ -108,6 +112,8 @@ def named_sources(given: Any) -> Any:
 def check(config: SftConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
     check_known(config.held_out.task, TASKS.names(), "task", "held_out.task", where)
+    if config.held_out.task is not None:
+        check_fits(config, config.held_out.task, config.held_out.levels, "held_out.levels", where)
     if config.held_out.task is not None and config.held_out.path is not None:
         raise wrong(
             "held_out takes one of task and path", "held_out", where, "held_out.task=null, or held_out.path=null."
@@ -144,6 +150,8 @@ def check(config: SftConfig, where: Where) -> None:
             raise wrong(f"sources.{name}.learn is empty: nothing would be learned", f"sources.{name}.learn", where)
         if not source.of_items and source.learn != ("image",):
             raise wrong(f"sources.{name}.learn belongs to form=items alone", f"sources.{name}.learn", where)
+        if source.augment is not None and not source.of_items:
+            raise wrong(f"sources.{name}.augment belongs to form=items alone", f"sources.{name}.augment", where)
         if source.show_thought:
             key = f"sources.{name}.show_thought"
             check_thinks(config.model, key, key, where)

@@ -115,7 +115,7 @@ def held_out(work: Work[SftConfig]) -> ValidationPrompts | None:
 
 def _parser(source: SourceConfig) -> Parse:
     if source.of_items:
-        return items.parser(source.learn, source.show_thought)
+        return items.parser(source.learn, source.show_thought, source.augment is not None)
     forms = {"text_to_image": text_to_image, "edit": edit, "conversations": conversations, None: inferred}
     return forms[source.form].parse
 

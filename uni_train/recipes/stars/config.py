@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
-from uni_train.config.kinds import reads_images
+from uni_train.config.kinds import check_fits, reads_images
 from uni_train.config.messages import Where, check_draws, check_known, check_thinks, wrong
 from uni_train.config.schema import (
     Count,
@@ -181,6 +181,7 @@ def check_rounds(config: RoundsConfig, where: Where) -> None:
         if round_.level not in levels:
             key, known = f"rounds.{i}.level", ", ".join(map(str, levels))
             raise wrong(f"{key} must be one of {known}, not {round_.level}", key, where)
+        check_fits(config, round_.task, [round_.level], f"rounds.{i}.level", where)
         _check_round(config, i, where)
         key = f"rounds.{i}.replay"
         for name in round_.replay:

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uni_train.config.kinds import Updates, stage_list
-from uni_train.data_gen.registry import get_task
+from uni_train.config.kinds import Updates, run_task, stage_list
 from uni_train.data_gen.task import Item
 from uni_train.errors import UserError
 from uni_train.eval.scored import completed, shard_path
@@ -171,7 +170,7 @@ def first_update(
     sources = replayed(config, model, shares)
     for round_ in config.rounds:
         if round_.set_name in shares:
-            task = get_task(round_.task, config.data.world)
+            task = run_task(config, round_.task)
             n = min(64, round_.prompts // task.items_per_draw)
             items = task.generate(n, round_.level, "train", config.seed)
             examples = [example(item, task.input_image(item)) for item in items]

@@ -13,16 +13,25 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Literal
 
+from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.registry import task_of
+from uni_train.data_gen.task import Item
 from uni_train.models.base import Example
 from uni_train.training.data.rows import BadRow, Row, RowFile, Rows, image_of
 
 
-def parser(learn: Sequence[str], show_thought: bool = False) -> Callable[[Row, random.Random], Example]:
-    """How to read a row of which `learn` ("thought", "answer", "image") is learned; the thought may also be shown."""
+def parser(
+    learn: Sequence[str], show_thought: bool = False, symmetries: bool = False
+) -> Callable[[Row, random.Random], Example]:
+    """How to read a row of which `learn` ("thought", "answer", "image") is learned; the thought may also be shown.
+
+    symmetries: in place of the row a view of its item by `Task.symmetric`, drawn anew, which the generator chooses.
+    """
 
     def parse(row: Row, random_: random.Random) -> Example:
         """One exchange. Raises BadRow."""
-        del random_
+        if symmetries:
+            row = _symmetric(row, random_)
         given = row.values.get("input_image")
         shown = row.values.get("images") or ([] if given is None else [given])
         if not isinstance(shown, list):
@@ -37,6 +46,19 @@ def parser(learn: Sequence[str], show_thought: bool = False) -> Callable[[Row, r
         )
 
     return parse
+
+
+def _symmetric(row: Row, random_: random.Random) -> Row:
+    """Images as pixels. Raises BadRow: no item of ours, or one of a task without symmetries."""
+    try:
+        item = Item.from_dict(row.values)
+        task = task_of(item)
+        view = task.symmetric(item, random_)
+        images = {"input_image": task.input_image(view), "image": task.render(view, 0)}
+    except (KeyError, TypeError, ValueError) as error:
+        why = error if isinstance(error, DataError) else f"the row is no item of ours: {error}"
+        raise BadRow(f"augment=symmetries: {why}", "Leave out augment, or give mazes of `data make`.") from None
+    return Row({**view.to_dict(), **images}, row.folder)
 
 
 def images_of(

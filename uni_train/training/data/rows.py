@@ -103,9 +103,13 @@ def caption_of(row: Row, keys: Sequence[str], random_: random.Random) -> str:
 def image_of(value: Any, folder: Path, key: str) -> np.ndarray:
     """uint8 [H, W, 3] from encoded bytes, a {"bytes": ...} of the datasets library, or a path below `folder`.
 
+    Pixels are returned as they are.
+
     Raises:
         BadRow: no image, a damaged one, or one that is too large.
     """
+    if isinstance(value, np.ndarray):
+        return value
     if isinstance(value, Mapping):
         value = value["bytes"] if value.get("bytes") is not None else value.get("path")
     try:
