@@ -24,8 +24,12 @@ BASES = {
     "last": ("last: also the final states", "last", ""),
     "queries": ("queries: learned tokens alone", "queries", ""),
     "early": ("deep, answers said early", "deep", "early_exit=4"),
+    **{
+        f"last{n}": (f"last, of layer {n}: also the states behind it", f"last model.architecture.memory_layer={n}", "")
+        for n in (1, 3, 4, 5)
+    },
 }
-"""Name -> label, fusion, overrides of the pretraining."""
+"""Name -> label, fusion, overrides of the pretraining. Other layers are the control of `last`: equal tokens."""
 
 
 def drawing(

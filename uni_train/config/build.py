@@ -177,6 +177,13 @@ def _check_common(config: RunConfig, where: Where) -> None:
             "model.architecture.kv_heads",
             where,
         )
+    if architecture.memory_layer is not None:
+        key = "model.architecture.memory_layer"
+        if architecture.fusion != "last":
+            raise wrong(f"{key} has no meaning for fusion={architecture.fusion}", key, where)
+        if architecture.memory_layer > architecture.layers:
+            message = f"{key} is {architecture.memory_layer}, and the model has {architecture.layers} layers"
+            raise wrong(message, key, where)
     token = architecture.latent_downsample * architecture.latent_patch
     if architecture.image_size % token:
         raise wrong(

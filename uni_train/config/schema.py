@@ -98,6 +98,7 @@ class ArchitectureConfig:
         "deep"  # what images that nano draws read of understanding; BAGEL: deep
     )
     queries: Few = 8  # learned tokens of each image, for fusion=queries
+    memory_layer: Few | None = None  # for fusion=last: states behind this layer, from 1; null: the last one
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -95,6 +95,8 @@ class Pretrain(RecipeKind[PretrainConfig]):
         layers = config.model.architecture.layers
         if config.early_exit is not None and config.early_exit > layers:
             raise wrong(f"early_exit is {config.early_exit}, and the model has {layers} layers", "early_exit", where)
+        if config.early_exit is not None and config.model.architecture.fusion != "deep":
+            raise wrong("early_exit is of fusion=deep alone", "early_exit", where)
 
     def stages(self, config: PretrainConfig) -> Iterator[PlannedStage]:
         if config.vae is not None:
@@ -163,7 +165,8 @@ def _part(work: Work[PretrainConfig], stage: StageRun, name: str) -> None:
     config, asked = work.config, work.config.kept[name]
     model = work.learner(work.weights, config.timestep_shift)
     assert isinstance(model, BagelUnified)  # as `check` says
-    model.bagel.early_exit = config.early_exit
+    if config.early_exit is not None:
+        model.bagel.language_model.model.tap = config.early_exit
     rows = asked.mixture.rows
     total = sum(rows.values())
     sources = corpus.sources(asked.mixture.noise_draws, asked.mixture.levels)

@@ -146,11 +146,13 @@ def test_text_is_not_read_apart_where_latents_reach_it():
     assert not model.reads_frozen()  # all weights are trained
 
 
-@pytest.mark.parametrize("fusion", ["last", "queries"])
+@pytest.mark.parametrize(
+    "fusion", [{"fusion": "last"}, {"fusion": "last", "memory_layer": 1}, {"fusion": "queries", "queries": 3}]
+)
 @pytest.mark.parametrize("frozen", [False, True])
 def test_fusion_trains_what_it_draws_with(fusion, frozen):
     """Velocities of a training batch (rows of unequal text, two noised copies each) are those of drawing."""
-    model = fresh(fusion=fusion, queries=3)
+    model = fresh(**fusion)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(not frozen or any(part in name for part in GENERATION_NAMES))
     contexts = [[Text([5, 6, 7])], [picture(VitImage, 4), Text([9, 10])], [Text([8] * 9)]]
@@ -160,7 +162,8 @@ def test_fusion_trains_what_it_draws_with(fusion, frozen):
     out = model(batch)
     out.mse.sum().backward()
     assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.memory_moe_gen.parameters())
-    assert (model.language_model.model.layers[1].mlp.up_proj.weight.grad is None) is frozen
+    last = model.language_model.model.layers[1].mlp.up_proj.weight.grad
+    assert (last is None) is (frozen or "memory_layer" in fusion)
     hidden = out.hidden_BGD.detach().view(3, 2, 9, -1)
     with torch.no_grad():
         read = Branch(model, prefill(model, contexts), [(3, 3)] * 3)
@@ -173,9 +176,10 @@ def test_fusion_trains_what_it_draws_with(fusion, frozen):
 
 
 def test_fusion_reads_the_last_layer_and_deep_does_not():
-    """Images that are drawn change with the last understanding layer's weights under `last` and `queries` alone."""
-    for fusion, changes in (("deep", False), ("last", True), ("queries", True)):
-        model, drawn = fresh(fusion=fusion), []
+    """Images change with the last understanding layer's weights only where its states are read."""
+    early = {"fusion": "last", "memory_layer": 1}
+    for fusion, changes in (({}, False), ({"fusion": "last"}, True), (early, False), ({"fusion": "queries"}, True)):
+        model, drawn = fresh(**fusion), []
         for _ in range(2):
             branch = Branch(model, prefill(model, [[Text([5, 6])]]), [(3, 3)])
             drawn.append(branch(torch.ones(1, 9, 16), 0.5).detach())
@@ -193,8 +197,9 @@ def test_an_early_exit_adds_the_loss_of_its_layer():
     model = fresh()
     batch = pack([[encode([Text([5, 6, 7], loss=True)], toy())]], toy())
     plain = model(batch).ce
-    model.early_exit = len(model.language_model.model.layers)
+    decoder = model.language_model.model
+    decoder.tap = len(decoder.layers)
     torch.testing.assert_close(model(batch).ce, 2 * plain)
-    model.early_exit = 1
+    decoder.tap = 1
     model(batch).ce.sum().backward()
     assert not torch.allclose(model(batch).ce, 2 * plain)

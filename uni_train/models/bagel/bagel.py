@@ -12,8 +12,6 @@ Shapes: B rows, U understanding tokens, G generation tokens, D width, C numbers 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 
 import torch
@@ -99,8 +97,6 @@ class Bagel(nn.Module):
     Attributes:
         prefixes: texts that are read once where their weights are frozen; None: with each batch anew.
         static: memory of texts at static shapes, by columns; None: no step of generation is compiled.
-        early_exit: a layer, from 1, from whose output training also learns the next token (Elhoushi et al. 2024, arXiv
-            2404.16710); None: from the last one alone.
     """
 
     def __init__(self, config: BagelConfig) -> None:
@@ -108,7 +104,6 @@ class Bagel(nn.Module):
         self.config = config
         self.prefixes: PrefixStore | None = None
         self.static: dict[int, StaticKeys] | None = None
-        self.early_exit: int | None = None
         dim = config.llm.hidden_size
         self.language_model = LanguageModel(config.llm)
         self.time_embedder = TimeEmbedder(dim)
@@ -121,6 +116,7 @@ class Bagel(nn.Module):
             self.vit_pos_embed = PositionTable(config.vit_max_num_patch_per_side, dim)
         deep, queries = config.fusion == "deep", config.queries if config.fusion == "queries" else 0
         self.memory_moe_gen = None if deep else Memory(dim, queries)
+        self.language_model.model.tap = config.memory_layer
 
     @property
     def dtype(self) -> torch.dtype:
@@ -186,17 +182,15 @@ class Bagel(nn.Module):
             x_t_BGC, t_BG1 = batch.clean_BGC, batch.clean_BGC[..., :1]
             x_BGD = x_BUD[:, :0]
         frozen, decoder = self.reads_frozen(), self.language_model.model
-        early: list[Tensor] = []
         fused = self.memory_moe_gen is not None and x_BGD.shape[1] > 0
         if fused or (frozen and batch.apart is not None and batch.apart[0].shape[1]):
             hidden_BUD, hidden_BGD = self._decode_apart(x_BUD, x_BGD, batch, frozen)
         else:
             attend = prepare(batch.mask, self.config.attention, x_BUD.dtype)
-            with _behind(decoder.layers, self.early_exit, early):
-                hidden_BUD, hidden_BGD = decoder(x_BUD, x_BGD, batch.und_rope, batch.gen_rope, attend)
+            hidden_BUD, hidden_BGD = decoder(x_BUD, x_BGD, batch.und_rope, batch.gen_rope, attend)
         ce = self._next_token_loss(hidden_BUD, batch)
-        for output_BUD in early:
-            ce = ce + self._next_token_loss(decoder.norm(output_BUD), batch)
+        if self.early_exit is not None:
+            ce = ce + self._next_token_loss(self.states((hidden_BUD, hidden_BGD))[0], batch)
         noised = batch.mse_index
         t_M1 = t_BG1.flatten(0, 1)[noised]
         # The error of what the head puts out: a clean image's, divided by t, would be as wide as the smallest t.
@@ -213,6 +207,17 @@ class Bagel(nn.Module):
             hidden_BUD=hidden_BUD,
             hidden_BGD=hidden_BGD,
         )
+
+    @property
+    def early_exit(self) -> int | None:
+        """A layer, from 1, from whose output training also learns the next token (Elhoushi et al. 2024, arXiv
+        2404.16710); None: from the last one alone."""
+        return self.language_model.model.tap if self.memory_moe_gen is None else None
+
+    def states(self, hidden: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
+        """Of the decoder's pass that returned `hidden`: these, or those behind the layer that it taps."""
+        decoder = self.language_model.model
+        return hidden if decoder.tap is None or decoder.tapped is None else decoder.tapped
 
     def _next_token_loss(self, hidden_BUD: Tensor, batch: PackedBatch) -> Tensor:
         logits = self.language_model.lm_head(hidden_BUD.flatten(0, 1)[batch.ce_index])
@@ -247,19 +252,21 @@ class Bagel(nn.Module):
         wide = [columns[..., None].expand(-1, -1, x_BUD.shape[2]) for columns in batch.apart]
         seen, marks, asking = batch.und_mask.at(text), batch.und_mask.at(marker), batch.gen_mask
         rope, of_text = batch.und_rope.gather(1, text), x_BUD.gather(1, wide[0])
-        read = LayerKeys()
+        read, states = LayerKeys(), of_text
         if frozen and self.prefixes is not None and batch.prefixes is not None:
             of_text, read = self.prefixes.read(batch.prefixes, text.shape[1])
+            states = of_text
         elif text.shape[1]:
             with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
-                of_text, _ = decoder(of_text, x_BGD[:, :0], rope, rope[:, :0], prepare(seen, impl, dtype), read)
+                hidden = decoder(of_text, x_BGD[:, :0], rope, rope[:, :0], prepare(seen, impl, dtype), read)
+            (of_text, _), (states, _) = hidden, self.states(hidden)
         read.reading = True
         rope_gen, latents = batch.gen_rope, x_BGD.shape[1]
         if self.memory_moe_gen is not None:
             seen, marks, asking = doubled(seen), doubled(marks), doubled(asking)
             first = marker[:, ::2]  # of the two of each image
             images, rope_BI = doubled(batch.und_mask.at(first)), batch.und_rope.gather(1, first)
-            memory, seen, read = memory_of(self, Tokens(of_text, rope, seen), read, images, rope_BI)
+            memory, seen, read = memory_of(self, Tokens(states, rope, seen), read, images, rope_BI)
             asking = join(memory.mask, asking)
             x_BGD, rope_gen = torch.cat([memory.x_BMD, x_BGD], 1), torch.cat([memory.rope_BM, rope_gen], 1)
         asking = join(marks, asking)
@@ -317,16 +324,3 @@ class Bagel(nn.Module):
             self.memory_moe_gen.proj.bias.zero_()
             if self.memory_moe_gen.queries is not None:
                 normal_(self.memory_moe_gen.queries, 0.5)
-
-
-@contextmanager
-def _behind(layers: nn.ModuleList, number: int | None, outputs: list[Tensor]) -> Iterator[None]:
-    """Within it the understanding states [B, U, D] behind a layer, from 1, are added to `outputs`."""
-    if number is None:
-        yield
-        return
-    handle = layers[number - 1].register_forward_hook(lambda *call: outputs.append(call[2][0]))
-    try:
-        yield
-    finally:
-        handle.remove()

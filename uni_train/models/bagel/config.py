@@ -106,7 +106,8 @@ class BagelConfig:
 
     `prediction` is what the generation head puts out and is trained on: BAGEL's velocity, or the clean latent (drawing
     then takes the velocity from it). `fusion`: what its image tokens read of understanding (fusion.py); `queries`: how
-    many there are of an image, where they read these.
+    many there are of an image, where they read these; `memory_layer`: where they read states, those behind this layer,
+    from 1, instead of the last one.
     """
 
     llm: LlmConfig
@@ -121,6 +122,7 @@ class BagelConfig:
     prediction: Prediction = "velocity"
     fusion: Fusion = "deep"
     queries: int = 8
+    memory_layer: int | None = None
 
     @property
     def latent_dim(self) -> int:
@@ -175,6 +177,7 @@ class BagelConfig:
             prediction=prediction,
             fusion=sizes.fusion,
             queries=sizes.queries,
+            memory_layer=sizes.memory_layer,
         )
 
     @classmethod

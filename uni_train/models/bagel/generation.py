@@ -222,7 +222,7 @@ def prefill_packed(model: Bagel, batch: PackedBatch, cache: KVCache | None = Non
         attend = prepare_bool(torch.cat([earlier, own], -1), model.config.attention, x_BUD.dtype)
     rope = [past.next_rope[:, None] + own for own in (batch.und_rope, batch.gen_rope)]
     hidden = model.language_model.model(x_BUD, x_BGD, *rope, attend, out)
-    out.keep_states(torch.cat(hidden, 1), torch.cat(rope, 1), model.config.llm.num_hidden_layers)
+    out.keep_states(torch.cat(model.states(hidden), 1), torch.cat(rope, 1), model.config.llm.num_hidden_layers)
     out.commit(torch.cat([batch.und_valid, batch.gen_valid], 1), batch.next_rope, batch.full)
     return out
 
@@ -313,8 +313,8 @@ def _feed(model: Bagel, cache: KVCache, ids_BQ: Tensor, valid_BQ: Tensor) -> Ten
     allowed = torch.cat([cache.valid, torch.ones_like(valid_BQ)], 1)[:, None, None, :]
     attend = prepare_bool(allowed, model.config.attention, x_BQD.dtype)
     rope = cache.next_rope[:, None]
-    hidden, _ = model.language_model.model(x_BQD, x_BQD[:, :0], rope, rope[:, :0], attend, cache)
-    cache.keep_states(hidden, rope, model.config.llm.num_hidden_layers)
+    hidden, none = model.language_model.model(x_BQD, x_BQD[:, :0], rope, rope[:, :0], attend, cache)
+    cache.keep_states(model.states((hidden, none))[0], rope, model.config.llm.num_hidden_layers)
     cache.commit(valid_BQ, valid_BQ.sum(1))
     return hidden
 

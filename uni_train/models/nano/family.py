@@ -66,6 +66,7 @@ class NanoFamily(Family):
             "vit_heads": sizes.vit.num_attention_heads,
             "fusion": sizes.fusion,
             "queries": sizes.queries,
+            "memory_layer": sizes.memory_layer,
         }
         return {"architecture": architecture, "puzzles": puzzles}
 
