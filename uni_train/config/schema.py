@@ -94,9 +94,8 @@ class ArchitectureConfig:
     vit_layers: Few = 26
     vit_heads: Few = 16
     max_text_tokens: Tokens = 64
-    fusion: Literal["deep", "last", "queries"] = (
-        "deep"  # what images that nano draws read of understanding; BAGEL: deep
-    )
+    # nano: what images read of understanding (models/bagel/fusion.py): its layers, also final states, or learned queries
+    fusion: Literal["deep", "last", "queries"] = "deep"
     queries: Few = 8  # learned tokens of each image, for fusion=queries
     memory_layer: Few | None = None  # for fusion=last: states behind this layer, from 1; null: the last one
 
