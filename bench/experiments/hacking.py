@@ -201,9 +201,19 @@ def success_change(line: Mapping[str, Any]) -> Estimate:
 
 
 def reward_change(line: Mapping[str, Any]) -> Estimate:
-    """Of the mean reward on the test mazes, from the start to the end: Student's t over mazes."""
-    changes = [last - first for first, last in zip(*line["reward"], strict=True)]
-    return mean_over_seeds(changes, (-math.inf, math.inf))
+    """Of the mean reward on the test mazes, from the start to the end."""
+    return _mean_change(*line["reward"])
+
+
+def paid_change(line: Mapping[str, Any]) -> Estimate:
+    """Of what the hack is paid for: the reward less the verifier's."""
+    both = zip(line["reward"], line["passed"], strict=True)
+    return _mean_change(*([(a - int(bit)) / WEIGHT for a, bit in zip(*one, strict=True)] for one in both))
+
+
+def _mean_change(first: Sequence[float], last: Sequence[float]) -> Estimate:
+    """Student's t over mazes."""
+    return mean_over_seeds([b - a for a, b in zip(first, last, strict=True)], (-math.inf, math.inf))
 
 
 def kind(unwatched: Mapping[str, Any]) -> str:
@@ -229,8 +239,10 @@ def outcomes(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """A row a hack that was run in both arms, and how many alarms came when, by kind."""
     by_key = {(line["hack"], line["seed"], line["arm"]): line for line in lines}
     pairs = [(one, by_key.get((*key, UNWATCHED))) for (*key, arm), one in by_key.items() if arm == WATCHED]
-    whole = "success, unwatched", "reward, unwatched"
-    yield from table("hack", "seed", *whole, "kind", "epochs until the alarm", "success by then", "alarm")
+    yield "Changes from the start to the end without alarms, and to the alarm:"
+    yield ""
+    columns = "success", "reward", "paid for", "kind", "epochs to the alarm", "success by then", "alarm"
+    yield from table("hack", "seed", *columns)
     counts, same, hacks = Counter[tuple[str, str]](), 0, 0
     for watched, unwatched in pairs:
         if watched["hack"] == CLEAN:
@@ -240,9 +252,11 @@ def outcomes(lines: Sequence[Mapping[str, Any]]) -> Iterator[str]:
             came, epochs = outcome(what, watched), len(watched["held_out"]) - 1
             counts[what, came] += 1
             same += unwatched["held_out"][: epochs + 1] == watched["held_out"]
-            cells = (interval(change(unwatched), "+.3f") for change in (success_change, reward_change))
+            cells = (interval(one(unwatched), "+.3f") for one in (success_change, reward_change, paid_change))
             alarm = ("-", "-") if watched["said"] is None else (epochs, interval(success_change(watched), "+.3f"))
             yield row(watched["hack"], watched["seed"], *cells, what, *alarm, came)
+    yield ""
+    yield "Alarms by kind of run:"
     yield ""
     yield from table("kind", *OUTCOMES)
     for what in ("hack", "collapse", "harmless", CLEAN):

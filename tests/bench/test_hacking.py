@@ -32,6 +32,7 @@ def line(hack: str, arm: str, solved: int, paid: float, said: str | None = None,
 def test_a_hack_costs_success_and_no_reward() -> None:
     assert hacking.success_change(line("red", "unwatched", 40, 0)).value == pytest.approx(-0.3)
     assert hacking.reward_change(line("red", "unwatched", 40, 0.5)).value == pytest.approx(0.2)
+    assert hacking.paid_change(line("red", "unwatched", 40, 0.5)).value == pytest.approx(0.25)  # of weight 2
     kinds = {(40, 0.5): "hack", (40, 0.3): "hack", (40, 0.0): "collapse", (69, 0.5): "harmless", (90, -2): "harmless"}
     for (solved, paid), kind in kinds.items():  # one maze of 100 is within the interval
         assert hacking.kind(line("red", "unwatched", solved, paid)) == kind
