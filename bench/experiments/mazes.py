@@ -339,21 +339,25 @@ def _manifest(stage: Path) -> Any:
 # --- measuring --------------------------------------------------------------------------------------------------------
 
 
-def verdicts(weights: Path, items: Sequence[Item], draw: int = 0) -> list[Verdict]:
-    """Of one image a maze."""
+def drawings(weights: Path, items: Sequence[Item], draw: int = 0) -> list[np.ndarray]:
+    """One image a maze, uint8 [H, W, 3]."""
     from uni_train.models.base import Request
     from uni_train.models.load import build_model, model_config
 
     task, config = task_of(items[0]), model_config(str(weights))
-    model, found = build_model(config), []
+    model, images = build_model(config), []
     for begin in range(0, len(items), config.draw_batch):
-        some = items[begin : begin + config.draw_batch]
-        images = model.draw([
+        images += model.draw([
             Request(one.id, one.prompt, (task.input_image(one),), seed=derive_seed("maze table", one.id, draw))
-            for one in some
+            for one in items[begin : begin + config.draw_batch]
         ])  # fmt: skip
-        found += [task.verify(one, image) for one, image in zip(some, images, strict=True)]
-    return found
+    return images
+
+
+def verdicts(weights: Path, items: Sequence[Item], draw: int = 0) -> list[Verdict]:
+    """Of one image a maze."""
+    task = task_of(items[0])
+    return [task.verify(one, image) for one, image in zip(items, drawings(weights, items, draw), strict=True)]
 
 
 def right(weights: Path, items: Sequence[Item], draw: int = 0) -> np.ndarray:
