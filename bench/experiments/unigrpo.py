@@ -1,7 +1,6 @@
 """UniGRPO beside its rivals at equal wall time: what of a thought and its image is worth learning?
 
     python bench/experiment.py unigrpo --runs runs/rivals --threads 1
-    python bench/experiment.py unigrpo --runs runs/rivals --threads 1 --only thoughts,joint -o seconds=900
     python bench/experiment.py unigrpo --runs runs/equal --threads 1 -o epochs=60      # equally many images instead
 
 Every arm draws thoughts and images as unigrpo_math does, and the verifier rewards the images. They differ in what is
@@ -17,7 +16,6 @@ from __future__ import annotations
 import json
 import shlex
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any, cast
 
 from bench.experiment import Job, Lab, plan, seconds_each
@@ -32,26 +30,17 @@ from uni_train.eval.scored import read_folder
 RECIPE = "unigrpo_math"
 PACE = 4  # epochs of the short run
 JOINT = "joint"
-
-
-@dataclass(frozen=True, slots=True)
-class Arm:
-    """What is learned, as overrides of RECIPE."""
-
-    label: str
-    overrides: tuple[str, ...] = ()
-
-
 ARMS = {
-    "thoughts": Arm("thoughts alone, GRPO", ("objective.image_weight=0",)),
-    "kept": Arm(
+    "thoughts": ("thoughts alone, GRPO", "objective.image_weight=0"),
+    "kept": (
         "thoughts of right images, cross-entropy",
-        ("objective.image_weight=0", "thoughts.loss=cross_entropy", "objective.baseline=batch", "thoughts.kl=0"),
+        "objective.image_weight=0 thoughts.loss=cross_entropy objective.baseline=batch thoughts.kl=0",
     ),
-    "images": Arm("images alone, Flow-GRPO", ("thoughts.weight=0", "trained=moe_gen")),
-    JOINT: Arm("both, UniGRPO"),
-    "result": Arm("both, results weigh 3", ("thoughts.result_weight=3",)),
+    "images": ("images alone, Flow-GRPO", "thoughts.weight=0 trained=moe_gen"),
+    JOINT: ("both, UniGRPO", ""),
+    "result": ("both, results weigh 3", "thoughts.result_weight=3"),
 }
+"""Name -> label, what differs from RECIPE."""
 
 
 def unigrpo(
@@ -67,8 +56,8 @@ def unigrpo(
     def jobs(arm: str, name: str, n: int, seeds: Sequence[int], evaluate: bool = True) -> list[Job]:
         given = [f"out={lab.runs}", f"name={name}", f"epochs={n}", f"prompts.n={prompts}", f"prompts.levels=[{level}]"]
         asked = ["held_out.n=0", f"evaluation.sets=[{cell[1]}]", "evaluation.modes=[cot]", f"evaluation.n={tested}"]
-        line = [RECIPE, *given, *asked, f"evaluate={evaluate}", *lab.overrides, *ARMS[arm].overrides]
-        return plan(shlex.join(line), seeds)
+        line = shlex.join([RECIPE, *given, *asked, f"evaluate={evaluate}", *lab.overrides])
+        return plan(f"{line} {ARMS[arm][1]}", seeds)
 
     def lasting(arm: str) -> int:
         def measure() -> float:
@@ -119,4 +108,4 @@ def tables(planned: Mapping[str, Sequence[Job]], cell: Cell) -> Iterator[str]:
             shares += [percent(after), percent([b - a for a, b in zip(before, after, strict=True)], "+")]
         gap = difference(rows[arm], rows[JOINT], cell) if arm != JOINT and JOINT in rows else "-"
         costs = (f"{min(spent):.0f}-{max(spent):.0f}", config.epochs, config.epochs * config.images)
-        yield row(ARMS[arm].label, *costs, *shares, gap)
+        yield row(ARMS[arm][0], *costs, *shares, gap)
