@@ -832,6 +832,11 @@ fit stars_math model.architecture.fusion=queries model.compile=true
 fit stars_math model.architecture.fusion=x
 fit stars_math model.architecture.fusion=last strategy=fsdp2
 fit flow_grpo_maze prompts.levels=[4,8]
+fit flow_grpo_math objective.image_weight=0
+fit unigrpo_math objective.image_weight=0 thoughts.weight=0
+fit unigrpo_math objective.image_weight=0 objective.kl=0.1
+fit unigrpo_math thoughts.loss=cross_entropy
+fit unigrpo_math thoughts.weight=0 thoughts.result_weight=3
 fit sft_maze data.maze_side=40
 fit sft_maze sources.mazes.form=edit sources.mazes.augment=symmetries
 fit NUL

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import json
 import re
 import shlex
 import subprocess
@@ -42,9 +43,11 @@ EXPERIMENTS = {
     **dict.fromkeys(("table_2", "table_3", "table_5", "figure_5", "seeds"), "unisandbox"),
     **dict.fromkeys(("distil_mapping", "distil_maths", "distil_speed", "sharpness"), "unisandbox"),
     **{name: name for name in ("cascade", "drawing", "filters", "hacking", "interference", "knowledge")},
-    **{name: name for name in ("mazes", "maze_sizes")},
+    **{name: name for name in ("mazes", "maze_sizes", "unigrpo")},
 }
 """Name -> its module in bench/experiments."""
+SEEDS = {"unigrpo": "0,1,2,3,4"}
+"""Experiments with other seeds than 0,1,2 where none are given."""
 Fit = Callable[[Sequence[str]], tuple[int, str]]
 """From the arguments of `uni_train fit` to its exit code and output."""
 
@@ -139,6 +142,15 @@ class Lab:
                 raise
 
 
+def seconds_each(file: Path, arm: str, measure: Callable[[], float]) -> float:
+    """Seconds of an update, an epoch or a round of an arm: `measure`d once and kept in `file`, for all seeds."""
+    known = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    if arm not in known:
+        known[arm] = measure()
+        atomic_write_text(file, json.dumps(known, indent=1) + "\n")
+    return float(known[arm])
+
+
 def bases_of(given: Sequence[str]) -> dict[str, list[str]]:
     """Name -> overrides; the recipe's own checkpoint without any. Raises UserError for a folder that is not there."""
     bases: dict[str, list[str]] = {} if given else {"shipped": []}
@@ -155,7 +167,7 @@ def bases_of(given: Sequence[str]) -> dict[str, list[str]]:
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("names", nargs="*", metavar="EXPERIMENT|RUN", help=f"{', '.join(EXPERIMENTS)}; or runs' folders")
-    made.add_argument("--seeds", default="0,1,2", help="with commas (%(default)s)")
+    made.add_argument("--seeds", help="with commas (0,1,2; unigrpo: 0,1,2,3,4)")
     made.add_argument("--run", action="append", default=[], metavar='"RECIPE KEY=VALUE ..."', help="compare these")
     made.add_argument("--base", action="append", default=[], metavar="NAME=FOLDER", help="checkpoint to begin with")
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every run")
@@ -170,15 +182,16 @@ def parser() -> argparse.ArgumentParser:
 
 def lab_of(chosen: argparse.Namespace, fit: Fit = fit_apart) -> Lab:
     """Raises UserError for what cannot be read."""
-    if not re.fullmatch(r"\d+(,\d+)*", chosen.seeds):
-        raise UsageError(f"cannot read --seeds {chosen.seeds}", "Write them as 0,1,2.")
+    seeds = chosen.seeds or next((SEEDS[name] for name in chosen.names if name in SEEDS), "0,1,2")
+    if not re.fullmatch(r"\d+(,\d+)*", seeds):
+        raise UsageError(f"cannot read --seeds {seeds}", "Write them as 0,1,2.")
     overrides = [*([f"model.threads={chosen.threads}"] if chosen.threads else []), *chosen.set]
     folders = [Path(name) for name in chosen.names if name not in EXPERIMENTS]
     lost = [folder for folder in folders if not folder.is_dir()]
     if lost:
         raise UsageError(f"{lost[0]} is no experiment and no folder", f"Experiments: {', '.join(EXPERIMENTS)}.")
     return Lab(
-        [int(seed) for seed in chosen.seeds.split(",")], chosen.runs, overrides, bases_of(chosen.base),
+        [int(seed) for seed in seeds.split(",")], chosen.runs, overrides, bases_of(chosen.base),
         [name for name in chosen.only.split(",") if name], chosen.jobs, chosen.run, folders,
         f"python bench/experiment.py {shlex.join(sys.argv[1:])}", fit,
     )  # fmt: skip

@@ -30,7 +30,7 @@ from typing import Any
 
 import numpy as np
 
-from bench.experiment import Lab
+from bench.experiment import Lab, seconds_each
 from bench.markdown import interval, row, table
 from uni_train.config.compose import compose
 from uni_train.config.kinds import run_task
@@ -315,15 +315,14 @@ def _items(folder: Path) -> list[Item]:
 
 def _updates(plan: Plan, key: str, seed: int, lab: Lab) -> int:
     """How many fill the arm's seconds: measured once for all seeds, on a short run."""
-    file = plan.out / "pace.json"
-    pace = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
-    if key not in pace:
-        arm, name = ARMS[key], f"pace-{key}"
+    arm, name = ARMS[key], f"pace-{key}"
+
+    def measure() -> float:
         lab.train([*arguments(plan, seed, key, name), plan.lasting(arm, PACE[arm.counter])])
-        pace[key] = plan.seconds_of(arm, name) / PACE[arm.counter]
-        file.write_text(json.dumps(pace, indent=1) + "\n", encoding="utf-8")
+        return plan.seconds_of(arm, name) / PACE[arm.counter]
+
     seconds = {START: plan.start, SETTLED: plan.settle}.get(key, plan.seconds)
-    return max(1, round(seconds / pace[key]))
+    return max(1, round(seconds / seconds_each(plan.out / "pace.json", key, measure)))
 
 
 def _processor_seconds() -> float:

@@ -599,7 +599,7 @@ class ObjectiveConfig:
     advantage_clip: Positive = 5.0
     kl: Weight = 0.0  # weight of the penalty towards the starting weights; diffusion_nft: the anchor
     penalty: Literal["step", "velocity"] = "step"  # what kl weighs: of a step, or squared distance of velocities
-    image_weight: Weight = 1.0  # of the loss of random steps, beside thoughts
+    image_weight: Weight = 1.0  # of the loss of random steps, beside thoughts; 0: thoughts alone are learned
     baseline: Literal["group", "batch"] = "group"  # whose mean reward is subtracted; batch: equal groups teach, too
     # whose deviation divides advantages; each: by reward
     scale_rewards: Literal["group", "batch", "each", "none"] = "group"
@@ -616,7 +616,9 @@ class ObjectiveConfig:
 class ThoughtsConfig:
     """Thoughts that images are drawn by, and learned with them (UniGRPO)."""
 
-    weight: Weight = 1.0  # of the loss of their tokens
+    weight: Weight = 1.0  # of the loss of their tokens; 0: they are given to the images, and not learned
+    loss: Literal["grpo", "cross_entropy"] = "grpo"  # cross_entropy: learn those of images above objective.baseline
+    result_weight: Weight = 1.0  # of a token behind "So draw", beside 1 of the others
     clip_low: Positive = 0.2
     clip_high: Positive = 0.2
     kl: Weight = 0.0  # weight of the penalty towards the starting weights, a token
@@ -700,9 +702,19 @@ class GrpoConfig(TrainingConfig):
         return min(2, high - low) if self.variant in ("fast", "mix") else high - low
 
     @property
+    def learned_thoughts(self) -> ThoughtsConfig | None:
+        """The thoughts, unless their weight is 0."""
+        return self.thoughts if self.thoughts is not None and self.thoughts.weight else None
+
+    @property
+    def learned_places(self) -> range:
+        """What an update trains on for each image: its random steps by number, then its thought as `window_size`."""
+        window = self.window_size
+        return range(0 if self.objective.image_weight else window, window + (self.learned_thoughts is not None))
+
+    @property
     def rows_an_image(self) -> int:
-        """What an update trains on for each image: its random steps, and its thought."""
-        return self.window_size + (self.thoughts is not None)
+        return len(self.learned_places)
 
     @property
     def images_a_request(self) -> int:

@@ -183,6 +183,8 @@ def token_loss(
     clip_high: float,
     kl: float = 0.0,
     advantage_clip: float = ADVANTAGE_CLIP,
+    cross_entropy: bool = False,
+    weights: Tensor | None = None,
 ) -> tuple[Tensor, dict[str, Tensor]]:
     """GRPO on the tokens of thoughts (UniGRPO, Liu et al. 2026, arXiv 2603.23500), and its metrics.
 
@@ -194,15 +196,18 @@ def token_loss(
     Args:
         log_prob, old_log_prob, reference: [R, L], of R thoughts; the gradient goes to the first. advantage: [R].
         written: bool [R, L], False behind the end of a thought.
+        cross_entropy: learn all R thoughts alike: ``-log p`` a token, without ratio and advantage.
+        weights: [R, L], at least 0, of tokens in the mean of a thought's clipped terms or cross-entropy; None: equal.
     """
     count = written.sum(1).clamp_min(1)
 
     def mean(values: Tensor) -> Tensor:
         return ((values * written).sum(1) / count).mean()
 
-    log_ratio = (log_prob - old_log_prob) * written
+    log_ratio = (log_prob - (log_prob.detach() if cross_entropy else old_log_prob)) * written
     terms, ratio = _clipped(log_ratio, advantage[:, None], clip_low, clip_high, advantage_clip)
-    loss, off = mean(terms), ratio.detach() - 1
+    terms, off = -log_prob if cross_entropy else terms, ratio.detach() - 1
+    loss = mean(terms if weights is None else terms * weights * (count / (weights * written).sum(1))[:, None])
     beyond = ((off > clip_high) | (-off > clip_low)).float()
     metrics = dict(zip(TOKEN_METRICS, (loss, mean(beyond), mean(off.abs()), count.float().mean()), strict=True))
     if reference is None:

@@ -9,6 +9,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from click.testing import CliRunner
@@ -29,9 +30,10 @@ from uni_train.models.load import build_model
 from uni_train.rewards.contract import Reward
 from uni_train.training.flow_grpo.losses import Losses, MicroBatch, ThoughtBatch
 from uni_train.training.flow_grpo.rollout import Prompt, sample_epoch, token_table
-from uni_train.training.flow_grpo.trainer import EPOCH_METRICS, FlowGrpoModule
+from uni_train.training.flow_grpo.trainer import EPOCH_METRICS, FlowGrpoModule, fit_flow_grpo
 from uni_train.training.metric_log import read_metrics
 from uni_train.training.steps import StepBatch
+from uni_train.training.trained import select_parameters
 
 
 @pytest.fixture(scope="module")
@@ -61,6 +63,68 @@ def test_the_loss_of_two_thoughts_is_that_of_the_paper_by_hand() -> None:
     assert new.grad is not None and new.grad[0, 2] == 0
     # Clipped and improved already: only the penalty pulls at the first token.
     assert new.grad[0, 0].item() == pytest.approx(0.5 * (1 - math.exp(-0.3)) / 4, rel=1e-4)
+
+
+def test_cross_entropy_and_weights_of_two_thoughts_by_hand() -> None:
+    log_prob = torch.tensor([[-0.7, -2.3, 9.0], [-0.5, -1.4, -0.6]])
+    written, advantage = torch.tensor([[True, True, False], [True] * 3]), torch.tensor([2.0, -9.0])
+    clip: Any = {"clip_low": 0.2, "clip_high": 0.2}
+    loss, _ = token_loss(log_prob, torch.zeros(2, 3), advantage, written, cross_entropy=True, **clip)
+    assert loss.item() == pytest.approx(((0.7 + 2.3) / 2 + (0.5 + 1.4 + 0.6) / 3) / 2)
+    weights = torch.tensor([[1.0, 3.0, 3.0], [1.0, 1.0, 3.0]])
+    loss, _ = token_loss(log_prob, torch.zeros(2, 3), advantage, written, cross_entropy=True, weights=weights, **clip)
+    assert loss.item() == pytest.approx(((0.7 + 3 * 2.3) / 4 + (0.5 + 1.4 + 3 * 0.6) / 5) / 2)
+
+
+def test_tokens_behind_so_draw_have_the_weight_of_results(nano: Any) -> None:
+    ids = [nano.tokenizer.encode(text) for text in ("1 + 2 = 3 . So draw 3 apples .", "1 + 2 = 3 .")]
+    table = token_table(ids, 15)
+    batch = ThoughtBatch((), table, torch.zeros(table.shape), torch.zeros(()), 1.0, torch.arange(2))
+    config = replace(GRPO, thoughts=ThoughtsConfig(result_weight=3))
+    weights = Losses(nano, config, set())._token_weights(batch)[batch.written].tolist()
+    assert weights == [*[1] * 8, *[3] * 3, *[1] * 6]
+
+
+RIVALS = {
+    "joint": (),
+    "thoughts": ("objective.image_weight=0",),
+    "kept": ("objective.image_weight=0", "thoughts.loss=cross_entropy", "objective.baseline=batch"),
+    "images": ("thoughts.weight=0", "trained=moe_gen"),
+}
+
+
+@pytest.mark.slow
+def test_rivals_learn_what_they_say_from_the_same_rollouts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    drawn, learned = dict[str, Any](), dict[str, tuple[set[str], list[float]]]()
+    items = get_task("maths", "nano").generate(4, 2, "train", 0)
+    prompts = [Prompt(item.id, item.prompt) for item in items]
+    lit = Reward("lit", lambda prompts, completions, place, **_: [float(p % 3 == 0) for p in place])
+    token_loss_of = Losses.token_loss
+    for name, keys in RIVALS.items():
+        small = ("epochs=1", "rollout.prompts_per_epoch=4", "rollout.group_size=3", "rollout.steps=3")
+        given = ("rollout.last_step=2", "model.sampling.max_think_tokens=12", "model.threads=1", *keys)
+        config: Any = compose("unigrpo_math", [*small, *given])
+        model = build_model(config.model)
+        generation = set(select_parameters(model, "moe_gen"))
+        before, advantages = {name: p.detach().clone() for name, p in model.named_parameters()}, list[float]()
+
+        def spy(self: Losses, batch: ThoughtBatch, seen: list[float] = advantages) -> Any:
+            seen += batch.advantage.tolist()
+            return token_loss_of(self, batch)
+
+        monkeypatch.setattr(Losses, "token_loss", spy)
+        fit_flow_grpo(
+            model, lambda epoch, count: prompts, [lit], config, tmp_path / name, trained=config.trained,
+            on_images=lambda epoch, shown, name=name: drawn.update({name: np.stack(shown.images)}), progress=False,
+        )  # fmt: skip
+        moved = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
+        learned[name] = (moved, advantages)
+        assert bool(moved & generation) == (name in ("joint", "images"))
+        assert bool(moved - generation) == (name != "images")
+    far = {name: np.abs(images.astype(int) - drawn["joint"]).max() for name, images in drawn.items()}
+    assert max(far.values()) <= 1, far  # frozen weights are read by another kernel
+    assert len(learned["thoughts"][1]) == len(learned["joint"][1]) == 12 and not learned["images"][1]
+    assert len(learned["kept"][1]) == 4 and min(learned["kept"][1]) > 0
 
 
 def test_training_scores_thoughts_as_writing_drew_them(nano: Any) -> None:
@@ -131,6 +195,16 @@ def test_thoughts_that_nothing_would_learn_are_refused() -> None:
     for override, says in (("trained=moe_gen", "leaves what thinks as it is"), ("variant=diffusion_nft", "has none")):
         with pytest.raises(UsageError, match=f"{override.split('=')[1]}.* {says}"):
             compose("unigrpo_math", [override])
+    none = ["objective.image_weight=0"]
+    for overrides, says in (
+        ([*none, "thoughts.weight=0"], "there is nothing to learn"),
+        ([*none, "thoughts=null"], "there is nothing to learn"),
+        ([*none, "objective.kl=0.1"], "objective.kl is a penalty of the images' steps"),
+        (["thoughts.loss=cross_entropy"], "good images only"),
+        (["thoughts.weight=0", "thoughts.result_weight=3"], "thoughts.result_weight weighs tokens"),
+    ):
+        with pytest.raises(UsageError, match=says):
+            compose("unigrpo_math", overrides)
 
 
 @pytest.mark.parametrize("kind", ["thoughts", "steps"])

@@ -15,6 +15,7 @@ from uni_train.config.schema import (
     RewardConfig,
     RunConfig,
     TaskLevel,
+    ThoughtsConfig,
 )
 from uni_train.data_gen.registry import TASKS
 
@@ -117,10 +118,19 @@ def _training_rules(config: FlowGrpoConfig) -> list[Rule]:
     why = f"trained={config.trained} leaves what thinks as it is" if frozen else f"{variant} has none"
     near = [n * passes for n in range(1, min(images, 2 * updates) + 1) if images % n == 0]
     (first, last), random = config.bounds, not config.forward
+    steps, thoughts = objective.image_weight > 0, config.thoughts or ThoughtsConfig(weight=0)
     limit = rollout.steps - (variant == "cps")
     return [
-        ("thoughts", config.thoughts is not None and (frozen or config.forward), f"thoughts cannot be learned: {why}",
-         "thoughts=null, or trained=all."),
+        ("thoughts", (bool(thoughts.weight) and frozen) or (config.thoughts is not None and config.forward),
+         f"thoughts cannot be learned: {why}", "thoughts=null, or trained=all."),
+        ("objective.image_weight", not steps and not thoughts.weight, "objective.image_weight is 0 and no thought is "
+         "learned: there is nothing to learn", "objective.image_weight=1."),
+        ("objective.kl", not steps and objective.kl > 0, "objective.kl is a penalty of the images' steps, which "
+         "objective.image_weight=0 leaves out", "thoughts.kl, or objective.kl=0."),
+        ("thoughts.loss", steps and thoughts.loss == "cross_entropy", "thoughts.loss=cross_entropy learns from good "
+         "images only, so their steps cannot be learned beside it", "objective.image_weight=0."),
+        ("thoughts.result_weight", not thoughts.weight and thoughts.result_weight != 1,
+         "thoughts.result_weight weighs tokens that thoughts.weight=0 does not learn", "thoughts.result_weight=1."),
         ("objective.scale_rewards", objective.baseline == "batch" and objective.scale_rewards in ("group", "each"),
          f"objective.baseline=batch with scale_rewards={objective.scale_rewards}: groups of equal rewards have no "
          "deviation", "objective.scale_rewards=batch, or none."),

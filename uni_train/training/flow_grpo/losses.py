@@ -9,6 +9,7 @@ trainer.py calls it in training, `uni_train.plan` with tensors that have shapes 
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
@@ -26,6 +27,8 @@ from uni_train.models.base import FlowPolicy, Request, ThoughtPolicy, expect_ski
 from uni_train.models.transfer import upload
 from uni_train.training.flow_grpo.rollout import NO_TOKEN, UNUSED, rule_of
 
+RESULT = "So draw"
+"""Comes before the result in thoughts of our tasks."""
 METRICS = ("policy_loss", "approx_kl", "ratio", "clip_ratio/high_mean", "clip_ratio/low_mean")
 """Metrics of `Losses.step_loss` for random steps, beside "kl"."""
 
@@ -92,7 +95,7 @@ class Losses:
     """
 
     def __init__(self, model: FlowPolicy, config: GrpoConfig, trained: set[str]) -> None:
-        self.model, self.config, self.thoughts = model, config, config.thoughts or ThoughtsConfig()
+        self.model, self.config, self.thoughts = model, config, config.learned_thoughts or ThoughtsConfig()
         self.rule = None if config.forward else rule_of(config)
         self.reference = Reference(model, trained) if config.objective.kl or self.thoughts.kl else None
         self.sampler = copy_of(model, trained) if config.forward else None
@@ -143,7 +146,7 @@ class Losses:
         return loss, metrics, None if result is None else result.log_ratio
 
     def token_loss(self, batch: ThoughtBatch) -> tuple[Tensor, dict[str, Tensor]]:
-        """GRPO on the tokens of thoughts, a mean over thoughts; and its metrics."""
+        """GRPO on the tokens of thoughts, or their cross-entropy, a mean over thoughts; and its metrics."""
         reference, thoughts = None, self.thoughts
         if self.reference is not None and thoughts.kl:
             with self.reference.active():
@@ -151,8 +154,18 @@ class Losses:
         return token_loss(
             self.token_log_probs(batch), batch.old_log_prob, batch.advantage, batch.written, reference,
             clip_low=thoughts.clip_low, clip_high=thoughts.clip_high, kl=thoughts.kl,
-            advantage_clip=self.config.objective.advantage_clip,
+            advantage_clip=self.config.objective.advantage_clip, cross_entropy=thoughts.loss == "cross_entropy",
+            weights=None if thoughts.result_weight == 1 else self._token_weights(batch),
         )  # fmt: skip
+
+    def _token_weights(self, batch: ThoughtBatch) -> Tensor:
+        """float32 [R, L]: `result_weight` behind RESULT, else 1."""
+        text, weights = expect_skill(self.model, ThoughtPolicy).thought_text, torch.ones(batch.ids.shape)
+        for row, ids in zip(weights, batch.ids.tolist(), strict=True):
+            own = [token for token in ids if token != NO_TOKEN]
+            end = bisect_left(range(len(own)), True, key=lambda n, own=own: RESULT in text(own[: n + 1]))  # type: ignore[misc]
+            row[end + 1 :] = self.thoughts.result_weight
+        return upload(weights, batch.old_log_prob.device)
 
     def token_log_probs(self, batch: ThoughtBatch) -> Tensor:
         """float32 [R, L] with gradients, 0 behind the end of a thought."""

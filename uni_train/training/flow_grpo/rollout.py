@@ -319,18 +319,21 @@ def advantages_of(
 ) -> tuple[Tensor, Tensor]:
     """Advantages float32 [N] of rewards [N, R] and their weighted sums [N]; and bool [N]: which images teach.
 
-    Those of groups with equal rewards do not, unless the batch is the baseline.
+    Those of groups with equal rewards do not, unless the batch is the baseline. By cross-entropy those with a positive
+    advantage teach: with the batch as the baseline and rewards of 0 and 1 all that are right.
     """
     objective, groups = config.objective, torch.arange(len(totals)) // config.rollout.group_size
     compared = torch.zeros_like(groups) if objective.baseline == "batch" else groups
+    teach = informative(totals, compared)
     if objective.scale_rewards == "each":
         weights = torch.tensor([reward.weight for reward in rewards], dtype=torch.double)
-        return gdpo_advantages(table, weights, groups), informative(table, compared).any(1)
-    if objective.baseline == "batch":
+        advantages, teach = gdpo_advantages(table, weights, groups), informative(table, compared).any(1)
+    elif objective.baseline == "batch":
         advantages = batch_advantages(totals, scale_rewards=objective.scale_rewards)
     else:
         advantages = group_advantages(totals, groups, objective.scale_rewards)
-    return advantages, informative(totals, compared)
+    thoughts = config.learned_thoughts
+    return advantages, teach & (advantages > 0) if thoughts and thoughts.loss == "cross_entropy" else teach
 
 
 def _reward_statistics(scores: Scores, k: int) -> dict[str, float]:

@@ -233,7 +233,8 @@ class FlowGrpoModule(SupervisedModule):
         padding = (own[0][0] if own else rollouts.images.start, 0)
         if context is None:
             with unsharded(self.model), self.precision():
-                context = read_context(self.model, rollouts.requests, [n for n, _ in own or [padding]], config)  # type: ignore[arg-type]
+                drawn = [n for n, step in own if step < window] or [padding[0]]
+                context = read_context(self.model, rollouts.requests, drawn, config)  # type: ignore[arg-type]
         most = max(Counter(image // len(rollouts.images) for image, _ in rows).values(), default=0)
         # Two where empty ones follow, for the first and the last must compute (see `batches`).
         count = max(-(-most // config.rows), min(2, self.updates.accumulate - (config.sft is not None)))
@@ -254,7 +255,9 @@ class FlowGrpoModule(SupervisedModule):
         `on_policy=recompute` of steps."""
         config, rollouts = self.config, self.rollouts
         recompute = config.objective.on_policy == "recompute" and not config.forward
-        updates = range(config.updates_per_pass if recompute or config.thoughts is not None else 0)
+        thoughts = config.learned_thoughts
+        ratios = recompute or (thoughts is not None and thoughts.loss == "grpo")
+        updates = range(config.updates_per_pass if ratios else 0)
         reads = (None if update and self.model.encoder_trained else context for update in updates)
         for batch in chain.from_iterable(map(self._micro_batches, updates, reads)):
             with unsharded(self.model), self.precision():
@@ -276,9 +279,9 @@ class FlowGrpoModule(SupervisedModule):
         config, zero, content = self.config, torch.zeros((), device=self.device), batch.content
         if batch.micro == 0:
             self._log_ratios, self._means = [], {}
-            if config.thoughts is not None:  # a rank may have rows of one kind only; all ranks reduce the same names
+            if config.learned_thoughts is not None:  # a rank may have rows of one kind only; all reduce the same names
                 names = (*METRICS, *TOKEN_METRICS, *["kl"] * bool(config.objective.kl))
-                self._means = dict.fromkeys((*names, *["thoughts/kl"] * bool(config.thoughts.kl)), zero)
+                self._means = dict.fromkeys((*names, *["thoughts/kl"] * bool(config.learned_thoughts.kl)), zero)
         if content is None:
             total = torch.zeros((), device=self.device, requires_grad=True) * 1
         elif not isinstance(content, MicroBatch):
@@ -389,7 +392,7 @@ def update_rows(rollouts: Rollouts, config: GrpoConfig, stage: str, update: int)
         images = list(range(len(rollouts.informative)))
     turn, part = divmod(update, config.updates_per_pass)
     rng("pictures", config.seed, stage, rollouts.epoch, *([turn] if turn else [])).shuffle(images)
-    return [(image, step) for image in images[part :: config.updates_per_pass] for step in range(config.rows_an_image)]
+    return [(image, step) for image in images[part :: config.updates_per_pass] for step in config.learned_places]
 
 
 def step_fields(
