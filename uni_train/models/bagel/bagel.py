@@ -266,7 +266,9 @@ class Bagel(nn.Module):
             seen, marks, asking = doubled(seen), doubled(marks), doubled(asking)
             first = marker[:, ::2]  # of the two of each image
             images, rope_BI = doubled(batch.und_mask.at(first)), batch.und_rope.gather(1, first)
-            memory, seen, read = memory_of(self, Tokens(states, rope, seen), read, images, rope_BI)
+            memory, seen, read = memory_of(
+                self.memory_moe_gen, decoder, impl, Tokens(states, rope, seen), read, images, rope_BI
+            )
             asking = join(memory.mask, asking)
             x_BGD, rope_gen = torch.cat([memory.x_BMD, x_BGD], 1), torch.cat([memory.rope_BM, rope_gen], 1)
         asking = join(marks, asking)

@@ -16,17 +16,15 @@ Shapes: B rows, T tokens of the context, M of the memory, I images, D width.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor, nn
 
 from uni_train.models.bagel.attention import prepare
+from uni_train.models.bagel.config import AttentionImpl
 from uni_train.models.bagel.masks import TokenMask, join
+from uni_train.models.bagel.mot import Decoder
 from uni_train.models.bagel.prefixes import LayerKeys
-
-if TYPE_CHECKING:
-    from uni_train.models.bagel.bagel import Bagel
 
 
 class Memory(nn.Module):
@@ -51,7 +49,13 @@ class Tokens:
 
 
 def memory_of(
-    model: Bagel, context: Tokens, keys: LayerKeys, images: TokenMask, rope_BI: Tensor
+    memory: Memory,
+    decoder: Decoder,
+    impl: AttentionImpl,
+    context: Tokens,
+    keys: LayerKeys,
+    images: TokenMask,
+    rope_BI: Tensor,
 ) -> tuple[Tokens, TokenMask, LayerKeys]:
     """The memory of noised images; which tokens of the context they see beside it, and the keys of these.
 
@@ -60,18 +64,17 @@ def memory_of(
         images: of the marker that begins each image; numbers are `doubled`, as those of `context`.
         rope_BI: rope positions of these markers.
     """
-    assert model.memory_moe_gen is not None
-    queries = model.memory_moe_gen.queries
+    queries = memory.queries
     if queries is None:
-        return replace(context, x_BMD=model.memory_moe_gen(context.x_BMD)), context.mask, keys
+        return replace(context, x_BMD=memory(context.x_BMD)), context.mask, keys
     before = images.order - 1  # a free number, behind the context and before the marker
     parts = (before, images.start, before, images.noise)
     mask = TokenMask(*(part.repeat_interleave(len(queries), 1) for part in parts))
     rope = (rope_BI[..., None] + torch.arange(len(queries), device=rope_BI.device)).flatten(1)
     x_BMD = queries.repeat(rope_BI.shape[1], 1).expand(rope.shape[0], -1, -1)
-    attend = prepare(mask, model.config.attention, x_BMD.dtype, join(context.mask, mask))
-    hidden, _ = model.language_model.model(x_BMD, x_BMD[:, :0], rope, rope[:, :0], attend, keys)
-    return Tokens(model.memory_moe_gen(hidden), rope, mask), context.mask.at(rope[:, :0]), LayerKeys()
+    attend = prepare(mask, impl, x_BMD.dtype, join(context.mask, mask))
+    hidden, _ = decoder(x_BMD, x_BMD[:, :0], rope, rope[:, :0], attend, keys)
+    return Tokens(memory(hidden), rope, mask), context.mask.at(rope[:, :0]), LayerKeys()
 
 
 def doubled(mask: TokenMask) -> TokenMask:
