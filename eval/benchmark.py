@@ -225,8 +225,9 @@ class Source:
     """What `eval` tells every benchmark about its questions.
 
     data: a folder with its published files; None: questions of our own, `n` of a set, from `world` and `split`. sets:
-    which of `known_sets`; None: all that there are. compat: "paper" or "official" (code), where the two differ.
-    verifier: "judge" leaves to the judge too what a program could tell. open_model: another model, by what is typed.
+    which of `known_sets`; None: all that there are. settings: that are named; () means all but the optional ones.
+    compat: "paper" or "official" (code), where the two differ. verifier: "judge" leaves to the judge too what a program
+    could tell. open_model: another model, by what is typed.
     """
 
     data: Path | None = None
@@ -234,6 +235,7 @@ class Source:
     n: int = 100
     split: str = "test"
     sets: tuple[str, ...] | None = None
+    settings: tuple[str, ...] = ()
     compat: str = "paper"
     verifier: str = "program"
     open_model: Callable[[str], StoredModel] | None = None
@@ -269,11 +271,12 @@ class Headline(NamedTuple):
 class Benchmark(ABC):
     """One benchmark. `revision` is a content hash of its data and of what is asked, part of every result.
 
-    title: its name in messages; "": `name`. known_sets: what `sets` may name. options: keys of `options.NAME`.
-    hashed: what of a case is in the revision. headline: the settings that a leaderboard shows; empty: all. headlines:
-    the scores of each, by name, "" for the only or first one. hub: the published data set on the Hub, "" where there is
-    none. published: whether its questions are its paper's; None: it has no paper. yours: they are somebody's files in
-    its schema. world: of generated questions. whole: how many cases the whole benchmark has; None: not known.
+    title: its name in messages; "": `name`. known_sets: what `sets` may name. optional_settings: asked where `settings`
+    names them. options: keys of `options.NAME`. hashed: what of a case is in the revision. headline: the settings that
+    a leaderboard shows; empty: all. headlines: the scores of each, by name, "" for the only or first one. hub: the
+    published data set on the Hub, "" where there is none. published: whether its questions are its paper's; None: it
+    has no paper. yours: they are somebody's files in its schema. world: of generated questions. whole: how many cases
+    the whole benchmark has; None: not known.
 
     A subclass makes its cases and hands them over; `open` has checked what it is told:
 
@@ -284,6 +287,7 @@ class Benchmark(ABC):
     name: str
     title: ClassVar[str] = ""
     known_sets: ClassVar[tuple[str, ...]]
+    optional_settings: ClassVar[tuple[str, ...]] = ()
     options: ClassVar[tuple[Option, ...]] = ()
     hashed: ClassVar[tuple[str, ...]] = ("id", "set", "prompt", "cluster", "category", "facts")
     headline: ClassVar[tuple[str, ...]] = ()

@@ -25,7 +25,8 @@ from uni_train.hub import local
 def plan_of(checkpoint: str, config: EvalConfig) -> EvaluationPlan:
     """What is asked. Raises UsageError: no such benchmark, set, setting or option; UserError: no such files."""
     benchmarks = benchmarks_of(checkpoint, config)
-    offered = tuple(dict.fromkeys(name for benchmark in benchmarks for name in benchmark.settings))
+    each = (name for bench in benchmarks for name in (*bench.settings, *bench.optional_settings))
+    offered = tuple(dict.fromkeys(each))
     for setting in config.settings:
         if setting not in offered:
             raise UsageError(f"no benchmark here has a setting {setting}", did_you_mean(setting, offered, "settings"))
@@ -94,6 +95,7 @@ def _open(name: str, kind: type[Benchmark], world: str, config: EvalConfig) -> B
         n=config.n,
         split=config.split,
         sets=sets or None,
+        settings=config.settings,
         compat=config.compat,
         verifier=config.verifier,
         open_model=partial(_other_model, config),

@@ -134,7 +134,7 @@ def expect_skills(model: Respondent, asked: Mapping[Benchmark, Sequence[Ask]], l
     others = ((name, _generated(name, world)) for name in BENCHMARKS.names() if name not in known)
     fitting = [name for name, other in others if other and suits(other, asks_of(other.cases(), other.settings))]
     hint = f"Benchmarks with settings that fit: -b {','.join(fitting)}" if fitting else "No benchmark here fits it."
-    raise UserError(f"{lacking.note}, and all settings of {names} need more", hint)
+    raise UserError(f"{lacking.note}, and all settings asked of {names} need more", hint)
 
 
 def _skills(model: Respondent, ask: Ask) -> set[str]:

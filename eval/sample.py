@@ -50,8 +50,9 @@ class Case:
 
     @property
     def cluster_id(self) -> str:
-        """What dependent cases share: their cluster, of a case without one its own id."""
-        return self.cluster or self.id
+        """What dependent cases share: the canonical form of an item; else the cluster, or the case's own id."""
+        item = self.facts.get("item") or {}
+        return str(item.get("facts", {}).get("canonical") or self.cluster or self.id)
 
 
 @dataclass(frozen=True, slots=True)

@@ -71,9 +71,10 @@ class Round:
     """One round of STARS: what was sampled, what the filter kept and how reliably, and how long training took.
 
     task: "maths", "mapping" or, where a round mixes them, "maths+mapping". level: the one level, or e.g. "1+2+3".
-    sampled, kept: images. reliability: of the filter against the verifier, None where no verifier can read the images.
-    calls: what the round asked of models. "answers" are those by which it filters, "images" finished ones,
-    "velocities" the teacher's (a guided one counts once). "rollout" is of the student, in think-distillation.
+    sampled, kept: images. distinct: canonical forms of the sampled images' questions. reliability: of the filter
+    against the verifier, None where no verifier can read the images. calls: what the round asked of models. "answers"
+    are those by which it filters, "images" finished ones, "velocities" the teacher's (a guided one counts once).
+    "rollout" is of the student, in think-distillation.
     """
 
     task: str
@@ -85,6 +86,7 @@ class Round:
     reliability: Reliability | None = None
     filter: str = "self"
     calls: Mapping[str, int] = field(default_factory=dict)
+    distinct: int | None = None
 
     def to_dict(self) -> dict[str, Any]:
         precision = self.reliability.precision if self.reliability else None
@@ -100,6 +102,7 @@ class Round:
             "seconds": self.seconds,
             "filter": self.filter,
             "calls": dict(self.calls),
+            "distinct": self.distinct,
             "precision_estimate": precision.to_dict() if precision else None,
             "recall_estimate": recall.to_dict() if recall else None,
             "acceptance_estimate": self.reliability.acceptance.to_dict() if self.reliability else None,
@@ -155,13 +158,15 @@ def _is(value: Any, kind: Any) -> bool:
 
 def round_table(rounds: Sequence[Mapping[str, Any]], questions: str) -> Table:
     """The rounds of a summary: what was sampled and kept, and how far the filter can be trusted."""
-    columns = "Round", "Task, level", "Filter", "Sampled", "Kept", "Share", "Precision", "Recall", "Updates", "Seconds"
+    columns = ("Round", "Task, level", "Filter", "Sampled", "Distinct", "Kept", "Share", "Precision", "Recall",
+               "Updates", "Seconds")  # fmt: skip
     body = tuple(
         (
             str(number),
             f"{entry['task']}, {entry['level']}",
             str(entry.get("filter", "self")),
             str(entry["sampled"]),
+            None if entry.get("distinct") is None else str(entry["distinct"]),
             str(entry["kept"]),
             estimate_of(entry.get("acceptance_estimate")) or proportion(entry["kept"], entry["sampled"]),
             _reliability(entry, "precision"),
@@ -171,7 +176,10 @@ def round_table(rounds: Sequence[Mapping[str, Any]], questions: str) -> Table:
         )
         for number, entry in enumerate(rounds, 1)
     )
-    note = "Precision: of the kept images, the share that is right. Recall: of the right ones, the share that was kept."
+    note = (
+        "Distinct: different expressions, sets of rules or puzzles among the sampled images. "
+        "Precision: of the kept images, the share that is right. Recall: of the right ones, the share that was kept."
+    )
     return Table("Rounds: what the filter kept, against the exact verifier", columns, body, note, questions, digits=3)
 
 

@@ -163,10 +163,10 @@ class TaskBenchmark(Benchmark):
         """The share that is right, by setting and set."""
         columns = [*self.sets, *(["overall"] if len(self.sets) > 1 else [])]
         rows = tuple((self.titles[setting], *map(of.get, columns)) for setting, of in self._shares(scored).items())
-        return [Table("Right, by setting", ("Setting", *columns), rows, "95 % intervals, clustered by item or pair.")]
+        return [Table("Right, by setting", ("Setting", *columns), rows, "95 % intervals, clustered by canonical form.")]
 
     def _shares(self, scored: Iterable[Scored]) -> dict[str, dict[str, Any]]:
-        """n counts items; intervals are clustered by item or pair."""
+        """n counts items; intervals are clustered by canonical form."""
         by_setting = Results(map(unit_of, scored)).by("setting", self.settings)
         return {
             setting: {**{name: part.mean() for name, part in some.by("set", self.sets).items()}, "overall": some.mean()}

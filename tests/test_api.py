@@ -87,6 +87,8 @@ def test_evaluates(tmp_path: Path) -> None:
     assert found.folder == tmp_path / "mine" and found.results["unisandbox"].n == 2
     (scored, _) = found.scored("unisandbox")
     assert scored.sample.ask.setting == "normal"
+    with pytest.raises(uni_train.UserError, match=r"cannot write text.*all settings asked of UniSandbox need more"):
+        uni_train.evaluate(lambda prompt, images, seed: Image.new("RGB", (8, 8)), settings=["said"], n=1, out=tmp_path)
 
 
 @pytest.mark.parametrize(

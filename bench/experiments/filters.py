@@ -51,5 +51,5 @@ def filters(lab: Lab, n: int = 64, temperature: float = 1.0, sets: Sequence[tupl
         yield row(f"{name}{level}", f"{thinking.spread(thoughts):.2f}", *shares, *cells)
     yield ""
     yield f"{n} prompts a set, {CANDIDATES} thoughts each at temperature {temperature:g}."
-    yield "95 % intervals, clustered by prompt, of mapping by pair."
+    yield "95 % intervals, clustered by expression or set of rules."
     yield "The verifier keeps what is right: precision 1, recall 1. With none precision is what the verifier keeps."

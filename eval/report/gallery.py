@@ -85,8 +85,9 @@ def build(
         slots = {key: slot for key, slot in slots.items() if len(slot) == len(parts[str(key[0])])}
     same = {key for key, slot in slots.items() if changed_first and len({one.passed for one in slot.values()}) == 1}
     unit_of = {
-        key: (key[0], key[1:] if changed_first else next(iter(slot.values())).sample.ask.case.cluster_id)
+        key: (key[0], key[1:] if changed_first else case.cluster or case.id)
         for key, slot in slots.items()
+        for case in [next(iter(slot.values())).sample.ask.case]
     }
     ranked = _ranked(slots, unit_of, {unit_of[key] for key in same})
     chosen = _within(ranked, Counter(unit_of.values()), cards)

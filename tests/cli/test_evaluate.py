@@ -69,6 +69,7 @@ def one_screen(result: Result, code: int, *parts: str) -> None:
         (["compar", "a", "b"], ["neither a checkpoint compar nor such a command", "Did you mean compare?"]),
         (["shipped", "-b", "unisandbx"], ["no benchmark unisandbx", "Did you mean unisandbox?"]),
         (["shipped", "--settings", "cott"], ["no benchmark here has a setting cott", "Did you mean cot?"]),
+        (["shipped", "--settings", "saidd"], ["Did you mean said?", "normal, cot, said"]),
         (["shipped", "sets=[maths1]"], ["has a set maths1", "Did you mean math1?"]),
         (["shipped", "data.ureason=x"], ["data.ureason: ureason is not asked"]),
         (["shipped", "verifier=judge"], ["verifier=judge needs a judge"]),

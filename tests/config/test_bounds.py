@@ -73,6 +73,8 @@ def test_what_would_never_end_is_refused_with_its_key(recipe: str, override: str
         (["flow_grpo_maze", "prompts.levels=[25]"], "prompts.levels: maze has no level 25"),
         (["flow_grpo_maze", "rewards.solved.function=nothing"], "no reward"),
         (["flow_grpo_maze", "rewards.solved.function=gone.py:score"], "gone.py"),
+        (["flow_grpo_maze", "prompts.levels=[9]"], "prompts.levels: maze of level 9 has no set"),
+        (["sft_maze", "held_out.levels=[2]", "held_out.split=test"], "Levels with a set: 3, 4, 5, 6, 7, 8."),
         (["sft_maze", "held_out.levels=[99]"], "held_out.levels: maze has no level 99"),
         (
             ["stars_curriculum", "evaluation.n=3000", "evaluation.sets=[math1]"],

@@ -98,7 +98,9 @@ def _round(level: int, seed: int) -> summary.Round:
     correct = [random.random() < 0.95 - 0.05 * level for _ in range(2048)]
     accepted = [random.random() < (0.94 if ok else 0.01) for ok in correct]
     reliability = summary.filter_reliability(accepted, correct)
-    return summary.Round("mapping", level, 2048, sum(accepted), 300, 130.0 + 40 * level, reliability)
+    return summary.Round(
+        "mapping", level, 2048, sum(accepted), 300, 130.0 + 40 * level, reliability, distinct=700 + level
+    )
 
 
 def _write_metrics(stage: Path, number: int, steps: int = 300) -> None:

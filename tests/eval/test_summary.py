@@ -72,6 +72,9 @@ def test_console_tables_show_every_number(finished_run: Path) -> None:
         print_table(table, ConsoleProgress(console))
     text = console.export_text()
     assert "Table 3" in text and "Table 2" in text and "round 3" in text and "Precision" in text
+    (rounds,) = [table for table in training_run.tables(found) if "Distinct" in table.columns]
+    distinct = rounds.columns.index("Distinct")
+    assert [row[distinct] for row in rounds.rows] == ["701", "702", "703"]
     best = found["scores"]["after"]["normal"]["mapping1"]
     low, high = (f"{best[end]:.2f}".removeprefix("0").replace("1.00", "1.0") for end in ("low", "high"))
     assert f"{best['value']:.2f}" in text and f"{low}–{high}" in text

@@ -10,7 +10,9 @@ import pytest
 
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.seeds import derive_seed
-from uni_train.eval.task_benchmark import TaskBenchmark, item_of
+from uni_train.data_gen.task import Check, Verdict
+from uni_train.eval.sample import Sample, Scored
+from uni_train.eval.task_benchmark import TaskBenchmark, cases_of_task, item_of
 from uni_train.models.base import Request
 
 
@@ -50,6 +52,22 @@ def test_samples_are_asked_once_verified_and_keep_failures(task: str, setting: s
     assert scored[2].outcome == "generation_failed" and scored[2].sample.note == "no image: no memory"
     thought = f"of {model.items[0].id}" if setting == "cot" else None
     assert (scored[0].sample.thought, model.asked[0].thought) == (thought, thought)
+
+
+def test_questions_of_one_form_are_one_cluster() -> None:
+    def share(split: str) -> tuple[dict[str, Any], int]:
+        cases = cases_of_task("maths", (1,), 60, split=split)
+        benchmark = TaskBenchmark(cases, ("normal",))
+        asks = benchmark.asks(0)
+        passed = Verdict((Check("count", "pass"),))
+        scored = [Scored(Sample(ask), passed if i % 3 else None) for i, ask in enumerate(asks)]
+        return benchmark.scores(scored)["normal"]["math1"], len({item_of(case).facts["canonical"] for case in cases})
+
+    repeated, forms = share("train")
+    assert forms < 60 == repeated["n"] and repeated["distinct"] == forms
+    alone, forms = share("test")
+    assert forms == 60 and "distinct" not in alone
+    assert alone["value"] == repeated["value"] and alone["high"] - alone["low"] < repeated["high"] - repeated["low"]
 
 
 def test_draws_of_one_prompt_differ_in_their_seed_alone() -> None:

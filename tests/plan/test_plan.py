@@ -173,9 +173,9 @@ def test_rows_of_nano_that_are_not_there_are_assumed_in_its_words_and_float32_ke
 @pytest.mark.parametrize(
     ("command", "said"),
     [
-        ("plan flow_grpo_math held_out.n=128", "maths1 expressions for the validation split"),
+        ("plan flow_grpo_math held_out.n=128", "found only 71 different maths1 expressions"),
         ("fit --dry-run flow_grpo_math evaluation.n=100000", "evaluation.n 100000 is too many for math1"),
-        ("fit --dry-run sft_maze held_out.levels=[2]", "the mazes of 2 x 2 rooms are too few"),
+        ("fit --dry-run sft_maze held_out.levels=[3] held_out.n=9999", "maze3 prompts for the validation split"),
     ],
 )
 def test_too_few_items_are_told_before_anything_runs(command, said):

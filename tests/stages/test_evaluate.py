@@ -9,12 +9,11 @@ import pytest
 
 from tests.tiny import MODEL, TINY, fit
 from uni_train.config.schema import SIX_SETS, EvalConfig
-from uni_train.eval.benchmark import Source
 from uni_train.eval.benchmarks import unisandbox
-from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.counting import accuracy_rows
 from uni_train.eval.compare import compare
-from uni_train.eval.evaluation import EvaluationPlan, load, run
+from uni_train.eval.configured import plan_of
+from uni_train.eval.evaluation import load, run
 from uni_train.eval.scored import read_folder
 from uni_train.eval.task_benchmark import item_of
 
@@ -64,17 +63,22 @@ def test_a_set_without_trivial_strategies_has_its_row() -> None:
     assert columns[:2] == ["set", "normal"] and rows == [["math1", "0.50", "-", "0.17", "4 / 3"]]
 
 
-def test_eval_draws_the_images_that_the_run_has_drawn(finished: Path, tmp_path: Path) -> None:
-    plan = EvaluationPlan(
-        checkpoint=str(finished / "stages/09-finetune-mapping3/model"),
-        benchmarks=[UniSandbox(Source(world="nano", n=2), seed=0)],
-        config=EvalConfig(sampling={"steps": 2, "max_think_tokens": 8}, batch=4, out=str(tmp_path)),
-    )
-    theirs = load(finished / "stages/10-evaluate-after").scored("unisandbox", images=True)
-    ours = list(run(plan).scored("unisandbox", images=True))
-    assert len(ours) == 2 * (3 * 2 + 3 * 2 * 2)
-    assert ours == [one for one in theirs if one.sample.ask.setting != "said"]
-    # Two evaluations of a run are compared like any others.
+@pytest.mark.parametrize("settings", [("normal", "cot"), ("said",)])
+def test_eval_makes_the_samples_that_the_run_has_made(
+    finished: Path, tmp_path: Path, settings: tuple[str, ...]
+) -> None:
+    options = {"sampling": {"steps": 2, "max_think_tokens": 8}, "batch": 4, "out": str(tmp_path)}
+    config = EvalConfig(n=2, settings=settings, **options)  # type: ignore[arg-type]
+    ours = run(plan_of(str(finished / "stages/09-finetune-mapping3/model"), config))
+    theirs = load(finished / "stages/10-evaluate-after")
+    samples = list(ours.scored("unisandbox", images=True))
+    assert len(samples) == len(settings) * (3 * 2 + 3 * 2 * 2)
+    assert samples == [one for one in theirs.scored("unisandbox", True) if one.sample.ask.setting in settings]
+    scores, run_scores = (one.results["unisandbox"].scores for one in (ours, theirs))
+    assert all(scores[setting] == run_scores[setting] for setting in settings)
+
+
+def test_runs_are_compared_in_words_too(finished: Path) -> None:
     comparison = compare(finished / "stages/00-evaluate-before", finished / "stages/10-evaluate-after")
     assert {(row.setting, row.n) for row in comparison.rows} == {("normal", 2), ("cot", 2), ("said", 2)}
 

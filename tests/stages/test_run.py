@@ -70,6 +70,7 @@ def test_the_summary_keeps_its_contract(finished: Path) -> None:
     for one in found["rounds"]:
         assert wanted <= set(one)
         assert (one["sampled"], one["kept"], one["updates"]) == (8, 8, 3) and one["seconds"] > 0
+        assert one["distinct"] == 4, "a pair is one set of rules"
 
 
 def test_every_stage_has_a_manifest_and_every_sample_is_there_once(finished: Path) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
@@ -249,10 +249,15 @@ def run_task(config: RunConfig, name: str) -> Task:
     return get_task(name, config.data.world).configured(asdict(config.data))
 
 
-def check_fits(config: RunConfig, name: str, levels: Iterable[int], key: str, where: Where) -> None:
-    """Raises UsageError for a level whose images are too large for nano_edit; it names the levels that fit."""
+def check_fits(config: RunConfig, name: str, levels: Sequence[int], key: str, where: Where) -> None:
+    """Raises UsageError for a level without a set, or too large for nano_edit; it names the levels that fit."""
+    kind = TASKS.get(name)
+    for level in levels:
+        if kind.sets and level in kind.levels and level not in kind.sets:
+            message = f"{key}: {name} of level {level} has no set in which images are scored"
+            raise wrong(message, key, where, f"Levels with a set: {', '.join(map(str, kind.sets))}.")
     model, side = config.model, config.model.architecture.image_size
-    if not (model.family == "nano" and model.edits and TASKS.get(name).edits):
+    if not (model.family == "nano" and model.edits and kind.edits):
         return
     task = run_task(config, name)
 

@@ -404,7 +404,7 @@ class EvalConfig:
     n: Prompts = 100  # generated questions of each set
     split: Literal["test", "validation", "train"] = "test"  # of generated questions
     sets: tuple[str, ...] = ()  # such as [math1,spatial]; [] = all
-    settings: tuple[str, ...] = ()  # such as [normal,cot]; [] = all
+    settings: tuple[str, ...] = ()  # such as [normal,cot]; [] = all, but said (answers in words)
     subset: Count | None = None  # about so many cases of each benchmark, over all its sets; null = all
     k: Few = 1  # draws of each case
     seed: Seed = 0  # of the draws and the subset

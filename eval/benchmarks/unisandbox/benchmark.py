@@ -43,7 +43,7 @@ from uni_train.eval.benchmarks.unisandbox.cases import (
     published,
 )
 from uni_train.eval.benchmarks.unisandbox.sets import SAID, SETTINGS, all_sets
-from uni_train.eval.benchmarks.unisandbox.thoughts import answer_status, conclusion
+from uni_train.eval.benchmarks.unisandbox.thoughts import conclusion, reply_status
 from uni_train.eval.images import pixels
 from uni_train.eval.submission import first_draws
 from uni_train.eval.task_benchmark import LABELS, TaskBenchmark, item_of
@@ -76,6 +76,7 @@ class UniSandbox(TaskBenchmark):
     protocol = "unisandbox/1"
     offered: ClassVar = (*SETTINGS, SAID)
     titles: ClassVar = counting.SETTING_NAMES
+    optional_settings = (SAID,)
     answering: ClassVar = frozenset({SAID})
     headline = SETTINGS
     headlines: ClassVar = {"": Headline(REASONING_SETS), "knowledge": Headline(KNOWLEDGE_SETS, None)}  # Tables 1 and 4
@@ -110,7 +111,7 @@ class UniSandbox(TaskBenchmark):
         if labels == "corrected":
             self.label_names = ("corrected",)
         cases = [case for case in questions.cases if set(self.label_names) & set(case.facts["labels"])]
-        chosen = [setting for setting in self.offered if setting in settings]
+        chosen = [setting for setting in self.offered if setting in (*settings, *source.settings)]
         Benchmark.__init__(self, source, cases, settings=chosen, asked=(self.protocol, source.compat))
         self.published = questions.files and questions.as_published
         self.yours = questions.files and not self.published
@@ -125,7 +126,7 @@ class UniSandbox(TaskBenchmark):
         said in words a program reads in both."""
         facts = sample.ask.case.facts
         if sample.text is not None:
-            return Verdict((Check(SAID, answer_status(sample.text, item_of(sample.ask.case)), sample.text),))
+            return Verdict((Check(SAID, reply_status(sample.text, sample.ask.case), sample.text),))
         if "item" not in facts or self.verifier == "judge" or not sample.drawn:
             return None
         if facts["task"] == "knowledge":

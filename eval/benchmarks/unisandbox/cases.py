@@ -29,7 +29,7 @@ from uni_train.data_gen.knowledge.injection import subjects
 from uni_train.data_gen.knowledge.nano import counted
 from uni_train.data_gen.knowledge.people import PAPER_CHARACTERS, KnowledgeQuestion, read_test
 from uni_train.data_gen.objects import NANO, singular_of
-from uni_train.data_gen.registry import get_task, set_name, sources
+from uni_train.data_gen.registry import TASKS, get_task, set_name, sources
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Question
 from uni_train.errors import UserError
@@ -152,12 +152,13 @@ def published(folder: Path, sets: Sequence[str] | None = None, characters: Seque
 
 def _own_folder(folder: Path, sets: Sequence[str] | None) -> Questions:
     items = read_items(folder / "items.jsonl")
-    other = sorted({item.task for item in items} - {"maths", "mapping"})
-    if other:
-        raise UserError(
-            f"{folder / 'items.jsonl'} holds items of {', '.join(other)}, which is no part of UniSandbox",
-            "Make a folder with --task maths or --task mapping.",
-        )
+    for task, level in sorted({(item.task, item.level) for item in items}):
+        if level not in (known := TASKS.get(task).sets):
+            others = f"Levels with a set: {', '.join(map(str, known))}." if known else "It has no sets at all."
+            raise UserError(
+                f"{folder / 'items.jsonl'} holds {task} of level {level}, which has no set in which images are scored",
+                f"Ask them with -b ureason data.ureason={folder}." if task == "ureason" else others,
+            )
     found = tuple(dict.fromkeys(set_name(item.task, item.level) for item in items))
     _check_found(folder, found, sets)
     kept = [item for item in items if sets is None or set_name(item.task, item.level) in sets]

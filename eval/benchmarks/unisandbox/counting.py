@@ -301,6 +301,9 @@ def tables(
         built.append(_reasoning_table(under, asked, reasoning, excluded, published, leading))
     if knowledge:
         built.append(_knowledge_table(first, asked, knowledge, published))
+    beside = [name for name in sets if name not in (*REASONING_SETS, *KNOWLEDGE_SETS)]
+    if beside and asked:
+        built.append(_beside_table(first, asked, beside, strategies(scored, labels[0], beside)))
     if {"normal", "cot"} <= set(asked):
         built.append(_gain_table(first, sets))
     if pairs_of(sets):
@@ -373,12 +376,22 @@ def _knowledge_table(some: Results, settings: Sequence[str], sets: Sequence[str]
     return Table("Knowledge transfer (paper, Table 4)", columns, tuple(rows))
 
 
+def _beside_table(
+    some: Results, settings: Sequence[str], sets: Sequence[str], found: Mapping[str, Sequence[Trivial]]
+) -> Table:
+    cells, leading = by_cell(some, accuracy, settings, sets), [best(found.get(name, ())) for name in sets]
+    rows: list[tuple[Cell, ...]] = [(SETTING_NAMES[one], *map(cells[one].get, sets)) for one in settings]
+    rows.append(("Best trivial strategy", *(one.estimate if one else None for one in leading)))
+    rows.append(("Chance", *(f"{chances()[sources()[name].task]:.2f}" for name in sets)))
+    return Table("Sets beside the paper's", ("Setting", *map(_named, sets)), tuple(rows))
+
+
 def _gain_table(some: Results, sets: Sequence[str]) -> Table:
     rows: list[tuple[Cell, ...]] = []
     for name, gain in cot_gain(some, sets).items():
         n = gain.both + gain.only_first + gain.only_second + gain.neither
         flips = (str(gain.only_second), str(gain.only_first))
-        rows.append((SET_NAMES.get(name, _POOLED.get(name)), gain, *flips, f"{gain.p_value:.2g}", str(n)))
+        rows.append((_POOLED.get(name, _named(name)), gain, *flips, f"{gain.p_value:.2g}", str(n)))
     return Table(
         "What a thought changes, on the same questions",
         ("Set", "CoT - Normal", "only CoT right", "only Normal right", "p", "n"),

@@ -24,7 +24,9 @@ from uni_train.eval.benchmark import Case
 
 Conclusion = Literal["right", "wrong", "unclear"]
 
-_READ = ("maths", "mapping", "knowledge")  # tasks whose conclusions are read
+_MATHS = ("maths", "maths_paper")
+_READ = (*_MATHS, "mapping", "knowledge")  # tasks whose conclusions are read
+_STATUSES: dict[Conclusion, Status] = {"right": "pass", "wrong": "fail", "unclear": "unreadable"}
 _DRAW = "So draw "
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _NUMBER = rf"(\d{{1,9}}|{'|'.join(_NUMBERS)})"
@@ -45,7 +47,7 @@ def conclusion(thought: str | None, case: Case) -> Conclusion:
         return "right" if f" {_words(facts['item']['thought'])} " in f" {_words(thought)} " else "unclear"
     if facts["world"] == "nano":
         return _nano(thought, case)
-    if facts["task"] == "maths":
+    if facts["task"] in _MATHS:
         return _counted(thought, str(facts["answer"]))
     if facts["task"] == "mapping":
         return _named(thought, str(facts["answer"]), _objects(case))
@@ -61,13 +63,25 @@ def answer_status(reply: str, item: Item) -> Status:
     that names no count or object, or several, is unreadable.
     """
     if "rules" not in item.facts:
-        alone = re.fullmatch(rf"\W*{_NUMBER}\W*", reply, re.IGNORECASE)
-        found = _counted(f"= {alone[1]}" if alone else reply, item.answer)
+        found = _counted(_as_result(reply), item.answer)
     else:
         symbols = {left for left, _ in item.facts["rules"]}
         found = _named(reply, item.answer, [right for _, right in item.facts["rules"] if right not in symbols])
-    statuses: dict[Conclusion, Status] = {"right": "pass", "wrong": "fail", "unclear": "unreadable"}
-    return statuses[found]
+    return _STATUSES[found]
+
+
+def reply_status(reply: str, case: Case) -> Status:
+    """`answer_status` of a case; without an item of sprites its answer is read as `conclusion` reads a thought."""
+    item = case.facts.get("item", {"facts": {}})
+    if "object" in item["facts"]:
+        return answer_status(reply, Item.from_dict(item))
+    return _STATUSES[conclusion(_as_result(reply), case)]
+
+
+def _as_result(reply: str) -> str:
+    """A number alone is a result."""
+    alone = re.fullmatch(rf"\W*{_NUMBER}\W*", reply, re.IGNORECASE)
+    return f"= {alone[1]}" if alone else reply
 
 
 def concluded(text: str | None, case: Case) -> str | None:
@@ -82,7 +96,7 @@ def concluded(text: str | None, case: Case) -> str | None:
     if case.facts["world"] == "nano":
         found = counted(text.rpartition(_DRAW)[2])
         return " ".join(map(str, next(iter(found)))) if len(found) == 1 else None
-    if case.facts["task"] == "maths":
+    if case.facts["task"] in _MATHS:
         return _last_number(text, str(case.facts["answer"]))
     candidates = {singular_of(one.lower()) for one in _objects(case)}
     patterns = {one: re.compile(rf"\b(?:{'|'.join(map(re.escape, _forms(one)))})\b") for one in candidates}

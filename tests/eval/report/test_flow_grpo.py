@@ -25,12 +25,12 @@ from uni_train.models.pictures import encode_png
 EPOCHS = 12
 
 
-ITEM = get_task("maze", "nano").sample(0, 4)[0]
+ITEMS = get_task("maze", "nano").generate(8, 4, "train", 0)
 
 
 def scored(colour: int, verdict: Verdict | None, k: int = 0, place: int = 0, **facts: Any) -> Scored:
     """A sample of a maze; an image where it is the first one."""
-    case = replace(item_case(ITEM), id=f"m{place}", set="level 4")
+    case = replace(item_case(ITEMS[place]), id=f"m{place}", set="level 4")
     parts = () if place else (encode_png(np.full((20, 20, 3), colour, np.uint8)),)
     return Scored(Sample(Ask(case, "normal", k, 0), parts=parts, facts=facts), verdict)
 
@@ -42,7 +42,7 @@ def run_dir(tmp_path: Path) -> Path:
     config = {"recipe": "flow_grpo_maze", "seed": 3, "model": {"name": "nano_edit"}}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     task = get_task("maze", "nano")
-    right, wrong = task.verify(ITEM, task.render(ITEM, 0)), task.verify(ITEM, task.input_image(ITEM))
+    right, wrong = (task.verify(ITEMS[0], image) for image in (task.render(ITEMS[0], 0), task.input_image(ITEMS[0])))
     unreadable = Verdict((Check("x", "unreadable", HOSTILE),))
     for step, passed in ((0, "11100000"), (6, "11110000"), (12, "0111111?")):
         verdicts = [{"1": right, "0": wrong, "?": unreadable}[mark] for mark in passed]

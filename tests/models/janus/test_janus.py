@@ -181,4 +181,4 @@ def test_commands_take_it(folder: Path, tmp_path: Path) -> None:
     few[1] = str(tmp_path / "evals")
     asked = ("eval", "-c", str(folder), "-b", "vigor", "world=nano", "--n", "1", "--sets", "maze_navigation")
     shown = " ".join(run(*asked, code=1).split())
-    assert "janus_pro_7b cannot draw from images, and all settings of ViGoR-Bench need more" in shown
+    assert "janus_pro_7b cannot draw from images, and all settings asked of ViGoR-Bench need more" in shown

@@ -74,6 +74,8 @@ def _describe(context: click.Context, parameter: click.Parameter, name: str | No
     kind = BENCHMARKS.get(name)
     echo(f"{name}: {(inspect.getdoc(kind) or '').partition(chr(10))[0]}\n")
     echo(f"sets=[{','.join(kind.known_sets)}]")
+    if kind.optional_settings:
+        echo(f"settings: also {', '.join(kind.optional_settings)}, asked where they are named")
     for option in kind.options:
         default = f"[{','.join(option.default)}]" if isinstance(option.default, tuple) else option.default
         shown = f" ({', '.join(option.choices)})" if option.choices else ""

@@ -111,6 +111,7 @@ def round_entry(
         reliability=reliability(outcomes),
         filter=filter,
         calls=dict(calls),
+        distinct=len({one.cluster for one in outcomes}),
     )
 
 

@@ -16,10 +16,11 @@ from uni_train.data_gen.export import make
 from uni_train.data_gen.knowledge.people import make_knowledge
 from uni_train.data_gen.registry import get_task
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Ask, Case, Sample, Source
+from uni_train.eval.benchmark import Ask, Case, Sample, Scored, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.cases import ALL_SETS, generated, published
 from uni_train.eval.benchmarks.unisandbox.thoughts import conclusion
+from uni_train.eval.task_benchmark import item_of
 from uni_train.models.pictures import encode_png
 
 
@@ -98,6 +99,39 @@ def test_a_folder_of_data_make_keeps_what_is_known(tmp_path: Path) -> None:
     (tmp_path / "mine" / "items.jsonl").write_text(f"{row}\n{row}\n")
     with pytest.raises(DataError, match=f"the item {json.loads(row)['id']} is in line 1 already"):
         published(tmp_path / "mine")
+
+
+@pytest.mark.parametrize(("task", "level", "name"), [("maths_paper", 2, "maths_paper2"), ("sudoku", 1, "sudoku1")])
+def test_a_folder_of_any_task_with_sets_is_scored(tmp_path: Path, task: str, level: int, name: str) -> None:
+    drawer = get_task(task, "nano")
+    make(drawer, (level,), 4, "test", 0, "nano", tmp_path / "mine", False)
+    benchmark = UniSandbox(Source(data=tmp_path / "mine"))
+    items = [item_of(case) for case in benchmark.cases()]
+    asks = [Ask(case, "normal", 0, 0) for case in benchmark.cases()]
+    samples = [Sample(ask, parts=(encode_png(drawer.render(items[0], 1)),)) for ask in asks]
+    scored = [Scored(sample, benchmark.check(sample)) for sample in samples]
+    right = sum(one.passed for one in scored)
+    assert scored[0].passed and right < 4
+    assert benchmark.scores(scored)["normal"][name]["value"] == right / 4
+    (table,) = [table for table in benchmark.tables(scored) if table.columns == ("Setting", name)]
+    assert [row[0] for row in table.rows] == ["Normal", "Best trivial strategy", "Chance"]
+
+
+@pytest.mark.parametrize(("task", "level", "hint"), [("maze", 12, "3, 4, 5, 6, 7, 8"), ("ureason", 1, "-b ureason")])
+def test_a_folder_without_sets_is_refused(tmp_path: Path, task: str, level: int, hint: str) -> None:
+    make(get_task(task, "nano"), (level,), 2, "test", 0, "nano", tmp_path / "mine", False)
+    with pytest.raises(UserError, match=f"{task} of level {level}, which has no set") as caught:
+        published(tmp_path / "mine")
+    assert hint in str(caught.value.hint)
+
+
+def test_answers_to_published_questions_are_read(repository: Path) -> None:
+    benchmark = UniSandbox(Source(data=repository, sets=("math1",)), settings=("said",))
+    case = benchmark.cases()[0]
+    count = case.facts["answer"].split()[0]
+    for reply, status in ((count, "pass"), (f"The answer is {count}.", "pass"), ("77", "fail"), ("Hm.", "unreadable")):
+        verdict = benchmark.check(Sample(Ask(case, "said", 0, 0), parts=(reply,)))
+        assert verdict is not None and verdict.status == status
 
 
 def test_questions_of_our_own_and_knowledge_that_was_written(tmp_path: Path) -> None:
