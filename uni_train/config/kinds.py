@@ -250,15 +250,15 @@ def run_task(config: RunConfig, name: str) -> Task:
 
 
 def check_fits(config: RunConfig, name: str, levels: Sequence[int], key: str, where: Where) -> None:
-    """Raises UsageError for a level without a set, or too large for nano_edit; it names the levels that fit."""
+    """Raises UsageError for a level without a set, or too large for an editor of pixels; it names those that fit."""
     kind = TASKS.get(name)
     for level in levels:
         if kind.sets and level in kind.levels and level not in kind.sets:
             message = f"{key}: {name} of level {level} has no set in which images are scored"
             raise wrong(message, key, where, f"Levels with a set: {', '.join(map(str, kind.sets))}.")
     model, side = config.model, config.model.architecture.image_size
-    if not (model.family == "nano" and model.edits and kind.edits):
-        return
+    if not (model.edits and kind.edits and model.architecture.latent_downsample == 1):
+        return  # only where pixels are the latents images keep their size
     task = run_task(config, name)
 
     def fits(level: int) -> bool:
