@@ -46,8 +46,6 @@ EXPERIMENTS = {
     **{name: name for name in ("mazes", "maze_sizes", "unigrpo")},
 }
 """Name -> its module in bench/experiments."""
-SEEDS = {"unigrpo": "0,1,2,3,4"}
-"""Experiments with other seeds than 0,1,2 where none are given."""
 Fit = Callable[[Sequence[str]], tuple[int, str]]
 """From the arguments of `uni_train fit` to its exit code and output."""
 
@@ -167,7 +165,7 @@ def bases_of(given: Sequence[str]) -> dict[str, list[str]]:
 def parser() -> argparse.ArgumentParser:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("names", nargs="*", metavar="EXPERIMENT|RUN", help=f"{', '.join(EXPERIMENTS)}; or runs' folders")
-    made.add_argument("--seeds", help="with commas (0,1,2; unigrpo: 0,1,2,3,4)")
+    made.add_argument("--seeds", default="0,1,2", help="with commas (%(default)s)")
     made.add_argument("--run", action="append", default=[], metavar='"RECIPE KEY=VALUE ..."', help="compare these")
     made.add_argument("--base", action="append", default=[], metavar="NAME=FOLDER", help="checkpoint to begin with")
     made.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", help="of every run")
@@ -182,16 +180,15 @@ def parser() -> argparse.ArgumentParser:
 
 def lab_of(chosen: argparse.Namespace, fit: Fit = fit_apart) -> Lab:
     """Raises UserError for what cannot be read."""
-    seeds = chosen.seeds or next((SEEDS[name] for name in chosen.names if name in SEEDS), "0,1,2")
-    if not re.fullmatch(r"\d+(,\d+)*", seeds):
-        raise UsageError(f"cannot read --seeds {seeds}", "Write them as 0,1,2.")
+    if not re.fullmatch(r"\d+(,\d+)*", chosen.seeds):
+        raise UsageError(f"cannot read --seeds {chosen.seeds}", "Write them as 0,1,2.")
     overrides = [*([f"model.threads={chosen.threads}"] if chosen.threads else []), *chosen.set]
     folders = [Path(name) for name in chosen.names if name not in EXPERIMENTS]
     lost = [folder for folder in folders if not folder.is_dir()]
     if lost:
         raise UsageError(f"{lost[0]} is no experiment and no folder", f"Experiments: {', '.join(EXPERIMENTS)}.")
     return Lab(
-        [int(seed) for seed in seeds.split(",")], chosen.runs, overrides, bases_of(chosen.base),
+        [int(seed) for seed in chosen.seeds.split(",")], chosen.runs, overrides, bases_of(chosen.base),
         [name for name in chosen.only.split(",") if name], chosen.jobs, chosen.run, folders,
         f"python bench/experiment.py {shlex.join(sys.argv[1:])}", fit,
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """UniGRPO beside its rivals at equal wall time: what of a thought and its image is worth learning?
 
-    python bench/experiment.py unigrpo --runs runs/rivals --threads 1
+    python bench/experiment.py unigrpo --runs runs/rivals --threads 1 --seeds 0,1,2,3,4
     python bench/experiment.py unigrpo --runs runs/equal --threads 1 -o epochs=60      # equally many images instead
 
 Every arm draws thoughts and images as unigrpo_math does, and the verifier rewards the images. They differ in what is

@@ -2,8 +2,8 @@
 
 table_2      STARS on each maths level
 table_3      on each mapping level, levels 2 and 3 for three rounds, and the curriculum after each round
-table_5      curriculum, mixed, and level 3 alone for as many updates
-figure_5     the filter (own understanding, none, verifier) at equal numbers of samples kept, on three-step maths
+table_5      curriculum, mixed, and levels 2 and 3 alone for as many updates
+figure_5     the filter (own understanding, none, verifier) at equal numbers of samples kept, on maths of one level
 distil_*     think-distillation beside STARS: same prompts, thoughts and updates; also a third of the prompts
 sharpness    one round of distillation for each temperature, filter and source of states
 seeds        any runs (`--run`, or folders of finished ones), compared with the first
@@ -160,9 +160,10 @@ class Row:
         together = mean([part for some in asked for part in some])
         return [mean_over_seeds([one.value for one in each]), together, over_seeds_and_questions(each)]
 
-    def unreadable(self, cell: Cell) -> Estimate | None:
+    def share(self, cell: Cell, of: Callable[[Results], Estimate]) -> Estimate | None:
+        """`of` what all runs answered together; None where nothing was asked."""
         units = Results(unit for some in self.answers(cell) for unit in some)
-        return counting.outcome_shares(units)["unreadable"] if units else None
+        return of(units) if units else None
 
 
 def over_seeds_and_questions(runs: Sequence[Estimate]) -> Estimate:
@@ -177,6 +178,10 @@ def over_seeds_and_questions(runs: Sequence[Estimate]) -> Estimate:
     low = mean - math.hypot(mean - seeds.low, math.fsum(below) / len(runs))
     high = mean + math.hypot(seeds.high - mean, math.fsum(above) / len(runs))
     return Estimate(mean, len(runs), max(low, 0.0), min(high, 1.0))
+
+
+def _unreadable(some: Results) -> Estimate:
+    return counting.outcome_shares(some)["unreadable"]
 
 
 def rows_of(base: str, arms: Mapping[str, Sequence[Run]]) -> list[Row]:
@@ -228,12 +233,15 @@ def lines(what: Comparison, found: Mapping[str, Mapping[str, Sequence[Run]]], co
         for one in every:
             yield row(one.label, *(_cell(what, one, [cell]) for cell in beside))
         yield row("best trivial strategy", *(_trivial(every[0].runs[0], name) for _, name in beside))
-    yield from ("", "Answers in words at once (nothing drawn), and images that cannot be read:", "")
+    yield from ("", "Answers in words at once (nothing drawn), unreadable images, pairs with one right image:", "")
     words, drawn = what.cells((SAID,)), what.cells(("normal", "cot"))
-    yield from table("model", *map(column, words), *(f"unreadable, {column(cell)}" for cell in drawn))
+    pairs = [cell for cell in drawn if cell[1] in counting.pairs_of(what.sets)]
+    heads = (*(f"unreadable, {column(cell)}" for cell in drawn), *(f"one of two, {column(cell)}" for cell in pairs))
+    yield from table("model", *map(column, words), *heads)
     for one in every:
-        unclear = [interval(one.unreadable(cell), brackets="()") for cell in drawn]
-        yield row(one.label, *(_cell(what, one, [cell]) for cell in words), *unclear)
+        unclear, half = ([interval(one.share(cell, of), brackets="()") for cell in some]
+                         for some, of in ((drawn, _unreadable), (pairs, counting.one_of_two)))  # fmt: skip
+        yield row(one.label, *(_cell(what, one, [cell]) for cell in words), *unclear, *half)
     for some in rows.values():
         yield from _differences(what, some)
     yield from ("", "Sampling and filter (samples are images; right: by the exact verifier) and costs:", "")
@@ -446,22 +454,26 @@ def table_5(lab: Lab) -> Iterator[str]:
     arms = {
         "STARS with CL": CURRICULUM,
         "STARS with Mix": "stars_mixed",
-        f"STARS on M3 alone, as many {unit}": f"stars_mapping level=3 budget.mapping3.{unit}={total:g} name=long",
     }
+    for n in (2, 3):
+        line = f"stars_mapping level={n} budget.mapping{n}.{unit}={total:g} name=long{n}"
+        arms[f"STARS on M{n} alone, as many {unit}"] = line
     rows = printed("Table 3", "BAGEL", "BAGEL + STARS with CL, round 3", "BAGEL + STARS with Mix")
-    title = f"Table 5: curriculum, all levels mixed, and level 3 alone for as many {unit}"
+    title = f"Table 5: curriculum, all levels mixed, and one level alone for as many {unit}"
     return page(lab, Comparison(title, "mapping", arms, rows))
 
 
-def figure_5(lab: Lab) -> Iterator[str]:
+def figure_5(lab: Lab, level: int = 3, temperature: float = 0.0) -> Iterator[str]:
+    """temperature: of the thoughts that are learned from; the higher, the more of them are wrong."""
     filters = {"none": "no filter", "self": "its own understanding", "verifier": "the exact verifier"}
-    kept = compose("stars_math", ["level=3", *lab.overrides]).rounds[0].prompts // 3
-    line = f"stars_math level=3 budget.math3.kept={kept}"
-    arms = {
-        f"STARS on Math3, filter: {label}": f"{line} filter={key} name=level3-{key}" for key, label in filters.items()
-    }
-    title = "Figure 5: rejection sampling on three-step maths, at equal numbers of samples kept"
-    return page(lab, Comparison(title, "maths", arms, FIGURE_5, averaged=("normal",)))
+    kept = compose("stars_math", [f"level={level}", *lab.overrides]).rounds[0].prompts // 3
+    line = f"stars_math level={level} temperature={temperature} budget.math{level}.kept={kept}"
+    name = f"level{level}-t{temperature:g}"
+    label = "STARS on Math{}, filter: {}".format
+    arms = {label(level, said): f"{line} filter={key} name={name}-{key}" for key, said in filters.items()}
+    against = {label(level, said): label(level, "no filter") for said in list(filters.values())[1:]}
+    title = f"Figure 5: rejection sampling on maths of level {level}, at equal numbers of samples kept"
+    return page(lab, Comparison(title, "maths", arms, FIGURE_5, against, ("normal",), combined=True))
 
 
 # --- think-distillation ---------------------------------------------------------------------------------------------

@@ -46,9 +46,10 @@ def test_a_table_is_made_for_real_and_its_runs_are_then_only_read(tmp_path: Path
 
     ((_, lines),) = experiment.pages(given, fit)
     text = "\n".join(lines)
-    assert ran == ["stars_curriculum", "stars_mixed", "stars_mapping"]
-    # Nine updates each: the curriculum's three rounds of three, and level 3 alone for as many.
-    for label in ("STARS with CL, round 3", "STARS with Mix", "STARS on M3 alone, as many updates"):
+    assert ran == ["stars_curriculum", "stars_mixed", "stars_mapping", "stars_mapping"]
+    # Nine updates each: the curriculum's three rounds of three, and one level alone for as many.
+    alone = [f"STARS on M{level} alone, as many updates" for level in (2, 3)]
+    for label in ("STARS with CL, round 3", "STARS with Mix", *alone):
         assert f"| shipped + {label} | 1 | 9 |" in text
     assert "| shipped + STARS with CL, round 1 | 1 | 3 |" in text
     assert "| paper: BAGEL + STARS with Mix |  |  | 0.63 | 0.37 | 0.25 | 0.70 | 0.45 | 0.35 | 0.46 | +0.16 |" in text
@@ -77,7 +78,7 @@ def test_arms_of_table_5_are_equally_long_where_a_model_counts_epochs() -> None:
         config = compose(recipe, overrides)
         assert isinstance(config, StarsConfig) and not any(one.replay.get("mapping1") for one in config.rounds)
         rounds.append(([one.epochs for one in config.rounds], sum(most_updates(config, range(len(config.rounds))))))
-    assert rounds == [([6, 6, 6], 1407), ([6, 6, 6], 1407), ([18], 1407)]  # 18 x 10,000 / 128
+    assert rounds == [([6, 6, 6], 1407), ([6, 6, 6], 1407), ([18], 1407), ([18], 1407)]  # 18 x 10,000 / 128
 
 
 # --- from stored answers --------------------------------------------------------------------------------------------
@@ -108,7 +109,7 @@ def test_scores_count_pairs_and_both_kinds_of_interval(tmp_path: Path) -> None:
     # 0.75 and 0.5: t(1) = 12.7, so two seeds say nothing; eight pairs, whatever the number of seeds.
     assert (seeds.value, seeds.n, seeds.low, seeds.high) == (0.625, 2, 0.0, 1.0)
     assert questions.value == 0.625 and 0 < questions.low < 0.625 < questions.high <= 1
-    unclear = row.unreadable(("normal", "mapping1"))
+    unclear = row.share(("normal", "mapping1"), unisandbox._unreadable)
     assert unclear is not None and unclear.value == pytest.approx((1 / 8 + 2 / 8) / 2)
     assert row.score([(SAID, "mapping1")])[0].value == 1.0
     assert row.score([("normal", "mapping1"), ("cot", "mapping1")]) == []  # CoT was not asked
