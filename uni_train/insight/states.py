@@ -1,9 +1,9 @@
 """Where an answer first appears: hidden states read through the language head, layer by layer, and linear probes.
 
 Niu et al. (2025, arXiv 2511.20561, section 4.4, Figure 4) decode the states of query tokens. They add up the
-probabilities of an answer's words. Here the positions are those of BAGEL, which has no query tokens: the last word of
-the question, and where the model chooses the words of its answer (understanding); the marker behind which the image
-begins, and the image's own tokens (drawing). States of understanding go through its final norm, those of image tokens
+probabilities of an answer's words. Here the positions are those of BAGEL, and the learned queries of models that have
+them (fusion=queries). BAGEL's are the last word of the question, and where the model chooses the words of its answer
+(understanding); the marker behind which the image begins, and the image's own tokens (drawing). States of understanding go through its final norm, those of image tokens
 through theirs; the language head never learned to read the latter, so a probe is the fairer reader of them.
 
 A state *holds* the answer if its words are likelier than those of every other object (number) of the world. The control
@@ -126,6 +126,7 @@ def positions_of(states: States) -> dict[str, Tensor]:
     """Name -> states [N, B, D]: of understanding, then of drawing (the image's own tokens at every level kept)."""
     positions = {"last word": states.word}
     positions |= {f"answer, word {i}": state for i, state in enumerate(states.answer, start=1)}
+    positions |= {f"query {i}": state for i, state in enumerate(states.queries, start=1)}
     positions[f"image marker, t = {states.t[0]:.2f}"] = states.query[0]
     for t, image in zip(states.t, states.image, strict=True):
         positions[f"image tokens, t = {t:.2f}"] = image

@@ -85,6 +85,7 @@ class States:
         word: [N, B, D], of the last word of the question.
         query: [K, N, B, D], of the marker behind which an image begins, at K noise levels `t`.
         image: [K, N, B, D], the mean of the image's own tokens.
+        queries: [Q, N, B, D], of each learned query (fusion=queries); Q = 0 for other models.
     """
 
     answer: Tensor
@@ -92,6 +93,7 @@ class States:
     query: Tensor
     image: Tensor
     t: tuple[float, ...]
+    queries: Tensor
 
 
 def columns_of(model: BagelUnified, requests: Sequence[Request], refined: Sequence[int | None]) -> list[list[Column]]:
@@ -155,14 +157,15 @@ def draw_with_attention(
 
 
 def states_of(model: BagelUnified, requests: Sequence[Request], levels: Sequence[int] | None = None) -> States:
-    """The states of four positions while the model answers and draws the same requests (without thoughts).
+    """The states of these positions while the model answers and draws the same requests (without thoughts).
 
     Args:
         requests: without input images. levels: the steps of drawing that are kept; None: first, middle and last.
     """
     steps = model.sampling.steps
     kept = levels if levels is not None else sorted({0, steps // 2, steps - 1})
-    watch = _StateWatch(len(requests), kept)
+    memory = model.bagel.memory_moe_gen
+    watch = _StateWatch(len(requests), kept, None if memory is None else memory.queries)
     last = torch.tensor([len(row) - 2 for row in columns_of(model, requests, [None] * len(requests))])  # before eos
     with _behind_layers(model, watch.behind), _noise_levels(model, watch.at):
         model.draw(requests)
@@ -286,11 +289,12 @@ class _AttentionWatch(_Steps):
 
 
 class _StateWatch(_Steps):
-    def __init__(self, rows: int, levels: Sequence[int]) -> None:
+    def __init__(self, rows: int, levels: Sequence[int], queries: Tensor | None) -> None:
         super().__init__()
-        self.rows, self.levels = rows, levels
-        self.answering = False
+        self.rows, self.levels, self.queries = rows, levels, queries
+        self.answering = self.asking = False
         self.read: list[Tensor] = []
+        self.asked: list[Tensor] = []
         self.answered: list[list[Tensor]] = []
         self.query: dict[int, list[Tensor]] = {}
         self.image: dict[int, list[Tensor]] = {}
@@ -300,7 +304,11 @@ class _StateWatch(_Steps):
         x_BUD, x_BGD = output
         index = int(module.index)  # type: ignore[arg-type]
         step = len(self.times) - 1
-        if self.answering:
+        if index == 0 and self.queries is not None:
+            self.asking = not self.asked and torch.equal(args[0][0], self.queries)  # of the full context
+        if self.asking:
+            self.asked.append(x_BUD.float())
+        elif self.answering:
             if x_BUD.shape[1] == 1:
                 self.answered += [[]] if index == 0 else []
                 if len(self.answered) <= ANSWER_WORDS:
@@ -320,6 +328,7 @@ class _StateWatch(_Steps):
             torch.stack([torch.stack(self.query[step]) for step in steps]).cpu(),
             torch.stack([torch.stack(self.image[step]) for step in steps]).cpu(),
             tuple(self.times[step] for step in steps),
+            torch.stack(self.asked).permute(2, 0, 1, 3).cpu() if self.asked else torch.empty(0),
         )
 
 
