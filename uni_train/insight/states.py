@@ -3,8 +3,9 @@
 Niu et al. (2025, arXiv 2511.20561, section 4.4, Figure 4) decode the states of query tokens. They add up the
 probabilities of an answer's words. Here the positions are those of BAGEL, and the learned queries of models that have
 them (fusion=queries). BAGEL's are the last word of the question, and where the model chooses the words of its answer
-(understanding); the marker behind which the image begins, and the image's own tokens (drawing). States of understanding go through its final norm, those of image tokens
-through theirs; the language head never learned to read the latter, so a probe is the fairer reader of them.
+(understanding); the marker behind which the image begins, and the image's own tokens (drawing). States of understanding
+go through its final norm, those of image tokens through theirs. The language head never learned to read the latter, so
+a probe is the fairer reader of them.
 
 A state *holds* the answer if its words are likelier than those of every other object (number) of the world. The control
 is the answer of another item: a state that holds it as often knows nothing. Probes are ridge regressions in closed form
