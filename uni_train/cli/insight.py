@@ -82,8 +82,8 @@ def attention(**typed: Any) -> None:
 def states(**typed: Any) -> None:
     """Hidden states through the language head: at which layer does the answer appear?
 
-    The positions are the question's last word, the markers before an answer and an image, the image's tokens, and
-    learned queries. The items ask for a number of one object.
+    The positions are the question's last word, the markers before an answer and an image, and the image's tokens.
+    Learned queries stand one by one. The items ask for a number of one object.
 
     \b
     Examples:
