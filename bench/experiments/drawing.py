@@ -59,7 +59,7 @@ def drawing(
         )
     deep = BASES["deep"][0]
     against = {label: deep for label in arms if label != deep and deep in arms}
-    comparison = Comparison("What limits drawing", task, arms, against=against, averaged=("normal",), combined=True)
+    comparison = Comparison("What limits drawing", task, arms, against=against, averaged=("normal",))
     lines = page(lab, comparison)
 
     def made() -> Iterator[str]:

@@ -42,10 +42,6 @@ BESIDE = {task: next(iter(TASKS.get(task).variants.items())) for task in ("maths
 STARS, DISTILLED = "STARS", "distilled"
 Cell = tuple[str, str]
 """Setting and set."""
-NOTE = (
-    "[a, b]: 95 % t interval over seeds. (a, b): over questions, the answers of all seeds to what questions share",
-    "(an expression, a set of rules) being one cluster.",
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,8 +60,7 @@ class Comparison:
 
     Attributes:
         arms: label -> "RECIPE KEY=VALUE ...". against: label -> that of the arm which it is compared with.
-        averaged: the settings of the last column, as the paper averages. combined: one interval for other seeds and
-            other questions.
+        averaged: the settings of the last column, as the paper averages.
     """
 
     title: str
@@ -77,7 +72,6 @@ class Comparison:
     remarks: tuple[str, ...] = ()
     levels: tuple[int, ...] = (1, 2, 3)
     modes: tuple[str, ...] = ("normal", "cot", SAID)
-    combined: bool = False
 
     @property
     def sets(self) -> tuple[str, ...]:
@@ -147,18 +141,17 @@ class Row:
             if some is not None
         ]
 
-    def score(self, cells: Sequence[Cell]) -> list[Estimate]:
-        """The mean over cells: with its interval over seeds, with that over questions, and with one for both. [] where
-        a cell was not asked."""
+    def score(self, cells: Sequence[Cell]) -> Estimate | None:
+        """The mean over cells, with an interval for other seeds and other questions; of one run, for other questions.
+        None where a cell was not asked."""
         asked = [self.answers(cell) for cell in cells]
         if any(len(some) < len(self.runs) for some in asked):
-            return []
-        mean = lambda some: Results(unit for part in some for unit in part).mean(  # noqa: E731
-            over=lambda unit: (unit.setting, unit.set)
-        )
-        each = [mean(some) for some in zip(*asked, strict=True)]
-        together = mean([part for some in asked for part in some])
-        return [mean_over_seeds([one.value for one in each]), together, over_seeds_and_questions(each)]
+            return None
+        each = [
+            Results(unit for part in some for unit in part).mean(over=lambda unit: (unit.setting, unit.set))
+            for some in zip(*asked, strict=True)
+        ]
+        return over_seeds_and_questions(each) if len(each) > 1 else each[0]
 
     def share(self, cell: Cell, of: Callable[[Results], Estimate]) -> Estimate | None:
         """`of` what all runs answered together; None where nothing was asked."""
@@ -227,11 +220,11 @@ def lines(what: Comparison, found: Mapping[str, Mapping[str, Sequence[Run]]], co
     yield from (f"# {what.title}", "", f"    {command}", "", *_asked(what, every), "")
     yield from _scores(what, rows)
     beside = what.cells(("normal", "cot"), what.beside)
-    if any(one.score([cell]) for one in every for cell in beside):
+    if any(one.answers(cell) for one in every for cell in beside):
         yield from ("", f"The same models on other items: {BESIDE[what.task][1].said}.", "")
         yield from table("model", *map(column, beside))
         for one in every:
-            yield row(one.label, *(_cell(what, one, [cell]) for cell in beside))
+            yield row(one.label, *(_cell(one, [cell]) for cell in beside))
         yield row("best trivial strategy", *(_trivial(every[0].runs[0], name) for _, name in beside))
     yield from ("", "Answers in words at once (nothing drawn), unreadable images, pairs with one right image:", "")
     words, drawn = what.cells((SAID,)), what.cells(("normal", "cot"))
@@ -241,7 +234,7 @@ def lines(what: Comparison, found: Mapping[str, Mapping[str, Sequence[Run]]], co
     for one in every:
         unclear, half = ([interval(one.share(cell, of), brackets="()") for cell in some]
                          for some, of in ((drawn, _unreadable), (pairs, counting.one_of_two)))  # fmt: skip
-        yield row(one.label, *(_cell(what, one, [cell]) for cell in words), *unclear, *half)
+        yield row(one.label, *(_cell(one, [cell]) for cell in words), *unclear, *half)
     for some in rows.values():
         yield from _differences(what, some)
     yield from ("", "Sampling and filter (samples are images; right: by the exact verifier) and costs:", "")
@@ -264,11 +257,8 @@ def _asked(what: Comparison, rows: Sequence[Row]) -> Iterator[str]:
         seen = {(len(some), len(some.by("cluster"))) for one in rows for some in one.answers(("normal", name))}
         counts += [f"{name} {' or '.join(f'{n} {unit}, {distinct} distinct' for n, distinct in sorted(seen))}"]
     yield f"Ours: {'; '.join(counts)}, asked in every cell of every run. The paper: 100 in a cell, BAGEL-7B-MoT."
-    yield from (
-        ("Means over seeds; 95 % intervals over seeds and questions (before: over questions).",)
-        if (what.combined)
-        else NOTE
-    )
+    yield "Means over seeds; [a, b]: 95 % for other seeds and questions. (a, b): of one run, for other questions."
+    yield "Questions that share an expression or a set of rules are one cluster."
     yield f"Average: mean of {'all' if len(what.averaged) > 1 else 'the Normal'} cells."
 
 
@@ -287,14 +277,12 @@ def _scores(what: Comparison, rows: Mapping[str, Sequence[Row]]) -> Iterator[str
         first = some[0].score(averaged)
         for one in some:
             average = one.score(averaged)
-            gain = average[0].value - first[0].value if average and first and one.when != "before" else None
+            gain = average.value - first.value if average and first and one.when != "before" else None
             updates = " or ".join(map(str, sorted({run.updates(one.when) for run in one.runs})))
             seeds = "" if one.when == "before" else len(one.runs)
-            means = [
-                [s[0].value for s in (one.score([(way, name)]) for way in ("normal", "cot")) if s] for name in shares
-            ]
+            means = [[s.value for s in (one.score([(way, name)]) for way in ("normal", "cot")) if s] for name in shares]
             ratios = [f"{pair[0] / pair[1]:.2f}" if len(pair) == 2 and pair[1] else "-" for pair in means]
-            shown = (_cell(what, one, some) for some in (*([cell] for cell in cells), averaged))
+            shown = (_cell(one, some) for some in (*([cell] for cell in cells), averaged))
             yield row(one.label, seeds, updates, *shown, _bare(gain, "+.2f", ""), *ratios)
     run = next(iter(rows.values()))[0].runs[0]
     chance = (run.summary.get("chance") or {}).get(what.task)
@@ -311,16 +299,9 @@ def _trivial(run: Run, name: str) -> str:
     return "" if best is None else f"{_bare(best.estimate.value)} ({best.name})"
 
 
-def _cell(what: Comparison, one: Row, cells: Sequence[Cell]) -> str:
-    """0.62 [0.55, 0.69] (0.58, 0.66); what one run measured has no interval over seeds."""
-    found = one.score(cells)
-    if not found:
-        return "-"
-    seeds, questions, both = found
-    if what.combined and one.when != "before":
-        return interval(both)
-    spread = f"{interval(seeds)} " if len(one.runs) > 1 else f"{seeds.value:.2f} "
-    return f"{spread}({questions.low:.2f}, {questions.high:.2f})"
+def _cell(one: Row, cells: Sequence[Cell]) -> str:
+    """0.62 [0.55, 0.69], of one run 0.62 (0.58, 0.66)."""
+    return interval(one.score(cells), brackets="[]" if len(one.runs) > 1 else "()")
 
 
 def _bare(value: float | None, form: str = ".2f", nothing: str = "-") -> str:
@@ -330,7 +311,7 @@ def _bare(value: float | None, form: str = ".2f", nothing: str = "-") -> str:
 def _differences(what: Comparison, rows: Sequence[Row]) -> Iterator[str]:
     """After the last update, of each arm and the one that it is compared with."""
     last = {one.label.partition(" + ")[2].partition(", round ")[0]: one for one in rows if one.when == "after"}
-    cells = what.cells(("normal", "cot") if what.combined else ("normal",))
+    cells = what.cells(("normal", "cot"))
     if not what.against:
         return
     yield from ("", "Differences, paired by seed [t interval] and question (a, b):", "")
@@ -473,7 +454,7 @@ def figure_5(lab: Lab, level: int = 3, temperature: float = 0.0) -> Iterator[str
     arms = {label(level, said): f"{line} filter={key} name={name}-{key}" for key, said in filters.items()}
     against = {label(level, said): label(level, "no filter") for said in list(filters.values())[1:]}
     title = f"Figure 5: rejection sampling on maths of level {level}, at equal numbers of samples kept"
-    return page(lab, Comparison(title, "maths", arms, FIGURE_5, against, ("normal",), combined=True))
+    return page(lab, Comparison(title, "maths", arms, FIGURE_5, against, ("normal",)))
 
 
 # --- think-distillation ---------------------------------------------------------------------------------------------
@@ -551,9 +532,8 @@ def seeds(lab: Lab, counts: Path | None = None) -> Iterator[str]:
                 modes = tuple(mode for mode in SETTINGS if (mode, set_name(task, 1)) in asked)
                 levels = tuple(n for n in TASKS.get(task).sets if ("normal", set_name(task, n)) in asked)
                 what = Comparison(
-                    TASKS.get(task).title, task, {}, against=dict.fromkeys(others, first), levels=levels, modes=modes,
-                    combined=True,
-                )  # fmt: skip
+                    TASKS.get(task).title, task, {}, against=dict.fromkeys(others, first), levels=levels, modes=modes
+                )
                 yield from lines(what, {"shipped": groups}, lab.command)
 
     return made()

@@ -105,14 +105,18 @@ def test_scores_count_pairs_and_both_kinds_of_interval(tmp_path: Path) -> None:
     first = stored(tmp_path / "0", {"normal": [*yes * 6, *no * 2], SAID: yes * 8})
     other = stored(tmp_path / "1", {"normal": [*yes * 4, *no * 4], SAID: yes * 8})
     row = unisandbox.Row("both", (first, other), "after")
-    seeds, questions, _ = row.score([("normal", "mapping1")])
-    # 0.75 and 0.5: t(1) = 12.7, so two seeds say nothing; eight pairs, whatever the number of seeds.
-    assert (seeds.value, seeds.n, seeds.low, seeds.high) == (0.625, 2, 0.0, 1.0)
-    assert questions.value == 0.625 and 0 < questions.low < 0.625 < questions.high <= 1
+    both, one = (
+        unisandbox.Row("", runs, "after").score([("normal", "mapping1")]) for runs in ((first, other), (first,))
+    )
+    assert both is not None and one is not None
+    # 0.75 and 0.5: t(1) = 12.7, so two seeds say nothing. One run has the interval of its questions, eight pairs.
+    assert (both.value, both.n, both.low, both.high) == (0.625, 2, 0.0, 1.0)
+    assert one.value == 0.75 and 0 < one.low < 0.75 < one.high <= 1
     unclear = row.share(("normal", "mapping1"), unisandbox._unreadable)
     assert unclear is not None and unclear.value == pytest.approx((1 / 8 + 2 / 8) / 2)
-    assert row.score([(SAID, "mapping1")])[0].value == 1.0
-    assert row.score([("normal", "mapping1"), ("cot", "mapping1")]) == []  # CoT was not asked
+    said = row.score([(SAID, "mapping1")])
+    assert said is not None and said.value == 1.0
+    assert row.score([("normal", "mapping1"), ("cot", "mapping1")]) is None  # CoT was not asked
     last = list(unisandbox._costs({"shipped": {"both": [first, other]}}))[-1]
     assert "| 16 | 0.00 | 12 | 0.50 | 0 | - | 16 | 16 | 160 | 0 | 1.0 |" in last
     with pytest.raises(UserError, match="no answers of its evaluation before"):
