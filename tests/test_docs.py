@@ -175,12 +175,12 @@ def test_the_readme_and_the_results_have_the_same_numbers_of_the_demo() -> None:
         "README.md", "docs/results/nano_curriculum.md", "docs/results/README.md", "docs/index.md", "CONTRIBUTING.md",
         "Makefile")}  # fmt: skip
     page = texts["docs/results/nano_curriculum.md"].partition("\n## ")[0]
-    told = {cells[1].strip("*"): [one.strip("*") for one in cells[2:5]] for line in texts["README.md"].splitlines()
+    told = {cells[1].strip("*"): [one.strip("*")[:4] for one in cells[2:5]] for line in texts["README.md"].splitlines()
             if len(cells := line.split("|")) == 6}  # fmt: skip
     before, after = ([cell.split()[0] for cell in line.split("|")[2:8]] for line in page.splitlines()
                      if line.startswith(("| before", "| after")))  # fmt: skip
     assert (told["Normal (draw at once), before"], told["Normal, after STARS"]) == (before[:3], after[:3])
-    assert told["CoT (think, then draw), after"] == after[3:]
+    assert told["CoT (thinking first), after"] == after[3:]
     for row, words in (("answered in words", "Answered in words: "), ("best trivial strategy", "strategy: ")):
         assert words + " / ".join(told[row]) in page
     headline = f"Normal {' / '.join(after[:3])}"
