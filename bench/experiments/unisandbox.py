@@ -444,12 +444,13 @@ def table_5(lab: Lab) -> Iterator[str]:
     return page(lab, Comparison(title, "mapping", arms, rows))
 
 
-def figure_5(lab: Lab, level: int = 3, temperature: float = 0.0) -> Iterator[str]:
-    """temperature: of the thoughts that are learned from; the higher, the more of them are wrong."""
+def figure_5(lab: Lab, level: int = 3, temperature: float | None = None) -> Iterator[str]:
+    """temperature: of the thoughts that are learned from, the higher, the more of them are wrong; None: the model's."""
+    heat = "null" if temperature is None else f"{temperature:g}"
     filters = {"none": "no filter", "self": "its own understanding", "verifier": "the exact verifier"}
     kept = compose("stars_math", [f"level={level}", *lab.overrides]).rounds[0].prompts // 3
-    line = f"stars_math level={level} temperature={temperature} budget.math{level}.kept={kept}"
-    name = f"level{level}-t{temperature:g}"
+    line = f"stars_math level={level} temperature={heat} budget.math{level}.kept={kept}"
+    name = f"level{level}-{heat}"
     label = "STARS on Math{}, filter: {}".format
     arms = {label(level, said): f"{line} filter={key} name={name}-{key}" for key, said in filters.items()}
     against = {label(level, said): label(level, "no filter") for said in list(filters.values())[1:]}
