@@ -128,7 +128,7 @@ def positions_of(states: States) -> dict[str, Tensor]:
     positions = {"last word": states.word}
     positions |= {f"answer, word {i}": state for i, state in enumerate(states.answer, start=1)}
     positions |= {f"query {i}": state for i, state in enumerate(states.queries, start=1)}
-    positions[f"image marker, t = {states.t[0]:.2f}"] = states.query[0]
+    positions[f"image marker, t = {states.t[0]:.2f}"] = states.marker[0]
     for t, image in zip(states.t, states.image, strict=True):
         positions[f"image tokens, t = {t:.2f}"] = image
     return positions

@@ -157,8 +157,8 @@ def test_the_last_state_of_an_answer_is_what_the_model_says_next(which: str, req
             assert chosen[1].tolist() == [ids[1] for ids in said]
         alone = states_of(model, asked[:1])
     assert torch.allclose(alone.word[:, 0], states.word[:, 0], atol=1e-4)
-    assert torch.allclose(alone.query[:, :, 0], states.query[:, :, 0], atol=1e-3)
-    assert states.query.shape[0] == len(states.t) == model.sampling.steps
+    assert torch.allclose(alone.marker[:, :, 0], states.marker[:, :, 0], atol=1e-3)
+    assert states.marker.shape[0] == len(states.t) == model.sampling.steps
 
 
 def test_the_last_states_of_learned_queries_are_what_the_image_reads() -> None:

@@ -83,14 +83,14 @@ class States:
         answer: [A, N, B, D], of the marker behind which an answer begins, and of the answer's words: the k-th is where
             the model chooses its word k, from 0.
         word: [N, B, D], of the last word of the question.
-        query: [K, N, B, D], of the marker behind which an image begins, at K noise levels `t`.
+        marker: [K, N, B, D], of the marker behind which an image begins, at K noise levels `t`.
         image: [K, N, B, D], the mean of the image's own tokens.
         queries: [Q, N, B, D], of each learned query (fusion=queries); Q = 0 for other models.
     """
 
     answer: Tensor
     word: Tensor
-    query: Tensor
+    marker: Tensor
     image: Tensor
     t: tuple[float, ...]
     queries: Tensor
@@ -296,7 +296,7 @@ class _StateWatch(_Steps):
         self.read: list[Tensor] = []
         self.asked: list[Tensor] = []
         self.answered: list[list[Tensor]] = []
-        self.query: dict[int, list[Tensor]] = {}
+        self.marker: dict[int, list[Tensor]] = {}
         self.image: dict[int, list[Tensor]] = {}
 
     def behind(self, module: nn.Module, args: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
@@ -314,18 +314,18 @@ class _StateWatch(_Steps):
                 if len(self.answered) <= ANSWER_WORDS:
                     self.answered[-1].append(x_BUD[:, 0].float())
         elif self.drawing and step in self.levels:
-            self.query.setdefault(step, []).append(x_BUD[: self.rows, 0].float())
+            self.marker.setdefault(step, []).append(x_BUD[: self.rows, 0].float())
             self.image.setdefault(step, []).append(x_BGD[: self.rows].float().mean(1))
         elif not self.times and len(self.read) == index:
             self.read.append(x_BUD.float())
 
     def result(self, last: Tensor) -> States:
         rows = torch.arange(len(last))
-        steps = sorted(self.query)
+        steps = sorted(self.marker)
         return States(
             torch.stack([torch.stack(layers) for layers in self.answered[:ANSWER_WORDS]]).cpu(),
             torch.stack([layer.cpu()[rows, last] for layer in self.read]),
-            torch.stack([torch.stack(self.query[step]) for step in steps]).cpu(),
+            torch.stack([torch.stack(self.marker[step]) for step in steps]).cpu(),
             torch.stack([torch.stack(self.image[step]) for step in steps]).cpu(),
             tuple(self.times[step] for step in steps),
             torch.stack(self.asked).permute(2, 0, 1, 3).cpu() if self.asked else torch.empty(0),
