@@ -113,6 +113,14 @@ class Lab:
     command: str = ""
     fit: Fit = fit_apart
 
+    def arms(self, known: Iterable[str], default: Sequence[str] = ()) -> list[str]:
+        """Those of --only; without it `default`, or all that are known. Raises UsageError for others."""
+        known = list(known)
+        arms = list(self.only or default or known)
+        if not set(arms) <= set(known):
+            raise UsageError("cannot read --only", f"Arms are {', '.join(known)}.")
+        return arms
+
     def train(self, arguments: Sequence[str]) -> None:
         """Run or continue one. Raises UserError where it fails."""
         code, _ = self.fit(arguments)

@@ -44,7 +44,7 @@ def drawing(
         for level in (1, 2, 3)
     ]
     jobs, arms = [], {}
-    for name in lab.only or BASES:
+    for name in lab.arms(BASES):
         label, fusion, own = BASES[name]
         about = f"model.architecture.fusion={fusion} {' '.join(lab.overrides)}"
         jobs += plan(

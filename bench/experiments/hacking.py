@@ -128,7 +128,7 @@ HACKS = {hack.__name__: hack for hack in _EACH}
 
 def hacking(lab: Lab, clean: int = 20, epochs: int = 30, held_out: int = 600) -> Iterator[str]:
     """clean: so many clean runs. held_out: validation mazes."""
-    hacks = [(name, seed) for name in lab.only or HACKS for seed in lab.seeds]
+    hacks = [(name, seed) for name in lab.arms(HACKS) for seed in lab.seeds]
     asked = [(*pair, arm) for pair in hacks for arm in ARMS] + [(CLEAN, seed, WATCHED) for seed in range(clean)]
 
     def one(name: str, seed: int, arm: str) -> None:

@@ -161,7 +161,7 @@ def interference(lab: Lab, pairs: int = 24, updates: int = 200) -> Iterator[str]
         "shipped": "the shipped nano",
         "taught": f"after {updates} updates on short thoughts and refined prompts",
     }
-    for base in lab.only or titles:
+    for base in lab.arms(titles):
         if base == "taught":
             taught(model, updates, seed)
         found = {name: asked(model, items, told, seed) for name, told in ways(items)}

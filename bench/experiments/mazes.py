@@ -199,9 +199,7 @@ def mazes(
     if tune in lab.seeds:
         raise UsageError(f"cannot read -o tune={tune}: --seeds are tested", "Take a seed that is none of --seeds.")
     left_out = {START, SETTLED} if task == TASK else {START, SETTLED, "sft_sym"}
-    arms = lab.only or [key for key in ARMS if key not in left_out]
-    if not set(arms) <= ARMS.keys():
-        raise UsageError("cannot read --only", f"Arms are {', '.join(ARMS)}.")
+    arms = lab.arms(ARMS, [key for key in ARMS if key not in left_out])
     asked = ASKED if task == TASK else {level: TESTED}
     split = "test" if tune is None else "validation"
     if tune is not None:

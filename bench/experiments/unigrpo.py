@@ -22,7 +22,6 @@ from bench.experiment import Job, Lab, plan, seconds_each
 from bench.experiments.mazes import percent
 from bench.experiments.unisandbox import Cell, Row, Run, difference
 from bench.markdown import row, table
-from uni_train.errors import UsageError
 from uni_train.eval.benchmarks.unisandbox import set_name
 from uni_train.eval.benchmarks.unisandbox.thoughts import conclusion
 from uni_train.eval.scored import read_folder
@@ -48,9 +47,7 @@ def unigrpo(
 ) -> Iterator[str]:
     """seconds: of each arm's training. epochs: of each arm, in place of seconds. prompts: different ones, of a level.
     tested: test prompts. Raises UsageError."""
-    arms = lab.only or [arm for arm in ARMS if arm != "result"]
-    if not set(arms) <= ARMS.keys():
-        raise UsageError("cannot read --only", f"Arms are {', '.join(ARMS)}.")
+    arms = lab.arms(ARMS, [arm for arm in ARMS if arm != "result"])
     cell = ("cot", set_name("maths", level))
 
     def jobs(arm: str, name: str, n: int, seeds: Sequence[int], evaluate: bool = True) -> list[Job]:

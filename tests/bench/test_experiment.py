@@ -143,7 +143,7 @@ def test_every_run_composes_and_slips_show_before_anything_runs(tmp_path: Path) 
         (("table_2", "--seeds", "0;1"), "cannot read --seeds"),
         (("tabel_2",), "no experiment and no folder"),
         (("hacking", "-o", "epochs=many"), "hacking: epochs"),
-        (("mazes", "--only", "sft_some"), "cannot read --only"),
+        *(((name, "--only", "sft_some"), "cannot read --only") for name in ("mazes", "drawing", "hacking", "unigrpo")),
         (("--run", "stars_mixd"), "unknown recipe"),
         ((), "nothing was asked for"),
     ):
