@@ -16,7 +16,7 @@ from uni_train.eval.statistics import Estimate
 
 WIDTH, HEIGHT = 520, 250
 LEFT, RIGHT, TOP, BOTTOM = 46, 12, 18, 38
-COLOURS = 6  # of style.css
+COLOURS = 8  # of style.css
 _MAX_POINTS = 400
 _LETTER = 6.5  # of a tick's label
 _NAMES, _MARGIN, _ABOVE, _BELOW = 128, 14, 8, 24  # of `dots`: left, right, top, bottom
@@ -186,7 +186,7 @@ def scores(
 def dots(title: str, values: Mapping[str, Mapping[str, Estimate]], colours: Mapping[str, int]) -> Dots:
     """A row for each name of `values`, in it a dot for each series; shares from 0 to 1.
 
-    values: row -> series -> estimate (left out where it has no value). colours: series -> 1 to 6, a CSS class.
+    values: row -> series -> estimate (left out where it has no value). colours: series -> 1 to COLOURS, a CSS class.
     """
     height = _ROW + _SPREAD * max(1, len(colours))
     marks, rows, told = [], [], []

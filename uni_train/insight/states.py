@@ -15,7 +15,7 @@ onto the classes, over five folds of whole pairs; their control has the labels s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,6 +38,7 @@ from uni_train.models.base import UnifiedModel, expect_skill
 
 COUNTS = ("one", "two", "three", "four", "five", "six")
 TARGETS = ("object", "count")
+QUERY = "query "  # of a learned query's position, before its number
 FOLDS = 5
 RIDGE = 1.0  # against a mean squared length of 1 of the standardised states
 _HOLDS = 0.5  # from which share of the items on an answer counts as there
@@ -127,7 +128,7 @@ def positions_of(states: States) -> dict[str, Tensor]:
     """Name -> states [N, B, D]: of understanding, then of drawing (the image's own tokens at every level kept)."""
     positions = {"last word": states.word}
     positions |= {f"answer, word {i}": state for i, state in enumerate(states.answer, start=1)}
-    positions |= {f"query {i}": state for i, state in enumerate(states.queries, start=1)}
+    positions |= {f"{QUERY}{i}": state for i, state in enumerate(states.queries, start=1)}
     positions[f"image marker, t = {states.t[0]:.2f}"] = states.marker[0]
     for t, image in zip(states.t, states.image, strict=True):
         positions[f"image tokens, t = {t:.2f}"] = image
@@ -227,7 +228,12 @@ def sections(result: Mapping[str, Any]) -> list[Section]:
             f"A state holds the answer if its words are likelier than those of every other object or number. It "
             f"appears at the first layer at which that is so for half of the {len(result['clusters'])} items.",
             tables=[appearance_table(result, "lens", target) for target in targets],
-            charts=[_chart(result, "lens", target, what) for what in ("holds", "probability") for target in targets],
+            charts=[
+                one
+                for what in ("holds", "probability")
+                for target in targets
+                for one in _charts(result, "lens", target, what)
+            ],
         )
     ]
     probed = [
@@ -239,7 +245,7 @@ def sections(result: Mapping[str, Any]) -> list[Section]:
                 "Linear probes",
                 "Ridge regressions from a state to the object or number, on items whose pair they never saw.",
                 tables=[appearance_table(result, "probes", target) for target in probed],
-                charts=[_chart(result, "probes", target, "holds") for target in probed],
+                charts=[one for target in probed for one in _charts(result, "probes", target, "holds")],
             )
         )
     return parts
@@ -268,13 +274,17 @@ def _share(values: Sequence[bool], result: Mapping[str, Any]) -> Estimate:
     return share(list(values), range(len(values)), result["clusters"])
 
 
-def _chart(result: Mapping[str, Any], reader: str, target: str, what: str) -> Chart:
-    lines = []
-    for colour, (position, by_target) in enumerate(result[reader].items(), start=1):
-        if target in by_target:
-            means = np.array(by_target[target][what], dtype=float).mean(1)
-            lines.append(Series(position, list(enumerate(means.tolist(), start=1)), colour, markers=True))
-    layers = max((len(line.points) for line in lines), default=2)
+def _charts(result: Mapping[str, Any], reader: str, target: str, what: str) -> Iterator[Chart]:
+    """One of the positions that every model has, and one of learned queries where there are any."""
     meaning = {"holds": "holds the answer", "probability": "probability of its words"}[what]
     title = f"The {target}: {meaning}, by layer" if reader == "lens" else f"The {target}: probed right, by layer"
-    return chart(title, "", lines, linear_axis(1, max(2, layers), "layer"), linear_axis(0, 1))
+    for queries in (False, True):
+        lines: list[Series] = []
+        for position, by_target in result[reader].items():
+            if target in by_target and position.startswith(QUERY) == queries:
+                means = np.array(by_target[target][what], dtype=float).mean(1)
+                points = list(enumerate(means.tolist(), start=1))
+                lines.append(Series(position, points, len(lines) + 1, markers=True))
+        if lines:
+            axis = linear_axis(1, max(2, *(len(line.points) for line in lines)), "layer")
+            yield chart(f"{title}{'; learned queries' if queries else ''}", "", lines, axis, linear_axis(0, 1))
