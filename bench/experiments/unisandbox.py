@@ -21,6 +21,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 from pathlib import Path
 from typing import Any
 
@@ -38,7 +39,6 @@ from uni_train.eval.task_benchmark import LABELS
 
 SETTINGS = {"normal": "Normal", "cot": "CoT", SAID: "Said"}
 CURRICULUM = "stars_curriculum evaluation.every_round=true name=rounds"
-BESIDE = {task: next(iter(TASKS.get(task).variants.items())) for task in ("maths", "mapping")}
 STARS, DISTILLED = "STARS", "distilled"
 Cell = tuple[str, str]
 """Setting and set."""
@@ -61,6 +61,7 @@ class Comparison:
     Attributes:
         arms: label -> "RECIPE KEY=VALUE ...". against: label -> that of the arm which it is compared with.
         averaged: the settings of the last column, as the paper averages.
+        variants: of its sets, asked beside them; (): the first one.
     """
 
     title: str
@@ -72,15 +73,18 @@ class Comparison:
     remarks: tuple[str, ...] = ()
     levels: tuple[int, ...] = (1, 2, 3)
     modes: tuple[str, ...] = ("normal", "cot", SAID)
+    variants: tuple[str, ...] = ()
 
     @property
     def sets(self) -> tuple[str, ...]:
         return tuple(set_name(self.task, level) for level in self.levels)
 
     @property
-    def beside(self) -> tuple[str, ...]:
-        """Sets that are asked beside its own."""
-        return tuple(set_name(self.task, level, BESIDE[self.task][0]) for level in self.levels)
+    def beside(self) -> dict[str, tuple[str, ...]]:
+        """What variants of its sets are -> those that are asked beside them."""
+        every = TASKS.get(self.task).variants
+        chosen = self.variants or list(every)[:1]
+        return {every[name].said: tuple(set_name(self.task, n, name) for n in self.levels) for name in chosen}
 
     def cells(self, settings: Sequence[str], sets: Sequence[str] = ()) -> list[Cell]:
         return [(setting, name) for setting in settings if setting in self.modes for name in sets or self.sets]
@@ -199,7 +203,7 @@ def page(lab: Lab, what: Comparison) -> Iterator[str]:
     for base, checkpoint in bases.items():
         for label, line in what.arms.items():
             asked = f"evaluation.modes=[{','.join(what.modes)}]"
-            sets = f"evaluation.sets=[{','.join((*what.sets, *what.beside))}]"
+            sets = f"evaluation.sets=[{','.join((*what.sets, *chain(*what.beside.values())))}]"
             common = shlex.join([f"out={lab.runs / base}", asked, sets, *checkpoint, *lab.overrides])
             recipe, _, own = line.partition(" ")  # what makes the comparison comes last: --set does not undo it
             jobs[base, label] = plan(f"{recipe} {common} {own}", lab.seeds)
@@ -219,9 +223,11 @@ def lines(what: Comparison, found: Mapping[str, Mapping[str, Sequence[Run]]], co
     every = [one for some in rows.values() for one in some]
     yield from (f"# {what.title}", "", f"    {command}", "", *_asked(what, every), "")
     yield from _scores(what, rows)
-    beside = what.cells(("normal", "cot"), what.beside)
-    if any(one.answers(cell) for one in every for cell in beside):
-        yield from ("", f"The same models on other items: {BESIDE[what.task][1].said}.", "")
+    for said, sets in what.beside.items():
+        beside = what.cells(("normal", "cot"), sets)
+        if not any(one.answers(cell) for one in every for cell in beside):
+            continue
+        yield from ("", f"The same models on other items: {said}.", "")
         yield from table("model", *map(column, beside))
         for one in every:
             yield row(one.label, *(_cell(one, [cell]) for cell in beside))
@@ -410,9 +416,22 @@ FIGURE_5 = tuple(
 )
 
 
+def _rounds(task: str, *levels: int, thoughts: bool = False) -> str:
+    """`rounds=...` of a recipe: a round a level, with the recipe's replay of pretraining, also of thoughts."""
+    replay = "{pretrain: '${pretrain_replay}'%s}" % (", thoughts: '${thoughts_replay}'" if thoughts else "")
+    return f"rounds=[{', '.join(f'{{task: {task}, level: {level}, replay: {replay}}}' for level in levels)}]"
+
+
 def table_2(lab: Lab) -> Iterator[str]:
+    """Beside the paper's rows all levels mixed, each for a third of the updates and with its thoughts replayed."""
     arms = {f"STARS on Math{level}": f"stars_math level={level}" for level in (1, 2, 3)}
-    return page(lab, Comparison("Table 2: STARS on maths", "maths", arms, printed("Table 2")))
+    every = [compose("stars_math", [f"level={level}", *lab.overrides]).rounds[0] for level in (1, 2, 3)]
+    thirds = " ".join(f"budget.{one.set_name}.{unit}={getattr(one, unit) / 3:g}" for one in every
+                      for unit in ("updates", "epochs") if getattr(one, unit))  # fmt: skip
+    mixed = shlex.quote(_rounds("maths", 1, 2, 3, thoughts=True))
+    arms["STARS on all, mixed"] = f"stars_math {mixed} schedule.kind=mixed {thirds} name=mixed"
+    paper = printed("Table 2")
+    return page(lab, Comparison("Table 2: STARS on maths", "maths", arms, paper, variants=("seen", "balanced")))
 
 
 def table_3(lab: Lab) -> Iterator[str]:
@@ -436,8 +455,8 @@ def table_5(lab: Lab) -> Iterator[str]:
         "STARS with CL": CURRICULUM,
         "STARS with Mix": "stars_mixed",
     }
-    for n in (2, 3):
-        line = f"stars_mapping level={n} budget.mapping{n}.{unit}={total:g} name=long{n}"
+    for n in (2, 3):  # as the mixture, but for the levels: equal noise draws and rates
+        line = f"stars_mixed {shlex.quote(_rounds('mapping', n))} budget.mapping{n}.{unit}={total:g} name=long{n}"
         arms[f"STARS on M{n} alone, as many {unit}"] = line
     rows = printed("Table 3", "BAGEL", "BAGEL + STARS with CL, round 3", "BAGEL + STARS with Mix")
     title = f"Table 5: curriculum, all levels mixed, and one level alone for as many {unit}"
@@ -480,7 +499,7 @@ def distil_maths(lab: Lab) -> Iterator[str]:
 
 
 def distil_speed(lab: Lab) -> Iterator[str]:
-    one_link = 'distil_curriculum "rounds=[{task:mapping,level:1,replay:{pretrain:${pretrain_replay}}}]"'
+    one_link = f"distil_curriculum {shlex.quote(_rounds('mapping', 1))}"
     arms = {
         f"{way}, {updates} updates": f"{line} budget.mapping1.updates={updates} name=m1-{updates}"
         for updates in (25, 50, 100)
@@ -505,8 +524,8 @@ def sharpness(
         for name in filters.split(",") if temperature else ["none"]:
             drawn = f"candidates=4 temperature={temperature}" if temperature else ""
             for state in states.split(","):
-                rounds = f"rounds=[{{task: {task}, level: {level}, replay: {{pretrain: '${{pretrain_replay}}'}}}}]"
-                about = f"level={level} {shlex.quote(rounds)} filter={name} states={state} {drawn}"
+                rounds = shlex.quote(_rounds(task, level))
+                about = f"level={level} {rounds} filter={name} states={state} {drawn}"
                 label = f"t{temperature:g}-{name}-{state}"
                 arms[label] = f"distil_math {about} name={label}"
     title = "Thoughts that disagree: spread of conclusions, and images that cannot be read"
