@@ -107,8 +107,8 @@ def counted(work: Work[Any], stage: StageRun, round_: RoundConfig) -> dict[str, 
 
 
 def accepted(samples: Iterable[Scored]) -> list[Scored]:
-    """The samples that the filter keeps."""
-    made = [one for one in samples if one.sample.status == "ok"]
+    """The samples that the filter keeps. None with an empty thought: there is nothing to replay, or to forget."""
+    made = [one for one in samples if one.sample.status == "ok" and one.sample.thought != ""]
     return [one for one in made if one.filter_verdict is not None and one.filter_verdict.passed]
 
 
