@@ -300,7 +300,9 @@ def test_only_accepted_samples_with_an_image_are_learned_from(finished: Path) ->
     unsure = replace(sample, filter_verdict=Verdict((Check("self_check", "unreadable"),)))
     refused = replace(sample, filter_verdict=Verdict((Check("self_check", "fail"),)))
     imageless = replace(sample, sample=replace(sample.sample, status="generation_failed", parts=()))
-    assert accepted([sample, unsure, refused, imageless, replace(sample, filter_verdict=None)]) == [sample]
+    thoughtless = replace(sample, sample=replace(sample.sample, thought=""))  # high temperatures sample such ones
+    others = [unsure, refused, imageless, thoughtless, replace(sample, filter_verdict=None)]
+    assert accepted([sample, *others]) == [sample]
 
 
 def test_what_is_learned_is_prompt_to_image_without_the_thought(finished: Path) -> None:

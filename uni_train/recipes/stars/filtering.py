@@ -108,8 +108,9 @@ def counted(work: Work[Any], stage: StageRun, round_: RoundConfig) -> dict[str, 
 
 def accepted(samples: Iterable[Scored]) -> list[Scored]:
     """The samples that the filter keeps. None with an empty thought: there is nothing to replay, or to forget."""
-    made = [one for one in samples if one.sample.status == "ok" and one.sample.thought != ""]
-    return [one for one in made if one.filter_verdict is not None and one.filter_verdict.passed]
+    made = [one for one in samples if one.sample.status == "ok"]
+    told = [one for one in made if one.sample.thought is None or one.sample.thought.strip()]
+    return [one for one in told if one.filter_verdict is not None and one.filter_verdict.passed]
 
 
 def kept_rows(shards: Path, config: RoundsConfig, round_: RoundConfig, batches: int | None = None) -> list[int]:
