@@ -334,6 +334,8 @@ def _updates(one: Row) -> set[int]:
 
 
 def difference(one: Row, rival: Row, cell: Cell) -> str:
+    if any(len(arm.answers(cell)) < len(arm.runs) for arm in (one, rival)):
+        return "-"
     by_seed = [
         {
             run.summary.get("seed", number): some
@@ -551,8 +553,9 @@ def seeds(lab: Lab, counts: Path | None = None) -> Iterator[str]:
                 modes = tuple(mode for mode in SETTINGS if (mode, set_name(task, 1)) in asked)
                 levels = tuple(n for n in TASKS.get(task).sets if ("normal", set_name(task, n)) in asked)
                 what = Comparison(
-                    TASKS.get(task).title, task, {}, against=dict.fromkeys(others, first), levels=levels, modes=modes
-                )
+                    TASKS.get(task).title, task, {}, against=dict.fromkeys(others, first), levels=levels, modes=modes,
+                    variants=tuple(TASKS.get(task).variants),
+                )  # fmt: skip
                 yield from lines(what, {"shipped": groups}, lab.command)
 
     return made()
