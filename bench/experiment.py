@@ -117,8 +117,8 @@ class Lab:
         """Those of --only; without it `default`, or all that are known. Raises UsageError for others."""
         known = list(known)
         arms = list(self.only or default or known)
-        if not set(arms) <= set(known):
-            raise UsageError("cannot read --only", f"Arms are {', '.join(known)}.")
+        if lost := [arm for arm in arms if arm not in known]:
+            raise UsageError(f"cannot read --only {lost[0]}", f"Arms are {', '.join(known)}.")
         return arms
 
     def train(self, arguments: Sequence[str]) -> None:

@@ -334,14 +334,13 @@ def _updates(one: Row) -> set[int]:
 
 
 def difference(one: Row, rival: Row, cell: Cell) -> str:
-    if any(len(arm.answers(cell)) < len(arm.runs) for arm in (one, rival)):
+    """Of the seeds that both have; "-" where there is none, or where a run was not asked."""
+    answers = [(arm.runs, arm.answers(cell)) for arm in (one, rival)]
+    if any(len(some) < len(runs) for runs, some in answers):
         return "-"
     by_seed = [
-        {
-            run.summary.get("seed", number): some
-            for number, (run, some) in enumerate(zip(arm.runs, arm.answers(cell), strict=True))
-        }
-        for arm in (one, rival)
+        {run.summary.get("seed", number): some for number, (run, some) in enumerate(zip(*arm, strict=True))}
+        for arm in answers
     ]
     seeds = [seed for seed in by_seed[0] if seed in by_seed[1]]
     after, before = (
@@ -420,16 +419,16 @@ FIGURE_5 = tuple(
 )
 
 
-def _rounds(task: str, *levels: int, thoughts: bool = False) -> str:
-    """`rounds=...` of a recipe: a round a level, with the recipe's replay of pretraining, also of thoughts."""
-    replay = "{pretrain: '${pretrain_replay}'%s}" % (", thoughts: '${thoughts_replay}'" if thoughts else "")
-    return f"rounds=[{', '.join(f'{{task: {task}, level: {level}, replay: {replay}}}' for level in levels)}]"
+def _rounds(task: str, *levels: int, replay: Sequence[str] = ("pretrain",)) -> str:
+    """`rounds=...` of a recipe: a round a level, with the recipe's shares of what is replayed."""
+    shares = ", ".join(f"{name}: '${{{name}_replay}}'" for name in replay)
+    return f"rounds=[{', '.join(f'{{task: {task}, level: {level}, replay: {{{shares}}}}}' for level in levels)}]"
 
 
 def table_2(lab: Lab) -> Iterator[str]:
     """Beside the paper's three models one of all levels, mixed: as many updates as theirs together."""
     arms = {f"STARS on Math{level}": f"stars_math level={level}" for level in (1, 2, 3)}
-    mixed = shlex.quote(_rounds("maths", 1, 2, 3, thoughts=True))
+    mixed = shlex.quote(_rounds("maths", 1, 2, 3, replay=("pretrain", "thoughts")))
     arms["STARS on all levels"] = f"stars_math {mixed} schedule.kind=mixed name=mixed"
     paper = printed("Table 2")
     return page(lab, Comparison("Table 2: STARS on maths", "maths", arms, paper, variants=("seen", "balanced")))
