@@ -5,11 +5,11 @@
     python bench/experiment.py mazes --runs runs/tuned -o tune=7 -o n=1000 --only grpo_kl --set objective.kl=0.1
     python bench/experiment.py mazes --runs runs/sudoku -o task=sudoku -o level=1 -o n=400 --only sft_same,stars
 
-Every seed has mazes, first weights and random numbers of its own. One model is trained on its solved mazes, and once
-more at a lower rate, until they have little left to teach; with `flat` again and again, until success on the validation
-split gains less than so many points: the plateau. Every arm goes on from that model for the same seconds. How
-many updates those are is measured first, on a short run of each arm; the table gives the seconds that it took. So arms
-are run one after the other. A finished arm is a line of RUNS/arms.jsonl.
+Every seed has mazes, first weights and random numbers of its own. One model is trained on symmetric views of its solved
+mazes, and once more at a lower rate, until they have little left to teach; with `flat` again and again, until success
+on the validation split gains less than so many points: the plateau. Every arm goes on from that model for the same
+seconds. How many updates those are is measured first, on a short run of each arm; the table gives the seconds that it
+took. So arms are run one after the other. A finished arm is a line of RUNS/arms.jsonl.
 
 Success is the verifier's, on mazes of the test split, which no arm has seen. `tune` is a seed that settings are chosen
 on: its arms are measured on the validation split, in a file of their own; a folder a setting. Puzzles are a family with
@@ -57,7 +57,7 @@ VALIDATED = 500  # validation mazes, that tell whether SFT still gains
 SETTLES = 8  # times that SFT goes on at most
 PACE = {"updates": 100, "epochs": 15, "rounds": 1}  # of the short run that an arm's pace is measured on
 LINES = {"test": "arms.jsonl", "validation": "tuned.jsonl"}
-START, SETTLED = "start", "settled"
+START, SETTLED, PLAIN = "start", "settled", "plain"
 Line = Mapping[str, Any]
 """What is known of a finished arm of one seed."""
 
@@ -89,14 +89,14 @@ _KL = ("optimizer.lr=1e-4", "objective.kl=0.04")  # at the recipe's rate long ru
 _CPS = ("variant=cps", "rollout.noise_level=0.7", "rewards.solved.function=verifier_dense")
 ROUND = {"prompts": 1000, "updates": 300, "replay": {"solved": 0.3}}
 _BLIND = ("held_out.task=null", "checkpoint_every=1000")
+_PLAIN = (*_BLIND, "sources.mazes.augment=null")
 _AGAIN = (*_BLIND, "optimizer.lr=1e-3", "optimizer.decay_share=1")
-_SYMMETRIES = "sources.mazes.augment=symmetries"
 ARMS = {
+    PLAIN: Arm("SFT without symmetries", None, "sft_maze", "updates", "limited", _PLAIN),
     START: Arm("SFT", None, "sft_maze", "updates", "limited", _BLIND),
     SETTLED: Arm("SFT, once more", START, "sft_maze", "updates", "limited", _AGAIN),
     "grpo_early": Arm("in its place: Flow-GRPO, new mazes, unsolved", START, "flow_grpo_maze", "epochs", None, _QUIET),
     "sft_same": Arm("+ SFT, same mazes", SETTLED, "sft_maze", "updates", "limited", _AGAIN),
-    "sft_sym": Arm("+ SFT, same mazes, symmetries", SETTLED, "sft_maze", "updates", "limited", (*_AGAIN, _SYMMETRIES)),
     "grpo_same": Arm("+ Flow-GRPO, same mazes", SETTLED, "flow_grpo_maze", "epochs", "limited", _QUIET),
     "grpo_new": Arm("+ Flow-GRPO, new mazes, unsolved", SETTLED, "flow_grpo_maze", "epochs", None, _QUIET),
     "grpo_kl": Arm("+ Flow-GRPO with KL, new mazes", SETTLED, "flow_grpo_maze", "epochs", None, (*_QUIET, *_KL)),
@@ -158,8 +158,11 @@ class Plan:
             return rows
         model = [f"model.puzzles=[{self.task}]", "model.architecture.image_size=48", *rows]
         if stars:
-            return [*model, f"evaluation.sets=[{self.task}{self.level}]"]
-        return model if sft else [*model, f"prompts.task={self.task}", f"prompts.levels=[{self.level}]"]
+            return [*model, f"evaluation.sets=[{self.task}{self.level}]", "augment=null"]
+        if sft:
+            return [*model, "sources.mazes.augment=null"]
+        asked = [*model, f"prompts.task={self.task}", f"prompts.levels=[{self.level}]"]
+        return [*asked, "sft.augment=null"] if arm.data == "beside" else asked
 
     def folder(self, arm: Arm, name: str) -> Path:
         """The run's."""
@@ -198,7 +201,7 @@ def mazes(
         )
     if tune in lab.seeds:
         raise UsageError(f"cannot read -o tune={tune}: --seeds are tested", "Take a seed that is none of --seeds.")
-    left_out = {START, SETTLED} if task == TASK else {START, SETTLED, "sft_sym"}
+    left_out = {START, SETTLED} if task == TASK else {START, SETTLED, PLAIN}
     arms = lab.arms(ARMS, [key for key in ARMS if key not in left_out])
     asked = ASKED if task == TASK else {level: TESTED}
     split = "test" if tune is None else "validation"
@@ -319,7 +322,8 @@ def _updates(plan: Plan, key: str, seed: int, lab: Lab) -> int:
         lab.train([*arguments(plan, seed, key, name), plan.lasting(arm, PACE[arm.counter])])
         return plan.seconds_of(arm, name) / PACE[arm.counter]
 
-    seconds = {START: plan.start, SETTLED: plan.settle}.get(key, plan.seconds)
+    whole = plan.start + plan.settle + plan.seconds
+    seconds = {PLAIN: whole, START: plan.start, SETTLED: plan.settle}.get(key, plan.seconds)
     return max(1, round(seconds / seconds_each(plan.out / "pace.json", key, measure)))
 
 

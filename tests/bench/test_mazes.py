@@ -112,7 +112,7 @@ def test_mazes_are_counted_once_whatever_their_view(tmp_path: Path, monkeypatch:
     monkeypatch.setattr(mazes, "FRESH", 40)
     monkeypatch.setattr(mazes, "ROUND", mazes.ROUND | {"prompts": 30})
     plan = mazes.Plan(tmp_path, n=5)
-    assert [mazes.mazes_seen(plan, 0, key, 9) for key in ("start", "sft_sym", "grpo_same")] == [5, 5, 5]
+    assert [mazes.mazes_seen(plan, 0, key, 9) for key in ("start", "plain", "grpo_same")] == [5, 5, 5]
     assert mazes.mazes_seen(plan, 0, "grpo_kl", 2) == 5 + 2 * 48
     assert mazes.mazes_seen(plan, 0, "nft_sft", 1) == 5 + 64
     assert mazes.mazes_seen(plan, 0, "stars", 2) == 5 + 2 * 30
@@ -129,7 +129,7 @@ def test_settings_are_tuned_on_a_seed_and_a_split_that_no_table_tests(tmp_path: 
     text = "\n".join(mazes.mazes(Lab(seeds=(0, 1), runs=tmp_path), tune=7))
     ((plan, lab, arms),) = made
     assert (plan.split, plan.asked, lab.seeds, plan.lines.name) == ("validation", {4: 500}, (7,), "tuned.jsonl")
-    assert {"sft_sym", "grpo_kl"} <= set(arms)
+    assert {"plain", "grpo_kl"} <= set(arms)
     assert "Seeds 7; percent of the validation mazes solved" in text
 
 

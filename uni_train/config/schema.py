@@ -44,6 +44,7 @@ TaskLevel = Annotated[int, Interval(ge=1, le=1_000)]  # of any task; the task sa
 # --- names ----------------------------------------------------------------------------------------------------------
 
 Mode = Literal["normal", "cot"]
+Augment = Literal["symmetries"]  # of a task that has them: another view of an item, as likely as it
 Quantised = Literal["nf4", "int8", "fp8"]  # forms of weights (uni_train/models/quantised.py)
 EvaluationMode = Literal["normal", "cot", "said"]  # said: the answer in words at once, nothing is drawn
 SIX_SETS = ("math1", "math2", "math3", "mapping1", "mapping2", "mapping3")  # of UniSandbox
@@ -633,6 +634,7 @@ class SolvedRowsConfig:
     weight: Positive = 1.0  # of their loss
     noise_draws: Draws = 1  # noise levels drawn for each image
     timestep_shift: Positive = 1.0  # of these noise levels
+    augment: Augment | None = None  # another view of a row each time it is drawn
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -175,7 +175,8 @@ def solved_rows(config: FlowGrpoConfig, tokens: Callable[[Example], int] | None 
     """The rows of `sft`; one whose `tokens` the model cannot count is bad. Raises UserError: a missing file."""
     if config.sft is None:
         return None
-    return items.images_of(open_rows(config.sft.path), config.sft.noise_draws, bad=config.data.bad_rows, tokens=tokens)
+    sft, bad = config.sft, config.data.bad_rows
+    return items.images_of(open_rows(sft.path), sft.noise_draws, False, bad, tokens, sft.augment is not None)
 
 
 # --- prompts ----------------------------------------------------------------------------------------------------------

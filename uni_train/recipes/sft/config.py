@@ -10,7 +10,19 @@ from annotated_types import Interval
 
 from uni_train.config.kinds import check_fits
 from uni_train.config.messages import Where, check_known, check_thinks, wrong
-from uni_train.config.schema import Count, Draws, Pixels, Positive, Prompts, Rows, RunConfig, Share, TaskLevel, Tokens
+from uni_train.config.schema import (
+    Augment,
+    Count,
+    Draws,
+    Pixels,
+    Positive,
+    Prompts,
+    Rows,
+    RunConfig,
+    Share,
+    TaskLevel,
+    Tokens,
+)
 from uni_train.data_gen.registry import TASKS
 
 Form = Literal["text_to_image", "edit", "conversations", "items"]
@@ -28,7 +40,7 @@ class SourceConfig:
     learn: tuple[Literal["thought", "answer", "image"], ...] = ("image",)  # form=items: what of a row
     show_thought: bool = False  # form=items: the row's thought is shown before its image, and not learned
     # form=items: each time a row is drawn, another view of it; tasks: maze
-    augment: Literal["symmetries"] | None = None
+    augment: Augment | None = None
     image_size: tuple[Pixels, Pixels] | None = None  # shortest, longest side as latents; null = as drawn
     vit_size: tuple[Pixels, Pixels] | None = None  # the same for the ViT; null = as when it is asked
     # most of a row's images together, for the ViT

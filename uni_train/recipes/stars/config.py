@@ -10,6 +10,7 @@ from annotated_types import Interval
 from uni_train.config.kinds import check_fits, reads_images
 from uni_train.config.messages import Where, check_draws, check_known, check_thinks, wrong
 from uni_train.config.schema import (
+    Augment,
     Count,
     Draws,
     Few,
@@ -113,6 +114,7 @@ class StarsConfig(RoundsConfig):
     kind: Literal["stars"] = "stars"
     mode: Literal["cot", "normal"] = "cot"  # of sampling; normal = draw without a thought
     solved: str | None = None  # a .jsonl or .parquet file of solved items, for rounds[].replay.solved
+    augment: Augment | None = None  # another view of a row of `solved` each time it is drawn
     filter: str = "self"  # self, judge, verifier, none, or a plug-in's; judge: the run's `judge`, asked as the model is
     # who samples the later rounds: the model before or after training; reference = images are the items' solutions
     teacher: Literal["base", "current", "reference"] = "base"
@@ -124,6 +126,8 @@ def check(config: StarsConfig, where: Where) -> None:
     if config.mode == "cot":
         check_thinks(config.model, "mode=cot", "mode", where)
     check_known(config.filter, FILTERS.names(), "filter", "filter", where)
+    if config.augment is not None and config.solved is None:
+        raise wrong("augment needs solved items to have views of", "solved", where, "augment=null, or solved=FILE.")
     if config.filter == "judge" and config.judge is None:
         raise wrong(
             "filter=judge needs to know who judges",

@@ -67,12 +67,13 @@ def images_of(
     thoughts: bool = False,
     bad: Literal["error", "skip"] = "error",
     tokens: Callable[[Example], int] | None = None,
+    symmetries: bool = False,
 ) -> Rows:
     """Rows as prompt -> image, or with their thoughts between. Images stay on disk until a batch needs them.
 
-    tokens: the model's `example_tokens`: a row whose tokens it cannot count is bad.
+    tokens: the model's `example_tokens`: a row whose tokens it cannot count is bad. symmetries: as `parser`.
     """
-    parse = parser(("thought", "image") if thoughts else ("image",))
+    parse = parser(("thought", "image") if thoughts else ("image",), symmetries=symmetries)
 
     def several_draws(row: Row, random_: random.Random) -> Example:
         return replace(parse(row, random_), noise_draws=noise_draws)
