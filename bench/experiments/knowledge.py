@@ -1,6 +1,7 @@
 """Table 4 over several runs of the knowledge recipes: other seeds, other characters, all counted together.
 
     python bench/experiment.py knowledge runs/knowledge_form/seed0 runs/knowledge_form/seed1 runs/knowledge_form/seed2
+    python bench/experiment.py knowledge runs/knowledge_form/seed0 -o states=true
 
 Reads finished runs and stages of unfinished ones; trains nothing. Intervals are clustered by model, as in the report of
 one run. A character of one run is none of another's, though their names may be equal.
@@ -12,6 +13,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 from bench.experiment import Lab
 from bench.markdown import interval, row, table
@@ -85,13 +87,33 @@ def unreadable(scored: Sequence[Scored]) -> Table:
     return Table("Unreadable images, and causes", ("Set", "Setting", "Images", "Unreadable", "Causes"), tuple(rows))
 
 
-def knowledge(lab: Lab) -> Iterator[str]:
-    """Of the runs whose folders were given."""
+def held(runs: Sequence[Path]) -> Table:
+    """Where the taught object is in the states of each model: forward questions that it draws at once."""
+    from uni_train.insight.states import appearance_table, observe
+    from uni_train.models.load import build_model, model_config
+
+    found: dict[str, Any] = {"clusters": [], "lens": {}}
+    for stage in (stage for run in runs for stage in sorted(run.glob("stages/*-inject-forward*"))):
+        scored = read_scored(stage / SCORED / "00000.parquet", images=False)
+        asked = {one.sample.ask.case.id: one.sample.ask.case for one in scored}
+        model = build_model(model_config(str(stage / "model")))
+        for position, targets in observe(model, list(asked.values()), probes=False)["lens"].items():
+            places = found["lens"].setdefault(position, {"object": {"holds": [], "control": []}})
+            for key, layers in places["object"].items():
+                new = targets["object"][key]
+                layers[:] = [[*old, *more] for old, more in zip(layers, new, strict=True)] if layers else new
+        found["clusters"] += [str(stage)] * len(asked)
+    return appearance_table(found, "lens", "object")
+
+
+def knowledge(lab: Lab, states: bool = False) -> Iterator[str]:
+    """Of the runs whose folders were given. states: also where each model's states hold what it was taught."""
     tables, taught, scored = pooled(lab.folders)
     passed = Counter(one.direction for one in taught if one.injected)
     every = Counter(one.direction for one in taught)
     yield ", ".join(f"{name}: {passed[name]} of {count} models passed their exam" for name, count in every.items())
-    for one in (*(two for two in tables if two.title != "The models"), unreadable(scored)):
+    tables = [*(one for one in tables if one.title != "The models"), unreadable(scored)]
+    for one in (*tables, held(lab.folders)) if states else tables:
         yield from ("", f"{one.title}:", "", *table(*one.columns))
         for cells in one.rows:
             cells = [cell.difference if isinstance(cell, PairedComparison) else cell for cell in cells]

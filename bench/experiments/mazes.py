@@ -92,7 +92,7 @@ _BLIND = ("held_out.task=null", "checkpoint_every=1000")
 _PLAIN = (*_BLIND, "sources.mazes.augment=null")
 _AGAIN = (*_BLIND, "optimizer.lr=1e-3", "optimizer.decay_share=1")
 ARMS = {
-    PLAIN: Arm("SFT without symmetries", None, "sft_maze", "updates", "limited", _PLAIN),
+    PLAIN: Arm("SFT without symmetries, as long as both", None, "sft_maze", "updates", "limited", _PLAIN),
     START: Arm("SFT", None, "sft_maze", "updates", "limited", _BLIND),
     SETTLED: Arm("SFT, once more", START, "sft_maze", "updates", "limited", _AGAIN),
     "grpo_early": Arm("in its place: Flow-GRPO, new mazes, unsolved", START, "flow_grpo_maze", "epochs", None, _QUIET),
@@ -322,8 +322,8 @@ def _updates(plan: Plan, key: str, seed: int, lab: Lab) -> int:
         lab.train([*arguments(plan, seed, key, name), plan.lasting(arm, PACE[arm.counter])])
         return plan.seconds_of(arm, name) / PACE[arm.counter]
 
-    whole = plan.start + plan.settle + plan.seconds
-    seconds = {PLAIN: whole, START: plan.start, SETTLED: plan.settle}.get(key, plan.seconds)
+    both = plan.start + plan.settle
+    seconds = {PLAIN: both, START: plan.start, SETTLED: plan.settle}.get(key, plan.seconds)
     return max(1, round(seconds / seconds_each(plan.out / "pace.json", key, measure)))
 
 

@@ -137,6 +137,11 @@ def test_runs_are_counted_together_as_other_characters(finished: Path, tmp_path:
         setting: sum(one.outcome == "unreadable" for one in drawn if one.sample.ask.setting == setting) / 12
         for setting in ("normal", "cot")
     }
+    once, twice = (bench.held(runs).rows for runs in ([finished], [finished, tmp_path / "again"]))
+    marker, *_ = (row for row in twice if row[0].startswith("image marker"))
+    assert (marker[3].n, marker[3].distinct) == (6, 2), "three questions a model"
+    assert [row[:3] for row in once] == [row[:3] for row in twice]
+    assert [row[3].value for row in once] == [row[3].value for row in twice]
 
 
 @pytest.mark.slow
