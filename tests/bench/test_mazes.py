@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import random
 import re
@@ -164,6 +165,10 @@ def test_tables_give_means_over_seeds_and_differences_by_seed() -> None:
     gain = re.escape("+6.0 [+5.0, +7.1]")
     assert re.search(rf"\| \+ Flow-GRPO, new mazes, unsolved \| {gain} \| \S+ \| {gain} \| \S+ \|", text)
     assert "| + SFT, new mazes, solved" not in text
+    answers = [item.answer for item in mazes.held_out_items(4, 1000)]
+    straight = [one for one in answers if sum((a in "LR") != (b in "LR") for a, b in itertools.pairwise(one)) <= 1]
+    guesses = [sum(one[0] in way or one[-1] not in way for one in straight) for way in ("LR", "UD")]
+    assert f"| walls ignored: one turn at most | - | - | - | {max(guesses) / 10:.1f} |" in text
 
 
 def test_sft_goes_on_until_the_validation_split_gains_less_than_asked(tmp_path: Path, monkeypatch: Any) -> None:
