@@ -457,7 +457,7 @@ def table_5(lab: Lab) -> Iterator[str]:
     }
     for n in (2, 3):  # as the mixture, but for the levels: equal noise draws and rates
         line = f"stars_mixed {shlex.quote(_rounds('mapping', n))} budget.mapping{n}.{unit}={total:g} name=long{n}"
-        arms[f"STARS on M{n} alone, as many {unit}"] = line
+        arms[f"STARS on M{n} alone"] = line
     rows = printed("Table 3", "BAGEL", "BAGEL + STARS with CL, round 3", "BAGEL + STARS with Mix")
     title = f"Table 5: curriculum, all levels mixed, and one level alone for as many {unit}"
     return page(lab, Comparison(title, "mapping", arms, rows))
@@ -470,7 +470,7 @@ def figure_5(lab: Lab, level: int = 3, temperature: float | None = None) -> Iter
     kept = compose("stars_math", [f"level={level}", *lab.overrides]).rounds[0].prompts // 3
     line = f"stars_math level={level} temperature={heat} budget.math{level}.kept={kept}"
     name = f"level{level}-{heat}"
-    label = "STARS on Math{}, filter: {}".format
+    label = "STARS on Math{} (filter: {})".format
     arms = {label(level, said): f"{line} filter={key} name={name}-{key}" for key, said in filters.items()}
     against = {label(level, said): label(level, "no filter") for said in list(filters.values())[1:]}
     title = f"Figure 5: rejection sampling on maths of level {level}, at equal numbers of samples kept"
