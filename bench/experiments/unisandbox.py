@@ -485,7 +485,7 @@ DISTIL = "Think-distillation beside STARS"
 def distil_mapping(lab: Lab) -> Iterator[str]:
     rounds = compose("distil_curriculum", list(lab.overrides)).rounds
     fewer = " ".join(f"budget.{one.set_name}.prompts={one.prompts // 6 * 2}" for one in rounds)  # a pair is two prompts
-    line, third = "distil_curriculum evaluation.every_round=true", f"{DISTILLED}, a third of the prompts"
+    line, third = "distil_curriculum evaluation.every_round=true", f"{DISTILLED} (a third of the prompts)"
     arms = {STARS: CURRICULUM, DISTILLED: f"{line} name=rounds", third: f"{line} {fewer} name=third"}
     against = {DISTILLED: STARS, third: STARS}
     return page(lab, Comparison(f"{DISTIL}: the curriculum on mapping", "mapping", arms, against=against))
@@ -501,7 +501,7 @@ def distil_maths(lab: Lab) -> Iterator[str]:
 def distil_speed(lab: Lab) -> Iterator[str]:
     one_link = f"distil_curriculum {shlex.quote(_rounds('mapping', 1))}"
     arms = {
-        f"{way}, {updates} updates": f"{line} budget.mapping1.updates={updates} name=m1-{updates}"
+        f"{way} ({updates} updates)": f"{line} budget.mapping1.updates={updates} name=m1-{updates}"
         for updates in (25, 50, 100)
         for way, line in {STARS: "stars_mapping level=1", DISTILLED: one_link}.items()
     }

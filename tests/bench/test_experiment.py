@@ -157,7 +157,7 @@ def test_only_can_name_every_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 
     found: list[str] = []
     monkeypatch.setattr(unisandbox, "page", lambda lab, what: found.extend(what.arms))
-    for name in ("table_2", "table_3", "table_5", "figure_5", "distil_mapping", "distil_maths"):
+    for name in ("table_2", "table_3", "table_5", "figure_5", "distil_mapping", "distil_maths", "distil_speed"):
         getattr(unisandbox, name)(experiment.Lab(runs=tmp_path))
     assert len(found) > 20 and not [label for label in found if "," in label]
 
