@@ -13,11 +13,13 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+
+import numpy as np
 
 from bench.experiment import Lab
 from bench.markdown import interval, row, table
 from uni_train.data_gen.reading_limits import read_json, read_yaml
+from uni_train.errors import UserError
 from uni_train.eval.benchmark import Scored, Source, Table
 from uni_train.eval.benchmarks.unisandbox import UniSandbox, injected
 from uni_train.eval.benchmarks.unisandbox.cases import Questions
@@ -88,22 +90,30 @@ def unreadable(scored: Sequence[Scored]) -> Table:
 
 
 def held(runs: Sequence[Path]) -> Table:
-    """Where the taught object is in the states of each model: forward questions that it draws at once."""
+    """Where the taught object is in the states of each model: forward questions that it draws at once.
+
+    Raises UserError: runs without such models.
+    """
     from uni_train.insight.states import appearance_table, observe
     from uni_train.models.load import build_model, model_config
 
-    found: dict[str, Any] = {"clusters": [], "lens": {}}
-    for stage in (stage for run in runs for stage in sorted(run.glob("stages/*-inject-forward*"))):
+    stages = [stage for run in runs for stage in sorted(run.glob("stages/*-inject-forward*"))]
+    if not stages:
+        raise UserError("states=true: none of these runs taught forward", "Leave it out, or give one that did.")
+    found, clusters = [], []
+    for stage in stages:
         scored = read_scored(stage / SCORED / "00000.parquet", images=False)
         asked = {one.sample.ask.case.id: one.sample.ask.case for one in scored}
         model = build_model(model_config(str(stage / "model")))
-        for position, targets in observe(model, list(asked.values()), probes=False)["lens"].items():
-            places = found["lens"].setdefault(position, {"object": {"holds": [], "control": []}})
-            for key, layers in places["object"].items():
-                new = targets["object"][key]
-                layers[:] = [[*old, *more] for old, more in zip(layers, new, strict=True)] if layers else new
-        found["clusters"] += [str(stage)] * len(asked)
-    return appearance_table(found, "lens", "object")
+        found.append(observe(model, list(asked.values()), probes=False)["lens"])
+        clusters += [str(stage)] * len(asked)
+    places = [place for place in found[0] if all(place in one for one in found)]  # a model may answer in fewer words
+    held_by = ("holds", "control")
+    lens = {
+        place: {"object": {key: np.hstack([one[place]["object"][key] for one in found]).tolist() for key in held_by}}
+        for place in places
+    }
+    return appearance_table({"clusters": clusters, "lens": lens}, "lens", "object")
 
 
 def knowledge(lab: Lab, states: bool = False) -> Iterator[str]:

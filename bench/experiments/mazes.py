@@ -90,8 +90,11 @@ _KL = ("optimizer.lr=1e-4", "objective.kl=0.04")  # at the recipe's rate long ru
 _CPS = ("variant=cps", "rollout.noise_level=0.7", "rewards.solved.function=verifier_dense")
 ROUND = {"prompts": 1000, "updates": 300, "replay": {"solved": 0.3}}
 _BLIND = ("held_out.task=null", "checkpoint_every=1000")
-_PLAIN = (*_BLIND, "sources.mazes.augment=null")
 _AGAIN = (*_BLIND, "optimizer.lr=1e-3", "optimizer.decay_share=1")
+_AS_THEY_ARE = {
+    "sft_maze": "sources.mazes.augment=null", "stars_maze": "augment=null", "nft_maze": "sft.augment=null"
+}  # fmt: skip
+_PLAIN = (*_BLIND, _AS_THEY_ARE["sft_maze"])
 ARMS = {
     PLAIN: Arm("SFT without symmetries, as long as both", None, "sft_maze", "updates", "limited", _PLAIN),
     START: Arm("SFT", None, "sft_maze", "updates", "limited", _BLIND),
@@ -158,12 +161,10 @@ class Plan:
         if self.task == TASK:
             return rows
         model = [f"model.puzzles=[{self.task}]", "model.architecture.image_size=48", *rows]
+        model += [_AS_THEY_ARE[arm.recipe]] if arm.recipe in _AS_THEY_ARE else []
         if stars:
-            return [*model, f"evaluation.sets=[{self.task}{self.level}]", "augment=null"]
-        if sft:
-            return [*model, "sources.mazes.augment=null"]
-        asked = [*model, f"prompts.task={self.task}", f"prompts.levels=[{self.level}]"]
-        return [*asked, "sft.augment=null"] if arm.data == "beside" else asked
+            return [*model, f"evaluation.sets=[{self.task}{self.level}]"]
+        return model if sft else [*model, f"prompts.task={self.task}", f"prompts.levels=[{self.level}]"]
 
     def folder(self, arm: Arm, name: str) -> Path:
         """The run's."""
@@ -323,8 +324,8 @@ def _updates(plan: Plan, key: str, seed: int, lab: Lab) -> int:
         lab.train([*arguments(plan, seed, key, name), plan.lasting(arm, PACE[arm.counter])])
         return plan.seconds_of(arm, name) / PACE[arm.counter]
 
-    both = plan.start + plan.settle
-    seconds = {PLAIN: both, START: plan.start, SETTLED: plan.settle}.get(key, plan.seconds)
+    own = {START: plan.start, SETTLED: plan.settle, PLAIN: plan.start + plan.settle}
+    seconds = own.get(key, plan.seconds)
     return max(1, round(seconds / seconds_each(plan.out / "pace.json", key, measure)))
 
 

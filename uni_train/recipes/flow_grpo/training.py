@@ -175,8 +175,10 @@ def solved_rows(config: FlowGrpoConfig, tokens: Callable[[Example], int] | None 
     """The rows of `sft`; one whose `tokens` the model cannot count is bad. Raises UserError: a missing file."""
     if config.sft is None:
         return None
-    sft, bad = config.sft, config.data.bad_rows
-    return items.images_of(open_rows(sft.path), sft.noise_draws, False, bad, tokens, sft.augment is not None)
+    return items.images_of(
+        open_rows(config.sft.path), config.sft.noise_draws, bad=config.data.bad_rows, tokens=tokens,
+        symmetries=config.sft.augment is not None,
+    )  # fmt: skip
 
 
 # --- prompts ----------------------------------------------------------------------------------------------------------

@@ -84,8 +84,10 @@ def replayed(config: RoundsConfig, model: Trainable, names: Collection[str]) -> 
         sources[PRETRAIN] = any_of(rows, images=config.lora.only_generation(config.trained))
     if SOLVED in names:
         assert isinstance(config, StarsConfig) and config.solved is not None, "config.py has checked it"
-        draws, bad, views = config.batch.noise_draws, config.data.bad_rows, config.augment is not None
-        sources[SOLVED] = items.images_of(open_rows(config.solved), draws, False, bad, model.example_tokens, views)
+        sources[SOLVED] = items.images_of(
+            open_rows(config.solved), config.batch.noise_draws, bad=config.data.bad_rows, tokens=model.example_tokens,
+            symmetries=config.augment is not None,
+        )  # fmt: skip
     return sources
 
 

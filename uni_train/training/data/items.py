@@ -57,7 +57,7 @@ def _symmetric(row: Row, random_: random.Random) -> Row:
         images = {"input_image": task.input_image(view), "image": task.render(view, 0)}
     except (KeyError, TypeError, ValueError) as error:
         why = error if isinstance(error, DataError) else f"the row is no item of ours: {error}"
-        raise BadRow(f"augment=symmetries: {why}", "Leave out augment, or give mazes of `data make`.") from None
+        raise BadRow(f"augment=symmetries: {why}", "Set augment=null, or give mazes of `data make`.") from None
     return Row({**view.to_dict(), **images}, row.folder)
 
 
