@@ -137,19 +137,18 @@ class Row:
     when: str
 
     def answers(self, cell: Cell) -> list[Results]:
-        """Of every run that was asked so. A cluster is one of this set; seeds are draws."""
-        found = [(seed, run.answers(self.when).get(cell)) for seed, run in enumerate(self.runs)]
+        """Of every run; empty where one was not asked so. A cluster is one of this set; seeds are draws."""
+        found = [run.answers(self.when).get(cell, Results(())) for run in self.runs]
         return [
             Results(replace(unit, k=seed, cluster=f"{unit.set} {unit.cluster}") for unit in some)
-            for seed, some in found
-            if some is not None
+            for seed, some in enumerate(found if all(found) else [])
         ]
 
     def score(self, cells: Sequence[Cell]) -> Estimate | None:
         """The mean over cells, with an interval for other seeds and other questions; of one run, for other questions.
         None where a cell was not asked."""
         asked = [self.answers(cell) for cell in cells]
-        if any(len(some) < len(self.runs) for some in asked):
+        if not all(asked):
             return None
         each = [
             Results(unit for part in some for unit in part).mean(over=lambda unit: (unit.setting, unit.set))
@@ -158,7 +157,7 @@ class Row:
         return over_seeds_and_questions(each) if len(each) > 1 else each[0]
 
     def share(self, cell: Cell, of: Callable[[Results], Estimate]) -> Estimate | None:
-        """`of` what all runs answered together; None where nothing was asked."""
+        """`of` what all runs answered together; None where one was not asked."""
         units = Results(unit for some in self.answers(cell) for unit in some)
         return of(units) if units else None
 
@@ -335,13 +334,13 @@ def _updates(one: Row) -> set[int]:
 
 def difference(one: Row, rival: Row, cell: Cell) -> str:
     """Of the seeds that both have; "-" where there is none, or where a run was not asked."""
-    answers = [(arm.runs, arm.answers(cell)) for arm in (one, rival)]
-    if any(len(some) < len(runs) for runs, some in answers):
-        return "-"
     by_seed = [
-        {run.summary.get("seed", number): some for number, (run, some) in enumerate(zip(*arm, strict=True))}
-        for arm in answers
+        {run.summary.get("seed", number): some for number, (run, some) in enumerate(zip(arm.runs, asked, strict=True))}
+        for arm in (one, rival)
+        if (asked := arm.answers(cell))
     ]
+    if len(by_seed) < 2:
+        return "-"
     seeds = [seed for seed in by_seed[0] if seed in by_seed[1]]
     after, before = (
         [Results(replace(unit, k=seed) for unit in arm[seed]) for seed in seeds] for arm in by_seed
