@@ -82,6 +82,19 @@ def test_columns_that_rewards_are_given_otherwise_are_named(tmp_path: Path, colu
     assert (ended.exit_code, said in ended.output) == (1 if said else 0, True), ended.output
 
 
+def test_a_reward_of_ones_own_is_tried_with_an_image_as_large_as_the_one_shown(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(
+        "def copied(completions, images, **_):\n"
+        "    return [-float(abs(x * 1.0 - shown[0]).mean()) for x, shown in zip(completions, images)]\n"
+    )
+    own = f"rewards.own={{function: '{tmp_path / 'own.py'}:copied'}}"
+    given = ["fit", "--recipe", "flow_grpo_maze", "model.checkpoint=null", own, "--dry-run"]
+    tried = CliRunner().invoke(uni_train, given)
+    assert tried.exit_code == 0, tried.output
+    refused = CliRunner().invoke(uni_train, [*given, "rollout.size=32"])
+    assert refused.exit_code == 1 and "the reward own raised ValueError" in refused.output
+
+
 @pytest.mark.slow
 def test_adapters_may_be_rewarded_by_the_models_own_check(tmp_path: Path) -> None:
     (tmp_path / "asked.jsonl").write_text('{"prompt": "Draw 2 apples ."}\n{"prompt": "Draw 3 apples ."}\n')

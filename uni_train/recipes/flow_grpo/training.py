@@ -146,11 +146,13 @@ def check(config: FlowGrpoConfig) -> None:
     # A class is made with the model that is trained.
     persons = {name: one for name, one in functions.items() if not isinstance(one, type)}
     own = [Reward(name, one) for name, one in persons.items() if not one.__module__.startswith("uni_train.")]
-    if own:  # asked about two blank images
-        prompt, side = first_prompt(config), side or config.model.architecture.image_size
+    if own:  # asked about two blank images, as large as the one that is shown
+        prompt = first_prompt(config)
+        square = (side or config.model.architecture.image_size,) * 2
+        size = prompt.images[-1].shape[:2] if prompt.images and side is None else square
         columns = columns_of([prompt], 2, 0) | ({} if config.thoughts is None else {"thought": ["", ""]})
         with Scoring(own, 2) as scoring:
-            scoring.add([prompt.text] * 2, [np.zeros((side, side, 3), np.uint8)] * 2, columns)
+            scoring.add([prompt.text] * 2, [np.zeros((*size, 3), np.uint8)] * 2, columns)
             scoring.scores()
     solved = solved_rows(config)
     if solved is not None:
