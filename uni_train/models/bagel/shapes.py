@@ -22,9 +22,7 @@ class BagelShapes(Shapes):
 
     def image_request(self, request: Request) -> ImageRequest:
         model = self.model
-        size = request.size or (model.image_size, model.image_size)
-        if request.size is None and request.images:
-            size = model.vae_transform.target_size(*request.images[-1].shape[:2])
+        size = model.picture_size(request)
         return ImageRequest.from_request(request, size, model.stride, model.bagel.config.latent_dim)
 
     def condition(self, image_request: ImageRequest, rows: int, device: str) -> Contexts:

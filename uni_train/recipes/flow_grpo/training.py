@@ -38,7 +38,7 @@ from uni_train.stages.validation import (
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.data import items
 from uni_train.training.data.rows import Rows, open_rows
-from uni_train.training.flow_grpo.rollout import Prompt, PromptList, Prompts, columns_of
+from uni_train.training.flow_grpo.rollout import Prompt, PromptList, Prompts, columns_of, requests_of
 from uni_train.training.trained import select_parameters
 
 if TYPE_CHECKING:
@@ -138,18 +138,19 @@ def check(config: FlowGrpoConfig) -> None:
         UsageError: an unknown reward. UserError: a size that the model cannot draw; a reward that cannot be imported or
             called; no rows for `sft`, or a first one without an image; prompts that cannot be read.
     """
-    side = config.rollout.size
-    if side is not None:
-        model, _ = family_of(config.model.family).skeleton(on_disk(config.model), config.seed)
-        expect_skill(model, FlowPolicy).check_size(side, side, f"rollout.size={side}")
     functions = {name: find_reward(reward.function) for name, reward in config.used_rewards.items()}
     # A class is made with the model that is trained.
     persons = {name: one for name, one in functions.items() if not isinstance(one, type)}
     own = [Reward(name, one) for name, one in persons.items() if not one.__module__.startswith("uni_train.")]
-    if own:  # asked about two blank images, as large as the one that is shown
+    side = config.rollout.size
+    if own or side is not None:
+        model, _ = family_of(config.model.family).skeleton(on_disk(config.model), config.seed)
+        drawer = expect_skill(model, FlowPolicy)
+    if side is not None:
+        drawer.check_size(side, side, f"rollout.size={side}")
+    if own:  # asked about two blank images
         prompt = first_prompt(config)
-        square = (side or config.model.architecture.image_size,) * 2
-        size = prompt.images[-1].shape[:2] if prompt.images and side is None else square
+        size = drawer.picture_size(requests_of([prompt], config, "grpo", 0, range(1))[0])
         columns = columns_of([prompt], 2, 0) | ({} if config.thoughts is None else {"thought": ["", ""]})
         with Scoring(own, 2) as scoring:
             scoring.add([prompt.text] * 2, [np.zeros((*size, 3), np.uint8)] * 2, columns)
