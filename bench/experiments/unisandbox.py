@@ -4,7 +4,7 @@ table_2      STARS on each maths level
 table_3      on each mapping level, levels 2 and 3 for three rounds, and the curriculum after each round
 table_5      curriculum, mixed, and levels 2 and 3 alone for as many updates
 figure_5     the filter (own understanding, none, verifier) at equal numbers of samples kept, on maths of one level
-distil_*     think-distillation beside STARS: same prompts, thoughts and updates; also a third of the prompts
+distil_*     think-distillation beside STARS: same prompts, thoughts and updates; both also with a third of the prompts
 sharpness    one round of distillation for each temperature, filter and source of states
 seeds        any runs (`--run`, or folders of finished ones), compared with the first
 
@@ -484,9 +484,13 @@ DISTIL = "Think-distillation beside STARS"
 def distil_mapping(lab: Lab) -> Iterator[str]:
     rounds = compose("distil_curriculum", list(lab.overrides)).rounds
     fewer = " ".join(f"budget.{one.set_name}.prompts={one.prompts // 6 * 2}" for one in rounds)  # a pair is two prompts
-    line, third = "distil_curriculum evaluation.every_round=true", f"{DISTILLED} (a third of the prompts)"
-    arms = {STARS: CURRICULUM, DISTILLED: f"{line} name=rounds", third: f"{line} {fewer} name=third"}
-    against = {DISTILLED: STARS, third: STARS}
+    recipes, third = {STARS: "stars_curriculum", DISTILLED: "distil_curriculum"}, " (a third of the prompts)"
+    arms = {
+        way + part: f"{recipe} evaluation.every_round=true {how}"
+        for part, how in {"": "name=rounds", third: f"{fewer} name=third"}.items()
+        for way, recipe in recipes.items()
+    }
+    against = {DISTILLED: STARS, STARS + third: STARS, DISTILLED + third: STARS + third}
     return page(lab, Comparison(f"{DISTIL}: the curriculum on mapping", "mapping", arms, against=against))
 
 
