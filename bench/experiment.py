@@ -25,7 +25,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 
-import yaml
 from pydantic import ValidationError, validate_call
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -36,7 +35,7 @@ from uni_train.config.compose import compose
 from uni_train.config.schema import RunConfig
 from uni_train.errors import UsageError, UserError
 from uni_train.files import atomic_write_text
-from uni_train.run_folder import decisive
+from uni_train.run_folder import decisive, stored_config
 
 ROOT = Path(__file__).resolve().parents[1]
 EXPERIMENTS = {
@@ -74,11 +73,10 @@ class Job:
     def finished(self) -> bool:
         """Whether just this run is there, with its summary. Anything else is for `fit` to continue or refuse."""
         try:
-            stored = yaml.safe_load((self.folder / "config.yaml").read_text(encoding="utf-8"))
-            same = decisive(stored) == decisive(to_plain(self.config))
-        except (OSError, ValueError, yaml.YAMLError, AttributeError, TypeError):
+            stored, asked = (decisive(to_plain(one)) for one in (stored_config(self.folder), self.config))
+        except UserError:
             return False
-        return same and (self.folder / "summary.json").is_file()
+        return stored == asked and (self.folder / "summary.json").is_file()
 
 
 def plan(line: str, seeds: Sequence[int]) -> list[Job]:

@@ -11,10 +11,12 @@ import time
 from pathlib import Path
 
 import pytest
+import yaml
 
+from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
 from uni_train.errors import UserError
-from uni_train.run_folder import Manifest, RunFolder, final_model, stage_folders, stage_key
+from uni_train.run_folder import Manifest, RunFolder, decisive, final_model, stage_folders, stage_key
 
 OURS = compose("stars_curriculum")
 OTHER = compose("stars_curriculum", ["optimizer.lr=0.5", "rounds.1.updates=7"])
@@ -79,6 +81,19 @@ def test_the_same_configuration_continues_and_another_is_refused(tmp_path: Path,
         starts = json.loads((run.path / "run.json").read_text())["starts"]
     assert [start["command"] for start in starts] == [["uni_train", "fit"], []]
     assert starts[0]["versions"]["python"] == sys.version.split()[0]
+
+
+def test_a_run_of_a_version_that_lacked_a_key_is_continued_by_the_default(tmp_path: Path) -> None:
+    former = {key: value for key, value in to_plain(OURS).items() if key not in ("augment", "text_dropout")}
+    key = stage_key(config=decisive(former))
+    with folder(tmp_path) as run:
+        run.begin(OURS)
+        (run.path / "config.yaml").write_text(yaml.safe_dump(former))
+        run.write_manifest(0, "evaluate", key=key, seconds=0.0)
+    with folder(tmp_path) as run:
+        assert run.begin(OURS) is True and run.key == key, "finished stages stay valid"
+        with pytest.raises(UserError, match=r"text_dropout was 0\.0, now 0\.5"):
+            run.begin(compose("stars_curriculum", ["text_dropout=0.5"]))
 
 
 def test_a_run_without_work_to_lose_is_replaced(tmp_path: Path) -> None:

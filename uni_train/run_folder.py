@@ -30,9 +30,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from uni_train.config.build import adapter, to_plain
+from uni_train.config.build import adapter, build, to_plain, without_former_keys
 from uni_train.config.schema import RunConfig
-from uni_train.data_gen.reading_limits import read_json, read_yaml
+from uni_train.data_gen.reading_limits import read_json, read_yaml, reason
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json, atomic_write_text, remove_partials, sha256_of
 
@@ -101,6 +101,7 @@ class RunFolder:
         self.recipe = recipe
         self.name = name
         self.path = self.root / recipe / name
+        self.key = ""  # of what was asked, from which the keys of stages follow; `begin` sets it
         self._lock: BaseFileLock | None = None
 
     @classmethod
@@ -171,11 +172,12 @@ class RunFolder:
         """
         import yaml
 
-        plain = to_plain(config)
         file = self.path / "config.yaml"
-        continues = file.exists() and self._has_written() and self._compare(file, plain)
+        continues = file.exists() and self._has_written() and self._compare(config)
         if not continues:
-            atomic_write_text(file, yaml.safe_dump(plain, sort_keys=False, allow_unicode=True, width=100))
+            text = yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True, width=100)
+            atomic_write_text(file, text)
+        self.key = stage_key(config=decisive(read_yaml(file)))  # as written, maybe by a version with other keys
         self._note_start(argv)
         return continues
 
@@ -183,20 +185,11 @@ class RunFolder:
         stages = self.path / "stages"
         return any(entry.is_file() and entry.name != _CLOCK for entry in stages.rglob("*"))
 
-    def _compare(self, file: Path, plain: Mapping[str, Any]) -> bool:
+    def _compare(self, config: RunConfig) -> bool:
         """True: the same. False: another, and what little there is of the old run is removed. Else UserError."""
-        try:
-            stored = read_yaml(file)
-        except ValueError:
-            stored = None
-        if not isinstance(stored, dict):
-            raise UserError(f"{file} is damaged", "Restore it, or start over with --fresh.")
-        before, now, absent = flat(stored), flat(plain), "(absent)"
-        changed = [
-            key
-            for key in dict.fromkeys([*now, *before])
-            if not _free(key) and before.get(key, absent) != now.get(key, absent)
-        ]
+        before, now = (decisive(to_plain(one)) for one in (stored_config(self.path), config))
+        absent = "(absent)"
+        changed = [key for key in dict.fromkeys([*now, *before]) if before.get(key, absent) != now.get(key, absent)]
         stages = self.path / "stages"
         work = ("*/manifest.json", "**/step=*/state.json", "**/*.parquet")
         if changed and not any(file for pattern in work for file in stages.glob(pattern)):
@@ -349,6 +342,22 @@ def _parse_manifest(file: Path, loaded: Mapping[str, Any], remedy: str) -> Manif
         return manifest
     except ValueError:
         raise UserError(f"{file} is damaged: it lacks what a stage's manifest holds", remedy) from None
+
+
+def stored_config(run: Path) -> RunConfig:
+    """What a run was asked; keys that are newer than the run have their defaults.
+
+    Raises UserError where its config.yaml cannot be read.
+    """
+    file = run / "config.yaml"
+    try:
+        values = read_yaml(file)
+        if not isinstance(values, dict):
+            raise ValueError("it holds no keys")
+        return build(without_former_keys(values))
+    except (OSError, ValueError, UserError) as error:
+        why = error.message if isinstance(error, UserError) else reason(error)
+        raise UserError(f"{file} is damaged: {why}", "Restore it, or start over with --fresh.") from error
 
 
 # --- its checkpoints -----------------------------------------------------------------------------------------------

@@ -10,12 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uni_train.config.build import build, without_former_keys
 from uni_train.config.kinds import stage_list
 from uni_train.config.schema import RunConfig
-from uni_train.data_gen.reading_limits import read_yaml, reason
 from uni_train.errors import UserError
-from uni_train.run_folder import STEP, is_run, stage_folders
+from uni_train.run_folder import STEP, is_run, stage_folders, stored_config
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -36,11 +34,7 @@ def run_of(step: Path) -> Path:
 
 def run_config(step: Path) -> RunConfig:
     """What the run was asked. Raises UserError where its config.yaml cannot be read."""
-    file = run_of(step) / "config.yaml"
-    try:
-        return build(without_former_keys(read_yaml(file)))
-    except (OSError, ValueError) as error:
-        raise UserError(f"{file} cannot be read ({reason(error)})", "Restore it.") from error
+    return stored_config(run_of(step))
 
 
 def model_before(step: Path) -> Path | None:

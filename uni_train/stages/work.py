@@ -16,14 +16,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from uni_train.config.build import to_plain
 from uni_train.config.kinds import PlannedStage, kind_of, run_task
 from uni_train.config.schema import SHARDED, RunConfig
 from uni_train.data_gen.task import Task
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
 from uni_train.models.load import build_model, compile_steps, dtype_for, load_weights, save_model
-from uni_train.run_folder import Manifest, RunFolder, decisive, stage_key
+from uni_train.run_folder import Manifest, RunFolder, stage_key
 
 if TYPE_CHECKING:
     from uni_train.config.schema import JudgeConfig
@@ -63,7 +62,7 @@ class Work(Generic[C]):
     _loaded: tuple[Path | None, UnifiedModel] | None = field(default=None, repr=False)
 
     def __post_init__(self) -> None:
-        self._key = stage_key(config=decisive(to_plain(self.config)))
+        self._key = self.folder.key
 
     def task(self, name: str) -> Task:
         """A task in the world of this run."""
