@@ -15,13 +15,15 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from bench.experiment import Job, Lab, plan, seconds_each
 from bench.experiments.mazes import percent
 from bench.experiments.unisandbox import Cell, Row, Run, difference
 from bench.markdown import row, table
+from uni_train.eval.benchmark import Sample
 from uni_train.eval.benchmarks.unisandbox import set_name
 from uni_train.eval.benchmarks.unisandbox.thoughts import conclusion
 from uni_train.eval.scored import read_folder
@@ -82,25 +84,39 @@ def result(job: Job) -> Any:
     return json.loads(manifest.read_text(encoding="utf-8"))["result"]
 
 
-def right_thoughts(run: Run, when: str) -> float:
-    """The share, in [0, 1], of the thoughts of an evaluation that conclude the answer."""
+def share(run: Run, when: str, of: Callable[[Sample], bool]) -> float:
+    """In [0, 1], of the samples of an evaluation."""
     folders = run.folder.glob(f"stages/*-evaluate-{when}/scored")
     samples = [one.sample for folder in folders for one in read_folder(folder, images=False)]
-    return sum(conclusion(one.thought, one.ask.case) == "right" for one in samples) / len(samples)
+    return sum(map(of, samples)) / len(samples)
+
+
+def concludes(sample: Sample) -> bool:
+    """Whether its thought ends at the answer."""
+    return conclusion(sample.thought, sample.ask.case) == "right"
+
+
+def derives(sample: Sample) -> bool:
+    """Whether its thought is the item's derivation, step by step: right, and not by luck."""
+    return bool(sample.thought == sample.ask.case.facts["item"]["thought"])
 
 
 def tables(planned: Mapping[str, Sequence[Job]], cell: Cell) -> Iterator[str]:
     """Costs and gains of every arm, all of whose runs are finished."""
     rows = {arm: Row(arm, tuple(Run(job.folder) for job in jobs), "after") for arm, jobs in planned.items()}
-    measures = (right_thoughts, lambda run, when: run.answers(when)[cell].mean().value)
-    heads = ("right thoughts", "gained", "right images", "gained")
+    measures: dict[str, Callable[[Run, str], Any]] = {
+        "right thoughts": partial(share, of=concludes),
+        "of right steps": partial(share, of=derives),
+        "right images": lambda run, when: run.answers(when)[cell].mean().value,
+    }
+    heads = [head for name in measures for head in (name, "gained")]
     yield f"Percent of the test prompts of {cell[1]}, mean over {len(next(iter(planned.values())))} seeds [t interval]."
     yield "The last column is the gap of right images, paired by seed [t interval] and question (a, b)."
     yield ""
     yield from table("learned", "seconds", "epochs", "images drawn", *heads, "minus UniGRPO")
     for arm, jobs in planned.items():
         config, spent, shares = cast(Any, jobs[0].config), [result(job)["seconds"] for job in jobs], []
-        for measure in measures:
+        for measure in measures.values():
             before, after = ([measure(run, when) for run in rows[arm].runs] for when in ("before", "after"))
             shares += [percent(after), percent([b - a for a, b in zip(before, after, strict=True)], "+")]
         gap = difference(rows[arm], rows[JOINT], cell) if arm != JOINT and JOINT in rows else "-"

@@ -46,5 +46,5 @@ def test_arms_last_as_their_pace_says_and_are_not_run_twice(tmp_path: Path, monk
     assert joint[-1] == "-" and kept[-1].startswith(("+", "-0"))
     summary = json.loads((tmp_path / "unigrpo_math" / "joint-seed0" / "summary.json").read_text())
     scores = [summary["scores"][when]["cot"]["math2"]["value"] for when in ("before", "after")]
-    assert joint[6:8] == [f"{100 * scores[1]:.1f}", f"{100 * (scores[1] - scores[0]):+.1f}"] and scores[0] > 0.5
-    assert float(joint[4]) > 50, "level 2 is thought about rightly"
+    assert joint[8:10] == [f"{100 * scores[1]:.1f}", f"{100 * (scores[1] - scores[0]):+.1f}"] and scores[0] > 0.5
+    assert float(joint[4]) >= float(joint[6]) > 50, "level 2 is thought about rightly, step by step"
