@@ -357,7 +357,7 @@ def stored_config(run: Path) -> RunConfig:
         return build(without_former_keys(values))
     except (OSError, ValueError, UserError) as error:
         why = error.message if isinstance(error, UserError) else reason(error)
-        raise UserError(f"{file} is damaged: {why}", "Restore it, or start over with --fresh.") from error
+        raise UserError(f"{file} is damaged: {why}", "Restore it, or start over with `fit --fresh`.") from error
 
 
 # --- its checkpoints -----------------------------------------------------------------------------------------------
