@@ -256,6 +256,7 @@ def run(
             held.enter_context(_claimed(folder))
             _begin(folder, asked, plan.judge)
 
+        ranks.barrier()  # `begin` removes what killed writers have left: none may be opening its store below the folder
         ranks.from_main(begin)
         seconds: dict[str, float] = {}
         with _timed(seconds, "generate"):
