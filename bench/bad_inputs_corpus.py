@@ -838,6 +838,8 @@ fit unigrpo_math objective.image_weight=0 objective.kl=0.1
 fit unigrpo_math thoughts.loss=cross_entropy
 fit unigrpo_math thoughts.weight=0 thoughts.result_weight=3
 fit sft_maze data.maze_side=40
+fit sft_maze data.maze_style=clasic
+fit flow_grpo_maze data.maze_style=classic data.maze_side=80 model.architecture.image_size=80
 fit sft_maze sources.mazes.form=edit sources.mazes.augment=symmetries
 fit stars_maze solved=null rounds.0.replay={} rounds.1.replay={} rounds.2.replay={}
 fit NUL

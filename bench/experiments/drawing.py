@@ -21,16 +21,20 @@ from bench.experiments.unisandbox import Comparison, page
 from uni_train.config.compose import compose
 
 BASES = {
-    "deep": ("deep, as BAGEL", "deep", ""),
-    "last": ("last: also the final states", "last", ""),
-    "queries": ("queries: learned tokens alone", "queries", ""),
-    "early": ("deep, answers said early", "deep", "early_exit=4"),
+    "deep": ("deep, as BAGEL", "fusion=deep", ""),
+    "last": ("last: also the final states", "fusion=last", ""),
+    "queries": ("queries: learned tokens alone", "fusion=queries", ""),
+    "early": ("deep, answers said early", "fusion=deep", "early_exit=4"),
+    "narrow": ("deep, ten narrower layers", "layers=10 hidden_size=72 intermediate_size=240", ""),
     **{
-        f"last{n}": (f"last, of layer {n}: also the states behind it", f"last model.architecture.memory_layer={n}", "")
+        f"last{n}": (f"last, of layer {n}: also the states behind it", f"fusion=last memory_layer={n}", "")
         for n in (1, 3, 4, 5)
     },
 }
-"""Name -> label, fusion, overrides of the pretraining. Other layers are the control of `last`: equal tokens."""
+"""Name -> label, keys of model.architecture, overrides of the pretraining. Layers 1 to 5: the control of `last`, equal
+tokens."""
+FROM_SCRATCH = ("narrow",)
+"""Bases that the shipped checkpoint does not fit: all of `nano_pretrain` comes first. They have 1.5 % more weights."""
 
 
 def drawing(
@@ -44,18 +48,21 @@ def drawing(
         f"{{task: {task}, level: {level}, prompts: 1024, updates: {learned // 3}, replay: {{pretrain: 0.2}}}}"
         for level in (1, 2, 3)
     ]
-    jobs, arms = [], {}
+    begun, jobs, arms = [], [], {}
     for name in lab.arms(BASES):
-        label, fusion, own = BASES[name]
-        about = f"model.architecture.fusion={fusion} {' '.join(lab.overrides)}"
+        label, keys, own = BASES[name]
+        architecture = " ".join(f"model.architecture.{key}" for key in keys.split())
+        about, checkpoint = f"{architecture} {' '.join(lab.overrides)}", "shipped"
+        if name in FROM_SCRATCH:
+            begun += plan(f"nano_pretrain out={lab.runs} name={name}_whole {quick} {about}", lab.seeds)
+            checkpoint = _model(lab, f"{name}_whole", "08")
         jobs += plan(
-            f"nano_pretrain out={lab.runs} name={name} model.checkpoint=shipped vae=null {only} {quick} "
+            f"nano_pretrain out={lab.runs} name={name} model.checkpoint={checkpoint} vae=null {only} {quick} "
             f"parts.commit.updates={updates} parts.commit.mixture.noise_draws=2 {about} {own}",
             lab.seeds,
         )
-        folder = f"{lab.runs}/nano_pretrain/{name}-seed${{seed}}/stages/00-pretrain-commit/model"
         arms[label] = (
-            f"stars_mixed name={task}-{name} model.checkpoint={folder} model.architecture.fusion={fusion} "
+            f"stars_mixed name={task}-{name} model.checkpoint={_model(lab, name, '00')} {architecture} "
             f"teacher=reference filter=verifier trained=moe_gen 'rounds=[{', '.join(rounds)}]'"
         )
     deep = BASES["deep"][0]
@@ -64,7 +71,13 @@ def drawing(
     lines = page(replace(lab, only=()), comparison)
 
     def made() -> Iterator[str]:
+        lab.make(begun)
         lab.make(jobs)
         yield from lines
 
     return made()
+
+
+def _model(lab: Lab, name: str, stage: str) -> str:
+    """The weights of the last mixture of a base, as an override of one with the same seed."""
+    return f"{lab.runs}/nano_pretrain/{name}-seed${{seed}}/stages/{stage}-pretrain-commit/model"

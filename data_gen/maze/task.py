@@ -69,11 +69,11 @@ class Maze(Task):
 
     @classmethod
     def in_world(cls, world: World) -> Task:
-        """Of the nano world in the style "nano", else "varied"; construct a `Maze` for another one."""
+        """Of the nano world in the style "nano", else "varied"; `data.maze_style` is another one."""
         return cls(NANO) if world.terse else cls()
 
     def configured(self, data: Mapping[str, Any]) -> Task:
-        return replace(self, side=data["maze_side"])
+        return replace(self, side=data["maze_side"], style=data["maze_style"] or self.style)
 
     def sample(self, seed: int, level: int, split: str = "train") -> tuple[Item, ...]:
         """One maze of `level` x `level` rooms from `split`.

@@ -162,6 +162,24 @@ def test_only_can_name_every_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(found) > 20 and not [label for label in found if "," in label]
 
 
+def test_a_base_of_another_shape_is_pretrained_from_scratch_first(tmp_path: Path) -> None:
+    ran: list[Sequence[str]] = []
+
+    def fit(arguments: Sequence[str]) -> tuple[int, str]:
+        ran.append(arguments)
+        return int("stars_mixed" in arguments), ""
+
+    given = chosen("drawing", "--seeds", "3", "--only", "narrow", "--runs", str(tmp_path))
+    ((_, lines),) = experiment.pages(given, fit)
+    with pytest.raises(UserError, match="stars_mixed"):
+        list(lines)
+    whole, commit, learns = ran
+    assert all("model.architecture.layers=10" in arguments for arguments in (whole, commit, learns))
+    assert not any(one.startswith("model.checkpoint=") for one in whole) and "parts.draw=null" in commit
+    folder = tmp_path / "nano_pretrain/narrow_whole-seed${seed}/stages/08-pretrain-commit/model"
+    assert f"model.checkpoint={folder}" in commit
+
+
 def test_a_plan_names_each_seed() -> None:
     one, other = experiment.plan("stars_mapping level=3 budget.mapping3.updates=900 name=long", [0, 7])
     assert (str(one.folder), str(other.folder)) == ("runs/stars_mapping/long-seed0", "runs/stars_mapping/long-seed7")

@@ -44,6 +44,7 @@ TaskLevel = Annotated[int, Interval(ge=1, le=1_000)]  # of any task; the task sa
 # --- names ----------------------------------------------------------------------------------------------------------
 
 Mode = Literal["normal", "cot"]
+MazeStyle = Literal["classic", "bold", "blocks", "navy", "sand", "slate", "night", "varied", "nano"]
 Augment = Literal["symmetries"]  # of a task that has them: another view of an item, as likely as it
 Quantised = Literal["nf4", "int8", "fp8"]  # forms of weights (uni_train/models/quantised.py)
 EvaluationMode = Literal["normal", "cot", "said"]  # said: the answer in words at once, nothing is drawn
@@ -146,7 +147,8 @@ class DataConfig:
     distractors: Annotated[int, Interval(ge=0, le=6)] = 2
     rule_order: Literal["chain", "random"] = "random"  # mapping: chain by chain lets "the next noun" answer everything
     balanced: bool = False  # maths: questions on which no trivial strategy exceeds chance
-    maze_side: Pixels | None = None  # mazes: of their images; null = 512, in the nano world what each size needs
+    maze_side: Pixels | None = None  # mazes: of their images; null = 512, in the nano style what each size needs
+    maze_style: MazeStyle | None = None  # mazes: null = varied, in the nano world nano
     bad_rows: Literal["error", "skip"] = "error"  # rows of your files that cannot be trained on
 
 

@@ -5,17 +5,20 @@ from __future__ import annotations
 import json
 import re
 from random import Random
+from typing import get_args
 
 import numpy as np
 import pytest
 from PIL import Image
 
+from uni_train.config.schema import MazeStyle
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.export import make
 from uni_train.data_gen.jsonl import read_items
 from uni_train.data_gen.maze.grid import Grid
 from uni_train.data_gen.maze.picture import NANO_COLOURS, STYLES
 from uni_train.data_gen.maze.task import INSTRUCTION, TEST_LEVELS, Maze, read_facts
+from uni_train.data_gen.objects import get_world
 from uni_train.data_gen.task import Item
 
 
@@ -30,6 +33,13 @@ def test_the_split_does_not_depend_on_the_style() -> None:
         (item,) = Maze(style).sample(5, 6, "test")
         (nano,) = Maze("nano").sample(5, 6, "test")
         assert item.facts["maze"] == nano.facts["maze"] and item.id != nano.id
+
+
+def test_a_recipe_chooses_the_look() -> None:
+    assert get_args(MazeStyle) == STYLES
+    nano = Maze.in_world(get_world("nano"))
+    assert nano.configured({"maze_side": 80, "maze_style": "bold"}) == Maze("bold", 80)
+    assert nano.configured({"maze_side": None, "maze_style": None}) == Maze("nano")
 
 
 @pytest.mark.parametrize("style", STYLES)
