@@ -20,12 +20,14 @@ from bench.experiment import Lab, plan
 from bench.experiments.unisandbox import Comparison, page
 from uni_train.config.compose import compose
 
+_NARROW = "layers=10 hidden_size=72 intermediate_size=240"
 BASES = {
     "deep": ("deep, as BAGEL", "fusion=deep", ""),
     "last": ("last: also the final states", "fusion=last", ""),
     "queries": ("queries: learned tokens alone", "fusion=queries", ""),
     "early": ("deep, answers said early", "fusion=deep", "early_exit=4"),
-    "narrow": ("deep, ten narrower layers", "layers=10 hidden_size=72 intermediate_size=240", ""),
+    "narrow": ("deep, ten narrower layers", _NARROW, ""),
+    "narrow_last": ("last, ten narrower layers", f"fusion=last {_NARROW}", ""),
     **{
         f"last{n}": (f"last, of layer {n}: also the states behind it", f"fusion=last memory_layer={n}", "")
         for n in (1, 3, 4, 5)
@@ -33,8 +35,9 @@ BASES = {
 }
 """Name -> label, keys of model.architecture, overrides of the pretraining. Layers 1 to 5: the control of `last`, equal
 tokens."""
-FROM_SCRATCH = ("narrow",)
-"""Bases that the shipped checkpoint does not fit: all of `nano_pretrain` comes first. It has 0.7 % fewer weights."""
+FROM_SCRATCH = {"narrow": "narrow", "narrow_last": "narrow"}
+"""Bases that the shipped checkpoint does not fit -> the one that all of `nano_pretrain` makes first. It has 0.7 % fewer
+weights."""
 
 
 def drawing(
@@ -51,14 +54,14 @@ def drawing(
     begun, jobs, arms = [], [], {}
     for name in lab.arms(BASES):
         label, keys, own = BASES[name]
-        architecture = " ".join(f"model.architecture.{key}" for key in keys.split())
-        about, checkpoint = f"{architecture} {' '.join(lab.overrides)}", "shipped"
-        if name in FROM_SCRATCH:
-            begun += plan(f"nano_pretrain out={lab.runs} name={name}_whole {quick} {about}", lab.seeds)
-            checkpoint = _model(lab, f"{name}_whole", "08")
+        architecture, sets, checkpoint = _architecture(keys), " ".join(lab.overrides), "shipped"
+        if whole := FROM_SCRATCH.get(name):
+            shape = _architecture(BASES[whole][1])
+            begun += plan(f"nano_pretrain out={lab.runs} name={whole}_whole {quick} {shape} {sets}", lab.seeds)
+            checkpoint = _model(lab, f"{whole}_whole", "08")
         jobs += plan(
             f"nano_pretrain out={lab.runs} name={name} model.checkpoint={checkpoint} vae=null {only} {quick} "
-            f"parts.commit.updates={updates} parts.commit.mixture.noise_draws=2 {about} {own}",
+            f"parts.commit.updates={updates} parts.commit.mixture.noise_draws=2 {architecture} {sets} {own}",
             lab.seeds,
         )
         arms[label] = (
@@ -76,6 +79,10 @@ def drawing(
         yield from lines
 
     return made()
+
+
+def _architecture(keys: str) -> str:
+    return " ".join(f"model.architecture.{key}" for key in keys.split())
 
 
 def _model(lab: Lab, name: str, stage: str) -> str:
