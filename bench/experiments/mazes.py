@@ -25,6 +25,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -34,12 +35,10 @@ from bench.experiment import Lab, seconds_each
 from bench.markdown import interval, row, table
 from uni_train.config.compose import compose
 from uni_train.config.kinds import run_task
-from uni_train.config.schema import MazeStyle
 from uni_train.data_gen.audit.shortcuts import questions_of
 from uni_train.data_gen.export import make as export
 from uni_train.data_gen.jsonl import read_items
 from uni_train.data_gen.maze.picture import NANO
-from uni_train.data_gen.maze.task import Maze
 from uni_train.data_gen.puzzle import Puzzle
 from uni_train.data_gen.registry import TASKS, get_task, task_of
 from uni_train.data_gen.seeds import derive_seed
@@ -51,7 +50,6 @@ from uni_train.run_folder import RunFolder
 from uni_train.training.metric_log import read_metrics
 
 TASK, LEVEL = "maze", 4
-MAZE = Maze(NANO)
 ASKED = {2: 24, 3: 100, 4: 2000, 5: 100}  # test mazes by level; there are no more of 2 x 2
 TESTED = 500  # test puzzles, or all that there are
 FRESH = 20_000  # solved mazes for the arm that may have as many as it wants
@@ -127,7 +125,6 @@ class Plan:
             less than so many points on the validation split; None: once. prompts: of a round of STARS, its updates in
             proportion; None: ROUND's. rows: of an update of SFT and STARS; None: the recipes'. seen: of the solved
             mazes are asked, too, and so many of the new ones DRAWS times. split: that is asked.
-        maze: makes and judges mazes.
     """
 
     out: Path
@@ -144,12 +141,6 @@ class Plan:
     rows: int | None = None
     seen: int = 200
     split: str = "test"
-    maze: Maze = MAZE
-
-    @property
-    def family(self) -> Task:
-        """What makes, shows and judges the items."""
-        return self.maze if self.task == TASK else get_task(self.task, NANO)
 
     @property
     def lines(self) -> Path:
@@ -202,11 +193,11 @@ class Plan:
 def mazes(
     lab: Lab, n: int = 700, start: float = 250, settle: float = 110, seconds: float = 300, flat: float | None = None,
     task: str = TASK, level: int = LEVEL, prompts: int | None = None, rows: int | None = None, seen: int = 200,
-    tune: int | None = None, style: MazeStyle = "nano", pixels: int | None = None,
+    tune: int | None = None,
 ) -> Iterator[str]:  # fmt: skip
     """n: solved mazes of the limited set. start, settle, seconds: of the two SFTs, of each arm. task, level: mazes, or
     puzzles. prompts: of a round. rows: of an update. seen: mazes asked DRAWS times. tune: a seed to choose settings on,
-    none of --seeds. style, pixels: of mazes. Raises UsageError."""
+    none of --seeds. Raises UsageError."""
     puzzles = {name: TASKS.get(name).levels for name in TASKS.names() if issubclass(TASKS.get(name), Puzzle)}
     if level not in {TASK: (LEVEL,), **puzzles}.get(task, ()):
         raise UsageError(
@@ -216,15 +207,13 @@ def mazes(
         raise UsageError(f"cannot read -o tune={tune}: --seeds are tested", "Take a seed that is none of --seeds.")
     left_out = {START, SETTLED} if task == TASK else {START, SETTLED, PLAIN}
     arms = lab.arms(ARMS, [key for key in ARMS if key not in left_out])
-    asked = {level: TESTED} if task != TASK else ASKED if style == NANO else {LEVEL: ASKED[LEVEL]}
+    asked = ASKED if task == TASK else {level: TESTED}
     split = "test" if tune is None else "validation"
     if tune is not None:
         lab, asked = replace(lab, seeds=(tune,)), {level: VALIDATED}
-    looks = () if style == NANO else (f"data.maze_style={style}", f"data.maze_side={pixels or 'null'}")
     plan = Plan(
-        lab.runs, n, start, settle, seconds, (*looks, *lab.overrides), asked, flat, task, level, prompts, rows, seen,
-        split, Maze(style, pixels),
-    )  # fmt: skip
+        lab.runs, n, start, settle, seconds, tuple(lab.overrides), asked, flat, task, level, prompts, rows, seen, split
+    )
 
     def made() -> Iterator[str]:
         plan.out.mkdir(parents=True, exist_ok=True)
@@ -259,7 +248,7 @@ def _until_flat(plan: Plan, seed: int, updates: int, lab: Lab) -> tuple[str, lis
     split before it and after each."""
     assert plan.flat is not None
     arm, name = ARMS[SETTLED], f"seed{seed}-{SETTLED}"
-    asked = held_out_items(plan.level, VALIDATED, "validation", plan.family)
+    asked = held_out_items(plan.level, VALIDATED, "validation", plan.task)
     began = plan.model(ARMS[START], f"seed{seed}-{START}")
     rates = [float(right(weights, asked).mean()) for weights in (began, plan.model(arm, name))]
     while len(rates) <= SETTLES and 100 * (rates[-1] - rates[-2]) >= plan.flat:
@@ -295,7 +284,7 @@ def solved_mazes(plan: Plan, seed: int, kind: str) -> Path:
     folder = plan.out / f"{kind}-seed{seed}"
     if not folder.exists():
         n = plan.n if kind == "limited" else FRESH
-        export(plan.family, plan.level, n, "train", derive_seed("maze table", kind, seed), NANO, folder, False)
+        export(plan.task, plan.level, n, "train", derive_seed("maze table", kind, seed), NANO, folder, False)
     return folder
 
 
@@ -387,7 +376,7 @@ def measured(plan: Plan, seed: int, weights: Path) -> dict[str, Any]:
     def count(passed: np.ndarray) -> list[int]:
         return [int(passed.sum()), len(passed)]
 
-    unseen = {level: held_out_items(level, n, plan.split, plan.family) for level, n in plan.asked.items()}
+    unseen = {level: held_out_items(level, n, plan.split, plan.task) for level, n in plan.asked.items()}
     seen = _items(solved_mazes(plan, seed, "limited"))[: plan.seen]
     found = {level: verdicts(weights, items) for level, items in unseen.items()}
     passed = {level: np.array([one.passed for one in judged]) for level, judged in found.items()}
@@ -402,9 +391,11 @@ def measured(plan: Plan, seed: int, weights: Path) -> dict[str, Any]:
     }
 
 
-def held_out_items(level: int, n: int, split: str = "test", task: Task = MAZE) -> list[Item]:
-    """As many as there are, `n` at most."""
-    draws = collect(lambda index: task.sample(derive_seed(0, index), level, split), n, task.distinct)
+@cache
+def held_out_items(level: int, n: int, split: str = "test", task: str | Task = TASK) -> list[Item]:
+    """As many as there are, `n` at most; a task by its name is nano's."""
+    family = get_task(task, NANO) if isinstance(task, str) else task
+    draws = collect(lambda index: family.sample(derive_seed(0, index), level, split), n, family.distinct)
     return [item for items in draws for item in items]
 
 
@@ -412,7 +403,7 @@ def puzzles_of(line: Line) -> list[Item]:
     """The puzzles that an arm was asked, in the order of `passed`; [] for mazes."""
     if line.get("task", TASK) == TASK:
         return []
-    return held_out_items(line["level"], len(line["passed"]), line.get("split", "test"), get_task(line["task"], NANO))
+    return held_out_items(line["level"], len(line["passed"]), line.get("split", "test"), line["task"])
 
 
 def lazy(items: Sequence[Item]) -> Trivial | None:

@@ -19,7 +19,7 @@ from bench.experiment import Lab
 from bench.experiments import maze_sizes, mazes
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
-from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.registry import task_of
 from uni_train.errors import UsageError
 from uni_train.eval.statistics import paired
 from uni_train.training.metric_log import read_metrics
@@ -63,8 +63,8 @@ def test_a_family_of_puzzles_takes_the_place_of_mazes(tmp_path: Path) -> None:
 
 
 def test_puzzles_are_beside_a_lazy_strategy_and_clustered_by_their_form() -> None:
-    task = get_task("tic_tac_toe", "nano")
-    items = mazes.held_out_items(1, 40, task=task)
+    items = mazes.held_out_items(1, 40, task="tic_tac_toe")
+    task = task_of(items[0])
     states = [task.lazy(item.facts, random.Random())["where most X are in line"] for item in items]
     passes = [task.verify(item, task.picture(item.facts, s)).passed for item, s in zip(items, states, strict=True)]
     about = {"task": "tic_tac_toe", "level": 1, "updates": 9, "seconds": 9.0, "seen": [1, 2], "best": [1, 2]}
