@@ -208,7 +208,7 @@ def generate(task: Task, n: int, level: int, split: str, seed: int) -> list[Item
     try:
         return task.generate(n, level, split, derive_seed("grpo", split, seed))
     except DataError as error:
-        raise UserError(str(error), "Ask for fewer, or for other levels.") from None
+        raise UserError(str(error)) from None
 
 
 def intervals(folder: Path) -> dict[str, dict[str, Any]]:
