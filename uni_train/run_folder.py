@@ -45,6 +45,7 @@ FREE_KEYS = ("name", "out", "logger", "strategy", "data.bad_rows")  # the last: 
 KEPT_KEYS = ("strategy.precision",)
 
 STEP = re.compile(r"step=(\d{8,})")
+ALARM = re.compile(r"alarm=\d{8,}")  # which no training continues from
 """Names of the checkpoints that a stage saves while it trains; group 1: updates."""
 _CLOCK = ".clock.json"  # in a stage's folder until it has a manifest
 _VERSIONS_OF = ("unified-train", "torch", "lightning", "numpy", "safetensors", "pyarrow", "hydra-core", "wandb")
@@ -191,7 +192,7 @@ class RunFolder:
         absent = "(absent)"
         changed = [key for key in dict.fromkeys([*now, *before]) if before.get(key, absent) != now.get(key, absent)]
         stages = self.path / "stages"
-        work = ("*/manifest.json", "**/step=*/state.json", "**/*.parquet")
+        work = ("*/manifest.json", "**/checkpoints/*/state.json", "**/*.parquet")
         if changed and not any(file for pattern in work for file in stages.glob(pattern)):
             shutil.rmtree(stages)
             return False

@@ -178,12 +178,11 @@ def ends(folder: Path) -> tuple[Path, Path]:
     from omegaconf import OmegaConf
 
     from uni_train.models.load import build_model, model_config, save_model
-    from uni_train.training.checkpoint_io import latest_checkpoint, load_folder
+    from uni_train.training.checkpoint_io import ALARM, load_folder
 
     stage, begun = folder / "stages" / "00-grpo", Path(OmegaConf.load(folder / "config.yaml").model.checkpoint)
     ended = stage / "model"
-    stopped = latest_checkpoint(stage / "checkpoints")
-    if stopped is not None:  # by an alarm, which leaves a checkpoint
+    for stopped in stage.glob(f"checkpoints/{ALARM}=*"):
         model = build_model(model_config(str(begun)))
         state = load_folder(stopped)["state_dict"]
         trained = {name.removeprefix("model."): value for name, value in state.items()}

@@ -3,7 +3,8 @@
     python -m tests.training.driver OUT '[{"name": "two", "does": "fit", "ranks": 2, "keys": {"updates": 6}}, ...]'
 
 Every rank is a fork of this process after its imports. A step trains in OUT/NAME with `keys` as one of FITS does, and
-every rank leaves its weights there as final-RANK.safetensors. "tell": [rank, update, signal] sends a rank a signal in
+every rank leaves its weights there as final-RANK.safetensors. "poison": an update whose gradient is NaN.
+"tell": [rank, update, signal] sends a rank a signal in
 the middle of an update, "after" one to all of them when the fit has ended; "bytes": [rank, most] of any file of it.
 "does": "crash" trains in a process that is killed again and again until it ends ("kills" times).
 
@@ -196,8 +197,23 @@ class Tell(Callback):
             os.kill(os.getpid(), self.number)
 
 
+class Poison(Callback):
+    """The gradient of an update (from 1) holds a NaN, though its loss is finite."""
+
+    def __init__(self, update: int, layer: str = "norm") -> None:
+        self.update, self.layer = update, layer
+
+    def on_train_batch_start(self, trainer: Any, pl_module: Any, batch: Any, batch_idx: int) -> None:
+        if batch.step == self.update - 1 and batch.last:
+            layer = pl_module.model.get_submodule(self.layer)
+            spoilt = lambda gradient: gradient.index_fill(-1, torch.tensor([0]), float("nan"))  # noqa: E731
+            layer.register_forward_hook(lambda module, args, out: out.register_hook(spoilt) and None)
+
+
 def train(step: dict[str, Any], out: Path, rank: int) -> None:
     keys = dict(step["keys"])
+    if "poison" in step:
+        keys["callbacks"] = [Poison(step["poison"])]
     if "tell" in step and step["tell"][0] == rank:
         keys["callbacks"] = [Tell(*step["tell"][1:])]
     if "bytes" in step and rank == step["bytes"][0]:

@@ -138,15 +138,6 @@ def test_norms_and_biases_do_not_decay_and_schedules_do():
         assert factors[50:] == sorted(factors[50:], reverse=True) and least <= factors[-1] <= most
 
 
-def test_divergence_is_an_error_and_no_checkpoint_of_it_is_kept(tmp_path):
-    model = ToyModel()
-    model.head.weight.data[0, 0] = float("nan")
-    with pytest.raises(UserError, match=r"diverged: the loss of update 1 is nan"):
-        train(tmp_path, model=model)
-    assert list_checkpoints(tmp_path / "checkpoints") == []
-    assert read_metrics(tmp_path / "metrics.jsonl") == []
-
-
 def test_refusals(tmp_path):
     watching = Threshold([Level({"a": 1}, "accuracy", 0.5, 5)], check_every=2)
     sources = {"a": toy_examples(10, 0)}

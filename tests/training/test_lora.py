@@ -9,7 +9,7 @@ from tests.models.bagel.conftest import golden_folder, tiny_config, tiny_model  
 from tests.models.bagel.test_examples import KINDS, sums
 from tests.models.bagel.test_unified import unified, vae  # noqa: F401
 from uni_train.config.schema import LoraConfig
-from uni_train.errors import UsageError
+from uni_train.errors import UsageError, UserError
 from uni_train.training.lora import adapted, count_adapters, save_adapters
 from uni_train.training.trained import select_parameters
 
@@ -65,6 +65,11 @@ def test_peft_reads_the_stored_adapters(model, tiny_model, vae, tmp_path):  # no
     PeftModel.from_pretrained(base, str(tmp_path))
     assert sums(unified(base, vae), batches) == pytest.approx(sums(model, batches), rel=1e-4)
     assert {path.name for path in tmp_path.iterdir()} == {"adapter_model.safetensors", "adapter_config.json"}
+
+
+def test_adapters_that_learned_nothing_are_refused(model, tmp_path):
+    with adapted(model, SETTINGS, seed=1), pytest.raises(UserError, match="every lora_B is 0"):
+        save_adapters(model, SETTINGS, tmp_path)
 
 
 def test_targets_that_match_nothing_are_named(model):

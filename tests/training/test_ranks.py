@@ -61,6 +61,7 @@ def start(out: Path) -> dict[str, list[dict[str, Any]]]:
         step("hybrid", "fit", 2, kind="fsdp2", ema=0.9),
         *(step("half", kind=kind, updates=n, **HALF) for kind, n in ((ZERO2, 2), (ZERO3, 4), ("fsdp2", 6))),
         step("mixed", kind=ZERO3, updates=2, precision="bf16-mixed"),
+        *(step(f"poisoned_{name}", more={"poison": 6}, kind=name, checkpoint_every=3) for name in STRATEGIES),
         step("full_first", more={"bytes": [0, 2048]}, kind=ZERO2),
         step("full_last", more={"bytes": [1, 2048]}, kind="fsdp2"),
         step("grpo", "grpo", kind="ddp"),
@@ -150,6 +151,15 @@ def test_half_precision_and_offloading_under_sharing_strategies(ran: Ran, tmp_pa
         whole = fit(tmp_path / "offloaded", updates=2, ema=0.9)
         close(finished(ran, "offloaded"), tmp_path / "offloaded", 1e-5)
         same(ran[0] / "offloaded", whole, 1e-6)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_a_gradient_that_is_not_finite_ends_all_ranks_before_the_step_and_the_save(ran: Ran, strategy: str) -> None:
+    (report,) = ran[1][f"poisoned_{strategy}"]
+    assert report["codes"] == [99, 99] and report["saved"] == ["step=00000003"]
+    for said in report["said"]:
+        assert "the gradient of update 6 has the norm" in said and "continues from" in said, said
+    assert [line["step"] for line in lines(ran[0] / f"poisoned_{strategy}")] == [1, 2, 3, 4, 5]
 
 
 def test_a_checkpoint_that_cannot_be_written_ends_all_ranks_and_leaves_none(ran: Ran) -> None:

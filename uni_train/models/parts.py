@@ -113,10 +113,10 @@ def read_header(path: Path) -> dict[str, Any]:
 
 
 def verify(path: Path) -> dict[str, Any]:
-    """`read_header` of a checkpoint whose files are what was written.
+    """`read_header` of a checkpoint whose files are what was written, and whose numbers are finite.
 
     Raises:
-        DamagedCheckpoint: one of them is missing, cut short or altered.
+        DamagedCheckpoint: a file is missing, cut short or altered; a weight or an optimizer's state is NaN or infinite.
         UserError: as `read_header`.
     """
     content = read_header(path)
@@ -136,11 +136,26 @@ def _problem(path: Path, stored: Mapping[str, Any]) -> tuple[str, str] | None:
             return name, f"it has {found:,} bytes, {size:,} were written"
         if sha256_of(path / name) != stored["sha256"]:
             return name, "its content does not match its checksum"
+        if bad := not_finite({tensor: value for tensor, value, _ in _opened(path, name)}):
+            return name, f"{bad} is not finite"
     except FileNotFoundError:
         return name, "it is missing"
     except OSError as error:
         return name, f"it cannot be read ({error})"
     return None
+
+
+def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
+    """The first of some tensors that holds a NaN or an infinity."""
+    return next((name for name, value in tensors.items() if not math.isfinite(largest(value))), None)
+
+
+def largest(value: Tensor) -> float:
+    """The largest absolute value, NaN where there is one; 0 of none, and of what is no float of 16 bits or more."""
+    if not (value.numel() and value.is_floating_point() and value.dtype.itemsize > 1):
+        return 0.0
+    low, high = torch.aminmax(value)  # one pass without a copy; NaN is both
+    return float(torch.maximum(-low, high))
 
 
 def open_tensors(path: Path, content: Mapping[str, Any]) -> dict[str, Tensor | Parts]:

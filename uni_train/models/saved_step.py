@@ -1,4 +1,4 @@
-"""A step of an unfinished stage, runs/<recipe>/<name>/stages/<stage>/checkpoints/step=<N>, as a model.
+"""A step of an unfinished stage, runs/<recipe>/<name>/stages/<stage>/checkpoints/step=<N> (or alarm=<N>), as a model.
 
 It holds what training needs to go on: the weights that are trained, their averages, the optimizer. What is not trained
 is where the stage began: in the model of the stage before it, or in the recipe's.
@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from uni_train.config.kinds import stage_list
 from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
-from uni_train.run_folder import STEP, is_run, stage_folders, stored_config
+from uni_train.run_folder import ALARM, STEP, is_run, stage_folders, stored_config
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -24,7 +24,8 @@ _DOWN, _UP = ".lora_A.default.weight", ".lora_B.default.weight"
 
 def is_step(path: Path) -> bool:
     """Whether a path is the checkpoint of a training, in its run's folder."""
-    return STEP.fullmatch(path.name) is not None and len(path.parts) > 4 and is_run(run_of(path))
+    named = STEP.fullmatch(path.name) or ALARM.fullmatch(path.name)
+    return named is not None and len(path.parts) > 4 and is_run(run_of(path))
 
 
 def run_of(step: Path) -> Path:

@@ -24,6 +24,7 @@ from uni_train.config.schema import Quantised
 from uni_train.data_gen.reading_limits import open_file, read_json, reason
 from uni_train.errors import UserError
 from uni_train.files import atomic_path, atomic_write_json
+from uni_train.models.parts import largest
 from uni_train.models.quantised import is_quantised, plain, quantise
 
 DTYPES: Mapping[str, torch.dtype] = {
@@ -40,6 +41,7 @@ DTYPES: Mapping[str, torch.dtype] = {
 }
 """The format's names of the dtypes that are read and written."""
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
+LARGEST = 1e10  # of a matrix's numbers; published models stay below 1,000
 _mapped = ContextVar("mapped", default=False)
 
 _LISTED = 10
@@ -149,7 +151,7 @@ class Weights(Mapping[str, Stored]):
         """A tensor in memory of its own; within `mapped` a view of the file.
 
         Raises:
-            UserError: the file was changed since it was opened, or the tensor holds NaN or an infinity.
+            UserError: the file was changed since it was opened; the tensor holds NaN, or a number beyond `LARGEST`.
         """
         file = self[name].file
         with _damage_named(file), safe_open(file, "pt") as opened:
@@ -157,13 +159,12 @@ class Weights(Mapping[str, Stored]):
         if _mapped.get():
             return value
         value = value.clone()
-        if value.numel() and value.is_floating_point() and value.dtype.itemsize > 1:
-            low, high = torch.aminmax(value)  # one pass, and NaN is both
-            if not bool(torch.isfinite(low) & torch.isfinite(high)):
-                raise UserError(
-                    f"{file}: {name} holds numbers that are none (NaN or infinity)",
-                    "The training that made it has diverged, or the file is damaged: take an earlier checkpoint.",
-                )
+        most = largest(value)
+        if not math.isfinite(most) or (value.ndim > 1 and most > LARGEST):
+            raise UserError(
+                f"{file}: {name} holds numbers that no trained weight has (NaN, infinity or beyond {LARGEST:g})",
+                "The training that made it has diverged, or the file is damaged: take an earlier checkpoint.",
+            )
         return value
 
 

@@ -63,9 +63,14 @@ def fit(
             description="  updates",
             **options,
         )
-    if result.idle:
-        work.progress.say(f"  {result.idle} of {result.updates} updates had no row that reaches what is trained")
+    say_idle(work, result)
     return result
+
+
+def say_idle(work: Work[Any], result: FitResult) -> None:
+    """Say in how many updates nothing was learned."""
+    if result.idle:
+        work.progress.say(f"  {result.idle} of {result.updates} updates taught nothing: their gradient is 0")
 
 
 def skipped_rows(work: Work[Any], sources: Iterable[Rows]) -> dict[str, Any]:

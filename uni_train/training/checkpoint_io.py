@@ -41,6 +41,7 @@ from uni_train.models.parts import (
     Parts,
     damaged,
     dumps,
+    not_finite,
     open_tensors,
     read_header,
     verify,
@@ -52,7 +53,8 @@ from uni_train.training.strategies.sharding import held
 TAG = "$"
 
 _NAME = re.compile(r"step=(\d{8,})")
-_LEFTOVER = re.compile(r"\.step=\d+\.(new|old)")
+ALARM = "alarm"  # in place of step, of a checkpoint to be looked at: no training continues from it
+_LEFTOVER = re.compile(rf"\.(step|{ALARM})=\d+\.(new|old)")
 
 
 # --- the nested dict as JSON plus tensors ---------------------------------------------------------------------------
@@ -174,7 +176,7 @@ def _write(
     mine: dict[str, Any] | str
     try:
         mine = _write_tensors(tensors, new, ranks)
-    except (OSError, SafetensorError) as error:
+    except (OSError, SafetensorError, ValueError) as error:
         mine = _reason(error) if ranks.world_size == 1 else f"rank {ranks.rank}: {_reason(error)}"
     files = gather(mine)
     failed = next((one for one in files if isinstance(one, str)), None)
@@ -199,18 +201,20 @@ def _write(
         shutil.rmtree(new, ignore_errors=True)
         raise UserError(
             f"cannot write the checkpoint {path}: {failed}",
-            "Earlier checkpoints are untouched: make room or fix the folder, then run the same command again.",
+            "Earlier ones are untouched. Make room, fix the folder or lower optimizer.lr; then run the command again.",
         )
 
 
 def _write_tensors(tensors: Mapping[str, Tensor | Part], folder: Path, ranks: Ranks) -> dict[str, Any]:
-    """This rank's file: its name, size and digest."""
+    """This rank's file: its name, size and digest. Raises ValueError for a number that is not finite."""
     stem = "state" if ranks.world_size == 1 else f"state-{ranks.rank + 1:05d}-of-{ranks.world_size:05d}"
     file = folder / f"{stem}.safetensors"
     folder.mkdir(parents=True, exist_ok=True)
     parts = {name: value for name, value in tensors.items() if isinstance(value, Part)}
     places = json.dumps({name: (part.begin, list(part.shape)) for name, part in parts.items()})
     plain = {name: value.values if isinstance(value, Part) else value for name, value in tensors.items()}
+    if bad := not_finite(plain):
+        raise ValueError(f"{bad} is not finite")
     save_file(plain, file, {PARTS: places})
     flush(file)
     return {"name": file.name, "bytes": file.stat().st_size, "sha256": sha256_of(file)}
@@ -310,9 +314,9 @@ class FolderCheckpointIO(CheckpointIO):
 # --- a folder of checkpoints ----------------------------------------------------------------------------------------
 
 
-def checkpoint_name(step: int) -> str:
+def checkpoint_name(step: int, kind: str = "step") -> str:
     """`step=00000100`."""
-    return f"step={step:08d}"
+    return f"{kind}={step:08d}"
 
 
 def checkpoint_step(path: Path) -> int:
@@ -332,7 +336,7 @@ def list_checkpoints(directory: Path) -> list[Path]:
 
 
 def latest_checkpoint(directory: Path) -> Path | None:
-    """The newest checkpoint that is intact, or None in a folder without any.
+    """The newest checkpoint that is intact and finite, or None in a folder without any.
 
     A damaged one is passed over with a warning. When every one is damaged the newest's error is raised: starting over
     in silence would lose work that a person may still be able to save.

@@ -37,6 +37,7 @@ from uni_train.training.checkpoint_io import (
     remove_leftovers,
 )
 from uni_train.training.curriculum import Curriculum
+from uni_train.training.divergence import Stopped
 from uni_train.training.ema import Ema
 from uni_train.training.metric_log import JsonlLogger, MetricLog, read_metrics, truncate_metrics
 from uni_train.training.preemption import EndWhenTold
@@ -116,7 +117,7 @@ def fit_supervised(
 
     Raises:
         UsageError: updates, sources and schedule do not fit together.
-        UserError: a damaged or foreign checkpoint, a full disk, a diverged loss.
+        UserError: a damaged or foreign checkpoint, a full disk, a training that diverged or in which no update learned.
     """
     config, updates = on_ranks(config), updates.shared(current_ranks().world_size)
     if schedule.check_every is not None and evaluate is None:
@@ -181,7 +182,7 @@ def run(
     multiples of `checkpoint_unit` updates, where a run can be continued.
 
     Raises:
-        UserError: a damaged or foreign checkpoint, a full disk, a diverged loss.
+        UserError: a damaged or foreign checkpoint, a full disk, a training that diverged or in which no update learned.
     """
     directory, strategy = Path(directory), config.strategy
     metrics = directory / METRICS
@@ -206,7 +207,8 @@ def run(
     half = strategy.precision == "bf16-true"
     engine = strategy.kind.startswith("deepspeed_")
     ema = Ema(config.ema, offload=strategy.offload_averages) if config.ema is not None else None
-    made = Run(done, MetricLog(log_every), ema)
+    say = print if progress and current_ranks().is_main else _silent
+    made = Run(done, MetricLog(log_every, say), ema)
     began = time.perf_counter()
     writer = FolderCheckpointIO(keep, current_ranks() if engine or strategy.kind == "fsdp2" else ALONE)
     try:
@@ -247,6 +249,9 @@ def run(
                 trainer.fit(module, ckpt_path=str(resume) if resume else None)
             if given_up:
                 model.to("meta")
+    except Stopped as stopped:
+        writer.wait()
+        raise stopped.going_on(directory / CHECKPOINTS) from stopped
     finally:
         writer.close()
         model.read_often(())
@@ -255,7 +260,7 @@ def run(
         for part, mode in modes.items():
             part.training = mode
     seconds = made.log.seconds or time.perf_counter() - began
-    return FitResult(updates.total, seconds, *_learned(metrics, done))
+    return _result(updates.total, seconds, metrics, done)
 
 
 class MixedModule(SupervisedModule):
@@ -264,6 +269,10 @@ class MixedModule(SupervisedModule):
     sources: Mapping[str, Source]
     schedule: Curriculum
     collate: Collate
+    dataset: StepDataset
+
+    def rows_of_update(self) -> Sequence[str]:
+        return self.dataset.read
 
     def train_dataloader(self) -> StepLoader:
         updates, model = self.updates, self.model
@@ -282,6 +291,7 @@ class MixedModule(SupervisedModule):
             tokens=updates.tokens,
             example_tokens=model.example_tokens,
         )
+        self.dataset = dataset
         if self.schedule.check_every is None:  # else what is read often depends on how far the training has come
             model.read_often(one if isinstance(one, Example) else one.example() for one in dataset.often())
         return StepLoader(updates.total * updates.accumulate, lambda: dataset.batches(self.global_step))
@@ -304,13 +314,24 @@ def _finished(model: Trainable | None, schedule: Curriculum | None, checkpoint: 
     if schedule is not None and CurriculumCallback.__qualname__ in callbacks:
         schedule.load_state_dict(callbacks[CurriculumCallback.__qualname__])
     done = checkpoint_step(checkpoint)
-    return FitResult(done, float(callbacks[MetricLog.__qualname__]["seconds"]), *_learned(metrics, done))
+    return _result(done, float(callbacks[MetricLog.__qualname__]["seconds"]), metrics, done)
 
 
-def _learned(metrics: Path, resumed_from: int) -> tuple[list[float], int, int]:
-    """The last three parts of a FitResult."""
+def _result(updates: int, seconds: float, metrics: Path, resumed_from: int) -> FitResult:
+    """From the log of metrics. Raises UserError where no update had a gradient."""
     lines = [line for line in read_metrics(metrics) if "loss" in line]
-    return [line["loss"] for line in lines], resumed_from, sum(line.get("grad_norm") == 0 for line in lines)
+    idle = sum(line.get("grad_norm") == 0 for line in lines)
+    if lines and idle == len(lines):
+        raise UserError(
+            f"nothing was learned: the gradient of all {idle} updates is 0 ({metrics})",
+            "No row reaches a trained weight (trained, frozen, lora.targets, ce_weight, mse_weight), or all rewards of "
+            "each group were equal.",
+        )
+    return FitResult(updates, seconds, [line["loss"] for line in lines], resumed_from, idle)
+
+
+def _silent(text: str) -> None:
+    """For ranks and callers that show nothing."""
 
 
 @contextmanager

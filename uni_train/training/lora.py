@@ -104,13 +104,15 @@ def save_adapters(model: nn.Module, config: LoraConfig, folder: Path) -> None:
     Those of a pipeline whose loader refuses alpha (FLUX, Stable Diffusion 3) are `lora_A` and (alpha / rank) `lora_B`.
 
     Raises:
-        UserError: the folder cannot be written.
+        UserError: the folder cannot be written, or the adapters are those of the start.
     """
     adapters = {
         name.replace(f".{ADAPTER}.", "."): value.detach().cpu().contiguous()
         for name, value in model.state_dict().items()
         if "lora_" in name
     }
+    if not any(value.any() for name, value in adapters.items() if "lora_B" in name):
+        raise UserError("the adapters have learned nothing: every lora_B is 0", "Look at lora.targets, optimizer.lr.")
     root = next(iter(adapters)).split(".")[0]
     tensors = {name.split(".", 1)[1]: value for name, value in adapters.items()}
     if root == _DIFFUSERS and not model.adapter_alpha:

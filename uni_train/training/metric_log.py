@@ -9,10 +9,9 @@ get them too.
 from __future__ import annotations
 
 import json
-import math
 import time
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +26,7 @@ from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_text
 from uni_train.training.after_update import AfterUpdate
+from uni_train.training.divergence import RISE, Stopped, diverged
 from uni_train.training.supervised import SupervisedModule
 
 
@@ -109,12 +109,14 @@ class MetricLog(AfterUpdate):
     """Collects the module's metrics of every update and hands them to the loggers every `every` updates.
 
     They stay on the device until then: one read from it per `every` updates, not one per update. A checkpoint flushes
-    first, so it never counts updates that the log lacks.
+    first, so it never counts updates that the log lacks. `say` shows a line: a first loss that no model has, and a
+    first interval in which nothing was learned.
     """
 
-    def __init__(self, every: int) -> None:
-        self.every = every
+    def __init__(self, every: int, say: Callable[[str], object] = print) -> None:
+        self.every, self.say = every, say
         self.latest: dict[str, float] = {}
+        self.first: dict[str, float] = {}  # ce and mse of the first updates that have such tokens
         self.seconds = 0.0
         self._pending: list[tuple[int, float, dict[str, Tensor]]] = []
         self._resumed_at = self._flushed_at = time.perf_counter()
@@ -132,7 +134,7 @@ class MetricLog(AfterUpdate):
         """Read what is pending from the device and log it.
 
         Raises:
-            UserError: the loss is not finite any more; the updates before are logged.
+            Stopped: the loss is not finite, or far above that of the first updates; the updates before are logged.
         """
         if not self._pending:
             return
@@ -143,9 +145,9 @@ class MetricLog(AfterUpdate):
             for (step, lr, _), row in zip(self._pending, values, strict=True)
         ]
         self._pending.clear()
-        bad = next((line for line in lines if not math.isfinite(line["loss"])), None)
-        if bad is not None:
-            lines = lines[: lines.index(bad)]
+        self._look_at(lines)
+        problem, bad = next(((why, line) for line in lines if (why := diverged(line, self.first))), (None, None))
+        lines = lines if bad is None else lines[: lines.index(bad)]
         now = time.perf_counter()
         passed, self._flushed_at = now - self._flushed_at, now
         speed = {
@@ -159,18 +161,29 @@ class MetricLog(AfterUpdate):
                 for line in lines:
                     rates = speed if line is lines[-1] else {}
                     logger.log_metrics({k: v for k, v in line.items() if k != "step"} | rates, step=line["step"])
-        if bad is not None:
-            raise UserError(
-                f"training diverged: the loss of update {bad['step']} is {bad['loss']}",
-                "Lower lr or clip, or raise warmup_updates; the checkpoints before it are intact.",
-            )
+        if problem is not None:
+            raise Stopped(f"training diverged: {problem}", "Lower optimizer.lr or clip, or raise warmup_updates.")
         self.latest = {**lines[-1], **speed}
 
+    def _look_at(self, lines: list[dict[str, Any]]) -> None:
+        for name in ("ce", "mse"):
+            value = next((line[name] for line in lines if line.get(name)), None)
+            if name not in self.first and value is not None:
+                self.first[name] = value
+                if value > RISE:
+                    self.say(f"  the first {name} is {value:.3g}: damaged weights, or data of another scale")
+        if lines[0]["step"] == 1 and all(line.get("grad_norm") == 0 for line in lines):
+            self.say(f"  nothing was learned in {len(lines)} updates: all their gradients are 0")
+
+    def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
+        if isinstance(exception, Stopped):  # on all ranks
+            self.flush(trainer)
+
     def state_dict(self) -> dict[str, Any]:
-        return {"seconds": self.seconds + time.perf_counter() - self._resumed_at}
+        return {"seconds": self.seconds + time.perf_counter() - self._resumed_at, "first": self.first}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.seconds = state_dict["seconds"]
+        self.seconds, self.first = state_dict["seconds"], dict(state_dict.get("first", {}))
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.seconds += time.perf_counter() - self._resumed_at

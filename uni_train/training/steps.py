@@ -140,6 +140,7 @@ class StepDataset(Dataset[list[StepBatch]]):
             token_counts,
         )
         self.tokens, self.example_tokens = tokens, example_tokens
+        self.read: list[str] = []  # the rows of the latest item, as messages name them
 
     def __len__(self) -> int:
         return self.updates
@@ -165,7 +166,7 @@ class StepDataset(Dataset[list[StepBatch]]):
             shares.update(self.mixture(step))
         for name, source in self.sources.items():
             if not callable(source) and shares[name] * self.rows > _OFTEN * len(source) * self.world_size:
-                yield from (self._taken(source, index, "often", name, index) for index in range(len(source)))
+                yield from (self._taken(name, index, "often", name, index) for index in range(len(source)))
 
     def examples(self, step: int) -> list[Any]:
         """The global batch of update `step`: source by source, each example with a seed of its own."""
@@ -183,13 +184,15 @@ class StepDataset(Dataset[list[StepBatch]]):
                     drawn.extend(partial(_unchanged, example) for example in examples)
             else:
                 picked = _picked(len(source), count, rng(self.seed, self.stage, "pick", step, name))
-                drawn.extend(partial(self._taken, source, index, step, name, row) for row, index in enumerate(picked))
+                drawn.extend(partial(self._taken, name, index, step, name, row) for row, index in enumerate(picked))
         return [partial(self._seeded, read, step, position) for position, read in enumerate(drawn)]
 
     def _seeded(self, read: Callable[[], Any], step: int, position: int) -> Any:
         return dataclasses.replace(read(), seed=derive_seed(self.seed, self.stage, "example", step, position))
 
-    def _taken(self, source: Any, index: int, *place: int | str) -> Any:
+    def _taken(self, name: str, index: int, *place: int | str) -> Any:
+        source: Any = self.sources[name]
+        self.read.append(source.where(index) if hasattr(source, "where") else f"{name} {index + 1}")
         if hasattr(source, "draw"):
             return source.draw(index, rng(self.seed, self.stage, "row", *place))
         return source[index]
@@ -213,7 +216,7 @@ class StepDataset(Dataset[list[StepBatch]]):
             else:
                 if name not in unused:
                     unused[name] = _shuffled(len(source), rng(self.seed, self.stage, "pick", step, slot, name))
-                new = [self._taken(source, next(unused[name]), step, slot, at)]
+                new = [self._taken(name, next(unused[name]), step, slot, at)]
             for example in new:
                 seed = derive_seed(self.seed, self.stage, "example", step, slot, len(drawn))
                 drawn.append(dataclasses.replace(example, seed=seed))
@@ -234,6 +237,7 @@ class StepDataset(Dataset[list[StepBatch]]):
     def __getitem__(self, step: int) -> list[StepBatch]:
         if not 0 <= step < self.updates:
             raise IndexError(step)
+        self.read.clear()
         examples = self._places(step) if self.tokens is None else []
         stride = self.world_size * self.grad_accumulation_steps
         if self.tokens is None and len(examples) < stride:

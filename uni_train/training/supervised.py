@@ -25,6 +25,7 @@ from uni_train.config.schema import TrainingConfig
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.models.transfer import upload
+from uni_train.training.divergence import not_applied
 from uni_train.training.optimizer import learning_rate_factor, make_optimizer
 from uni_train.training.steps import StepBatch
 from uni_train.training.trained import train_only
@@ -37,8 +38,9 @@ class SupervisedModule(pl.LightningModule):
     """Lightning's view of a model in supervised training; automatic optimization does the rest.
 
     After the last micro-batch of an update `metrics` holds detached scalars of it, on the model's device: loss, ce,
-    mse, grad_norm (before clipping), tokens; `used_lr` is its learning rate. Nothing is read from the device here, but
-    for the norm where a part of the weights is trained: an update that reaches none of them is skipped (`skips`).
+    mse, grad_norm (before clipping), tokens; `used_lr` is its learning rate. Of these the norm alone is read from the
+    device: an update whose gradient is not finite ends the training, and one that reaches no trained weight is skipped
+    where a part of them is trained (`skips`).
     """
 
     def __init__(
@@ -136,6 +138,16 @@ class SupervisedModule(pl.LightningModule):
             )
         return model.supervised_loss(batch.content, passes=most)
 
+    def note_gradient(self, norm: Tensor) -> None:
+        """Keep the norm of an update's gradient before it is clipped. Raises Stopped where it is not finite."""
+        self.metrics["grad_norm"] = norm
+        if not math.isfinite(norm):
+            raise not_applied(float(norm), self.global_step + 1, self.rows_of_update())
+
+    def rows_of_update(self) -> Sequence[str]:
+        """This rank's rows of the current update, as messages name them."""
+        return ()
+
     def configure_gradient_clipping(
         self, optimizer: Any, gradient_clip_val: float | None = None, gradient_clip_algorithm: str | None = None
     ) -> None:
@@ -144,8 +156,8 @@ class SupervisedModule(pl.LightningModule):
         # Lightning's own clipping throws the norm away.
         parameters = [p for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
         norm = nn.utils.clip_grad_norm_(parameters, gradient_clip_val or math.inf, foreach=True)
-        self.metrics["grad_norm"] = norm = _whole(norm).to(self.device)  # offloaded gradients are on the CPU
-        if self.skips and not norm:
+        self.note_gradient(_whole(norm).to(self.device))  # offloaded gradients are on the CPU
+        if self.skips and not self.metrics["grad_norm"]:
             optimizer.zero_grad()  # gradients of zero would move weights by AdamW's momentum
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:

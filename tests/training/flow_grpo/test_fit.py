@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, get_args
 
@@ -113,7 +114,8 @@ def test_by_the_baseline_of_the_batch_groups_of_equal_rewards_teach(tmp_path: Pa
 
     for baseline, learns in (("group", False), ("batch", True)):
         grpo = changed(GRPO, epochs=1, baseline=baseline, scale_rewards="none")
-        fit(tmp_path / baseline, grpo, rewards=[Reward("by_prompt", by_prompt)])
+        with nullcontext() if learns else pytest.raises(UserError, match="nothing was learned"):
+            fit(tmp_path / baseline, grpo, rewards=[Reward("by_prompt", by_prompt)])
         lines = updates(tmp_path / baseline)
         assert all((line["grad_norm"] > 0) == learns for line in lines)
         assert lines[0]["frac_reward_zero_std"] == 1
@@ -125,8 +127,8 @@ def test_by_the_baseline_of_the_batch_groups_of_equal_rewards_teach(tmp_path: Pa
 
 def test_images_that_are_neither_good_nor_bad_are_not_learned_by_positives_alone(tmp_path: Path) -> None:
     grpo = changed(GRPO, epochs=1, variant="diffusion_nft", nft_negative=0.0, kl=0.1)
-    fit(tmp_path, grpo, rewards=[Reward("still", still)])
-    assert all(line["grad_norm"] == 0 for line in updates(tmp_path))
+    with pytest.raises(UserError, match="nothing was learned: the gradient of all 2 updates is 0"):
+        fit(tmp_path, grpo, rewards=[Reward("still", still)])
 
 
 def test_conditions_are_read_once_a_group_and_update(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -195,7 +197,8 @@ def test_what_was_drawn_is_scored_again_by_training_where_asked(
     assert updates(tmp_path / "recompute")[0]["log_ratio_max"] == 0
     assert torch.allclose(again.body.weight, exact.body.weight, atol=1e-6)
     flat = [Reward("still", still)]  # padding alone, which is not scored again: the check must not see it
-    fit(tmp_path / "flat", changed(GRPO, epochs=1, on_policy="recompute"), rewards=flat)
+    with pytest.raises(UserError, match="nothing was learned"):
+        fit(tmp_path / "flat", changed(GRPO, epochs=1, on_policy="recompute"), rewards=flat)
     fit(tmp_path / "trust", changed(GRPO, epochs=1, on_policy="trust"))
     assert updates(tmp_path / "trust")[0]["log_ratio_max"] == pytest.approx(0.1, abs=1e-4)
 
@@ -212,8 +215,7 @@ def test_a_second_pass_over_the_images_is_clipped(tmp_path: Path) -> None:
 def test_ratios_that_explode_stop_the_run_after_a_checkpoint(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="stopped after update 2: the log ratio") as error:
         fit(tmp_path, changed(GRPO, lr=1.0, clip=0.0, checkpoint_every=100))
-    assert "step=00000002" in (error.value.hint or "")
-    assert [path.name for path in list_checkpoints(tmp_path / "checkpoints")] == ["step=00000002"]
+    assert "alarm=00000002" in (error.value.hint or "")
     assert len(updates(tmp_path)) == 2
 
 

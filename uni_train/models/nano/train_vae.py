@@ -10,13 +10,18 @@ import torch
 from uni_train.config.schema import VaeConfig
 from uni_train.data_gen import sprites
 from uni_train.data_gen.seeds import derive_seed, rng
+from uni_train.errors import UserError
 from uni_train.models.nano.vae import PatchVAE
 
 POOL = 2000  # pictures that the batches are drawn from: each holds up to nine of the 49 cells there are
 
 
 def train_vae(vae: PatchVAE, config: VaeConfig, seed: int, advance: Callable[..., None]) -> dict[str, float]:
-    """Train in place, then set scale and shift. Returns the last reconstruction error (images in [-1, 1])."""
+    """Train in place, then set scale and shift. Returns the last reconstruction error (images in [-1, 1]).
+
+    Raises:
+        UserError: the weights are not finite.
+    """
     pictures = _pictures(seed)
     vae.train().requires_grad_(True)
     optimizer = torch.optim.AdamW(vae.parameters(), config.lr)
@@ -35,6 +40,8 @@ def train_vae(vae: PatchVAE, config: VaeConfig, seed: int, advance: Callable[...
         advance(mse=float(mse.detach()))
     vae.eval().requires_grad_(False)
     vae.measure_scale(pictures)
+    if not all(value.isfinite().all() for value in vae.state_dict().values()):
+        raise UserError("the training of the VAE diverged: its weights are not finite", "Lower vae.lr.")
     return {"mse": float(mse.detach()), "scale": float(vae.scale), "shift": float(vae.shift)}
 
 

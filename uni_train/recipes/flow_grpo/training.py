@@ -21,7 +21,7 @@ from uni_train.models.family import family_of
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
 from uni_train.rewards.contract import Reward, Scoring
 from uni_train.rewards.registry import Trained, find_reward, make_rewards
-from uni_train.stages.finetune import adapters, run_logger, skipped_rows
+from uni_train.stages.finetune import adapters, run_logger, say_idle, skipped_rows
 from uni_train.stages.gallery import SHOWN_GROUPS, log_images, shown_groups, write_sheet
 from uni_train.stages.validation import (
     LEAST,
@@ -91,9 +91,12 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
             evaluate=measure if held_out is not None else None, evaluate_every=config.held_out.every,
             on_images=show, sft_rows=solved, logger=logger, description="  updates",
         )  # fmt: skip
+    say_idle(work, result)
     work.trained(model, stage)
     skipped = {} if solved is None else skipped_rows(work, [solved])
-    stage.result = {"updates": result.updates, "seconds": result.seconds, **_report(work, stage), **skipped}
+    facts = result.facts()
+    del facts["final_loss"]  # which says little of a policy
+    stage.result = {**facts, **_report(work, stage), **skipped}
 
 
 def _report(work: Work[FlowGrpoConfig], stage: StageRun) -> dict[str, Any]:

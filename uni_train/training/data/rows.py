@@ -437,6 +437,10 @@ class Rows:
     def __len__(self) -> int:
         return len(self.rows)
 
+    def where(self, index: int) -> str:
+        """File and number of a row."""
+        return self.rows.where(index)
+
     def draw(self, index: int, random_: random.Random) -> Example:
         """The example of one row.
 

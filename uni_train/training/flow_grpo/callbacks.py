@@ -12,11 +12,11 @@ import torch
 from torch import Tensor
 
 from uni_train.config.schema import GrpoConfig
-from uni_train.errors import UserError
 from uni_train.flow.advantages import ROUNDING
 from uni_train.training.after_update import AfterUpdate
 from uni_train.training.callbacks import Validation, save, saved
-from uni_train.training.checkpoint_io import checkpoint_name
+from uni_train.training.checkpoint_io import ALARM, checkpoint_name
+from uni_train.training.divergence import Stopped
 from uni_train.training.flow_grpo.rollout import ScoredImages
 from uni_train.training.metric_log import JsonlLogger, MetricLog, append_once
 
@@ -52,17 +52,19 @@ class EpochLog(AfterUpdate):
 
 
 class Alarms(AfterUpdate):
-    """Stops a run that diverges or exploits its reward, at the end of an epoch, after a checkpoint.
+    """Stops a run that diverges or exploits its reward, at the end of an epoch.
+
+    The weights are then in a checkpoint of another name, `alarm=00000008`, from which no training continues.
 
     Raises:
-        UserError: an alarm; it names the update.
+        Stopped: an alarm; it names the update.
     """
 
     def __init__(self, config: GrpoConfig, validation: Validation | None, log: MetricLog, folder: Path) -> None:
         self.config, self.validation, self.metric_log, self.folder = config, validation, log, folder
         self.log_ratios: list[Tensor] = []  # the largest of each update of the epoch
         self.first: dict[str, float] = {}  # of the first epoch's images: diversity, brightness, contrast
-        self.zero_std = 0
+        self.zero_std, self.told = 0, False
         self.rewards: list[float] = []  # of the last WINDOW epochs
         self.best_reward = 0.0  # the largest mean of WINDOW epochs
 
@@ -75,10 +77,10 @@ class Alarms(AfterUpdate):
             if limit is None or not alarm(limit):
                 continue
             self.metric_log.flush(trainer)
-            path = self.folder / checkpoint_name(step)
+            path = self.folder / checkpoint_name(step, ALARM)
             save(trainer, path)
             saved(trainer)
-            raise UserError(f"stopped after update {step}: {message}", f"{hint} The weights are in {path}.")
+            raise Stopped(f"stopped after update {step}: {message}", f"{hint} The weights are in {path}.")
 
     def _alarms(self, now: Mapping[str, float]) -> list[tuple[float | None, Callable[[float], bool], str, str]]:
         """Limit, whether it is passed, what is said and what to do, after an epoch with the statistics `now`."""
@@ -88,6 +90,13 @@ class Alarms(AfterUpdate):
         by_batch = self.config.objective.baseline == "batch"
         flat = now["reward_std"] <= ROUNDING * max(1, abs(now["reward"]))
         self.zero_std = self.zero_std + 1 if (flat if by_batch else now["frac_reward_zero_std"] >= 1) else 0
+        pair = "two images" if by_batch else "group"
+        if self.zero_std and not self.told:
+            self.told = True
+            self.metric_log.say(
+                f"  in an epoch no {pair} had rewards that differ (mean {now['reward']:.3f}): "
+                "rewards taught nothing in it"
+            )
         self.rewards = [*self.rewards, now["reward"]][-WINDOW:]
         best = self.best_reward
         mean = sum(self.rewards) / WINDOW if len(self.rewards) == WINDOW else best
@@ -107,8 +116,8 @@ class Alarms(AfterUpdate):
                f"the {name} of images is {now[name]:.3g}, {first[name]:.3g} in the first epoch", hacked)
               for name in ("brightness", "contrast")),
             (limits.zero_std_epochs, lambda most: self.zero_std >= most,
-             f"in {self.zero_std} epochs no {'two images' if by_batch else 'group'} had rewards that differ, so "
-             "nothing is learned", "Ask easier or harder prompts, raise group_size, or use a denser reward."),
+             f"in {self.zero_std} epochs no {pair} had rewards that differ, so nothing is learned",
+             "Ask easier or harder prompts, raise group_size, or use a denser reward."),
             (limits.collapse, lambda least: best > 0 and mean < least * best,
              f"the mean reward of {WINDOW} epochs has fallen from {best:.3f} to {mean:.3f}",
              f"For a run of this length {slower}"),

@@ -358,6 +358,9 @@ class FlowGrpoModule(SupervisedModule):
 
     # --- Lightning ---
 
+    def rows_of_update(self) -> Sequence[str]:
+        return list(dict.fromkeys(f"prompt {one.prompt!r}"[:80] for one in self.rollouts.requests.values()))
+
     @property
     def ranks(self) -> Ranks:
         return Ranks(self.trainer.global_rank, self.trainer.world_size)

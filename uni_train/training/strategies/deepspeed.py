@@ -57,7 +57,8 @@ class EnginePrecision(DeepSpeedPrecision):
         stepped = super().optimizer_step(optimizer, model, closure, **kwargs)
         norm = model.trainer.model.get_global_grad_norm()
         if norm is not None:
-            model.metrics["grad_norm"] = torch.as_tensor(norm, dtype=torch.float32, device=model.device)
+            # The engine has left out a step whose gradient is not finite.
+            model.note_gradient(torch.as_tensor(norm, dtype=torch.float32, device=model.device))
         return stepped
 
 
