@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
+from uni_train.data_gen.errors import place_of
 from uni_train.errors import SkillMissing, UserError, first_line
 from uni_train.eval.images import StoredImage
 from uni_train.eval.sample import Respondent, think_then_draw
@@ -211,7 +212,8 @@ class StoredModel:
         key = call_key(self.identity, skill, request)
         call = Call(key, skill, request.id, request.prompt, request.seed, request.thought)
         if isinstance(answer, Exception):
-            return replace(call, error=getattr(answer, "message", "") or first_line(answer))
+            said = getattr(answer, "message", "") or f"{type(answer).__name__}: {first_line(answer)}{place_of(answer)}"
+            return replace(call, error=said)
         parts = [answer] if isinstance(answer, str | np.ndarray) else answer
         put = self._calls.images.put
         return replace(call, parts=tuple(part if isinstance(part, str) else put(encode_png(part)) for part in parts))

@@ -11,7 +11,7 @@ checkpoint, how it samples, who judges) may differ and is said in `notes`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -205,8 +205,7 @@ def _check_same(one: Evaluation, two: Evaluation, common: Sequence[str]) -> None
         first, second = one.questions_identity(name), two.questions_identity(name)
         if first["revision"] != second["revision"]:
             raise UserError(
-                f"{one.folder} and {two.folder} asked different questions: the revision of {name} is "
-                f"{first['revision']} in the first and {second['revision']} in the second{_why(one, two)}",
+                f"{one.folder} and {two.folder} asked different questions of {name}: {_why(one, two, name)}",
                 "Evaluate both checkpoints with the same data, labels and options.",
             )
         for key in first:
@@ -218,11 +217,23 @@ def _check_same(one: Evaluation, two: Evaluation, common: Sequence[str]) -> None
                 )
 
 
-def _why(one: Evaluation, two: Evaluation) -> str:
+def _why(one: Evaluation, two: Evaluation, name: str) -> str:
+    """The options, else the cases, in which two revisions of a benchmark differ."""
     options = [e.asked.get("options") or {} for e in (one, two)]
     keys = [key for key in dict.fromkeys([*options[0], *options[1]]) if options[0].get(key) != options[1].get(key)]
-    shown = "; ".join(f"{key} was {options[0].get(key)} and {options[1].get(key)}" for key in keys[:3])
-    return f" ({shown})" if shown else ""
+    if keys:
+        return "; ".join(f"{key} was {options[0].get(key)} and {options[1].get(key)}" for key in keys[:3])
+    first, second = ({(case := scored.sample.ask.case).id: case for scored in e.scored(name)} for e in (one, two))
+    if lone := sorted(first.keys() ^ second.keys()):
+        where = one.folder if lone[0] in first else two.folder
+        return f"{len(lone)} cases are in one alone, such as {lone[0]}, which is in {where}"
+    for case in first.values():
+        for field in fields(case):
+            shown = [f"{getattr(some[case.id], field.name)!r:.80}" for some in (first, second)]
+            if shown[0] != shown[1]:
+                return f"{field.name} of {case.id} is {shown[0]} and {shown[1]}"
+    revisions = " and ".join(e.results[name].revision for e in (one, two))
+    return f"the cases are equal, the revisions {revisions} are not: another version asked them otherwise"
 
 
 def _check_asked(one: Evaluation, two: Evaluation, name: str, first: Results, second: Results) -> None:

@@ -531,6 +531,11 @@ def _score(
         for index, start in enumerate(range(0, len(scored), _SHARD_ROWS))
     ]
     outcomes = _count(scored, lambda one: one.outcome)
+    failed = [one.sample.note for one in scored if one.outcome == "generation_failed"]
+    if failed:
+        first = " ".join(failed[0].split())[:_NOTE]
+        rate = len(failed) / len(scored)
+        progress.say(f"  {job.name}: no answer to {len(failed)} of {len(scored)} ({rate:.0%}); the first: {first}")
     causes = _count((one for one in scored if one.cause), lambda one: one.cause)
     unjudged = {_cell(one) for one in scored if one.outcome == "unjudged"}
     lacking = _no_skill(scored)

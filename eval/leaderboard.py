@@ -27,7 +27,7 @@ from uni_train.eval.submission import file_name, write_submission
 from uni_train.files import below
 
 Mark = Literal["best", "equal", "below", ""]
-"""Against the best of a column on the same questions; "": the only one, or asked other questions."""
+"""Against the best of a column on the same questions; "": no other was asked these."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +100,7 @@ class Leaderboard:
             (str(column), *(_shown(self.cells.get((name, column))) for name in self.evaluations))
             for column in self.columns
         ]
-        title = "Leaderboard: * best of its row, ≈ not to be told from it"
+        title = "Leaderboard: * best of those in its row that were asked the same, ≈ not to be told from it"
         return Table(title, ("Score", *self.evaluations), tuple(rows))
 
     def submit(self, folder: Path) -> Iterator[tuple[Path, int]]:
@@ -203,20 +203,27 @@ def _place(column: Column, evaluations: Mapping[str, Evaluation]) -> tuple[Any, 
 def _column(
     found: Mapping[str, Results], column: Column, evaluations: Mapping[str, Evaluation]
 ) -> dict[tuple[str, Column], Cell]:
+    """The cells of a column; the best is that of the evaluations that were asked the same."""
     means = {name: some.mean(column.over) for name, some in found.items()}
-    best = max(means, key=lambda name: means[name].value or 0.0)
-    cells: dict[tuple[str, Column], Cell] = {}
-    for name, mean in means.items():
-        comparison = None
-        asked = [evaluations[model].questions_identity(column.benchmark) for model in (name, best)]
-        if name != best and asked[0] == asked[1]:
-            comparison = found[name].minus(found[best], column.over)
-        mark: Mark = "best" if name == best and len(means) > 1 else ""
-        if comparison is not None:
-            gap = comparison.difference
-            mark = "equal" if gap.low <= 0 <= gap.high else "below"
-        cells[name, column] = Cell(mean, mark, comparison)
+    cells = {(name, column): Cell(mean) for name, mean in means.items()}
+    for group in _asked_the_same(column.benchmark, {name: evaluations[name] for name in found}):
+        best = max(group, key=lambda name: means[name].value or 0.0)
+        for name in group:
+            mark: Mark = "best" if len(group) > 1 else ""
+            comparison = None if name == best else found[name].minus(found[best], column.over)
+            if comparison is not None:
+                gap = comparison.difference
+                mark = "equal" if gap.low <= 0 <= gap.high else "below"
+            cells[name, column] = Cell(means[name], mark, comparison)
     return cells
+
+
+def _asked_the_same(benchmark: str, evaluations: Mapping[str, Evaluation]) -> list[list[str]]:
+    """Names of evaluations in groups that are compared."""
+    groups: dict[Any, list[str]] = defaultdict(list)
+    for name, one in evaluations.items():
+        groups[tuple(one.questions_identity(benchmark).values())].append(name)
+    return list(groups.values())
 
 
 def _charts(
@@ -275,12 +282,11 @@ def _notes(evaluations: Mapping[str, Evaluation]) -> Iterator[str]:
         having = {name: one for name, one in evaluations.items() if benchmark in one.results}
         if questions := questions_of({name: one.results[benchmark].questions for name, one in having.items()}):
             yield f"{benchmark}: {questions}."
-        asked: dict[Any, list[str]] = defaultdict(list)
-        for name, one in having.items():
-            asked[tuple(one.questions_identity(benchmark).values())].append(name)
-        if len(asked) > 1:
-            groups = "; ".join(" and ".join(group) for group in asked.values())
-            yield f"{benchmark}: not all were asked the same questions, so only these are paired: {groups}."
+        groups = _asked_the_same(benchmark, having)
+        if len(groups) > 1:
+            pairs = "; ".join(" and ".join(group) for group in groups if len(group) > 1)
+            compared = f"only these are compared: {pairs}" if pairs else "none are compared"
+            yield f"{benchmark}: not all were asked the same questions, so {compared}."
         judges = {
             name: str((one.asked.get("judge") or {}).get("model", "programs alone")) for name, one in having.items()
         }

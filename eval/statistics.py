@@ -213,9 +213,13 @@ class Means:
         distance
 
             sqrt(sum over p, q of r_pq w_p (m_p - low_p) w_q (m_q - low_q)).
+
+        A spread inside C cells of G clusters is known with G - C degrees of freedom. So the size is multiplied by
+        (t_{G-1} / t_{G-C})^2, the ratio of Student's quantiles (Korn and Graubard 1998), which is 1 in one cell.
         """
         import numpy as np
         from scipy.sparse import csr_array
+        from scipy.special import stdtrit
 
         y = np.asarray(outcomes, dtype=float)
         cells = [0] * len(clusters) if cells is None else cells
@@ -237,11 +241,14 @@ class Means:
         adds = weights.T @ in_cluster
         # A cell of one cluster says nothing about its spread: it is compared with its part.
         centres = np.where(counts > 1, centres, parts @ in_part.T)
-        counts = np.where(counts > 1, counts, in_part @ np.count_nonzero(adds, axis=1))
+        many_clusters, spreads = np.count_nonzero(adds, axis=1), np.maximum(np.where(counts > 1, 1, 0) @ in_part, 1)
+        counts = np.where(counts > 1, counts, in_part @ many_clusters)
+        quantiles = (stdtrit(np.maximum(many_clusters - used, 1), 1 - (1 - CONFIDENCE) / 2) for used in (1, spreads))
+        few = np.divide(*quantiles) ** 2
         errors = (y - centres[..., cell]) * np.sqrt(counts / np.maximum(counts - 1, 1))[cell]
         influences = np.stack([(errors * some) @ in_cluster for some in weights.T], axis=-2)
         variances = (influences**2).sum(axis=-1)
-        limits = np.stack(interval(parts, _sizes(parts, variances, (adds**2).sum(axis=-1))))
+        limits = np.stack(interval(parts, few * _sizes(parts, variances, (adds**2).sum(axis=-1))))
         reach = shares * abs(limits - parts)
         known = variances > 1e-24
         vectors = influences / np.sqrt(np.where(known, variances, np.inf))[..., None]

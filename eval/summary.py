@@ -35,11 +35,13 @@ class Reliability:
     """How far a filter can be trusted, measured against the exact verifier.
 
     precision: of the `kept` samples, the share that is right. recall: of the `correct` samples, the share that was
-    kept. acceptance: of all samples, the share that was kept.
+    kept. specificity: of the wrong ones, the share that was refused. acceptance: of all samples, the share that was
+    kept.
     """
 
     precision: Estimate
     recall: Estimate
+    specificity: Estimate
     acceptance: Estimate
     n: int
     kept: int
@@ -49,21 +51,22 @@ class Reliability:
 def filter_reliability(
     accepted: Sequence[bool], correct: Sequence[bool], clusters: Sequence[Hashable] | None = None
 ) -> Reliability:
-    """Precision, recall and acceptance of `accepted[i]` (the filter's judgement) against `correct[i]` (the verifier).
+    """How far `accepted[i]` (the filter's judgement) agrees with `correct[i]` (the verifier's).
 
     clusters: what dependent samples share: the candidates of a prompt, the two of a mapping pair; None: each is alone.
-    Intervals as in `eval.statistics.share`. Nothing kept, or nothing right, gives an estimate without a value. Raises
+    Intervals as in `eval.statistics.share`. An estimate over no samples, such as of nothing kept, has no value. Raises
     ValueError when the lengths differ.
     """
     rows = list(zip(accepted, correct, range(len(accepted)) if clusters is None else clusters, strict=True))
     kept = [(right, cluster) for keeps, right, cluster in rows if keeps]
     right = [(keeps, cluster) for keeps, right, cluster in rows if right]
+    wrong = [(not keeps, cluster) for keeps, right, cluster in rows if not right]
     asked = [(keeps, cluster) for keeps, _, cluster in rows]
-    precision, recall, acceptance = (
+    precision, recall, specificity, acceptance = (
         share([hit for hit, _ in some], range(len(some)), [cluster for _, cluster in some])
-        for some in (kept, right, asked)
+        for some in (kept, right, wrong, asked)
     )
-    return Reliability(precision, recall, acceptance, len(rows), len(kept), len(right))
+    return Reliability(precision, recall, specificity, acceptance, len(rows), len(kept), len(right))
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,6 +108,7 @@ class Round:
             "distinct": self.distinct,
             "precision_estimate": precision.to_dict() if precision else None,
             "recall_estimate": recall.to_dict() if recall else None,
+            "specificity_estimate": self.reliability.specificity.to_dict() if self.reliability else None,
             "acceptance_estimate": self.reliability.acceptance.to_dict() if self.reliability else None,
         }
 
@@ -159,7 +163,7 @@ def _is(value: Any, kind: Any) -> bool:
 def round_table(rounds: Sequence[Mapping[str, Any]], questions: str) -> Table:
     """The rounds of a summary: what was sampled and kept, and how far the filter can be trusted."""
     columns = ("Round", "Task, level", "Filter", "Sampled", "Distinct", "Kept", "Share", "Precision", "Recall",
-               "Updates", "Seconds")  # fmt: skip
+               "Specificity", "Updates", "Seconds")  # fmt: skip
     body = tuple(
         (
             str(number),
@@ -171,6 +175,7 @@ def round_table(rounds: Sequence[Mapping[str, Any]], questions: str) -> Table:
             estimate_of(entry.get("acceptance_estimate")) or proportion(entry["kept"], entry["sampled"]),
             _reliability(entry, "precision"),
             _reliability(entry, "recall"),
+            estimate_of(entry.get("specificity_estimate")),
             str(entry["updates"]),
             f"{entry['seconds']:.0f}",
         )
@@ -178,7 +183,8 @@ def round_table(rounds: Sequence[Mapping[str, Any]], questions: str) -> Table:
     )
     note = (
         "Distinct: different expressions, sets of rules or puzzles among the sampled images. "
-        "Precision: of the kept images, the share that is right. Recall: of the right ones, the share that was kept."
+        "Precision: of the kept images, the share that is right. Recall: of the right ones, the share that was kept. "
+        "Specificity: of the wrong ones, the share that was refused; a filter that accepts everything has 0."
     )
     return Table("Rounds: what the filter kept, against the exact verifier", columns, body, note, questions, digits=3)
 

@@ -133,6 +133,20 @@ def test_a_function_is_a_model_as_the_example_shows(tmp_path: Path, monkeypatch:
     exec(code.replace("n=4", "n=1"), {"__name__": "example"})
 
 
+def test_the_exception_of_a_function_keeps_its_type_and_place(tmp_path: Path, capsys: Any) -> None:
+    def painter(prompt: str, images: list[Any], seed: int) -> Any:
+        asked.append(prompt)
+        return {}["nothing"] if len(asked) == 1 else Image.new("RGB", (8, 8))
+
+    asked: list[str] = []
+    keys = KEYS | {"sets": ["math1"], "settings": ["normal"]}
+    done = uni_train.evaluate(painter, "unisandbox", out=str(tmp_path), **keys)
+    notes = {one.sample.note for one in done.scored("unisandbox") if one.outcome == "generation_failed"}
+    (note,) = notes
+    assert "KeyError: 'nothing' (" in note and f"{Path(__file__).name}, line" in note and 'return {}["nothing"]' in note
+    assert "unisandbox: no answer to 1 of 2 (50%); the first: no image: KeyError" in capsys.readouterr().out
+
+
 def test_a_benchmark_that_no_setting_fits_is_refused_at_once_with_those_that_fit(tmp_path: Path) -> None:
     asked: list[str] = []
 

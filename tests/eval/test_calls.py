@@ -172,11 +172,11 @@ def test_a_stopped_run_asks_the_rest_in_the_same_company(tmp_path: Path) -> None
 def test_a_failure_is_stored_and_tried_again_only_when_asked_to(tmp_path: Path) -> None:
     asked = [Request("a", "nothing"), Request("b", "something")]
     answers = stored(tmp_path, Painter()).answer(asked)
-    assert str(answers[0]) == "a reply of nothing" and answers[1] == "something"
+    assert str(answers[0]) == "ValueError: a reply of nothing" and answers[1] == "something"
 
     later = Painter()
     model = stored(tmp_path, later)
-    assert str(model.answer(asked)[0]) == "a reply of nothing" and later.batches == []
+    assert str(model.answer(asked)[0]) == "ValueError: a reply of nothing" and later.batches == []
     assert (model.counts["answer"].stored, model.counts["answer"].made) == (2, 0)
 
     patient = stored(tmp_path, later, retry_failed=True)

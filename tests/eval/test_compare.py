@@ -3,6 +3,7 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.eval.sample_evaluation import write_evaluation
 from uni_train.console.progress import ConsoleProgress
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Ask, Benchmark, Sample, Scored, Source
+from uni_train.eval.benchmark import Ask, Benchmark, Case, Sample, Scored, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.ureason import UReason
 from uni_train.eval.compare import compare
@@ -118,15 +119,26 @@ def test_several_draws_are_clustered(tmp_path: Path) -> None:
     assert (row.n, row.comparison.difference.n, row.comparison.only_second) == (12, 4, 6)
 
 
+class Reworded(UniSandbox):
+    """With other prompts under the same ids."""
+
+    def cases(self) -> Sequence[Case]:
+        return [replace(case, prompt=f"{case.prompt} please") for case in super().cases()]
+
+
 def test_what_is_not_alike_is_refused_or_said(tmp_path: Path) -> None:
     small, large = UniSandbox(Source(n=2, sets=("math1",))), UniSandbox(Source(n=3, sets=("math1",)))
-    one = evaluation(tmp_path / "one", [small], lambda ask: True, options={"labels": "official"})
+    reworded, same = Reworded(Source(n=2, sets=("math1",))), {"options": {"labels": "official"}}
+    reworded.revision = "of other prompts"
+    one = evaluation(tmp_path / "one", [small], lambda ask: True, **same)
 
     def against(name: str, benchmark: Benchmark = small, **asked: Any) -> Path:
         return evaluation(tmp_path / name, [benchmark], lambda ask: True, **asked)
 
     for other, message in [
-        (against("two", large, options={"labels": "both"}), r"revision of unisandbox .*labels was official and both"),
+        (against("two", large, options={"labels": "both"}), r"of unisandbox: labels was official and both"),
+        (against("more", large, **same), r"1 cases are in one alone, such as \S+, which is in .*more"),
+        (against("other", reworded, **same), r"prompt of .* is '.*' and '.* please.*"),
         (against("three", subset=5), r"--subset was all and 5"),
         (against("four", seed=7), r"--seed was 0 and 7"),
         (against("five", k=2), r"--k was 1 and 2"),

@@ -68,9 +68,14 @@ def test_other_questions_are_shown_and_not_paired(tmp_path: Path) -> None:
     asked = [UniSandbox(Source(n=n, sets=("math1",))) for n in (3, 4)]
     folders = [evaluation(tmp_path / str(i), [one], lambda ask: True) for i, one in enumerate(asked)]
     board = leaderboard([f"{name}={folder}" for name, folder in zip("ab", folders, strict=True)])
-    assert {cell.mark for cell in board.cells.values()} == {"best", ""}
-    assert any("not all were asked the same" in note for note in board.notes)
+    assert {cell.mark for cell in board.cells.values()} == {""}
+    assert any("not all were asked the same questions, so none are compared" in note for note in board.notes)
     assert all(isinstance(cell.estimate, Estimate) and cell.best is None for cell in board.cells.values())
+    folders.append(evaluation(tmp_path / "2", asked[:1], lambda ask: False))
+    board = leaderboard([f"{name}={folder}" for name, folder in zip("abc", folders, strict=True)])
+    marks = {name: cell.mark for (name, column), cell in board.cells.items() if column.setting == "normal"}
+    assert marks == {"a": "best", "b": "", "c": "below"}, "none of other questions is the best of them"
+    assert any("only these are compared: a and c." in note for note in board.notes)
 
 
 def test_what_is_no_evaluation_or_cannot_be_told_apart_is_refused(tmp_path: Path) -> None:

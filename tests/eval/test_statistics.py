@@ -5,6 +5,7 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -76,6 +77,15 @@ def test_small_cells_decide_how_wide_an_average_is() -> None:
     apart = share(outcomes, range(20), range(20), cells)
     together = share(outcomes, range(20), [*range(4), *range(4), *range(4, 16)], cells)
     assert together.low < apart.low and apart.high < together.high
+
+
+@pytest.mark.parametrize("sizes", [(2, 2, 200), (2, 2, 2), (4, 4, 200), (50, 50, 50)])
+@pytest.mark.parametrize("p", [0.5, 0.8, 0.95])
+def test_an_average_of_cells_is_covered_however_small_they_are(sizes: tuple[int, ...], p: float) -> None:
+    cells = [cell for cell, size in enumerate(sizes) for _ in range(size)]
+    outcomes = np.random.default_rng(0).random((2000, len(cells))) < p
+    means = statistics.Means.from_outcomes(outcomes, range(len(cells)), cells)
+    assert np.mean((means.low <= p) & (p <= means.high)) > 0.935
 
 
 def test_mcnemar_exact() -> None:

@@ -101,6 +101,8 @@ def test_filter_reliability(rows: list[tuple[bool, bool]]) -> None:
     assert (found.n, found.kept, found.correct) == (len(rows), sum(accepted), sum(correct))
     assert found.precision.value == (hits / sum(accepted) if any(accepted) else None)
     assert found.recall.value == (hits / sum(correct) if any(correct) else None)
+    refused = sum(not a and not c for a, c in rows)
+    assert found.specificity.value == (refused / correct.count(False) if not all(correct) else None)
 
 
 def test_dependent_samples_of_a_filter_count_as_one() -> None:

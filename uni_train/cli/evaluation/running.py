@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,13 +23,12 @@ def show(done: Evaluation, progress: ConsoleProgress, page: Path | None = None) 
             print_table(table, progress)
         if len(result.tables) > _TABLES:
             progress.say(f"{name}: {len(result.tables) - _TABLES} more tables are in the report")
-        totals: dict[str, int] = {}
-        for by_set in result.outcomes.values():
-            for counts in by_set.values():
-                for outcome, count in counts.items():
-                    totals[outcome] = totals.get(outcome, 0) + count
-        shown = ", ".join(f"{OUTCOME_NAMES[one]} {count} ({count / result.n:.1%})" for one, count in totals.items())
-        progress.say(f"{name}: {result.n} samples: {shown}")
+        graded = any(unit.worth not in (0, 1) for units in done.units(name).values() for unit in units)
+        for setting, by_set in result.outcomes.items():
+            totals = sum(map(Counter, by_set.values()), Counter[str]())
+            n = totals.total()
+            shown = ", ".join(f"{OUTCOME_NAMES[one]} {count} ({count / n:.1%})" for one, count in totals.items())
+            progress.say(f"{name}, {setting}: {n} samples: {shown}{'; right means full marks' if graded else ''}")
     for note in header_of(done).notes:
         progress.note(f"note: {note}")
     progress.say(f"evaluation: {done.folder}")
