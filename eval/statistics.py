@@ -214,8 +214,8 @@ class Means:
 
             sqrt(sum over p, q of r_pq w_p (m_p - low_p) w_q (m_q - low_q)).
 
-        A spread inside C cells of G clusters is known with G - C degrees of freedom. So the size is multiplied by
-        (t_{G-1} / t_{G-C})^2, the ratio of Student's quantiles (Korn and Graubard 1998), which is 1 in one cell.
+        A spread inside C cells of G clusters has G - C degrees of freedom. So the size is multiplied by a ratio of
+        Student's quantiles, (t_{G-1} / t_{G-C})^2 (Korn and Graubard 1998). It is 1 in one cell.
         """
         import numpy as np
         from scipy.sparse import csr_array

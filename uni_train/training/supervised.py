@@ -39,8 +39,8 @@ class SupervisedModule(pl.LightningModule):
 
     After the last micro-batch of an update `metrics` holds detached scalars of it, on the model's device: loss, ce,
     mse, grad_norm (before clipping), tokens; `used_lr` is its learning rate. Of these the norm alone is read from the
-    device: an update whose gradient is not finite ends the training, and one that reaches no trained weight is skipped
-    where a part of them is trained (`skips`).
+    device. An update whose gradient is not finite ends the training. Where a part of the weights is trained, one that
+    reaches none of them is skipped (`skips`).
     """
 
     def __init__(
