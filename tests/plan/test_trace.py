@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import nn
 from torch.utils.checkpoint import checkpoint
 
-from uni_train.models.bagel.attention import prepare
+from uni_train.models.bagel.attention import computed_share, prepare
 from uni_train.models.bagel.masks import TokenMask
 from uni_train.plan.trace import KINDS, following, place
 
@@ -106,6 +106,11 @@ def test_long_packed_rows_of_a_bagel_have_no_mask_on_a_gpu():
         attend, before = prepare(TokenMask(*[integers] * 4), "auto", q.dtype), trace.live["activations"]
         out = attend(q, k, k)
         assert trace.live["activations"] - before == out.nbytes + 2 * 4 * 600 * 4
+        assert trace.flops == 4 * 2 * 4 * 600 * 600 * 16
+        token = computed_share.set(0.25)  # of the blocks flex looks at a quarter
+        prepare(TokenMask(*[integers] * 4), "auto", q.dtype)(q, k, k)
+        computed_share.reset(token)
+        assert trace.flops == 1.25 * 4 * 2 * 4 * 600 * 600 * 16
 
 
 def test_stand_ins_are_gone_afterwards():

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 @click.option(
     "--utilisation",
     type=click.FloatRange(min=0, min_open=True, max=1),
-    default=0.4,
+    default=0.3,
     show_default=True,
     help="The share of the GPU's peak FLOP a second that training reaches.",
 )

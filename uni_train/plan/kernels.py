@@ -40,8 +40,8 @@ class Counter(Protocol):
 def gpu_kernels(trace: Counter) -> Iterator[None]:
     """Attention by the kernels above, and RMSNorm that keeps its input and a float32 a row.
 
-    Fused attention keeps q, k, v, its output and a float32 a query (FlashAttention, Dao et al. 2022, algorithm 1). It
-    is counted as dense, whatever its mask.
+    Fused attention keeps q, k, v, its output and a float32 a query (FlashAttention, Dao et al. 2022, algorithm 1). Of
+    flex the blocks that it looks at are counted; the others are counted as dense, whatever their masks.
 
     What code asks the meta device for its numbers gets ones: a noise level of 1 is one at which guidance acts.
     """
@@ -56,7 +56,8 @@ def gpu_kernels(trace: Counter) -> Iterator[None]:
 
     def attend(allowed: Tensor | None) -> bagel.Attend:
         if allowed is not None and allowed.shape == _BLOCKS:
-            return lambda q, k, v: _Attention.apply(q, k, v, None, trace)
+            share = bagel.computed_share.get()
+            return lambda q, k, v: _Attention.apply(q, k, v, None, trace, share)
         return sdpa(allowed)
 
     def rms_norm(x: Tensor, normalized_shape: Any, weight: Tensor | None = None, eps: float | None = None) -> Tensor:
@@ -64,7 +65,7 @@ def gpu_kernels(trace: Counter) -> Iterator[None]:
 
     def allowed(mask: TokenMask, keys: TokenMask | None = None) -> Tensor:
         rows, length = (keys or mask).order.shape
-        if length >= bagel._FLEX_FROM:
+        if length >= bagel.FLEX_FROM:
             return torch.empty(_BLOCKS, dtype=torch.bool, device="meta")  # a block mask stores no pairs
         return torch.empty(rows, 1, mask.order.shape[1], length, dtype=torch.bool, device="meta")
 
@@ -103,20 +104,20 @@ def fused_adamw(optimizer: torch.optim.Optimizer) -> None:
 class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(  # type: ignore[override]
-        ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, trace: Counter
+        ctx: Any, q: Tensor, k: Tensor, v: Tensor, bias: Tensor | None, trace: Counter, share: float = 1.0
     ) -> Tensor:
         out = q.new_empty((*q.shape[:-1], v.shape[-1]))
         ctx.save_for_backward(q, k, v, out, q.new_empty(q.shape[:-1], dtype=torch.float32), bias)
-        ctx.trace, ctx.flops = trace, 2 * q[..., 0].numel() * k.shape[-2] * (q.shape[-1] + v.shape[-1])
+        ctx.trace, ctx.flops = trace, 2 * q[..., 0].numel() * k.shape[-2] * (q.shape[-1] + v.shape[-1]) * share
         trace.flops += ctx.flops
         return out
 
     @staticmethod
-    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, None, None]:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor, Tensor, *tuple[None, ...]]:  # type: ignore[override]
         q, k, v, _, sums, _ = ctx.saved_tensors
         torch.empty_like(sums)
         ctx.trace.flops += _BACKWARD * ctx.flops
-        return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), None, None
+        return torch.empty_like(q), torch.empty_like(k), torch.empty_like(v), None, None, None
 
 
 class _RmsNorm(torch.autograd.Function):

@@ -17,15 +17,15 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 def prepare_cpu(threads: int | Literal["auto"], processes: int = 1) -> int:
     """Set PyTorch's threads and glibc's memory thresholds for this process; returns the number of threads.
 
-    "auto" takes its part of the cores that `processes` on this machine may run on, at most four: nano's matrices are
-    too small for more. The first process of a machine whose GPUs torch cannot use says so.
+    "auto" takes its part of the cores that `processes` on this machine may run on, at most OMP_NUM_THREADS and at most
+    four: nano's matrices are too small for more. The first process of a machine whose GPUs torch cannot use says so.
     """
     import torch
 
     if os.environ.get("LOCAL_RANK", "0") == "0" and (unused := unused_gpus()) is not None:
         print("note: {}, so it computes on CPUs. {}".format(*unused), file=sys.stderr)
 
-    chosen = max(min(_cores() // processes, 4), 1) if threads == "auto" else threads
+    chosen = max(min(_cores() // processes, usable_cores(), 4), 1) if threads == "auto" else threads
     torch.set_num_threads(chosen)
     keep_memory()
     return chosen

@@ -66,3 +66,4 @@ def test_blocks_of_a_mask_are_left_out_and_taken_whole_only_where_all_their_toke
     assert not (any_seen & ~(some | every)).any(), "a block with a visible token is left out"
     assert not (every & (~all_seen | some)).any(), "a block with an invisible token is taken whole"
     assert every.any() and (some | every).float().mean() < 1.3 * any_seen.float().mean(), "hardly a block is spared"
+    assert mask.computed_share() == pytest.approx(float((some | every).float().mean()))

@@ -14,6 +14,7 @@ Shapes: B rows, H query heads, K key/value heads, Q query tokens, L key tokens, 
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextvars import ContextVar
 from typing import Any
 
 import torch
@@ -26,7 +27,9 @@ from uni_train.models.bagel.masks import TokenMask
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 """(q_BHQd, k_BKLd, v_BKLv) -> o_BHQv; v may be wider than q and k."""
 
-_FLEX_FROM = 512
+computed_share = ContextVar("computed_share", default=1.0)
+"""`TokenMask.computed_share`, where masks have shapes alone (`plan`)."""
+FLEX_FROM = 512
 """Tokens in a row from which a block mask pays for its construction."""
 _EAGER_UP_TO = 512
 """Keys in a row up to which materialised scores are cheaper than the fused CPU kernel, with the backward pass."""
@@ -39,7 +42,7 @@ def prepare(mask: TokenMask, impl: AttentionImpl, dtype: torch.dtype, keys: Toke
     keys = keys or mask
     device = keys.order.device
     if impl == "auto":
-        impl = "flex" if device.type == "cuda" and keys.order.shape[1] >= _FLEX_FROM else _small(keys.order)
+        impl = "flex" if device.type == "cuda" and keys.order.shape[1] >= FLEX_FROM else _small(keys.order)
     if impl == "flex":
         if device.type != "cuda":
             raise ValueError("flex attention needs a GPU: it has no backward on CPU")

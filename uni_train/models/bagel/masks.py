@@ -48,6 +48,13 @@ class TokenMask:
         seen = (key >= self.start[:, None, :, None]) & (key <= self.reach[:, None, :, None])
         return seen.logical_and_((noise_k == 0) | (noise_k == self.noise[:, None, :, None]))
 
+    def computed_share(self) -> float:
+        """Of all pairs of tokens, the share in blocks that flex_attention looks at."""
+        blocks = self.block_mask()
+        side = -(-self.order.shape[1] // BLOCK)
+        computed = blocks.kv_num_blocks.sum() + blocks.full_kv_num_blocks.sum()
+        return float(computed) / (len(self.order) * side**2)
+
     def block_mask(self, keys: TokenMask | None = None) -> Any:
         """The same mask for flex_attention (GPU), from the bounds of blocks of 128 tokens: never L x L.
 

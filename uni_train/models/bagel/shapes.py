@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from uni_train.flow.guidance import Guidance
+from uni_train.models.bagel import attention
 from uni_train.models.bagel.generation import Contexts, KVCache, guidance_contexts
 from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage, VitImage, encode
 from uni_train.models.bagel.prefixes import MOST_BYTES
@@ -90,9 +91,14 @@ def packed_loss(
     model: BagelUnified, packed: Sequence[PackedBatch], ce_weight: float, mse_weight: float, device: str
 ) -> Callable[[], Tensor]:
     """The supervised loss of a micro-batch made by `ExamplePacker.blank`."""
+    long = [part.mask for part in packed if part.mask.order.shape[1] >= attention.FLEX_FROM]
+    pairs = [mask.order.numel() * mask.order.shape[1] for mask in long]
+    computed = sum(n * mask.computed_share() for n, mask in zip(pairs, long, strict=True))
 
     def loss() -> Tensor:
+        token = attention.computed_share.set(computed / sum(pairs) if pairs else 1.0)
         found = model.supervised_loss([part.to(device) for part in packed])
+        attention.computed_share.reset(token)
         return ce_weight * found.ce_sum + mse_weight * found.mse_sum
 
     return loss
