@@ -21,7 +21,7 @@ from uni_train.data_gen.puzzle import Puzzle
 from uni_train.data_gen.registry import get_task
 from uni_train.errors import UsageError, UserError
 from uni_train.eval.scored import read_scored
-from uni_train.models.base import Example, Request
+from uni_train.models.base import Example, Request, Turn
 from uni_train.models.load import build_model, model_config
 from uni_train.models.nano.edit import STEPS, NanoEdit, SentenceTokenizer
 from uni_train.training.metric_log import read_metrics
@@ -118,6 +118,7 @@ def test_what_nano_edit_cannot_read_is_refused() -> None:
     for ask in (
         lambda: small.draw([Request(item.id, item.prompt, (given,))]),
         lambda: small.example_tokens(Example(item.prompt, (given,), target=task.render(item))),
+        lambda: small.example_tokens(Example(turns=(Turn(image=given), Turn(item.prompt, learn=True)))),
     ):
         with pytest.raises(UserError, match="48 x 48 pixels is too large for nano_edit") as error:
             ask()
