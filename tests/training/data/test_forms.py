@@ -293,8 +293,11 @@ UNREAD = [
     (CAPTIONED, "messages", MESSAGES, "a conversation"),
     (CAPTIONED, "dialogue", TALK, "a conversation"),
     (EDITED, "messages", MESSAGES, "a conversation"),
-    *((row_, key, "a.mp4", key) for row_ in (CAPTIONED, EDITED, {"conversations": TALK}) for key in ("video", "audio")),
-    *(({"conversations": TALK}, key, ["a.mp4"], key) for key in ("videos", "audios")),
+    *(
+        (good, key, value, "video or audio")
+        for good in (CAPTIONED, EDITED, {"conversations": TALK})
+        for key, value in (("video", "a.mp4"), ("videos", ["a.mp4"]), ("audio", b"RIFF"), ("audios", [{"path": "a"}]))
+    ),
 ]
 
 

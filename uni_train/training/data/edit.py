@@ -7,8 +7,8 @@ other, the image between them learned as well, or the two instructions as one.
 With `output_text_list` the row is an interleaved chain of thought (ThinkMorph): the first image and instruction are
 shown, then texts and images take turns, all of them learned.
 
-One edit may also be a row of `input_image`, `image` and `instruction`, or of the names that published data has for them
-(InstructPix2Pix, MagicBrush, UltraEdit, HQ-Edit, OmniEdit, SEED-Data-Edit, ImgEdit, ShareGPT-4o-Image, Pico-Banana).
+One edit may also be a row of `input_image`, `image` and `instruction`. Other names are those of InstructPix2Pix,
+MagicBrush, UltraEdit, HQ-Edit, OmniEdit, SEED-Data-Edit, ImgEdit, ShareGPT-4o-Image, Pico-Banana and DiffSynth-Studio.
 """
 
 from __future__ import annotations
@@ -43,14 +43,12 @@ def parse(row: Row, random_: random.Random) -> Example:
     def image(i: int) -> np.ndarray:
         return row.image(images[i], f"image {i + 1} of image_list")
 
-    def phrasings(i: int) -> list[str]:
-        key = f"instruction {i + 1} of instruction_list"
-        options = instructions[i] if isinstance(instructions[i], list) else [instructions[i]]
-        if not options:
-            raise BadRow(f"{key} has no text")
-        return [text_of(option, key) for option in options]
-
-    steps = [phrasings(i) for i in range(len(instructions))]  # all of them, whichever is drawn
+    steps = [  # all phrasings of all steps, whichever is drawn
+        [text_of(one, f"instruction {i} of instruction_list") for one in (step if isinstance(step, list) else [step])]
+        for i, step in enumerate(instructions, start=1)
+    ]
+    if not all(steps):
+        raise BadRow(f"instruction {steps.index([]) + 1} of instruction_list has no text")
 
     def instruction(i: int) -> str:
         return row.choose(steps[i], random_)

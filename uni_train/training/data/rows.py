@@ -133,7 +133,7 @@ class Row:
         for key, value in self.values.items():
             if key in self.read or missing(value):
                 continue
-            kinds = (key if key in _MEDIA else self._kind(part, paths) for part in _parts(value))
+            kinds = ("video or audio" if key in _MEDIA else self._kind(part, paths) for part in _parts(value))
             if kind := next(filter(None, kinds), None):
                 hint = "Drop that key, or rename it to one that docs/training.md lists for what it holds."
                 raise BadRow(f"its key {str(key)[:40]} holds {kind}, which is not read", hint)
