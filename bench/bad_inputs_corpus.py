@@ -599,10 +599,10 @@ def image_cases() -> Iterator[Case]:
 
     def of_row(content: bytes) -> Callable[[Path], object]:
         def asked(folder: Path) -> None:
-            from uni_train.training.data.rows import BadRow, image_of
+            from uni_train.training.data.rows import BadRow, Row
 
             try:
-                image_of(content, folder, "image")
+                Row({}, folder).image(content, "image")
             except BadRow as error:
                 raise UserError(str(error)) from None
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, TypeVar
+from collections.abc import Callable, Collection, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from uni_train.errors import SkillMissing, UserError
 from uni_train.models.pictures import check_image
@@ -22,6 +22,18 @@ def check_requests(requests: Sequence[Request]) -> None:
             raise UserError(f"request {request.id} has an empty prompt", "Say what is asked.")
         for number, image in enumerate(request.images, start=1):
             check_image(image, f"request {request.id}, image {number}")
+
+
+def markers_of(*tokenizers: Any) -> frozenset[str]:
+    """What these tokenizers of transformers read as a marker, wherever it stands in a text: <|im_end|>, </s>."""
+    added = [one for tokenizer in tokenizers for one in getattr(tokenizer, "added_tokens_decoder", {}).values()]
+    return frozenset(str(one) for one in added if one.special and str(one).startswith("<"))
+
+
+def check_markers(text: str, markers: Collection[str], what: str) -> None:
+    """Raises UserError, naming `what`, for a text with a marker in it: it would end or begin what it stands in."""
+    if (marker := next((one for one in markers if one in text), None)) is not None:
+        raise UserError(f"{what} has the marker {marker} in it ({text[:60]!r})", "Leave it out.")
 
 
 class ModelDown(UserError):

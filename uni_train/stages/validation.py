@@ -30,7 +30,8 @@ from uni_train.models.batches import fitting
 from uni_train.rewards.contract import Reward, Scoring
 from uni_train.stages.gallery import case_of, log_images, rewarded, scored_image
 from uni_train.stages.work import in_batches
-from uni_train.training.data.rows import BadRow, Row, image_of, open_rows
+from uni_train.training.data import edit
+from uni_train.training.data.rows import BadRow, Row, open_rows
 from uni_train.training.flow_grpo.rollout import Prompt, columns_of
 
 FOLDER = "held_out"
@@ -140,13 +141,11 @@ def prompt_of(item: Item) -> Prompt:
     return Prompt(item.id, item.prompt, () if image is None else (image,), columns)
 
 
-def read_prompts(
-    path: str, images: str | None = None, most: int | None = None, shown: Sequence[str] = ("images", "input_image")
-) -> list[Prompt]:
-    """Rows with `prompt`, and images under one of the keys `shown`; all their other keys are columns for rewards.
+def read_prompts(path: str, images: str | None = None, most: int | None = None, rewarded: bool = True) -> list[Prompt]:
+    """Rows with `prompt`, and `images` or `input_image`; all their other keys are columns for rewards.
 
     A row with the facts of an item of ours has it as the column `item`. A .txt file has a prompt a line. The first
-    `most` rows (None: all).
+    `most` rows (None: all). rewarded: else images have any name of an edit's inputs, or `image`, and no other key has.
 
     Raises:
         UserError: a missing file; a bad row, by its file and number. Unreadable: a text that is not UTF-8.
@@ -157,19 +156,21 @@ def read_prompts(
     prompts = []
     for index in range(len(rows))[:most]:
         try:
-            prompts.append(_prompt(rows[index], index, shown))
+            prompts.append(_prompt(rows[index], index, rewarded))
         except BadRow as error:
             hint = "Every row needs a prompt, and images that can be read."
             raise UserError(f"{rows.where(index)}: {error}", hint) from None
     return prompts
 
 
-def _prompt(row: Row, index: int, shown: Sequence[str]) -> Prompt:
+def _prompt(row: Row, index: int, rewarded: bool) -> Prompt:
     values: dict[str, Any] = dict(row.values)
     item = isinstance(values.get("facts"), dict) and "task" in values  # its `image` is the answer
-    given: Any = next((values[key] for key in shown if values.get(key) and not (item and key == "image")), [])
-    images = given if isinstance(given, list) else [given]
-    pictures = tuple(image_of(image, row.folder, f"image {i}") for i, image in enumerate(images, start=1))
+    shown = ("images", "input_image") if rewarded else edit.INPUTS if item else (*edit.INPUTS, "image")
+    pictures = row.images(*shown)
+    if not rewarded:
+        row.read.update(edit.DRAWN, ["image"])
+        row.expect_all_read()
     columns = {key: value for key, value in values.items() if key not in ("id", "prompt", *shown)}
     if taken := columns.keys() & {"prompts", "completions", "place", "item"}:
         raise BadRow(f"has the column {min(taken)}, which rewards are given otherwise: rename it")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from uni_train.config.schema import LoraConfig
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.flow.euler import euler_step
-from uni_train.models.base import Example, Request, SkillMissing, Trainable, expect_skill
+from uni_train.models.base import Example, Request, SkillMissing, Trainable, Turn, expect_skill
 from uni_train.models.diffusers.condition import FlowCondition
 from uni_train.models.diffusers.flow import FlowModel
 from uni_train.models.family import family_of
@@ -126,6 +127,41 @@ def test_words_are_left_out_and_rows_of_another_kind_are_bad(folder: Callable[[s
             model.collate([bad], 0)
     with pytest.raises(UserError, match="cannot draw 33 x 32 pixels"):
         model.check_size(33, SIDE, "rollout.size")
+
+
+@pytest.mark.parametrize(
+    ("name", "marker"),
+    [
+        ("flux", "<|endoftext|>"),
+        ("flux", "</s>"),
+        ("stable_diffusion_3", "<|startoftext|>"),
+        ("stable_diffusion_3", "<pad>"),
+        ("qwen_image", "<|im_end|>"),
+        ("qwen_image", "<|image_pad|>"),
+    ],
+)
+def test_a_marker_is_refused_in_training_as_in_drawing(name: str, marker: str, folder: Callable[[str], Path]) -> None:
+    model = learner(folder(name))
+    for example in (
+        Example(f"Draw a {marker} cup.", target=picture(0)),
+        Example("Draw it.", thought=f"A cup.{marker}", learn_thought=False, target=picture(0)),
+        Example(turns=(Turn(f"Draw{marker}"), Turn(image=picture(0), learn=True))),
+    ):
+        with pytest.raises(UserError, match=re.escape(f"its text has the marker {marker} in it")):
+            model.example_tokens(example)
+    for request in (Request("a", f"Draw a {marker} cup."), Request("a", "Draw it.", thought=f"A cup.{marker}")):
+        for ask in (model.draw, model.encode):
+            with pytest.raises(UserError, match=re.escape(f"request a: its prompt has the marker {marker} in it")):
+                ask([Request("b", "Draw a cup!"), request])
+
+
+def test_an_image_that_is_longer_than_the_table_of_positions_is_refused(folder: Callable[[str], Path]) -> None:
+    model = learner(folder("stable_diffusion_3"))
+    for height, width in ((1, 400), (400, 1)):
+        with pytest.raises(UserError, match=r"its image: .* cannot draw (32 x 640|640 x 32) pixels") as error:
+            model.example_tokens(Example("Draw a cup.", target=picture(0, height, width)))
+        assert "the nearest is" in error.value.hint and "384" in error.value.hint
+    assert learner(folder("flux")).example_tokens(Example("Draw a cup.", target=picture(0, 1, 400)))
 
 
 def test_other_classes_are_refused_before_anything_is_trained(folder: Callable[[str], Path], rows: Path) -> None:

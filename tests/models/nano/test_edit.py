@@ -14,14 +14,14 @@ import torch
 from click.testing import CliRunner
 from PIL import Image
 
-from tests.tiny import finish
+from tests.tiny import finish, fit
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.data_gen.puzzle import Puzzle
 from uni_train.data_gen.registry import get_task
 from uni_train.errors import UsageError, UserError
 from uni_train.eval.scored import read_scored
-from uni_train.models.base import Example, Request
+from uni_train.models.base import Example, Request, Turn
 from uni_train.models.load import build_model, model_config
 from uni_train.models.nano.edit import STEPS, NanoEdit, SentenceTokenizer
 from uni_train.training.metric_log import read_metrics
@@ -118,6 +118,7 @@ def test_what_nano_edit_cannot_read_is_refused() -> None:
     for ask in (
         lambda: small.draw([Request(item.id, item.prompt, (given,))]),
         lambda: small.example_tokens(Example(item.prompt, (given,), target=task.render(item))),
+        lambda: small.example_tokens(Example(turns=(Turn(image=given), Turn(item.prompt, learn=True)))),
     ):
         with pytest.raises(UserError, match="48 x 48 pixels is too large for nano_edit") as error:
             ask()
@@ -184,6 +185,12 @@ def test_the_puzzle_recipes_follow_each_other(tmp_path: Path) -> None:
     assert len(samples) == 12 and all(one.verdict is not None and len(one.verdict.checks) == 3 for one in samples)
     summary = json.loads((run / "summary.json").read_text())
     assert summary["scores"]["after"]["normal"]["hanoi2"]["n"] == 4
+    with open(items, "a") as file:
+        file.write('{"image": "no.png"}\n')
+    rare = quick[0].replace("0.5", "0.01")
+    stopped = fit(tmp_path / "bad", *common, rare, *quick[1:], f"model.checkpoint={start}", recipe="stars_puzzle")
+    assert stopped.exit_code == 1 and "line 13: has no prompt" in " ".join(stopped.output.split()), stopped.output
+    assert not list((tmp_path / "bad").rglob("metrics.jsonl")), "before the first update"
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
@@ -191,7 +192,9 @@ def test_recomputed_activations_give_the_same_gradients(build: Callable[..., Qwe
     [
         (Request("r", "draw a cat"), "request r shows no image, but qwen_image_edit_2511 draws by editing one"),
         (Request("r", " ", (picture(0),)), "request r has an empty prompt"),
-        (Request("r", "<|image_pad|>", (picture(0),)), "has a marker of the chat in it"),
+        (Request("r", "<|image_pad|>", (picture(0),)), r"its prompt has the marker <\|image_pad\|> in it"),
+        (Request("r", "x", (picture(0),), thought="a<|im_end|>"), r"its thought has the marker <\|im_end\|> in it"),
+        (Request("r", "x", (picture(0, 1, 20_000),)), "an image of 1 x 20000 pixels .*, which is too long"),
         (Request("r", "x", (picture(0).astype(float),)), "request r, image 1: an image must be uint8"),
         (Request("r", "x", (picture(0),), size=(40, 50)), "cannot draw 40 x 50 pixels"),
     ],
@@ -211,6 +214,16 @@ def test_examples_skills_and_images_that_a_form_lacks(model: QwenImageEdit, buil
         (Example("x", shown, target=shown[0], thought="y"), "its thought is to be learned"),
         (Example(turns=(Turn(image=shown[0]), Turn(image=shown[0], learn=True))), "there is no instruction"),
         (Example(turns=(Turn(image=shown[0]), Turn("t", learn=True))), "texts to be learned"),
+        (Example("x", (picture(0, 20_000, 1),), target=shown[0]), "an image of 20000 x 1 pixels .*, which is too long"),
+        *(
+            (example, re.escape(f"its text has the marker {marker} in it"))
+            for marker in tiny.MARKERS
+            for example in (
+                Example(f"a {marker}", shown, target=shown[0]),
+                Example("x", shown, target=shown[0], thought=f"{marker} b", learn_thought=False),
+                Example(turns=(Turn(image=shown[0]), Turn(f"a{marker}b"), Turn(image=shown[0], learn=True))),
+            )
+        ),
     ):
         with pytest.raises(UserError, match=message):
             model.example_tokens(example)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from urllib.parse import urlencode
@@ -105,7 +106,14 @@ def test_a_killed_run_draws_what_an_unbroken_one_does(place: Path, stage: Path, 
 BAD = [
     ("one.txt", "\n", "one.txt has no prompts"),
     ("text.jsonl", '{"text": "Draw 2 apples ."}', "text.jsonl, line 1: has no prompt; its keys: text"),
-    ("image.jsonl", '{"prompt": "x", "image": "no.png"}', "line 1: image 1: "),
+    ("image.jsonl", '{"prompt": "x", "image": "no.png"}', "line 1: image: "),
+    ("list.jsonl", '{"prompt": "x", "source_image": ["no.png"]}', "line 1: image 1 of source_image: "),
+    (
+        "unread.jsonl",
+        '{"prompt": "x", "image": "a.png", "reference": "b.png"}',
+        "line 1: its key reference holds an image",
+    ),
+    ("talk.jsonl", '{"prompt": "x", "messages": [{"role": "user", "content": "x"}]}', "its key messages holds"),
     ("twice.jsonl", '{"id": "a", "prompt": "x"}\n{"id": "a", "prompt": "y"}', "twice.jsonl: 2 prompts have the id a"),
 ]
 
@@ -115,6 +123,7 @@ def test_a_bad_file_of_prompts_is_refused_before_training(
     place: Path, tmp_path: Path, name: str, content: str, message: str
 ) -> None:
     (tmp_path / name).write_text(content)
+    shutil.copy(place / "a.png", tmp_path / "a.png")
     result = fit(place, tmp_path / "runs", f"held_out.path={tmp_path / name}")
     assert result.exit_code == 1 and message in result.output, result.output
     assert not list(tmp_path.rglob("metrics.jsonl"))
@@ -125,10 +134,10 @@ def test_a_task_and_a_file_are_not_both_asked(place: Path, tmp_path: Path) -> No
     assert result.exit_code == 2 and "held_out takes one of task and path" in result.output
 
 
-def test_a_shown_image_comes_before_the_prompt(place: Path, tmp_path: Path) -> None:
-    (tmp_path / "asked.jsonl").write_text(
-        json.dumps({"id": "b", "prompt": "Draw 2 apples .", "image": str(place / "a.png")})
-    )
+@pytest.mark.parametrize("values", [{"image": "a.png"}, {"image": "no.png", "edit_image": ["a.png"]}])
+def test_a_shown_image_comes_before_the_prompt(place: Path, tmp_path: Path, values: dict[str, object]) -> None:
+    shutil.copy(place / "a.png", tmp_path / "a.png")
+    (tmp_path / "asked.jsonl").write_text(json.dumps({"id": "b", "prompt": "Draw 2 apples .", **values}))
     stage = finish(place, tmp_path, f"held_out.path={tmp_path / 'asked.jsonl'}", "updates=1")
     (one,) = drawn(stage, 1)
     assert one.sample.ask.case.id == "b" and np.array_equal(

@@ -18,8 +18,9 @@ from uni_train.data_gen.reading_limits import Unreadable
 from uni_train.data_gen.registry import get_task
 from uni_train.errors import UserError
 from uni_train.models.base import Example
-from uni_train.training.data import conversations, edit, items, text_to_image
-from uni_train.training.data.rows import BadRow, Row, Rows, open_rows
+from uni_train.training.data import conversations, edit, inferred, items, text_to_image
+from uni_train.training.data import rows as rows_module
+from uni_train.training.data.rows import BadRow, Row, Rows, missing, open_rows
 from uni_train.training.steps import StepDataset
 
 
@@ -141,11 +142,11 @@ BAD = [
         "captions, caption, text or prompt; its keys: image, label",
     ),
     (text_to_image.parse, {"text": "a", "url": "b"}, "has no image, images or file_name; its keys: text, url"),
-    (text_to_image.parse, {"text": "a", "images": [png(0)] * 2}, "images has 2 images, but a caption is of one"),
+    (text_to_image.parse, {"text": "a", "images": [png(0)] * 2}, "images has 2 images, but one is drawn"),
     (text_to_image.parse, {"text": ["a", ""], "image": png(0)}, "text 2 is empty"),
-    (edit.parse, {"instruction": "a", "input_image": png(0)}, "has no target_image, image"),
-    (edit.parse, {"instruction": "a", "image": png(0)}, "has no input_image, source_image or images; its keys"),
-    (edit.parse, {"input_image": png(0), "image": png(1)}, "has no instruction, captions"),
+    (edit.parse, {"instruction": "a", "input_image": png(0)}, "has no target_image, .* file_name; its keys"),
+    (edit.parse, {"instruction": "a", "image": png(0)}, "has no input_image, .* src_img; its keys: instruction, image"),
+    (edit.parse, {"input_image": png(0), "image": png(1)}, "has no instruction, .* prompt; its keys"),
     (text_to_image.parse, DRAWN | {"captions": "{a cat"}, "captions is not JSON"),
     (text_to_image.parse, DRAWN | {"captions": '{"a": " "}'}, "caption a is empty"),
     (text_to_image.parse, DRAWN | {"captions": "{}"}, "has no captions"),
@@ -160,8 +161,9 @@ BAD = [
     (edit.parse, CHAIN | {"image_list": [png(0)], "output_text_list": []}, "output_text_list is empty"),
     (edit.parse, CHAIN | {"image_list": [png(0)] * 3, "output_text_list": ["a"]}, "may be 2 images"),
     (edit.parse, CHAIN | {"instruction_list": ["a", "b"], "output_text_list": ["a"]}, "and 1 instruction"),
-    (edit.parse, {"image_list": [], "instruction_list": []}, "lists that are not empty"),
-    (conversations.parse, {"video": "a.mp4", "conversations": []}, "is about a video"),
+    (edit.parse, {"image_list": [], "instruction_list": ["a"]}, "image_list is empty"),
+    (edit.parse, CHAIN | {"image_list": "a.png"}, "image_list and instruction_list must be lists"),
+    (edit.parse, CHAIN | {"instruction_list": [["turn", None]]}, "instruction 1 of instruction_list is no text"),
     (conversations.parse, {"conversations": [{"from": "human", "value": "hm"}]}, "nothing to learn"),
     (conversations.parse, {"conversations": [{"from": "bot", "value": "hm"}]}, "turn 1 of conversations is not from"),
     (conversations.parse, {"conversations": [{"from": "human", "value": "<image>"}]}, "more <image> than the 0 images"),
@@ -218,6 +220,202 @@ def test_a_picture_of_400_million_pixels_is_a_bad_row(tmp_path):
     Image.new("1", (20_000, 20_000)).save(tmp_path / "huge.png")
     with pytest.raises(BadRow, match="too large"):
         text_to_image.parse(row(image=(tmp_path / "huge.png").read_bytes(), captions='{"a": "b"}'), random.Random(0))
+
+
+PUBLISHED = {  # columns, as cards and files name them; 0 and 1: the images before and after, 2: the instruction
+    "InstructPix2Pix": {"original_image": 0, "original_prompt": "a", "edit_prompt": 2, "edited_image": 1},
+    "InstructPix2Pix, 1000": {"input_image": 0, "edit_prompt": 2, "edited_image": 1},
+    "MagicBrush, without masks": {"img_id": "7", "source_img": 0, "instruction": 2, "target_img": 1},
+    "UltraEdit": {"source_image": 0, "source_caption": "a", "edit_prompt": 2, "edited_image": 1},
+    "HQ-Edit": {"input": "a", "input_image": 0, "edit": 2, "inverse-edit": "b", "output": "c", "output_image": 1},
+    "OmniEdit": {"omni_edit_id": "7", "src_img": 0, "edited_img": 1, "edited_prompt_list": [2, 2], "width": 8},
+    "SEED-Data-Edit": {"source_image": 0, "target_image": 1, "instruction": 2},
+    "ImgEdit": {"input_images": [0], "output_images": [1], "prompt": 2},
+    "ShareGPT-4o-Image": {"input_prompt": 2, "input_image": [0], "output_image": 1},
+    "Pico-Banana": {"local_input_image": 0, "open_image_input_url": "https://a/b.jpg", "text": 2, "output_image": 1},
+    "DiffSynth-Studio": {"image": 1, "prompt": 2, "edit_image": [0]},
+    "in-house": {"images": [0], "image": 1, "captions": {"a": 2, "b": None}},
+}
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_edits_are_read_under_the_names_that_published_data_has(name):
+    def filled(value):
+        if isinstance(value, dict):
+            return {key: filled(one) for key, one in value.items()}
+        if isinstance(value, list):
+            return [filled(one) for one in value]
+        return {0: png(0), 1: {"bytes": png(1), "path": "1.png"}, 2: "make it red"}.get(value, value)
+
+    values = {key: filled(value) for key, value in PUBLISHED[name].items()}
+    example = checked([values]).draw(0, random.Random(0))
+    assert example.prompt == "make it red" and np.array_equal(example.target, pixels(1))
+    assert [image.tobytes() for image in example.images] == [pixels(0).tobytes()]
+
+
+class Listed(list):
+    """Values as rows."""
+
+    folder = Path()
+
+    def __getitem__(self, index: int) -> Row:
+        return Row(super().__getitem__(index), self.folder)
+
+    def where(self, index: int) -> str:
+        return f"row {index}"
+
+
+def checked(values: list[dict], parse=inferred.parse, folder: Path = Path(), tokens=lambda example: 1) -> Rows:
+    listed = Listed(values)
+    listed.folder = folder
+    rows = Rows(listed, parse, "error", tokens, 100)
+    rows.check()
+    return rows
+
+
+TALK = [{"from": "human", "value": "Hm?"}, {"from": "gpt", "value": "Hm."}]
+MESSAGES = [{"role": "user", "content": "Hm?"}, {"role": "assistant", "content": "Hm."}]
+CAPTIONED, EDITED = {"image": "t/1.png", "text": "a"}, {"image": "t/1.png", "text": "a", "input_image": "s/1.png"}
+UNREAD = [
+    (CAPTIONED, "reference", "s/1.png", "an image"),
+    (CAPTIONED, "reference", "not/there.jpg", "an image"),
+    (CAPTIONED, "reference", ["s/1.png"], "an image"),
+    (CAPTIONED, "reference", {"bytes": None, "path": "s/1.png"}, "an image"),
+    (CAPTIONED, "file_name", "2.png", "an image"),
+    ({"image": png(0), "text": "a"}, "mask_img", png(1), "an image"),
+    ({"image": png(0), "text": "a"}, "reference", {"bytes": png(1), "path": None}, "an image"),
+    ({"image": png(0), "text": "a"}, "reference", "s/1.png", "an image"),
+    (EDITED, "images", ["s/2.png"], "an image"),
+    ({"target_image": "t/1.png", "text": "a", "input_image": "s/1.png"}, "image", "t/2.png", "an image"),
+    ({"image_list": ["s/1.png", "t/1.png"], "instruction_list": ["a"]}, "image", "t/2.png", "an image"),
+    ({"conversations": TALK}, "target_image", "t/1.png", "an image"),
+    ({"conversations": [{"from": "human", "value": "<image>"}, *TALK], "image": "s/1.png"}, "images", ["t/2.png"], ""),
+    (CAPTIONED, "messages", MESSAGES, "a conversation"),
+    (CAPTIONED, "dialogue", TALK, "a conversation"),
+    (EDITED, "messages", MESSAGES, "a conversation"),
+    *(
+        (good, key, value, "video or audio")
+        for good in (CAPTIONED, EDITED, {"conversations": TALK})
+        for key, value in (("video", "a.mp4"), ("videos", ["a.mp4"]), ("audio", b"RIFF"), ("audios", [{"path": "a"}]))
+    ),
+]
+
+
+@pytest.fixture
+def pictures(tmp_path: Path) -> Path:
+    for name in ("s/1", "s/2", "t/1", "t/2", "2"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / f"{name}.png").write_bytes(png(0))
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("good", "key", "value", "what"), UNREAD, ids=[f"{key}-{i}" for i, (_, key, *_) in enumerate(UNREAD)]
+)
+def test_a_key_that_holds_what_no_form_reads_is_a_bad_row(pictures, good, key, value, what):
+    checked([good], folder=pictures)
+    with pytest.raises(UserError, match=f"row 1: its key {key} holds {what}") as caught:
+        checked([good, good | {key: value}], folder=pictures)
+    assert "Drop that key, or rename it" in str(caught.value)
+
+
+def test_items_of_ours_have_no_other_images_than_those_they_name(pictures):
+    good = {"prompt": "a", "thought": "b", "image": "t/1.png", "input_image": "s/1.png"}
+    for learn in (["thought"], ["image"]):
+        checked([good], items.parser(learn), pictures)
+        with pytest.raises(UserError, match=r"its key (images|input_image) holds an image"):
+            checked([good | {"images": ["s/2.png"]}], items.parser(learn), pictures)
+
+
+@pytest.mark.parametrize(
+    ("values"),
+    [
+        CAPTIONED | {"file_name": "1.png", "image_path": "/home/me/t/1.png", "url": "https://a/b.jpg"},
+        CAPTIONED
+        | {"embedding": b"no image", "size": [6, 8], "meta": {"role": "x"}, "tags": ["a", "b.c"], "score": 0.5},
+        CAPTIONED | {"reference": None, "mask": [None], "video": "", "messages": [], "audio": float("nan")},
+        CAPTIONED | {"input_image": {"bytes": None, "path": None}, "images": [None], "conversations": None},
+        {"image": png(0), "text": "a", "file_name": "000123.jpg", "image_path": "coco/000123.jpg"},
+        {"conversations": TALK, "image": [None], "images": []},
+    ],
+)
+def test_where_an_image_comes_from_and_null_columns_are_no_images(pictures, values):
+    example = checked([values], folder=pictures).draw(0, random.Random(0))
+    assert (example.prompt == "a" and np.array_equal(example.target, pixels(0))) or len(example.turns) == 2
+
+
+def refuses(word: str):
+    """Counts tokens, as a model does that cannot read a word."""
+
+    def tokens(example: Example) -> int:
+        if any(word in text for text in (example.prompt, *(turn.text or "" for turn in example.turns))):
+            raise UserError(f"does not know the word {word}")
+        return 1
+
+    return tokens
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"image": png(0), "captions": {"short": "good", "long": "odd"}},
+        {"image": png(0), "text": [*["good"] * 9, "odd"]},
+        {"input_image": png(0), "image": png(1), "edited_prompt_list": ["good", "fine", "odd"]},
+        {"image_list": [png(0)] * 2, "instruction_list": [["good", "odd"]]},
+        {"image_list": [png(0)] * 4, "instruction_list": [["good", "fine"], "good", ["fine", "good", "odd"]]},
+        {"image_list": [png(0)] * 5, "instruction_list": [["a", "b"], ["c", "d"], ["e", "odd"], ["g", "h"]]},
+        {"image_list": [png(0)] * 2, "instruction_list": [["good", "odd"]], "output_text_list": ["a"]},
+    ],
+)
+def test_every_phrasing_is_checked_before_the_first_update(values):
+    with pytest.raises(UserError, match="row 0: does not know the word odd"):
+        checked([values], tokens=refuses("odd"))
+
+
+@pytest.mark.parametrize("place", range(5))
+def test_every_image_of_a_chain_is_checked_and_decoded_once(monkeypatch, place):
+    decoded = []
+    real = rows_module.decode_picture
+    monkeypatch.setattr(rows_module, "decode_picture", lambda *given: decoded.append(given) or real(*given))
+    chain = {"image_list": [png(i) for i in range(5)], "instruction_list": [["a", "b", "c"]] * 4}
+    rows = checked([chain])
+    assert len(decoded) == 5
+    decoded.clear()
+    rows.draw(0, random.Random(place))
+    assert len(decoded) in (2, 3), "of a draw those that it shows or draws, in a chain of one or two steps"
+    chain["image_list"][place] = png(place)[:60]
+    with pytest.raises(UserError, match=f"image {place + 1} of image_list: it cannot be read"):
+        checked([chain])
+
+
+@pytest.mark.parametrize("cell", ["", "  ", "NaN", "nan", "None", "null", " nan "])
+def test_cells_without_a_value_are_missing(tmp_path, cell):
+    (tmp_path / "a.png").write_bytes(png(1))
+    (tmp_path / "rows.csv").write_text(f"image,captions,text,input_image\na.png,{cell},a cat,{cell}\n{cell},a,a,\n")
+    rows = open_rows(str(tmp_path / "rows.csv"))
+    example = Rows(rows, inferred.parse, "error", lambda example: 1, 9).draw(0, random.Random(0))
+    assert (example.prompt, example.images) == ("a cat", ())
+    with pytest.raises(BadRow, match="has no image, images or file_name; its keys: captions, text"):
+        inferred.parse(rows[1], random.Random(0))
+
+
+@pytest.mark.parametrize(
+    "value", [None, "", " \n", float("nan"), [], [None], ["", None], {"bytes": None, "path": None}]
+)
+def test_values_that_are_none_are_missing_in_every_form(value):
+    forms = [
+        (text_to_image.parse, {"image": png(0), "text": "a"}, ("image", "text")),
+        (edit.parse, {"input_image": png(0), "image": png(1), "text": "a"}, ("input_image", "image", "text")),
+        (edit.parse, CHAIN, ("image_list", "instruction_list")),
+        (conversations.parse, {"conversations": TALK}, ("conversations",)),
+        (items.parser(["image"]), {"prompt": "a", "image": png(0)}, ("prompt", "image")),
+    ]
+    for parse, good, keys in forms:
+        assert parse(row(**good), random.Random(0))
+        for key in keys:
+            with pytest.raises(BadRow, match=rf"{key} is empty|has no .*\b{key}\b"):
+                parse(row(**good | {key: value}), random.Random(0))
+    assert missing(value) and not missing("None") and not missing(0) and not missing([[]])
 
 
 def prompts(rows) -> list[str]:

@@ -23,6 +23,7 @@ from uni_train.errors import UserError
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import train_timestep
 from uni_train.models.base import Example, FlowPolicy, Request, States, SupervisedLoss
+from uni_train.models.batches import check_markers
 from uni_train.models.diffusers.classes import FlowTransformer
 from uni_train.models.diffusers.condition import FlowCondition, Words, padded
 from uni_train.models.diffusers.examples import Dropout, Edit, FlowBatch, copies_of, draws, edits_of, noise_of
@@ -49,6 +50,7 @@ class FlowMatchingModel(FlowPolicy):
         flow: how the transformer is called.
         negative: the prompt that guidance leads away from; None: there is none.
         side: images have the area of a square of so many pixels.
+        markers: what its tokenizers read as a marker; no text may hold one.
         source: the folder that it came from; all but the transformer goes from there into every export.
     """
 
@@ -57,6 +59,7 @@ class FlowMatchingModel(FlowPolicy):
     shows_images: ClassVar[bool] = False
     chat_tokens: ClassVar[int] = 0
     """Text tokens that the transformer reads around a prompt."""
+    markers: frozenset[str]
     transformer: Any  # diffusers' module, whose methods nn.Module does not have
     source: Path
 
@@ -186,8 +189,12 @@ class FlowMatchingModel(FlowPolicy):
             self.transformer.disable_gradient_checkpointing()
 
     def edits_of(self, example: Example) -> list[Edit]:
-        """What an example teaches. Raises UserError for one of another kind."""
-        return edits_of(example, self.shows_images)
+        """What an example teaches. Raises UserError for one of another kind, or that cannot be read or drawn."""
+        edits = edits_of(example, self.shows_images)
+        for edit in edits:
+            check_markers(edit.prompt, self.markers, "its text")
+            self.check_size(*self._target_size(edit.target), "its image")
+        return edits
 
     def collate(self, examples: Sequence[Example], seed: int) -> FlowBatch:
         """Edits and noised copies of their targets. All draws come from `Example.seed`, none from `seed`.
@@ -310,8 +317,9 @@ class FlowMatchingModel(FlowPolicy):
 
     def check_size(self, height: int, width: int, where: str) -> None:
         stride = self.latents.stride
-        if height < stride or width < stride or height % stride or width % stride:
-            near = (max(stride, round(side / stride) * stride) for side in (height, width))
+        most = stride * (self.transformer.config.get("pos_embed_max_size") or 2**16)
+        if not all(side in range(stride, most + 1, stride) for side in (height, width)):
+            near = (min(most, max(stride, round(side / stride) * stride)) for side in (height, width))
             raise UserError(
                 f"{where}: {self.name} cannot draw {height} x {width} pixels (height x width)",
                 f"Sides are multiples of {stride}; the nearest is {' x '.join(map(str, near))}.",

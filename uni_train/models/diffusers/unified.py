@@ -16,7 +16,7 @@ from uni_train.data_gen.reading_limits import reason
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.models.base import ImageGenerator, OnStep, Request, SkillMissing, Trainable, UnifiedModel
-from uni_train.models.batches import check_requests
+from uni_train.models.batches import check_markers, check_requests, markers_of
 from uni_train.models.diffusers.classes import TRANSFORMERS
 from uni_train.models.diffusers.examples import with_thought
 from uni_train.models.diffusers.interface import Interface
@@ -51,6 +51,7 @@ class DiffusersModel(ImageGenerator):
         if sampling.first_block_cache is not None and not hasattr(self._transformer, "enable_cache"):
             raise UserError(f"diffusers caches no steps of {takes.name}", HINT)
         logging.getLogger("diffusers.pipelines").setLevel(logging.ERROR)  # such as what CLIP cuts off of each prompt
+        self.markers = markers_of(*pipeline.components.values())
         for part, module in pipeline.components.items():
             if isinstance(module, nn.Module):
                 self.add_module(part, module.requires_grad_(False))
@@ -66,7 +67,7 @@ class DiffusersModel(ImageGenerator):
 
         Raises:
             SkillMissing: images for a pipeline that takes none or one, or none for one that edits. UserError: an
-                empty prompt, or a request that the pipeline refuses.
+                empty prompt, one with a marker, or a request that the pipeline refuses.
         """
         check_requests(requests)
         alone = self.sampling.first_block_cache is not None
@@ -91,7 +92,8 @@ class DiffusersModel(ImageGenerator):
         return getattr(self.pipeline, "transformer", None)
 
     def _check(self, request: Request) -> None:
-        """Raises SkillMissing for a request with too few or too many images."""
+        """Raises SkillMissing for a request with too few or too many images, UserError for one with a marker."""
+        check_markers(full_prompt(request), self.markers, f"request {request.id}: its prompt")
         if request.images and self.takes.image is None:
             raise SkillMissing(self.takes.name, "draw from images")
         if not request.images and self.takes.needs_image:

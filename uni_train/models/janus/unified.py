@@ -22,7 +22,7 @@ from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
 from uni_train.models.bagel.prompts import THINK_THEN_DRAW
 from uni_train.models.base import ImageGenerator, OnStep, Request, SkillMissing, TextGenerator
-from uni_train.models.batches import check_requests
+from uni_train.models.batches import check_markers, check_requests
 from uni_train.models.writing import perturbed, write
 
 SYSTEM = (
@@ -206,6 +206,4 @@ class Janus(ImageGenerator, TextGenerator):
         check_requests(requests)
         for request in requests:
             for noun, text in (("prompt", request.prompt), ("thought", request.thought or "")):
-                marker = next((one for one in (IMAGE, BEGIN, END) if one in text), None)
-                if marker is not None:
-                    raise UserError(f"request {request.id}: its {noun} has the marker {marker} in it", "Leave it out.")
+                check_markers(text, (IMAGE, BEGIN, END), f"request {request.id}: its {noun}")

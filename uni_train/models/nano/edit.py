@@ -126,7 +126,7 @@ class NanoEdit(BagelUnified):
 
     def example_tokens(self, example: Example) -> int:
         """Tokens of an example of which nothing is dropped. Raises UserError for an image that is too large."""
-        for image in (example.target, *example.images):
+        for image in (example.target, *example.images, *(turn.image for turn in example.turns)):
             if image is not None:
                 self._expect_fits(image)
         return super().example_tokens(example)

@@ -22,7 +22,7 @@ from uni_train.errors import UserError
 from uni_train.flow.euler import euler_step
 from uni_train.flow.schedule import DynamicShift, Schedule
 from uni_train.models.base import Example, OnStep, Request, SkillMissing, TextGenerator
-from uni_train.models.batches import check_requests
+from uni_train.models.batches import check_markers, check_requests, markers_of
 from uni_train.models.diffusers.classes import QWEN_IMAGE
 from uni_train.models.diffusers.condition import FlowCondition, Words
 from uni_train.models.diffusers.examples import Edit, with_thought
@@ -39,6 +39,7 @@ from uni_train.models.qwen_image_edit.reading import (
 from uni_train.models.step_cache import first_block_cache
 
 _LOOK_TOKEN = 28  # pixels a side of what the Qwen2.5-VL takes for one token
+_LONGEST = 200  # times the shorter side, in what the Qwen2.5-VL looks at
 
 
 class QwenImageEdit(FlowMatchingModel, TextGenerator):
@@ -80,6 +81,7 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
         self.text_encoder = text_encoder.requires_grad_(False)
         self.vae = vae.requires_grad_(False)
         self.processor = processor
+        self.markers = markers_of(getattr(processor, "tokenizer", None))
         self.shift = shift
         self.sampling = sampling
         self.editing = editing
@@ -153,7 +155,7 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
     def edits_of(self, example: Example) -> list[Edit]:
         edits = super().edits_of(example)
         for edit in edits:
-            self._check_count(len(edit.images), "an example")
+            self._check_images(edit.images, "an example")
         return edits
 
     def text_tokens(self, prompt: str, images: Sequence[np.ndarray] = ()) -> int:
@@ -224,23 +226,28 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
         """Raises UserError for the first request that cannot be meant."""
         check_requests(requests)
         for request in requests:
-            if "<|" in request.prompt and "|>" in request.prompt:
-                raise UserError(
-                    f"request {request.id}: its prompt has a marker of the chat in it ({request.prompt[:60]!r})",
-                    "Leave out what looks like <|...|>.",
-                )
+            for noun, text in (("prompt", request.prompt), ("thought", request.thought or "")):
+                check_markers(text, self.markers, f"request {request.id}: its {noun}")
             if needs_image and not request.images:
                 raise UserError(
                     f"request {request.id} shows no image, but {self.name} draws by editing one",
                     "Add an image (--image FILE), or choose a model that draws from text alone.",
                 )
-            self._check_count(len(request.images), f"request {request.id}")
+            self._check_images(request.images, f"request {request.id}")
             if request.size is not None:
                 self.check_size(*request.size, f"request {request.id}")
 
-    def _check_count(self, images: int, what: str) -> None:
-        if images > 1 and not self.editing.plus:
+    def _check_images(self, images: Sequence[np.ndarray], what: str) -> None:
+        if len(images) > 1 and not self.editing.plus:
             raise UserError(
-                f"{what} shows {images} images, but {self.name} takes one",
+                f"{what} shows {len(images)} images, but {self.name} takes one",
                 "Show one, or use the Plus form: model=qwen_image_edit_2509 or model=qwen_image_edit_2511.",
             )
+        for height, width in (image.shape[:2] for image in images):
+            sides = fit_area(self._look_side, height, width)
+            if max(sides) > _LONGEST * min(sides):
+                raise UserError(
+                    f"{what} shows an image of {height} x {width} pixels (height x width), which is too long for "
+                    f"{self.name}",
+                    f"Its processor takes sides of at most {_LONGEST} to 1: crop or pad the image.",
+                )

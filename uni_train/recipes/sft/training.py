@@ -104,7 +104,7 @@ def held_out(work: Work[SftConfig]) -> ValidationPrompts | None:
         return validation_prompts(work.task(asked.task), asked.levels, asked.n, asked.split, seed, batch)
     if asked.path is None:
         return None
-    prompts = read_prompts(asked.path, most=asked.n, shown=("images", "input_image", "image"))
+    prompts = read_prompts(asked.path, most=asked.n, rewarded=False)
     if not prompts:
         raise UserError(f"{asked.path} has no prompts", "Write one a line, or rows with the key prompt.")
     name, times = Counter(prompt.id for prompt in prompts).most_common(1)[0]

@@ -106,7 +106,10 @@ def _sources(work: Work[StarsConfig], model: Trainable, filtered: Filtered) -> d
         sources[name] = items.images_of(samples[-1], config.batch.noise_draws)
     if THOUGHTS in config.replays:
         sources[THOUGHTS] = items.images_of(Joined(samples), config.batch.noise_draws, thoughts=True)
-    return {**sources, **replayed(config, model, config.replays)}
+    again = replayed(config, model, config.replays)
+    if isinstance(solved := again.get(SOLVED), Rows):
+        work.ranks.from_main(solved.check)
+    return {**sources, **again}
 
 
 def kept_samples(shards: Path, kept: Sequence[int]) -> RowFile:

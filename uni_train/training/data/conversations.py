@@ -12,7 +12,7 @@ import random
 from collections.abc import Mapping
 
 from uni_train.models.base import Example, Turn
-from uni_train.training.data.rows import BadRow, Row, image_of, text_of
+from uni_train.training.data.rows import BadRow, Row, text_of
 
 _MARK = "<image>"
 
@@ -20,14 +20,11 @@ _MARK = "<image>"
 def parse(row: Row, random_: random.Random) -> Example:
     """Texts and images in turns. Raises BadRow."""
     del random_
-    if row.values.get("video"):  # null: the datasets library fills every column
-        raise BadRow("is about a video, which cannot be trained on")
-    paths = row.values.get("image") or row.values.get("images") or []
-    paths = paths if isinstance(paths, list) else [paths]
+    shown = row.images("image", "images")
+    images = iter(shown)
     spoken = row.get("conversations")
     if not isinstance(spoken, list):
         raise BadRow("conversations must be a list")
-    images = iter([image_of(path, row.folder, "image") for path in paths])
     turns: list[Turn] = []
     for i, said in enumerate(spoken, start=1):
         if not isinstance(said, Mapping) or said.get("from") not in ("human", "gpt", "system"):
@@ -40,12 +37,12 @@ def parse(row: Row, random_: random.Random) -> Example:
             if place:
                 image = next(images, None)
                 if image is None:
-                    raise BadRow(f"has more {_MARK} than the {len(paths)} images it names")
+                    raise BadRow(f"has more {_MARK} than the {len(shown)} images it names")
                 turns.append(Turn(image=image))
             if part.strip():
                 turns.append(Turn(part.strip()))
     if next(images, None) is not None:
-        raise BadRow(f"names {len(paths)} images, but has fewer {_MARK}")
+        raise BadRow(f"names {len(shown)} images, but has fewer {_MARK}")
     if not any(turn.learn for turn in turns):
         raise BadRow("has nothing to learn: no turn is from gpt")
     return Example(turns=tuple(turns))

@@ -7,8 +7,8 @@ other, the image between them learned as well, or the two instructions as one.
 With `output_text_list` the row is an interleaved chain of thought (ThinkMorph): the first image and instruction are
 shown, then texts and images take turns, all of them learned.
 
-One edit may also be a row of `input_image`, `image` and `instruction`. Other names: `source_image` or `images` for what
-is shown, `target_image` for what is drawn, `prompt`, `text`, `caption` or `captions` for the instruction.
+One edit may also be a row of `input_image`, `image` and `instruction`. Other names are those of InstructPix2Pix,
+MagicBrush, UltraEdit, HQ-Edit, OmniEdit, SEED-Data-Edit, ImgEdit, ShareGPT-4o-Image, Pico-Banana and DiffSynth-Studio.
 """
 
 from __future__ import annotations
@@ -18,31 +18,40 @@ import random
 import numpy as np
 
 from uni_train.models.base import Example, Turn
-from uni_train.training.data.rows import BadRow, Row, caption_of, image_of, text_of
+from uni_train.training.data.rows import BadRow, Row, caption_of, text_of
 from uni_train.training.data.text_to_image import CAPTIONS
 
-KEYS = frozenset({"image_list", "instruction_list", "input_image", "source_image", "target_image"})
+INPUTS = (
+    "input_image", "source_image", "images", "input_images", "source_images", "original_image", "local_input_image",
+    "edit_image", "source_img", "src_img",
+)  # fmt: skip
+"""Names of what is shown, in published data and here; also `image`, where another name says what is drawn."""
+DRAWN = ("target_image", "output_image", "edited_image", "output_images", "target_img", "edited_img")
+INSTRUCTIONS = ("instruction", "edit_instruction", "edit_prompt", "edited_prompt_list", "input_prompt", "edit")
+KEYS = {"image_list", "instruction_list", *INPUTS, *DRAWN} - {"images"}
 """Each of these alone says that a row is an edit."""
-_SHOWN, _DRAWN = ("input_image", "source_image", "images", "image"), ("target_image", "image", "file_name")
 
 
 def parse(row: Row, random_: random.Random) -> Example:
     """Images and instructions in turns. Raises BadRow."""
-    if row.values.get("image_list") is None and row.values.get("instruction_list") is None:
+    if row.find("image_list", "instruction_list") is None:
         return _pair(row, random_)
     images, instructions = row.get("image_list"), row.get("instruction_list")
-    if not isinstance(images, list) or not isinstance(instructions, list) or not images or not instructions:
-        raise BadRow("image_list and instruction_list must be lists that are not empty")
+    if not isinstance(images, list) or not isinstance(instructions, list):
+        raise BadRow("image_list and instruction_list must be lists")
 
     def image(i: int) -> np.ndarray:
-        return image_of(images[i], row.folder, f"image {i + 1} of image_list")
+        return row.image(images[i], f"image {i + 1} of image_list")
+
+    steps = [  # all phrasings of all steps, whichever is drawn
+        [text_of(one, f"instruction {i} of instruction_list") for one in (step if isinstance(step, list) else [step])]
+        for i, step in enumerate(instructions, start=1)
+    ]
+    if not all(steps):
+        raise BadRow(f"instruction {steps.index([]) + 1} of instruction_list has no text")
 
     def instruction(i: int) -> str:
-        key = f"instruction {i + 1} of instruction_list"
-        options = instructions[i] if isinstance(instructions[i], list) else [instructions[i]]
-        if not options:
-            raise BadRow(f"{key} has no text")
-        return text_of(random_.choice(options), key)
+        return row.choose(steps[i], random_)
 
     texts = row.values.get("output_text_list")
     if texts is not None:
@@ -66,8 +75,8 @@ def parse(row: Row, random_: random.Random) -> Example:
         raise BadRow("image_list has one image: there is no edit")
     if len(instructions) != len(images) - 1:
         raise BadRow(f"has {len(images)} images, but instructions for {len(instructions)} steps")
-    start = random_.randrange(len(images) - 1)
-    end = random_.randrange(start + 1, min(start + 3, len(images)))
+    start = row.choose(range(len(images) - 1), random_)
+    end = row.choose(range(start + 1, min(start + 3, len(images))), random_)
     turns = [Turn(image=image(start))]
     if end - start > 1 and random_.random() < 0.5:
         turns.append(Turn(". ".join(instruction(i).rstrip(". ") for i in range(start, end)) + "."))
@@ -80,12 +89,7 @@ def parse(row: Row, random_: random.Random) -> Example:
 
 def _pair(row: Row, random_: random.Random) -> Example:
     """One edit, from the image or images that are shown to the one that is drawn."""
-    instruction = caption_of(row, ("instruction", *CAPTIONS), random_)
-    drawn, target = row.first(*_DRAWN)
-    key, images = row.first(*(name for name in _SHOWN if name != drawn))
-    shown = images if isinstance(images, list) else [images]
-    return Example(
-        instruction,
-        images=tuple(image_of(image, row.folder, key) for image in shown),
-        target=image_of(target, row.folder, drawn),
-    )
+    instruction = caption_of(row, (*INSTRUCTIONS, *CAPTIONS), random_)
+    drawn, target = row.first(*DRAWN, "image", "file_name")
+    key, _ = row.first(*INPUTS, *(() if drawn == "image" else ("image",)))
+    return Example(instruction, images=row.images(key), target=row.image(target, drawn))

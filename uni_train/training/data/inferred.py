@@ -6,12 +6,12 @@ import random
 
 from uni_train.models.base import Example
 from uni_train.training.data import conversations, edit, text_to_image
-from uni_train.training.data.rows import Row
+from uni_train.training.data.rows import Row, missing
 
 
 def parse(row: Row, random_: random.Random) -> Example:
     """The example of a row in any of the three forms. Raises BadRow."""
-    keys = {key for key, value in row.values.items() if value is not None}
+    keys = {key for key, value in row.values.items() if not missing(value)}
     if "conversations" in keys:
         return conversations.parse(row, random_)
     if keys & edit.KEYS or {"image", "images"} <= keys:

@@ -17,7 +17,7 @@ from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.registry import task_of
 from uni_train.data_gen.task import Item
 from uni_train.models.base import Example
-from uni_train.training.data.rows import BadRow, Row, RowFile, Rows, image_of
+from uni_train.training.data.rows import BadRow, Row, RowFile, Rows
 
 
 def parser(
@@ -32,17 +32,14 @@ def parser(
         """One exchange. Raises BadRow."""
         if symmetries:
             row = _symmetric(row, random_)
-        given = row.values.get("input_image")
-        shown = row.values.get("images") or ([] if given is None else [given])
-        if not isinstance(shown, list):
-            raise BadRow("images is no list")
+        row.find("image")  # is known, also where it is not learned
         return Example(
             row.text("prompt"),
-            images=tuple(image_of(image, row.folder, f"image {i} of images") for i, image in enumerate(shown, start=1)),
+            images=row.images("images", "input_image"),
             thought=row.text("thought") if show_thought or "thought" in learn else None,
             learn_thought=not show_thought,
             answer=row.text("answer") if "answer" in learn else None,
-            target=image_of(row.get("image"), row.folder, "image") if "image" in learn else None,
+            target=row.image(row.get("image"), "image") if "image" in learn else None,
         )
 
     return parse
@@ -58,7 +55,7 @@ def _symmetric(row: Row, random_: random.Random) -> Row:
     except (KeyError, TypeError, ValueError) as error:
         why = error if isinstance(error, DataError) else f"the row is no item of ours: {error}"
         raise BadRow(f"augment=symmetries: {why}", "Set augment=null, or give mazes of `data make`.") from None
-    return Row({**view.to_dict(), **images}, row.folder)
+    return Row({**view.to_dict(), **images}, row.folder, row.read)
 
 
 def images_of(

@@ -13,11 +13,12 @@ import random
 from array import array
 from bisect import bisect_right
 from collections import Counter, OrderedDict
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
@@ -25,16 +26,15 @@ from uni_train.data_gen.reading_limits import (
     LINE_BYTES,
     Unreadable,
     open_file,
-    open_image,
     parse_json,
     read_text,
     reason,
-    rgb,
 )
 from uni_train.errors import UserError
 from uni_train.models.base import Example, SkillMissing
-from uni_train.models.pictures import read_image
+from uni_train.models.pictures import decode_picture, read_image
 
+T = TypeVar("T")
 KEPT_BYTES = 2**30  # of Parquet row groups, uncompressed, in each process
 
 
@@ -46,29 +46,144 @@ class BadRow(Exception):
         self.hint = hint
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Row:
-    """One row: its values, and the folder that its image paths start from."""
+    """One row: its values, and the folder that its image paths start from.
+
+    Attributes:
+        read: the keys that its form has looked up.
+        turns: while the row is checked: options -> how often `choose` had them; else None.
+    """
 
     values: Mapping[str, Any]
     folder: Path
+    read: set[str] = field(default_factory=set)
+    turns: Counter[tuple[Any, ...]] | None = None
+    _images: dict[bytes | str, np.ndarray] = field(default_factory=dict)
+
+    def find(self, *keys: str) -> tuple[str, Any] | None:
+        """The first of `keys` that has a value, and the value."""
+        for key in keys:
+            self.read.add(key)
+            if not missing(value := self.values.get(key)):
+                return key, value
+        return None
+
+    def first(self, *keys: str) -> tuple[str, Any]:
+        """As `find`. Raises BadRow with the keys of the row if none has a value."""
+        if (found := self.find(*keys)) is not None:
+            return found
+        if empty := [key for key in keys if self.values.get(key) is not None]:
+            raise BadRow(f"{empty[0]} is empty")
+        there = ", ".join(str(key)[:40] for key, value in self.values.items() if not missing(value))
+        wanted = " or ".join(filter(None, (", ".join(keys[:-1]), keys[-1])))
+        raise BadRow(f"has no {wanted}; its keys: {there[:400] or 'none'}")
 
     def get(self, key: str) -> Any:
         """The value of `key`. Raises BadRow if there is none."""
         return self.first(key)[1]
 
-    def first(self, *keys: str) -> tuple[str, Any]:
-        """The first of `keys` that has a value, and the value. Raises BadRow with the keys of the row if none has."""
-        for key in keys:
-            if (value := self.values.get(key)) is not None:
-                return key, value
-        there = ", ".join(str(key)[:40] for key, value in self.values.items() if value is not None)
-        wanted = " or ".join(filter(None, (", ".join(keys[:-1]), keys[-1])))
-        raise BadRow(f"has no {wanted}; its keys: {there[:400] or 'none'}")
-
     def text(self, key: str) -> str:
         """A text that is not empty. Raises BadRow otherwise."""
         return text_of(self.get(key), key)
+
+    def images(self, *keys: str) -> tuple[np.ndarray, ...]:
+        """The image or images of the first of `keys` that has any, each as `image`; none where none has."""
+        key, given = self.find(*keys) or ("", [])
+        if not isinstance(given, list):
+            return (self.image(given, key),)
+        return tuple(self.image(one, f"image {i} of {key}") for i, one in enumerate(given, start=1))
+
+    def choose(self, options: Sequence[T], random_: random.Random) -> T:
+        """One of `options` by the generator; while the row is checked, each in its turn."""
+        if self.turns is None:
+            return random_.choice(options)
+        self.turns[tuple(options)] += 1
+        return options[self.turns[tuple(options)] % len(options)]
+
+    def image(self, value: Any, key: str) -> np.ndarray:
+        """uint8 [H, W, 3] from encoded bytes, a {"bytes": ...} of the datasets library, or a path below `folder`.
+
+        It may be a list of one. Pixels are returned as they are. Each image is decoded once a row.
+
+        Raises:
+            BadRow: no image, a damaged one, or one that is too large.
+        """
+        if isinstance(value, list) and len(value) != 1:
+            raise BadRow(f"{key} has {len(value)} images, but one is drawn")
+        value = next(_parts(value))
+        if isinstance(value, np.ndarray):
+            return value
+        if not isinstance(value, bytes | str):
+            raise BadRow(f"{key} is neither the bytes of an image nor a path")
+        if isinstance(value, str) and not os.path.isfile(self.folder / value):
+            name = value if len(value) <= 80 else f"{value[:30]}...{value[-30:]} ({len(value):,} characters)"
+            raise BadRow(f"{key}: {self.folder / name}: no such file")  # base64 is not printed whole
+        if value not in self._images:
+            try:
+                read = decode_picture(value, key) if isinstance(value, bytes) else read_image(self.folder / value)
+            except UserError as error:
+                raise BadRow(str(error)) from None
+            self._images[value] = read
+        return self._images[value]
+
+    def expect_all_read(self) -> None:
+        """Raises BadRow for an image, a conversation, a video or audio that the form has not looked up."""
+        paths = [one for key in self.read for one in _parts(self.values.get(key)) if _is_path(one)]
+        for key, value in self.values.items():
+            if key in self.read or missing(value):
+                continue
+            kinds = ("video or audio" if key in _MEDIA else self._kind(part, paths) for part in _parts(value))
+            if kind := next(filter(None, kinds), None):
+                hint = "Drop that key, or rename it to one that docs/training.md lists for what it holds."
+                raise BadRow(f"its key {str(key)[:40]} holds {kind}, which is not read", hint)
+
+    def _kind(self, part: Any, paths: Sequence[str]) -> str | None:
+        """What of an example a value is, if any. `paths`: of images that are read; a path may repeat the end of one."""
+        if isinstance(part, Mapping):
+            return "a conversation" if {"from", "value"} <= part.keys() or {"role", "content"} <= part.keys() else None
+        if isinstance(part, bytes):
+            with suppress(BadRow):
+                self.image(part, "")
+                return "an image"
+        elif _is_path(part):  # beside encoded images it may only say where they come from
+            alike = any(f"/{one}".endswith(f"/{part}") or f"/{part}".endswith(f"/{one}") for one in paths)
+            return "an image" if (not alike if paths else os.path.isfile(self.folder / part)) else None
+        return None
+
+
+_MEDIA = {"video", "videos", "audio", "audios"}
+_NO_CELL = {"NaN", "nan", "None", "null"}
+
+
+def missing(value: Any, cell: bool = False) -> bool:
+    """Whether a value is none: None, NaN, a blank text, a list of such, a null image of the datasets library.
+
+    cell: of a CSV file, where NaN and None are words.
+    """
+    if isinstance(value, str):
+        return not value.strip() or (cell and value.strip() in _NO_CELL)
+    if isinstance(value, Mapping):
+        return value.keys() <= {"bytes", "path"} and not any(value.values())
+    if isinstance(value, list):
+        return all(not isinstance(one, list) and missing(one) for one in value)
+    return value is None or (isinstance(value, float) and value != value)  # NaN alone is not itself
+
+
+def _parts(value: Any) -> Iterator[Any]:
+    """The single values of a list, of lists in it; of an image of the datasets library its bytes or path."""
+    if isinstance(value, list):
+        for one in value:
+            yield from _parts(one)
+    elif isinstance(value, Mapping) and value.keys() & {"bytes", "path"}:
+        yield value["bytes"] if value.get("bytes") is not None else value.get("path")
+    else:
+        yield value
+
+
+def _is_path(value: Any) -> bool:
+    """Whether a value names an image file; an address on the web says where one comes from."""
+    return isinstance(value, str) and os.path.splitext(value)[1].lower() in _IMAGES and "://" not in value
 
 
 def text_of(value: Any, key: str) -> str:
@@ -97,33 +212,7 @@ def caption_of(row: Row, keys: Sequence[str], random_: random.Random) -> str:
     texts = [text_of(text, f"{key.removesuffix('s')} {name}") for name, text in named if text is not None]
     if not texts:
         raise BadRow(f"has no {key}")
-    return random_.choice(texts)
-
-
-def image_of(value: Any, folder: Path, key: str) -> np.ndarray:
-    """uint8 [H, W, 3] from encoded bytes, a {"bytes": ...} of the datasets library, or a path below `folder`.
-
-    Pixels are returned as they are.
-
-    Raises:
-        BadRow: no image, a damaged one, or one that is too large.
-    """
-    if isinstance(value, np.ndarray):
-        return value
-    if isinstance(value, Mapping):
-        value = value["bytes"] if value.get("bytes") is not None else value.get("path")
-    try:
-        if isinstance(value, str):
-            if not os.path.isfile(folder / value):
-                name = value if len(value) <= 80 else f"{value[:30]}...{value[-30:]} ({len(value):,} characters)"
-                raise BadRow(f"{key}: {folder / name}: no such file")  # base64 is not printed whole
-            return read_image(folder / value)
-        if not isinstance(value, bytes):
-            raise BadRow(f"{key} is neither the bytes of an image nor a path")
-        with open_image(value, key) as opened:
-            return rgb(opened)
-    except (UserError, Unreadable) as error:
-        raise BadRow(str(error)) from None
+    return row.choose(texts, random_)
 
 
 # --- files ------------------------------------------------------------------------------------------------------------
@@ -290,7 +379,7 @@ class CsvFile:
         _, values = self._rows[index]
         if None in values:
             raise BadRow("has more fields than the first line names: put texts with commas in quotes")
-        return Row(values, self.folder)
+        return Row({key: None if missing(text, cell=True) else text for key, text in values.items()}, self.folder)
 
     def where(self, index: int) -> str:
         return f"{self.path}, line {self._rows[index][0]}"
@@ -450,23 +539,34 @@ class Rows:
         for step in range(len(self)):
             at = (index + step) % len(self)
             try:
-                return self._example(at, random_)
+                return self._example(self.rows[at], random_)
             except BadRow as error:
-                where = self.rows.where(at)
-                if self.bad == "error":
-                    hint = "Correct the row, or leave out all bad ones with data.bad_rows=skip."
-                    raise UserError(f"{where}: {error}", error.hint or hint) from None
-                self.skipped[where] = str(error)
+                self._skip(at, error)
         where, reason = next(iter(self.skipped.items()))
         raise UserError(f"all {len(self)} rows are bad; {where}: {reason}", "Check the form and the path of the data.")
 
     def check(self) -> None:
-        """Raises UserError before anything is trained: one of the first `CHECKED` rows is bad."""
+        """Raises UserError before anything is trained: one of the first `CHECKED` rows is bad in one of its choices."""
         for index in range(min(len(self), CHECKED) if self.bad == "error" else 0):
-            self.draw(index, random.Random(index))
+            random_ = random.Random(index)
+            try:
+                row = self.rows[index]
+                row.turns = Counter()
+                self._example(row, random_)
+                while any(times < len(options) for options, times in row.turns.items()):
+                    self._example(row, random_)
+            except BadRow as error:
+                self._skip(index, error)
 
-    def _example(self, index: int, random_: random.Random) -> Example:
-        example = self.parse(self.rows[index], random_)
+    def _skip(self, index: int, error: BadRow) -> None:
+        if self.bad == "error":
+            hint = "Correct the row, or leave out all bad ones with data.bad_rows=skip."
+            raise UserError(f"{self.rows.where(index)}: {error}", error.hint or hint) from None
+        self.skipped[self.rows.where(index)] = str(error)
+
+    def _example(self, row: Row, random_: random.Random) -> Example:
+        example = self.parse(row, random_)
+        row.expect_all_read()
         try:
             tokens = self.tokens(example)
         except SkillMissing:

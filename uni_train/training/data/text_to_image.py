@@ -9,7 +9,7 @@ from __future__ import annotations
 import random
 
 from uni_train.models.base import Example
-from uni_train.training.data.rows import BadRow, Row, caption_of, image_of
+from uni_train.training.data.rows import Row, caption_of
 
 CAPTIONS = ("captions", "caption", "text", "prompt")
 _IMAGES = ("image", "images", "file_name")
@@ -19,8 +19,4 @@ def parse(row: Row, random_: random.Random) -> Example:
     """A caption, then the image to be drawn. Raises BadRow."""
     prompt = caption_of(row, CAPTIONS, random_)
     key, image = row.first(*_IMAGES)
-    if isinstance(image, list):
-        if len(image) != 1:
-            raise BadRow(f"{key} has {len(image)} images, but a caption is of one")
-        image = image[0]
-    return Example(prompt, target=image_of(image, row.folder, key))
+    return Example(prompt, target=row.image(image, key))
