@@ -98,8 +98,9 @@ class UEval(Benchmark):
         settings = PASSES[passes] if self.tracer is None else (*PASSES[passes], TRACED)
         asked = ("official", *self.official.all) if self.official else ("paper", JUDGE)
         super().__init__(source, cases, settings=settings, asked=(PROTOCOL, *asked))
-        self.whole = len(read_folder(source.data)) if source.data is not None and source.sets else len(cases)
-        self.set_origin(source.data, published=self.whole == QUESTIONS)
+        every = read_folder(source.data) if source.data is not None and source.sets else cases
+        self.whole = len(every)
+        self.set_origin(source.data, (case.id for case in every), *QUESTIONS)
 
     def reference(self, case: Case) -> None:
         """None: a right image alone answers no question here."""
