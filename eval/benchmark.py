@@ -139,7 +139,8 @@ class Step:
 
     skill: a method of `Respondent`, or "think_and_draw". due: which samples it is called for; one that has failed is
     never. put: the sample with a reply. failed: the sample with the exception that came instead. once: equal requests
-    are one call; their images follow from their ids. model: who is asked, where it is not the evaluated one.
+    are one call; their images follow from their ids. model: who is asked, where it is not the evaluated one. makes:
+    what a reply is where the skill does not say it: "thought", "text", "image", "parts", or "frame" (one of several).
     """
 
     skill: str
@@ -149,6 +150,24 @@ class Step:
     failed: Callable[[Sample, Exception], Sample] = failed
     once: bool = False
     model: Respondent | None = None
+    makes: str = ""
+
+    @property
+    def reply(self) -> str:
+        """What a reply is, of a step of `singly`."""
+        return self.makes or {"think": "thought", "answer": "text", "draw": "image", "compose": "parts"}[self.skill]
+
+    def singly(self) -> tuple[Step, ...]:
+        """Steps of one reply each: "think_and_draw" is two."""
+        if self.skill != "think_and_draw":
+            return (self,)
+        return (
+            replace(self, skill="think", put=lambda sample, thought: replace(sample, thought=thought)),
+            replace(
+                self, skill="draw", request=lambda sample: replace(self.request(sample), thought=sample.thought),
+                put=lambda sample, image: self.put(sample, (sample.thought, image)),
+            ),
+        )  # fmt: skip
 
     def take(self, model: Respondent, samples: list[Sample], on_step: OnStep | None) -> None:
         """Put what comes into the samples."""

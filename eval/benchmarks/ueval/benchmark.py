@@ -148,7 +148,7 @@ class UEval(Benchmark):
         if self.tracer is not None:
             yield Step("think", lambda one: one.ask.setting == TRACED, request, _with_trace, model=self.tracer)
         yield Step("answer", lambda one: not at_once(one) and not thinks(one), request, _with_text, _without)
-        yield Step("think", thinks, request, lambda one, thought: replace(_with_text(one, thought), thought=thought))
+        yield Step("think", thinks, request, lambda one, x: replace(_with_text(one, x), thought=x), makes="text")
         yield Step("draw", lambda one: not at_once(one), drawing, with_image, _without)
         yield Step("compose", at_once, request, with_parts)
 

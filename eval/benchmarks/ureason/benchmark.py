@@ -212,7 +212,7 @@ class UReason(Benchmark):
         if self.external is not None:
             yield Step(
                 "answer", lambda one: one.ask.setting == EXTERNAL, written, self._with_thought, failing,
-                model=self.external,
+                model=self.external, makes="thought",
             )  # fmt: skip
         yield Step("draw", lambda one: one.ask.setting != CHAIN, drawing, with_image)
 
