@@ -1,14 +1,15 @@
 """A folder of answers in the place of a model: images and texts that somebody has already.
 
-Where an answer lies, the first that applies (in BENCHMARK/ below the folder, where there is one):
+They pass the steps of their benchmark as a model's replies do (`eval.passage`). Where an answer lies, the first that
+applies (in BENCHMARK/ below the folder, where there is one):
 
-1. manifest.jsonl or manifest.csv, a row an answer: id, setting, image or images, text, thought, prompt, k.
+1. manifest.jsonl or manifest.csv, a row an answer or one reply of it: id, setting, image or images, text, thought, k.
 2. The files of the benchmark's own code, as `Benchmark.submission` writes them.
 3. A single *.json file with rows (UEval: id, text_answer, image_answer).
 4. SETTING/ID.png or ID.png (WISE's layout); 00000/samples/0000.png, by the number of question and draw (GenEval's).
 
 Rows and images without a setting belong to the first setting that is asked. A setting without any answer is not asked;
-a question without one counts as not right.
+a question without one counts as not right. Only the last reply of an answer must be there.
 """
 
 from __future__ import annotations
@@ -17,33 +18,31 @@ import csv
 import hashlib
 import io
 import json
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import re
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from uni_train.data_gen.reading_limits import parse_json, read_json, read_lines, read_text
-from uni_train.errors import UserError
-from uni_train.eval.sample import GENERATED, Ask, Case, Sample, Scored
+from uni_train.errors import UserError, did_you_mean
+from uni_train.eval.passage import SHOWN, Answer, Key, Passage, image_names
+from uni_train.eval.sample import Ask, Case, Sample, Scored
 from uni_train.eval.submission import file_name
-from uni_train.files import below
 from uni_train.models.identity import ModelIdentity, hash_file
-from uni_train.models.pictures import decode_picture, decode_png, encode_png
 
 if TYPE_CHECKING:
-    from uni_train.eval.benchmark import Benchmark
+    from uni_train.eval.benchmark import Benchmark, Step
     from uni_train.eval.calls import Counts
     from uni_train.eval.store import Skill
 
 MANIFESTS = ("manifest.jsonl", "manifest.csv")
 PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 _SHOWN = 5  # names in a message
+_NUMBERED = re.compile(r"(\d{5})/samples/(\d{4})")
 
 Row = Mapping[str, Any]
-Key = tuple[str, str, int]
-"""Id, setting, draw."""
 
 
 def holds_answers(folder: Path) -> bool:
@@ -64,40 +63,37 @@ class FolderAnswers:
     """Samples of a folder, as `StoredModel` gives those of a model; `respond` replaces that of the benchmark.
 
     Args:
-        settings: that are asked; empty: all. say: called with a line for what is missing and what belongs to nothing.
+        say: called with a line for what is missing and what belongs to nothing.
     """
 
-    think_batch = draw_batch = 64
+    think_batch = draw_batch = sys.maxsize  # all asks at once: settings share replies
     damaged: Sequence[str] = ()
 
-    def __init__(self, folder: Path, settings: Sequence[str] = (), say: Callable[[str], None] | None = None) -> None:
+    def __init__(self, folder: Path, say: Callable[[str], None] | None = None) -> None:
         self.folder = folder
         self.name = folder.resolve().name
         self.counts: dict[Skill, Counts] = {}
-        self._settings = settings
         self._say = say or (lambda line: None)
-        self._found: dict[str, dict[Key, Row]] = {}
+        self._samples: dict[str, list[Sample]] = {}
         digest = hashlib.blake2b(digest_size=16)
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
             digest.update(json.dumps([path.relative_to(folder).as_posix(), hash_file(path)]).encode())
         self.identity = ModelIdentity(self.name, str(folder), digest.hexdigest(), {"answers": 1})
 
     def respond(self, benchmark: Benchmark, asks: Sequence[Ask]) -> list[Sample]:
-        """The samples of these asks. Raises UserError: rows that cannot be read, ids or files that are there twice."""
-        if benchmark.name not in self._found:
-            self._found[benchmark.name] = self._read(benchmark)
-        found = self._found[benchmark.name]
-        there = {setting for _, setting, _ in found}
-        samples = []
-        for ask in asks:
-            row = _found(found, ask.case, ask.setting, ask.k)
-            if row is not None:
-                samples.append(_sample(ask, row, self._root(benchmark)))
-            elif ask.setting in there:
-                samples.append(Sample(ask, "generation_failed", f"no answer in {self.name}"))
-            else:
-                samples.append(Sample(ask, "no_skill", f"{self.name} has no answers in {ask.setting}"))
+        """The samples of these asks, which are all that the benchmark asks.
+
+        Raises UserError: rows that cannot be read; ids, files or replies that are there twice; a setting that the
+        benchmark does not have; numbers of other questions than those that are asked.
+        """
+        samples = self._samples.get(benchmark.name, [])
+        if not samples or [sample.ask for sample in samples] != list(asks):
+            samples = self._samples[benchmark.name] = self._passed(benchmark, asks)
         return samples
+
+    def waiting(self, benchmark: Benchmark, asks: Sequence[Ask]) -> list[tuple[Step, Sample]]:
+        """What is asked next (`Passage.waiting`). Raises as `respond`."""
+        return Passage(benchmark, asks, self._read(benchmark, asks), self._root(benchmark)).waiting
 
     def reread(self) -> None:
         """Nothing is added by others."""
@@ -109,82 +105,132 @@ class FolderAnswers:
         own = self.folder / benchmark.name
         return own if own.is_dir() else self.folder
 
-    def _read(self, benchmark: Benchmark) -> dict[Key, Row]:
+    def _passed(self, benchmark: Benchmark, asks: Sequence[Ask]) -> list[Sample]:
+        root, answers = self._root(benchmark), self._read(benchmark, asks)
+        passage = Passage(benchmark, asks, answers, root)
+        samples = passage.samples
+        for row, step in passage.unanswered.items():
+            note = f"no answer in {self.name}: no {step.reply}"
+            left = step.failed(samples[row], UserError(note))
+            samples[row] = left if left.status == "ok" else replace(left, note=note)
+        own = {setting for _, setting, _ in answers}
+        for setting in dict.fromkeys(ask.setting for ask in asks):
+            rows = [row for row, ask in enumerate(asks) if ask.setting == setting]
+            missing = [asks[row].case.id for row in rows if row in passage.unanswered]
+            if setting not in own and 2 * len(missing) > len(rows):  # replies to other settings do not make it one
+                for row in rows:
+                    samples[row] = Sample(asks[row], "no_skill", f"{self.name} has no answers in {setting}")
+            elif missing:
+                self._say(f"{root}, {setting}: no answer to {len(missing)} of {len(rows)} questions: {_few(missing)}")
+        return [benchmark.finish(sample) for sample in samples]
+
+    def _read(self, benchmark: Benchmark, asks: Sequence[Ask]) -> dict[Key, Answer]:
         root = self._root(benchmark)
-        settings = [name for name in benchmark.settings if name in self._settings] or list(benchmark.settings)
-        cases = {case.id: case for case in benchmark.cases()}
+        first = asks[0].setting if asks else benchmark.settings[0]
         files = [name for name in MANIFESTS if (root / name).is_file()]
         single = sorted(root.glob("*.json"))
         if not files and len(single) == 1 and single[0].stem not in benchmark.settings:
             files = [single[0].name]
         rows = [row for name in files for row in _rows(root / name)]
         if rows:
-            found, unknown = _of_rows(rows, cases, settings, root)
+            answers, unknown = _of_rows(rows, benchmark, first, root)
         else:
-            found, unknown = _of_files(benchmark, cases, settings, root)
-        if not found:
+            answers, unknown = _of_files(benchmark, list({ask.case.id: ask.case for ask in asks}.values()), first, root)
+        if not answers:
             raise UserError(
-                f"{root} has no answer to any of the {len(cases):,} questions of {benchmark.name}",
-                f"`uni_train eval questions -b {benchmark.name}` writes them, with their ids, and says how to answer.",
+                f"{root} has no answer to any of the {len(benchmark.cases()):,} questions of {benchmark.name}",
+                f"Answers to the published questions need these: data.{benchmark.name}=FOLDER. "
+                f"`uni_train eval questions -b {benchmark.name}` writes what is asked, and says how to answer.",
             )
         if unknown:
             self._say(f"{root}: {_named(unknown)} to no question of {benchmark.name}")
-        for setting in dict.fromkeys(setting for _, setting, _ in found):
-            missing = [case.id for case in cases.values() if _found(found, case, setting, 0) is None]
-            if missing:
-                self._say(f"{root}, {setting}: no answer to {len(missing)} of {len(cases)} questions: {_few(missing)}")
-        return found
+        return answers
 
 
-def _found(found: Mapping[Key, Row], case: Case, setting: str, k: int) -> Row | None:
-    """Its own answer, or that to the case whose drawing it shares under another label."""
-    return found.get((case.id, setting, k)) or found.get((str(case.facts.get("drawn_as")), setting, k))
-
-
-def _of_rows(
-    rows: Sequence[Row], cases: Mapping[str, Case], settings: Sequence[str], root: Path
-) -> tuple[dict[Key, Row], list[str]]:
-    """The rows by id, setting and draw, and the ids that no question has."""
-    found: dict[Key, Row] = {}
-    unknown = []
+def _of_rows(rows: Sequence[Row], benchmark: Benchmark, first: str, root: Path) -> tuple[dict[Key, Answer], list[str]]:
+    """What rows have by id, setting and draw, and the ids that no question has. first: the setting of rows without."""
+    answers: dict[Key, Answer] = {}
+    ids = {case.id for case in benchmark.cases()}
     for row in rows:
-        id_ = str(row.get("id", ""))
-        key = (id_, str(row.get("setting") or settings[0]), int(row.get("k") or 0))
-        if id_ not in cases:
-            unknown.append(id_)
-        elif key in found:
-            raise UserError(f"{root}: two answers to {id_} in {key[1]}", "Give each question one row a setting and k.")
-        else:
-            found[key] = row
-    return found, unknown
+        setting = _expect_setting(row.get("setting") or first, benchmark, root)
+        key = (str(row["id"]), setting, int(row.get("k") or 0))
+        fields, there = _fields(row), answers.setdefault(key, {})
+        twice = [name for name in fields if name in there and name != "prompt"]
+        if any(isinstance(name, int) or there[name] != fields[name] for name in twice):
+            raise UserError(
+                f"{root}: two answers to {key[0]} in {key[1]}",
+                "Give each question one row a setting and k; of several replies each the step of its question.",
+            )
+        there |= fields
+    unknown = dict.fromkeys(id_ for id_, _, _ in answers if id_ not in ids)
+    return {key: answer for key, answer in answers.items() if key[0] in ids and answer}, list(unknown)
+
+
+def _fields(row: Row) -> Answer:
+    """What a row has: "thought", "text", "prompt", and by the number of its reply the names of images."""
+    given = {"text_answer": "text", "text": "text", "thought": "thought", "prompt": "prompt"}
+    fields: Answer = {name: str(row[key]) for key, name in given.items() if row.get(key) not in (None, "")}
+    return fields | ({int(row.get("step") or 0): names} if (names := image_names(row)) else {})
+
+
+def _expect_setting(given: Any, benchmark: Benchmark, root: Path) -> str:
+    name = str(given)
+    if name not in benchmark.settings:
+        optional = f"It is asked where --settings names it: {name}." if name in benchmark.optional_settings else ""
+        hint = optional or did_you_mean(name, benchmark.settings, "settings, with these options")
+        raise UserError(f"{root}: {benchmark.name} asks no setting {name}", hint)
+    return name
 
 
 def _of_files(
-    benchmark: Benchmark, cases: Mapping[str, Case], settings: Sequence[str], root: Path
-) -> tuple[dict[Key, Row], list[str]]:
+    benchmark: Benchmark, asked: Sequence[Case], first: str, root: Path
+) -> tuple[dict[Key, Answer], list[str]]:
     """Answers by their files' names, and the images that belong to no question."""
     images = _images(root)
     tables: dict[str, dict[tuple[str, str | None], Row]] = {}
-    found: dict[Key, Row] = {}
-    used: set[str] = set()
-    for number, (id_, case) in enumerate(cases.items()):
-        for setting in settings:
-            row, names = _by_submission(benchmark, Ask(case, setting, 0, 0), root, tables)
-            names = [*names, f"{setting}/{file_name(id_)}", *([file_name(id_)] if setting == settings[0] else ())]
-            first = next((images[name] for name in names if name in images), None)
-            if row is not None and "images" not in row and "image_answer" not in row and first is not None:
-                row = {**row, "image": first}
-            elif row is None and first is not None:
-                row = {"image": first}
-            if row is not None:
-                found[id_, setting, 0] = row
-                used |= {Path(name).with_suffix("").as_posix() for name in _image_names(row)}
-        k = 0
-        while (name := f"{number:05d}/samples/{k:04d}") in images:
-            found[id_, settings[0], k] = {"image": images[name]}
+    questions = _by_number(images, benchmark, asked, root)
+    answers: dict[Key, Answer] = {}
+    used, places = set(), set()
+    for name in images:
+        if (match := _NUMBERED.fullmatch(name)) and match[1] in questions:
+            answers[questions[match[1]].id, first, int(match[2])] = {0: [images[name]]}
             used.add(name)
-            k += 1
-    return found, [images[name] for name in images if name not in used]
+    for case in benchmark.cases():
+        for setting in benchmark.settings:
+            row, names = _by_submission(benchmark, Ask(case, setting, 0, 0), root, tables)
+            names = [*names, f"{setting}/{file_name(case.id)}", *([file_name(case.id)] if setting == first else ())]
+            places |= {name.removeprefix(f"{setting}/") for name in names if name.startswith(f"{setting}/")}
+            image = next((images[name] for name in names if name in images), None)
+            if image is not None and not {"images", "image_answer"} & {*(row or ())}:
+                row = {**(row or {}), "image": image}
+            if row is not None and (fields := _fields(row)):
+                answers[case.id, setting, 0] = fields
+                used |= {Path(name).with_suffix("").as_posix() for name in image_names(row)}
+    unknown = [name for name in images if name not in used]
+    for top, _, rest in (name.partition("/") for name in unknown):
+        if rest in places:
+            _expect_setting(top, benchmark, root)
+    return answers, [images[name] for name in unknown]
+
+
+def _by_number(images: Mapping[str, str], benchmark: Benchmark, asked: Sequence[Case], root: Path) -> dict[str, Case]:
+    """Number of GenEval's layout -> question. Raises UserError where all are numbered, and some are asked."""
+    questions, every = _questions(asked), _questions(benchmark.cases())
+    most = max((int(name[:5]) for name in images if _NUMBERED.fullmatch(name)), default=-1)
+    if len(questions) <= most and len(questions) < len(every):
+        raise UserError(
+            f"{root}: images are numbered up to {most:05d}, but {len(questions):,} questions are asked",
+            f"Numbers count these, not all {len(every):,}. Name images by id, or ask all questions.",
+        )
+    return {f"{number:05d}": case for number, case in enumerate(questions)}
+
+
+def _questions(cases: Sequence[Case]) -> list[Case]:
+    """Without second labels: they are of the same drawing, and count as one."""
+    found: dict[tuple[Any, ...], Case] = {}
+    for case in cases:
+        found.setdefault((case.set, case.facts.get("drawn_as", case.id)), case)
+    return list(found.values())
 
 
 def _by_submission(
@@ -200,7 +246,9 @@ def _by_submission(
             continue
         if name not in tables:
             rows = _rows(root / name) if (root / name).is_file() else []
-            tables[name] = {(str(one.get("id", "")), one.get("setting")): one for one in rows}
+            for one in rows:
+                _expect_setting(one.get("setting") or ask.setting, benchmark, root)
+            tables[name] = {(str(one["id"]), one.get("setting")): one for one in rows}
         row |= tables[name].get((ask.case.id, ask.setting)) or tables[name].get((ask.case.id, None)) or {}
     return row or None, names
 
@@ -209,8 +257,8 @@ def _images(root: Path) -> dict[str, str]:
     """Name without extension -> name below `root`. Raises UserError: two files differ in the extension alone."""
     found: dict[str, str] = {}
     for path in sorted(root.rglob("*")):
-        if path.suffix.lower() in PICTURES:
-            name = path.relative_to(root)
+        name = path.relative_to(root)
+        if path.suffix.lower() in PICTURES and name.parts[0] != SHOWN:
             stem = name.with_suffix("").as_posix()
             if stem in found:
                 raise UserError(f"{root}: {found[stem]} and {name} answer the same question", "Keep one of them.")
@@ -231,40 +279,10 @@ def _rows(file: Path) -> list[Row]:
         raise UserError(f"{file} cannot be read: {error}", "It needs a JSON object a line, or a CSV header.") from error
     if not isinstance(rows, list) or not all(isinstance(row, dict) and "id" in row for row in rows):
         raise UserError(f"{file}: a row has no id", "Each answer is an object with id, and image, images or text.")
-    return rows
-
-
-def _image_names(row: Row) -> list[str]:
-    given = row.get("images") or row.get("image_answer") or row.get("image") or []
-    return [name.strip() for name in given.split(";") if name.strip()] if isinstance(given, str) else list(given)
-
-
-def _sample(ask: Ask, row: Row, root: Path) -> Sample:
-    """The sample; of a file that is missing or no image, one that failed and says why."""
-    status, note, images = str(row.get("status") or "ok"), "", []
-    try:
-        for name in _image_names(row):
-            images.append(_png(below(root, name), name))
-    except (UserError, ValueError, OSError) as error:
-        status, note = "generation_failed", getattr(error, "message", "") or str(error)
-    text = row.get("text") or row.get("text_answer")
-    parts = (*((str(text),) if text else ()), *images)
-    if status == "ok" and not parts:
-        status, note = "generation_failed", "the row has neither an image nor a text"
-    if status not in GENERATED:
-        status, note = "generation_failed", f"status {status!r:.40}"
-    facts = row.get("facts") or {}
-    return Sample(
-        ask, status, note, str(row.get("prompt") or ask.case.prompt), row.get("thought") or None,
-        parts if status == "ok" else (), facts if isinstance(facts, dict) else {},
-    )  # fmt: skip
-
-
-def _png(path: Path, name: str) -> bytes:
-    data = path.read_bytes()
-    image = decode_picture(data, name)
-    same = data.startswith(b"\x89PNG") and np.array_equal(decode_png(data), image)
-    return data if same else encode_png(image)
+    for row in rows:
+        if not all(str(row.get(name) or 0).isdecimal() for name in ("k", "step")):
+            raise UserError(f"{file}: k or step of {row['id']} is no number", "Both count from 0.")
+    return [row for row in rows if str(row.get("status") or "ok") in ("ok", "not_extracted")]  # others are no answers
 
 
 def _named(ids: Sequence[str]) -> str:
@@ -273,25 +291,3 @@ def _named(ids: Sequence[str]) -> str:
 
 def _few(ids: Sequence[str]) -> str:
     return ", ".join(ids[:_SHOWN]) + (f" and {len(ids) - _SHOWN} more" if len(ids) > _SHOWN else "")
-
-
-def questions_of(benchmark: Benchmark, asks: Sequence[Ask]) -> Iterator[tuple[str, bytes]]:
-    """questions.jsonl, a row for each answer that is wanted, and the images that are shown with it."""
-    from uni_train.eval.images import bytes_of
-    from uni_train.eval.submission import json_lines
-
-    ids = {ask.case.id for ask in asks}
-    shown: dict[str, list[str]] = defaultdict(list)
-    rows = {}
-    for ask in asks:
-        drawn_as = str(ask.case.facts.get("drawn_as"))  # one answer for the labels of a question
-        id_ = drawn_as if drawn_as in ids else ask.case.id
-        if id_ not in shown:
-            for number, image in enumerate(ask.case.images):
-                data = bytes_of(image)
-                kind = "png" if data.startswith(b"\x89PNG") else "jpg"
-                shown[id_].append(f"questions/{file_name(id_)}-{number}.{kind}")
-                yield shown[id_][-1], data
-        row = {"id": id_, "setting": ask.setting, "set": ask.case.set, "prompt": ask.case.prompt}
-        rows[id_, ask.setting, ask.k] = row | {"k": ask.k, "seed": ask.seed, "images": shown[id_]}
-    yield "questions.jsonl", json_lines(rows.values())

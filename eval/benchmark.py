@@ -78,6 +78,12 @@ def verdict_of(check: str, right: bool, reason: str = "") -> Verdict:
     return Verdict((Check(check, "pass" if right else "fail", "" if right else reason),))
 
 
+def are_published(ids: Iterable[str], *numberings: Iterable[int | str]) -> bool:
+    """Whether these are the ids of published questions, each once, in one of several numberings."""
+    given = sorted(ids)
+    return any(given == sorted(map(str, numbers)) for numbers in numberings)
+
+
 def described(model: StoredModel) -> dict[str, Any]:
     """What a model beside the evaluated one is, and not what it was called: JSON-able, for `Benchmark.told`."""
     return {"content": model.identity.content, "settings": dict(model.identity.settings)}
@@ -133,7 +139,8 @@ class Step:
 
     skill: a method of `Respondent`, or "think_and_draw". due: which samples it is called for; one that has failed is
     never. put: the sample with a reply. failed: the sample with the exception that came instead. once: equal requests
-    are one call; their images follow from their ids. model: who is asked, where it is not the evaluated one.
+    are one call; their images follow from their ids. model: who is asked, where it is not the evaluated one. makes:
+    what a reply is where the skill does not say it: "thought", "text", "image", "parts", or "frame" (one of several).
     """
 
     skill: str
@@ -143,6 +150,24 @@ class Step:
     failed: Callable[[Sample, Exception], Sample] = failed
     once: bool = False
     model: Respondent | None = None
+    makes: str = ""
+
+    @property
+    def reply(self) -> str:
+        """What a reply is, of a step of `singly`."""
+        return self.makes or {"think": "thought", "answer": "text", "draw": "image", "compose": "parts"}[self.skill]
+
+    def singly(self) -> tuple[Step, ...]:
+        """Steps of one reply each: "think_and_draw" is two."""
+        if self.skill != "think_and_draw":
+            return (self,)
+        return (
+            replace(self, skill="think", put=lambda sample, thought: replace(sample, thought=thought)),
+            replace(
+                self, skill="draw", request=lambda sample: replace(self.request(sample), thought=sample.thought),
+                put=lambda sample, image: self.put(sample, (sample.thought, image)),
+            ),
+        )  # fmt: skip
 
     def take(self, model: Respondent, samples: list[Sample], on_step: OnStep | None) -> None:
         """Put what comes into the samples."""
@@ -347,13 +372,13 @@ class Benchmark(ABC):
         rows = ([getattr(case, name) for name in self.hashed] for case in self._cases)
         return [[dict(cell) if isinstance(cell, Mapping) else cell for cell in row] for row in rows]
 
-    def set_origin(self, data: Path | str | None, published: bool = False) -> None:
+    def set_origin(self, data: Path | str | None, ids: Iterable[str] = (), *paper: Iterable[int | str]) -> None:
         """Set `published` and `yours` by what `data` is: generated (None), somebody's files, or those of the Hub.
 
-        published: whether number and ids alone show that they are the paper's.
+        ids: of all questions there. paper: those of the paper, in one or several numberings (`are_published`).
         """
         of_hub = bool(self.hub) and data is not None and (id_of(Path(data)) or "").partition("@")[0] == self.hub
-        self.published = data is not None and (published or of_hub)
+        self.published = data is not None and (are_published(ids, *paper) or of_hub)
         self.yours = data is not None and not self.published
 
     def questions(self, asked: Iterable[Case] | None = None) -> str:

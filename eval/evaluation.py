@@ -282,7 +282,7 @@ def _opened(plan: EvaluationPlan, progress: Progress) -> StoredModel | FolderAns
     if holds_answers(Path(plan.checkpoint)):
         if plan.config.weights is not None:
             raise UsageError(f"weights={plan.config.weights}: {plan.checkpoint} holds answers", "Leave weights out.")
-        return FolderAnswers(Path(plan.checkpoint), plan.config.settings, progress.say)
+        return FolderAnswers(Path(plan.checkpoint), progress.say)
     return open_model(
         plan.checkpoint,
         Store(plan.store_folder),
@@ -539,7 +539,8 @@ def _score(
     causes = _count((one for one in scored if one.cause), lambda one: one.cause)
     unjudged = {_cell(one) for one in scored if one.outcome == "unjudged"}
     lacking = _no_skill(scored)
-    broken = {cell: why for cell, why in _not_scored(scored).items() if cell not in lacking}
+    without = _not_scored(scored, isinstance(model, FolderAnswers))
+    broken = {cell: why for cell, why in without.items() if cell not in lacking}
     counted = [one for one in scored if not {_cell(one)} & {*unjudged, *broken, *lacking}]
     judge, judged_tables = _about_judge(job.benchmark, plan, scored)
     questions = job.benchmark.questions(ask.case for ask in job.asks)
@@ -587,8 +588,9 @@ def _no_skill_tables(lacking: Mapping[tuple[str, str], str]) -> list[Table]:
     return [Table("Not asked: no such skill", ("Setting", "Sets", "Why"), rows)]
 
 
-def _not_scored(scored: Sequence[Scored]) -> dict[tuple[str, str], str]:
-    """(setting, set) -> why it has no score: a number there would be about the judge's or the model's server."""
+def _not_scored(scored: Sequence[Scored], of_folder: bool = False) -> dict[tuple[str, str], str]:
+    """(setting, set) -> why it has no score: a number there would be about the judge's or the model's server, or about
+    answers that a folder lacks."""
     from uni_train.eval.judges import mostly_failed
 
     cells: dict[tuple[str, str], list[Scored]] = defaultdict(list)
@@ -597,11 +599,13 @@ def _not_scored(scored: Sequence[Scored]) -> dict[tuple[str, str], str]:
         cells[_cell(one)].append(one)
         settings[one.sample.ask.setting].append(one)
     reasons = {cell: why for cell, some in cells.items() if (why := mostly_failed(some))}
-    for setting, some in settings.items():
-        if all(one.outcome == "generation_failed" for one in some):
-            ((note, _),) = Counter(" ".join(one.sample.note.split())[:_NOTE] for one in some).most_common(1)
-            why = f"the model failed {len(some)} of {len(some)} ({note or 'no image'})"
-            reasons |= {cell: why for cell in cells if cell[0] == setting}
+    groups: Mapping[Any, list[Scored]] = cells if of_folder else settings
+    for group, some in groups.items():
+        failed = [one for one in some if one.outcome == "generation_failed"]
+        if len(failed) == len(some) or (of_folder and 2 * len(failed) > len(some)):
+            ((note, _),) = Counter(" ".join(one.sample.note.split())[:_NOTE] for one in failed).most_common(1)
+            why = f"the model failed {len(failed)} of {len(some)} ({note or 'no image'})"
+            reasons |= {cell: why for cell in cells if group in (cell, cell[0])}
     return reasons
 
 

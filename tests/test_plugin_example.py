@@ -95,7 +95,7 @@ print(json.dumps([benchmark.questions(), scores, [table.to_dict() for table in t
 @pytest.mark.parametrize("n", [200, 20])
 def test_a_benchmark_of_one_file_has_the_tables_of_its_paper(tmp_path: Path, n: int) -> None:
     """The paper's rows stand there where all of its questions are asked."""
-    rows = [{"id": i, "set": ("named", "mixed")[i % 2], "prompt": f"{i} .", "tenths": i % 10} for i in range(n)]
+    rows = [{"id": i, "set": ("named", "mixed")[i % 2], "prompt": f"{i} .", "tenths": i % 10} for i in range(1, n + 1)]
     (tmp_path / "test.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     done = python(tmp_path, EXAMPLE, "-c", NAMING, str(tmp_path), plugins="shades.naming")
     assert done.returncode == 0, done.stderr

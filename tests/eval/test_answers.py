@@ -13,14 +13,21 @@ from click.testing import CliRunner
 from PIL import Image
 
 import uni_train
+from tests.eval.benchmarks.published import PNG
+from tests.eval.benchmarks.published import write as write_rows
+from tests.eval.test_passage import recording
 from uni_train.cli.main import uni_train as command_line
 from uni_train.config.schema import EvalConfig
+from uni_train.data_gen.ureason.outcomes import outcome_from
 from uni_train.errors import UserError
 from uni_train.eval.answers import FolderAnswers, holds_answers
-from uni_train.eval.benchmark import Ask, Sample, Scored
+from uni_train.eval.benchmark import Ask, Scored, Source
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.ureason import UReason
 from uni_train.eval.configured import benchmarks_of
+from uni_train.eval.generation import cases_of
 from uni_train.eval.submission import file_name, write_submission
+from uni_train.models.pictures import encode_png
 
 KEYS: dict[str, Any] = {"world": "nano", "n": 2}
 ROOT = Path(__file__).resolve().parents[2]
@@ -76,15 +83,120 @@ def test_right_images_pass_in_every_layout(ureason: UReason, images: Images, lay
         assert all(counts == {"pass": sum(counts.values())} for counts in result.outcomes["direct"].values())
 
 
-@pytest.mark.parametrize("name", ["ureason", "unisandbox", "ueval", "ufo", "wise"])
-def test_what_submissions_hold_is_read_back(images: Images, name: str, tmp_path: Path) -> None:
-    benchmark, image = opened(name), next(iter(images.values()))
+@pytest.mark.parametrize("name", ["ureason", "unisandbox", "ueval", "ufo", "vigor", "wise"])
+def test_what_submissions_hold_is_read_back(name: str, tmp_path: Path) -> None:
+    """All but thoughts and prompts, which some layouts have no place for."""
+    benchmark = opened(name)
     asks = [Ask(case, setting, 0, 1) for setting in benchmark.settings[:2] for case in benchmark.cases()]
-    parts = ("1 fish", image) if name in ("ueval", "ufo") else (image,)
-    samples = [Sample(ask, prompt=ask.case.prompt, parts=parts) for ask in asks]
+    samples = benchmark.respond(recording(), asks)
     write_submission(tmp_path / name, benchmark.submission(map(Scored, samples)))
     read = FolderAnswers(tmp_path).respond(benchmark, asks)
-    assert [(one.ask, one.status, one.parts) for one in read] == [(one.ask, "ok", one.parts) for one in samples]
+    assert [(one.ask, one.status, one.parts) for one in read] == [(one.ask, one.status, one.parts) for one in samples]
+    assert name != "ufo" or [one.facts for one in read] == [one.facts for one in samples]
+
+
+def lines(*rows: dict[str, Any]) -> bytes:
+    return "".join(json.dumps(row) + "\n" for row in rows).encode()
+
+
+@pytest.mark.parametrize(
+    ("words", "row", "outcome"),
+    [
+        ("Answer: {right}", {}, "pass"), ("({right}) because of it.", {}, "pass"), ("{wrong}", {}, "fail"),
+        ("I cannot tell.", {}, "not_extracted"), ("{wrong}", {"facts": {"choice": "{right}"}}, "fail"),
+        ("{right}", {"status": "not_extracted"}, "pass"), ("{right}", {"status": "generation_failed"}, "no_skill"),
+    ],
+)  # fmt: skip
+def test_a_letter_in_a_folder_is_read_as_a_model_s_is(
+    words: str, row: dict[str, Any], outcome: str, tmp_path: Path
+) -> None:
+    """And nothing else that somebody says of his answer counts."""
+    (benchmark,) = benchmarks_of("", EvalConfig(benchmarks=("ufo",), world="everyday", n=2, sets=("maths",)))
+    asks = [Ask(case, "direct", 0, 1) for case in benchmark.cases()]
+    rows = []
+    for ask in asks:
+        right = ask.case.facts["answer"]
+        filled = json.dumps({"id": ask.case.id, "text": words, **row})
+        rows.append(json.loads(filled.replace("{right}", right).replace("{wrong}", "B" if right == "A" else "A")))
+    extra = {"id": asks[0].case.id, "setting": "visual", "text": "A"}  # so that there is an answer
+    folder = write(tmp_path / "mine", {"manifest.jsonl": lines(*rows, extra)})
+    read = FolderAnswers(folder).respond(benchmark, asks)
+    assert {Scored(one, benchmark.check(one) if one.status == "ok" else None).outcome for one in read} == {outcome}
+
+
+@pytest.mark.parametrize("layout", ["manifest", "released"])
+def test_thoughts_alone_are_the_reasoning_chain(ureason: UReason, layout: str, tmp_path: Path) -> None:
+    """As they are asked once for all thoughtful settings; those that draw by them have no answer."""
+    thoughts: dict[str, list[dict[str, Any]]] = {}
+    for case in ureason.cases():
+        thought = f"So draw {outcome_from(case.facts['outcome'])} ."
+        thoughts.setdefault(case.set, []).append({"id": case.id, "thought": thought})
+    released = {f"think/{name}/{name}.jsonl": lines(*rows) for name, rows in thoughts.items()}
+    rows = [{**row, "setting": "reasoning_chain"} for some in thoughts.values() for row in some]
+    folder = write(tmp_path / "mine", released if layout == "released" else {"manifest.jsonl": lines(*rows)})
+    keys = {**KEYS, "settings": ("reasoning_chain", "decontextualized"), "out": str(tmp_path / "evals")}
+    result = uni_train.evaluate(folder, "ureason", **keys).results["ureason"]
+    assert all(counts == {"pass": 2} for counts in result.outcomes["reasoning_chain"].values())
+    assert {setting for setting, _, _ in result.no_skill} == {"decontextualized"}
+
+
+def test_numbers_count_the_questions_that_are_asked(images: Images, tmp_path: Path) -> None:
+    (benchmark,) = benchmarks_of("", EvalConfig(benchmarks=("ureason",), world="nano", n=6))
+    asked = [Ask(case, "direct", 0, 1) for case in cases_of(benchmark, subset=4)]
+    right = {f"{at:05d}/samples/0000.png": benchmark.reference(one.case) or b"" for at, one in enumerate(asked)}
+    folder = write(tmp_path / "asked", right)
+    assert all(benchmark.check(one).passed for one in FolderAnswers(folder).respond(benchmark, asked))  # type: ignore[union-attr]
+    every = {f"{at:05d}/samples/0000.png": benchmark.reference(one) or b"" for at, one in enumerate(benchmark.cases())}
+    with pytest.raises(UserError, match="numbered up to 00011, but 4 questions are asked"):
+        FolderAnswers(write(tmp_path / "all", every)).respond(benchmark, asked)
+    both = UniSandbox(Source(data=write_rows(tmp_path / "data", "unisandbox", *(
+        {"Question": f"Draw as many chairs as {n} + 1.", "Answer": "3 chairs", "id": str(n)} for n in (1, 2, 3)
+    ))), labels="both")  # fmt: skip
+    folder = write(tmp_path / "labels", {f"{at:05d}/samples/0000.png": PNG for at in range(3)})
+    read = FolderAnswers(folder).respond(both, [Ask(case, "normal", 0, 1) for case in both.cases()])
+    assert len(read) == 5 and {one.status for one in read} == {"ok"}  # two labels are wrong
+
+
+@pytest.mark.parametrize("name", ["Normal", "CoT", "process", "3"])
+@pytest.mark.parametrize("layout", ["manifest", "folder", "samples"])
+def test_a_setting_that_there_is_not_is_named(name: str, layout: str, tmp_path: Path) -> None:
+    benchmark = opened("vigor")
+    first, second = (case.id for case in benchmark.cases()[:2])
+    rows = lines(
+        {"id": first, "setting": "direct", "image": "a.png"}, {"id": second, "setting": name, "image": "a.png"}
+    )
+    folder = write(tmp_path / "mine", {
+        "manifest": {"manifest.jsonl": rows, "a.png": PNG}, "samples": {"samples.jsonl": rows, "a.png": PNG},
+        "folder": {f"direct/{file_name(first)}.png": PNG, f"{name}/{file_name(second)}.png": PNG},
+    }[layout])  # fmt: skip
+    with pytest.raises(UserError, match=f"vigor asks no setting {name}"):
+        FolderAnswers(folder).respond(benchmark, [Ask(case, "direct", 0, 1) for case in benchmark.cases()])
+
+
+def test_where_most_answers_are_missing_there_is_no_score(images: Images, tmp_path: Path) -> None:
+    """Of what was asked: the same subset as that of the questions."""
+    keys = [
+        "-b",
+        "ureason",
+        "world=nano",
+        "--n",
+        "6",
+        "--sets",
+        "code",
+        "--settings",
+        "direct",
+        "--out",
+        str(tmp_path / "e"),
+    ]
+    (benchmark,) = benchmarks_of("", EvalConfig(benchmarks=("ureason",), world="nano", n=6, sets=("code",)))
+    asked = {file_name(case.id): benchmark.reference(case) or b"" for case in cases_of(benchmark, subset=3)}
+    folder = write(tmp_path / "mine", {f"{name}.png": image for name, image in asked.items()})
+    done = CliRunner().invoke(command_line, ["eval", str(folder), *keys, "--subset", "3"], catch_exceptions=False)
+    assert done.exit_code == 0 and "no answer" not in done.output
+    next(folder.iterdir()).unlink()
+    done = CliRunner().invoke(command_line, ["eval", str(folder), *keys], catch_exceptions=False)
+    assert done.exit_code == 1 and "no answer to 4 of 6 questions" in done.output
+    assert "the model failed 4 of 6 (no answer in mine: no image)" in " ".join(done.output.split())
 
 
 def test_missing_and_damaged_answers_count_and_others_are_said(
@@ -95,7 +207,7 @@ def test_missing_and_damaged_answers_count_and_others_are_said(
     folder = write(tmp_path / "mine", {**files, f"{file_name(second)}.png": b"no image", "sunset.png": images[third]})
     said: list[str] = []
     asks = [Ask(case, "direct", 0, 1) for case in ureason.cases()]
-    samples = FolderAnswers(folder, ["direct"], said.append).respond(ureason, asks)
+    samples = FolderAnswers(folder, said.append).respond(ureason, asks)
     failed = {one.ask.case.id: one.note for one in samples if one.status == "generation_failed"}
     assert list(failed) == [first, second]
     assert "no answer in mine" in failed[first] and file_name(second) in failed[second]
@@ -108,23 +220,42 @@ def test_two_answers_to_a_question_are_refused_and_none_to_any(ureason: UReason,
     for number, (files, said) in enumerate((
         ({"manifest.jsonl": (row * 2).encode()}, re.escape(id_)),
         ({"a.png": b"", "a.jpg": b""}, r"a\.jpg and a\.png"),
-        ({"sunset.png": b""}, "no answer to any"),
+        ({"manifest.jsonl": lines({"id": id_, "text": "a"}, {"id": id_, "text": "b"})}, "two answers"),
+        ({"manifest.jsonl": lines({"id": id_, "k": "first", "text": "a"})}, "k or step of .* is no number"),
+        ({"1.png": b""}, "no answer to any"),
     )):  # fmt: skip
         with pytest.raises(UserError, match=said) as error:
             FolderAnswers(write(tmp_path / str(number), files)).respond(ureason, [])
-    assert "eval questions -b ureason" in error.value.hint
+    assert "data.ureason=FOLDER" in error.value.hint and "eval questions -b ureason" in error.value.hint
 
 
-def test_questions_are_answered_by_a_manifest(ureason: UReason, tmp_path: Path) -> None:
+def test_questions_are_answered_in_rounds_by_a_manifest(ureason: UReason, tmp_path: Path) -> None:
+    """Thoughts first, then what is drawn by them. A row may be answered as it stands, with its own images."""
     out = tmp_path / "answers"
-    words = ["eval", "questions", "-b", "ureason,ufo", "world=nano", "--n", "2", "--out", str(out)]
-    assert CliRunner().invoke(command_line, words, catch_exceptions=False).exit_code == 0
-    rows = [json.loads(line) for line in (out / "ureason/questions.jsonl").read_text().splitlines()]
-    assert {(row["id"], row["setting"]) for row in rows} == {
-        (case.id, setting) for case in ureason.cases() for setting in ureason.settings
-    }
-    shown = [json.loads(line)["images"] for line in (out / "ufo/questions.jsonl").read_text().splitlines()]
-    assert any(shown) and all((out / "ufo" / name).is_file() for names in shown for name in names)
+    options = ["-b", "ureason", "world=nano", "--n", "2"]
+    asked, answers = [], []
+    for words in (["--out", str(out)], *[["--from", str(out)]] * 3):
+        done = CliRunner().invoke(command_line, ["eval", "questions", *options, *words], catch_exceptions=False)
+        assert done.exit_code == 0 and str(out) in done.output.replace("\n", "")
+        rows = [json.loads(line) for line in (out / "ureason/questions.jsonl").read_text().splitlines()]
+        asked.append({(row["setting"], row["skill"], "system" in row) for row in rows})
+        for row in rows:
+            outcome = outcome_from({case.id: case for case in ureason.cases()}[row["id"]].facts["outcome"])
+            answers.append(
+                {**row, row["reply"]: f"So draw {outcome} ." if row["reply"] == "thought" else f"{len(answers)}.png"}
+            )
+            if row["reply"] == "image":
+                write(out / "ureason", {answers[-1]["image"]: encode_png(outcome.render(1))})  # type: ignore[union-attr]
+        write(out / "ureason", {"manifest.jsonl": lines(*answers)})
+    drawn = {(name, "draw", False) for name in ureason.settings if name not in ("direct", "reasoning_chain")}
+    assert asked == [{("direct", "draw", False), ("reasoning_guided", "think", True)}, drawn, set(), set()]
+    assert "nothing is left to ask" in done.output
+    done = CliRunner().invoke(
+        command_line, ["eval", str(out), *options, "--out", str(tmp_path / "e")], catch_exceptions=False
+    )
+    assert done.exit_code == 0 and f"right {len(ureason.settings) * len(ureason.cases())} (100" in done.output, (
+        done.output
+    )
 
 
 def test_a_function_is_a_model_as_the_example_shows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

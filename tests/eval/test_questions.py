@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import json
+import sys
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
@@ -39,6 +41,7 @@ from uni_train.eval.report.run import write_report
 from uni_train.eval.results import printed
 from uni_train.eval.task_benchmark import item_case
 
+EXAMPLE = Path(__file__).resolve().parents[2] / "examples" / "plugin"
 NANO = "generated questions of the nano world, not the benchmark"
 
 
@@ -120,18 +123,19 @@ def unisandbox(folder: Path, n: int, first: int = 1) -> UniSandbox:
     return UniSandbox(Source(data=write(folder, "unisandbox", *asked)), labels="both")
 
 
-def people(folder: Path, name: str, n: int = 3) -> UniSandbox:
-    asked = [{"ID": i, "Question": f"Draw {name}'s favorite fruit.", "Answer": "apples"} for i in range(n)]
+def people(folder: Path, name: str, ids: Iterable[int] = (1, 11, 21)) -> UniSandbox:
+    asked = [{"ID": i, "Question": f"Draw {name}'s favorite fruit.", "Answer": "apples"} for i in ids]
     return UniSandbox(Source(data=write(folder, "unisandbox", *asked, file=f"test_knowledge/{name}.jsonl")))
 
 
-def ureason(folder: Path, n: int) -> UReason:
-    asked = rows("ureason", range(n), category="code")
+def ureason(folder: Path, n: int, first: int = 101) -> UReason:
+    asked = rows("ureason", range(first, first + n), category="code")
     return UReason(Source(data=write(folder, "ureason", *asked, file="code.jsonl")))
 
 
-def ueval(folder: Path, n: int, sets: tuple[str, ...] | None = None) -> UEval:
-    asked = [*rows("ueval", range(0, n, 2), task="art"), *rows("ueval", range(1, n, 2), task="life")]
+def ueval(folder: Path, n: int, sets: tuple[str, ...] | None = None, first: int = 1) -> UEval:
+    ids = range(first, first + n)
+    asked = [*rows("ueval", ids[::2], task="art"), *rows("ueval", ids[1::2], task="life")]
     return UEval(Source(data=write(folder, "ueval", *asked), sets=sets))
 
 
@@ -143,11 +147,22 @@ def vigor(folder: Path, sets: tuple[str, ...] | None = None) -> Vigor:
     return Vigor(Source(data=write_vigor(folder, *generated(Source(world="everyday", n=3))), sets=sets))
 
 
-def wise(folder: Path, without: int = 0) -> Wise:
+def wise(folder: Path, without: int = 0, first: int = 1) -> Wise:
     """As many of each category as WISE_Verified has; `without` so many of the first."""
     names = [name for name, n in zip(CATEGORIES, VERIFIED.sizes, strict=True) for _ in range(n)]
-    asked = [row("wise", prompt_id=i, Category=one) for i, one in enumerate(names[without:], 1)]
+    asked = [row("wise", prompt_id=i, Category=one) for i, one in enumerate(names[without:], first)]
     return Wise(Source(data=write(folder, "wise", *asked)))
+
+
+def shades(folder: Path, n: int, sets: tuple[str, ...] | None = None, first: int = 1) -> Benchmark:
+    """The example of a plug-in, in this process."""
+    sys.path.append(str(EXAMPLE))
+    from shades.naming import ShadeNaming
+
+    asked = [{"id": i, "set": ("named", "mixed")[i % 2], "prompt": "?", "tenths": 3} for i in range(first, first + n)]
+    folder.mkdir(exist_ok=True)
+    (folder / "test.jsonl").write_text("".join(json.dumps(one) + "\n" for one in asked))
+    return ShadeNaming(Source(data=folder, sets=sets))  # type: ignore[no-any-return]
 
 
 @pytest.mark.parametrize(
@@ -155,9 +170,12 @@ def wise(folder: Path, without: int = 0) -> Wise:
     [
         (lambda at: unisandbox(at, 100), "100 of 950 cases"), (lambda at: unisandbox(at, 99), ""),
         (lambda at: unisandbox(at, 100, first=40), ""), (lambda at: people(at, "Lysendria"), "3 of 950 cases"),
-        (lambda at: people(at, "Nobody"), ""), (lambda at: people(at, "Lysendria", 2), ""),
+        (lambda at: people(at, "Nobody"), ""), (lambda at: people(at, "Lysendria", (1, 11)), ""),
+        (lambda at: people(at, "Lysendria", (1, 2, 3)), ""), (lambda at: people(at, "Nobody", range(1, 101)), ""),
         (lambda at: ureason(at, 100), "100 of 500 cases"), (lambda at: ureason(at, 4), ""),
+        (lambda at: ureason(at, 100, first=1), ""), (lambda at: ureason(at, 300, 301), "300 of 1,500 cases"),
         (lambda at: ueval(at, 1000), "1,000 of 1,000 cases"), (lambda at: ueval(at, 4), ""),
+        (lambda at: ueval(at, 1000, first=0), "1,000 of 1,000 cases"), (lambda at: ueval(at, 1000, first=5000), ""),
         (lambda at: ueval(at, 1000, ("art",)), "500 of 1,000 cases"),
         (lambda at: ueval(at / "datasets--zlab-princeton--UEval/snapshots/0abc", 4), "4 of 4 cases"),
         (ufo, ""), (lambda at: ufo(at / "datasets--other--UFO/snapshots/0abc"), ""),
@@ -165,7 +183,9 @@ def wise(folder: Path, without: int = 0) -> Wise:
         (lambda at: vigor(at / "datasets--VincentHancoder--ViGoR-Bench/snapshots/0abc"), "3 of 3 cases"),
         (lambda at: vigor(at / "datasets--VincentHancoder--ViGoR-Bench/snapshots/0abc", ("maze_navigation",)),
          "3 cases of maze_navigation"),
-        (wise, "1,000 of 1,000 cases"), (lambda at: wise(at, 1), ""),
+        (wise, "1,000 of 1,000 cases"), (lambda at: wise(at, 1), ""), (lambda at: wise(at, first=2), ""),
+        (lambda at: shades(at, 200), "200 of 200 cases"), (lambda at: shades(at, 200, ("named",)), "100 of 200 cases"),
+        (lambda at: shades(at, 20), ""), (lambda at: shades(at, 200, first=7), ""),
     ],
 )  # fmt: skip
 def test_published_is_what_has_the_published_number_and_ids_or_is_of_the_hub(
@@ -175,7 +195,7 @@ def test_published_is_what_has_the_published_number_and_ids_or_is_of_the_hub(
     benchmark = opened(tmp_path)
     n = len({case.facts.get("drawn_as", case.id) for case in benchmark.cases()})
     published = f"published files, revision {benchmark.revision}, {share}"
-    assert benchmark.questions() == (published if share else f"files of yours, {n} cases")
+    assert benchmark.questions() == (published if share else f"files of yours, {n:,} cases")
     scored = [Scored(Sample(Ask(case, benchmark.settings[0], 0, 0))) for case in benchmark.cases()[:2]]
     tables = benchmark.tables(scored)
     theirs = [row for table in tables for row in [*table.rows, *zip(table.columns, strict=True)] if printed(row)]

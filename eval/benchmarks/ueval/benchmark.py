@@ -98,8 +98,9 @@ class UEval(Benchmark):
         settings = PASSES[passes] if self.tracer is None else (*PASSES[passes], TRACED)
         asked = ("official", *self.official.all) if self.official else ("paper", JUDGE)
         super().__init__(source, cases, settings=settings, asked=(PROTOCOL, *asked))
-        self.whole = len(read_folder(source.data)) if source.data is not None and source.sets else len(cases)
-        self.set_origin(source.data, published=self.whole == QUESTIONS)
+        every = read_folder(source.data) if source.data is not None and source.sets else cases
+        self.whole = len(every)
+        self.set_origin(source.data, (case.id for case in every), *QUESTIONS)
 
     def reference(self, case: Case) -> None:
         """None: a right image alone answers no question here."""
@@ -147,7 +148,7 @@ class UEval(Benchmark):
         if self.tracer is not None:
             yield Step("think", lambda one: one.ask.setting == TRACED, request, _with_trace, model=self.tracer)
         yield Step("answer", lambda one: not at_once(one) and not thinks(one), request, _with_text, _without)
-        yield Step("think", thinks, request, lambda one, thought: replace(_with_text(one, thought), thought=thought))
+        yield Step("think", thinks, request, lambda one, x: replace(_with_text(one, x), thought=x), makes="text")
         yield Step("draw", lambda one: not at_once(one), drawing, with_image, _without)
         yield Step("compose", at_once, request, with_parts)
 

@@ -36,7 +36,7 @@ KINDS = {"closed-ended": (*CLOSED, "maths", "mapping"), "open-ended": (*OPEN, "a
 PARTS = ("image", "text")
 LEVELS = (1, 2, 3)  # of maths and mapping
 HUB = "zlab-princeton/UEval"
-QUESTIONS = 1000  # in the paper and on the Hub
+QUESTIONS = (range(1000), range(1, 1001))  # ids of the 1,000 in the paper and on the Hub, in either numbering
 SHAPE = (
     '{"id": 1, "task": "space", "prompt": "...", "image_rubrics": ["..."], "text_rubrics": ["..."], '
     '"image_ref": [], "text_ref": "..."}'

@@ -166,7 +166,7 @@ class Ufo(Benchmark):
             return sample.ask.setting not in CUES and not self._fails(sample)
 
         say, draw = partial(_cue_request, prompts.TEXTUAL_CUE, "say"), partial(_cue_request, prompts.VISUAL_CUE, "draw")
-        yield Step("answer", textual(False), say, _with_text_cue, _without_cue, once=True)
+        yield Step("answer", textual(False), say, _with_text_cue, _without_cue, once=True, makes="thought")
         yield Step("think", textual(True), say, _with_text_cue, _without_cue, once=True)
         yield Step("draw", visual, draw, with_image, _without_cue, once=True)
         yield Step("answer", answers, _answering, _answered, _answered)

@@ -33,7 +33,7 @@ from uni_train.data_gen.registry import TASKS, get_task, set_name, sources
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Question
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Case
+from uni_train.eval.benchmark import Case, are_published
 from uni_train.eval.benchmarks.unisandbox.sets import LEVELS, SETS
 from uni_train.eval.task_benchmark import LABELS, count_of_objects, item_case, item_of
 
@@ -42,6 +42,8 @@ KNOWLEDGE_SETS = ("forward", "inverse")
 ALL_SETS = REASONING_SETS + KNOWLEDGE_SETS
 PUBLISHED_CASES = 3 * 100 + 3 * 200 + 10 * 3 + 5 * 4  # prompts, questions of pairs, of characters and of their pairs
 
+# Ids in a published file: of a reasoning set, of one character (portrait, fruit and flower), of two.
+_IDS = ([range(1, 101)], [range(k, k + 21, 10) for k in range(1, 11)], [range(k, k + 4) for k in range(31, 51, 4)])
 _REASONING_FOLDERS = ("", "test_reasoning", "benchmark/test_reasoning", "reasoning")
 _KNOWLEDGE_FOLDERS = ("test_knowledge", "benchmark/test_knowledge")
 _FILES = {
@@ -66,22 +68,21 @@ class Questions:
 
     @property
     def as_published(self) -> bool:
-        """Whether sizes and names are the paper's.
+        """Whether ids and names are the paper's.
 
-        Each reasoning set has 100 rows or pairs, numbered up to 100. Knowledge is of Table 12's characters alone: three
-        questions of each, four of a pair.
+        Each reasoning set has 100 rows or pairs. Knowledge is of Table 12's characters alone: three questions of each,
+        four of a pair.
         """
         units: dict[str, set[str]] = defaultdict(set)
         for case in self.cases:
-            name, _, number = str(case.facts["drawn_as"]).partition("/")
-            units[", ".join(case.facts.get("characters", ())) or name].add(number.removesuffix("/A").removesuffix("/B"))
+            name, *_, number = str(case.facts["drawn_as"]).removesuffix("/A").removesuffix("/B").split("/")
+            units[", ".join(case.facts.get("characters", ())) or name].add(number)
         known = {character.name for character in PAPER_CHARACTERS}
         for name, numbers in units.items():
-            if name not in REASONING_SETS:
-                right = known.issuperset(name.split(", ")) and len(numbers) == (4 if "," in name else 3)
-            else:
-                right = len(numbers) == 100 and all(one.isdecimal() and int(one) <= 100 for one in numbers)
-            if not right:
+            people = name.split(", ") if known.issuperset(name.split(", ")) else []
+            if not are_published(
+                numbers, *(_IDS[0] if name in REASONING_SETS else _IDS[len(people)] if people else ())
+            ):
                 return False
         return True
 

@@ -79,7 +79,8 @@ _RELEASED = {DIRECT: "direct/direct_{task}", GUIDED: "think/{task}", BARE: "thin
 PROMPTS = ("tagged", "published")
 PROTOCOL = "ureason/1"  # what is asked; a change makes another revision
 LEVELS = (1, 2, 3)
-SIZES = ((100,), (300,))  # instances of each task in testmini and in test
+SIZES = (100, 300)  # instances of each task in testmini and in test
+NUMBERED = ("text", "code", "attribute", "spatial", "arithmetic")  # whose ids count on in this order
 _CAUSES = {"unreadable": "image unreadable", "unparseable": "judge unreadable"}
 
 
@@ -128,10 +129,11 @@ class UReason(Benchmark):
         settings = [name for name in SETTINGS if name != EXTERNAL or self.external is not None]
         rows = _generated(source, levels) if source.data is None else _published(source)
         super().__init__(source, map(_case, rows), settings=settings, asked=asked)
-        sizes = set(Counter(case.set for case in self._cases).values())
         ours = any("outcome" in case.facts for case in self._cases)
-        self.set_origin(None if ours else source.data, published=sizes in map(set, SIZES))
-        self.whole = len(TASKS) * max(sizes, default=0)
+        there = [(task, at) for at, task in enumerate(NUMBERED) if task in self.sets]
+        paper = [[f"{task} {at * n + i}" for task, at in there for i in range(1, n + 1)] for n in SIZES]
+        self.set_origin(None if ours else source.data, (f"{case.set} {case.id}" for case in self._cases), *paper)
+        self.whole = len(TASKS) * max(Counter(case.set for case in self._cases).values(), default=0)
         self.world = str(self._cases[0].facts.get("world", source.world)) if self._cases else source.world
 
     def helpers(self) -> Mapping[str, StoredModel]:
@@ -210,7 +212,7 @@ class UReason(Benchmark):
         if self.external is not None:
             yield Step(
                 "answer", lambda one: one.ask.setting == EXTERNAL, written, self._with_thought, failing,
-                model=self.external,
+                model=self.external, makes="thought",
             )  # fmt: skip
         yield Step("draw", lambda one: one.ask.setting != CHAIN, drawing, with_image)
 

@@ -196,10 +196,12 @@ class Vigor(Benchmark):
             yield Step("compose", stepwise, _request, _with_frames)
         elif self.planner is not None:
             failing = partial(failed, lacking="no plan: ")
-            yield Step("answer", stepwise, self._plan_request, self._with_plan, failing, model=self.planner)
+            yield Step(
+                "answer", stepwise, self._plan_request, self._with_plan, failing, model=self.planner, makes="thought"
+            )
             for number in range(self.most_steps):  # all first steps before all second ones
                 request, put = partial(self._step_request, number), partial(self._with_step, number)
-                yield Step("draw", partial(self._has_step, number), request, put)
+                yield Step("draw", partial(self._has_step, number), request, put, makes="frame")
 
     def finish(self, sample: Sample) -> Sample:
         return _of_one_size(sample) if sample.ask.setting == PROCESS and sample.status == "ok" else sample

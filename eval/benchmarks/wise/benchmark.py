@@ -47,7 +47,9 @@ class Wise(Benchmark):
         if not cases:
             raise UsageError("there are no questions of these sets", f"{source.data} has {', '.join(sizes)}.")
         super().__init__(source, cases, settings=tuple(SETTINGS), asked=(PROTOCOL, self.edition.question))
-        self.set_origin(source.data, published=tuple(sizes[name] for name in SETS) == self.edition.sizes)
+        sets = [name for name, n in zip(SETS, self.edition.sizes, strict=True) for _ in range(n)]
+        paper = (f"{number} {name}" for number, name in enumerate(sets, 1))
+        self.set_origin(source.data, (f"{case.id} {case.set}" for case in every), paper)
         self.whole = len(every)
 
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:

@@ -19,7 +19,7 @@ from uni_train.eval.paper import Column, TableSpec, mean_of
 from uni_train.eval.results import Unit
 
 PROTOCOL = "shade_naming/1"  # what is asked; a change makes another revision
-QUESTIONS = 200  # in the paper
+QUESTIONS = range(1, 201)  # ids in the paper
 LIGHTNESS = ("dark", "middle", "light")
 
 
@@ -43,14 +43,15 @@ class ShadeNaming(Benchmark):
         if source.data is None:
             raise UsageError("Shade Naming has no questions of its own", "Name its files: data.shade_naming=FOLDER.")
         self.tolerance = tolerance
-        rows = (row for _, row in read_rows([source.data / "test.jsonl"], Question))
+        rows = [row for _, row in read_rows([source.data / "test.jsonl"], Question)]
         cases = [
             Case(row.id, row.set, row.prompt, facts={"tenths": row.tenths})
             for row in rows
             if row.set in (source.sets or self.known_sets)
         ]
         super().__init__(source, cases, settings=("normal", "cot"), asked=(PROTOCOL, tolerance))
-        self.set_origin(source.data, published=len(cases) == QUESTIONS)
+        self.set_origin(source.data, (row.id for row in rows), QUESTIONS)
+        self.whole = len(rows)
 
     def check(self, sample: Sample) -> Verdict | None:
         tenths, right = pixels(sample.drawn[-1]).mean() / 25.5, sample.ask.case.facts["tenths"]

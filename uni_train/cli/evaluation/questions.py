@@ -8,34 +8,53 @@ from typing import Any
 
 import click
 
-from uni_train.cli.evaluation.options import config_of, evaluation_options, overrides_of
+from uni_train.cli.evaluation.options import Folder, config_of, evaluation_options, overrides_of
+from uni_train.errors import UserError
 
 
 @click.command("questions")
 @evaluation_options()
-def questions(words: tuple[str, ...], **options: Any) -> None:
-    """Write a benchmark's questions, for a system that is asked elsewhere; `eval FOLDER` scores its answers.
+@click.option(
+    "--from", "answers", type=Folder(file_okay=False, path_type=Path), metavar="FOLDER",
+    help="A folder of answers: write what is asked next by them, such as an image by a thought.",
+)  # fmt: skip
+def questions(words: tuple[str, ...], answers: Path | None, **options: Any) -> None:
+    """Write a benchmark's requests, for a system that is asked elsewhere; `eval FOLDER` scores its answers.
 
-    BENCHMARK/questions.jsonl below --out has a row an answer: id, setting, prompt, images, k, seed. Write the answers
-    beside it, in manifest.jsonl: the same id, setting and k, with image, images or text.
+    BENCHMARK/questions.jsonl below --out has a row a request: id, setting, k, step, seed, prompt, images, and the kind
+    of its reply. Write the answers beside it, in manifest.jsonl: the same id, setting, k and step, with thought, text,
+    image or images. What depends on them is written by the same command with --from.
 
     \b
     Example:
       uni_train eval questions -b ureason --subset 60 --out answers
+      uni_train eval questions -b ureason --subset 60 --from answers
       uni_train eval answers -b ureason --subset 60
     """
     from uni_train.console.progress import ConsoleProgress
-    from uni_train.eval.answers import questions_of
+    from uni_train.eval.answers import FolderAnswers
     from uni_train.eval.configured import plan_of
+    from uni_train.eval.passage import Passage, questions_of
     from uni_train.eval.submission import write_submission
+    from uni_train.models.bagel.prompts import THINK_THEN_DRAW
 
-    options["out"] = options["out"] or "answers"
+    if answers is not None and not answers.is_dir():
+        raise UserError(f"{answers} is no folder", "Name the one that --out named, or where the answers are.")
+    options["out"] = options["out"] or str(answers or "answers")
     config = config_of(overrides_of(words, options))
     plan = plan_of(config.out, replace(config, world=config.world or "everyday"))
     progress = ConsoleProgress()
+    system, asked = config.remote.think_system or THINK_THEN_DRAW, 0
+    there = None if answers is None else FolderAnswers(answers, progress.say)
     for benchmark in plan.benchmarks:
         _, _, asks = plan.asks(benchmark)
         folder = Path(config.out) / benchmark.name
-        write_submission(folder, questions_of(benchmark, asks))
-        progress.say(f"{benchmark.name}: {folder / 'questions.jsonl'}; answers go into {folder / 'manifest.jsonl'}")
-    progress.say(f"then: uni_train eval {config.out} with the same options")
+        waiting = there.waiting(benchmark, asks) if there else Passage(benchmark, asks, {}, folder).waiting
+        write_submission(folder, questions_of(waiting, system))
+        asked += len(waiting)
+        if waiting:
+            progress.say(f"{benchmark.name}: {folder / 'questions.jsonl'}; answers go into {folder / 'manifest.jsonl'}")
+    if asked:
+        progress.say(f"then: uni_train eval questions --from {config.out} with the same options, until it asks nothing")
+    now = "at last" if asked else "nothing is left to ask"
+    progress.say(f"{now}: uni_train eval {config.out} with the same options")
