@@ -19,7 +19,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Val
 
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.jsonl import read_objects
-from uni_train.data_gen.reading_limits import read_json
+from uni_train.data_gen.reading_limits import parquet_footer, read_group, read_json, rows_of
 
 _BATCH = 32  # rows of Parquet that are read together, for they may hold images
 
@@ -112,16 +112,14 @@ def _raw_rows(path: Path, without: tuple[str, ...]) -> Iterator[tuple[Place, Raw
 
 def _of_parquet(path: Path, without: tuple[str, ...]) -> Iterator[tuple[Place, Raw]]:
     import pyarrow as pa
-    from pyarrow import parquet
 
     try:
-        file = parquet.ParquetFile(path)
-        columns = [name for name in file.schema_arrow.names if name not in without]
-        number = 0
-        for group in range(file.num_row_groups):
-            batches = file.iter_batches(batch_size=_BATCH, row_groups=[group], columns=columns)
-            for batch_number, batch in enumerate(batches):
-                for index, row in enumerate(batch.to_pylist()):
+        footer, number = parquet_footer(path), 0
+        columns = [name for name in footer.schema.to_arrow_schema().names if name not in without]
+        for group in range(footer.num_row_groups):
+            table = read_group(path, group, columns)
+            for batch_number, start in enumerate(range(0, len(table), _BATCH)):
+                for index, row in enumerate(rows_of(path, [table.slice(start, _BATCH)])):
                     number += 1
                     yield Place(path, f"row {number}", (group, batch_number, index)), row
     except (OSError, pa.ArrowException) as error:
@@ -131,11 +129,8 @@ def _of_parquet(path: Path, without: tuple[str, ...]) -> Iterator[tuple[Place, R
 @lru_cache(maxsize=6)  # the columns that hold images
 def column_of(path: Path, group: int, batch_number: int, key: str) -> list[Any]:
     """One column of a batch of Parquet, read again. Raises OSError, ArrowException, StopIteration."""
-    from pyarrow import parquet
-
-    batches = parquet.ParquetFile(path).iter_batches(batch_size=_BATCH, row_groups=[group], columns=[key])
-    column: list[Any] = next(one for number, one in enumerate(batches) if number == batch_number).column(0).to_pylist()
-    return column
+    table = read_group(path, group, [key]).slice(batch_number * _BATCH, _BATCH)
+    return [row[key] for row in rows_of(path, [table])]
 
 
 def read_row(kind: type[R], place: Place | str, raw: Mapping[str, Any], shape: str = "") -> R:

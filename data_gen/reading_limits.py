@@ -6,7 +6,8 @@ Whatever comes from outside (files that people edit, checkpoints, data, replies 
 - at most so many bytes, before anything is parsed;
 - UTF-8, with or without its mark; no NUL, no half surrogate pairs, which cannot be written again;
 - JSON as the standard has it: no NaN, no infinity, no number that becomes one; at most 200 levels;
-- YAML of plain values: keys once, no cycle, and no alias that stands for more than `YAML_VALUES` values.
+- YAML of plain values: keys once, no cycle, and no alias that stands for more than `YAML_VALUES` values;
+- Parquet of row groups, and of rows written out, that take at most `PARQUET_BYTES`.
 
 Limits of time are for servers: `uni_train.http_client` for those that are asked, `uni_train.serving.protocol` for those
 who ask. An error is `Unreadable`: it names the file and, where it is known, the line.
@@ -23,7 +24,7 @@ import struct
 import warnings
 import zlib
 from collections import Counter
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
@@ -33,8 +34,10 @@ from uni_train.data_gen.errors import DataError
 
 if TYPE_CHECKING:
     import numpy as np
+    import pyarrow as pa
     import yaml
     from PIL import Image
+    from pyarrow.parquet import FileMetaData
 
 MIB = 1 << 20
 JSON_BYTES = 256 * MIB
@@ -49,6 +52,9 @@ IMAGE_BYTES = 256 * MIB
 """Of an encoded image."""
 PIXELS = 1 << 26
 """Of an image: 8192 x 8192. A model takes far fewer."""
+PARQUET_BYTES = 2048 * MIB
+"""Of a row group of Parquet in memory, and of rows that are written out together; eight times the file, if it is larger
+than that."""
 DEPTH = 100
 """Levels of lists and sections within each other in YAML; of JSON the parser takes 200."""
 YAML_VALUES = 100_000
@@ -281,3 +287,76 @@ def rgb(image: Image.Image) -> np.ndarray:
         image.paste(seen, mask=seen.getchannel("A"))
     image = image.convert("RGB")
     return np.asarray(image if turn is None else image.transpose(Image.Transpose(turn)))
+
+
+# --- Parquet ---------------------------------------------------------------------------------------------------------
+
+
+def parquet_footer(path: Path | str) -> FileMetaData:
+    """What a Parquet file says of itself. OSError, ArrowException: no such file, or none of Parquet."""
+    from pyarrow import parquet
+
+    return parquet.read_metadata(path)
+
+
+def read_group(path: Path, group: int, columns: list[str] | None = None) -> pa.Table:
+    """A row group, in which equal texts and bytes are in memory once, as in the file: `rows_of` writes them out.
+
+    Raises:
+        OSError, ArrowException: it is damaged. Unreadable: it is too large, by what it declares or by what it holds.
+    """
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    footer = parquet_footer(path)
+    leaves = [footer.schema.column(number) for number in range(footer.num_columns)]
+    stored = footer.row_group(group)  # not of its columns: pyarrow aborts where a damaged footer lacks one
+    declared = max(stored.total_byte_size, 8 * stored.num_rows * len(leaves))
+    _expect_size(path, declared)
+    if declared < 1 << 31 and not any(leaf.logical_type.type == "JSON" for leaf in leaves):  # no longer dictionary
+        once = [leaf.path for leaf in leaves if leaf.physical_type == "BYTE_ARRAY"]
+        with (
+            suppress(OSError, pa.ArrowNotImplementedError),  # of some encodings Arrow makes none
+            parquet.ParquetFile(path, metadata=footer, read_dictionary=once) as file,
+        ):
+            return file.read_row_group(group, columns)
+    batches, size = [], 0  # which Arrow writes out: a value may repeat all that is stored
+    with parquet.ParquetFile(path, metadata=footer) as file:
+        for batch in file.iter_batches(max(1, min(1024, PARQUET_BYTES // max(declared, 1))), [group], columns):
+            size += batch.nbytes
+            _expect_size(path, size)
+            batches.append(batch)
+        return pa.Table.from_batches(batches) if batches else file.read_row_group(group, columns)
+
+
+def rows_of(path: Path, tables: Iterable[pa.Table]) -> list[dict[str, Any]]:
+    """Rows of `read_group`, key -> value. Unreadable: all of them together are too large."""
+    rows, size = [], 0
+    for table in tables:
+        size += sum(_written_out(part) for column in table.columns for part in column.chunks)
+        _expect_size(path, size)
+        rows += table.to_pylist()
+    return rows
+
+
+def _written_out(values: pa.Array) -> int:
+    """Bytes of values as objects of Python, each as often as it stands there."""
+    import pyarrow as pa
+    from pyarrow import compute
+
+    kind, size = values.type, 64 * len(values)
+    if pa.types.is_dictionary(kind):
+        times = values.indices.value_counts()
+        lengths = compute.binary_length(values.dictionary.take(times.field("values")))
+        return size + (compute.sum(compute.multiply(lengths, times.field("counts"))).as_py() or 0)
+    if pa.types.is_map(kind):
+        return size + _written_out(values.keys) + _written_out(values.items)
+    if pa.types.is_nested(kind):
+        parts = values.flatten()
+        return size + (sum(map(_written_out, parts)) if isinstance(parts, list) else _written_out(parts))
+    return size + int(values.nbytes)
+
+
+def _expect_size(path: Path, size: int) -> None:
+    if size > max(PARQUET_BYTES, 8 * os.stat(path).st_size):
+        raise Unreadable(path, f"it unpacks to {size / MIB:,.0f} MiB at once, which is too large for what it should be")

@@ -14,7 +14,8 @@ A registry finds built-in things by their place, so a new one is a new file. By 
 `data_gen.mapping.task` registers the task "mapping". It is imported when "mapping" is asked for and not before. Other
 packages are plug-ins: modules that register things when they are imported. Installed packages name them as entry points
 of the group `uni_train.plugins`. The environment variable UNI_TRAIN_PLUGINS names others, separated by commas, and so
-does a recipe (`load_plugins`). Nothing is imported before the first look-up: `--help` needs no plug-in.
+does a recipe (`load_plugins`). Nothing is imported before the first look-up: `--help` needs no plug-in. The config.yaml
+of a run names nothing: somebody else may have written it (`expect_named`).
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ import importlib
 import importlib.util
 import os
 import pkgutil
+import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -173,11 +175,14 @@ def _lacks(value: Any, attribute: str) -> bool:
 # ------------------------------------------------------------------------------------------------------------ plug-ins
 
 _installed: list[bool] = []  # [True] once the entry points have been imported
-_named: set[str] = set()  # modules that were imported because somebody named them
+_named: set[str] = set()  # modules and files of code that somebody has named on this machine
 
 
 def load_plugins(modules: Iterable[str] = ()) -> None:
     """Import the installed plug-ins and `modules`, each once in a process and in its worker processes.
+
+    Args:
+        modules: named by who runs this: in a recipe, on the command line or in Python.
 
     Raises:
         PluginError: a module cannot be imported, registers a name that is taken, or a thing that lacks something.
@@ -190,6 +195,7 @@ def load_plugins(modules: Iterable[str] = ()) -> None:
 
             for entry in entry_points(group=GROUP):
                 _import(entry.module, f"{entry.dist.name}, an installed package" if entry.dist is not None else "")
+                _named.add(entry.module)
             _load_named(filter(None, os.environ.get(ENVIRONMENT, "").split(",")), f"named in {ENVIRONMENT}")
         except PluginError:
             _installed.clear()
@@ -202,8 +208,28 @@ def load_plugins(modules: Iterable[str] = ()) -> None:
 def _load_named(modules: Iterable[str], why: str) -> None:
     for module in modules:
         if module not in _named:
-            _import(module, why)
+            if not module.endswith(".py"):  # a reward's file, which is imported when the reward is asked for
+                _import(module, why)
             _named.add(module)
+
+
+def expect_named(code: Iterable[str], file: Path) -> None:
+    """The one gate of code that a file names which somebody else may have written; nothing is imported for the file.
+
+    Args:
+        code: modules, or paths of Python files.
+
+    Raises:
+        PluginError: one is neither installed as a plug-in, nor named in the environment or by the recipe in use.
+    """
+    load_plugins()
+    if unnamed := [place for place in dict.fromkeys(code) if place not in _named]:
+        known = filter(None, os.environ.get(ENVIRONMENT, "").split(","))
+        words = shlex.quote(",".join(dict.fromkeys([*known, *unnamed])))
+        raise PluginError(
+            f"{file} asks for the code of {', '.join(map(repr, unnamed))}, which is not run unless you name it. If you "
+            f"trust it: {ENVIRONMENT}={words} python -m uni_train ..."
+        )
 
 
 def _import(module: str, why: str) -> None:

@@ -21,6 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from uni_train.data_gen.reading_limits import Unreadable, parquet_footer, read_group, rows_of
 from uni_train.data_gen.task import Verdict
 from uni_train.errors import UserError, first_line
 from uni_train.eval.images import Image, ImageStore, bytes_of, digest_of, named_parts
@@ -284,15 +285,17 @@ def read_rows(
         DamagedShard: it is no such shard, or its content is not what was written.
     """
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     footer = read_footer(path, formats)
     try:
-        names = [name for name in pq.read_schema(path).names if images or name not in blobs]
-        rows: list[dict[str, Any]] = pq.read_table(path, columns=names, partitioning=None).to_pylist()
+        stored = parquet_footer(path)
+        names = [name for name in stored.schema.to_arrow_schema().names if images or name not in blobs]
+        rows = rows_of(path, (read_group(path, number, names) for number in range(stored.num_row_groups)))
         intact = _digest_rows(rows, blobs) == footer.get("rows")
         if images:
             intact = intact and _digest_blobs(rows, blobs) == footer.get("images")
+    except Unreadable as error:
+        raise DamagedShard(path, error.reason) from error
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
         raise DamagedShard(path, f"damaged shard ({first_line(error)})") from error
     if not intact:
@@ -303,10 +306,9 @@ def read_rows(
 def read_footer(path: Path, formats: Collection[str]) -> dict[str, str]:
     """The footer's words; quick, and enough to tell a truncated file. Raises DamagedShard, FileNotFoundError."""
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
     try:
-        metadata = pq.read_schema(path).metadata or {}
+        metadata = parquet_footer(path).schema.to_arrow_schema().metadata or {}
     except FileNotFoundError:
         raise
     except (pa.ArrowException, OSError) as error:

@@ -10,7 +10,11 @@ import pytest
 from bench.bad_inputs_corpus import Case, cases, outcome
 
 ROOT = Path(__file__).parents[1]
-AROUND = re.compile(r"json\.load\(|json\.loads\([^)]*read_|yaml\.(safe_)?load|Image\.open\((?!io\.BytesIO)")
+AROUND = re.compile(
+    r"json\.load\(|json\.loads\([^)]*read_|yaml\.(safe_)?load|Image\.open\((?!io\.BytesIO)"
+    r"|(pq|parquet)\.(read_|ParquetFile)|\bpa\.ipc|\b(zipfile|gzip|bz2|lzma|zlib)\.\w*(open|File|decompress)|np\.load\("
+    r"|torch\.load\(|pickle\.load|trust_remote_code=True"
+)
 
 
 @pytest.mark.parametrize("case", [one for one in cases() if one.cheap], ids=str)

@@ -93,7 +93,10 @@ def test_stars_trains_on_it_and_its_tables_are_shown(halving: registry.Task, tmp
     again = run("report", folder)
     assert again.exit_code == 1 and "error: the set halving1 is of a plug-in that is not here" in again.output
     named = (folder / "config.yaml").read_text().replace("plugins: []", "plugins: [my_task]")
-    (folder / "config.yaml").write_text(named)  # as a recipe names it
+    (folder / "config.yaml").write_text(named)
+    again = run("report", folder)
+    assert again.exit_code == 1 and "UNI_TRAIN_PLUGINS=my_task python -m uni_train" in again.output
+    registry.load_plugins(["my_task"])
     assert run("report", folder).exit_code == 0
 
 

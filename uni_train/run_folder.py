@@ -31,8 +31,10 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
 from uni_train.config.build import adapter, build, to_plain, without_former_keys
+from uni_train.config.kinds import plugins_of
 from uni_train.config.schema import RunConfig
 from uni_train.data_gen.reading_limits import read_json, read_yaml, reason
+from uni_train.data_gen.registry import PluginError, expect_named
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json, atomic_write_text, remove_partials, sha256_of
 
@@ -348,14 +350,17 @@ def _parse_manifest(file: Path, loaded: Mapping[str, Any], remedy: str) -> Manif
 def stored_config(run: Path) -> RunConfig:
     """What a run was asked; keys that are newer than the run have their defaults.
 
-    Raises UserError where its config.yaml cannot be read.
+    Raises UserError where its config.yaml cannot be read, PluginError where it needs code that nobody here has named.
     """
     file = run / "config.yaml"
     try:
         values = read_yaml(file)
         if not isinstance(values, dict):
             raise ValueError("it holds no keys")
+        expect_named(plugins_of(values), file)
         return build(without_former_keys(values))
+    except PluginError:
+        raise
     except (OSError, ValueError, UserError) as error:
         why = error.message if isinstance(error, UserError) else reason(error)
         raise UserError(f"{file} is damaged: {why}", "Restore it, or start over with `fit --fresh`.") from error

@@ -21,7 +21,6 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-from uni_train.config.kinds import load_plugins_of
 from uni_train.data_gen.reading_limits import read_json, read_text, read_yaml, reason
 from uni_train.errors import UserError
 from uni_train.eval import summary as run_summary
@@ -52,7 +51,6 @@ def write_report(run_dir: Path) -> Path:
     with suppress(OSError, ValueError):  # pages say what of a damaged run is missing
         found = read_yaml(run_dir / "config.yaml")
         config = found if isinstance(found, dict) else {}
-        load_plugins_of(config)
     summary = run_summary.read(run_dir) if os.path.lexists(run_dir / "summary.json") else _unevaluated(run_dir)
     page = _knowledge(run_dir, summary) if "models" in summary else _training(run_dir, summary, config)
     return write_page(run_dir / "report.html", page)

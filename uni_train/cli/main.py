@@ -166,8 +166,16 @@ def report(run: Path) -> None:
             f"{run} is no run folder: it has no config.yaml",
             "Run folders are runs/<recipe>/<name>, evaluations evals/<name>.",
         )
+    from uni_train.data_gen.registry import PluginError
     from uni_train.eval.report.run import without_samples, write_report
+    from uni_train.run_folder import stored_config
 
+    try:
+        stored_config(run)
+    except PluginError as error:
+        echo(f"the report does without a plug-in: {error}")
+    except UserError:
+        pass  # it is written of what is left
     echo(f"report: {write_report(run)}")
     for folder in without_samples(run):
         echo(f"{folder}: no samples here, so the gallery lacks them")

@@ -18,7 +18,7 @@ from functools import cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from uni_train.config.kinds import KINDS, check_fits, check_ranks, kind_named, kind_of, load_plugins_of, reads_images
+from uni_train.config.kinds import KINDS, check_fits, check_ranks, kind_named, kind_of, reads_images
 from uni_train.config.messages import Where, check_draws, check_known, members, refused, wrong
 from uni_train.config.schema import JudgeConfig, RunConfig
 from uni_train.data_gen.errors import DataError
@@ -37,7 +37,6 @@ def build(values: Mapping[str, Any], where: Where = lambda key: "") -> RunConfig
 
     Raises UsageError naming the first offending key.
     """
-    load_plugins_of(values)
     name = values.get("kind")
     if not isinstance(name, str) or name not in KINDS.names():
         raise wrong(f"kind must be one of {', '.join(KINDS.names())}, not {name!r}", "kind", where)

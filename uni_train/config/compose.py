@@ -15,11 +15,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from uni_train.config.build import build, build_section, kinds_of, takes_text
-from uni_train.config.kinds import KINDS, kind_named, load_plugins_of
+from uni_train.config.kinds import KINDS, code_of, kind_named, plugins_of
 from uni_train.config.places import configs_dir, find_recipe, groups, options, recipes_dir
 from uni_train.config.schema import RunConfig
 from uni_train.data_gen.reading_limits import Unreadable, read_yaml
+from uni_train.data_gen.registry import expect_named, load_plugins
 from uni_train.errors import UsageError, did_you_mean
+from uni_train.run_folder import is_run
 
 if TYPE_CHECKING:
     from hydra.core.override_parser.types import Override
@@ -34,13 +36,15 @@ def compose(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
     """
     path = find_recipe(recipe)
     files = _with_bases(path)
-    for file in files.values():
-        load_plugins_of(file)
+    for file, own in files.items():
+        if is_run(file.parent):  # a run's config.yaml is a recipe as well, which its reader need not have written
+            expect_named(code_of(own), file)
+        load_plugins(plugins_of(own))
     choices, values = _parse(overrides, files, path)
     plain, chosen = _compose_with_hydra(path, files, choices, values)
     plain["recipe"] = path.stem
     sources = _Sources(files, chosen, {v.key: v.typed for v in (*choices, *values)})
-    load_plugins_of(plain)
+    load_plugins(plugins_of(plain))
     if chosen.get("model") != _own_model(files) and "name" not in {v.key for v in values}:  # runs lie side by side
         named = plain.get("name") or f"seed{plain.get('seed', 0)}"
         plain["name"] = f"{chosen['model']}-{named}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 from uni_train.config.messages import Where, wrong
 from uni_train.config.schema import GrpoConfig, RunConfig
 from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.registry import TASKS, Registry, get_task, load_plugins, sources
+from uni_train.data_gen.registry import TASKS, Registry, get_task, sources
 from uni_train.data_gen.task import Task
 from uni_train.errors import UsageError
 
@@ -208,11 +208,18 @@ KINDS = Registry[type[RecipeKind[Any]]]("kind of recipe", "uni_train.recipes.*",
 recipe_kind = KINDS.register
 
 
-def load_plugins_of(values: Mapping[str, Any]) -> None:
-    """Import the plug-ins that unchecked `values` name under `plugins`. Raises DataError: one cannot be used."""
+def plugins_of(values: Mapping[str, Any]) -> list[str]:
+    """The modules that unchecked `values` name under `plugins`."""
     named = values.get("plugins")
-    if isinstance(named, list):
-        load_plugins(one for one in named if isinstance(one, str))
+    return [one for one in named if isinstance(one, str)] if isinstance(named, list) else []
+
+
+def code_of(values: Mapping[str, Any]) -> list[str]:
+    """All code that unchecked `values` of a recipe name: plug-ins, and modules or files of rewards."""
+    rewards = values.get("rewards")
+    sections = rewards.values() if isinstance(rewards, Mapping) else ()
+    functions = [str(one.get("function")) for one in sections if isinstance(one, Mapping)]
+    return [*plugins_of(values), *(name.rpartition(":")[0] for name in functions if ":" in name)]
 
 
 def kind_named(name: str) -> RecipeKind[Any]:

@@ -18,8 +18,10 @@ from dataclasses import replace
 from pathlib import Path
 
 from uni_train.config import places
+from uni_train.config.kinds import plugins_of
 from uni_train.config.schema import ModelConfig, Quantised
 from uni_train.data_gen import reading_limits
+from uni_train.data_gen.registry import expect_named
 from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.hub import PICKLES, local, split_adapters
 from uni_train.models.adapters import adapter_file, open_adapter
@@ -164,13 +166,12 @@ def _option(name: str) -> Path | None:
 def _recorded(found: Checkpoint) -> ModelConfig | None:
     """What the run was asked that a checkpoint is from."""
     from uni_train.config.build import build_section
-    from uni_train.data_gen.registry import load_plugins
 
     run = run_of(found.path) if is_step(found.path) else found.path.parent.parent.parent
     if not (run / "config.yaml").is_file():
         return None
     values = reading_limits.read_yaml(run / "config.yaml")
-    load_plugins(values.get("plugins") or ())  # the model may be of one
+    expect_named(plugins_of(values), run / "config.yaml")  # the model may be of one
     return build_section(ModelConfig, values.get("model"))
 
 

@@ -96,7 +96,7 @@ def find_reward(name: str) -> Any:
     except (Exception, SystemExit) as error:
         raise UserError(
             f"the reward {name} cannot be imported ({type(error).__name__}: {error}){place_of(error)}",
-            "Check its module or file.",
+            "Check its module or file. PYTHONPATH names the folder of a module.",
         ) from error
     implementation = getattr(module, function, None)
     if not callable(implementation):

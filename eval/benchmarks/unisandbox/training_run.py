@@ -116,7 +116,7 @@ def _parts(sets: Iterable[str]) -> list[tuple[str, str]]:
     if away := sorted(sets - known.keys()):
         raise UserError(
             f"the set {away[0]} is of a plug-in that is not here",
-            f"Install the plug-in, or name its module in {ENVIRONMENT}.",
+            f"Install the plug-in, or name its module: {ENVIRONMENT}=MODULE python -m uni_train ...",
         )
     asked = sorted({(known[name].variant, known[name].task) for name in sets})
     return list(dict.fromkeys([*((task, "") for task in _PAPER), *((task, variant) for variant, task in asked)]))

@@ -39,6 +39,7 @@ from uni_train.models.weights import (
 _HINT = "It must be a pipeline in diffusers' layout with safetensors; `uni_train models inspect` shows what it is."
 _TRAINED, _STEM, _SHARD_BYTES = "transformer", "diffusion_pytorch_model", 10 * 10**9
 _SCHEDULER = "FlowMatchEulerDiscreteScheduler"
+_LIBRARIES = ("diffusers", "transformers")
 _FILES = ("diffusion_pytorch_model.safetensors", "model.safetensors")
 
 
@@ -117,7 +118,7 @@ def skeleton(config: ModelConfig) -> tuple[DiffusersModel, bool]:
         )
     takes = interface_of(folder)
     # Others are modules of diffusers' own pipelines, such as the safety checker: they have no weights that count.
-    known = [part for part, (library, _) in _parts(folder).items() if library in ("diffusers", "transformers")]
+    known = [part for part, (library, _) in _parts(folder).items() if library in _LIBRARIES]
     parts = {part: part_on_meta(folder, part) for part in known}
     optional = dict.fromkeys(takes.pipeline._optional_components)
     return _model(config, takes.pipeline(**optional | parts), takes), False
@@ -126,6 +127,8 @@ def skeleton(config: ModelConfig) -> tuple[DiffusersModel, bool]:
 def part_on_meta(folder: Path, part: str) -> Any:
     """A part of the class that model_index.json names; modules on the meta device."""
     library, name = _parts(folder)[part]
+    if library not in _LIBRARIES:
+        raise UserError(f"{folder / 'model_index.json'}: {part} is of {library}, no library of models", _HINT)
     kind, place = getattr(import_module(library), name), folder / part
     with without_weights():
         if not issubclass(kind, torch.nn.Module):
@@ -264,6 +267,12 @@ def without_bars() -> Iterator[None]:
 
 
 def _parts(folder: Path) -> dict[str, list[str]]:
-    """Library and class by part."""
+    """Library and class by part. Raises UserError for another library: diffusers would import whatever is named."""
+    from diffusers import pipelines
+
     index: Mapping[str, Any] = read_object(folder / "model_index.json", _HINT)
-    return {part: value for part, value in index.items() if isinstance(value, list) and value and value[0] is not None}
+    parts = {part: value for part, value in index.items() if isinstance(value, list) and value and value[0] is not None}
+    for part, (library, *_) in parts.items():
+        if library not in _LIBRARIES and not hasattr(pipelines, str(library)):
+            raise UserError(f"{folder / 'model_index.json'}: {part} is of {library!r:.60}, no part of diffusers", _HINT)
+    return parts

@@ -47,7 +47,7 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.d
         janus = JanusForConditionalGeneration.from_pretrained(
             folder, dtype=dtype or weights.compute_dtype, use_safetensors=True, local_files_only=True
         )
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True)
+        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         processor = JanusImageProcessorPil.from_pretrained(folder)
     except ImportError as error:
         raise UserError(

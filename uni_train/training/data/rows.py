@@ -26,9 +26,12 @@ from uni_train.data_gen.reading_limits import (
     LINE_BYTES,
     Unreadable,
     open_file,
+    parquet_footer,
     parse_json,
+    read_group,
     read_text,
     reason,
+    rows_of,
 )
 from uni_train.errors import UserError
 from uni_train.models.base import Example, SkillMissing
@@ -438,12 +441,11 @@ class ParquetFile:
 
     def __init__(self, path: Path, folder: Path) -> None:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         self.path, self.folder = path, folder
         try:
-            metadata = pq.read_metadata(path)
-        except (pa.ArrowInvalid, OSError) as error:
+            metadata = parquet_footer(path)
+        except (pa.ArrowException, OSError) as error:
             raise UserError(f"{path} is no Parquet file that can be read ({error})", "Copy it again.") from error
         self._ends = list(accumulate(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)))
 
@@ -453,8 +455,11 @@ class ParquetFile:
     def __getitem__(self, index: int) -> Row:
         group = bisect_right(self._ends, index)
         at = index - (self._ends[group - 1] if group else 0)
-        table = _groups.get(self.path, group)
-        return Row(table.slice(at, 1).to_pylist()[0], self.folder)
+        try:
+            (row,) = rows_of(self.path, [_groups.get(self.path, group).slice(at, 1)])
+        except Unreadable as error:
+            raise BadRow(reason(error)) from None
+        return Row(row, self.folder)
 
     def where(self, index: int) -> str:
         return f"{self.path}, row {index + 1}"
@@ -470,7 +475,6 @@ class _Groups:
     def get(self, path: Path, group: int) -> Any:
         """A pyarrow table. Raises UserError for a damaged file."""
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         key = (path, group)
         table = self._kept.get(key)
@@ -478,8 +482,9 @@ class _Groups:
             self._kept.move_to_end(key)
             return table
         try:
-            with pq.ParquetFile(path) as file:
-                table = file.read_row_group(group)
+            table = read_group(path, group)
+        except Unreadable as error:
+            raise UserError(f"{path}, row group {group + 1}: {error.reason}", "Make smaller row groups.") from None
         except (pa.ArrowException, OSError) as error:
             raise UserError(f"{path}: row group {group + 1} is damaged ({error})", "Copy the file again.") from error
         self._kept[key] = table
