@@ -24,11 +24,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uni_train.data_gen.reading_limits import parse_json, read_json, read_lines, read_text
+from uni_train.data_gen.reading_limits import image_suffixes, parse_json, read_json, read_lines, read_text
 from uni_train.errors import UserError
 from uni_train.eval.sample import GENERATED, Ask, Case, Sample, Scored
 from uni_train.eval.submission import file_name
 from uni_train.files import below
+from uni_train.folders import files_below
 from uni_train.models.identity import ModelIdentity, hash_file
 from uni_train.models.pictures import decode_picture, decode_png, encode_png
 
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from uni_train.eval.store import Skill
 
 MANIFESTS = ("manifest.jsonl", "manifest.csv")
-PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 _SHOWN = 5  # names in a message
 
 Row = Mapping[str, Any]
@@ -50,14 +50,14 @@ def holds_answers(folder: Path) -> bool:
     """Whether a path is a folder of answers: it has a manifest, or images or rows and nothing of a model."""
     if not folder.is_dir():
         return False
-    if any(next(folder.rglob(name), None) for name in MANIFESTS):
-        return True
-    files = [path for path in folder.rglob("*") if path.is_file()]
+    files = files_below(folder)
     names = {path.name for path in files}
+    if not names.isdisjoint(MANIFESTS):
+        return True
     if names & {"config.yaml", "config.json", "model_index.json", "llm_config.json", "evaluation.json"}:
         return False
     kinds = {path.suffix.lower() for path in files}
-    return not kinds & {".safetensors", ".bin", ".pt"} and bool(kinds & {*PICTURES, ".jsonl", ".json"})
+    return not kinds & {".safetensors", ".bin", ".pt"} and bool(kinds & {*image_suffixes(), ".jsonl", ".json"})
 
 
 class FolderAnswers:
@@ -77,9 +77,12 @@ class FolderAnswers:
         self._settings = settings
         self._say = say or (lambda line: None)
         self._found: dict[str, dict[Key, Row]] = {}
+        unread: list[Path] = []
         digest = hashlib.blake2b(digest_size=16)
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        for path in files_below(folder, unread):
             digest.update(json.dumps([path.relative_to(folder).as_posix(), hash_file(path)]).encode())
+        if unread:
+            self._say(f"{folder}: links to nothing, or closed folders: {_few(list(map(str, unread)))}")
         self.identity = ModelIdentity(self.name, str(folder), digest.hexdigest(), {"answers": 1})
 
     def respond(self, benchmark: Benchmark, asks: Sequence[Ask]) -> list[Sample]:
@@ -208,8 +211,8 @@ def _by_submission(
 def _images(root: Path) -> dict[str, str]:
     """Name without extension -> name below `root`. Raises UserError: two files differ in the extension alone."""
     found: dict[str, str] = {}
-    for path in sorted(root.rglob("*")):
-        if path.suffix.lower() in PICTURES:
+    for path in files_below(root):
+        if path.suffix.lower() in image_suffixes():
             name = path.relative_to(root)
             stem = name.with_suffix("").as_posix()
             if stem in found:
@@ -244,7 +247,7 @@ def _sample(ask: Ask, row: Row, root: Path) -> Sample:
     status, note, images = str(row.get("status") or "ok"), "", []
     try:
         for name in _image_names(row):
-            images.append(_png(below(root, name), name))
+            images.append(_png(below(root, name, links=True), name))
     except (UserError, ValueError, OSError) as error:
         status, note = "generation_failed", getattr(error, "message", "") or str(error)
     text = row.get("text") or row.get("text_answer")

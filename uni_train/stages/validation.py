@@ -141,19 +141,23 @@ def prompt_of(item: Item) -> Prompt:
 
 
 def read_prompts(
-    path: str, images: str | None = None, most: int | None = None, shown: Sequence[str] = ("images", "input_image")
+    path: str,
+    images: str | None = None,
+    most: int | None = None,
+    shown: Sequence[str] = ("images", "input_image"),
+    held_out: bool = False,
 ) -> list[Prompt]:
     """Rows with `prompt`, and images under one of the keys `shown`; all their other keys are columns for rewards.
 
     A row with the facts of an item of ours has it as the column `item`. A .txt file has a prompt a line. The first
-    `most` rows (None: all).
+    `most` rows (None: all). held_out: of a folder with splits those that are not trained on.
 
     Raises:
         UserError: a missing file; a bad row, by its file and number. Unreadable: a text that is not UTF-8.
     """
-    if Path(path).suffix == ".txt" and Path(path).is_file():
+    if Path(path).suffix.lower() == ".txt" and Path(path).is_file():
         return [Prompt(f"line{number}", line.strip()) for number, line in itertools.islice(read_lines(path), most)]
-    rows = open_rows(path, Path(images) if images is not None else None)
+    rows = open_rows(path, Path(images) if images is not None else None, held_out)
     prompts = []
     for index in range(len(rows))[:most]:
         try:
