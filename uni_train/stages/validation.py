@@ -7,6 +7,7 @@ folder has all samples, and the images of the first ones of each level (eval/val
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from uni_train.models.batches import fitting
 from uni_train.rewards.contract import Reward, Scoring
 from uni_train.stages.gallery import case_of, log_images, rewarded, scored_image
 from uni_train.stages.work import in_batches
+from uni_train.training.data import inferred
 from uni_train.training.data.rows import BadRow, Row, image_of, open_rows
 from uni_train.training.flow_grpo.rollout import Prompt, columns_of
 
@@ -170,6 +172,10 @@ def read_prompts(
 
 def _prompt(row: Row, index: int, shown: Sequence[str]) -> Prompt:
     values: dict[str, Any] = dict(row.values)
+    drawn = {"image", "images", "file_name", "target_image"} & values.keys()
+    if values.get("prompt") is None and "image" in shown and drawn:  # as it is trained on: its target is not shown
+        example = inferred.parse(row, random.Random(0))
+        return Prompt(str(values.get("id", f"row{index}")), example.prompt or row.text("prompt"), example.images)
     item = isinstance(values.get("facts"), dict) and "task" in values  # its `image` is the answer
     given: Any = next((values[key] for key in shown if values.get(key) and not (item and key == "image")), [])
     images = given if isinstance(given, list) else [given]
