@@ -10,7 +10,7 @@ from pathlib import Path
 def walk(
     folder: Path, without: Collection[str] = (), unread: list[Path] | None = None
 ) -> Iterator[tuple[Path, list[str], list[str]]]:
-    """(place, names of its folders, names of its files) of a folder and of all below it, sorted, no hidden ones.
+    """(place, names of its folders, names of its files) of a folder and of all below it, without hidden ones.
 
     A linked folder is entered under each of its names, but never within itself.
 

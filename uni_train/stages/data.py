@@ -16,6 +16,7 @@ from uni_train.files import atomic_write_json
 from uni_train.run_folder import flat
 from uni_train.stages.work import Work
 from uni_train.training.data.digest import digests
+from uni_train.training.data.folders import few
 from uni_train.training.data.rows import Joined, open_rows
 
 DATA = "data.json"
@@ -40,8 +41,8 @@ def described(data: Mapping[str, Joined]) -> list[str]:
     """Lines on rows, files and splits, and on what else lies in the folders."""
     lines = []
     for key, rows in data.items():
-        files = ", ".join(map(str, rows.files[:3])) + (f" and {len(rows.files) - 3} more" * (len(rows.files) > 3))
-        lines += [f"{key}: {len(rows) or 'prompts'} rows of {files}", *(f"  {remark}" for remark in rows.remarks)]
+        lines.append(f"{key}: {f'{len(rows)} rows of ' if len(rows) else ''}{few(rows.files)}")
+        lines += [f"  {remark}" for remark in rows.remarks]
     return lines
 
 

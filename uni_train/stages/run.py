@@ -65,14 +65,14 @@ def fit(config: RunConfig, folder: RunFolder, progress: ConsoleProgress, ranks: 
     seen = False  # its data
     for step in planned:
         with work.stage(step, len(planned)) as stage:
+            if not (seen or stage.done or step.kind == "evaluate"):
+                ranks.from_main(lambda: expect_same_data(work))
+                seen = True
             if not stage.done:
                 judging.ready(work)
                 if step.kind == "evaluate":
                     evaluate.run(work, stage, step.name.removeprefix("evaluate-"))
                 else:
-                    if not seen:
-                        ranks.from_main(lambda: expect_same_data(work))
-                    seen = True
                     kind.run(work, step, stage, runs)
         if step.base and (stage.path / MODEL).is_dir():
             work.weights = stage.path / MODEL

@@ -22,8 +22,8 @@ def digests(rows: Joined) -> dict[str, str]:
     """File -> digest of its size and content, in seconds even for terabytes.
 
     - Files of rows are read wholly up to `BYTES` together; of more, as many bytes in blocks that are evenly spread.
-    - Of files that rows name, and of captions, the first and the last 64 KiB of those of `ROWS` rows, in a hundred
-      stretches. Parquet that holds encoded images is taken to name none.
+    - Files that rows name, and captions: the first and the last 64 KiB, of `ROWS` rows in a hundred stretches.
+    - Parquet that holds encoded images is taken to name no files.
 
     What is replaced, shuffled, shortened or extended differs. A change within a large image, or in a few of more than
     `ROWS` images, may pass.

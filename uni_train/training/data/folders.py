@@ -1,4 +1,4 @@
-"""Which files of a folder are read as rows, by kind and by split, and what is said of the others.
+"""Which files of a folder are read as rows, by kind and by split, and which are not.
 
 Splits are those of the datasets library. The first that applies says of which split a file is:
 
@@ -168,7 +168,12 @@ def _by_split(folder: Path, splits: Splits) -> str:
     files = defaultdict[str | None, list[Path]](list)
     for file, split in splits.items():
         files[split].append(file.relative_to(folder))
-    return ", ".join(f"{split} ({len(some)} files, the first {some[0]})" for split, some in files.items())
+    return ", ".join(f"{split} ({few(some)})" for split, some in files.items())
+
+
+def few(files: Sequence[Path]) -> str:
+    """The first of some files, and how many there are more."""
+    return f"{files[0]} and {len(files) - 1} more" if len(files) > 1 else str(files[0])
 
 
 def _counted(kinds: Mapping[str, int]) -> str:
