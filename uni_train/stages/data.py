@@ -68,7 +68,8 @@ def expect_same_data(work: Work[Any]) -> None:
             there = sum(len(rows) for key, rows in data.items() if key.startswith(f"sources.{name}.path"))
             if there != rows:
                 raise _changed(f"sources.{name}", there, rows)
-    atomic_write_json(stages / DATA, {**now, **before})
+    if now:
+        atomic_write_json(stages / DATA, {**now, **before})
 
 
 def _changed(what: str, rows: int, before: int) -> UserError:

@@ -71,8 +71,8 @@ def test_images_have_the_split_of_their_folder_and_not_of_their_names(tmp_path: 
     write(tmp_path, **{f"{name}.png": png(1) for name in names}, **{f"{name}.txt": "x" for name in names})
     rows = open_rows(str(tmp_path))
     assert [rows.where(i) for i in range(len(rows))] == [str(tmp_path / f"{n}.png") for n in sorted(names[:3])]
-    assert "split none; left out: validation (val/b.png and 1 more)" in rows.remarks[0]
-    assert f"held_out.path={tmp_path} draws" in rows.remarks[0]
+    offer = f"held_out.path={tmp_path} draws prompts of it"
+    assert rows.remarks == [f"{tmp_path}: split none; left out: validation (val/b.png and 1 more); {offer}"]
     held = open_rows(str(tmp_path), held_out=True)
     assert [held.where(i) for i in range(len(held))] == [str(tmp_path / f"{name}.png") for name in names[3:]]
 

@@ -78,7 +78,7 @@ def content(folder: Path, held_out: bool = False) -> Content:
     captions = {
         file.with_suffix(""): file for end in (".caption", ".txt") for file in files if file.suffix.lower() == end
     }
-    read = {*rows, *images, *(captions.get(image.with_suffix("")) for image in images), folder / "README.md"}
+    read = {*rows, *images, *(captions.get(file.with_suffix("")) for file in kinds if not rows), folder / "README.md"}
     left = {file: split for file, split in splits.items() if split is not None and file not in read}
     unread = Counter(
         file.suffix.lower() or file.name
