@@ -15,6 +15,7 @@ who ask. An error is `Unreadable`: it names the file and, where it is known, the
 
 from __future__ import annotations
 
+import gzip
 import io
 import json
 import os
@@ -100,6 +101,20 @@ def read_bytes(path: Path | str, most: int = TEXT_BYTES) -> bytes:
         if os.fstat(file.fileno()).st_size > most:
             raise Unreadable(path, _too_large(most))
         return file.read()
+
+
+def read_unpacked(path: Path, most: int = TEXT_BYTES) -> bytes:
+    """The content of an ordinary file, of one that ends in .gz unpacked: at most `most` bytes. OSError; Unreadable."""
+    if path.suffix.lower() != ".gz":
+        return read_bytes(path, most)
+    with open_file(path) as file, gzip.open(file) as unpacked:
+        try:
+            data = unpacked.read(most + 1)
+        except (gzip.BadGzipFile, EOFError, zlib.error) as error:
+            raise Unreadable(path, f"it cannot be unpacked ({error})") from None
+    if len(data) > most:
+        raise Unreadable(path, f"unpacked it has {_too_large(most)}")
+    return data
 
 
 def read_text(path: Path | str, most: int = TEXT_BYTES) -> str:
@@ -232,8 +247,30 @@ def _expect_plain(value: Any) -> None:
 
 # --- images ----------------------------------------------------------------------------------------------------------
 
-FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM")
-"""Of images that are decoded; some of Pillow's others start programs."""
+FORMATS = ("PNG", "JPEG", "WEBP", "BMP", "GIF", "TIFF", "PPM", "AVIF", "HEIF")
+"""Of images that are decoded where Pillow can; some of its others start programs."""
+
+
+@cache
+def image_formats() -> tuple[str, ...]:
+    """Those of FORMATS that this machine decodes: AVIF where Pillow is built with it, HEIF with pillow-heif."""
+    from PIL import Image
+
+    with suppress(ImportError):
+        from pillow_heif import register_heif_opener
+
+        register_heif_opener()
+    Image.init()
+    return tuple(name for name in FORMATS if name in Image.OPEN)
+
+
+@cache
+def image_suffixes() -> frozenset[str]:
+    """Of files that are images here, in lower case: ".png", ".jfif", ".heic" where it is decoded."""
+    from PIL import Image
+
+    formats = image_formats()
+    return frozenset(suffix for suffix, name in Image.registered_extensions().items() if name in formats)
 
 
 _TURNS: dict[Any, int] = {2: 0, 3: 3, 4: 1, 5: 5, 6: 4, 7: 6, 8: 2}  # EXIF's orientation to Image.Transpose
@@ -250,7 +287,7 @@ def open_image(source: Path | bytes, where: object) -> Iterator[Image.Image]:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # of Pillow, about what is checked here
-            with Image.open(io.BytesIO(data), formats=FORMATS) as image:
+            with Image.open(io.BytesIO(data), formats=image_formats()) as image:
                 if image.width * image.height > PIXELS:
                     raise Unreadable(where, f"too large ({image.width} x {image.height}; {PIXELS:,} pixels at most)")
                 yield image

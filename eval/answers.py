@@ -25,11 +25,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.data_gen.reading_limits import parse_json, read_json, read_lines, read_text
+from uni_train.data_gen.reading_limits import image_suffixes, parse_json, read_json, read_lines, read_text
 from uni_train.errors import UserError, did_you_mean
 from uni_train.eval.passage import SHOWN, Answer, Key, Passage, image_names
 from uni_train.eval.sample import Ask, Case, Sample, Scored
 from uni_train.eval.submission import file_name
+from uni_train.folders import files_below
 from uni_train.models.identity import ModelIdentity, hash_file
 
 if TYPE_CHECKING:
@@ -38,7 +39,6 @@ if TYPE_CHECKING:
     from uni_train.eval.store import Skill
 
 MANIFESTS = ("manifest.jsonl", "manifest.csv")
-PICTURES = (".png", ".jpg", ".jpeg", ".webp")
 _SHOWN = 5  # names in a message
 _NUMBERED = re.compile(r"(\d{5})/samples/(\d{4})")
 
@@ -49,14 +49,14 @@ def holds_answers(folder: Path) -> bool:
     """Whether a path is a folder of answers: it has a manifest, or images or rows and nothing of a model."""
     if not folder.is_dir():
         return False
-    if any(next(folder.rglob(name), None) for name in MANIFESTS):
-        return True
-    files = [path for path in folder.rglob("*") if path.is_file()]
+    files = files_below(folder)
     names = {path.name for path in files}
+    if not names.isdisjoint(MANIFESTS):
+        return True
     if names & {"config.yaml", "config.json", "model_index.json", "llm_config.json", "evaluation.json"}:
         return False
     kinds = {path.suffix.lower() for path in files}
-    return not kinds & {".safetensors", ".bin", ".pt"} and bool(kinds & {*PICTURES, ".jsonl", ".json"})
+    return not kinds & {".safetensors", ".bin", ".pt"} and bool(kinds & {*image_suffixes(), ".jsonl", ".json"})
 
 
 class FolderAnswers:
@@ -75,9 +75,12 @@ class FolderAnswers:
         self.counts: dict[Skill, Counts] = {}
         self._say = say or (lambda line: None)
         self._samples: dict[str, list[Sample]] = {}
+        unread: list[Path] = []
         digest = hashlib.blake2b(digest_size=16)
-        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+        for path in files_below(folder, unread):
             digest.update(json.dumps([path.relative_to(folder).as_posix(), hash_file(path)]).encode())
+        if unread:
+            self._say(f"{folder}: links to nothing, or closed folders: {_few(list(map(str, unread)))}")
         self.identity = ModelIdentity(self.name, str(folder), digest.hexdigest(), {"answers": 1})
 
     def respond(self, benchmark: Benchmark, asks: Sequence[Ask]) -> list[Sample]:
@@ -256,9 +259,9 @@ def _by_submission(
 def _images(root: Path) -> dict[str, str]:
     """Name without extension -> name below `root`. Raises UserError: two files differ in the extension alone."""
     found: dict[str, str] = {}
-    for path in sorted(root.rglob("*")):
+    for path in files_below(root):
         name = path.relative_to(root)
-        if path.suffix.lower() in PICTURES and name.parts[0] != SHOWN:
+        if path.suffix.lower() in image_suffixes() and name.parts[0] != SHOWN:
             stem = name.with_suffix("").as_posix()
             if stem in found:
                 raise UserError(f"{root}: {found[stem]} and {name} answer the same question", "Keep one of them.")

@@ -117,7 +117,7 @@ def image_names(row: Mapping[str, Any]) -> list[str]:
 def _image(root: Path, name: str) -> StoredImage | Exception:
     """Found to be an image, and read again when it is looked at."""
     try:
-        path = below(root, name)
+        path = below(root, name, links=True)
         return StoredImage(partial(_png, path, name), digest_of(_png(path, name)))
     except (UserError, ValueError, OSError) as error:
         return error

@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[1]
 PACKAGES = ("uni_train", "eval", "data_gen")
 
 LAYERS = (
-    "data_gen errors files addresses hub __version__",
+    "data_gen errors files folders addresses hub __version__",
     "config run_folder http_client flow",
     "models distributed",
     "eval",

@@ -72,6 +72,14 @@ def test_folders_are_shown_however_they_are_named(folder: Path, monkeypatch: pyt
     assert tag in view.read(Path("./evals/mine")).scalars["mine"]
 
 
+def test_linked_runs_are_shown_with_their_evaluations(folder: Path, tmp_path: Path) -> None:
+    for name, place in {"a_evals": folder / "evals", "best": folder / RUN, "circle": tmp_path}.items():
+        (tmp_path / name).symlink_to(place)
+    shown = view.read(tmp_path).scalars
+    assert {"loss", "grad_norm"} <= shown["best/03-finetune-mapping1"].keys()
+    assert "unisandbox/normal/math1" in shown["best/evals"] and not any("circle" in run for run in shown)
+
+
 def test_a_log_that_grows_or_is_cut_back_is_shown_as_it_is(folder: Path, tmp_path: Path) -> None:
     stage = tmp_path / "sft/seed0/stages/00-sft"
     stage.mkdir(parents=True)

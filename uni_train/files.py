@@ -48,10 +48,13 @@ def atomic_path(path: Path) -> Iterator[Path]:
             temporary.unlink(missing_ok=True)
 
 
-def below(folder: Path, name: str) -> Path:
-    """`folder / name`, for a name that comes from data. Raises UserError unless it lies below `folder`."""
-    path = Path(folder) / name
-    if "\0" in name or Path(folder).resolve() not in path.resolve().parents:
+def below(folder: Path, name: str, links: bool = False) -> Path:
+    """`folder / name`, for a name that comes from data. Raises UserError unless it lies below `folder`.
+
+    links: what is a link there may lead elsewhere, as all files of a Hub snapshot do.
+    """
+    path, real = Path(folder) / name, os.path.abspath if links else os.path.realpath
+    if "\0" in name or Path(real(folder)) not in Path(real(path)).parents:
         raise UserError(
             f"{name!r} is no name of a file below {folder}", "It comes from the data: look at where you have them from."
         )

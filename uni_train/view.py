@@ -12,7 +12,6 @@ verdicts.
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -36,6 +35,7 @@ from uni_train.errors import UserError
 from uni_train.eval.benchmark import Table
 from uni_train.eval.scored import read_scored, shard_path
 from uni_train.eval.validation import finished
+from uni_train.folders import walk
 from uni_train.run_folder import place_of
 
 HELD_OUT = "held_out"
@@ -205,24 +205,26 @@ def serve(folder: Path, port: int) -> str:
 def read(folder: Path) -> Series:
     """All logs, summaries and evaluations below a folder. A file that cannot be read is left out."""
     found, folder = Series(), folder.resolve()  # evaluations name their run by its whole path
-    for place, folders, files in os.walk(folder):
-        for shard in (shard_path(one, 0) for one in finished(Path(place, HELD_OUT)) if HELD_OUT in folders):
+    places = [*walk(folder, WITHOUT)]
+    real = {place.resolve(): place for place, _, _ in places}
+    for place, folders, files in places:
+        for shard in (shard_path(one, 0) for one in finished(place / HELD_OUT) if HELD_OUT in folders):
             try:
                 when = shard.stat().st_mtime
                 for tag, step, row in _drawn(shard, when):
-                    found.add_image(_shown(Path(place), folder), tag, step, when, shard, row)
+                    found.add_image(_shown(place, folder), tag, step, when, shard, row)
             except (OSError, ValueError, KeyError, UserError):
                 continue
-        folders[:] = sorted(name for name in folders if name not in WITHOUT and not name.startswith("."))
         for name in {*LOGS, EVALUATION, SUMMARY} & set(files):
-            path = Path(place, name)
+            path = place / name
             try:
                 stat = path.stat()
                 points = _points(path, stat.st_mtime_ns, stat.st_size)
             except (OSError, ValueError, OverflowError, KeyError, TypeError, AttributeError):
                 continue
             for where, tag, step, value in points:
-                shown = where if where.is_relative_to(folder) else path.parent  # its run is not below what is shown
+                run = real.get(where.parent)  # None: its run is not below what is shown
+                shown = where if where.is_relative_to(folder) else path.parent if run is None else run / where.name
                 found.add(_shown(shown, folder), tag, step, stat.st_mtime, value)
     return found
 

@@ -61,7 +61,9 @@ def write(folder: Path, files: dict[str, bytes]) -> Path:
     return folder
 
 
-@pytest.mark.parametrize("layout", ["jsonl", "csv", "flat", "setting", "jpeg", "geneval", "below"])
+@pytest.mark.parametrize(
+    "layout", ["jsonl", "csv", "flat", "setting", "jpeg", "geneval", "below", "linked", "snapshot"]
+)
 def test_right_images_pass_in_every_layout(ureason: UReason, images: Images, layout: str, tmp_path: Path) -> None:
     names = {id_: f"{file_name(id_)}.png" for id_ in images}
     rows = [{"id": id_, "setting": "direct", "image": f"pictures/{i}.png"} for i, id_ in enumerate(images)]
@@ -75,7 +77,17 @@ def test_right_images_pass_in_every_layout(ureason: UReason, images: Images, lay
         "jpeg": {names[id_].replace("png", "jpg"): jpeg(image) for id_, image in images.items()},
         "geneval": {f"{i:05d}/samples/0000.png": image for i, image in enumerate(images.values())},
         "below": {f"ureason/{names[id_]}": image for id_, image in images.items()},
+        "linked": {"notes.jsonl": b""},
+        "snapshot": {"notes.jsonl": b""},
     }[layout])  # fmt: skip
+    if layout == "linked":  # a folder of images
+        elsewhere = write(tmp_path / "elsewhere", {names[id_]: image for id_, image in images.items()})
+        (folder / "direct").symlink_to(elsewhere)
+        (elsewhere / "circle").symlink_to(folder)
+    if layout == "snapshot":  # of the Hub, whose files are links
+        for id_, image in images.items():
+            blob = write(tmp_path / "blobs", {names[id_]: image}) / names[id_]
+            (folder / names[id_]).symlink_to(blob)
     assert holds_answers(folder)
     result = uni_train.evaluate(folder, "ureason", out=str(tmp_path / "evals"), **KEYS).results["ureason"]
     assert {setting for setting, _, _ in result.no_skill} == set(ureason.settings) - {"direct"}
@@ -206,8 +218,10 @@ def test_missing_and_damaged_answers_count_and_others_are_said(
     files = {f"{file_name(id_)}.png": image for id_, image in images.items() if id_ != first}
     folder = write(tmp_path / "mine", {**files, f"{file_name(second)}.png": b"no image", "sunset.png": images[third]})
     said: list[str] = []
+    (folder / "gone.png").symlink_to(tmp_path / "nothing")
     asks = [Ask(case, "direct", 0, 1) for case in ureason.cases()]
     samples = FolderAnswers(folder, said.append).respond(ureason, asks)
+    assert f"{folder}: links to nothing, or closed folders: {folder / 'gone.png'}" in said
     failed = {one.ask.case.id: one.note for one in samples if one.status == "generation_failed"}
     assert list(failed) == [first, second]
     assert "no answer in mine" in failed[first] and file_name(second) in failed[second]

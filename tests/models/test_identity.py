@@ -37,6 +37,16 @@ def test_content_counts_and_neither_place_nor_neighbours(checkpoint: Path, tmp_p
             content_hash(nothing)
 
 
+def test_linked_parts_count(checkpoint: Path, tmp_path: Path) -> None:
+    (tmp_path / "part").mkdir()
+    (tmp_path / "part" / "config.json").write_text("{}")
+    (checkpoint / "part").symlink_to(tmp_path / "part")
+    (checkpoint / "circle").symlink_to(checkpoint)
+    first = content_hash(checkpoint)
+    (tmp_path / "part" / "config.json").write_text("{ }")
+    assert content_hash(checkpoint) != first
+
+
 def test_settings_and_dtype_are_part_of_the_key(checkpoint: Path) -> None:
     config = model_config(str(checkpoint))
     one = identify(config)

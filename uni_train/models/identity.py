@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
+from uni_train.folders import files_below
 from uni_train.hub import id_of, split_adapters
 from uni_train.models.adapters import FILES, open_adapter
 from uni_train.models.checkpoint import on_disk
@@ -190,9 +191,7 @@ def _files(path: Path) -> Iterator[Path]:
         if ae.is_file() and ae != path:
             yield ae
     elif path.is_dir():
-        for folder, names, files in os.walk(path):
-            names[:] = [name for name in names if not name.startswith(".")]
-            yield from (Path(folder, name) for name in files if _counts(Path(folder, name)))
+        yield from filter(_counts, files_below(path))
 
 
 def _counts(file: Path) -> bool:

@@ -27,6 +27,7 @@ from uni_train.config.schema import RunConfig
 from uni_train.data_gen.errors import PLUGINS
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.files import atomic_write_json
+from uni_train.folders import walk
 from uni_train.hub import split_adapters
 from uni_train.plan.hardware import memory
 from uni_train.run_folder import stage_key
@@ -113,10 +114,9 @@ def _places(plain: dict[str, Any]) -> Iterator[Path]:
 def _files(places: Iterable[Path]) -> Iterator[tuple[str, int, int]]:
     """Folders; name, bytes and time of all files below them, and of those beside files."""
     for place in places:
-        for folder, folders, names in os.walk(place.parent if place.is_file() else place, followlinks=True):
-            folders[:] = sorted(set(folders) - {"__pycache__"})
-            yield folder, 0, 0
-            for name in sorted(names):
+        for folder, _, names in walk(place.parent if place.is_file() else place, without=("__pycache__",)):
+            yield str(folder), 0, 0
+            for name in names:
                 with contextlib.suppress(OSError):
-                    found = os.stat(os.path.join(folder, name))
-                    yield os.path.join(folder, name), found.st_size, found.st_mtime_ns
+                    found = os.stat(folder / name)
+                    yield str(folder / name), found.st_size, found.st_mtime_ns

@@ -22,7 +22,7 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
-from uni_train.data_gen.reading_limits import FORMATS
+from uni_train.data_gen.reading_limits import image_formats
 from uni_train.errors import UserError
 from uni_train.models.base import Request, SkillMissing
 from uni_train.models.pictures import decode_data_url, decode_picture
@@ -296,7 +296,7 @@ def _pixels(data: bytes) -> int:
     from PIL import Image
 
     try:
-        with warnings.catch_warnings(), Image.open(io.BytesIO(data), formats=FORMATS) as image:
+        with warnings.catch_warnings(), Image.open(io.BytesIO(data), formats=image_formats()) as image:
             warnings.simplefilter("ignore")
             return image.width * image.height
     except Image.DecompressionBombError:

@@ -13,6 +13,7 @@ from uni_train.models.base import Trainable, UnifiedModel, expect_skill
 from uni_train.models.checkpoint import on_disk
 from uni_train.models.family import Family, family_of
 from uni_train.models.shapes import CHARACTERS
+from uni_train.stages.data import described, opened
 from uni_train.training.lora import count_adapters
 from uni_train.training.trained import select_parameters
 
@@ -27,7 +28,7 @@ def describe(config: RunConfig) -> list[str]:
     model, guessed = family.skeleton(on_disk(config.model), config.seed)
     model = expect_skill(model, Trainable)
     model.prepare_training(timestep_shift=1.0, text_dropout=0.0)
-    lines = _parameters(config, model, family)
+    lines = [*_parameters(config, model, family), *described(opened(config))]
     rollouts = kind.rollouts(config)
     ranks = config.strategy.devices * config.strategy.nodes
     if rollouts is not None:

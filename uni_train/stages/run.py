@@ -18,6 +18,7 @@ from uni_train.models.load import expect_keys, expect_precision
 from uni_train.run_folder import RunFolder
 from uni_train.stages import evaluate, judging
 from uni_train.stages.cpu import prepare_cpu
+from uni_train.stages.data import expect_same_data
 from uni_train.stages.work import MODEL, PEAK, StageRun, Work, peak_rss
 
 if TYPE_CHECKING:
@@ -61,8 +62,12 @@ def fit(config: RunConfig, folder: RunFolder, progress: ConsoleProgress, ranks: 
     work: Work[Any] = Work(config, folder, progress, ranks=ranks)
     kind, planned = kind_of(config), stage_list(config)
     runs: list[tuple[PlannedStage, StageRun]] = []
+    seen = False  # its data
     for step in planned:
         with work.stage(step, len(planned)) as stage:
+            if not (seen or stage.done or step.kind == "evaluate"):
+                ranks.from_main(lambda: expect_same_data(work))
+                seen = True
             if not stage.done:
                 judging.ready(work)
                 if step.kind == "evaluate":

@@ -7,6 +7,7 @@ folder has all samples, and the images of the first ones of each level (eval/val
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -30,8 +31,8 @@ from uni_train.models.batches import fitting
 from uni_train.rewards.contract import Reward, Scoring
 from uni_train.stages.gallery import case_of, log_images, rewarded, scored_image
 from uni_train.stages.work import in_batches
-from uni_train.training.data import edit
-from uni_train.training.data.rows import BadRow, Row, open_rows
+from uni_train.training.data import edit, inferred
+from uni_train.training.data.rows import BadRow, Row, missing, open_rows
 from uni_train.training.flow_grpo.rollout import Prompt, columns_of
 
 FOLDER = "held_out"
@@ -141,31 +142,39 @@ def prompt_of(item: Item) -> Prompt:
     return Prompt(item.id, item.prompt, () if image is None else (image,), columns)
 
 
-def read_prompts(path: str, images: str | None = None, most: int | None = None, rewarded: bool = True) -> list[Prompt]:
+def read_prompts(
+    path: str, images: str | None = None, most: int | None = None, rewarded: bool = True, held_out: bool = False
+) -> list[Prompt]:
     """Rows with `prompt`, and `images` or `input_image`; all their other keys are columns for rewards.
 
     A row with the facts of an item of ours has it as the column `item`. A .txt file has a prompt a line. The first
-    `most` rows (None: all). rewarded: else images have any name of an edit's inputs, or `image`, and no other key has.
+    `most` rows (None: all). rewarded: else images have any name of an edit's inputs, or `image`, and no other key has;
+    rows of a folder, and those without `prompt`, are read as in training. held_out: of a folder with splits those that
+    are not trained on.
 
     Raises:
         UserError: a missing file; a bad row, by its file and number. Unreadable: a text that is not UTF-8.
     """
-    if Path(path).suffix == ".txt" and Path(path).is_file():
+    if Path(path).suffix.lower() == ".txt" and Path(path).is_file():
         return [Prompt(f"line{number}", line.strip()) for number, line in itertools.islice(read_lines(path), most)]
-    rows = open_rows(path, Path(images) if images is not None else None)
+    rows = open_rows(path, Path(images) if images is not None else None, held_out)
     prompts = []
     for index in range(len(rows))[:most]:
         try:
-            prompts.append(_prompt(rows[index], index, rewarded))
+            prompts.append(_prompt(rows[index], index, rewarded, Path(path).is_dir()))
         except BadRow as error:
             hint = "Every row needs a prompt, and images that can be read."
             raise UserError(f"{rows.where(index)}: {error}", hint) from None
     return prompts
 
 
-def _prompt(row: Row, index: int, rewarded: bool) -> Prompt:
+def _prompt(row: Row, index: int, rewarded: bool, of_folder: bool) -> Prompt:
     values: dict[str, Any] = dict(row.values)
     item = isinstance(values.get("facts"), dict) and "task" in values  # its `image` is the answer
+    drawn = {"image", "images", "file_name", "target_image"} & values.keys()
+    if drawn and not rewarded and not item and (of_folder or missing(values.get("prompt"))):
+        example = inferred.parse(row, random.Random(0))  # as it is trained on: its target is not shown
+        return Prompt(str(values.get("id", f"row{index}")), example.prompt or row.text("prompt"), example.images)
     shown = ("images", "input_image") if rewarded else edit.INPUTS if item else (*edit.INPUTS, "image")
     pictures = row.images(*shown)
     if not rewarded:

@@ -129,6 +129,23 @@ def test_a_bad_file_of_prompts_is_refused_before_training(
     assert not list(tmp_path.rglob("metrics.jsonl"))
 
 
+def test_the_split_that_is_left_out_can_be_held_out(place: Path, tmp_path: Path) -> None:
+    rows = {"train": "Draw 2 apples .", "test": "Draw 3 trees ."}
+    for split, prompt in rows.items():
+        (tmp_path / f"{split}.jsonl").write_text(json.dumps({"image": str(place / "a.png"), "text": prompt}))
+    asked = (f"sources={tmp_path}", f"held_out.path={tmp_path}", "updates=1")
+    dry = fit(place, tmp_path / "runs", *asked, "--dry-run")
+    result = fit(place, tmp_path / "runs", *asked)
+    assert result.exit_code == dry.exit_code == 0, result.output + dry.output
+    for output in (dry.output, result.output):
+        assert f"path: 1 rows of {tmp_path / 'train.jsonl'}" in output
+        assert f"{tmp_path}: split train; left out: test (test.jsonl); held_out.path=" in output
+        assert f"held_out.path: 1 rows of {tmp_path / 'test.jsonl'}" in output
+    stage = next(tmp_path.glob("runs/*/*/stages/00-sft"))
+    (one,) = drawn(stage, 1)
+    assert one.sample.prompt == rows["test"] and not one.sample.ask.case.images, "its image is what would be drawn"
+
+
 def test_a_task_and_a_file_are_not_both_asked(place: Path, tmp_path: Path) -> None:
     result = fit(place, tmp_path, "held_out.task=maths")
     assert result.exit_code == 2 and "held_out takes one of task and path" in result.output

@@ -242,10 +242,39 @@ def test_data_that_has_changed_under_a_run_is_refused(place: Path, tmp_path: Pat
     moved = Path(shutil.copytree(place, tmp_path / "place"))
     stage = finish(moved, tmp_path, "updates=2")
     (stage / "manifest.json").unlink()
-    with open(moved / "vlm.jsonl", "a") as file:
-        file.write('\n{"conversations": []}')
-    result = fit(moved, tmp_path, "updates=2")
-    assert result.exit_code == 1 and "vlm.jsonl has 3 rows, but 2 when this run began" in result.output
+    talks, image = moved / "vlm.jsonl", moved / "a.png"
+    lines, pixels = talks.read_text(), image.read_bytes()
+
+    def refused() -> str:
+        result = fit(moved, tmp_path, "updates=2")
+        assert result.exit_code == 1 and "--fresh" in result.output, result.output
+        return result.output
+
+    talks.write_text(f'{lines}\n{{"conversations": []}}')
+    assert f"sources.vlm.path: {talks} has changed since this run began: 3 rows now, 2 then" in refused()
+    talks.write_text("\n".join(reversed(lines.splitlines())))
+    assert f"sources.vlm.path: {talks} has changed since this run began: 2 rows now, 2 then" in refused()
+    talks.write_text(lines)
+    image.write_bytes(png(9, 40, 50))
+    assert f"path: {image} has changed" in refused()
+    noted = stage.parent / "data.json"
+    noted.rename(stage / "data.json").write_text(json.dumps({"vlm": 3, "t2i": 4}))  # as earlier versions noted
+    assert "sources.vlm has changed since this run began: 2 rows now, 3 then" in refused()
+    (stage / "data.json").write_text(json.dumps({"vlm": 2, "t2i": 4}))
+    finish(moved, tmp_path, "updates=2")
+    (stage / "manifest.json").unlink()
+    image.write_bytes(pixels)
+    assert f"path: {image} has changed" in refused(), "noted from then on"
+
+
+def test_data_may_change_until_something_is_trained(place: Path, tmp_path: Path) -> None:
+    moved = Path(shutil.copytree(place, tmp_path / "place"))
+    only = ("sources.t2i=null", "sources.editing=null", "sources.items=null", "updates=1", "ema=null")
+    good = (moved / "vlm.jsonl").read_text()
+    (moved / "vlm.jsonl").write_text('{"conversations": []}')
+    assert fit(moved, tmp_path, *only).exit_code == 1
+    (moved / "vlm.jsonl").write_text(good)
+    finish(moved, tmp_path, *only)
 
 
 @pytest.mark.slow

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import random
 from pathlib import Path
@@ -10,6 +11,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from PIL import Image
 
 from tests.training.data.test_forms import pixels, png, row, said
 from uni_train.errors import UserError
@@ -49,12 +51,39 @@ LAYOUTS = [
         "rows.jsonl": '{"images": ["a.png"], "prompt": "one"}\n{"image": {"path": "b.png"}, "captions": ["two"]}\n',
         "a.png": png(1), "b.png": png(2),
     },
+    {
+        "A.JSONL": '{"image": "a.PNG", "text": "one"}', "b.CSV": "image,text\nb.png,two\n",
+        "a.PNG": png(1), "b.png": png(2),
+    },
+    {
+        "a.jsonl.gz": gzip.compress(b'{"image": "a.png", "text": "one"}'),
+        "b.csv.gz": gzip.compress(b"image,text\nb.png,two\n"),
+        "a.png": png(1), "b.png": png(2),
+    },
+    {"a.PNG": png(1), "a.TXT": "one", "b.png": png(2), "b.caption": "two"},
 ]  # fmt: skip
+NAMES = ["metadata.jsonl", "metadata.csv", "captions beside images", "jsonl", "capitals", "packed", "kohya"]
 
 
-@pytest.mark.parametrize("files", LAYOUTS, ids=["metadata.jsonl", "metadata.csv", "captions beside images", "jsonl"])
+@pytest.mark.parametrize("files", LAYOUTS, ids=NAMES)
 def test_a_folder_is_read_as_it_is_laid_out(tmp_path: Path, files: dict[str, str | bytes]) -> None:
     assert sorted(examples(write(tmp_path, **files))) == [("one", "1"), ("two", "2")]
+
+
+@pytest.mark.parametrize(
+    "suffix", [".jfif", ".jpe", ".apng", ".TIF", ".webp", ".bmp", ".pgm", ".avif", ".heic", ".tga"]
+)
+def test_images_that_this_machine_decodes_are_read_and_others_are_counted(tmp_path: Path, suffix: str) -> None:
+    write(tmp_path, **{f"a{suffix}": b"", "a.txt": "one", "b.png": png(2), "b.txt": "two"})
+    image, kind = tmp_path / f"a{suffix}", Image.registered_extensions().get(suffix.lower())
+    if kind is not None:
+        Image.fromarray(pixels(1)).save(image, kind)
+    rows = open_rows(str(tmp_path))
+    if kind is None or suffix == ".tga":  # which is no format that is decoded
+        assert len(rows) == 1 and rows.remarks == [f"{tmp_path}: not read: 1 {suffix}, 1 .txt"]
+    else:
+        assert len(rows) == 2 and not rows.remarks
+        assert inferred.parse(rows[0], random.Random(0)).target.shape == (6, 8, 3)
 
 
 def test_a_parquet_file_of_the_datasets_library_needs_no_form(tmp_path: Path) -> None:
@@ -108,7 +137,7 @@ BAD = [
     (ONE | {"a.txt": b"caf\xe9"}, "a.png: a.txt: line 1: not UTF-8"),
     (ONE | {"a.txt": "x" * 10_000}, "a.png: has 10000 tokens, more than the 100"),
     (ONE | {"a.png": png(1)[:60]}, "a.png: .*cannot be read as an image"),
-    ({"a.zip": b"PK", "readme.md": "x"}, "has no training data: it holds .md, .zip files\nUnpack the archives"),
+    ({"a.zip": b"PK", "readme.md": "x"}, "has no training data: it holds 1 .md, 1 .zip files\nUnpack the archives"),
     ({"metadata.csv": "file_name,text\na.png,one, two\n"}, "line 2: has more fields than the first line names"),
     ({"metadata.csv": "file_name,text\na.png,one\n"}, "line 2: file_name: .*a.png: no such file"),
     ({"metadata.csv": "file_name;text\na.png;one\n"}, "prompt; its keys: file_name;text"),

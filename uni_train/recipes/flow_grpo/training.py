@@ -231,7 +231,7 @@ def held_out_prompts(work: Work[FlowGrpoConfig], rewarded: Sequence[Reward] = ()
     if section.path is None:
         task, levels = work.task(config.prompts.task or ""), section.levels or config.prompts.levels
         return validation_prompts(task, levels, section.n, section.split, seed, batch, think)
-    rows = read_prompts(section.path, most=section.n)
+    rows = read_prompts(section.path, most=section.n, held_out=True)
     if len(rows) < LEAST:
         raise UserError(f"{section.path}: {len(rows)} prompts", MORE)
     return ValidationPrompts({section.path: rows}, seed, batch, think, rewarded)

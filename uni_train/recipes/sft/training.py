@@ -7,12 +7,10 @@ from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from uni_train.config.kinds import Updates
-from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
-from uni_train.files import atomic_write_json
 from uni_train.models.base import Example, ImageSizes
 from uni_train.recipes.sft.config import SftConfig, SourceConfig
 from uni_train.stages.finetune import fit, run_logger, skipped_rows
@@ -25,8 +23,6 @@ from uni_train.training.data.rows import Parse, Row, Rows, open_rows
 if TYPE_CHECKING:
     from lightning.pytorch.callbacks import Callback
 
-DATA = "data.json"
-
 
 def run(work: Work[SftConfig], stage: StageRun) -> None:
     """Train on the recipe's sources."""
@@ -34,11 +30,9 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
     dropouts = {"vit_dropout": config.vit_dropout, "vae_dropout": config.vae_dropout}
     model = work.learner(work.weights, config.timestep_shift, **dropouts)
     found = sources(config, model.example_tokens)
-    for name, rows in found.items():
-        work.progress.say(f"  {name}: {len(rows)} rows")
-        if not (stage.path / DATA).exists():
+    if not (stage.path / "metrics.jsonl").exists():
+        for rows in found.values():
             work.ranks.from_main(rows.check)
-    work.ranks.from_main(lambda: _expect_same_data(config, found, stage.path / DATA))
     watched = held_out(work)
     logger = run_logger(work, stage.path.name)
     callbacks: list[Callback] = []
@@ -104,7 +98,7 @@ def held_out(work: Work[SftConfig]) -> ValidationPrompts | None:
         return validation_prompts(work.task(asked.task), asked.levels, asked.n, asked.split, seed, batch)
     if asked.path is None:
         return None
-    prompts = read_prompts(asked.path, most=asked.n, rewarded=False)
+    prompts = read_prompts(asked.path, most=asked.n, rewarded=False, held_out=True)
     if not prompts:
         raise UserError(f"{asked.path} has no prompts", "Write one a line, or rows with the key prompt.")
     name, times = Counter(prompt.id for prompt in prompts).most_common(1)[0]
@@ -128,22 +122,3 @@ def _drawn(parse: Parse, source: SourceConfig, draws: int) -> Parse:
         return replace(parse(row, random_), noise_draws=draws, sizes=sizes)
 
     return whole
-
-
-def _expect_same_data(config: SftConfig, found: Mapping[str, Rows], file: Path) -> None:
-    """A resumed run goes on with the rows it began with: their numbers are noted at its first start.
-
-    Raises:
-        UserError: a source has another number of rows now.
-    """
-    now: dict[str, Any] = {name: len(rows) for name, rows in found.items()}
-    if not file.exists():
-        atomic_write_json(file, now)
-        return
-    before = read_json(file)
-    for name, rows in now.items():
-        if before.get(name) != rows:
-            raise UserError(
-                f"{config.used_sources[name].path} has {rows} rows, but {before.get(name)} when this run began",
-                "Put the data back as it was, or start over with --fresh.",
-            )

@@ -18,24 +18,28 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import Any, Literal, Protocol, TypeVar
+from typing import IO, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
 from uni_train.data_gen.reading_limits import (
     LINE_BYTES,
     Unreadable,
+    decoded,
+    image_suffixes,
     open_file,
     parquet_footer,
     parse_json,
     read_group,
     read_text,
+    read_unpacked,
     reason,
     rows_of,
 )
 from uni_train.errors import UserError
 from uni_train.models.base import Example, SkillMissing
 from uni_train.models.pictures import decode_picture, read_image
+from uni_train.training.data.folders import ARCHIVES, FORMS, Content, content, suffix_of
 
 T = TypeVar("T")
 KEPT_BYTES = 2**30  # of Parquet row groups, uncompressed, in each process
@@ -186,7 +190,7 @@ def _parts(value: Any) -> Iterator[Any]:
 
 def _is_path(value: Any) -> bool:
     """Whether a value names an image file; an address on the web says where one comes from."""
-    return isinstance(value, str) and os.path.splitext(value)[1].lower() in _IMAGES and "://" not in value
+    return isinstance(value, str) and os.path.splitext(value)[1].lower() in image_suffixes() and "://" not in value
 
 
 def text_of(value: Any, key: str) -> str:
@@ -235,31 +239,31 @@ class RowFile(Protocol):
         ...
 
 
-_IN_FOLDERS = (("metadata.jsonl", "metadata.csv", "items.jsonl"), ("*.parquet",), ("*.jsonl", "*.csv"))
-_IMAGES = {".png", ".jpg", ".jpeg", ".webp", ".bmp", ".gif", ".tif", ".tiff", ".ppm"}
-_ARCHIVES = {".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"}
-_FORMS = "Give a .jsonl, .csv or .parquet file, or a folder of images with captions; docs/training.md shows the forms."
-
-
-def open_rows(path: str | Sequence[str], folder: Path | None = None) -> RowFile:
+def open_rows(path: str | Sequence[str], folder: Path | None = None, held_out: bool = False) -> Joined:
     """The rows of .jsonl, .csv or .parquet files and of folders.
 
     Of a folder the first that there is: metadata.jsonl, metadata.csv and items.jsonl; Parquet; other JSONL and CSV;
-    images with a .txt file each. Subfolders count.
+    images with a .txt or .caption file each. Subfolders count. Of a folder with splits only that for training is read.
 
     Args:
         folder: where image paths start from; None: beside each file.
+        held_out: of a folder with splits the validation or test split is read in place of that for training.
 
     Raises:
         UserError: a file is missing, empty, damaged or of another kind; a folder has no rows.
     """
     opened: list[RowFile] = []
+    files: list[Path] = []
+    remarks: list[str] = []
     for place in map(Path, [path] if isinstance(path, str) else path):
         if not place.exists():
             raise UserError(f"{place}: no such file", "Check the path of the training data.")
-        files = _row_files(place) if place.is_dir() else [place]
-        opened += [_open_file(file, folder or file.parent) for file in files] or [CaptionedImages(place)]
-    rows = Joined(opened)
+        there = content(place, held_out) if place.is_dir() else Content([place])
+        opened += [_open_file(file, folder or file.parent) for file in there.rows]
+        opened += [CaptionedImages(place, there.images, there.captions)] if there.images else []
+        files += there.rows or [place]
+        remarks += there.remarks
+    rows = Joined(opened, files, remarks)
     if not len(rows):
         raise UserError(
             f"{path if isinstance(path, str) else ', '.join(path)}: there are no rows",
@@ -268,47 +272,35 @@ def open_rows(path: str | Sequence[str], folder: Path | None = None) -> RowFile:
     return rows
 
 
-def _row_files(folder: Path) -> list[Path]:
-    return next((files for names in _IN_FOLDERS if (files := _below(folder, *names))), [])
-
-
-def _below(folder: Path, *names: str) -> list[Path]:
-    """Files in a folder and its subfolders, in order, without hidden ones."""
-    found = {file for name in names for file in folder.rglob(name) if file.is_file()}
-    return sorted(one for one in found if not any(part.startswith(".") for part in one.relative_to(folder).parts))
-
-
 def _open_file(file: Path, folder: Path) -> RowFile:
-    if file.suffix == ".jsonl":
-        return JsonLines(file, folder)
-    if file.suffix == ".parquet":
-        return ParquetFile(file, folder)
-    if file.suffix == ".csv":
-        return CsvFile(file, folder)
-    if file.suffix in _ARCHIVES:
+    kinds: dict[str, Callable[[Path, Path], RowFile]] = {".jsonl": JsonLines, ".parquet": ParquetFile, ".csv": CsvFile}
+    if (kind := kinds.get(suffix_of(file))) is not None:
+        return kind(file, folder)
+    if file.suffix.lower() in ARCHIVES:
         raise UserError(f"{file} is an archive", "Unpack it, and give the folder.")
-    raise UserError(f"{file}: training data must be .jsonl, .csv or .parquet, or a folder", _FORMS)
+    raise UserError(f"{file}: training data must be .jsonl, .csv or .parquet, or a folder", FORMS)
 
 
 class Joined:
-    """Several files as one."""
+    """Several as one. files: of rows, or folders of images; remarks: on what else lies in their folders."""
 
-    def __init__(self, parts: Sequence[RowFile]) -> None:
-        self.parts = parts
+    def __init__(self, parts: Sequence[RowFile], files: Sequence[Path] = (), remarks: Sequence[str] = ()) -> None:
+        self.parts, self.files, self.remarks = parts, files, remarks
         self._ends = list(accumulate(len(part) for part in parts))
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
     def __getitem__(self, index: int) -> Row:
-        part, at = self._place(index)
+        part, at = self.place(index)
         return part[at]
 
     def where(self, index: int) -> str:
-        part, at = self._place(index)
+        part, at = self.place(index)
         return part.where(at)
 
-    def _place(self, index: int) -> tuple[RowFile, int]:
+    def place(self, index: int) -> tuple[RowFile, int]:
+        """The file of a row, and the row's number there."""
         part = bisect_right(self._ends, index)
         return self.parts[part], index - (self._ends[part - 1] if part else 0)
 
@@ -336,7 +328,8 @@ class JsonLines:
         self.path, self.folder = path, folder
         self._starts, self._numbers = array("q"), array("q")
         position = 0
-        with open_file(path) as file:
+        self._unpacked = read_unpacked(path) if path.suffix.lower() == ".gz" else None
+        with self._open() as file:
             for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES + 1), b""), start=1):
                 if len(line) > LINE_BYTES:
                     raise UserError(f"{path}, line {number}: more than {LINE_BYTES >> 20} MiB", "Give one row a line.")
@@ -345,11 +338,14 @@ class JsonLines:
                     self._numbers.append(number)
                 position += len(line)
 
+    def _open(self) -> IO[bytes]:
+        return open_file(self.path) if self._unpacked is None else io.BytesIO(self._unpacked)
+
     def __len__(self) -> int:
         return len(self._starts)
 
     def __getitem__(self, index: int) -> Row:
-        with open(self.path, "rb") as file:
+        with self._open() as file:
             file.seek(self._starts[index])
             line = file.readline()
         try:
@@ -369,7 +365,7 @@ class CsvFile:
 
     def __init__(self, path: Path, folder: Path) -> None:
         self.path, self.folder = path, folder
-        reader = csv.DictReader(io.StringIO(read_text(path), newline=""))
+        reader = csv.DictReader(io.StringIO(decoded(read_unpacked(path), path), newline=""))
         try:
             self._rows = [(reader.line_num, row) for row in reader]
         except csv.Error as error:
@@ -389,42 +385,39 @@ class CsvFile:
 
 
 class CaptionedImages:
-    """The images below a folder as rows of `image` and `caption`. Captions are in .txt files of the same stems.
+    """Images as rows of `image` and `caption`.
+
+    Args:
+        captions: the files with captions, by the image without its suffix.
 
     Raises:
         UserError: no image has a caption, or two images share one.
     """
 
-    def __init__(self, folder: Path) -> None:
-        files = _below(folder, "*")
-        self.images = [file for file in files if file.suffix.lower() in _IMAGES]
-        if not self.images:
-            kinds = ", ".join(sorted({file.suffix or file.name for file in files})[:8])
-            packed = any(file.suffix in _ARCHIVES for file in files)
-            found = f"it holds {kinds} files" if files else "it is empty"
-            raise UserError(f"{folder} has no training data: {found}", "Unpack the archives." if packed else _FORMS)
-        captions = Counter(map(_caption_file, self.images))
-        without = [image for image in self.images if not _caption_file(image).is_file()]
-        self._missing = f"{len(without)} of {len(self.images)} images have none"
-        if len(without) == len(self.images):
+    def __init__(self, folder: Path, images: Sequence[Path], captions: Mapping[Path, Path]) -> None:
+        self.images, self.captions = images, captions
+        stems = Counter(image.with_suffix("") for image in images)
+        without = [image for image in images if image.with_suffix("") not in captions]
+        self._missing = f"{len(without)} of {len(images)} images have none"
+        if len(without) == len(images):
             raise UserError(
                 f"{folder} has {len(without)} images without captions; the first is {without[0].name}",
-                f"Write each caption beside its image ({_caption_file(without[0]).name}), or all in metadata.jsonl.",
+                f"Write each caption beside its image ({without[0].stem}.txt), or all in metadata.jsonl.",
             )
-        if clash := [image for image in self.images if captions[_caption_file(image)] > 1]:
-            names = f"{clash[0].name} and {clash[1].name}"
-            raise UserError(f"{clash[0].parent}: {names} share {_caption_file(clash[0]).name}", "Rename one of them.")
+        if clash := [image for image in images if stems[image.with_suffix("")] > 1]:
+            names, caption = f"{clash[0].name} and {clash[1].name}", captions.get(clash[0].with_suffix(""), clash[0])
+            raise UserError(f"{clash[0].parent}: {names} share {caption.stem}.txt", "Rename one of them.")
 
     def __len__(self) -> int:
         return len(self.images)
 
     def __getitem__(self, index: int) -> Row:
         image = self.images[index]
-        caption = _caption_file(image)
+        caption = self.captions.get(image.with_suffix(""))
+        if caption is None:
+            raise BadRow(f"has no caption {image.stem}.txt; {self._missing}")
         try:
             return Row({"image": image.name, "caption": read_text(caption).strip()}, image.parent)
-        except FileNotFoundError:
-            raise BadRow(f"has no caption {caption.name}; {self._missing}") from None
         except (Unreadable, OSError) as error:
             raise BadRow(f"{caption.name}: {reason(error)}") from None
 
@@ -432,12 +425,8 @@ class CaptionedImages:
         return str(self.images[index])
 
 
-def _caption_file(image: Path) -> Path:
-    return image.with_suffix(".txt")
-
-
 class ParquetFile:
-    """The rows of one Parquet file, a row group at a time."""
+    """The rows of one Parquet file, a row group at a time. encoded: whether they hold bytes, as of images."""
 
     def __init__(self, path: Path, folder: Path) -> None:
         import pyarrow as pa
@@ -448,6 +437,8 @@ class ParquetFile:
         except (pa.ArrowException, OSError) as error:
             raise UserError(f"{path} is no Parquet file that can be read ({error})", "Copy it again.") from error
         self._ends = list(accumulate(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)))
+        columns = [metadata.schema.column(i) for i in range(metadata.num_columns)]
+        self.encoded = any(c.physical_type == "BYTE_ARRAY" and c.logical_type.type != "STRING" for c in columns)
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0

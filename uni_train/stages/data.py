@@ -1,0 +1,79 @@
+"""The files of rows that a recipe names: what is read of them, and that a resumed run goes on with the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+from uni_train.config.build import to_plain
+from uni_train.config.paths import named_paths
+from uni_train.config.schema import RunConfig
+from uni_train.data_gen.reading_limits import read_json
+from uni_train.errors import UserError
+from uni_train.files import atomic_write_json
+from uni_train.run_folder import flat
+from uni_train.stages.work import Work
+from uni_train.training.data.digest import digests
+from uni_train.training.data.folders import few
+from uni_train.training.data.rows import Joined, open_rows
+
+DATA = "data.json"
+
+
+def opened(config: RunConfig) -> dict[str, Joined]:
+    """Key -> rows of every file or folder of data; those that cannot be opened are left to their reader."""
+    plain = to_plain(config)
+    found: dict[str, Joined] = {}
+    for key, value, path in named_paths(plain):
+        section, _, name = key.rstrip(".0123456789").rpartition(".")
+        images = flat(plain).get(f"{section}.images")
+        if name == "path" and path.suffix.lower() == ".txt":
+            found[key] = Joined([], [path])
+        elif name in ("path", "solved"):
+            with suppress(UserError):
+                found[key] = open_rows(value, None if images is None else Path(images), section == "held_out")
+    return found
+
+
+def described(data: Mapping[str, Joined]) -> list[str]:
+    """Lines on rows, files and splits, and on what else lies in the folders."""
+    lines = []
+    for key, rows in data.items():
+        lines.append(f"{key}: {f'{len(rows)} rows of ' if len(rows) else ''}{few(rows.files)}")
+        lines += [f"  {remark}" for remark in rows.remarks]
+    return lines
+
+
+def expect_same_data(work: Work[Any]) -> None:
+    """Say what is read, and note its digests; where a checkpoint was trained, compare with those of then.
+
+    Raises:
+        UserError: a file, or the number of rows is another; of a run that noted numbers alone, the number.
+    """
+    data, stages = opened(work.config), work.folder.path / "stages"
+    for line in described(data):
+        work.progress.say(f"  {line}")
+    now: dict[str, dict[str, Any]] = {key: {"rows": len(rows), "files": digests(rows)} for key, rows in data.items()}
+    trained = any(stages.glob("*/checkpoints/step=*")) or any(stages.glob("*/model"))
+    before = read_json(stages / DATA) if trained and (stages / DATA).exists() else {}
+    for key in now.keys() & before.keys():
+        was, is_ = before[key]["files"], now[key]["files"]
+        changed = [name for name in {**was, **is_} if was.get(name) != is_.get(name)]
+        if changed:
+            raise _changed(f"{key}: {changed[0]}", len(data[key]), before[key]["rows"])
+    for old in stages.glob(f"*/{DATA}"):  # of an earlier version
+        for name, rows in read_json(old).items():
+            there = sum(len(rows) for key, rows in data.items() if key.startswith(f"sources.{name}.path"))
+            if there != rows:
+                raise _changed(f"sources.{name}", there, rows)
+    if now:
+        atomic_write_json(stages / DATA, {**now, **before})
+
+
+def _changed(what: str, rows: int, before: int) -> UserError:
+    return UserError(
+        f"{what} has changed since this run began: {rows} rows now, {before} then",
+        "Put the data back as it was, or start over with --fresh.",
+    )
