@@ -57,8 +57,16 @@ from uni_train.data_gen.verifying import find_image
 from uni_train.errors import UserError, did_you_mean, nearest
 from uni_train.eval.benchmark import Ask, Benchmark, Case, Sample, Scored
 from uni_train.eval.generation import cases_of
-from uni_train.eval.judges.agreement import OUTCOMES, Agreement, Calibration, Rating, agreement, keep
-from uni_train.eval.judges.judge import mostly_failed, run
+from uni_train.eval.judges.agreement import (
+    OUTCOMES,
+    Agreement,
+    Calibration,
+    Rating,
+    agreement,
+    keep,
+    mostly_failed,
+)
+from uni_train.eval.judges.judge import run
 from uni_train.eval.judges.ways import perturbed
 from uni_train.eval.progress import Progress
 from uni_train.eval.statistics import Estimate, paired, share
@@ -440,28 +448,24 @@ def calibrate(
     """
     _expect_both(anchors)
     samples = [anchor.sample for anchor in anchors]
-    scored = run(samples, benchmark, judge, folder, progress, store=store)
-    broken = mostly_failed(scored)
-    if broken:
-        raise UserError(
-            f"the judge {judge.name} is not calibrated for {benchmark.name}: {broken}",
-            "See that it answers, and run the same command again; what it said is kept.",
-        )
-    again = []
-    for number in range(1, reruns + 1):
-        other = _later(judge, number)
-        again.append(run(samples, benchmark, other, folder / f"rerun-{number}", progress, store=store))
-    changed = {
-        change: run(
-            [perturbed(one, change) for one in samples], benchmark, judge, folder / change, progress, store=store
-        )
-        for change in changes
-    }
+
+    def judged(by: JudgeConfig, name: str = "", change: str = "") -> list[Scored]:
+        shown = [perturbed(one, change) for one in samples] if change else samples
+        scored = run(shown, benchmark, by, folder / name, progress, store=store)
+        if broken := mostly_failed(scored):
+            raise UserError(
+                f"the judge {judge.name} is not calibrated for {benchmark.name}: {broken}",
+                "See that it answers, and run the same command again; what it said is kept.",
+            )
+        return scored
+
+    scored = judged(judge)
+    again = [judged(_later(judge, number), f"rerun-{number}") for number in range(1, reruns + 1)]
+    changed = {change: judged(judge, change, change) for change in changes}
     found = measure(anchors, scored, benchmark, judge)
     found = replace(found, stability=_stability(anchors, scored, again, changed))
     if judge.small:
-        alone = replace(judge, small=())
-        by_large = run(samples, benchmark, alone, folder / "large", progress, store=store)
+        by_large = judged(replace(judge, small=()), "large")
         found = replace(found, cascade=_compared(anchors, scored, by_large, judge.name))
     keep(store, judge, found)
     return found

@@ -52,6 +52,7 @@ tagged_yes_no = expecting(yes_no, "<answer>Yes</answer> or <answer>No</answer>, 
 """The reader of a judge's answer in tags. Raises ValueError."""
 _SCORE = expecting(yes_no, '"Score: YES" or "Score: NO" as the last line')
 _FINAL_ANSWER = expecting(yes_no, '"Final Answer: YES" or "Final Answer: NO" as the last line')
+_QUOTED = 120  # letters of a reply that cannot be read
 _OUTCOMES = {"content_filter": "judge_filtered", "refusal": "judge_refused"}  # by why a reply ended
 _ADDED = {
     "binary": "\n\nGive the answer at once, in exactly the form asked for above, without any reasoning around it.",
@@ -264,7 +265,7 @@ class Questioner:
         way = self.config.way
         turns = [Turn("user", prompt + _ADDED.get(way, ""), tuple(images))]
         schema, read = None if way in _FREE else schema, reader(way, parse)
-        reply = Reply("")
+        reply, problem = Reply(""), ""
         for _ in range(1 if self.dialect == "nano" else min(attempts, self.config.attempts)):
             try:
                 reply = await self.reply(turns, schema, self.draw)
@@ -272,6 +273,9 @@ class Questioner:
                 self.raised = error
                 raise
             self.replies.append(reply.text)
+            if reply.stop == "max_tokens":  # it would be cut off again
+                problem = f"it was cut off after {reply.output_tokens:,} tokens in all: raise judge.max_tokens"
+                break
             try:
                 value, confidence = read(reply.text)
             except ValueError as error:
@@ -281,13 +285,10 @@ class Questioner:
                 return value
             if reply.stop in _OUTCOMES:
                 break
-            if reply.blank:
-                continue
-            if reply.stop == "max_tokens":
-                problem = f"it was cut off after {reply.output_tokens} tokens; {problem}"
-            turns += [Turn("assistant", reply.text or "..."), Turn("user", REMARK.format(problem=problem))]
+            if not reply.blank:
+                turns += [Turn("assistant", reply.text), Turn("user", REMARK.format(problem=problem))]
         outcome = _OUTCOMES.get(reply.stop, "judge_blank" if reply.blank else "unparseable")
-        self.raised = Unparseable(reply.text, outcome)
+        self.raised = Unparseable(f"{' '.join(reply.text.split())[:_QUOTED]!r}: {problem}", outcome)
         raise self.raised
 
 
