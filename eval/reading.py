@@ -8,6 +8,7 @@ in "eyes", or in prose, is none, and the article of "A cup" is no letter.
 from __future__ import annotations
 
 import json
+import math
 import re
 import unicodedata
 from collections.abc import Callable, Mapping
@@ -18,13 +19,14 @@ T = TypeVar("T")
 _INVISIBLE = re.compile("[\u200b\u200e\u200f\u2060\ufeff]")
 # Many servers keep the opening mark to themselves; a thought that is not closed has no answer behind it.
 _THOUGHT = re.compile(
-    r"<(think(?:ing)?)>.*?</\1>|\A\s*(?![{\[])(?:(?!<think).)*</think(?:ing)?>|\A\s*<think(?:ing)?>.*\Z",
+    r"<(think(?:ing)?)>.*?</\1>|\A(?![{\[])(?:(?!<think).)*</think(?:ing)?>|\A<think(?:ing)?>.*\Z",
     re.DOTALL | re.IGNORECASE,
 )
 _LATEX_FONT = re.compile(r"\\(?:text(?:bf|rm|it)?|math(?:bf|rm))\s*\{([^{}]*)\}")
-_MATHS = re.compile(r"\$+([^$\n]{1,80})\$+|\\\((.{1,80}?)\\\)|\\\[(.{1,80}?)\\\]")
-_TAGGED = re.compile(r"<answer>(.*?)</answer>|\\boxed\s*\{([^{}]*)\}", re.DOTALL | re.IGNORECASE)
+_MATHS = re.compile(r"\${1,2}([^$\n]{1,80})\${1,2}|\\\((.{1,80}?)\\\)|\\\[(.{1,80}?)\\\]")
+_TAGGED = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>|\\boxed\s*\{([^{}]*)\}", re.DOTALL | re.IGNORECASE)
 _MARKDOWN = re.compile(r"^[ \t]*(?:`{3,}|~{3,})[ \t]*\w*[ \t]*$|^[ \t]*#{1,6}[ \t]+|\*\*|__|`+", re.MULTILINE)
+_REPEATED = re.compile(r"([^\w\s])\1{3,}")  # a model that is stuck writes thousands
 _OPEN, _CLOSE = r"[\s\"'“‘(\[<{*]*", r"[\"'”’)\]>}*]*"
 _BEHIND = r"\s*(?:$|\n|[.,;:!(}])|\s+(?:[–—-]|(?:because|since|as|for)\b)"
 
@@ -58,6 +60,7 @@ _RIGHT = re.compile(  # "Option B is correct", not "A or B is correct", nor "A i
     r"(?=\W*(?:$|\n)|\s*[.,;:!)]|\s+(?:because|since|as)\b)",
     re.IGNORECASE,
 )
+_TRIED = 20  # marks of an answer, from the end
 _CAPTION = re.compile(r"\bcaption\s*[:：]\s*", re.IGNORECASE)
 
 _NUMBER = r"([-−]?\d+(?:\.\d+)?)(?![\d.]*\d)\s*(%|(?:/|out\s+of)\s*\d+)?"
@@ -85,14 +88,15 @@ _OBJECT = re.compile(r"\{(?=\s*[\"'])")
 
 def plain(text: str) -> str:
     """A reply without thoughts and without letters that nobody sees."""
-    return _THOUGHT.sub("", _INVISIBLE.sub("", text)).strip()
+    return _THOUGHT.sub("", _INVISIBLE.sub("", text).strip()).strip()
 
 
 def words(text: str) -> str:
-    """The same without marks of Markdown and LaTeX; an answer in tags or a box stands on a line, behind "Answer:"."""
-    said = _MATHS.sub(lambda found: found[1] or found[2] or found[3], _LATEX_FONT.sub(r"\1", plain(text)))
+    """The same without blank lines and marks of Markdown and LaTeX; "Answer:" stands before one in tags or a box."""
+    said = _LATEX_FONT.sub(r"\1", _REPEATED.sub(r"\1\1\1", plain(text)))
+    said = _MATHS.sub(lambda found: found[1] or found[2] or found[3], said)
     said = _TAGGED.sub(lambda found: f"\nAnswer: {(found[1] or found[2] or '').strip()}\n", said)
-    return _MARKDOWN.sub("", said).strip()
+    return "\n".join(" ".join(line.split()) for line in _MARKDOWN.sub("", said).splitlines() if line.strip())
 
 
 def expecting(read: Callable[[str], T | None], wanted: str) -> Callable[[str], T]:
@@ -110,15 +114,14 @@ def expecting(read: Callable[[str], T | None], wanted: str) -> Callable[[str], T
 def yes_no(text: str) -> bool | None:
     """The verdict of "Final Answer: YES", "Score: [NO] because ...", "<answer>Yes</answer>", or "no" alone on the first
     or last line. Words in tags are the answer and nothing else."""
-    tags = re.findall(r"<answer>(.*?)</answer>", plain(text), re.IGNORECASE | re.DOTALL)
+    tags = map("".join, _TAGGED.findall(_LATEX_FONT.sub(r"\1", plain(text))))
     if not all(_ALONE.match(tag) or _LABELLED.search(tag) for tag in tags):
         return None
     said = words(text)
-    lines = [line for line in said.splitlines() if line.strip()]
-    found = {one[0].lower() for one in _LABELLED.findall(said)}
-    if not found and lines and (_ALONE.match(lines[0]) or _ALONE.match(lines[-1])):
-        found = {match[1].lower() for line in lines if (match := _ALONE.match(line))}
-    values = {_WORDS[one] for one in found}
+    lines, found = said.split("\n"), [one[0] for one in _LABELLED.findall(said)]
+    if not found and (_ALONE.match(lines[0]) or _ALONE.match(lines[-1])):
+        found = [match[1] for line in lines if (match := _ALONE.match(line))]
+    values = {_WORDS[one.lower()] for one in found}
     return values.pop() if len(values) == 1 else None
 
 
@@ -137,7 +140,8 @@ def choice(reply: str, choices: Mapping[str, str | None]) -> str | None:
     right = [one for one in _RIGHT.finditer(text) if "nor" not in (one[1] or "").lower()]
     claims = [(one.start(), "" if one[1] else one[2].upper()) for one in right]
     claims += [(len(text), last[1].upper())] if last else []
-    for start in [*reversed([marked.end() for marked in _MARKED.finditer(text)]), 0]:
+    starts = [0, *(marked.end() for marked in _MARKED.finditer(text))]
+    for start in [*starts[:-_TRIED:-1], 0]:
         letters = _chosen(_uncaptioned(text[start:]), choices)
         if letters:
             claims = [(at, letter) for at, letter in claims if at >= start] + [(start, one) for one in letters]
@@ -214,11 +218,11 @@ def _unwrapped(said: str) -> str:
 def mark(text: str, label: str, low: float, high: float) -> float | None:
     """The number behind a label ("Score: 7", "Score: [7/10] because ..."), or that is the whole reply; from `low` to
     `high`, of which a percentage is a share."""
-    said, found = words(text), []
-    number_ = rf"{_CLOSE}\s*(?:[:=：–—-]|\bis\b|\bof\b)?{_OPEN}{_NUMBER}(?!\s*(?:or|to|-|–|,|/)\s*\d)"
+    said, found = words(text), list[tuple[str, str]]()
+    value = rf"{_CLOSE}\s*(?:[:=：–—-]|\bis\b|\bof\b)?{_OPEN}{_NUMBER}(?!\s*(?:or|to|-|–|,|/)\s*\d)"
     for before, behind in ((rf"\b{label}\b", ""), (r"\banswer\b", ""), (r"\A", r"\W*\Z")):
-        found = found or re.findall(before + number_ + behind, said, re.IGNORECASE)
-    values = {_within(*one, low, high) for one in found}
+        found = found or re.findall(before + value + behind, said, re.IGNORECASE)
+    values = {_within(digits, unit, low, high) for digits, unit in found}
     return values.pop() if len(values) == 1 else None
 
 
@@ -239,7 +243,7 @@ def truth(value: Any) -> bool | None:
 def _within(digits: str, unit: str, low: float, high: float) -> float | None:
     value = float(digits.replace("−", "-"))
     if unit == "%":
-        value = value / 100 * high if low == 0 and 1 < high < float("inf") else -1.0
+        value = value / 100 * high if low == 0 and 1 < high < math.inf else -1.0
     elif unit and float(re.sub(r"\D", "", unit)) != high:
         return None
     return value if low <= value <= high else None
@@ -323,14 +327,11 @@ def _meant(value: Any, schema: Mapping[str, Any]) -> Any:
     if isinstance(value, list):
         return [_meant(one, schema.get("items", {})) for one in value]
     for one in schema.get("anyOf", [schema]):
-        kind, given = one.get("type"), str(value).strip().lower()
-        found: Any = None
-        if kind == "boolean":
+        found: Any = {str(name).lower(): name for name in one.get("enum", ())}.get(str(value).strip().lower())
+        if one.get("type") == "boolean":
             found = truth(value)
-        elif kind in ("integer", "number") and isinstance(value, str):
-            found = number(value, one.get("minimum", 0), one.get("maximum", float("inf")))
-        elif isinstance(value, str):
-            found = next((name for name in one.get("enum", ()) if str(name).lower() == given), None)
+        elif one.get("type") in ("integer", "number") and isinstance(value, str):
+            found = number(value, one.get("minimum", 0), one.get("maximum", math.inf))
         if found is not None:
             return found
     return value

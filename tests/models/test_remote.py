@@ -187,7 +187,7 @@ def test_an_answer_that_is_cut_off_or_filtered_is_none() -> None:
         (response,) = open_model(one, text="responses").answer([Request("a", "x")])
         assert model.think([Request("a", "x")]) == ["The answer is"], "an unfinished thought is one to draw by"
     why = "the answer was cut off after 9 tokens, which is none: raise max_tokens (remote.max_tokens)"
-    assert why in str(cut) and why in str(composed) and "cut off, which is none" in str(response)
+    assert why in str(cut) and why in str(composed) and "cut off by its limit, which is none" in str(response)
     assert "its server's filter ended the reply: The answer is" in str(filtered)
 
 

@@ -197,12 +197,12 @@ class RemoteModel:
 
     def _expect_whole(self, skill: str, found: Completion) -> None:
         """Raises UserError for a refusal and an answer that was cut off; an unfinished thought is one to draw by."""
-        if found.stop in ("refusal", "content_filter"):
-            who = "refused" if found.stop == "refusal" else "its server's filter ended the reply"
-            raise UserError(f"{who}: {_short(found.text)}")
+        ends = {"refusal": "refused", "content_filter": "its server's filter ended the reply"}
+        if found.stop in ends:
+            raise UserError(f"{ends[found.stop]}: {_short(found.text)}")
         if found.stop == "max_tokens" and skill in ("answer", "compose"):
-            tokens = f" after {found.output_tokens:,} tokens" if found.output_tokens else ""
-            raise UserError(f"the answer was cut off{tokens}, which is none: raise max_tokens (remote.max_tokens)")
+            tokens = f"after {found.output_tokens:,} tokens" if found.output_tokens else "by its limit"
+            raise UserError(f"the answer was cut off {tokens}, which is none: raise max_tokens (remote.max_tokens)")
 
     def _wrong_reply(self, reply: Any, expected: str) -> WrongReply:
         """The error of every protocol; of an envelope the part that tells is quoted."""

@@ -24,8 +24,8 @@ class Refined:
 
 
 LABEL = re.compile(
-    r"(^[ \t]*(?:[#>*_-]+|\d+[.)])?[ \t*_]*)?\b(?:refined|final)(?:\s+(?:scene|image|visual))?\s+prompt\b"
-    r"(?:[\"'*_\s]*(?:is)?[\"'*_\s]*:|(?(1)[*_ \t]*\n|(?!)))",  # a heading needs no colon
+    r"(^[^\w\n]*(?:\d+[.)][^\w\n]*)?)?\b(?:refined|final)(?:\s+(?:scene|image|visual))?\s+prompt\b"
+    r"(?:[\"'*_\s]*(?:is\b[\"'*_\s]*)?:|(?(1)[*_ \t]*\n|(?!)))",  # a heading needs no colon
     re.IGNORECASE | re.MULTILINE,
 )
 _TAG = re.compile(r"<refined_prompt>(.*?)</refined_prompt>", re.IGNORECASE | re.DOTALL)
