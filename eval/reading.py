@@ -23,11 +23,10 @@ _THOUGHT = re.compile(
     re.DOTALL | re.IGNORECASE,
 )
 _LATEX_FONT = re.compile(r"\\(?:text(?:bf|rm|it)?|math(?:bf|rm))\s*\{([^{}]*)\}")
-_MATHS = re.compile(r"\${1,2}([^$\n]{1,80})\${1,2}|\\\((.{1,80}?)\\\)|\\\[(.{1,80}?)\\\]")
 _TAGGED = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>|\\boxed\s*\{([^{}]*)\}", re.DOTALL | re.IGNORECASE)
-_MARKDOWN = re.compile(r"^[ \t]*(?:`{3,}|~{3,})[ \t]*\w*[ \t]*$|^[ \t]*#{1,6}[ \t]+|\*\*|__|`+", re.MULTILINE)
+_MARKS = re.compile(r"^[ \t]*(?:`{3,}|~{3,})[ \t]*\w*[ \t]*$|^[ \t]*#{1,6}[ \t]+|\*\*|__|`+|\\[()\[\]]", re.MULTILINE)
 _REPEATED = re.compile(r"([^\w\s])\1{3,}")  # a model that is stuck writes thousands
-_OPEN, _CLOSE = r"[\s\"'“‘(\[<{*]*", r"[\"'”’)\]>}*]*"
+_OPEN, _CLOSE = r"[\s\"'“‘(\[<{*$]*", r"[\"'”’)\]>}*$]*"
 _BEHIND = r"\s*(?:$|\n|[.,;:!(}])|\s+(?:[–—-]|(?:because|since|as|for)\b)"
 
 _WORDS = {"yes": True, "true": True, "no": False, "false": False}
@@ -63,7 +62,7 @@ _RIGHT = re.compile(  # "Option B is correct", not "A or B is correct", nor "A i
 _TRIED = 20  # marks of an answer, from the end
 _CAPTION = re.compile(r"\bcaption\s*[:：]\s*", re.IGNORECASE)
 
-_NUMBER = r"([-−]?\d+(?:\.\d+)?)(?![\d.]*\d)\s*(%|(?:/|out\s+of)\s*\d+)?"
+_NUMBER = r"([-−]?(?:\d+(?:\.\d*)?|\.\d+)(?:e[-+]?\d+)?)(?![\d.]*\d)\s*(%|(?:/|out\s+of)\s*\d+)?"
 _CAPTIONED = re.compile(r"\bcaption\s*[:：]\s*(\S.*)", re.IGNORECASE)
 _COUNTED = re.compile(r"\d+(?: [a-z-]+){1,2}\.?", re.IGNORECASE)
 _REFUSED = re.compile(r"(error|reject)(?:ed)?\b[.!]?(?:\s*[:,;(–—-].*)?", re.IGNORECASE)
@@ -94,9 +93,8 @@ def plain(text: str) -> str:
 def words(text: str) -> str:
     """The same without blank lines and marks of Markdown and LaTeX; "Answer:" stands before one in tags or a box."""
     said = _LATEX_FONT.sub(r"\1", _REPEATED.sub(r"\1\1\1", plain(text)))
-    said = _MATHS.sub(lambda found: found[1] or found[2] or found[3], said)
     said = _TAGGED.sub(lambda found: f"\nAnswer: {(found[1] or found[2] or '').strip()}\n", said)
-    return "\n".join(" ".join(line.split()) for line in _MARKDOWN.sub("", said).splitlines() if line.strip())
+    return "\n".join(" ".join(line.split()) for line in _MARKS.sub("", said).splitlines() if line.strip())
 
 
 def expecting(read: Callable[[str], T | None], wanted: str) -> Callable[[str], T]:

@@ -55,6 +55,7 @@ from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.data_gen.verifying import find_image
 from uni_train.errors import UserError, did_you_mean, nearest
+from uni_train.eval import reading
 from uni_train.eval.benchmark import Ask, Benchmark, Case, Sample, Scored
 from uni_train.eval.generation import cases_of
 from uni_train.eval.judges.agreement import (
@@ -73,7 +74,6 @@ from uni_train.eval.statistics import Estimate, paired, share
 
 KINDS = ("human", "program", "reference", "shuffled")
 COLUMNS = ("id", "label", "setting", "k", "rater", "check", "images", "text", "note")
-_WORDS = {"pass": 1.0, "yes": 1.0, "true": 1.0, "fail": 0.0, "no": 0.0, "false": 0.0}
 _SHOWN = 100  # disagreements that a record lists
 
 
@@ -195,14 +195,9 @@ def _expect_columns(where: str, names: Sequence[str] | Mapping[str, Any], wanted
 
 
 def _value(text: str, where: str) -> float:
-    word = text.lower()
-    if word in _WORDS:
-        return _WORDS[word]
-    try:
-        value = float(word)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
+    said = {"pass": True, "fail": False}.get(text.lower(), reading.truth(text))
+    value = reading.number(text, 0, 1) if said is None else float(said)
+    if value is None:
         raise UserError(
             f"{where}: {text[:60]!r} is no verdict", "Write pass or fail, yes or no, or a grade from 0 to 1."
         )

@@ -35,7 +35,7 @@ from uni_train.data_gen.objects import singular_of
 from uni_train.data_gen.reading_limits import open_image, rgb
 from uni_train.data_gen.task import Check, Status, Verdict
 from uni_train.errors import UsageError
-from uni_train.eval.benchmark import Benchmark, Case, JudgeAsk, Sample, Unparseable
+from uni_train.eval.benchmark import Benchmark, Case, JudgeAsk, Sample, Unparseable, verdict_of
 from uni_train.eval.images import bytes_of
 from uni_train.eval.judges.replies import Reply, Turn
 from uni_train.eval.prompts import unisandbox, ureason
@@ -114,9 +114,9 @@ async def caption_matches(ask: JudgeAsk, image: bytes, expected: str, *, kind: s
         read = expecting(knowledge_caption, "one line in one of the formats given")
     said = await ask(unisandbox.CAPTIONS.get(kind, unisandbox.CAPTIONS["maths"]), (image,), parse=read)
     if said in unisandbox.REFUSED_CAPTIONS:
-        return _verdict("caption", False, f"the judge captions the image {said!r}")
+        return verdict_of("caption", False, f"the judge captions the image {said!r}")
     matches = await ask(unisandbox.compare_prompt(said, expected, kind), parse=_SCORE)
-    return _verdict("caption", matches, f"captioned {said!r}, expected {expected!r}")
+    return verdict_of("caption", matches, f"captioned {said!r}, expected {expected!r}")
 
 
 async def image_satisfies(ask: JudgeAsk, image: bytes, criterion: str) -> Verdict:
@@ -130,7 +130,7 @@ async def image_satisfies(ask: JudgeAsk, image: bytes, criterion: str) -> Verdic
         question = ureason.verify_image_prompt(criterion)
     read = _FINAL_ANSWER if dialect(ask) == "nano" else tagged_yes_no
     satisfied = await ask(question, (image,), parse=read)
-    return _verdict("criterion", satisfied, f"the judge does not see: {criterion}")
+    return verdict_of("criterion", satisfied, f"the judge does not see: {criterion}")
 
 
 async def prompt_accepted(ask: JudgeAsk, image: bytes, task: str, prompt: str) -> Verdict:
@@ -147,7 +147,7 @@ async def prompt_accepted(ask: JudgeAsk, image: bytes, task: str, prompt: str) -
     else:
         question = unisandbox.filter_prompt(task, prompt)
     accepted = await ask(question, (image,), parse=_FINAL_ANSWER)
-    return _verdict("filter", accepted, "the judge does not accept it")
+    return verdict_of("filter", accepted, "the judge does not accept it")
 
 
 async def thought_satisfies(ask: JudgeAsk, prompt: str, thought: str, criterion: str) -> Verdict:
@@ -159,7 +159,7 @@ async def thought_satisfies(ask: JudgeAsk, prompt: str, thought: str, criterion:
         raise UsageError("nano cannot be asked to judge a text", "Judge thoughts by program, or with another judge.")
     question = ureason.verify_reasoning_prompt(prompt, thought, criterion)
     satisfied = await ask(question, parse=tagged_yes_no)
-    return _verdict("reasoning", satisfied, f"the judge does not read: {criterion}")
+    return verdict_of("reasoning", satisfied, f"the judge does not read: {criterion}")
 
 
 async def filled_in(ask: JudgeAsk, prompt: str, schema: Mapping[str, Any], images: Sequence[bytes] = ()) -> Any:
@@ -176,10 +176,10 @@ async def _nano_caption_matches(ask: JudgeAsk, image: bytes, expected: str, kind
         raise UsageError("nano has no words for portraits and flowers", "Judge knowledge with another judge.")
     said = await ask(language.CAPTION_PROMPT, (image,), parse=expecting(caption, '"Caption: ..."'))
     if said == language.UNCLEAR:
-        return _verdict("caption", False, "the judge sees no clear object")
+        return verdict_of("caption", False, "the judge sees no clear object")
     (seen_count, seen), (count, thing) = _counted(said), _counted(expected)
     right = seen == thing and (kind == "mapping_official" or count is None or seen_count == count)
-    return _verdict("caption", right, f"captioned {said!r}, expected {expected!r}")
+    return verdict_of("caption", right, f"captioned {said!r}, expected {expected!r}")
 
 
 def _counted(text: str) -> tuple[int | None, str]:
@@ -188,10 +188,6 @@ def _counted(text: str) -> tuple[int | None, str]:
     if found is None:
         return None, text
     return (int(found[1]) if found[1] else None), singular_of(found[2].lower())
-
-
-def _verdict(name: str, right: bool, reason: str) -> Verdict:
-    return Verdict((Check(name, "pass" if right else "fail", "" if right else reason),))
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------

@@ -110,6 +110,4 @@ def _verdict(reply: str) -> Verdict:
     from uni_train.eval.reading import yes_no
 
     said = yes_no(reply)
-    if said is None:
-        return Verdict((Check("self_check", "unreadable", reply),))
-    return Verdict((Check("self_check", "pass" if said else "fail", reply),))
+    return Verdict((Check("self_check", "unreadable" if said is None else "pass" if said else "fail", reply),))
