@@ -17,10 +17,8 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 _INVISIBLE = re.compile("[\u200b\u200e\u200f\u2060\ufeff]")
-# Many servers keep the opening mark to themselves; a thought that is not closed has no answer behind it.
-_THOUGHT = re.compile(
-    r"<(think(?:ing)?)>.*?</\1>|\A(?![{\[])(?:(?!<think).)*</think(?:ing)?>|\A<think(?:ing)?>.*\Z",
-    re.DOTALL | re.IGNORECASE,
+_THOUGHT = re.compile(  # many servers keep the opening mark to themselves
+    r"<(think(?:ing)?)>.*?</\1>|\A(?![{\[])(?:(?!<think).)*</think(?:ing)?>", re.DOTALL | re.IGNORECASE
 )
 _LATEX_FONT = re.compile(r"\\(?:text(?:bf|rm|it)?|math(?:bf|rm))\s*\{([^{}]*)\}")
 _TAGGED = re.compile(r"<answer>((?:(?!</?answer>).)*)</answer>|\\boxed\s*\{([^{}]*)\}", re.DOTALL | re.IGNORECASE)
@@ -32,7 +30,7 @@ _BEHIND = r"\s*(?:$|\n|[.,;:!(}])|\s+(?:[–—-]|(?:because|since|as|for)\b)"
 _WORDS = {"yes": True, "true": True, "no": False, "false": False}
 _WORD = f"({'|'.join(_WORDS)})"
 _LABELLED = re.compile(
-    rf"\b(?:answer|score|verdict|judge?ment|decision|conclusion|result){_CLOSE}\s*(?:[:：=]|\bis\b|\n){_OPEN}{_WORD}\b"
+    rf"\b((?:final\s+)?(?:answer|score|verdict|judge?ment|decision|conclusion|result)){_CLOSE}\s*(?:[:：=]|\bis\b|\n){_OPEN}{_WORD}\b"
     rf"(?!{_CLOSE}\s*(?:,|/|\||&|or\b|and\b){_OPEN}(?:{_WORD})\b)(?={_CLOSE}(?:{_BEHIND}))",
     re.IGNORECASE,
 )
@@ -91,9 +89,9 @@ def plain(text: str) -> str:
 
 
 def words(text: str) -> str:
-    """The same without blank lines and marks of Markdown and LaTeX; "Answer:" stands before one in tags or a box."""
+    """The same without blank lines and marks of Markdown and LaTeX; "Final answer:" is before one in tags or a box."""
     said = _LATEX_FONT.sub(r"\1", _REPEATED.sub(r"\1\1\1", plain(text)))
-    said = _TAGGED.sub(lambda found: f"\nAnswer: {(found[1] or found[2] or '').strip()}\n", said)
+    said = _TAGGED.sub(lambda found: f"\nFinal answer: {(found[1] or found[2] or '').strip()}\n", said)
     return "\n".join(" ".join(line.split()) for line in _MARKS.sub("", said).splitlines() if line.strip())
 
 
@@ -110,13 +108,14 @@ def expecting(read: Callable[[str], T | None], wanted: str) -> Callable[[str], T
 
 
 def yes_no(text: str) -> bool | None:
-    """The verdict of "Final Answer: YES", "Score: [NO] because ...", "<answer>Yes</answer>", or "no" alone on the first
-    or last line. Words in tags are the answer and nothing else."""
-    tags = map("".join, _TAGGED.findall(_LATEX_FONT.sub(r"\1", plain(text))))
+    """The verdict of "Final Answer: YES", "Score: [NO] because ..." or "<answer>Yes</answer>", where words in tags are the
+    answer and nothing else; without one of "Answer: no" and the like, else of "no" alone on the first or last line."""
+    tags = [tag for tag, box in _TAGGED.findall(plain(text)) if not box]
     if not all(_ALONE.match(tag) or _LABELLED.search(tag) for tag in tags):
         return None
     said = words(text)
-    lines, found = said.split("\n"), [one[0] for one in _LABELLED.findall(said)]
+    lines, labelled = said.split("\n"), [(one[0].lower(), one[1]) for one in _LABELLED.findall(said)]
+    found = [value for label, value in labelled if label.startswith(("final", "score"))] or [one[1] for one in labelled]
     if not found and (_ALONE.match(lines[0]) or _ALONE.match(lines[-1])):
         found = [match[1] for line in lines if (match := _ALONE.match(line))]
     values = {_WORDS[one.lower()] for one in found}
@@ -131,8 +130,9 @@ def choice(reply: str, choices: Mapping[str, str | None]) -> str | None:
     choice, alone or on the first line. "Option B is correct" and a letter alone on the last line are choices too, which
     none may contradict. choices: letter -> its text, None where it is an image.
     """
-    text, tags = words(reply), _TAGGED.findall(plain(reply))
-    if len({normalised("".join(tag)) for tag in tags}) > 1:
+    text = words(reply)
+    tagged = [_chosen("".join(tag).strip(), choices) for tag in _TAGGED.findall(plain(reply))]
+    if len(set().union(*tagged)) > 1:
         return None
     last = _LETTER_ALONE.fullmatch(text.rpartition("\n")[2])
     right = [one for one in _RIGHT.finditer(text) if "nor" not in (one[1] or "").lower()]
@@ -188,7 +188,7 @@ def caption(text: str) -> str | None:
     """What follows "Caption:" (UniSandbox, Tables 9 and 10), or a reply of one line in the form asked for behind it:
     "3 apples". "Error" stands for itself and whatever explains it."""
     said = words(text)
-    found = {_unwrapped(one) for one in _CAPTIONED.findall(said)}
+    found = {_unwrapped(one) for one in _CAPTIONED.findall(said.rpartition("\n")[2]) or _CAPTIONED.findall(said)}
     alone = _unwrapped(said)
     if not found and (_COUNTED.fullmatch(alone) or _REFUSED.fullmatch(alone)):
         found = {alone}

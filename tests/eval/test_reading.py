@@ -32,6 +32,9 @@ YES_NO: dict[bool | None, list[str]] = {
         "The answer is $\\boxed{\\text{YES}}$.", "YES", "**Yes.**", "[YES]", "I see four chairs.\n\nYES",
         "YES\nThe caption says four chairs.", "\u200bScore:\u200b YES", "\ufeffYES", "Score： YES",
         "<think>Final Answer: NO? I look again.</think>Final Answer: YES", "Score: NO? No.</think> Score: YES",
+        "1. Is it a cup? Answer: Yes. 2. Is it red? Answer: No.\n<answer>Yes</answer>",
+        "Answer: NO?\nFinal Answer: YES",
+        "I count $\\boxed{3}$ chairs.\nFinal Answer: YES",
         "<thinking>NO</thinking>\nYES",
     ],
     False: [
@@ -47,7 +50,7 @@ YES_NO: dict[bool | None, list[str]] = {
         "yesterday",
         "Yes, it does.", "<answer>Yes, mostly</answer>", "<answer></answer>", "<answer>是</answer>", "<answer>Yes",
         "The answer is no longer clear.", "Answer: no apples", "The score. No apples are there", "Score: NOT YES",
-        "Final Answer: YES? No.", "I know.", "<think>Final Answer: YES", "Is it right?\nYes\nIs it sharp?\nNo\nHm.",
+        "Final Answer: YES? No.", "I know.", "Is it right?\nYes\nIs it sharp?\nNo\nHm.",
         "If it matches, output <answer>Yes</answer>.\nIf it does not match, output <answer>No</answer>.",
     ],
 }  # fmt: skip
@@ -70,6 +73,7 @@ LETTERS: dict[str | None, list[str]] = {
         "B", "(b) a cup", "3 cups.", "**B**", "Answer: 3 cups\n\nThe answer is clear.", "First A. No: the answer is B.",
         "Answer: A because of this. But then the final answer is B.", "I would choose B.", "I'd go with option (B).",
         "<answer>B</answer>", "<answer>B: 3 cups</answer>", "$\\boxed{B}$", "So it is \\boxed{\\textbf{(B)}}.",
+        "There are \\boxed{3}, so \\boxed{B}.",
         "The cups are three.\n\nB", "I look at it.\n**(B)**", "```\nB\n```", '{"answer": "B"}', "My choice: B",
         "The correct option is B.", "Option B is correct.", "B is the best answer, as there are three.",
         "<think>A, or C?</think>B", "\u200bB\u200b", "## Answer\nB", "Neither A nor C is correct.\n\nB",
@@ -87,7 +91,7 @@ LETTERS: dict[str | None, list[str]] = {
         "The answer is B. Hmm, option C is correct.", "Option A is correct. Option B is correct.",
         "A is right of the cup.",
         "Option B is not correct.", "not B", "I would not choose B.", "If A is right then C", "\\boxed{A or B}",
-        "<answer>A</answer> or <answer>B</answer>", "<think>B", "I would choose a cup.", "The Cat",
+        "<answer>A</answer> or <answer>B</answer>", "I would choose a cup.", "The Cat",
         *[f"{mark}{reply}" for mark in ("", "Answer: ", "The answer is ")
           for reply in ("A or B", "A. or B.", "(A) or (B)", "A, B", "A/B", "A and B", "A or option B.",
                         "A) 2 cups or B) 3 cups", "a cup", "A cup is there", "an apple", "A-frame")],
@@ -109,7 +113,7 @@ CAPTIONS: dict[str | None, list[str]] = {
         "<think>4?</think>Caption: 3 apples",
     ],
     "Error": ["Error", "Caption: Error", "**Error**", "error.", "Caption: 'Error'", "Caption: Error (two kinds)"],
-    None: ["", "Caption: 3 apples\nCaption: 4 apples", "There are 3 apples", "An error", "3", "Caption:"],
+    None: ["", "Caption: 3 apples\nCaption: 4 apples\nHm.", "There are 3 apples", "An error", "3", "Caption:"],
 }  # fmt: skip
 KNOWN: dict[str | None, list[str]] = {
     "Person: Caucasian; white; old; male": ["Person: Caucasian; white; old; male",
@@ -123,7 +127,8 @@ SCORES: dict[float | None, list[str]] = {
           "Score: 7\nMuch is right.", "7", "Score: 7, as one is missing", "\\boxed{7}", "<answer>7</answer>"],
     1.0: ["Score: 10/10"],
     0.25: ["**Score:** 2.5"],
-    None: ["Score: 11", "Score: -1", "Underscore: 7", "Score: 7 or 8", "Score: 7-8", "Score: 3/5", "Score: 6\nScore: 7",
+    None: ["Score: 11", "Score: -1", "Underscore: 7", "Score: 7 or 8", "Score: 7-8", "Score: 3/5",
+           "Score: 6, no, Score: 7",
            "I see 7 cups", ""],
 }  # fmt: skip
 BINARY: dict[str | None, list[str]] = {

@@ -18,7 +18,7 @@ from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item
 from uni_train.eval.prompts.rewards import SCORE, SELF_CHECK, with_prompt
 from uni_train.eval.prompts.unisandbox import filter_prompt
-from uni_train.eval.reading import mark, yes_no
+from uni_train.eval.reading import mark, words, yes_no
 from uni_train.models.base import Request, TextGenerator, expect_skill
 from uni_train.models.batches import each_answered
 from uni_train.rewards.registry import Trained, reward
@@ -76,9 +76,9 @@ class ModelReward:
 
 
 def read_score(reply: str) -> float | None:
-    """The score as a share of 10: `Score: N` (or `N/10`) with N from 0 to 10."""
-    score = mark(reply, "score", 0, 10)
-    return None if score is None else score / 10
+    """The score as a share of 10: `Score: N` (or `N/10`) with N from 0 to 10, on the last line or nowhere else."""
+    scores = [mark(text, "score", 0, 10) for text in (words(reply).rpartition("\n")[2], reply)]
+    return next((score / 10 for score in scores if score is not None), None)
 
 
 @reward("self_check")
