@@ -108,8 +108,8 @@ def expecting(read: Callable[[str], T | None], wanted: str) -> Callable[[str], T
 
 
 def yes_no(text: str) -> bool | None:
-    """The verdict of "Final Answer: YES", "Score: [NO] because ..." or "<answer>Yes</answer>", where words in tags are the
-    answer and nothing else; without one of "Answer: no" and the like, else of "no" alone on the first or last line."""
+    """The verdict of "Final Answer: YES", "Score: [NO] because ..." or "<answer>Yes</answer>", whose tags hold nothing
+    else. Without one that of "Answer: no" and the like, else that of "no" alone on the first or last line."""
     tags = [tag for tag, box in _TAGGED.findall(plain(text)) if not box]
     if not all(_ALONE.match(tag) or _LABELLED.search(tag) for tag in tags):
         return None
