@@ -209,7 +209,7 @@ class JudgeAsk(Protocol):
 
 
 class Unparseable(Exception):
-    """The judge replied, but never with an answer.
+    """The judge replied, but never with an answer; the message quotes the last reply, and says the form expected.
 
     Attributes:
         outcome: of `sample.NO_ANSWER`: "judge_blank", "judge_refused" (by the model), "judge_filtered" (by its server),

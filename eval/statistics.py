@@ -57,9 +57,8 @@ class Estimate:
         )
 
     def __str__(self) -> str:
-        value = "none" if self.value is None else f"{self.value:.2f}"
-        repeats = "" if self.distinct is None else f" ({self.distinct} distinct)"
-        return f"{value} [{self.low:.2f}, {self.high:.2f}] n={self.n}{repeats}"
+        shown = "none" if self.value is None else f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+        return f"{shown} n={self.n}" + ("" if self.distinct is None else f" ({self.distinct} distinct)")
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ LONGEST = 60.0  # seconds that a connection is held open
 MODELS = {"object": "list", "data": [{"id": "judge", "object": "model", "created": 0, "owned_by": "x"}]}
 
 
-def chat(text: object, stop: str = "stop", refusal: str | None = None, **usage: object) -> bytes:
+def chat(text: object, stop: object = "stop", refusal: str | None = None, **usage: object) -> bytes:
     """A chat completion, as it should be. refusal: a text in the key that a model refuses in."""
     message = {"role": "assistant", "content": text, **({} if refusal is None else {"refusal": refusal})}
     choice = {"index": 0, "message": message, "finish_reason": stop}
@@ -30,8 +30,15 @@ def chat(text: object, stop: str = "stop", refusal: str | None = None, **usage: 
     return json.dumps({**head, "choices": [choice], **({"usage": usage} if usage else {})}).encode()
 
 
-def error(message: str) -> bytes:
-    return json.dumps({"error": {"message": message, "type": "error", "code": None}}).encode()
+def error(message: str, code: str | None = None) -> bytes:
+    return json.dumps({"error": {"message": message, "type": "error", "code": code}}).encode()
+
+
+def response(*parts: dict[str, object], status: str = "completed", **more: object) -> bytes:
+    """A reply of the Responses API: a thought, then a message with these parts."""
+    thought = {"type": "reasoning", "summary": [], "content": [{"type": "reasoning_text", "text": SAID_NO}]}
+    message = {"type": "message", "role": "assistant", "content": list(parts)}
+    return json.dumps({"object": "response", "status": status, "output": [thought, message], **more}).encode()
 
 
 class Listening:
@@ -147,6 +154,25 @@ def _says(body: bytes, status: int = 200, **headers: str) -> Callable[[Hostile, 
 
 
 NO = error("no")
+SAID, SAID_NO = "<answer>Yes</answer>", "<answer>No</answer>"
+FORMS = {
+    "a text": chat(SAID),
+    "a list of parts": chat([{"type": "text", "text": SAID}]),
+    "thinking, then text": chat([{"type": "thinking", "thinking": SAID_NO}, {"type": "text", "text": SAID}]),
+    "reasoning, then text": chat([{"type": "reasoning", "text": SAID_NO}, {"type": "output_text", "text": SAID}]),
+    "nested thinking": chat([{"type": "thinking", "thinking": [{"type": "text", "text": SAID_NO}]}, SAID]),
+    "texts in a list": chat([SAID]),
+    "an object": chat({"type": "text", "text": SAID}),
+    "thinking and text in an object": chat({"thinking": SAID_NO, "text": SAID}),
+    "an object in an object": chat({"content": [{"text": SAID}]}),
+    "a response": response({"type": "output_text", "text": SAID, "annotations": []}),
+    "a response with usage": response({"type": "output_text", "text": SAID}, usage={"input_tokens": 3}),
+    "no refusal": chat(SAID, refusal=""),
+    "usage that is a list": chat(SAID)[:-1] + b', "usage": [1]}',
+    "usage of texts": chat(SAID)[:-1] + b', "usage": {"prompt_tokens": "7", "completion_tokens": null}}',
+    "a reason that is an object": chat(SAID, stop={"reason": "stop"}),
+}
+"""Replies that all say yes, and in their thoughts no."""
 
 
 BEHAVIOURS: dict[str, Callable[[Hostile, BaseHTTPRequestHandler], None]] = {
@@ -177,15 +203,21 @@ BEHAVIOURS: dict[str, Callable[[Hostile, BaseHTTPRequestHandler], None]] = {
     "prose": _says(chat("The eyes of the picture say yes.")),
     "both answers": _says(chat("<answer>Yes</answer> if it matches, <answer>No</answer> if not")),
     "an answer in Chinese": _says(chat("<answer>是</answer>")),
-    "cut short": _says(chat("I think about the picture and", "length")),
-    "cut at once": _says(chat("", "length")),
     "filtered": _says(chat("I cannot", "content_filter")),
     "filtered at once": _says(chat("", "content_filter")),
     "a refusal": _says(chat(None, refusal="I cannot")),
     "a refusal by its reason": _says(chat("I cannot", "refusal")),
+    "a refusal part": _says(chat([{"type": "refusal", "refusal": "I cannot"}])),
+    "a refused response": _says(response({"type": "refusal", "refusal": "I cannot"})),
+    "filtered without a choice": _says(b'{"choices": [], "prompt_filter_results": [{"prompt_index": 0}]}'),
+    "filtered without a message": _says(b'{"choices": [{"index": 0, "finish_reason": "content_filter"}]}'),
+    "filtered by an error": _says(error("The response was filtered.", "content_filter"), 400),
+    "a filtered response": _says(response(status="incomplete", incomplete_details={"reason": "content_filter"})),
+    "thoughts alone": _says(chat([{"type": "thinking", "thinking": SAID_NO}])),
     "blank": _says(chat("")),
     "white space": _says(chat(" \n")),
     "talking on": _says(chat("<think>" * 1_000_000)),
     "odd usage": _says(b'{"choices": [{"message": {"content": "<answer>Yes</answer>"}}], "usage": '
                        b'{"prompt_tokens": 1e999, "completion_tokens": -5}}'),
+    **{form: _says(body) for form, body in FORMS.items()},
 }  # fmt: skip

@@ -1,7 +1,7 @@
 """Judging by a model what no program can check: which model, what it is asked, how its words are read, what is kept.
 
 judge      samples to verdicts: stored replies first, then the model; small judges first; limits; the record
-ways       the questions that benchmarks ask with, reading replies, ways of asking
+ways       the questions that benchmarks ask with, ways of asking
 calibrate  measuring a judge on anchors, samples of known truth, such as labels of people
 agreement  the numbers of that, their record, which evaluations cite, and scores corrected by it
 tables     calibrations as tables
@@ -9,9 +9,9 @@ replies    what judges have said, by content
 log        judgements in inspect-ai's log format
 """
 
-from uni_train.eval.judges.judge import NoReply, Stopped, expect_answer, mostly_failed, run, with_served_revision
+from uni_train.eval.judges.agreement import mostly_failed
+from uni_train.eval.judges.judge import NoReply, Stopped, expect_answer, run, with_served_revision
 from uni_train.eval.judges.ways import (
-    JsonReader,
     caption_matches,
     dialect,
     filled_in,
@@ -19,6 +19,7 @@ from uni_train.eval.judges.ways import (
     prompt_accepted,
     thought_satisfies,
 )
+from uni_train.eval.reading import JsonReader
 
 __all__ = [
     "JsonReader",

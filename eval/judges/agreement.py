@@ -13,6 +13,7 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -22,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.data_gen.seeds import derive_seed
-from uni_train.eval.benchmark import Benchmark, Scored, Table
+from uni_train.eval.benchmark import NO_ANSWER, Benchmark, Scored, Table
 from uni_train.eval.statistics import CONFIDENCE, Estimate, proportion, share
 from uni_train.files import atomic_write_json
 
@@ -91,8 +92,31 @@ class Agreement:
         return cls(**{field.name: Estimate.from_dict(raw[field.name]) for field in fields(cls)})
 
 
+def mostly_failed(scored: Sequence[Scored]) -> str:
+    """Why more than half of the samples that a judge was asked about have no verdict: "judge failed 4 of 4 (HTTP 500)".
+
+    "" where at least half have one: then those without stay in the denominator, and their rate is shown.
+    """
+    by_judge = [one for one in scored if one.by not in ("", "program")]
+    failed = [one for one in by_judge if one.failure in ("judge_failed", *NO_ANSWER)]
+    if 2 * len(failed) <= len(by_judge):
+        return ""
+    parts = []
+    for failure, n in Counter(one.failure for one in failed).most_common():
+        ((why, _),) = Counter(_why(one) for one in failed if one.failure == failure).most_common(1)
+        parts.append(f"judge {failure.removeprefix('judge_')} {n} of {len(by_judge)}" + (f" ({why})" if why else ""))
+    return ", ".join(parts)
+
+
+def _why(scored: Scored) -> str:
+    """What its last reply notes of it: no reply came, or which cannot be read."""
+    last = scored.replies[-1] if scored.replies else ""
+    match = re.fullmatch(r"\[(?:no reply|unparseable): (?:(\d{3}): .*|(.*))\]", last, re.DOTALL)
+    return "" if match is None else f"HTTP {match[1]}" if match[1] else match[2]
+
+
 def agreement(ratings: Sequence[Rating]) -> Agreement:
-    """All numbers of some ratings. Raises ValueError without any."""
+    """All numbers of some ratings; none but `always_no` where none has an answer. Raises ValueError without any."""
     if not ratings:
         raise ValueError("no ratings")
     table = {
@@ -122,6 +146,10 @@ def agreement(ratings: Sequence[Rating]) -> Agreement:
             found[name] = alone[name]
         else:
             found[name] = _estimate(sampled, alone[name].n, items, alone[name])
+    if all(one.outcome == "none" for one in ratings):
+        lows = dict.fromkeys(("kappa", "pearson", "spearman"), -1.0)
+        empty = {name: Estimate(None, one.n, lows.get(name, 0.0), 1.0) for name, one in found.items()}
+        found = {**empty, "always_no": found["always_no"]}
     return Agreement(**found)
 
 
@@ -407,7 +435,8 @@ def corrected(raw: Estimate, sensitivity: Estimate, specificity: Estimate) -> Es
 def judged_scores(scored: Sequence[Scored], judge: JudgeConfig, calibration: Calibration | None) -> dict[str, Any]:
     """What an evaluation says of the samples that a judge judged; JSON-able.
 
-    {"judge", "way", "refused": why nothing is corrected or "", "scores": [{"setting", "set", "raw", "corrected"}]}
+    {"judge", "way", "refused": why nothing is corrected or "", "scores": [{"setting", "set", "raw", "corrected",
+    "failed": why there is no score or ""}]}
     """
     cells: dict[tuple[str, str], list[Scored]] = {}
     for one in scored:
@@ -416,13 +445,16 @@ def judged_scores(scored: Sequence[Scored], judge: JudgeConfig, calibration: Cal
     why = "uncalibrated" if calibration is None else _refused(calibration)
     scores = []
     for (setting, name), some in cells.items():
-        raw = _passed(some)
+        raw, failed = _passed(some), mostly_failed(some)
+        if failed:
+            raw = Estimate(None, raw.n, 0.0, 1.0)
         fixed = (
             None
-            if calibration is None or why
+            if calibration is None or why or failed
             else corrected(raw, calibration.overall.sensitivity, _not_passed(calibration))
         )
-        scores.append({"setting": setting, "set": name, "raw": raw.to_dict(), "corrected": fixed and fixed.to_dict()})
+        cell = {"setting": setting, "set": name, "raw": raw.to_dict(), "corrected": fixed and fixed.to_dict()}
+        scores.append(cell | {"failed": failed})
     return {"judge": judge.name, "way": judge.label, "refused": why, "scores": scores}
 
 
@@ -432,7 +464,7 @@ def table_of(judged: Mapping[str, Any], about: str) -> Table:
         (
             one["setting"],
             one["set"],
-            Estimate.from_dict(one["raw"]),
+            one.get("failed") or Estimate.from_dict(one["raw"]),
             judged["refused"] if one["corrected"] is None else Estimate.from_dict(one["corrected"]),
         )
         for one in judged["scores"]

@@ -55,17 +55,25 @@ from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.data_gen.verifying import find_image
 from uni_train.errors import UserError, did_you_mean, nearest
+from uni_train.eval import reading
 from uni_train.eval.benchmark import Ask, Benchmark, Case, Sample, Scored
 from uni_train.eval.generation import cases_of
-from uni_train.eval.judges.agreement import OUTCOMES, Agreement, Calibration, Rating, agreement, keep
-from uni_train.eval.judges.judge import mostly_failed, run
+from uni_train.eval.judges.agreement import (
+    OUTCOMES,
+    Agreement,
+    Calibration,
+    Rating,
+    agreement,
+    keep,
+    mostly_failed,
+)
+from uni_train.eval.judges.judge import run
 from uni_train.eval.judges.ways import perturbed
 from uni_train.eval.progress import Progress
 from uni_train.eval.statistics import Estimate, paired, share
 
 KINDS = ("human", "program", "reference", "shuffled")
 COLUMNS = ("id", "label", "setting", "k", "rater", "check", "images", "text", "note")
-_WORDS = {"pass": 1.0, "yes": 1.0, "true": 1.0, "fail": 0.0, "no": 0.0, "false": 0.0}
 _SHOWN = 100  # disagreements that a record lists
 
 
@@ -187,14 +195,9 @@ def _expect_columns(where: str, names: Sequence[str] | Mapping[str, Any], wanted
 
 
 def _value(text: str, where: str) -> float:
-    word = text.lower()
-    if word in _WORDS:
-        return _WORDS[word]
-    try:
-        value = float(word)
-    except ValueError:
-        value = -1.0
-    if not 0 <= value <= 1:
+    said = {"pass": True, "fail": False}.get(text.lower(), reading.truth(text))
+    value = reading.number(text, 0, 1) if said is None else float(said)
+    if value is None:
         raise UserError(
             f"{where}: {text[:60]!r} is no verdict", "Write pass or fail, yes or no, or a grade from 0 to 1."
         )
@@ -440,28 +443,24 @@ def calibrate(
     """
     _expect_both(anchors)
     samples = [anchor.sample for anchor in anchors]
-    scored = run(samples, benchmark, judge, folder, progress, store=store)
-    broken = mostly_failed(scored)
-    if broken:
-        raise UserError(
-            f"the judge {judge.name} is not calibrated for {benchmark.name}: {broken}",
-            "See that it answers, and run the same command again; what it said is kept.",
-        )
-    again = []
-    for number in range(1, reruns + 1):
-        other = _later(judge, number)
-        again.append(run(samples, benchmark, other, folder / f"rerun-{number}", progress, store=store))
-    changed = {
-        change: run(
-            [perturbed(one, change) for one in samples], benchmark, judge, folder / change, progress, store=store
-        )
-        for change in changes
-    }
+
+    def judged(by: JudgeConfig, name: str = "", change: str = "") -> list[Scored]:
+        shown = [perturbed(one, change) for one in samples] if change else samples
+        scored = run(shown, benchmark, by, folder / name, progress, store=store)
+        if broken := mostly_failed(scored):
+            raise UserError(
+                f"the judge {judge.name} is not calibrated for {benchmark.name}: {broken}",
+                "See that it answers, and run the same command again; what it said is kept.",
+            )
+        return scored
+
+    scored = judged(judge)
+    again = [judged(_later(judge, number), f"rerun-{number}") for number in range(1, reruns + 1)]
+    changed = {change: judged(judge, change, change) for change in changes}
     found = measure(anchors, scored, benchmark, judge)
     found = replace(found, stability=_stability(anchors, scored, again, changed))
     if judge.small:
-        alone = replace(judge, small=())
-        by_large = run(samples, benchmark, alone, folder / "large", progress, store=store)
+        by_large = judged(replace(judge, small=()), "large")
         found = replace(found, cascade=_compared(anchors, scored, by_large, judge.name))
     keep(store, judge, found)
     return found

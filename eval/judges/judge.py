@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -25,7 +24,7 @@ from uni_train.addresses import key_for, key_variable
 from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import NO_ANSWER, Benchmark, Sample, Scored, Unparseable
+from uni_train.eval.benchmark import Benchmark, Sample, Scored, Unparseable
 from uni_train.eval.judges.agreement import citation
 from uni_train.eval.judges.log import write_log
 from uni_train.eval.judges.replies import Reply, ReplyStore, Turn, reply_key
@@ -45,6 +44,7 @@ from uni_train.http_client import (
     without_refused,
 )
 from uni_train.http_client import NoReply as NothingCame
+from uni_train.models import completions
 from uni_train.models.nano import language
 from uni_train.models.pictures import data_url, encode_png
 
@@ -55,10 +55,8 @@ DEAD_AFTER = 8
 """So many questions in a row that found no server, each after all its retries, end the asking of this run."""
 _WORDS_OF_IMAGE = 1000  # tokens that an image is reckoned at before the server has counted one
 _PATIENCE = 5.0  # seconds for what a server says of its weights
-_STOPS = {"length": "max_tokens", "content_filter": "content_filter", "refusal": "refusal"}
-_MOST_TOKENS = 10_000_000  # of a reply that a server is believed
+_LIMITS = (1, 2, 4)  # times max_tokens, each where the one before has cut a reply off
 _LONGEST = 300  # letters of a reason
-_MEANINGS = ("blank replies", "it refuses", "its server filters", "no reply answers")  # of NO_ANSWER
 
 
 class NotStored(Exception):
@@ -226,7 +224,8 @@ async def _judge(sample: Sample, rivals: Sequence[Sample], benchmark: Benchmark,
     if isinstance(problem, NotStored):
         return None
     if isinstance(problem, Unparseable):
-        return Scored(sample, None, name, problem.outcome, tuple(ask.replies))
+        note = [f"[unparseable: {problem}]"] if problem.outcome == "unparseable" else []
+        return Scored(sample, None, name, problem.outcome, (*ask.replies, *note))
     if not isinstance(problem, NoReply):  # a mistake of ours or of the configuration: every sample would meet it
         session.stop(str(problem), problem)
     return Scored(sample, None, name, "judge_failed", (*ask.replies, f"[no reply: {problem}]"))
@@ -240,28 +239,6 @@ def _rivals(samples: Sequence[Sample], places: Sequence[int]) -> dict[int, list[
     if places and all(len(group) == 1 for group in alike.values()):
         raise UserError("a tournament needs several samples of a case, and there is one of each", "Ask with --k 2.")
     return {place: [samples[i] for i in group if i != place] for group in alike.values() for place in group}
-
-
-def mostly_failed(scored: Sequence[Scored]) -> str:
-    """Why more than half of the samples that a judge was asked about have no verdict: "judge failed 4 of 4 (HTTP 500)".
-
-    "" where at least half have one: then those without stay in the denominator, and their rate is shown.
-    """
-    by_judge = [one for one in scored if one.by not in ("", "program")]
-    failed = [one for one in by_judge if one.failure in ("judge_failed", *NO_ANSWER)]
-    if 2 * len(failed) <= len(by_judge):
-        return ""
-    ((why, _),) = Counter(_why(one) for one in failed).most_common(1)
-    return f"judge failed {len(failed)} of {len(by_judge)} ({why})"
-
-
-def _why(scored: Scored) -> str:
-    if scored.failure in NO_ANSWER:
-        return _MEANINGS[NO_ANSWER.index(scored.failure)]
-    match = re.fullmatch(r"\[no reply: ((\d{3}): .*|.*)\]", scored.replies[-1] if scored.replies else "", re.DOTALL)
-    if match is None:
-        return "no reply"
-    return f"HTTP {match[2]}" if match[2] else match[1]
 
 
 # --- one run's contact with a judge ----------------------------------------------------------------------------------
@@ -317,9 +294,8 @@ class Session:
             self._under_way[key] = anyio.Event()
             self._slots = self._slots or anyio.Semaphore(self.config.connections)
             try:
-                async with self._slots, self._within_limits(turns):
-                    reply = await self._ask(self.client, key, turns, schema, draw)
-                    self._count(key, reply)
+                async with self._slots:
+                    reply = await self._whole(self.client, key, turns, schema, draw)
             finally:
                 self._under_way.pop(key).set()
         else:
@@ -345,13 +321,35 @@ class Session:
             self.spent.output_tokens += reply.output_tokens
             self._largest_input = max(self._largest_input, reply.input_tokens)
 
-    async def _ask(
+    async def _whole(
         self, client: Client, key: str, turns: Sequence[Turn], schema: Mapping[str, Any] | None, draw: int
     ) -> Reply:
-        """A new reply, stored."""
+        """A new reply, stored. One that was cut off is asked for again with twice as many tokens, and twice those."""
+        whole = Reply("")
+        for times in _LIMITS:
+            config = replace(self.config, max_tokens=times * self.config.max_tokens)
+            try:
+                async with self._within_limits(turns, config.max_tokens):
+                    reply = await self._ask(client, config, turns, schema, draw)
+                    self._count(f"{key} {times}", reply)
+            except NoReply as error:
+                if times == 1 or isinstance(error, Stopped):
+                    raise
+                break  # the server allows no more tokens
+            spent = (whole.input_tokens + reply.input_tokens, whole.output_tokens + reply.output_tokens)
+            whole = replace(reply, input_tokens=spent[0], output_tokens=spent[1])
+            if reply.stop != "max_tokens" or len(reply.text) >= config.max_tokens * LETTERS_A_TOKEN:
+                break
+        self._counted.update([] if whole.blank else [key])
+        self.store.put(key, whole)
+        return whole
+
+    async def _ask(
+        self, client: Client, config: JudgeConfig, turns: Sequence[Turn], schema: Mapping[str, Any] | None, draw: int
+    ) -> Reply:
+        """A new reply."""
         try:
-            reply = await ask(client, self.config, turns, schema, draw)
-            self.store.put(key, reply)
+            reply = await ask(client, config, turns, schema, draw)
         except UserError as error:
             self.stop(error.message, error)
             raise Stopped(self.stopped) from error
@@ -364,12 +362,12 @@ class Session:
         return reply
 
     @asynccontextmanager
-    async def _within_limits(self, turns: Sequence[Turn]) -> AsyncIterator[None]:
-        """Wait until the dearest reply still fits below the limits; Stopped where it never will."""
+    async def _within_limits(self, turns: Sequence[Turn], tokens: int) -> AsyncIterator[None]:
+        """Wait until the dearest reply, of `tokens`, still fits below the limits; Stopped where it never will."""
         import anyio
 
         words = sum(len(turn.text) // 3 + _WORDS_OF_IMAGE * len(turn.images) for turn in turns)
-        worst = (max(words, self._largest_input), self.config.max_tokens)
+        worst = (max(words, self._largest_input), tokens)
         while not self.stopped and (limit := self._exceeded(worst)):
             if not self._reserved:
                 self.stop(limit)
@@ -522,6 +520,8 @@ async def ask(
             reply = _read(await client.ask(f"{url}/chat/completions", body), judge)
             return replace(reply, refused=tuple(refused)) if refused else reply
         except Refused as error:
+            if "content_filter" in str(error.code) or "content_policy" in str(error.code):
+                return Reply("", "content_filter")
             if error.status in (400, 422) and (key := _without_what_it_refuses(body, error.reason)):
                 refused += [] if key == "max_tokens" else [key]  # sent under its newer name
                 continue
@@ -558,23 +558,12 @@ def _without_what_it_refuses(body: dict[str, Any], reason: str) -> str:
 
 def _read(answer: Any, judge: JudgeConfig) -> Reply:
     """Raises NoReply for what is no chat completion."""
-    try:
-        choice, usage = answer["choices"][0], answer.get("usage") or {}
-        message = choice["message"]
-        refusal, text = message.get("refusal"), message.get("content") or ""
-        if not isinstance(refusal or text, str):
-            raise TypeError
-        stop = "refusal" if refusal else _STOPS.get(choice.get("finish_reason") or "", "stop")
-        read, written = (_tokens(usage.get(name)) for name in ("prompt_tokens", "completion_tokens"))
-    except (KeyError, TypeError, IndexError, AttributeError):
-        raise NoReply(f"no chat completion{judge.where} but {str(answer)[:200]!r}", gone=True) from None
-    text, longest = str(refusal or text), judge.max_tokens * LETTERS_A_TOKEN
-    return Reply(text[:longest], stop if len(text) <= longest else "max_tokens", read, written)
-
-
-def _tokens(count: Any) -> int:
-    """As the server counts them, where that can be."""
-    return int(count) if isinstance(count, int | float) and 0 <= count <= _MOST_TOKENS else 0
+    found = completions.read(answer)
+    if found is None:
+        raise NoReply(f"no chat completion{judge.where} but {str(answer)[:200]!r}", gone=True)
+    text, longest = found.text, judge.max_tokens * LETTERS_A_TOKEN
+    stop = found.stop if len(text) <= longest else "max_tokens"
+    return Reply(text[:longest], stop, found.input_tokens, found.output_tokens)
 
 
 def _understood(error: Refused, judge: JudgeConfig) -> UserError | NoReply:

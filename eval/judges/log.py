@@ -8,6 +8,7 @@ from pathlib import Path
 
 from uni_train.config.schema import JudgeConfig
 from uni_train.eval.benchmark import Benchmark, Scored
+from uni_train.eval.judges.agreement import mostly_failed
 from uni_train.files import atomic_path, disk_errors
 
 
@@ -48,11 +49,12 @@ def write_log(folder: Path, benchmark: Benchmark, judge: JudgeConfig, scored: Se
                 input=ask.case.prompt,
                 target="",
                 messages=[question, *replies],
-                scores={"passed": score},
+                scores={"passed": score} if judged.verdict is not None else None,
             )
         )
     passed = sum(judged.outcome == "pass" for judged in scored) / len(scored)
     mean = EvalScore(name="passed", scorer="passed", metrics={"mean": EvalMetric(name="mean", value=passed)})
+    scores = [] if mostly_failed(scored) else [mean]
     spec = EvalSpec(
         created=time.strftime("%Y-%m-%dT%H:%M:%S+00:00", time.gmtime()),
         task=f"judge_{benchmark.name}",
@@ -61,7 +63,7 @@ def write_log(folder: Path, benchmark: Benchmark, judge: JudgeConfig, scored: Se
         config=EvalConfig(),
         metadata={"benchmark_revision": benchmark.revision, "judge": judge.to_dict()},
     )
-    results = EvalResults(total_samples=len(entries), completed_samples=len(entries), scores=[mean])
+    results = EvalResults(total_samples=len(entries), completed_samples=len(entries), scores=scores)
     path = folder / f"{time.strftime('%Y-%m-%dT%H-%M-%S')}_{benchmark.name}_{time.time_ns() % 10**9:09d}.eval"
     with disk_errors(path):
         folder.mkdir(parents=True, exist_ok=True)

@@ -1,6 +1,6 @@
 """What a judge is asked and how its words are read: questions, the conversation about one, and ways of asking.
 
-Questions are pieces: each asks, reads the reply strictly and gives a Verdict. A benchmark uses them so:
+Questions are pieces: each asks, has the reply read (`eval.reading`) and gives a Verdict. A benchmark uses them so:
 
     async def judge(self, sample, ask):
         return await caption_matches(ask, sample.image, "4 chairs", kind="maths")
@@ -24,35 +24,36 @@ reply: other words are other questions, and a draw is part of a question's key.
 from __future__ import annotations
 
 import io
-import json
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from functools import partial
+from typing import Any
 
 from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.objects import singular_of
 from uni_train.data_gen.reading_limits import open_image, rgb
 from uni_train.data_gen.task import Check, Status, Verdict
 from uni_train.errors import UsageError
-from uni_train.eval.benchmark import Benchmark, Case, JudgeAsk, Sample, Unparseable
+from uni_train.eval.benchmark import Benchmark, Case, JudgeAsk, Sample, Unparseable, verdict_of
 from uni_train.eval.images import bytes_of
 from uni_train.eval.judges.replies import Reply, Turn
 from uni_train.eval.prompts import unisandbox, ureason
+from uni_train.eval.reading import JsonReader, caption, choice, expecting, knowledge_caption, plain, yes_no
 from uni_train.models.nano import language
 
-T = TypeVar("T")
 REMARK = "Your reply could not be read: {problem}. Answer the same question again, in exactly the format asked for."
 CHANGES = ("jpeg", "resize")
 """Changes of an image that should change no verdict; the second there and back."""
 QUALITY = 75
 SHRUNK = 0.75  # of both sides
 _COUNTED = re.compile(r"(?:(\d+) +)?(\D*\S)")
-_ANSWER = "<answer>Yes</answer> or <answer>No</answer>, one of them"
+tagged_yes_no = expecting(yes_no, "<answer>Yes</answer> or <answer>No</answer>, one of them")
+"""The reader of a judge's answer in tags. Raises ValueError."""
+_SCORE = expecting(yes_no, '"Score: YES" or "Score: NO" as the last line')
+_FINAL_ANSWER = expecting(yes_no, '"Final Answer: YES" or "Final Answer: NO" as the last line')
+_QUOTED = 120  # letters of a reply that cannot be read
 _OUTCOMES = {"content_filter": "judge_filtered", "refusal": "judge_refused"}  # by why a reply ended
-_FENCE = re.compile(r"(`{3,}|~{3,})[ \t]*(?:json\w*)?\s*", re.IGNORECASE)
-_BACKSLASH = re.compile(r'\\(["\\/]|u[0-9a-fA-F]{4}|[bfnrt](?![A-Za-z]))?')
 _ADDED = {
     "binary": "\n\nGive the answer at once, in exactly the form asked for above, without any reasoning around it.",
     "chain_of_thought": (
@@ -65,9 +66,13 @@ _ADDED = {
     ),
 }
 _FREE = ("chain_of_thought", "confidence")  # a server that holds the reply to a schema would leave no room for them
-_THOUGHT = re.compile(r"<think>.*?</think>|\A\s*(?![{\[])(?:(?!<think>).)*</think>", re.DOTALL | re.IGNORECASE)
-_CONFIDENCE = re.compile(r"\n?[ \t*]*Confidence:[ *]*(\d{1,3})[ %.*]*\s*\Z", re.IGNORECASE)
-_WINNER = re.compile(r"<answer>\s*(A|B|Equal)\s*</answer>", re.IGNORECASE)
+_CONFIDENCE = re.compile(
+    r"\n?[ \t*#_]*\bConfidence[*_ ]*[:=][ *_\[]*(\d{1,3})(?:\s*/\s*100)?[ %.*_\]]*\s*\Z", re.IGNORECASE
+)
+_WINNER = expecting(
+    partial(choice, choices={"A": None, "B": None, "Equal": "Equal"}),
+    "<answer>A</answer>, <answer>B</answer> or <answer>Equal</answer>, one of them",
+)
 _COMPARED = """Two candidates answer the same request. Which of them is right, or nearer to right?
 
 Request: {request}
@@ -104,16 +109,14 @@ async def caption_matches(ask: JudgeAsk, image: bytes, expected: str, *, kind: s
     """
     if dialect(ask) == "nano":
         return await _nano_caption_matches(ask, image, expected, kind)
-    read = unisandbox.parse_knowledge_caption if kind == "knowledge" else unisandbox.parse_caption
-    wanted = "one line in one of the formats given" if kind == "knowledge" else '"Caption: ..." as the last line'
-    caption = await ask(
-        unisandbox.CAPTIONS.get(kind, unisandbox.CAPTIONS["maths"]), (image,), parse=_reader(read, wanted)
-    )
-    if caption.strip(".'\"*") in unisandbox.REFUSED_CAPTIONS:
-        return _verdict("caption", False, f"the judge captions the image {caption!r}")
-    question = unisandbox.compare_prompt(caption, expected, kind)
-    matches = await ask(question, parse=_reader(unisandbox.parse_score, '"Score: YES" or "Score: NO" as the last line'))
-    return _verdict("caption", matches, f"captioned {caption!r}, expected {expected!r}")
+    read = expecting(caption, '"Caption: ..." as the last line')
+    if kind == "knowledge":
+        read = expecting(knowledge_caption, "one line in one of the formats given")
+    said = await ask(unisandbox.CAPTIONS.get(kind, unisandbox.CAPTIONS["maths"]), (image,), parse=read)
+    if said in unisandbox.REFUSED_CAPTIONS:
+        return verdict_of("caption", False, f"the judge captions the image {said!r}")
+    matches = await ask(unisandbox.compare_prompt(said, expected, kind), parse=_SCORE)
+    return verdict_of("caption", matches, f"captioned {said!r}, expected {expected!r}")
 
 
 async def image_satisfies(ask: JudgeAsk, image: bytes, criterion: str) -> Verdict:
@@ -123,12 +126,11 @@ async def image_satisfies(ask: JudgeAsk, image: bytes, criterion: str) -> Verdic
     """
     if dialect(ask) == "nano":
         question = language.VERIFY_PROMPT.format(question=criterion)
-        read = _reader(unisandbox.parse_final_answer, '"Final Answer: YES" or "Final Answer: NO" as the last line')
     else:
         question = ureason.verify_image_prompt(criterion)
-        read = _reader(ureason.parse_answer, _ANSWER)
+    read = _FINAL_ANSWER if dialect(ask) == "nano" else tagged_yes_no
     satisfied = await ask(question, (image,), parse=read)
-    return _verdict("criterion", satisfied, f"the judge does not see: {criterion}")
+    return verdict_of("criterion", satisfied, f"the judge does not see: {criterion}")
 
 
 async def prompt_accepted(ask: JudgeAsk, image: bytes, task: str, prompt: str) -> Verdict:
@@ -144,9 +146,8 @@ async def prompt_accepted(ask: JudgeAsk, image: bytes, task: str, prompt: str) -
         question = language.VERIFY_PROMPT.format(question=prompt)
     else:
         question = unisandbox.filter_prompt(task, prompt)
-    read = _reader(unisandbox.parse_final_answer, '"Final Answer: YES" or "Final Answer: NO" as the last line')
-    accepted = await ask(question, (image,), parse=read)
-    return _verdict("filter", accepted, "the judge does not accept it")
+    accepted = await ask(question, (image,), parse=_FINAL_ANSWER)
+    return verdict_of("filter", accepted, "the judge does not accept it")
 
 
 async def thought_satisfies(ask: JudgeAsk, prompt: str, thought: str, criterion: str) -> Verdict:
@@ -157,8 +158,8 @@ async def thought_satisfies(ask: JudgeAsk, prompt: str, thought: str, criterion:
     if dialect(ask) == "nano":
         raise UsageError("nano cannot be asked to judge a text", "Judge thoughts by program, or with another judge.")
     question = ureason.verify_reasoning_prompt(prompt, thought, criterion)
-    satisfied = await ask(question, parse=_reader(ureason.parse_answer, _ANSWER))
-    return _verdict("reasoning", satisfied, f"the judge does not read: {criterion}")
+    satisfied = await ask(question, parse=tagged_yes_no)
+    return verdict_of("reasoning", satisfied, f"the judge does not read: {criterion}")
 
 
 async def filled_in(ask: JudgeAsk, prompt: str, schema: Mapping[str, Any], images: Sequence[bytes] = ()) -> Any:
@@ -173,13 +174,12 @@ async def _nano_caption_matches(ask: JudgeAsk, image: bytes, expected: str, kind
     """nano captions; the comparison is a program's, for nano compares no texts."""
     if kind == "knowledge":
         raise UsageError("nano has no words for portraits and flowers", "Judge knowledge with another judge.")
-    read = _reader(unisandbox.parse_caption, '"Caption: ..."')
-    caption = await ask(language.CAPTION_PROMPT, (image,), parse=read)
-    if caption == language.UNCLEAR:
-        return _verdict("caption", False, "the judge sees no clear object")
-    (seen_count, seen), (count, thing) = _counted(caption), _counted(expected)
+    said = await ask(language.CAPTION_PROMPT, (image,), parse=expecting(caption, '"Caption: ..."'))
+    if said == language.UNCLEAR:
+        return verdict_of("caption", False, "the judge sees no clear object")
+    (seen_count, seen), (count, thing) = _counted(said), _counted(expected)
     right = seen == thing and (kind == "mapping_official" or count is None or seen_count == count)
-    return _verdict("caption", right, f"captioned {caption!r}, expected {expected!r}")
+    return verdict_of("caption", right, f"captioned {said!r}, expected {expected!r}")
 
 
 def _counted(text: str) -> tuple[int | None, str]:
@@ -190,96 +190,7 @@ def _counted(text: str) -> tuple[int | None, str]:
     return (int(found[1]) if found[1] else None), singular_of(found[2].lower())
 
 
-def _reader(read: Callable[[str], T | None], wanted: str) -> Callable[[str], T]:
-    """A reader that gives None for no answer, as one that says what it wanted."""
-
-    def parse(text: str) -> T:
-        found = read(text)
-        if found is None:
-            raise ValueError(f"it must give {wanted}")
-        return found
-
-    return parse
-
-
-def _verdict(name: str, right: bool, reason: str) -> Verdict:
-    return Verdict((Check(name, "pass" if right else "fail", "" if right else reason),))
-
-
 # --- reading ---------------------------------------------------------------------------------------------------------
-
-
-class JsonReader:
-    """Turns a reply into what its JSON says; ValueError says what is wrong with it, in words the judge can act on.
-
-    Text around a fence is allowed, text around bare JSON is not: taking the first thing in braces out of prose reads
-    answers that were never given. A key that appears twice is an error.
-    """
-
-    def __init__(self, schema: Mapping[str, Any]) -> None:
-        from jsonschema.validators import validator_for
-
-        validator = validator_for(schema)
-        validator.check_schema(schema)
-        self._validator = validator(schema)
-
-    def __call__(self, text: str) -> Any:
-        said = without_thought(text)
-        try:
-            value = _value(said)
-        except json.JSONDecodeError as error:
-            raise ValueError(f"it is not JSON ({error.msg} at line {error.lineno}, column {error.colno})") from error
-        except RecursionError as error:
-            raise ValueError("its JSON is nested too deeply") from error
-        problems = sorted(self._validator.iter_errors(value), key=lambda found: list(map(str, found.absolute_path)))
-        if problems:
-            place = "/".join(map(str, problems[0].absolute_path)) or "the top"
-            raise ValueError(f"its JSON does not fit: at {place}, {problems[0].message}")
-        return value
-
-
-def _value(said: str) -> Any:
-    try:
-        return _decoded(said)
-    except json.JSONDecodeError as error:
-        with suppress(json.JSONDecodeError):  # LaTeX: a backslash that escapes nothing stands for itself
-            return _decoded(_BACKSLASH.sub(lambda found: found[0] if found[1] else r"\\", said))
-        raise error
-
-
-def _decoded(said: str) -> Any:
-    """JSON alone or in a fence, whose end is looked for behind the JSON: backticks may be in its texts."""
-    decoder = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant)
-    try:
-        return decoder.decode(said)
-    except json.JSONDecodeError:
-        opening = _FENCE.search(said)
-        if opening is None or said.startswith("{"):
-            raise
-    value, end = decoder.raw_decode(said, opening.end())
-    rest = said[end:].lstrip()
-    if not rest.startswith(opening[1]):
-        raise json.JSONDecodeError("the code block does not end after its JSON", said, end)
-    if _FENCE.search(rest.removeprefix(opening[1])):
-        raise ValueError("it holds several code blocks where one is wanted")
-    return value
-
-
-def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
-        names = [name for name, _ in pairs]
-        raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} appears twice")
-    return found
-
-
-def _no_constant(name: str) -> Any:
-    raise ValueError(f"{name} is not JSON")
-
-
-def without_thought(text: str) -> str:
-    """A reply without what is between <think> and </think>; many servers keep the opening mark to themselves."""
-    return _THOUGHT.sub("", text).strip()
 
 
 def split_confidence(text: str) -> tuple[str, float]:
@@ -299,7 +210,7 @@ def reader(way: str, parse: Callable[[str], Any] | None) -> Callable[[str], tupl
     """Reads a reply in a way: the benchmark's value, and the confidence. Raises ValueError where it does not answer."""
 
     def read(text: str) -> tuple[Any, float | None]:
-        words, confidence = without_thought(text), None
+        words, confidence = plain(text), None
         if way == "confidence":
             words, confidence = split_confidence(words)
         return (words if parse is None else parse(words)), confidence
@@ -350,7 +261,7 @@ class Questioner:
         way = self.config.way
         turns = [Turn("user", prompt + _ADDED.get(way, ""), tuple(images))]
         schema, read = None if way in _FREE else schema, reader(way, parse)
-        reply = Reply("")
+        reply, problem = Reply(""), ""
         for _ in range(1 if self.dialect == "nano" else min(attempts, self.config.attempts)):
             try:
                 reply = await self.reply(turns, schema, self.draw)
@@ -358,6 +269,9 @@ class Questioner:
                 self.raised = error
                 raise
             self.replies.append(reply.text)
+            if reply.stop == "max_tokens":  # it would be cut off again
+                problem = f"it was cut off after {reply.output_tokens:,} tokens in all: raise judge.max_tokens"
+                break
             try:
                 value, confidence = read(reply.text)
             except ValueError as error:
@@ -367,13 +281,10 @@ class Questioner:
                 return value
             if reply.stop in _OUTCOMES:
                 break
-            if reply.blank:
-                continue
-            if reply.stop == "max_tokens":
-                problem = f"it was cut off after {reply.output_tokens} tokens; {problem}"
-            turns += [Turn("assistant", reply.text or "..."), Turn("user", REMARK.format(problem=problem))]
+            if not reply.blank:
+                turns += [Turn("assistant", reply.text), Turn("user", REMARK.format(problem=problem))]
         outcome = _OUTCOMES.get(reply.stop, "judge_blank" if reply.blank else "unparseable")
-        self.raised = Unparseable(reply.text, outcome)
+        self.raised = Unparseable(f"{' '.join(reply.text.split())[:_QUOTED]!r}: {problem}", outcome)
         raise self.raised
 
 
@@ -462,10 +373,10 @@ async def _tournament(benchmark: Benchmark, sample: Sample, rivals: Sequence[Sam
         return Verdict((Check("tournament", "unreadable", "no other sample of its case to compare it with", 0.0),))
     won = 0.0
     for rival in rivals:
-        for first, second, letter in ((sample, rival, "a"), (rival, sample, "b")):
+        for first, second, letter in ((sample, rival, "A"), (rival, sample, "B")):
             prompt, images = _comparison(benchmark, first, second)
-            winner = await ask(prompt, images, parse=_winner)
-            won += 0.5 if winner == "equal" else float(winner == letter)
+            winner = await ask(prompt, images, parse=_WINNER)
+            won += 0.5 if winner == "Equal" else float(winner == letter)
     value = won / (2 * len(rivals))
     status: Status = "pass" if value > 0.5 else "fail"
     return Verdict((Check("tournament", status, f"won {value:.0%} of its comparisons", value),))
@@ -501,13 +412,6 @@ def _said(sample: Sample) -> str:
 def _known(case: Case) -> str:
     facts = case.facts
     return str(facts.get("criterion") or facts.get("right") or facts.get("answer") or "")
-
-
-def _winner(text: str) -> str:
-    found = {one.lower() for one in _WINNER.findall(text)}
-    if len(found) != 1:
-        raise ValueError("it must hold <answer>A</answer>, <answer>B</answer> or <answer>Equal</answer>, one of them")
-    return found.pop()
 
 
 def perturbed(sample: Sample, change: str) -> Sample:

@@ -1,4 +1,4 @@
-"""The instructions given to a model that judges: one file per benchmark, with the strict parsers of their answers.
+"""The instructions given to a model that judges: one file per benchmark.
 
 A template is a constant whose placeholders stand in braces, named like the values that `filled` puts there.
 """

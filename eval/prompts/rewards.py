@@ -1,7 +1,6 @@
 """What rewards ask a model about an image: ours, in the structure of UniSandbox's Table 13.
 
-`eval.prompts.unisandbox.parse_final_answer` reads the last line of SELF_CHECK,
-`rewards.judging.read_score` that of SCORE.
+`eval.reading.yes_no` reads what is said to SELF_CHECK, `rewards.judging.read_score` what is said to SCORE.
 """
 
 from __future__ import annotations

@@ -1,12 +1,11 @@
-"""UniSandbox's instructions (Niu et al. 2025, arXiv 2511.20561), word for word, and strict readers of the answers.
+"""UniSandbox's instructions (Niu et al. 2025, arXiv 2511.20561), word for word.
 
 Tables 9 and 10: an image is captioned, then the caption is compared with the expected answer; Table 11 does the same for
 portraits, fruits and flowers. Table 13: the model filters its own images for STARS (maths); nobody has published the filter for
 symbolic mapping. These instructions belong to the tasks (data_gen/maths/prompts.py, data_gen/mapping/prompts.py). Markdown
 emphasis is part of the published text and kept.
 
-The readers accept the answer where the prompt asks for it, at the end. They give None for anything else. A "yes" inside
-a sentence is not an answer. An unreadable answer is a status of its own, not a NO.
+`eval.reading` reads the answers. An unreadable one is a status of its own, not a NO.
 """
 
 # ruff: noqa: E501
@@ -169,14 +168,6 @@ COMPARISONS = {"maths": COMPARE, "mapping": COMPARE, "mapping_official": COMPARE
 REFUSED_CAPTIONS = ("Error", "Reject")
 """What a judge says of an image in which it sees nothing of the kind asked for; it never matches (Tables 9 to 11)."""
 
-_VERDICT_LINE = {
-    tag: re.compile(rf"^[ \t]*(?:\*\*)?{tag}:[ \t]*(?:\*\*)?[ \t]*(YES|NO)(?:\*\*)?\.?[ \t]*$", re.MULTILINE)
-    for tag in ("Final Answer", "Score")
-}
-_CAPTION_LINE = re.compile(r"^[ \t]*(?:\*\*)?Caption:[ \t]*(?:\*\*)?[ \t]*(\S.*?)[ \t]*$", re.MULTILINE)
-
-_KNOWLEDGE_LINE = re.compile(r"Reject\.?|(?:Flower|Fruit): *[^\n:;]{2,40}|Person: *[^\n;]+(?:; *[^\n;]+){3}")
-
 # Ours. No reasoning is asked for.
 DIRECT = (
     "Do not draw. Say at once, in a few words, what the image would show (for example: 3 apples), and nothing else."
@@ -199,41 +190,3 @@ def compare_prompt(caption: str, expected_answer: str, kind: str = "maths") -> s
     """The second prompt of Tables 9 to 11, for a kind of COMPARISONS, or that of maths."""
     before, between, after = re.split(r"\{caption\}|\{expected_answer\}|\{gt\}", COMPARISONS.get(kind, COMPARE))
     return before + caption + between + expected_answer + after
-
-
-def parse_final_answer(text: str) -> bool | None:
-    """`Final Answer: YES` -> True, `Final Answer: NO` -> False, everything else None (unreadable).
-
-    The tag must be the last line and stand alone on it; bold markup and a full stop are allowed. An answer that contradicts an earlier
-    tag is unreadable.
-    """
-    return _read_tag(text, "Final Answer")
-
-
-def parse_score(text: str) -> bool | None:
-    """`Score: YES` -> True, `Score: NO` -> False (Tables 9 and 10), everything else None, as strictly as above."""
-    return _read_tag(text, "Score")
-
-
-def parse_caption(text: str) -> str | None:
-    """The text after `Caption:` on the last line (Tables 9 and 10, "Error" included); None when there is no such line."""
-    found = _CAPTION_LINE.search(_last_line(text))
-    return found[1].removesuffix("**").strip() or None if found else None
-
-
-def parse_knowledge_caption(text: str) -> str | None:
-    """The one line that Table 11 asks for: "Person: ...; ...; ...; ...", "Flower: rose", "Fruit: apple" or "Reject"."""
-    line = text.strip().strip("*'\"`").strip()
-    return line if _KNOWLEDGE_LINE.fullmatch(line) else None
-
-
-def _read_tag(text: str, tag: str) -> bool | None:
-    pattern = _VERDICT_LINE[tag]
-    final = pattern.search(_last_line(text))
-    if final is None or len(set(pattern.findall(text))) > 1:
-        return None
-    return final[1] == "YES"
-
-
-def _last_line(text: str) -> str:
-    return (text.rstrip().splitlines() or [""])[-1]

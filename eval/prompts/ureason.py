@@ -1,11 +1,10 @@
-"""The instructions of UReason (Yang et al. 2026, arXiv 2602.08336) and strict readers of the answers to them.
+"""The instructions of UReason (Yang et al. 2026, arXiv 2602.08336).
 
 Figure 25 (does the image meet the criterion) and Figure 26 (does the reasoning) are word for word; their placeholders
 are filled as they stand, whatever they contain. The paper does not print two, which are ours: the instruction that asks
 for a refined prompt between tags, and the one for an external prompt model (section 5).
 
-A reader gives None where there is no answer: a "yes" in "eyes", in prose or in one of two tags that contradict each
-other is none. The published way of finding a refined prompt is here too, because results are compared with it.
+The published way of finding a refined prompt is here too, because results are compared with it.
 """
 
 # ruff: noqa: E501
@@ -64,10 +63,6 @@ You write prompts for a text-to-image model that cannot reason. Work out step by
 
 {prompt}"""
 
-_TAG = re.compile(r"<answer>\s*(.*?)\s*</answer>", re.IGNORECASE | re.DOTALL)
-_REFINED = re.compile(r"<refined_prompt>(.*?)</refined_prompt>", re.IGNORECASE | re.DOTALL)
-_REASONED_ALOUD = re.compile(r"<think>.*?</think>", re.DOTALL)
-_ANSWERS = {"yes": True, "no": False}
 # The released code looks for several phrases that end in "prompt", each perhaps followed by "is" and colons; where the
 # last of them ends is where the last word "prompt" does.
 _PUBLISHED = re.compile(r"\bprompt\b(?:\s+is)?:*", re.IGNORECASE)
@@ -88,23 +83,6 @@ def verify_reasoning_prompt(user_prompt: str, model_thought: str, criteria: str)
 def external_prompt(prompt: str) -> str:
     """What an external prompt model is asked about a benchmark's prompt."""
     return EXTERNAL_PROMPT_MODEL.replace("{prompt}", prompt)
-
-
-def parse_answer(text: str) -> bool | None:
-    """`<answer>Yes</answer>` -> True, `<answer>No</answer>` -> False, everything else None.
-
-    Upper and lower case are the same and a full stop is allowed within the tag. Several tags must agree. What a
-    reasoning model says between <think> and </think> is not its answer.
-    """
-    said = _REASONED_ALOUD.sub("", text)
-    found = {_ANSWERS.get(answer.rstrip(".").strip().lower()) for answer in _TAG.findall(said)}
-    return found.pop() if len(found) == 1 else None
-
-
-def parse_refined_prompt(thought: str) -> str | None:
-    """What stands between the last pair of <refined_prompt> tags; None where there is none or nothing in it."""
-    found = _REFINED.findall(thought)
-    return (found[-1].strip() or None) if found else None
 
 
 def published_refined_prompt(thought: str) -> str | None:

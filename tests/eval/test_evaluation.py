@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import base64
+import html
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -108,7 +109,8 @@ def test_a_checkpoint_overwritten_under_its_name_is_another_model(out: Path, tmp
 
 
 def test_what_nobody_can_judge_or_a_judge_fails_for_has_no_score_and_says_so(tmp_path: Path) -> None:
-    benchmark, why = Unreadable(Source(n=4, sets=SETS, world="nano")), "judge failed 4 of 4 (no reply answers)"
+    benchmark = Unreadable(Source(n=4, sets=SETS, world="nano"))
+    why = "judge unparseable 4 of 4 ('I would rather not say.': it must give \"Caption: ...\" as the last line)"
     asking: dict[str, Any] = {"benchmarks": [benchmark], "settings": ("cot",)}
     without = run(plan(tmp_path, **asking)).results["unisandbox"]
     assert without.outcomes["cot"]["math1"] == {"unjudged": 4} and without.unjudged == (("cot", "math1"),)
@@ -122,7 +124,13 @@ def test_what_nobody_can_judge_or_a_judge_fails_for_has_no_score_and_says_so(tmp
         assert "math1" not in one.scores["cot"] and one.scores["cot"]["mapping1"]["n"] == 4
     assert load(evaluation.folder).results == evaluation.results
     page = report_of(evaluation).read_text(encoding="utf-8")
-    assert why in page and "math1, cot" not in page and "mapping1, cot" in page  # no dot in the chart either
+    assert result.judge is not None
+    (cell,) = result.judge["scores"]["scores"]
+    assert cell["raw"]["value"] is cell["corrected"] is None and cell["failed"] == why
+    (shown,) = [table.rows for table in result.tables if table.title.startswith("Passed by the judge")]
+    assert shown == (("cot", "math1", why, "uncalibrated"),)
+    assert why in html.unescape(page)
+    assert "math1, cot" not in page and "mapping1, cot" in page  # no dot in the chart either
 
 
 def test_requests_that_nano_cannot_read_are_counted_and_not_fatal(tmp_path: Path) -> None:

@@ -165,6 +165,32 @@ def test_a_request_that_fails_alone_is_an_exception_in_its_place(reply: Reply, m
     assert isinstance(answers[1], UserError) and message in str(answers[1])
 
 
+def test_an_answer_that_is_cut_off_or_filtered_is_none() -> None:
+    def reply(path: str, body: bytes) -> Reply:
+        if path.endswith("/responses"):
+            part = {"type": "output_text", "text": "The answer is"}
+            output = [{"type": "message", "content": [part]}]
+            return 200, {
+                "status": "incomplete",
+                "incomplete_details": {"reason": "max_output_tokens"},
+                "output": output,
+            }
+        status, answer = says("The answer is")
+        assert isinstance(answer, dict)
+        answer["choices"][0]["finish_reason"] = "content_filter" if b"filtered" in body else "length"
+        return status, {**answer, "usage": {"completion_tokens": 9}}
+
+    with serving(reply) as one:
+        model = open_model(one, max_tokens=9)
+        cut, filtered = model.answer([Request("a", "x"), Request("b", "filtered")])
+        (composed,) = model.compose([Request("a", "x")])
+        (response,) = open_model(one, text="responses").answer([Request("a", "x")])
+        assert model.think([Request("a", "x")]) == ["The answer is"], "an unfinished thought is one to draw by"
+    why = "the answer was cut off after 9 tokens, which is none: raise max_tokens (remote.max_tokens)"
+    assert why in str(cut) and why in str(composed) and "cut off by its limit, which is none" in str(response)
+    assert "its server's filter ended the reply: The answer is" in str(filtered)
+
+
 def test_pictures_that_are_none_are_named() -> None:
     for picture, message in (
         ({"b64_json": "bm8gcGljdHVyZQ=="}, "no image that can"),

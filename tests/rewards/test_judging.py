@@ -36,22 +36,6 @@ def self_check(model: Any, batch: int) -> SelfCheck:
 PICTURES = [np.full((24, 24, 3), value, np.uint8) for value in (0, 100, 200, 250)]
 
 
-@pytest.mark.parametrize(
-    ("reply", "value"),
-    [
-        ("It is good.\nScore: 7", 0.7),
-        ("Score: 10/10", 1.0),
-        ("**Score:** 2.5", 0.25),
-        ("Score: 11", None),
-        ("Score: 7\nand so on", None),
-        ("Underscore: 7", None),
-        ("", None),
-    ],
-)
-def test_only_a_last_line_with_a_score_is_one(reply: str, value: float | None) -> None:
-    assert read_score(reply) == value
-
-
 def test_the_question_shows_inputs_and_picture_and_a_failure_is_none() -> None:
     seen: list[Request] = []
 

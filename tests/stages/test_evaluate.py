@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from unittest.mock import MagicMock
 
 import pytest
 
 from tests.tiny import MODEL, TINY, fit
 from uni_train.config.schema import SIX_SETS, EvalConfig
+from uni_train.data_gen.registry import get_task
+from uni_train.errors import UserError
+from uni_train.eval.benchmark import Sample, Scored
 from uni_train.eval.benchmarks import unisandbox
 from uni_train.eval.benchmarks.unisandbox.counting import accuracy_rows
 from uni_train.eval.compare import compare
 from uni_train.eval.configured import plan_of
 from uni_train.eval.evaluation import load, run
 from uni_train.eval.scored import read_folder
-from uni_train.eval.task_benchmark import item_of
+from uni_train.eval.task_benchmark import TaskBenchmark, item_of
+from uni_train.stages import evaluate
 
 EXTRA = ("math1_seen", "mapping2_chain")
 
@@ -25,6 +30,21 @@ def test_every_name_that_may_be_typed_has_a_source() -> None:
     assert {*SIX_SETS, *EXTRA} < set(unisandbox.sources())
     for name, source in unisandbox.sources().items():
         assert unisandbox.set_name(source.task, source.level, source.variant) == name
+
+
+def test_a_judge_that_gives_no_verdict_is_no_accuracy_of_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    items = get_task("maths", "everyday").generate(2, 1, "test", 0)
+    silent = [
+        Scored(Sample(ask), None, "toy", "unparseable", ("Hm.", "[unparseable: 'Hm.': it must give one]"))
+        for ask in TaskBenchmark.from_items(items, "normal").asks(0)
+    ]
+    work = MagicMock(**{"config.seed": 0, "config.model.draw_batch": 2, "ranks.from_main": lambda ask: ask()})
+    for name, instead in (("reads_images", True), ("watched", items), ("make_shards", None), ("read_folder", silent)):
+        monkeypatch.setattr(evaluate, name, lambda *_, instead=instead, **__: instead)
+    with pytest.raises(
+        UserError, match=r"math1 cannot be scored: judge unparseable 2 of 2 \('Hm.': it must give one\)"
+    ):
+        evaluate.normal_accuracy(MagicMock(), work, "math1", tmp_path / "watched")
 
 
 @pytest.mark.slow

@@ -37,9 +37,11 @@ from uni_train.http_client import (
     served_content,
     without_refused,
 )
+from uni_train.models import completions
 from uni_train.models.bagel.prompts import THINK_THEN_DRAW
 from uni_train.models.base import OnStep, Request, SkillMissing
 from uni_train.models.batches import ModelDown
+from uni_train.models.completions import Address, Completion
 from uni_train.models.identity import ModelIdentity
 from uni_train.models.pictures import data_url, decode_data_url, decode_picture, encode_png
 
@@ -68,10 +70,6 @@ class WrongReply(UserError):
 
 class UnreadableImage(WrongReply):
     """A reply that has an image in its place, which cannot be read or fetched."""
-
-
-class _Address(str):
-    """Where an image of a reply is: a data URL, or one that is fetched."""
 
 
 class RemoteModel:
@@ -160,15 +158,18 @@ class RemoteModel:
         else:
             expected = (_IMAGE_FORMS if skill == "draw" else _TEXT_FORMS)[path]
             reply = await self._post(client, path, self._body(path, skill, request), expected)
-        parts = [part for one in _listed(reply) for part in _parts(one)]
+        found = completions.read(reply) or Completion(())
+        parts = [part for part in found.parts if part.strip()]
         if skill != "compose":
-            parts = [part for part in parts if isinstance(part, _Address) == (skill == "draw")]
+            parts = [part for part in parts if isinstance(part, Address) == (skill == "draw")]
+        if skill != "draw" or not parts:
+            self._expect_whole(skill, found)
         if not parts:
             raise self._wrong_reply(reply, expected)
         if skill == "draw":
             return await self._image(client, parts[0])
         if skill == "compose":
-            return [await self._image(client, x) if isinstance(x, _Address) else x[: self._longest] for x in parts]
+            return [await self._image(client, x) if isinstance(x, Address) else x[: self._longest] for x in parts]
         return "\n".join(parts)[: self._longest]
 
     async def _post(
@@ -194,9 +195,18 @@ class RemoteModel:
                     self.on_fingerprint(reply["system_fingerprint"])
                 return reply
 
+    def _expect_whole(self, skill: str, found: Completion) -> None:
+        """Raises UserError for a refusal and an answer that was cut off; an unfinished thought is one to draw by."""
+        ends = {"refusal": "refused", "content_filter": "its server's filter ended the reply"}
+        if found.stop in ends:
+            raise UserError(f"{ends[found.stop]}: {_short(found.text)}")
+        if found.stop == "max_tokens" and skill in ("answer", "compose"):
+            tokens = f"after {found.output_tokens:,} tokens" if found.output_tokens else "by its limit"
+            raise UserError(f"the answer was cut off {tokens}, which is none: raise max_tokens (remote.max_tokens)")
+
     def _wrong_reply(self, reply: Any, expected: str) -> WrongReply:
         """The error of every protocol; of an envelope the part that tells is quoted."""
-        telling = _first(reply, "choices").get("message")
+        telling = completions.first(reply, "choices").get("message")
         if isinstance(reply, Mapping):
             telling = telling or reply.get("error") or reply.get("output")
         quoted = json.dumps(telling or reply, ensure_ascii=False)[: self.quoted]
@@ -385,42 +395,6 @@ def _form(fields: Mapping[str, Any], images: Sequence[np.ndarray]) -> Any:
     for number, image in enumerate(images):
         form.add_field("image[]", encode_png(image), filename=f"{number}.png", content_type="image/png")
     return form
-
-
-def _first(reply: Any, name: str) -> Mapping[str, Any]:
-    """The first of a list in a reply, whatever the server has put there; empty where there is none."""
-    listed = reply.get(name) if isinstance(reply, Mapping) else None
-    return listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], Mapping) else {}
-
-
-def _listed(reply: Any) -> list[Any]:
-    """The parts in a reply of any of the protocols, whatever the server has put there."""
-    if not isinstance(reply, Mapping):
-        return []
-    message, output = _first(reply, "choices").get("message"), reply.get("output")
-    found = [_first(reply, "data")]
-    for item in [message] if isinstance(message, Mapping) else output if isinstance(output, list) else []:
-        if isinstance(item, Mapping) and item.get("type") != "reasoning":
-            content, images = item.get("content"), item.get("images")
-            found += [item, *(content if isinstance(content, list) else [content])]
-            found += images if isinstance(images, list) else []
-    return found
-
-
-def _parts(given: Any) -> list[str]:
-    """The text and the address of an image in one part. Raises UserError: it is a refusal."""
-    if isinstance(given, str):
-        given = {"text": given}
-    if not isinstance(given, Mapping):
-        return []
-    if given.get("refusal"):
-        raise UserError(f"refused: {_short(str(given['refusal']))}")
-    text, url = given.get("text"), given.get("image_url") or given.get("url")
-    url, data = url.get("url") if isinstance(url, Mapping) else url, given.get("b64_json") or given.get("result")
-    if isinstance(data, str):
-        url = data if ":" in data else f"data:image/png;base64,{data}"
-    found = [text] if isinstance(text, str) and text.strip() else []
-    return [*found, _Address(url)] if isinstance(url, str) else found
 
 
 def _input(content: Any) -> Any:

@@ -6,7 +6,6 @@ image what its group has on average, so that a failure neither costs nor pays.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, fields
@@ -18,7 +17,8 @@ from uni_train.data_gen.registry import TASKS
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item
 from uni_train.eval.prompts.rewards import SCORE, SELF_CHECK, with_prompt
-from uni_train.eval.prompts.unisandbox import filter_prompt, parse_final_answer
+from uni_train.eval.prompts.unisandbox import filter_prompt
+from uni_train.eval.reading import mark, words, yes_no
 from uni_train.models.base import Request, TextGenerator, expect_skill
 from uni_train.models.batches import each_answered
 from uni_train.rewards.registry import Trained, reward
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
 Answer = Callable[[Sequence[Request]], Sequence[str | Exception]]
 """Replies to requests, in their order; an exception in the place of one that failed."""
-
-_SCORE = re.compile(r"^[ \t]*(?:\*\*)?Score:(?:\*\*)?[ \t]*(\d+(?:\.\d+)?)(?:[ \t]*/[ \t]*10)?(?:\*\*)?\.?[ \t]*$")
 
 
 @dataclass(frozen=True)
@@ -78,10 +76,9 @@ class ModelReward:
 
 
 def read_score(reply: str) -> float | None:
-    """The score of the last line as a share of 10: `Score: N` (or `N/10`) with N from 0 to 10."""
-    match = _SCORE.match((reply.rstrip().splitlines() or [""])[-1])
-    value = float(match[1]) / 10 if match else None
-    return value if value is not None and value <= 1 else None
+    """The score as a share of 10: `Score: N` (or `N/10`) with N from 0 to 10, on the last line or nowhere else."""
+    scores = [mark(text, "score", 0, 10) for text in (words(reply).rpartition("\n")[2], reply)]
+    return next((score / 10 for score in scores if score is not None), None)
 
 
 @reward("self_check")
@@ -130,5 +127,5 @@ class Judge(ModelReward):
 
 
 def _accepted(reply: str) -> float | None:
-    accepted = parse_final_answer(reply)
+    accepted = yes_no(reply)
     return None if accepted is None else float(accepted)

@@ -137,7 +137,12 @@ def normal_accuracy(model: UnifiedModel, work: Work[Any], name: str, folder: Pat
 
     Args:
         folder: where images wait for a judge; it is removed afterwards.
+
+    Raises:
+        UserError: the judge gave no verdict on most of them.
     """
+    from uni_train.eval.judges import mostly_failed
+
     ranks, asked = work.ranks, TaskBenchmark.from_items(watched(work, name), "normal")
     asks = asked.asks(derive_seed("check", work.config.seed))
     batches = [batch for _, batch in in_batches(asks, work.config.model.draw_batch)]
@@ -154,5 +159,7 @@ def normal_accuracy(model: UnifiedModel, work: Work[Any], name: str, folder: Pat
     else:
         mine = [one for index in range(ranks.rank, len(batches), ranks.world_size) for one in make(index)]
         scored = [one for part in ranks.gather(list(without_images(mine))) for one in part]
+    if why := mostly_failed(scored):
+        raise UserError(f"{name} cannot be scored: {why}", "Put it right and run the same command again.")
     value = accuracy(units(scored, "official")).value
     return 0.0 if value is None else value

@@ -202,7 +202,7 @@ class UEval(Benchmark):
                     raise
                 except (Unparseable, NoReply) as error:
                     failures.append(error)
-                    check = Check(name, "unreadable", f"{rubric} The judge gave no readable reply.", 0.0)
+                    check = Check(name, "unreadable", f"{rubric} (the judge: {error})", 0.0)
             checks.append(check)
         if asked and len(failures) == asked:
             raise failures[0]

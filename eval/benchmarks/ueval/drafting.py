@@ -21,8 +21,8 @@ from uni_train.data_gen.jsonl import read_objects
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Respondent
 from uni_train.eval.benchmarks.ueval.cases import read_question
-from uni_train.eval.judges.ways import JsonReader
 from uni_train.eval.prompts import filled
+from uni_train.eval.reading import JsonReader
 
 if TYPE_CHECKING:
     import numpy as np

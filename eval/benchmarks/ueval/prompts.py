@@ -16,6 +16,7 @@ from typing import Any
 
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.reading_limits import read_text, reason
+from uni_train.eval.reading import truth
 
 # "Only return true is all" is the paper's.
 JUDGE = """\
@@ -56,7 +57,6 @@ OFFICIAL_REPLY: Mapping[str, Any] = {
     "properties": {"criteria_met": {"anyOf": [{"type": "boolean"}, {"type": "string"}]}},
     "required": ["criteria_met"],
 }
-_TRUE = ("true", "yes", "y", "1")  # what the released code takes for true, as text
 _GET = "Get it with `git clone https://github.com/zlab-princeton/UEval`, and name the clone: options.ueval.code=UEval"
 
 
@@ -116,8 +116,7 @@ def _constant(node: ast.expr) -> str:
 
 def met(reply: Mapping[str, Any]) -> bool:
     """Whether the judge says that the rubric is satisfied: "not sure" is false."""
-    said = reply["criteria_met"]
-    return said.strip().lower() in _TRUE if isinstance(said, str) else bool(said)
+    return truth(reply["criteria_met"]) is True
 
 
 def judge_prompt(question: str, text_answer: str, images: int, rubric_item: str) -> str:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
-from functools import cache, partial
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -26,6 +26,7 @@ from uni_train.data_gen import sprites
 from uni_train.data_gen.objects import NANO
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UsageError
+from uni_train.eval import reading
 from uni_train.eval.benchmark import (
     Ask,
     Benchmark,
@@ -46,7 +47,7 @@ from uni_train.eval.benchmark import (
     verdict_of,
     with_image,
 )
-from uni_train.eval.benchmarks.ufo import counting, prompts, replies, rubric
+from uni_train.eval.benchmarks.ufo import counting, prompts, rubric
 from uni_train.eval.benchmarks.ufo.cases import HUB, read_folder
 from uni_train.eval.benchmarks.ufo.generated import generated
 from uni_train.eval.benchmarks.ufo.names import (
@@ -199,14 +200,14 @@ class Ufo(Benchmark):
         if kind_of_set(case.set) == "mcq":
             chosen = sample.facts.get("choice")
             return verdict_of("answer", chosen == answer, f"chose {chosen}, right is {answer}")
-        same = replies.same(sample.text or "", answer)
+        same = reading.same(sample.text or "", answer)
         if nano or (same and self.verifier == "program"):
             return verdict_of("answer", same, f"said {sample.text!r}, right is {answer!r}")
         return None
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
         """Cue accuracy, the five dimensions, and open answers that are not the reference word for word."""
-        from uni_train.eval.judges import dialect
+        from uni_train.eval.judges.ways import dialect, tagged_yes_no
 
         if dialect(ask) == "nano":
             raise UsageError("nano cannot judge cues and answers of UFO", "Choose another judge.")
@@ -214,7 +215,7 @@ class Ufo(Benchmark):
         answer = str(case.facts["right"] or case.facts["answer"])
         if sample.ask.setting == DIMENSIONS:
             prompt = prompts.dimensions_prompt(case.prompt, answer)
-            reply = await ask(prompt, sample.images, parse=_rubric_reader(), schema=rubric.SCHEMA)
+            reply = await ask(prompt, sample.images, parse=reading.JsonReader(rubric.SCHEMA), schema=rubric.SCHEMA)
             return rubric.verdict_of(reply)
         reference = f"Reference cue: {case.facts['text_cue']}\n" if case.facts["text_cue"] else ""
         images: tuple[bytes, ...] = ()
@@ -226,10 +227,10 @@ class Ufo(Benchmark):
         elif sample.ask.setting == TEXT_CUE:
             template, reason = prompts.JUDGE_TEXT_CUE, "the judge does not accept the textual cue"
         else:
-            check, template, words = "answer", prompts.JUDGE_OPEN, replies.open_answer(sample.text or "")
+            check, template, words = "answer", prompts.JUDGE_OPEN, reading.open_answer(sample.text or "")
             reason = f"said {words!r}, right is {answer!r}"
         prompt = filled(template, question=case.prompt, answer=answer, reference=reference, cue=words, reply=words)
-        return verdict_of(check, await ask(prompt, images, parse=prompts.read_yes_no), reason)
+        return verdict_of(check, await ask(prompt, images, parse=tagged_yes_no), reason)
 
     def attribute(self, scored: Scored) -> str:
         """Of a visual cue that the rubric grades low, the failure mode that the judge names."""
@@ -303,7 +304,7 @@ def _answered(sample: Sample, reply: str | Exception) -> Sample:
     sample = replace(sample, parts=(*sample.parts, reply))
     if kind_of_set(sample.ask.case.set) == "open":
         return sample
-    letter = replies.choice(reply, sample.ask.case.facts["choices"])
+    letter = reading.choice(reply, sample.ask.case.facts["choices"])
     if letter is None:
         return replace(sample, status="not_extracted", note="the reply chooses none of the options, or several")
     return replace(sample, facts={**sample.facts, "choice": letter})
@@ -341,7 +342,7 @@ def _others(cases: Sequence[Case]) -> dict[str, Case]:
 
 
 def _right(case: Case) -> str:
-    return replies.normalised(str(case.facts["right"] or case.id))
+    return reading.normalised(str(case.facts["right"] or case.id))
 
 
 def _is_nano(case: Case) -> bool:
@@ -369,11 +370,4 @@ def _drawn(case: Case, image: Image) -> Verdict:
 def _concludes(cue: str, case: Case) -> bool:
     """Whether nano's words end with "So draw" and the answer."""
     _, said, rest = cue.rpartition("So draw")
-    return bool(said) and replies.normalised(rest) == replies.normalised(str(case.facts["right"]))
-
-
-@cache
-def _rubric_reader() -> Any:
-    from uni_train.eval.judges.ways import JsonReader
-
-    return JsonReader(rubric.SCHEMA)
+    return bool(said) and reading.normalised(rest) == reading.normalised(str(case.facts["right"]))

@@ -8,8 +8,6 @@ the reference. Placeholders are filled as they stand, whatever they contain.
 # ruff: noqa: E501
 from __future__ import annotations
 
-import re
-
 # A.2.1. Placeholder: {Question}.
 TEXTUAL_CUE = """\
 My specific question is: {Question}
@@ -179,17 +177,7 @@ Reply: {reply}
 
 Reply with <answer>Yes</answer> or <answer>No</answer> alone."""
 
-_TAG = re.compile(r"<answer>\s*(yes|no)\s*</answer>", re.IGNORECASE)
-
 
 def dimensions_prompt(question: str, answer: str) -> str:
     """A.2.2 with its inputs; the generated image is shown with it."""
     return f"{DIMENSIONS}\n\n{RUBRICS}\n\nQuestion: {question}\nGround-truth Answer: {answer}"
-
-
-def read_yes_no(text: str) -> bool:
-    """The judge's answer. Raises ValueError: no tag, or tags that contradict each other."""
-    found = {one.lower() for one in _TAG.findall(text)}
-    if len(found) != 1:
-        raise ValueError("it must hold <answer>Yes</answer> or <answer>No</answer>, one of them")
-    return found == {"yes"}

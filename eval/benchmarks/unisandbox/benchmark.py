@@ -50,7 +50,7 @@ from uni_train.eval.task_benchmark import LABELS, TaskBenchmark, item_of
 
 LABEL_CHOICES = (*LABELS, "both")
 # Why a sample is not right, where its outcome says it in other words.
-CAUSES = {"unreadable": "image unreadable", "unparseable": "judge unreadable"}
+CAUSES = {"unreadable": "image unreadable", "unparseable": "judge unparseable"}
 _CAUSE_OF = {"wrong": "reasoning wrong", "right": "drawn wrong", "unclear": "conclusion not found"}
 
 

@@ -21,6 +21,7 @@ from uni_train.data_gen.knowledge.people import VALUES, VISIBLE, stated
 from uni_train.data_gen.objects import plurals_of, singular_of
 from uni_train.data_gen.task import Item, Status
 from uni_train.eval.benchmark import Case
+from uni_train.eval.reading import words
 
 Conclusion = Literal["right", "wrong", "unclear"]
 
@@ -66,7 +67,7 @@ def answer_status(reply: str, item: Item) -> Status:
         found = _counted(_as_result(reply), item.answer)
     else:
         symbols = {left for left, _ in item.facts["rules"]}
-        found = _named(reply, item.answer, [right for _, right in item.facts["rules"] if right not in symbols])
+        found = _named(words(reply), item.answer, [right for _, right in item.facts["rules"] if right not in symbols])
     return _STATUSES[found]
 
 
@@ -79,9 +80,10 @@ def reply_status(reply: str, case: Case) -> Status:
 
 
 def _as_result(reply: str) -> str:
-    """A number alone is a result."""
-    alone = re.fullmatch(rf"\W*{_NUMBER}\W*", reply, re.IGNORECASE)
-    return f"= {alone[1]}" if alone else reply
+    """A reply without thought and marks; a number alone is a result."""
+    said = words(reply)
+    alone = re.fullmatch(rf"\W*{_NUMBER}\W*", said, re.IGNORECASE)
+    return f"= {alone[1]}" if alone else said
 
 
 def concluded(text: str | None, case: Case) -> str | None:

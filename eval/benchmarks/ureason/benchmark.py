@@ -81,7 +81,7 @@ PROTOCOL = "ureason/1"  # what is asked; a change makes another revision
 LEVELS = (1, 2, 3)
 SIZES = (100, 300)  # instances of each task in testmini and in test
 NUMBERED = ("text", "code", "attribute", "spatial", "arithmetic")  # whose ids count on in this order
-_CAUSES = {"unreadable": "image unreadable", "unparseable": "judge unreadable"}
+_CAUSES = {"unreadable": "image unreadable", "unparseable": "judge unparseable"}
 
 
 @benchmark("ureason")
@@ -298,7 +298,7 @@ class UReason(Benchmark):
         return Verdict((*verdict.checks, Check(errors.CHECK, "fail", kind)))
 
     def attribute(self, scored: Scored) -> str:
-        """ "reasoning wrong", "not extracted", "drawn wrong", "judge unreadable", ...; "" for a sample that is right.
+        """ "reasoning wrong", "not extracted", "drawn wrong", "judge unparseable", ...; "" for a sample that is right.
 
         A wrong image of a right thought is drawn wrong; of a wrong one, the reasoning is to blame. "wrong, no
         thought" is setting 1; "wrong, reasoning not judged" where neither a program nor the judge knows of the thought.

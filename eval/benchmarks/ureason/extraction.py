@@ -23,7 +23,14 @@ class Refined:
     how: str
 
 
-LABEL = re.compile(r"\b(?:refined|final(?:\s+scene)?)\s+prompt\b[\"'*_\s]*(?:is)?[\"'*_\s]*:", re.IGNORECASE)
+LABEL = re.compile(
+    r"(^[^\w\n]*(?:\d+[.)][^\w\n]*)?)?\b(?:refined|final)(?:\s+(?:scene|image|visual))?\s+prompt\b"
+    r"(?:[\"'*_\s]*(?:is\b[\"'*_\s]*)?:|(?(1)[*_ \t]*\n|(?!)))",  # a heading needs no colon
+    re.IGNORECASE | re.MULTILINE,
+)
+_TAG = re.compile(r"<refined_prompt>(.*?)</refined_prompt>", re.IGNORECASE | re.DOTALL)
+_NEXT_HEADING = re.compile(r"\n[ \t]*(?:#{1,6}[ \t]|-{3,}[ \t]*(?:\n|\Z))")
+_FENCED = re.compile(r"(`{3,}|~{3,})\w*\n(.*?)\n?\1", re.DOTALL)
 _NANO_LABEL = "So draw"
 # What the prompts show in the place of a description, in case a model says just that.
 _PLACEHOLDERS = ("...", "your description", "your visual description here", "a direct description of the final state")
@@ -38,17 +45,19 @@ def extract(thought: str, compat: str, world: str = "everyday") -> Refined:
     if world == "nano":
         _, label, rest = thought.rpartition(_NANO_LABEL)
         return Refined(f"Draw {rest.strip()}", "label") if label and rest.strip(" .") else Refined("", "none")
-    tagged = prompts.parse_refined_prompt(thought)
-    if tagged is not None and _said(tagged):
-        return Refined(_said(tagged), "tag")
+    tagged = _TAG.findall(thought)
+    if tagged and _said(tagged[-1]):
+        return Refined(_said(tagged[-1]), "tag")
     labels = list(LABEL.finditer(thought))
-    text = _said(thought[labels[-1].end() :]) if labels else ""
+    text = _said(_NEXT_HEADING.split(thought[labels[-1].end() :].lstrip(), 1)[0]) if labels else ""
     return Refined(text, "label") if text else Refined("", "none")
 
 
 def _said(text: str) -> str:
-    """Without asterisks, braces and quotes around the whole; "" for a placeholder."""
+    """Without a code fence, asterisks, braces and quotes around the whole; "" for a placeholder."""
     text = prompts.without_markers(text).strip("* \n")
+    fenced = _FENCED.match(text)
+    text = fenced[2].strip() if fenced else text
     for first, last in ("{}", '""', "''", "“”"):
         if text.startswith(first) and text.endswith(last) and first not in text[1:-1] and len(text) > 1:
             text = text[1:-1].strip("* \n")

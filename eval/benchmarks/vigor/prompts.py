@@ -19,8 +19,8 @@ from typing import Any
 
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmarks.vigor.cases import DOMAINS
-from uni_train.eval.judges.ways import JsonReader
 from uni_train.eval.prompts import filled
+from uni_train.eval.reading import JsonReader, number, plain
 
 BACKGROUND, RULE, QUALITY, REASONING = (
     "background_consistency", "rule_obey", "visual_quality", "reasoning_success",
@@ -52,7 +52,7 @@ _KEYS = {
     "reasoningaccuracy": REASONING, "reasoningsuccess": REASONING, "beneficialaction": REASONING,
 }  # fmt: skip
 _REASONS = {"background": BACKGROUND, "rule": RULE, "accuracy": REASONING, "beneficial": REASONING}
-_STEP = re.compile(r"\s*\(?(\d+)[.):]\s+(\S.*)")
+_STEP = re.compile(r"[\s*_#>-]*(?:step\s*\d+|\(?\d+(?=[.):*]))[.):*_]*\s+(\S.*?)\**", re.IGNORECASE)
 
 
 def family_of(task: str) -> str:
@@ -92,10 +92,11 @@ def read_marks(text: str, kind: str) -> Verdict:
             continue
         if name in values:
             raise ValueError(f"it gives {name} twice")
-        if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= highest:
+        mark = number(value, 0, highest)
+        if mark is None or 0 < mark < 1:  # of a hundred, a share would be in doubt
             wanted = "an integer from 0 to 100" if kind == PROCESS else "0 or 1"
             raise ValueError(f"{key} must be {wanted}, not {json.dumps(value)}")
-        values[name] = value / highest
+        values[name] = mark / highest
     lacking = [name for name in DIMENSIONS if name not in values]
     if lacking:
         raise ValueError(f"it lacks {', '.join(lacking)}")
@@ -126,5 +127,5 @@ def _plain(key: str) -> str:
 
 def steps_of(plan: str, most: int) -> list[str]:
     """The first `most` numbered lines of a plan; none where it has none."""
-    matches = (_STEP.fullmatch(line.rstrip()) for line in plan.splitlines())
-    return [match[2] for match in matches if match][:most]
+    matches = (_STEP.fullmatch(line.rstrip()) for line in plain(plan).splitlines())
+    return [match[1] for match in matches if match][:most]

@@ -6,28 +6,24 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from uni_train.data_gen.task import Check, Verdict
+from uni_train.eval.reading import mark
 
 SETS = ("culture", "time", "space", "biology", "physics", "chemistry")
 WEIGHTS = {"consistency": 0.7, "realism": 0.2, "aesthetic quality": 0.1}
 """Of the original edition's scores, each from 0 to 2, in WiScore (`WISE_legacy/Calculate.py`)."""
-_THOUGHT = re.compile(r"<think>.*?</think>|\A.*</think>", re.DOTALL)
-_SCORE = re.compile(r"\bscore\W*([01])\b", re.IGNORECASE)
-_NAMED = re.compile(rf"\b({'|'.join(WEIGHTS)})\W*([0-2])\b", re.IGNORECASE)
 
 
 def read_binary(reply: str) -> Verdict:
     """The verdict of "Score: 1", or of a bare digit. Raises ValueError: no score, or two that differ."""
-    text = _THOUGHT.sub("", reply).strip()
-    scores = {text} if text in ("0", "1") else set(_SCORE.findall(text))
-    if len(scores) != 1:
+    score = mark(reply, "score", 0, 1)
+    if score not in (0, 1):
         raise ValueError('it must be one line, "Score: 0" or "Score: 1"')
-    return Verdict((Check("score", "pass") if scores == {"1"} else Check("score", "fail", "the judge gives 0"),))
+    return Verdict((Check("score", "pass") if score else Check("score", "fail", "the judge gives 0"),))
 
 
 def read_three(reply: str) -> Verdict:
@@ -35,12 +31,11 @@ def read_three(reply: str) -> Verdict:
 
     Raises ValueError: a score is missing, or there twice with different values.
     """
-    given = {(name.lower(), int(mark)) for name, mark in _NAMED.findall(_THOUGHT.sub("", reply))}
-    marks = dict(given)
-    if len(given) != len(WEIGHTS) or marks.keys() != WEIGHTS.keys():
+    marks = {name: mark(reply, name, 0, 2) for name in WEIGHTS}
+    if not {*marks.values()} <= {0, 1, 2}:
         raise ValueError('it must be three lines, "Consistency: N", "Realism: N" and "Aesthetic Quality: N"')
-    value = round(sum(weight * marks[name] for name, weight in WEIGHTS.items()) / 2, 6)
-    reason = ", ".join(f"{name} {marks[name]}" for name in WEIGHTS)
+    value = round(sum(weight * (marks[name] or 0) for name, weight in WEIGHTS.items()) / 2, 6)
+    reason = ", ".join(f"{name} {marks[name]:g}" for name in WEIGHTS)
     return Verdict((Check("WiScore", "pass" if marks["consistency"] == 2 else "fail", reason, value),))
 
 

@@ -3,8 +3,8 @@
     with JudgeServer(lambda asked: "<answer>Yes</answer>") as server:
         JudgeConfig(model=f"{server.url}#judge")
 
-A reply is a text, or a `Refused` (an HTTP error). What was asked is in `server.asked`. The table of what servers do
-wrong is in `tests.hostile`.
+A reply is a text, a whole body, or a `Refused` (an HTTP error). What was asked is in `server.asked`. The table of what
+servers do wrong is in `tests.hostile`.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class JudgeServer(Listening):
 
     def __init__(
         self,
-        reply: Callable[[Asked], str | Refused],
+        reply: Callable[[Asked], str | bytes | Refused],
         delay: float = 0.0,
         models: Sequence[dict[str, Any]] = (),
         port: int = 0,
@@ -61,7 +61,9 @@ class JudgeServer(Listening):
                 server.asked.append(asked)
                 time.sleep(delay)
                 said = reply(asked)
-                if isinstance(said, str):
+                if isinstance(said, bytes):
+                    plain(self, said)
+                elif isinstance(said, str):
                     plain(self, chat(said, prompt_tokens=100, completion_tokens=10, total_tokens=110))
                 else:
                     after = {} if said.retry_after is None else {"Retry_After": said.retry_after}

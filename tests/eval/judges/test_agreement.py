@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 
 import numpy as np
@@ -104,7 +104,12 @@ def test_independent_ratings_keep_closed_intervals_and_nothing_constant_correlat
     assert twice.accuracy.low == pytest.approx(proportion(20, 20).low) and twice.accuracy.distinct == 20
     always = agreement([Rating(f"i{i}", float(i % 2), "pass", 1.0) for i in range(20)])
     assert always.pearson.value is None and always.spearman.value is None and always.kappa.value == 0
-    assert agreement([Rating("a", 1.0, "none", 0.0)]).accuracy.value == 0
+    silent = agreement(
+        [Rating("a", 1.0, "none", 0.0), Rating("b", 0.0, "none", 0.0)]
+    )  # nobody answered: no measurement
+    assert silent.always_no.value == 0.5
+    assert {getattr(silent, field.name).value for field in fields(silent) if field.name != "always_no"} == {None}
+    assert str(silent.accuracy) == "none n=2"
 
 
 def test_the_formula_of_rogan_and_gladen() -> None:

@@ -258,6 +258,32 @@ def test_flips_over_reruns_and_changed_images(tmp_path: Path) -> None:
     assert found.stability["flips over jpeg"].value == pytest.approx(sum(first.values()) / len(anchors))
 
 
+@pytest.mark.parametrize("silent", ["the first time", "a rerun", "a changed image", "the large judge"])
+def test_what_nobody_answered_measures_nothing(tmp_path: Path, silent: str) -> None:
+    """Neither flips nor a bias, nor is anything recorded."""
+    benchmark = UniSandbox(Source(world="nano", n=2, sets=("math1",), verifier="judge"))
+    anchors = cal.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
+    seen = Counter[str]()
+
+    def reply(asked: Asked) -> str:
+        (image,) = asked.images
+        seen[image] += 1
+        quiet = {"the first time": True, "a rerun": seen[image] > 1, "a changed image": "jpeg" in image[:20]}
+        return "Hm." if quiet.get(silent, asked.body["model"] == "large") else "Caption: 1 apple"
+
+    with JudgeServer(reply) as server:
+        judge = JudgeConfig(model=f"{server.url}#large", dialect="nano", connections=1)
+        if silent == "the large judge":
+            judge = replace(
+                judge, small=(replace(judge, model=f"{server.url}#a"), replace(judge, model=f"{server.url}#b"))
+            )
+        with pytest.raises(
+            UserError, match=r"not calibrated for unisandbox: judge unparseable 4 of 4 \('Hm.': it must"
+        ):
+            cal.calibrate(anchors, benchmark, judge, tmp_path, store=tmp_path, reruns=1, changes=("jpeg",))
+    assert not list(tmp_path.rglob("calibrations/*.json"))
+
+
 def test_changes_keep_the_size_and_what_is_shown(tmp_path: Path) -> None:
     pixels = np.random.default_rng(0).integers(0, 256, (20, 12, 3), np.uint8)
     stored = ImageStore(tmp_path).put(encode_png(pixels))

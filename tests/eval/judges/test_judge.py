@@ -22,10 +22,10 @@ import pytest
 
 from tests.eval.judges.criteria import NO, PNG, YES, Criteria, judged, number, odd
 from tests.eval.judges.server import Asked, JudgeServer, Refused
-from tests.hostile import Hostile
+from tests.hostile import FORMS, Hostile, chat
 from uni_train.addresses import held_port, key_for
 from uni_train.config.build import build_section
-from uni_train.config.schema import JudgeConfig
+from uni_train.config.schema import JudgeConfig, RemoteConfig
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UsageError, UserError
 from uni_train.eval.judges import agreement as calibration
@@ -36,6 +36,8 @@ from uni_train.eval.judges.replies import ReplyStore, Turn
 from uni_train.eval.statistics import Estimate
 from uni_train.eval.store import LastSeen
 from uni_train.http_client import LETTERS_A_TOKEN, Client
+from uni_train.models.base import Request
+from uni_train.models.remote import RemoteModel
 
 
 def test_every_sample_is_judged_once_and_logged(tmp_path: Path) -> None:
@@ -77,11 +79,12 @@ def test_a_session_keeps_no_image(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
 # --- what judges say --------------------------------------------------------------------------------------------------
 
 # Outcome -> how often a question is asked, and what a person is told.
+ASKED = "it must give <answer>Yes</answer> or <answer>No</answer>, one of them"
 NO_ANSWERS = {
-    "unparseable": (3, "no reply answers"),
-    "judge_blank": (3, "blank replies"),
-    "judge_filtered": (1, "its server filters"),
-    "judge_refused": (1, "it refuses"),
+    "unparseable": (3, "judge unparseable 1 of 1 ({said!r}: " + ASKED + ")"),
+    "judge_blank": (3, "judge blank 1 of 1"),
+    "judge_filtered": (1, "judge filtered 1 of 1"),
+    "judge_refused": (1, "judge refused 1 of 1"),
 }
 
 
@@ -91,10 +94,12 @@ NO_ANSWERS = {
         ("prose", "The eyes of the picture say yes.", "unparseable"),
         ("both answers", f"{YES} if it matches, {NO} if not", "unparseable"),
         ("an answer in Chinese", "<answer>是</answer>", "unparseable"),
-        ("cut short", "I think about the picture and", "unparseable"), ("cut at once", "", "unparseable"),
         ("filtered", "I cannot", "judge_filtered"), ("filtered at once", "", "judge_filtered"),
         ("a refusal", "I cannot", "judge_refused"), ("a refusal by its reason", "I cannot", "judge_refused"),
-        ("blank", "", "judge_blank"), ("white space", " \n", "judge_blank"),
+        ("a refusal part", "I cannot", "judge_refused"), ("a refused response", "I cannot", "judge_refused"),
+        ("filtered without a choice", "", "judge_filtered"), ("filtered without a message", "", "judge_filtered"),
+        ("filtered by an error", "", "judge_filtered"), ("a filtered response", "", "judge_filtered"),
+        ("blank", "", "judge_blank"), ("white space", " \n", "judge_blank"), ("thoughts alone", "", "judge_blank"),
     ],
 )  # fmt: skip
 def test_what_does_not_answer_says_how(tmp_path: Path, behave: str, said: str, outcome: str) -> None:
@@ -103,10 +108,48 @@ def test_what_does_not_answer_says_how(tmp_path: Path, behave: str, said: str, o
         with Hostile(behave) as server:
             (scored,) = judged(1, server, tmp_path / way, way=way)
             assert (scored.outcome, scored.verdict) == (outcome, None)
-            assert mostly_failed([scored]) == f"judge failed 1 of 1 ({why})"
-            assert scored.replies == (said,) * asks and len(server.asked) == asks
+            assert mostly_failed([scored]) == why.format(said=said)
+            note = (f"[unparseable: {said!r}: {ASKED}]",) if outcome == "unparseable" else ()
+            assert scored.replies == (*(said,) * asks, *note) and len(server.asked) == asks
             again = asks if outcome == "judge_blank" else 0  # a blank reply is no answer to keep
             assert judged(1, server, tmp_path / way, way=way) == [scored] and len(server.asked) == asks + again
+
+
+@pytest.mark.parametrize("form", FORMS)
+def test_a_reply_is_read_in_whichever_form_its_server_sends_it(tmp_path: Path, form: str) -> None:
+    """By judges and by remote models, through one reader."""
+    with Hostile(form) as server:
+        (scored,) = judged(1, server, tmp_path)
+        answers = RemoteModel.open(f"{server.url}#judge", RemoteConfig(retries=0)).answer([Request("a", "x")])
+    assert scored.passed and scored.replies == (YES,) and answers == [YES]
+
+
+@pytest.mark.parametrize(("needed", "asked"), [(1, [100]), (2, [100, 200]), (4, [100, 200, 400]), (8, [100, 200, 400])])
+def test_a_reply_that_is_cut_off_is_asked_for_with_more_tokens(tmp_path: Path, needed: int, asked: list[int]) -> None:
+    def reply(question: Asked) -> bytes:
+        tokens = question.body["max_tokens"]
+        whole = tokens >= needed * 100
+        usage = {"prompt_tokens": 10, "completion_tokens": tokens, "total_tokens": tokens + 10}
+        return chat(YES if whole else f"{NO}, or", "stop" if whole else "length", **usage)
+
+    with JudgeServer(reply) as server:
+        (scored,) = judged(1, server, tmp_path, max_tokens=100)
+        assert [one.body["max_tokens"] for one in server.asked] == asked
+        (part,) = read_json(tmp_path / "judge" / "record.json")["parts"].values()
+        assert (part["input_tokens"], part["output_tokens"]) == (10 * len(asked), sum(asked)), "all is paid for"
+        assert judged(1, server, tmp_path, max_tokens=100) == [scored] and len(server.asked) == len(asked)
+    if needed > 4:
+        why = "it was cut off after 700 tokens in all: raise judge.max_tokens"
+        assert scored.outcome == "unparseable" and scored.replies[-1] == f"[unparseable: {f'{NO}, or'!r}: {why}]"
+    else:
+        assert scored.passed and scored.replies == (YES,)
+
+
+def test_a_server_that_allows_no_more_tokens_has_cut_its_reply_off(tmp_path: Path) -> None:
+    with JudgeServer(lambda asked: chat("I think", "length") if asked.body["max_tokens"] < 200
+                     else Refused(400, "max_tokens is too large")) as server:  # fmt: skip
+        (scored,) = judged(1, server, tmp_path, max_tokens=100)
+    assert scored.outcome == "unparseable" and "raise judge.max_tokens" in scored.replies[-1]
 
 
 @pytest.mark.slow
@@ -138,7 +181,7 @@ def test_replies_that_would_do_harm_are_mended(tmp_path: Path) -> None:
     ):
         with Hostile(behave) as server:
             (first,) = judged(1, server, tmp_path / behave, **settings)
-        assert first.outcome == outcome and set(first.replies) == {reply}
+        assert first.outcome == outcome and first.replies[0] == reply and len(server.asked) == 1
         assert judged(1, server, tmp_path / behave, **settings) == [first]  # the server is gone by now
 
 

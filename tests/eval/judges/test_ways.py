@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import re
 from collections import Counter
 from dataclasses import replace
@@ -13,8 +12,6 @@ from typing import Any
 
 import anyio
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
 
 from tests.eval.benchmarks.doubles import Judge
 from tests.eval.judges.criteria import NO, PNG, YES, Counted, Criteria, judged, number
@@ -26,7 +23,8 @@ from uni_train.errors import UsageError, UserError
 from uni_train.eval.benchmark import Ask, Sample
 from uni_train.eval.images import ImageStore
 from uni_train.eval.judges import caption_matches, image_satisfies, run, thought_satisfies
-from uni_train.eval.judges.ways import JsonReader, combined, least_confidence, reader, split_confidence
+from uni_train.eval.judges.ways import combined, least_confidence, reader, split_confidence
+from uni_train.eval.reading import JsonReader
 
 
 def scripted(*replies: str, dialect: str = "paper") -> Judge:
@@ -99,25 +97,6 @@ SCHEMA = {
 }
 
 
-@pytest.mark.parametrize(
-    ("text", "problem"),
-    [
-        ('{"count": 3', "not JSON"), ('I count three: {"count": 3}', "not JSON"),
-        ('{"count": "3"}', "at count, '3' is not of type 'integer'"),
-        ('{"count": 3, "kinds": ["cup", "hat"]}', "at kinds/1, 'hat' is not one of"),
-        ('{"kinds": []}', "'count' is a required property"),
-        ('{"count": 3, "count": 4}', "'count' appears twice"), ('{"count": NaN}', "NaN is not JSON"),
-        ('```json\n{"count": 3}\n```\n```json\n{"count": 4}\n```', "several code blocks"),
-        ('```json\n{"count": 3}', "not JSON"), ('{"kinds": "```1```", "count": 3', "not JSON"),
-        ('{"count": 3, "why": "\\frac", "count": 4}', "'count' appears twice"),
-        ("[" * 100_000, "not JSON|nested too deeply"), ("", "not JSON"),
-    ],
-)  # fmt: skip
-def test_what_is_not_the_json_asked_for_says_why(text: str, problem: str) -> None:
-    with pytest.raises(ValueError, match=problem):
-        JsonReader(SCHEMA)(text)
-
-
 FENCED = ("{}", "So:\n```json\n{}\n```\nDone.", "```json\r\n{}\r\n```\r\n", "```json {} ```", "```{}```",
           "So: ```JSON {} ``` Done.", "````json\n{}\n````", "~~~json\n{}\n~~~", "   ```\n\n  {}\n  ```")  # fmt: skip
 
@@ -137,13 +116,6 @@ def test_json_alone_fenced_or_after_thinking(why: str, is_: str) -> None:
         read = reader(way, JsonReader(SCHEMA | {"additionalProperties": True}))
         text = before + fenced.replace("{}", f'{{"count": 3, "why": {why}}}')
         assert read(text) == ({"count": 3, "why": is_}, None), (way, text)
-
-
-@example({"why": "it wrote <think>"})
-@example({"why": "it wrote </think>"})  # a mark in the JSON is no thought
-@given(st.recursive(st.none() | st.booleans() | st.integers() | st.text(), st.lists, max_leaves=10))
-def test_any_json_comes_back_as_it_was(value: Any) -> None:
-    assert JsonReader({})(json.dumps(value)) == value
 
 
 def test_a_server_that_takes_no_schema_is_asked_in_words(tmp_path: Path) -> None:

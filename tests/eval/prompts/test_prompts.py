@@ -1,47 +1,8 @@
-"""What judges are asked in the words of papers, and how strictly their replies are read."""
+"""What judges are asked in the words of papers."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
-import pytest
-
 from uni_train.eval.prompts import unisandbox, ureason
-
-final, caption, knowledge = unisandbox.parse_final_answer, unisandbox.parse_caption, unisandbox.parse_knowledge_caption
-answer = ureason.parse_answer
-
-
-@pytest.mark.parametrize(
-    ("read", "value", "texts"),
-    [
-        (final, True, ["Three apples, as asked.\nFinal Answer: YES", "**Final Answer:** YES."]),
-        (final, False, ["Final Answer: NO\n\n", "The count is wrong.\n**Final Answer: NO**"]),
-        (final, None, ["Final Answer: YES\nBecause the image is clear."]),  # not at the end
-        (final, None, ["Final Answer: NO\nOn reflection:\nFinal Answer: YES"]),  # contradicts itself
-        (final, None, ["I would say Final Answer: YES"]),  # not on a line of its own
-        (final, None, ["Final Answer: yes", "Final Answer: YES or NO", "The eyes have it. YES", ""]),
-        (unisandbox.parse_score, True, ["Score: YES"]),
-        (unisandbox.parse_score, None, ["Final Answer: YES"]),
-        (caption, "3 apples", ["Caption: 3 apples"]),
-        (caption, "Error", ["I see\n**Caption:** Error"]),
-        (caption, None, ["3 apples"]),
-        (knowledge, "Person: Caucasian; white; old; male", ["Person: Caucasian; white; old; male"]),
-        (knowledge, None, ["Person: Caucasian; white; old"]),  # a slot is missing
-        (knowledge, "Flower: rose", [" Flower: rose \n"]),
-        (knowledge, "Fruit: apple", ["**Fruit: apple**"]),
-        (knowledge, "Reject", ["Reject"]),
-        (knowledge, None, ["Flower: rose\nIt is red.", "A rose.", "The picture is a Reject"]),
-        (answer, True, ["It matches.\n<answer>Yes</answer>", "<answer>Yes</answer> as I said: <answer>yes</answer>",
-                        "<think><answer>No</answer></think>\n<answer>Yes</answer>"]),
-        (answer, False, ["<ANSWER> no. </ANSWER>"]),
-        (answer, None, ["<answer>Yes</answer> or <answer>No</answer>", "<answer>Yes, mostly</answer>",
-                        "<answer>eyes</answer>", "The eyes are right. Yes.", "<answer>Yes", "<answer></answer>", ""]),
-    ],
-)  # fmt: skip
-def test_replies_are_read_strictly(read: Callable[[str], object], value: object, texts: list[str]) -> None:
-    for text in texts:
-        assert read(text) == value and type(read(text)) is type(value), text
 
 
 def test_prompts_carry_what_they_are_about() -> None:

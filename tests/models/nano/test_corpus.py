@@ -16,7 +16,7 @@ from uni_train.data_gen.maths.expressions import canonical, show, single
 from uni_train.data_gen.objects import NANO, singular_of
 from uni_train.data_gen.splits import split_of
 from uni_train.data_gen.sprites import verify_sprites
-from uni_train.eval.prompts.unisandbox import parse_caption, parse_final_answer
+from uni_train.eval.reading import caption, yes_no
 from uni_train.models.base import Example
 from uni_train.models.nano import corpus, language
 from uni_train.models.nano.nano import MATHS_REPLAY, REPLAY, Nano
@@ -221,7 +221,7 @@ def test_captions_say_what_the_reader_sees() -> None:
     unclear = 0
     for row in rows("caption"):
         assert row.prompt == language.CAPTION_PROMPT and row.answer is not None
-        said = parse_caption(row.answer)
+        said = caption(row.answer)
         unclear += said == language.UNCLEAR
         # The rows call blends unclear a little earlier than the reader does; the other way round never happens.
         assert said in (shown_in(row.images[0]), language.UNCLEAR)
@@ -235,7 +235,7 @@ def test_verification_replies_are_right_and_pictures_wrong_in_every_way() -> Non
         question, reply = VERIFY.fullmatch(row.prompt), REPLY.fullmatch(row.answer or "")
         assert question is not None and reply is not None and row.thought is None and row.target is None
         name, count = asked_for(question[1])
-        asked, seen, said = reply[2], reply[3], parse_final_answer(row.answer or "")
+        asked, seen, said = reply[2], reply[3], yes_no(row.answer or "")
         assert asked == language.counted(name, count)
         assert seen in (shown_in(row.images[0]), language.UNCLEAR)
         assert said is (reply[6] == "YES")

@@ -1,7 +1,7 @@
 """Stage (II) of STARS, rejection: keep what the filter accepts (Niu et al. 2025, arXiv 2511.20561, eq. 2).
 
 The paper's filter is the model's own understanding, prompted by Table 13 (for mapping by a twin of it). The reply must
-end in "Final Answer: YES"; a reply that cannot be read is a rejection, with its own status. Whatever filters, its
+say "Final Answer: YES"; a reply that cannot be read is a rejection, with its own status. Whatever filters, its
 precision and recall are reported against the exact verifier, in the everyday world against the judge.
 """
 

@@ -107,9 +107,7 @@ def _question(model: TextGenerator, sample: Sample) -> Request:
 
 
 def _verdict(reply: str) -> Verdict:
-    from uni_train.eval.prompts.unisandbox import parse_final_answer
+    from uni_train.eval.reading import yes_no
 
-    said = parse_final_answer(reply)
-    if said is None:
-        return Verdict((Check("self_check", "unreadable", reply),))
-    return Verdict((Check("self_check", "pass" if said else "fail", reply),))
+    said = yes_no(reply)
+    return Verdict((Check("self_check", "unreadable" if said is None else "pass" if said else "fail", reply),))

@@ -168,12 +168,12 @@ def test_the_judge_sees_figure_9_for_each_rubric(published: UEval) -> None:
     assert JUDGE.startswith("Your job is to look at a conversation") and JUDGE.endswith("and the text answer.")
     read = JsonReader(REPLY)
     assert read(f"```json\n{met(True)}\n```")["criteria_met"] is True
-    for bad in (met("true"), met(1), met(None), '{"criteria_met": true}', f"Yes: {met(True)}"):
+    for bad in (met("perhaps"), met(2), met(None), '{"criteria_met": true}'):
         with pytest.raises(ValueError):
             read(bad)
 
 
-@pytest.mark.parametrize("failure", ["I think so.", met("yes"), NoReply("500: no")])
+@pytest.mark.parametrize("failure", ["I think so.", met("perhaps"), NoReply("500: no")])
 def test_a_rubric_that_cannot_be_read_does_not_take_the_others_with_it(published: UEval, failure: Any) -> None:
     verdict, _ = judged(published, met(True), failure, met(True))
     assert statuses(verdict) == {"image 1": "pass", "text 1": "unreadable", "text 2": "pass"}
@@ -243,7 +243,7 @@ def test_each_part_and_kind_of_question_has_its_own_prompt(released: UEval) -> N
 
 def test_a_part_that_is_missing_is_asked_about_all_the_same(released: UEval) -> None:
     sample, _ = answered(released, author(image=RuntimeError("no")), TWO_PASSES)
-    judge = by_rubric(dict.fromkeys(RUBRICS, '{"criteria_met": 1}'))
+    judge = by_rubric(dict.fromkeys(RUBRICS, '{"criteria_met": 2}'))
     assert released.check(sample) is None
     with pytest.raises(Exception, match="criteria_met"):  # neither a text nor a boolean
         asyncio.run(released.judge(sample, judge))

@@ -17,7 +17,7 @@ from uni_train.data_gen.published_rows import column_of
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Sample, Scored, Source
-from uni_train.eval.benchmarks.ufo import Ufo, counting, replies, rubric
+from uni_train.eval.benchmarks.ufo import Ufo, counting, rubric
 from uni_train.eval.benchmarks.ufo.cases import read_folder
 from uni_train.eval.generation import asks_of
 from uni_train.eval.images import bytes_of
@@ -69,28 +69,6 @@ def test_images_in_parquet_are_read_again_from_their_batch(tmp_path: Path) -> No
     file.unlink()
     with pytest.raises(UserError, match="cannot be read again"):
         bytes_of(found[0].images[0])
-
-
-@pytest.mark.parametrize(
-    ("reply", "letter"),
-    [("B", "B"), ("(b) a cup", "B"), ("I think so. Answer: A", "A"), ("Caption: 2 cups", "A"), ("3 cups.", "B"),
-     ("a dog", None), ("", None), ("D", None),
-     # before an explanation
-     *[(f"{mark}B{why}", "B")
-       for mark in ("", "Answer: ", "**Answer:** ", "The answer is ", "The correct answer is option ", "Final answer ",
-                    "A cup, I first thought. Answer: (")
-       for why in ("", ".", ")", " because it fits.", ", because not A or C.", "\n\nExplanation: A is too small.",
-                   " - it fits", ". The answer follows from the rule.", ") 3 cups", "\nSo A and C are no answer.",
-                   " and A is too small.")],
-     ("Answer: 3 cups\n\nThe answer is clear.", "B"), ("First A. No: the answer is B.", "B"),
-     ("Answer: A because of this. But then the final answer is B.", "B"),
-     # leaves open which
-     *[(f"{mark}{reply}", None) for mark in ("", "Answer: ", "The answer is ")
-       for reply in ("A or B", "A. or B.", "(A) or (B)", "A, B", "A/B", "A and B", "A or option B.",
-                     "A) 2 cups or B) 3 cups", "a cup", "A cup is there", "an apple", "A-frame")]],
-)  # fmt: skip
-def test_a_choice_is_a_letter_or_the_words_of_one(reply: str, letter: str | None) -> None:
-    assert replies.choice(reply, {"A": "2 cups", "B": "3 cups", "C": None}) == letter
 
 
 def graded(score: int, *statuses: tuple[str, str]) -> dict[str, Any]:

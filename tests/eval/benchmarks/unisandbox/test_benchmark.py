@@ -116,5 +116,5 @@ def test_causes(repository: Path) -> None:
         "Chairs in the sun.": "conclusion not found",
     }.items():
         assert benchmark.attribute(replace(wrong, sample=replace(wrong.sample, thought=thought))) == cause
-    for failure, cause in (("unparseable", "judge unreadable"), ("judge_failed", "judge failed")):
+    for failure, cause in (("unparseable", "judge unparseable"), ("judge_failed", "judge failed")):
         assert benchmark.attribute(replace(wrong, verdict=None, failure=failure)) == cause

@@ -70,7 +70,9 @@ def test_a_direct_answer_in_nanos_words_is_read_for_every_item(task: str) -> Non
 
 @pytest.mark.parametrize(
     ("reply", "status"),
-    [("{n}", "pass"), ("The answer is {n}.", "pass"), ("{n} {noun}", "pass"), ("9", "fail"), ("chairs", "unreadable"),
+    [("{n}", "pass"), ("The answer is {n}.", "pass"), ("**{n}**", "pass"), ("<answer>{n}</answer>", "pass"),
+     ("\\boxed{{{n}}}", "pass"), ("<think>9</think>{n}", "pass"),
+     ("`{n}`", "pass"), ("{n} {noun}", "pass"), ("9", "fail"), ("chairs", "unreadable"),
      ("1" * 5000, "unreadable")],  # Python reads no such number
 )  # fmt: skip
 def test_direct_answers_in_plain_english(reply: str, status: str) -> None:

@@ -233,7 +233,7 @@ def test_a_picture_whose_judge_never_answers_is_unparseable(everyday):
     sample = everyday_samples(everyday, GUIDED, "refined prompt: a kite")[0]
     with pytest.raises(Unparseable):
         asyncio.run(everyday.judge(sample, judge_that_says(None, "Yes")))
-    assert everyday.attribute(Scored(sample, None, "judge", "unparseable")) == "judge unreadable"
+    assert everyday.attribute(Scored(sample, None, "judge", "unparseable")) == "judge unparseable"
     assert everyday.attribute(Scored(sample, None, "judge", "judge_failed")) == "judge failed"
 
 

@@ -46,7 +46,7 @@ def test_every_template_asks_for_four_dimensions_under_keys_that_are_known(famil
     ("change", "kind", "said"),
     [
         ({"RuleObey": 2}, "result", "RuleObey must be 0 or 1"),
-        ({"RuleObey": True}, "result", "must be 0 or 1, not true"),
+        ({"RuleObey": True}, "process", "an integer from 0 to 100, not true"),
         ({"RuleObey": 0.5}, "process", "an integer from 0 to 100"),
         ({"Rule.Obey": 1}, "result", "gives rule_obey twice"),
         ({"RuleObey": None}, "result", "not null"),

@@ -56,22 +56,6 @@ def test_the_verified_judge_gets_prompt_and_explanation_once_as_they_stand(verif
     assert 'PROMPT: "A {prompt}"\nEXPLANATION: "{explanation}"\n' in second
 
 
-@pytest.mark.parametrize(
-    ("reply", "status"),
-    [
-        ("Score: 1", "pass"), ("**Score**: 0", "fail"), ("1\n", "pass"), ("score:0.", "fail"),
-        ("<think>Score: 0? No.</think>\nScore: 1", "pass"), ("No... so be it.</think> Score: 1", "pass"),
-        ("Score: 0 or Score: 1", None), ("Score: 2", None), ("Score: 10", None), ("I see 1 opera.", None), ("", None),
-    ],
-)  # fmt: skip
-def test_a_binary_score_is_read_strictly(reply: str, status: str | None) -> None:
-    if status is None:
-        with pytest.raises(ValueError, match="Score: 0"):
-            read_binary(reply)
-    else:
-        assert read_binary(reply).status == status
-
-
 def three(*marks: int) -> str:
     return "\n".join(map("{}: {}".format, ("Consistency", "Realism", "Aesthetic Quality"), marks))
 

@@ -1,0 +1,93 @@
+"""What a server has put into the body of its reply: chat completions, the Responses and the Images API, read alike.
+
+Judges and remote models read by it, whichever of the forms they have asked for.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+_MOST_TOKENS = 10_000_000  # of a reply that a server is believed
+_STOPS = {
+    "length": "max_tokens", "max_tokens": "max_tokens", "max_output_tokens": "max_tokens", "refusal": "refusal",
+    "content_filter": "content_filter", "safety": "content_filter",
+}  # fmt: skip
+_THOUGHTS = ("reasoning", "thinking", "redacted_thinking")  # how types of parts begin that are no answer
+_FILTERED = re.compile(r"filter|block_?reason|safety", re.IGNORECASE)
+
+
+class Address(str):
+    """Where an image of a reply is: a data URL, or one that is fetched."""
+
+
+@dataclass(frozen=True, slots=True)
+class Completion:
+    """parts: texts and addresses of images, in order, without thoughts; of a refusal its words. stop: why it ended
+    ("stop", "max_tokens", "content_filter", "refusal"). Tokens as the server counts them, 0 where it does not."""
+
+    parts: tuple[str, ...]
+    stop: str = "stop"
+    input_tokens: int = 0
+    output_tokens: int = 0
+
+    @property
+    def text(self) -> str:
+        """All texts, a line each."""
+        return "\n".join(part for part in self.parts if not isinstance(part, Address))
+
+
+def read(body: Any) -> Completion | None:
+    """The completion in a body; None where there is none."""
+    if not isinstance(body, Mapping):
+        return None
+    choice, output, details = first(body, "choices"), body.get("output"), body.get("incomplete_details")
+    given = [choice.get("message")] if choice else output if isinstance(output, list) else [first(body, "data") or None]
+    items = [item for item in given if isinstance(item, Mapping)]
+    why = choice.get("finish_reason") or (details.get("reason") if isinstance(details, Mapping) else None)
+    stop = _STOPS.get(str(why).lower(), "stop")
+    if not choice and body.get("choices") == [] and _FILTERED.search(json.dumps(body)):
+        stop = "content_filter"  # of the question
+    if not items and stop == "stop":
+        return None
+    found = [part for item in items for part in _parts(item)]
+    refusals = tuple(words for kind, words in found if kind == "refusal")
+    parts = tuple(Address(words) if kind == "image" else words for kind, words in found)
+    counted = (_tokens(body.get("usage"), *names) for names in (("prompt", "input"), ("completion", "output")))
+    return Completion(refusals or parts, "refusal" if refusals else stop, *counted)
+
+
+def first(body: Any, name: str) -> Mapping[str, Any]:
+    """The first of a list in a body, whatever the server has put there; empty where there is none."""
+    listed = body.get(name) if isinstance(body, Mapping) else None
+    return listed[0] if isinstance(listed, list) and listed and isinstance(listed[0], Mapping) else {}
+
+
+def _parts(given: Any) -> Iterator[tuple[str, str]]:
+    """("text", "image" or "refusal", what it says) of an item or a part, and of what is in it."""
+    if isinstance(given, str):
+        given = {"text": given}
+    if not isinstance(given, Mapping) or str(given.get("type")).startswith(_THOUGHTS):
+        return
+    if given.get("refusal"):
+        yield "refusal", str(given["refusal"])
+    if isinstance(given.get("text"), str):
+        yield "text", given["text"]
+    url, data = given.get("image_url") or given.get("url"), given.get("b64_json") or given.get("result")
+    url = url.get("url") if isinstance(url, Mapping) else url
+    if isinstance(data, str):
+        url = data if ":" in data else f"data:image/png;base64,{data}"
+    if isinstance(url, str):
+        yield "image", url
+    for name in ("content", "images"):
+        inside = given.get(name)
+        for one in inside if isinstance(inside, list) else [inside]:
+            yield from _parts(one)
+
+
+def _tokens(usage: Any, *names: str) -> int:
+    counts = [usage.get(f"{name}_tokens") for name in names] if isinstance(usage, Mapping) else []
+    return next((int(one) for one in counts if isinstance(one, int | float) and 0 <= one <= _MOST_TOKENS), 0)
