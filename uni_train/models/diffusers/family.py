@@ -34,15 +34,11 @@ class PipelineFamily(PublishedFamily):
         return FlowShapes(expect_skill(model, FlowMatchingModel))
 
     def inspect(self, checkpoint: Checkpoint, config: Callable[[], ModelConfig]) -> Inspection:
-        from uni_train.models.diffusers.checkpoint import interface_of, misfits, missing, open_parts
-        from uni_train.models.diffusers.classes import TRANSFORMERS
+        from uni_train.models.diffusers.checkpoint import misfits, missing, open_parts
 
-        pipeline = interface_of(checkpoint.path).name
         weights = open_parts(checkpoint.path)
         shapes = {f"{part}.{name}": one.shape for part, stored in weights.items() for name, one in stored.items()}
-        wrong = list(missing(checkpoint.path, weights))
-        if not wrong and pipeline in (*TRANSFORMERS, *EDITORS):
-            wrong = misfits(checkpoint.path)
+        wrong = list(missing(checkpoint.path, weights)) or misfits(checkpoint.path)
         return Inspection(
             self.name,
             checkpoint.what,
