@@ -273,11 +273,9 @@ def _settings(file: Path) -> Mapping[str, Any]:
 def _expect_plain(file: Path, name: str, value: Any) -> None:
     """Raises UserError for a setting of peft that a product of two matrices does not obey, ValueError for no number."""
     if name in _NUMBERS:
-        numbers = (
-            list(map(re.compile, value)) and value.values()
-            if isinstance(value, dict)
-            else [1 if value is None else value]
-        )
+        numbers = [1 if value is None else value]
+        if isinstance(value, dict):
+            numbers = [number for pattern, number in value.items() if re.compile(pattern)]
         if not all(isinstance(number, int | float) and 0 < number < math.inf for number in numbers):
             raise ValueError(f"{name} is {value!r:.60}")
     elif value and name not in _READ and value not in _ACCEPTED.get(name, ()):
