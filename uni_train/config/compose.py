@@ -125,8 +125,7 @@ class _Override:
     typed: str
 
     def holds(self, other: _Override) -> bool:
-        """Whether this gives a text or a list as a whole, and `other` a key below, before which hydra would forget it.
-        Of a list hydra finds the places."""
+        """Whether `other` is below this text or list, which hydra would forget before it. It finds places of a list."""
         below = other.key.removeprefix(f"{self.key}.")
         if below == other.key or self.value in ("", "null") or self.value[0] == "{" or "${" in self.value:
             return False

@@ -7,7 +7,7 @@
     ComfyUI               diffusion_model.LAYER.lora_down.weight; alpha as a tensor
 
 Where no alpha is stored it is the rank, as for all of them but peft. Every layer of a file must find its place: what is
-not applied is an error, and so is every setting of peft that makes it more than that product.
+not applied is an error. So is a setting of peft that asks for more than that product.
 """
 
 from __future__ import annotations
@@ -118,8 +118,8 @@ def open_adapter(path: Path) -> Adapter:
     """Read names and settings.
 
     Raises:
-        UserError: no LoRA file, one of another kind (LoKr, DoRA, ...), or one of peft without its adapter_config.json,
-            with another rank than that says, or with settings that a sum of products does not obey.
+        UserError: no LoRA file, one of another kind (LoKr, DoRA, ...), or one of peft without its adapter_config.json.
+            Its settings are damaged, are those of another file, or make it more than a plain LoRA.
     """
     file = adapter_file(path)
     if file is None:

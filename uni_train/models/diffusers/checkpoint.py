@@ -19,7 +19,6 @@ from uni_train.data_gen.reading_limits import reason
 from uni_train.errors import UserError
 from uni_train.files import atomic_path
 from uni_train.models.diffusers.classes import TRANSFORMERS
-from uni_train.models.diffusers.family import EDITORS
 from uni_train.models.diffusers.flow import FlowModel
 from uni_train.models.diffusers.flow_matching import FlowMatchingModel
 from uni_train.models.diffusers.interface import Interface, interface
@@ -69,15 +68,18 @@ def missing(folder: Path, weights: Mapping[str, Weights]) -> Iterator[str]:
             yield f"{part} has no safetensors"
 
 
-def misfits(folder: Path) -> list[str]:
-    """What keeps the weights of its parts from fitting their sizes, in phrases."""
-    named = interface_of(folder).name in (*TRANSFORMERS, *EDITORS)
+def misfits(folder: Path, trained: bool = True) -> list[str]:
+    """What keeps the weights of its parts from fitting their sizes, in phrases.
+
+    Args:
+        trained: whether such pipelines are trained here; older names of their transformer and VAE are not known then.
+    """
     found: list[str] = []
     for part, weights in open_parts(folder).items():
-        if named and part in (_TRAINED, "vae"):
+        if trained and part in (_TRAINED, "vae"):
             expected = shapes_of(part_on_meta(folder, part))
             wrong = list(problems(weights.fitted(expected).shapes, expected))
-        else:  # of older names, too, which its library knows
+        else:
             wrong = unread(folder, part)
         found += [f"{part}: {problem}" for problem in wrong]
     return found

@@ -34,11 +34,13 @@ class PipelineFamily(PublishedFamily):
         return FlowShapes(expect_skill(model, FlowMatchingModel))
 
     def inspect(self, checkpoint: Checkpoint, config: Callable[[], ModelConfig]) -> Inspection:
-        from uni_train.models.diffusers.checkpoint import misfits, missing, open_parts
+        from uni_train.models.diffusers.checkpoint import interface_of, misfits, missing, open_parts
+        from uni_train.models.diffusers.classes import TRANSFORMERS
 
+        trained = interface_of(checkpoint.path).name in (*TRANSFORMERS, *EDITORS)
         weights = open_parts(checkpoint.path)
         shapes = {f"{part}.{name}": one.shape for part, stored in weights.items() for name, one in stored.items()}
-        wrong = list(missing(checkpoint.path, weights)) or misfits(checkpoint.path)
+        wrong = list(missing(checkpoint.path, weights)) or misfits(checkpoint.path, trained)
         return Inspection(
             self.name,
             checkpoint.what,
