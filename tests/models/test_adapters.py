@@ -132,7 +132,8 @@ def test_other_adapters_are_refused_and_nothing_is_changed(tmp_path: Path) -> No
         f"has {len(up) + 1} x": good | {f"{start}.lora_up.weight": torch.cat([up, up[:1]])},
         "no plain LoRA": good | {f"{start}.dora_scale": torch.ones(1)},
         "holds several adapters": good | {f"{start}.lora_down.other.weight": down},
-        "which is no linear layer": good | {f"{start}.lora_down.weight": down[:, :, None]},
+        "is no product of two matrices": good | {f"{start}.lora_down.weight": down[:, :, None]},
+        "and one number": good | {f"{start}.alpha": torch.ones(2)},
         r"as I8, which cannot be read": good | {f"{start}.lora_up.weight": up.to(torch.int8)},
         "lacks one of its two matrices": {k: v for k, v in good.items() if k != f"{start}.lora_up.weight"},
     }

@@ -149,10 +149,10 @@ def open_adapter(path: Path) -> Adapter:
     if first.startswith("base_model.model.") and adapter.setting("lora_alpha", first) is None:
         raise UserError(f"{file} has no {_CONFIG} beside it, which tells its alpha", "Copy that file there as well.")
     for layer, parts in layers.items():
-        if not len(shapes[parts["down"]]) == len(shapes[parts["up"]]) == 2:
-            raise UserError(
-                f"{file} holds {layer}, which is no linear layer", "Merge it with the program that trained it."
-            )
+        alphas = math.prod(shapes[parts["alpha"]] if "alpha" in parts else [])
+        if not len(shapes[parts["down"]]) == len(shapes[parts["up"]]) == 2 or alphas != 1:
+            hint = "Merge it with the program that trained it."
+            raise UserError(f"{file}: {layer} is no product of two matrices and one number", hint)
         rank, told = shapes[parts["down"]][0], adapter.setting("r", layer, "rank_pattern")
         if told not in (None, rank):
             raise UserError(
