@@ -17,10 +17,12 @@ from uni_train.config.build import build, to_plain
 from uni_train.config.compose import compose
 from uni_train.config.kinds import check_ranks, kind_of, stage_list
 from uni_train.config.schema import ModelConfig, RunConfig
+from uni_train.console.progress import ConsoleProgress
 from uni_train.errors import UsageError
 from uni_train.models.load import expect_keys
 from uni_train.recipes.stars.config import StarsConfig
 from uni_train.recipes.stars.rounds import most_updates
+from uni_train.stages.run import expect_items
 
 RECIPES = [recipe.name for recipe in places.recipes()]
 LAST = {"sft": "sft", "flow_grpo": "grpo", "knowledge": "inject-inverse"}
@@ -184,7 +186,10 @@ def test_every_recipe_composes_for_the_model_and_any_number_of_ranks_or_refuses_
     trained, _ = kind_of(config).trained(config)
     assert (config.strategy.precision, config.data.world) == ("bf16-true", "everyday")
     assert config.activation_checkpointing and config.optimizer.lr <= (1e-4 if trained == "lora" else 4e-5)
-    assert trained == "lora" or recipe == "sft" or model == "bagel_7b"
+    assert trained == "lora" or model == "bagel_7b"
+    adapted = compose("flow_grpo_maze", [f"model={model}"])
+    assert trained != "lora" or recipe == "flow_grpo_maze_qwen" or config.optimizer.lr == adapted.optimizer.lr
+    assert trained != "lora" or (config.lora, config.ema) == (adapted.lora, adapted.ema)
     rollouts = kind_of(config).rollouts(config)
     assert rollouts is None or (trained, rollouts.config.rows, rollouts.config.objective.on_policy) == (
         "lora",
@@ -192,6 +197,16 @@ def test_every_recipe_composes_for_the_model_and_any_number_of_ranks_or_refuses_
         "recompute",
     )
     assert config.model.checkpoint == model_of("sft", f"model={model}").checkpoint
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_no_value_of_a_recipe_refuses_a_switch_of_it(recipe: str, tmp_path: Path) -> None:
+    config = compose(recipe)
+    switches = ["evaluate"] if hasattr(config, "evaluate") else []
+    switches += ["data.balanced"] if "maths" in str(to_plain(config)) else []
+    for switch in switches:
+        model = "nano" if recipe == "sft" else config.model.name  # BAGEL is evaluated with a judge, which no recipe has
+        expect_items(compose(recipe, [f"model={model}", f"{switch}=true", f"out={tmp_path}"]), ConsoleProgress())
 
 
 def test_large_editors_learn_mazes_larger_than_those_of_validation() -> None:

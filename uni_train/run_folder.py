@@ -20,6 +20,7 @@ import json
 import os
 import platform
 import re
+import shlex
 import shutil
 import subprocess
 import time
@@ -206,9 +207,19 @@ class RunFolder:
             more = f"; and {len(changed) - 3} more" if len(changed) > 3 else ""
             raise UserError(
                 f"run folder {self.path} holds a run with another configuration: {shown}{more}",
-                "Give the same overrides to continue it; name=... or --fresh to start another run beside it.",
+                "Give the same overrides to continue it; name=... or --fresh to start another run beside it."
+                + self._going_on(pairs),
             )
         return True
+
+    def _going_on(self, changed: Sequence[tuple[str, Any, Any]]) -> str:
+        """What to add to the command so that a run beside this one goes on from its model; empty: it has none."""
+        if changed[0][0] == "model.name" or not any(self.path.glob("stages/*/model")):
+            return ""
+        words = [f"name={RunFolder.fresh(self.root, self.recipe, self.name).name}", f"model.checkpoint={self.path}"]
+        if len(changed) == 1 and changed[0][0] in ("updates", "epochs") and changed[0][2] > changed[0][1]:
+            words.append(f"{changed[0][0]}={changed[0][2] - changed[0][1]}")
+        return f" To train its model further, by a schedule that starts anew, add: {shlex.join(words)}"
 
     def _note_start(self, argv: Sequence[str]) -> None:
         file = self.path / "run.json"

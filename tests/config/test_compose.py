@@ -102,6 +102,8 @@ def test_a_wrong_override_is_named_with_what_was_meant(override: str, message: s
     [
         ("stars_math", ["level=4"], "level must be one of 1, 2, 3, not 4", ""),
         ("stars_mixed", ["teacher=current"], "teacher=current needs schedule.kind=sequential", ""),
+        ("flow_grpo_math", ["rewards=ocr", "rewards.right.weight=2"], "rewards.right.weight=2", "rewards has a value"),
+        ("flow_grpo_math", ["prompts.levels=[1]", "prompts=a.txt"], "prompts.levels=[1]", "prompts has a value"),
         ("stars_curiculum", [], "unknown recipe stars_curiculum", "Did you mean stars_curriculum?"),
     ],
 )

@@ -131,6 +131,10 @@ def test_other_adapters_are_refused_and_nothing_is_changed(tmp_path: Path) -> No
         "is not part of the model": good | {"x.lora_down.weight": down, "x.lora_up.weight": up},
         f"has {len(up) + 1} x": good | {f"{start}.lora_up.weight": torch.cat([up, up[:1]])},
         "no plain LoRA": good | {f"{start}.dora_scale": torch.ones(1)},
+        "holds several adapters": good | {f"{start}.lora_down.other.weight": down},
+        "is no product of two matrices": good | {f"{start}.lora_down.weight": down[:, :, None]},
+        "and one number": good | {f"{start}.alpha": torch.ones(2)},
+        r"as I8, which cannot be read": good | {f"{start}.lora_up.weight": up.to(torch.int8)},
         "lacks one of its two matrices": {k: v for k, v in good.items() if k != f"{start}.lora_up.weight"},
     }
     for number, (told, tensors) in enumerate(wrong.items()):
@@ -143,6 +147,107 @@ def test_other_adapters_are_refused_and_nothing_is_changed(tmp_path: Path) -> No
         open_adapter(tmp_path / "adapter_model.safetensors")
     assert all(weight.equal(untouched[name]) for name, weight in model.state_dict().items())
     assert adapter_file(shipped()) is None
+
+
+REFUSED: dict[str, object] = {
+    "use_dora": True,  # without its magnitudes, which have a tensor's name
+    "fan_in_fan_out": True,
+    "bias": "all",
+    "lora_bias": True,
+    "modules_to_save": ["lm_head"],
+    "trainable_token_indices": [1],
+    "target_parameters": ["experts.down_proj"],
+    "layer_replication": [[0, 2]],
+    "alora_invocation_tokens": [1],
+    "megatron_config": {"a": 1},
+    "use_qalora": True,
+    "velora_config": {"a": 1},
+    "monteclora_config": {"a": 1},
+    "use_bdlora": {"a": 1},
+    "arrow_config": {"a": 1},
+    "kasa_config": {"a": 1},
+    "ensure_weight_tying": True,
+    "peft_type": "ADALORA",
+    "a_setting_of_2027": 3,
+    **{f"init_lora_weights {kind}": kind for kind in ("pissa", "pissa_niter_4", "olora", "corda", "lora_ga", "loftq")},
+}
+
+
+def linear() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.ModuleDict({"a": nn.Linear(6, 4), "b": nn.Linear(4, 5)})
+
+
+def adapter_of(folder: Path, settings: Mapping[str, object], prefix: str = "base_model.model.") -> Path:
+    """A LoRA of peft for `linear`, of rank 2 for a and 3 for b."""
+    named = {}
+    for name, (out, inner), rank in (("a", (4, 6), 2), ("b", (5, 4), 3)):
+        named[f"{prefix}{name}.lora_A.weight"] = torch.ones(rank, inner)
+        named[f"{prefix}{name}.lora_B.weight"] = torch.ones(out, rank)
+    told = {"r": 2, "lora_alpha": 4, "rank_pattern": {"^b": 3}, **settings}
+    if prefix == "base_model.model.":
+        (folder / "adapter_config.json").write_text(json.dumps(told))
+        save_file(named, folder / "adapter_model.safetensors")
+    else:
+        header = json.dumps({f"{prefix}{key}": value for key, value in told.items()} | {"other.lora_alpha": 77})
+        save_file(named, folder / "pytorch_lora_weights.safetensors", {"lora_adapter_metadata": header})
+    return folder
+
+
+@pytest.mark.parametrize("name", REFUSED)
+@pytest.mark.parametrize("prefix", ["base_model.model.", "transformer."])
+def test_a_setting_of_peft_that_is_more_than_a_product_is_refused_by_name(
+    tmp_path: Path, name: str, prefix: str
+) -> None:
+    key = name.split()[0]
+    with pytest.raises(UserError, match=rf"is no plain LoRA: its settings say {key}=") as error:
+        open_adapter(adapter_of(tmp_path, {key: REFUSED[name]}, prefix))
+    converts = key == "init_lora_weights" and name.split()[1] != "loftq"
+    assert ("path_initial_model_for_weight_conversion" if converts else "merge_and_unload") in (error.value.hint or "")
+
+
+def test_every_setting_of_the_installed_peft_is_known(tmp_path: Path) -> None:
+    from peft import LoraConfig
+
+    settings = json.loads(json.dumps(LoraConfig().to_dict(), default=str)) | {"peft_type": "LORA"}
+    assert open_adapter(adapter_of(tmp_path, settings | {"r": 2, "rank_pattern": {"b": 3}}))
+    for key in settings.keys() - {"r", "lora_alpha", "rank_pattern", "alpha_pattern", "init_lora_weights"} - {*REFUSED}:
+        assert open_adapter(adapter_of(tmp_path, {key: settings[key] or ["x"]})), "without an effect on the product"
+    for kind in ("gaussian", "orthogonal", "eva", "mica", False):
+        assert open_adapter(adapter_of(tmp_path, {"init_lora_weights": kind}))
+
+
+@pytest.mark.parametrize("prefix", ["base_model.model.", "transformer.", "unet."])
+def test_ranks_and_alphas_of_single_layers_are_read_and_compared(tmp_path: Path, prefix: str) -> None:
+    adapter = open_adapter(adapter_of(tmp_path, {"alpha_pattern": {"^b": 9}}, prefix))
+    assert [adapter.scale(f"{prefix}a", 2, None), adapter.scale(f"{prefix}b", 3, None)] == [2, 3]
+    for wrong in ({"r": 4}, {"rank_pattern": {"b": 4}}, {"rank_pattern": {}}):
+        with pytest.raises(UserError, match=r"[ab] has rank \d, and its settings say \d"):
+            open_adapter(adapter_of(tmp_path, wrong, prefix))
+    for damaged in ({"r": "2"}, {"lora_alpha": 0}, {"alpha_pattern": {"(": 1}}, {"rank_pattern": {"b": None}}):
+        with pytest.raises(UserError, match="are damaged"):
+            open_adapter(adapter_of(tmp_path, damaged, prefix))
+
+
+def test_pissa_is_merged_as_peft_merges_it_once_it_is_converted_by_the_hint(tmp_path: Path) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(linear(), LoraConfig(r=2, target_modules=["a", "b"], init_lora_weights="pissa"))
+    model.peft_config["default"].init_lora_weights = True
+    model.save_pretrained(str(tmp_path / "before"))
+    model.peft_config["default"].init_lora_weights = "pissa"
+    with torch.no_grad():
+        for name, weight in model.named_parameters():
+            if "lora_" in name:
+                weight.add_(0.1)
+    model.save_pretrained(str(tmp_path / "raw"))
+    with pytest.raises(UserError, match="init_lora_weights='pissa'"):
+        merge(linear(), tmp_path / "raw")
+    model.save_pretrained(str(tmp_path / "plain"), path_initial_model_for_weight_conversion=str(tmp_path / "before"))
+    ours, theirs = linear(), model.merge_and_unload()
+    assert merge(ours, tmp_path / "plain") == 2
+    for name, weight in theirs.named_parameters():
+        assert torch.allclose(weight, ours.get_parameter(name), atol=1e-5), name
 
 
 def test_a_checkpoint_with_an_adapter_goes_through_every_door(tmp_path: Path) -> None:

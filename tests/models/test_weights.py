@@ -1,12 +1,21 @@
-"""Weights that stay in their files."""
+"""Weights that stay in their files, and those that are no weights or are not there."""
 
 from __future__ import annotations
 
+import shutil
+from collections.abc import Callable
 from pathlib import Path
 
+import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import nn
 
+from tests.models.bagel.published import published
+from uni_train.errors import UserError
+from uni_train.models.checkpoint import inspect, model_config
+from uni_train.models.load import build_model, export_model
+from uni_train.models.nano.nano import shipped
 from uni_train.models.weights import Weights, fill, mapped, write_state
 
 
@@ -26,3 +35,88 @@ def test_mapped_weights_are_private_views_of_the_files_dtype(tmp_path: Path) -> 
     with torch.no_grad():
         model.weight.zero_()
     assert torch.equal(weights.read("weight"), stored.weight)
+
+
+GOLDEN = Path(__file__).parents[1] / "data" / "golden" / "bagel"
+
+
+def qwen(folder: Path) -> None:
+    from tests.models.qwen_image_edit import tiny
+
+    tiny.published(folder)
+
+
+def janus(folder: Path) -> None:
+    from tests.models.janus import tiny
+
+    tiny.published(folder)
+
+
+def pipeline(name: str) -> Callable[[Path], None]:
+    def write(folder: Path) -> None:
+        from tests.models.diffusers import tiny
+
+        tiny.pipeline(name).save_pretrained(folder)
+
+    write.__name__ = name
+    return write
+
+
+def nano(folder: Path) -> None:
+    shutil.copytree(shipped(), folder)
+
+
+def bagel(folder: Path) -> None:
+    published(GOLDEN, folder)
+
+
+DIFFUSERS = "diffusion_pytorch_model.safetensors"
+FILES = [
+    (nano, "model.safetensors"),
+    (bagel, "ema.safetensors"),
+    (bagel, "ae.safetensors"),
+    (janus, "model.safetensors"),
+    (qwen, f"transformer/{DIFFUSERS}"),
+    (qwen, f"vae/{DIFFUSERS}"),
+    (qwen, "text_encoder/model.safetensors"),
+    (pipeline("flux"), f"transformer/{DIFFUSERS}"),
+    (pipeline("flux"), "text_encoder/model.safetensors"),
+    (pipeline("flux"), "text_encoder_2/model.safetensors"),
+    (pipeline("stable_diffusion"), f"unet/{DIFFUSERS}"),
+    (pipeline("stable_diffusion"), f"vae/{DIFFUSERS}"),
+    (pipeline("stable_diffusion"), "text_encoder/model.safetensors"),
+]
+
+
+@pytest.mark.parametrize(("write", "file"), FILES, ids=[f"{write.__name__} {file}" for write, file in FILES])
+def test_a_weight_that_is_quantised_or_missing_is_named_at_every_door(
+    write: Callable[[Path], None], file: str, tmp_path: Path
+) -> None:
+    if write not in (nano, bagel):
+        pytest.importorskip("diffusers")
+    folder = tmp_path / "model"
+    write(folder)
+    assert inspect(str(folder)).loads
+    whole = load_file(folder / file)
+    skipped = ("norm", "lm_head")  # the head of a text encoder may be missing
+    name = next(name for name in whole if name.endswith(".weight") and not any(part in name for part in skipped))
+    broken: dict[str, dict[str, torch.Tensor]] = {
+        f"holds {name} as {kind}, which": whole | {name: torch.zeros(whole[name].shape, dtype=dtype)}
+        for kind, dtype in (
+            *(("I8", torch.int8), ("U8", torch.uint8)),
+            *(("I64", torch.int64), ("BOOL", torch.bool), ("F8_E4M3", torch.float8_e4m3fn)),
+        )
+    }
+    broken[f"{name} is missing"] = {one: value for one, value in whole.items() if one != name}
+    for said, tensors in broken.items():
+        save_file(tensors, folder / file, {"format": "pt"})
+        doors = [lambda: build_model(model_config(str(folder))), lambda: inspect(str(folder))]
+        if "missing" in said:
+            seen = inspect(str(folder))
+            assert not seen.loads and any(said in problem for problem in seen.problems)
+            doors.pop()
+        elif file.split("/")[0] in ("model.safetensors", "ema.safetensors", "transformer"):
+            doors.append(lambda: export_model(folder, tmp_path / "out", lambda count: lambda: None, force=True))
+        for door in doors:
+            with pytest.raises(UserError, match=said):
+                door()

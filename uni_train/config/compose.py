@@ -41,7 +41,8 @@ def compose(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
             expect_named(code_of(own), file)
         load_plugins(plugins_of(own))
     choices, values = _parse(overrides, files, path)
-    plain, chosen = _compose_with_hydra(path, files, choices, values)
+    below = [value for value in values if any(whole.holds(value) for whole in values)]
+    plain, chosen = _compose_with_hydra(path, files, choices, [value for value in values if value not in below])
     plain["recipe"] = path.stem
     sources = _Sources(files, chosen, {v.key: v.typed for v in (*choices, *values)})
     load_plugins(plugins_of(plain))
@@ -50,6 +51,8 @@ def compose(recipe: str, overrides: Sequence[str] = ()) -> RunConfig:
         plain["name"] = f"{chosen['model']}-{named}"
     if plain.get("kind") in KINDS.names():  # else that is the error to report, and build() does
         kind_named(plain["kind"]).complete(plain)
+    for value in below:
+        _put(plain, value.key, _parse_one(value.typed, f"{value.key}={value.value}").value(), value.typed)
     return build(plain, sources)
 
 
@@ -71,25 +74,33 @@ def compose_section(cls: type[S], overrides: Sequence[str]) -> S:
     for override in overrides:
         key, _, text = override.partition("=")
         parsed = _parse_one(override, f"{key}={_as_typed(text, kinds_of(cls, key))}")
-        *sections, name = parsed.key_or_group.split(".")
+        name = parsed.key_or_group
         value = parsed.value()
-        if not sections and name in groups() and isinstance(value, str):  # logger=wandb
+        if name in groups() and isinstance(value, str):  # logger=wandb
             names = [option.name for option in options(name)]
             if value not in names:
                 raise UsageError(f"unknown {name} {value}", did_you_mean(value, names, f"{name}s"))
             value = _load_yaml(configs_dir() / name / f"{value}.yaml")
-        place = plain
-        for section in sections:
-            place = place.setdefault(section, {})
-            if not isinstance(place, dict):
-                raise UsageError(f"cannot apply the override {override}", f"{section} has a value already.")
-        place[name] = {**place[name], **value} if isinstance(value, dict) and name in place else value
-        typed[parsed.key_or_group] = override
+        _put(plain, name, value, override)
+        typed[name] = override
 
     def where(key: str) -> str:
         return next((f"override {typed[at]}" for at in _above(key) if at in typed), "")
 
     return build_section(cls, plain, where)
+
+
+def _put(plain: dict[str, Any], key: str, value: Any, typed: str) -> None:
+    """Set a dotted key in place; sections are merged. Raises UsageError: it lies below what is no section."""
+    *sections, name = key.split(".")
+    place = plain
+    for section in sections:
+        if place.get(section) is None:
+            place[section] = {}
+        place = place[section]
+        if not isinstance(place, dict):
+            raise UsageError(f"cannot apply the override {typed}", f"{section} has a value already.")
+    place[name] = {**place[name], **value} if isinstance(value, dict) and isinstance(place.get(name), dict) else value
 
 
 def _as_typed(text: str, kinds: Sequence[Any]) -> str:
@@ -116,6 +127,13 @@ class _Override:
     key: str
     value: str
     typed: str
+
+    def holds(self, other: _Override) -> bool:
+        """Whether `other` is below this text or list, which hydra would forget before it. It finds places of a list."""
+        below = other.key.removeprefix(f"{self.key}.")
+        if below == other.key or self.value in ("", "null") or self.value[0] == "{" or "${" in self.value:
+            return False
+        return not (self.value[0] == "[" and below.split(".")[0].isdigit())
 
 
 def _parse(

@@ -49,7 +49,9 @@ def check_draws(model: ModelConfig, tasks: Iterable[str], where: Where) -> None:
     for name in tasks:
         if model.edits and not TASKS.get(name).edits:
             message = f"model={model.name} edits images, and the prompts of {name} have none"
-            raise wrong(message, "model", where, "Choose model=nano or model=bagel_7b.")
+            shown = ", ".join(one for one in TASKS.names() if TASKS.get(one).edits)
+            hint = f"Choose model=nano or model=bagel_7b, or tasks that show an image: {shown}."
+            raise wrong(message, "model", where, hint)
 
 
 def refused(cls: type, values: Any, errors: Sequence[ErrorDetails], where: Where) -> UsageError:

@@ -7,7 +7,7 @@
     ComfyUI               diffusion_model.LAYER.lora_down.weight; alpha as a tensor
 
 Where no alpha is stored it is the rank, as for all of them but peft. Every layer of a file must find its place: what is
-not applied is an error.
+not applied is an error. So is a setting of peft that asks for more than that product.
 """
 
 from __future__ import annotations
@@ -43,16 +43,32 @@ _TRAINERS = {
     "transformer.": "diffusers",
 }
 _LISTED = 3
+_NUMBERS = ("r", "lora_alpha", "rank_pattern", "alpha_pattern")
+_READ = (  # or without an effect on what is added: about the training, or where layers are, which their names tell
+    "use_rslora",
+    *("task_type", "auto_mapping", "peft_version", "base_model_name_or_path", "revision", "inference_mode"),
+    *("target_modules", "exclude_modules", "layers_to_transform", "layers_pattern", "lora_dropout", "runtime_config"),
+    *("megatron_core", "qalora_group_size", "loftq_config", "eva_config", "corda_config", "lora_ga_config"),
+)
+_ACCEPTED: Mapping[str, tuple[Any, ...]] = {
+    "peft_type": ("LORA",),
+    "bias": ("none",),
+    "init_lora_weights": (True, "gaussian", "orthogonal", "eva", "mica"),  # others begin by changing the base
+}
+"""Values, beside false and nothing, of peft's other settings. A setting that is not listed must be false or nothing."""
+_CONVERTED = ("pissa", "olora", "corda", "lora_ga")  # beginnings of `init_lora_weights` that peft itself converts
 
 
 @dataclass(frozen=True, slots=True)
 class Adapter:
-    """A LoRA file. layers: by the names in the file, their tensors' names by "down", "up" and "alpha"."""
+    """A LoRA file. layers: by the names in the file, their tensors' names by "down", "up" and "alpha".
+
+    settings: peft's; in diffusers' header a key has the part of the pipeline before it.
+    """
 
     file: Path
     layers: Mapping[str, Mapping[str, str]]
     settings: Mapping[str, Any]
-    base: str | None
 
     @property
     def title(self) -> str:
@@ -65,14 +81,19 @@ class Adapter:
 
     def scale(self, layer: str, rank: int, alpha: float | None) -> float:
         """What up @ down is multiplied by; `alpha`: the layer's own tensor."""
-        settings = self.settings
-        if alpha is None and "lora_alpha" in settings:
-            patterns = settings.get("alpha_pattern") or {}
-            own = (value for key, value in patterns.items() if re.fullmatch(rf"(.*\.)?({key})", layer))
-            alpha = float(next(own, settings["lora_alpha"]))
+        alpha = self.setting("lora_alpha", layer, "alpha_pattern") if alpha is None else alpha
         if alpha is None:
             return 1.0
-        return alpha / (math.sqrt(rank) if settings.get("use_rslora") else rank)
+        return alpha / (math.sqrt(rank) if self.setting("use_rslora", layer) else rank)
+
+    def setting(self, key: str, layer: str, pattern: str = "") -> Any:
+        """peft's for a layer: of the first name in `pattern` that fits the layer's, else of all layers of its part."""
+        name = layer.removeprefix("base_model.model.")
+        part, dot, rest = name.partition(".")
+        own, name = (part + dot, rest) if f"{part}.{key}" in self.settings else ("", name)
+        patterns = (self.settings.get(own + pattern) or {}).items()
+        fitting = (value for names, value in patterns if re.fullmatch(rf"(.*\.)?({names})", name))
+        return next(fitting, self.settings.get(own + key))
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +111,7 @@ def adapter_file(path: Path) -> Path | None:
         named = [path / name for name in FILES if (path / name).is_file()]
         files = named or (sorted(path.glob("*.safetensors")) if not any(path.glob("*config.json")) else [])
         path = files[0] if len(files) == 1 or named else path
-    return path if path.suffix == ".safetensors" and path.is_file() and any(map(_ADDED.search, _names(path))) else None
+    return path if path.suffix == ".safetensors" and path.is_file() and any(map(_ADDED.search, _shapes(path))) else None
 
 
 def open_adapter(path: Path) -> Adapter:
@@ -98,6 +119,7 @@ def open_adapter(path: Path) -> Adapter:
 
     Raises:
         UserError: no LoRA file, one of another kind (LoKr, DoRA, ...), or one of peft without its adapter_config.json.
+            Its settings are damaged, are those of another file, or make it more than a plain LoRA.
     """
     file = adapter_file(path)
     if file is None:
@@ -105,11 +127,15 @@ def open_adapter(path: Path) -> Adapter:
             raise UserError(f"there is nothing at {path}", "Check the path of the adapter.")
         raise UserError(f"{path} is no adapter", "Name a LoRA: a safetensors file, or a folder that holds one.")
     layers: dict[str, dict[str, str]] = {}
-    for name in _names(file):
+    shapes = _shapes(file)
+    for name in shapes:
         match = _KEY.fullmatch(name)
         if match is not None:
             role = "down" if match["role"].endswith(("A", "down")) else "up"
-            layers.setdefault(match["layer"], {})[role] = name
+            if layers.setdefault(match["layer"], {}).setdefault(role, name) != name:
+                raise UserError(
+                    f"{file} holds several adapters: {layers[match['layer']][role]} and {name}", "Save one."
+                )
         elif name.endswith(".alpha"):
             layers.setdefault(name.removesuffix(".alpha"), {})["alpha"] = name
         else:
@@ -119,11 +145,21 @@ def open_adapter(path: Path) -> Adapter:
     halved = next((layer for layer, parts in layers.items() if not {"down", "up"} <= parts.keys()), None)
     if halved is not None:
         raise UserError(f"{file} is damaged: {halved} lacks one of its two matrices", "Copy it again.")
-    settings = _settings(file)
-    if not settings and next(iter(layers)).startswith("base_model.model."):
+    adapter, first = Adapter(file, layers, _settings(file)), next(iter(layers))
+    if first.startswith("base_model.model.") and adapter.setting("lora_alpha", first) is None:
         raise UserError(f"{file} has no {_CONFIG} beside it, which tells its alpha", "Copy that file there as well.")
-    base = settings.get("base_model_name_or_path")
-    return Adapter(file, layers, settings, str(base) if base else None)
+    for layer, parts in layers.items():
+        alphas = math.prod(shapes[parts["alpha"]] if "alpha" in parts else [])
+        if not len(shapes[parts["down"]]) == len(shapes[parts["up"]]) == 2 or alphas != 1:
+            hint = "Merge it with the program that trained it."
+            raise UserError(f"{file}: {layer} is no product of two matrices and one number", hint)
+        rank, told = shapes[parts["down"]][0], adapter.setting("r", layer, "rank_pattern")
+        if told not in (None, rank):
+            raise UserError(
+                f"{file}: {layer} has rank {rank}, and its settings say {told}",
+                f"The file and its {_CONFIG} are of two trainings: copy both of one.",
+            )
+    return adapter
 
 
 def merge(model: nn.Module, path: Path) -> int:
@@ -201,19 +237,23 @@ def _plain(layer: str, places: Mapping[str, nn.Linear]) -> str:
     return key
 
 
-def _names(file: Path) -> list[str]:
+def _shapes(file: Path) -> dict[str, list[int]]:
     """Of a file's tensors. Raises UserError for a damaged file."""
     from safetensors import SafetensorError, safe_open
 
     try:
         with safe_open(file, "np") as opened:
-            return list(opened.keys())
+            return {name: opened.get_slice(name).get_shape() for name in opened.keys()}  # noqa: SIM118
     except (OSError, SafetensorError) as error:
         raise UserError(f"{file} is damaged ({reason(error)})", "Copy it again.") from error
 
 
 def _settings(file: Path) -> Mapping[str, Any]:
-    """peft's: of adapter_config.json beside the file, or of diffusers' header, without the names of its parts."""
+    """peft's, of adapter_config.json beside the file or of diffusers' header.
+
+    Raises:
+        UserError: they are damaged, or one of them makes the file more than a plain LoRA.
+    """
     from safetensors import safe_open
 
     beside = file.parent / _CONFIG
@@ -223,9 +263,26 @@ def _settings(file: Path) -> Mapping[str, Any]:
         else:
             with safe_open(file, "np") as opened:
                 loaded = json.loads((opened.metadata() or {}).get(_HEADER, "{}"))
-            loaded = {key.removeprefix("transformer."): value for key, value in loaded.items()}
-    except (OSError, ValueError, AttributeError) as error:
+        for key, value in loaded.items():
+            _expect_plain(file, key.rpartition(".")[2], value)
+    except (OSError, ValueError, AttributeError, re.error) as error:
         raise UserError(f"the settings of {file} are damaged ({reason(error)})", "Copy it again.") from error
-    if not isinstance(loaded, dict):
-        raise UserError(f"{beside} is damaged: it is no JSON object", "Copy it again.")
     return loaded
+
+
+def _expect_plain(file: Path, name: str, value: Any) -> None:
+    """Raises UserError for a setting of peft that a product of two matrices does not obey, ValueError for no number."""
+    if name in _NUMBERS:
+        numbers = [1 if value is None else value]
+        if isinstance(value, dict):
+            numbers = [number for pattern, number in value.items() if re.compile(pattern)]
+        if not all(isinstance(number, int | float) and 0 < number < math.inf for number in numbers):
+            raise ValueError(f"{name} is {value!r:.60}")
+    elif value and name not in _READ and value not in _ACCEPTED.get(name, ()):
+        hint = "Merge it with peft, where it was trained: PeftModel.from_pretrained(MODEL, FOLDER).merge_and_unload()."
+        if name == "init_lora_weights" and str(value).startswith(_CONVERTED):
+            hint = (
+                "Such a training begins by changing the base. Save it as a plain LoRA: model.save_pretrained(FOLDER, "
+                "path_initial_model_for_weight_conversion=ADAPTER_BEFORE_TRAINING)."
+            )
+        raise UserError(f"{file} is no plain LoRA: its settings say {name}={value!r:.60}", hint)

@@ -34,12 +34,9 @@ DTYPES: Mapping[str, torch.dtype] = {
     "F16": torch.float16,
     "I64": torch.int64,
     "I32": torch.int32,
-    "I16": torch.int16,
-    "I8": torch.int8,
-    "U8": torch.uint8,
     "BOOL": torch.bool,
 }
-"""The format's names of the dtypes that are read and written."""
+"""The format's names of the dtypes that are read and written: none in which only quantised weights are stored."""
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 LARGEST = 1e10  # of a matrix's numbers; published models stay below 1,000
 _mapped = ContextVar("mapped", default=False)
@@ -412,12 +409,15 @@ def _read_header(file: Path) -> dict[str, Stored]:
         with safe_open(file, "pt") as opened:
             slices = {name: opened.get_slice(name) for name in opened.offset_keys()}
             described = {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
-    unknown = next((name for name, (dtype, _) in described.items() if dtype not in DTYPES), None)
-    if unknown is not None:
-        raise UserError(
-            f"{file} holds {unknown} as {described[unknown][0]}, which cannot be read",
-            f"Known dtypes: {', '.join(DTYPES)}. Quantised checkpoints are not supported.",
-        )
+    for name, (dtype, _) in described.items():
+        weight = name.endswith((".weight", ".bias"))
+        if dtype not in DTYPES or (weight and not DTYPES[dtype].is_floating_point):
+            known = ", ".join(one for one, kind in DTYPES.items() if kind.is_floating_point)
+            raise UserError(
+                f"{file} holds {name} as {dtype}, which cannot be read",
+                f"Weights are read as {known}; quantised ones mean nothing without their scales. Write plain ones with "
+                "the program that quantised them.",
+            )
     return {name: Stored(file, name, DTYPES[dtype], shape) for name, (dtype, shape) in described.items()}
 
 

@@ -22,6 +22,7 @@ from uni_train.training.metric_log import read_metrics
 QUICK = (
     *tiny.KEYS,
     *(f"sources.{name}=null" for name in ("t2i", "editing", "vlm")),
+    "trained=all",
     "updates=4",
     "checkpoint_every=2",
     "batch.tokens=null",

@@ -19,8 +19,9 @@ from tests.test_docs import ROOT
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.config.kinds import kind_of
+from uni_train.errors import UsageError
 from uni_train.models.family import family_of
-from uni_train.recipes.sft.config import named_sources
+from uni_train.recipes.sft.config import SftConfig, named_sources
 
 TABLE = [
     [cell.strip() for cell in line.split(" | ")]
@@ -102,6 +103,28 @@ def test_sources_are_named_by_their_files() -> None:
         (source,) = compose("sft", [f"sources={path}"]).used_sources.values()
         assert source.path == path
     assert compose("sft", ["sources=[{path: a, form: edit},b]"]).used_sources["a"].form == "edit"
+
+
+@pytest.mark.parametrize("given", ["sources=d/cats", "sources=[d/cats]"])
+@pytest.mark.parametrize(
+    ("below", "used"),
+    [
+        ("sources.editing=null", {"cats": 1}),
+        ("sources.cats.weight=2", {"cats": 2}),
+        ("sources.mine.path=x.jsonl", {"cats": 1, "mine": 1}),
+        ("sources.mine={path:x.jsonl,weight:3}", {"cats": 1, "mine": 3}),
+        ("sources.cats=null", {}),
+    ],
+)
+def test_a_source_is_named_beside_all_of_them_in_either_order(given: str, below: str, used: dict[str, int]) -> None:
+    for order in ([given, below], [below, given]):
+        if not used:
+            with pytest.raises(UsageError, match="sources is empty"):
+                compose("sft", order)
+        else:
+            config = compose("sft", order)
+            assert isinstance(config, SftConfig)
+            assert {name: source.weight for name, source in config.used_sources.items()} == used
 
 
 @pytest.mark.slow

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import shlex
 import shutil
 from pathlib import Path
 
@@ -22,6 +23,7 @@ from tests.tiny import keeping_steps
 from tests.training.keys import killed_after
 from uni_train.cli.main import uni_train
 from uni_train.errors import UserError
+from uni_train.run_folder import stored_config
 from uni_train.training import callbacks
 from uni_train.training.metric_log import read_metrics
 
@@ -176,6 +178,22 @@ def test_weights_are_trained_in_the_dtype_of_the_precision_whatever_is_stored(
     stage = finish(half, tmp_path, f"strategy.precision={precision}", "updates=2", "ema=null")
     after = load_file(stage / "model" / "ema.safetensors").values()
     assert {str(value.dtype) for value in after} == {f"torch.{trained}"}
+
+
+def test_a_finished_run_that_is_asked_for_more_says_the_words_that_go_on_from_its_model(
+    place: Path, tmp_path: Path
+) -> None:
+    stage = finish(place, tmp_path, "updates=2", "ema=null")
+    refused = fit(place, tmp_path, "updates=5", "ema=null")
+    said = " ".join(refused.output.split())
+    assert refused.exit_code == 1 and "updates was 2, now 5" in said
+    words = shlex.split(said.partition("anew, add: ")[2])
+    run = stage.parents[1]
+    assert words == ["name=seed0-2", f"model.checkpoint={run}", "updates=3"]
+    assert fit(place, tmp_path, "updates=5", "ema=null", *words).exit_code == 0
+    assert stored_config(run.with_name("seed0-2")).model.checkpoint == str(stage / "model")
+    for other in (["updates=1", "ema=null"], ["updates=2"]):
+        assert fit(place, tmp_path, *other).output.split()[-1] == f"model.checkpoint={run}"
 
 
 def test_frozen_parts_stay_as_they_were(place: Path, tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import shutil
 import warnings
@@ -68,16 +69,49 @@ def missing(folder: Path, weights: Mapping[str, Weights]) -> Iterator[str]:
             yield f"{part} has no safetensors"
 
 
-def misfits(folder: Path) -> list[str]:
-    """What keeps the weights of transformer and VAE from fitting their sizes, in phrases."""
-    expected = {part: part_on_meta(folder, part).state_dict() for part in (_TRAINED, "vae")}
-    return [
-        f"{part}: {problem}"
-        for part, state in expected.items()
-        for problem in problems(
-            part_weights(folder, part).fitted(state).shapes, {name: value.shape for name, value in state.items()}
-        )
-    ]
+def misfits(folder: Path, trained: bool = True) -> list[str]:
+    """What keeps the weights of its parts from fitting their sizes, in phrases.
+
+    Args:
+        trained: whether such pipelines are trained here; older names of their transformer and VAE are not known then.
+    """
+    found: list[str] = []
+    for part, weights in open_parts(folder).items():
+        if trained and part in (_TRAINED, "vae"):
+            expected = shapes_of(part_on_meta(folder, part))
+            wrong = list(problems(weights.fitted(expected).shapes, expected))
+        else:
+            wrong = unread(folder, part)
+        found += [f"{part}: {problem}" for problem in wrong]
+    return found
+
+
+def unread(folder: Path, part: str) -> list[str]:
+    """What its library would draw at random, for a part's files have no such weights, in phrases. Reads headers.
+
+    The head of a text encoder may be missing: its hidden states are all that is read.
+    """
+    library, name = _parts(folder)[part]
+    if library not in _LIBRARIES:
+        return []  # of the pipeline's own module, such as a safety checker
+    kind, before = getattr(import_module(library), name), logging.root.manager.disable
+    logging.disable(logging.WARNING)  # a table of the same names
+    try:
+        with without_bars():
+            _, told = kind.from_pretrained(
+                folder / part, device_map="meta", output_loading_info=True, use_safetensors=True, local_files_only=True
+            )
+    except (OSError, ValueError, RuntimeError) as error:
+        return [f"cannot be loaded: {reason(error)}"]
+    finally:
+        logging.disable(before)
+    return [f"{one} is missing" for one in sorted(told["missing_keys"]) if not one.startswith("lm_head.")]
+
+
+def expect_whole(folder: Path, *parts: str) -> None:
+    """Raises UserError where a library would draw weights of one of the parts at random."""
+    if wrong := [f"{part}: {problem}" for part in parts for problem in unread(folder, part)]:
+        raise UserError(f"{folder} is not whole: {'; '.join(wrong[:10])}", _HINT)
 
 
 def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> DiffusersModel:
@@ -93,6 +127,7 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.d
     assert config.checkpoint is not None
     folder = Path(config.checkpoint)
     takes, parts = interface_of(folder), open_parts(folder)
+    expect_whole(folder, *parts)
     stored = max(parts.values(), key=lambda weights: weights.bytes).compute_dtype
     try:
         with without_bars(), warnings.catch_warnings():
@@ -256,14 +291,14 @@ def without_bars() -> Iterator[None]:
     from diffusers.utils import logging as ours
     from transformers.utils import logging as theirs
 
-    shown = [logging for logging in (ours, theirs) if logging.is_progress_bar_enabled()]
-    for logging in shown:
-        logging.disable_progress_bar()
+    shown = [one for one in (ours, theirs) if one.is_progress_bar_enabled()]
+    for one in shown:
+        one.disable_progress_bar()
     try:
         yield
     finally:
-        for logging in shown:
-            logging.enable_progress_bar()
+        for one in shown:
+            one.enable_progress_bar()
 
 
 def _parts(folder: Path) -> dict[str, list[str]]:

@@ -37,12 +37,10 @@ class PipelineFamily(PublishedFamily):
         from uni_train.models.diffusers.checkpoint import interface_of, misfits, missing, open_parts
         from uni_train.models.diffusers.classes import TRANSFORMERS
 
-        pipeline = interface_of(checkpoint.path).name
+        trained = interface_of(checkpoint.path).name in (*TRANSFORMERS, *EDITORS)
         weights = open_parts(checkpoint.path)
         shapes = {f"{part}.{name}": one.shape for part, stored in weights.items() for name, one in stored.items()}
-        wrong = list(missing(checkpoint.path, weights))
-        if not wrong and pipeline in (*TRANSFORMERS, *EDITORS):
-            wrong = misfits(checkpoint.path)
+        wrong = list(missing(checkpoint.path, weights)) or misfits(checkpoint.path, trained)
         return Inspection(
             self.name,
             checkpoint.what,

@@ -19,7 +19,7 @@ from uni_train.files import atomic_path
 from uni_train.models.janus.unified import Janus, JanusSampling
 from uni_train.models.meta import without_weights
 from uni_train.models.shapes import Guess
-from uni_train.models.weights import Start, Weights, copy, read_object, shapes_of, weight_files
+from uni_train.models.weights import Start, Weights, check, copy, read_object, shapes_of, weight_files
 
 _STEM = "model"
 _HINT = "It must be a Janus in transformers' layout, such as deepseek-community/Janus-Pro-7B."
@@ -40,6 +40,7 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.d
     assert config.checkpoint is not None
     folder = Path(config.checkpoint)
     weights = open_weights(folder)
+    check(weights.shapes, shapes(on_meta(sizes(folder))), folder, _HINT)  # transformers draws at random what is missing
     try:
         from transformers import AutoTokenizer, JanusForConditionalGeneration
         from transformers.models.janus.image_processing_pil_janus import JanusImageProcessorPil

@@ -25,6 +25,7 @@ from uni_train.config.schema import EditingConfig, ModelConfig
 from uni_train.errors import UserError
 from uni_train.flow.schedule import DynamicShift
 from uni_train.models.diffusers.checkpoint import (
+    expect_whole,
     export,
     fill_part,
     load,
@@ -187,6 +188,7 @@ def _build(
     if processor is None:
         raise UserError(f"{folder} holds no tokenizer", _HINT)
     text_encoder: Any
+    expect_whole(folder, "text_encoder")
     try:
         with without_bars():
             text_encoder = Qwen2_5_VLForConditionalGeneration.from_pretrained(
