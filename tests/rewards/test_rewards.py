@@ -108,7 +108,7 @@ def test_a_reward_of_a_plug_in_goes_by_its_name() -> None:
             "5: json.loads(prompts[0])",
         ),
         ("def mine(:\n", "SyntaxError: .*", "1: def mine(:"),
-        ("import sys\n\nsys.exit(0)\n", r"SystemExit: 0\) ", "3: sys.exit(0)"),
+        ("import sys\n\nsys.exit(0)\n", r"SystemExit: 0 ", "3: sys.exit(0)"),
     ],
 )
 def test_an_error_in_a_reward_of_ones_own_shows_its_line(text: str, said: str, line: str, tmp_path: Path) -> None:

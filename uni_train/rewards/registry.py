@@ -95,7 +95,7 @@ def find_reward(name: str) -> Any:
             module = importlib.import_module(place)
     except (Exception, SystemExit) as error:
         raise UserError(
-            f"the reward {name} cannot be imported ({described(error)})",
+            f"the reward {name} cannot be imported: {described(error)}",
             "Check its module or file.",
         ) from error
     implementation = getattr(module, function, None)
