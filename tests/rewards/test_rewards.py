@@ -159,7 +159,7 @@ def test_rewards_are_found_by_name_module_and_file(tmp_path: Path) -> None:
         find_reward(f"{file}:bad")
     with pytest.raises(UsageError, match="there is no reward verifer"):
         find_reward("verifer")
-    with pytest.raises(UserError, match=r"cannot be imported \(ModuleNotFoundError: No module named 'no'\)\n"):
+    with pytest.raises(UserError, match=r"cannot be imported: ModuleNotFoundError: No module named 'no'\n"):
         find_reward("no.such.module:f")
 
 
