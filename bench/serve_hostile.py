@@ -46,6 +46,7 @@ import httpx  # noqa: E402
 from uni_train.addresses import held_port  # noqa: E402
 from uni_train.data_gen.registry import get_task  # noqa: E402
 
+JSON = {"Content-Type": "application/json"}
 PATIENCE = 600.0  # seconds for an honest request, with its waits
 
 
@@ -69,7 +70,7 @@ Connect = Callable[[], Coroutine[Any, Any, tuple[asyncio.StreamReader, asyncio.S
 
 
 def _head(length: int | str, path: str = "/v1/chat/completions") -> bytes:
-    lines = (f"POST {path} HTTP/1.1", "Host: x", "Content-Type: application/json", f"Content-Length: {length}")
+    lines = (f"POST {path} HTTP/1.1", "Host: localhost", "Content-Type: application/json", f"Content-Length: {length}")
     return ("\r\n".join(lines) + "\r\n\r\n").encode()
 
 
@@ -94,8 +95,9 @@ def _whole(body: bytes) -> tuple[bytes, bytes]:
 HOSTILE: dict[str, Callable[[Connect], Coroutine[Any, Any, None]]] = {
     "headers that trickle": lambda to: _send(to, b"POST / HTTP/1.1\r\n", *[b"X: y\r\n"] * 40, pause=0.5),
     "a body that trickles": lambda to: _send(to, _head(10_000), *[b" "] * 40, pause=0.5),
-    "a body without end": lambda to: _send(to, b"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nTransfer-Encoding: "
-                                           b"chunked\r\n\r\n", *[b"100000\r\n" + bytes(1 << 20) + b"\r\n"] * 64),
+    "a body without end": lambda to: _send(
+        to, _head(1).replace(b"Content-Length: 1", b"Transfer-Encoding: chunked"),
+        *[b"100000\r\n" + bytes(1 << 20) + b"\r\n"] * 64),
     "a length of a terabyte": lambda to: _send(to, _head(1 << 40), b" "),
     "a prompt of 100,000 words": lambda to: _send(to, *_whole(chat("tree " * 100_000))),
     "the longest prompt": lambda to: _send(to, *_whole(chat("tree " * 3900))),
@@ -120,7 +122,7 @@ async def honest(number: int, port: int, requests: int, took: list[float], lost:
             while time.monotonic() < began + PATIENCE:
                 try:
                     if number % 4:
-                        reply = await client.post("/chat/completions", content=chat(prompt))
+                        reply = await client.post("/chat/completions", content=chat(prompt), headers=JSON)
                     else:
                         reply = await client.post("/images/generations", json={"prompt": prompt, "seed": number})
                 except httpx.HTTPError as error:

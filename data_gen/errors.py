@@ -12,6 +12,7 @@ from types import FrameType
 
 _LIBRARIES = tuple(sysconfig.get_path(name) for name in ("stdlib", "purelib", "platlib"))
 _OURS = str(Path(__file__).parents[1])
+_LONGEST = 500  # letters of what an error says
 PLUGINS: set[str] = set()  # top-level packages of plug-ins; an installed one lies among the libraries
 
 
@@ -26,10 +27,15 @@ def nearest(name: str, known: Iterable[str]) -> str:
     return f'did you mean "{close[0]}"?' if close else "known: " + ", ".join(options)
 
 
+def described(error: BaseException) -> str:
+    """An error of somebody else's code: type, text and place. The text may be long, as reprs of arrays are."""
+    return f"{type(error).__name__}: {error!s:.{_LONGEST}}{place_of(error)}"
+
+
 def place_of(error: BaseException) -> str:
     """Where in a person's own code an error was raised, " (FILE, line N: CODE)"; "" if it was nowhere there."""
     if isinstance(error, SyntaxError) and error.filename is not None:
-        return f" ({error.filename}, line {error.lineno}: {(error.text or '').strip()})"
+        return f" ({error.filename}, line {error.lineno}: {(error.text or '').strip():.{_LONGEST}})"
     return place_in(traceback.walk_tb(error.__traceback__))
 
 
@@ -42,7 +48,7 @@ def place_in(frames: Iterable[tuple[FrameType, int]]) -> str:
 def line_at(file: str, line: int) -> str:
     """ " (FILE, line N: CODE)"."""
     linecache.checkcache(file)
-    return f" ({file}, line {line}: {linecache.getline(file, line).strip()})"
+    return f" ({file}, line {line}: {linecache.getline(file, line).strip():.{_LONGEST}})"
 
 
 def _is_own(frame: FrameType) -> bool:

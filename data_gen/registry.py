@@ -33,7 +33,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Generic, NamedTuple, TypeVar, cast
 
-from uni_train.data_gen.errors import PLUGINS, DataError, nearest, place_of
+from uni_train.data_gen.errors import PLUGINS, DataError, described, nearest
 from uni_train.data_gen.objects import NANO, World, get_world
 from uni_train.data_gen.task import Item, Task
 
@@ -248,8 +248,7 @@ def _import(module: str, why: str) -> None:
 
 
 def _broken(module: str, why: str, error: BaseException) -> PluginError:
-    problem = f"{type(error).__name__}: {error}{place_of(error)}"
-    return PluginError(f"the plug-in {module} ({why}) cannot be imported: {problem}")
+    return PluginError(f"the plug-in {module} ({why}) cannot be imported: {described(error)}")
 
 
 # --------------------------------------------------------------------------------------------------------------- tasks

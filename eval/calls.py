@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from uni_train.data_gen.errors import place_of
-from uni_train.errors import SkillMissing, UserError, first_line
+from uni_train.data_gen.errors import described
+from uni_train.errors import SkillMissing, UserError
 from uni_train.eval.images import StoredImage
 from uni_train.eval.sample import Respondent, think_then_draw
 from uni_train.eval.store import Call, Skill, Store, call_key
@@ -212,7 +212,7 @@ class StoredModel:
         key = call_key(self.identity, skill, request)
         call = Call(key, skill, request.id, request.prompt, request.seed, request.thought)
         if isinstance(answer, Exception):
-            said = getattr(answer, "message", "") or f"{type(answer).__name__}: {first_line(answer)}{place_of(answer)}"
+            said = getattr(answer, "message", "") or described(answer)
             return replace(call, error=said)
         parts = [answer] if isinstance(answer, str | np.ndarray) else answer
         put = self._calls.images.put

@@ -1,11 +1,12 @@
 from __future__ import annotations
 
 import json
+from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 
 import pytest
 
-from tests.hostile import Hostile
+from tests.hostile import Hostile, Listening
 from uni_train.config.schema import ServerConfig
 from uni_train.http_client import BadReply, NoReply, asked_wait, clean, get_json, parsed, reason
 
@@ -68,6 +69,30 @@ def test_what_of_a_key_is_sent_and_taken_out_of_replies(tmp_path: Path, monkeypa
 def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     with Hostile("echo", models=True) as proxy:
         monkeypatch.setenv("http_proxy", proxy.url.removesuffix("/v1"))
-        monkeypatch.setenv("no_proxy", "localhost,127.0.0.1")
         get_json("http://a.judge.test/v1/models", "a-key", ServerConfig(retries=0))
         assert proxy.asked == [("http://a.judge.test/v1/models", "Bearer a-key")]
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_proxy_s_login_goes_to_it_and_into_no_message(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    came: list[tuple[str, str | None]] = []
+
+    class Closed(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            came.append((self.path, self.headers.get("Proxy-Authorization")))
+            self.send_response(407)
+            self.end_headers()
+
+        do_CONNECT = do_GET
+
+        def log_message(self, *_: object) -> None:
+            pass
+
+    with Listening(Closed) as proxy:
+        at = proxy.url.removeprefix("http://").removesuffix("/v1")
+        monkeypatch.setenv(f"{scheme}_proxy", f"http://me:s3cr3t@{at}")
+        with pytest.raises((NoReply, BadReply), match=f"the proxy of {scheme}_proxy") as caught:
+            get_json(f"{scheme}://judge.test/v1/models", "a-key", ServerConfig(retries=0))
+    asked = "http://judge.test/v1/models" if scheme == "http" else "judge.test:443"
+    assert came == [(asked, "Basic bWU6czNjcjN0")]
+    assert "s3cr3t" not in str(caught.value) and "407" in str(caught.value)

@@ -266,6 +266,10 @@ def test_what_cannot_be_downloaded_says_what_to_do(nano: Hub, monkeypatch: pytes
     _download.cache_clear()
     nano.offered = {"config.json": b"{}", "pytorch_model.bin": b"pickle"}
     refused("org/name", "has pickles alone (pytorch_model.bin)", "safetensors")
+    monkeypatch.setenv("HF_ENDPOINT", "https://hub.test")
+    for proxy in ("http://me:s3cr3t@h:x", "ftp://me:s3cr3t@h:1"):
+        monkeypatch.setenv("https_proxy", proxy)
+        refused("org/new", "the proxy in https_proxy cannot be used for https://hub.test", "name hub.test in no_proxy")
 
 
 def test_size_and_licence_are_told_before_a_large_download(nano: Hub, capfd: pytest.CaptureFixture[str]) -> None:

@@ -46,6 +46,7 @@ def test_a_second_process_is_told_who_has_the_folder_and_a_killed_one_leaves_no_
         holder.wait()
     with folder(tmp_path) as run:
         assert json.loads((run.path / ".owner.json").read_text())["pid"] == os.getpid()
+    assert (run.path / ".lock").exists(), "who waits for it has opened this file: with a new one two would hold it"
 
 
 def test_a_forked_worker_does_not_keep_the_lock_of_a_dead_run(tmp_path: Path) -> None:

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+import socket
 from pathlib import Path
+from urllib.error import HTTPError
 from urllib.parse import urlencode
-from urllib.request import urlopen
+from urllib.request import Request, urlopen
 
 import pytest
 from click.testing import CliRunner
@@ -102,6 +104,31 @@ def test_only_so_many_points_are_sent(tmp_path: Path) -> None:
     sent = runs.read_scalars(**query)[tmp_path.name]["loss"]
     assert len(sent) == 100 and sent[0].step == 0 and sent[-1].step == 4999
     assert runs.read_scalars(**{**query, "plugin_name": "images"}) == {}
+
+
+def test_pages_of_other_sites_are_refused_and_silent_connections_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view, "HEADERS", 0.3)
+    address = view.serve(tmp_path, 0)
+    tags = f"{address}data/plugin/scalars/tags"
+    for headers, status in (
+        ({}, 200),
+        ({"Host": "localhost:6006", "Origin": address.rstrip("/")}, 200),
+        ({"Host": "evil.test:6006"}, 403),
+        ({"Origin": "http://evil.test"}, 403),
+        ({"Content-Type": "text/plain", "Origin": "null"}, 403),
+    ):
+        asked = Request(tags, headers=headers)
+        if status == 200:
+            assert urlopen(asked).status == 200
+        else:
+            with pytest.raises(HTTPError, match="403"):
+                urlopen(asked)
+    for sent in (b"", b"GET / HTTP/1.1\r\nHost: localhost\r\n"):
+        with socket.create_connection(("127.0.0.1", int(address.split(":")[2].strip("/")))) as connection:
+            connection.sendall(sent)
+            assert connection.recv(1) == b""
 
 
 def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:

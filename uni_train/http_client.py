@@ -15,9 +15,8 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
-from urllib.parse import urlsplit
-from urllib.request import getproxies, proxy_bypass
 
+from uni_train.addresses import proxy_for
 from uni_train.errors import UserError
 
 if TYPE_CHECKING:
@@ -148,23 +147,25 @@ class Client:
 
         Raises:
             NoReply, Refused, BadReply: after all retries of what may pass by itself. The key is in none.
+            UserError: the environment's proxy cannot be used.
         """
         import aiohttp
         import anyio
 
-        config = self.config
+        config, proxy = self.config, proxy_for(url)
+        at = f"{url} through the proxy of {proxy[0]}" if proxy else url
         problem: NoReply | Refused | None = None
         until = time.monotonic() + config.patience
         for attempt in range(config.retries + 1):
             wait: float | None = None
             try:
                 with anyio.fail_after(max(0.01, min(config.timeout, until - time.monotonic()))):
-                    return await self._once(url, body, form, with_key)
+                    return await self._once(url, body, form, with_key, proxy or ("", None, {}))
             except TimeoutError:
                 limit = config.patience if time.monotonic() >= until else config.timeout
-                problem = NoReply(f"nothing came from {url} within {limit:g} s")
+                problem = NoReply(f"nothing came from {at} within {limit:g} s")
             except (aiohttp.ClientError, OSError) as error:
-                problem = NoReply(f"no connection to {url} ({clean(str(error)) or type(error).__name__})")
+                problem = NoReply(f"no connection to {at} ({clean(str(error)) or type(error).__name__})")
             except Refused as error:
                 wait = error.wait
                 if not error.passes or (wait is not None and wait > LONGEST_WAIT):
@@ -177,14 +178,19 @@ class Client:
         assert problem is not None
         raise problem
 
-    async def _once(self, url: str, body: Any, form: Callable[[], Any] | None, with_key: bool) -> bytes:
+    async def _once(
+        self, url: str, body: Any, form: Callable[[], Any] | None, with_key: bool,
+        proxy: tuple[str, str | None, dict[str, str]],
+    ) -> bytes:  # fmt: skip
+        variable, address, login = proxy
         how = {"json": body} if form is None else {"data": form()}
         how["headers"] = {"Authorization": f"Bearer {self.key}"} if self.key and with_key else {}
+        if not url.startswith("https:"):  # else the server would get it
+            how["headers"] |= login
         method = "GET" if body is None and form is None else "POST"
         # Not aiohttp's trust_env: it sends passwords of ~/.netrc in the place of the key.
-        parts = urlsplit(url)
-        proxy = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
-        async with self._http.request(method, url, **how, allow_redirects=False, proxy=proxy) as response:
+        how |= {"proxy": address, "proxy_headers": login}
+        async with self._http.request(method, url, **how, allow_redirects=False) as response:
             status = response.status
             if status in REDIRECTS:
                 where = (response.headers.get("location") or "nowhere")[:200]
@@ -201,7 +207,8 @@ class Client:
             wait = asked_wait(response.headers.get("retry-after"))
             late = wait is not None and wait > LONGEST_WAIT
             more = f" (it asks to wait {wait:,g} s, and is waited for {LONGEST_WAIT:g} s at most)" if late else ""
-            raise Refused(url, status, reason(content) + more, _code(content), wait)
+            by = f"the proxy of {variable} wants another login: " if variable and status == 407 else ""
+            raise Refused(url, status, by + reason(content) + more, _code(content), wait)
         return content
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from uni_train.addresses import proxy_for
 from uni_train.errors import UserError
 
 if TYPE_CHECKING:
@@ -120,11 +121,13 @@ def _announce(name: str, revision: str | None, kind: Kind) -> None:
 def _explained(advice: Callable[[Exception], tuple[str, str]]) -> Iterator[None]:
     """Errors of the hub as UserError: what is wrong, and what to do."""
     # HTTPError is that of the library beneath (requests, httpx): no OSError in all of them.
+    from huggingface_hub import constants
     from huggingface_hub.errors import HTTPError
 
+    proxy_for(os.environ.get("HF_ENDPOINT") or constants.ENDPOINT, ("http", "https", "socks5", "socks5h"))
     try:
         yield
-    except (HTTPError, OSError, ValueError, RuntimeError) as error:
+    except (HTTPError, OSError, ValueError, RuntimeError, ImportError) as error:  # the last: a SOCKS proxy needs more
         raise UserError(*advice(error)) from error
 
 

@@ -29,7 +29,9 @@ from tensorboard.plugins.metrics.metrics_plugin import MetricsPlugin
 from tensorboard.plugins.scalar.scalars_plugin import ScalarsPlugin
 from tensorboard.plugins.text import metadata
 from tensorboard.plugins.text.text_plugin import TextPlugin
+from werkzeug.exceptions import Forbidden
 
+from uni_train.addresses import HEADERS, foreign
 from uni_train.data_gen.reading_limits import parse_json, read_json, read_text
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Table
@@ -176,11 +178,25 @@ class Runs(provider.DataProvider):  # type: ignore[misc]  # TensorBoard has no a
         return read
 
 
+class Server(program.WerkzeugServer):  # type: ignore[misc]
+    """TensorBoard's, which refuses pages of other sites and closes connections on which nothing comes."""
+
+    def __init__(self, app: Any, flags: Any) -> None:
+        def own(asked: Any, start: Any) -> Any:
+            refused = foreign(asked.get("HTTP_HOST"), asked.get("HTTP_ORIGIN"))
+            return Forbidden(refused)(asked, start) if refused else app(asked, start)
+
+        super().__init__(own, flags)
+        how = {"timeout": HEADERS, "log_error": lambda *_: None}
+        self.RequestHandlerClass: Any = type("Handler", (self.RequestHandlerClass,), how)
+
+
 class Viewer(program.TensorBoard):  # type: ignore[misc]
     """TensorBoard over a folder of ours."""
 
     def __init__(self, folder: Path) -> None:
-        super().__init__(plugins=[CorePluginLoader, ScalarsPlugin, MetricsPlugin, ImagesPlugin, TextPlugin])
+        plugins = [CorePluginLoader, ScalarsPlugin, MetricsPlugin, ImagesPlugin, TextPlugin]
+        super().__init__(plugins=plugins, server_class=Server)
         self._runs = Runs(folder)
 
     def _make_data_provider(self) -> tuple[Runs, None]:

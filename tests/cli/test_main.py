@@ -7,22 +7,27 @@ import json
 import os
 import pickle
 import re
+import shlex
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from subprocess import PIPE
 
 import click
 import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
+from tests.processes import python
+from tests.tiny import QUICK
 from uni_train.cli.main import uni_train
 from uni_train.console.failures import as_user_error
 from uni_train.data_gen.errors import DataError
 from uni_train.errors import UsageError, UserError
 
 ROOT = Path(__file__).resolve().parents[2]
+UNI_TRAIN = (sys.executable, "-m", "uni_train")
 
 
 def run(*arguments: str) -> Result:
@@ -87,6 +92,50 @@ def test_a_real_process_prints_the_error_on_stderr_and_nothing_else() -> None:
     environment = {**os.environ, "UNI_TRAIN_DEBUG": "1"}
     debug = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, env=environment)
     assert "Traceback" in debug.stderr
+
+
+def test_a_full_disk_under_the_output_ends_no_command_and_is_said_once() -> None:
+    commands = ["recipes", "recipes sft_maze", "recipes --keys", "models", "data tasks", "fit sft_nano --dry-run",
+                "plan --recipe sft_nano --json", "data audit-verifier --task mapping --n 1", "fit --help"]  # fmt: skip
+    said = "error: output is lost, and the command goes on: No space left on device"
+    for words in commands:
+        with open("/dev/full", "w") as full:
+            done = subprocess.run([*UNI_TRAIN, *words.split()], stdout=full, stderr=PIPE, text=True, cwd=ROOT)
+        assert done.returncode == 1 and done.stderr.splitlines()[-1] == said, (words, done.stderr)
+        assert "Traceback" not in done.stderr and done.stderr.count("error: ") == 1, (words, done.stderr)
+
+
+@pytest.mark.slow
+def test_a_run_and_an_evaluation_go_on_without_their_output(tmp_path: Path) -> None:
+    full = "import os, sys\nos.dup2(os.open('/dev/full', os.O_WRONLY), 1)\n"
+    evaluation = ["eval", "-c", "shipped", "--n", "2", "--sets", "math1", "--settings", "normal"]
+    for words, written in (
+        (["fit", "-r", "stars_mapping", *QUICK], "runs/stars_mapping/*/report.html"),
+        ([*evaluation, "--out", "evals", "--name", "mine"], "evals/mine/scores.json"),
+    ):
+        command = f"{full}sys.argv[1:] = {words}\nfrom uni_train.cli.main import main\nmain()"
+        done = python("-c", command, cwd=tmp_path)
+        assert done.returncode == 1 and len(list(tmp_path.glob(written))) == 1, done
+        assert "Traceback" not in done.stderr and done.stderr.count("error: output is lost") == 1, done.stderr
+
+
+@pytest.mark.parametrize(
+    ("shell", "codes"),
+    [("recipes >&-", "0"), ("recipes 2>&-", "0"), ("recipes 2>/dev/full", "0"), ("fitt 2>/dev/full", "2"),
+     ("fitt >/dev/full", "2"), ("recipes --keys | true", "1 0"), ("recipes | head -1", "[01] 0"),
+     ("recipes sft_maze | true", "[01] 0")],
+)  # fmt: skip
+def test_closed_outputs_and_readers_that_have_enough_are_no_defect(shell: str, codes: str) -> None:
+    script = f"{shlex.join(UNI_TRAIN)} {shell}; echo codes ${{PIPESTATUS[*]}} >&3"
+    done = subprocess.run(["bash", "-c", f"exec 3>&1; {script}"], capture_output=True, text=True, cwd=ROOT)
+    assert re.search(f"^codes {codes}$", done.stdout, re.MULTILINE), done
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr, done.stderr
+
+
+def test_unbuffered_output_does_not_wait_for_the_end() -> None:
+    code = "import os; from uni_train.console.terminal import print_anything as p; p(); print('said'); os._exit(0)"
+    done = subprocess.run([sys.executable, "-u", "-c", code], capture_output=True, text=True, cwd=ROOT)
+    assert done.stdout == "said\n", done.stderr
 
 
 HEAVY = "hydra lightning numpy omegaconf pyarrow PIL pydantic rich torch yaml"

@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -172,6 +173,43 @@ def test_processes_get_the_time_of_an_epoch_after_ctrl_c(monkeypatch: pytest.Mon
     monkeypatch.setattr(api, "elastic_launch", lambda config, python: configs.append(config) or (lambda *command: None))
     assert start(["fit"], 2) == 0
     assert configs[0].shutdown_timeout is not None and configs[0].shutdown_timeout >= 3600
+
+
+PLUGIN = """
+import os, time
+from pathlib import Path
+file = Path(__file__).with_name("pid" + os.environ.get("RANK", "0"))
+file.with_suffix(".new").write_text(str(os.getpid()))
+file.with_suffix(".new").rename(file)
+while True:
+    time.sleep(1)
+"""
+RANKS = "from uni_train.distributed.launch import start\nstart(['data', 'tasks'], 2)"
+SERVER = """
+import os, subprocess, sys
+from uni_train.distributed.watchdog import STARTER
+command = [sys.executable, "-m", "uni_train", "data", "tasks"]
+subprocess.run(command, env=os.environ | {STARTER: str(os.getpid())})
+"""
+
+
+@pytest.mark.parametrize(("program", "count"), [(RANKS, 2), (SERVER, 1)], ids=["ranks", "a judge's server"])
+def test_what_a_killed_process_has_started_ends(program: str, count: int, tmp_path: Path) -> None:
+    """Also within a plug-in, as deep in anything else."""
+    (tmp_path / "sleeper.py").write_text(PLUGIN)
+    place = os.environ | {"UNI_TRAIN_PLUGINS": "sleeper", "PYTHONPATH": f"{tmp_path}:{Path(__file__).parents[2]}"}
+    files = [tmp_path / f"pid{rank}" for rank in range(count)]
+    with subprocess.Popen([sys.executable, "-c", program], env=place) as starter:
+        while not all(file.exists() for file in files):
+            assert starter.poll() is None
+            time.sleep(0.05)
+        pids = [int(file.read_text()) for file in files]
+        assert all(Path(f"/proc/{pid}").exists() for pid in pids)
+        starter.kill()
+    while any(
+        Path(f"/proc/{pid}/stat").exists() and " Z " not in Path(f"/proc/{pid}/stat").read_text() for pid in pids
+    ):
+        time.sleep(0.05)
 
 
 @pytest.mark.slow

@@ -111,3 +111,13 @@ def test_the_newest_answers_are_kept_and_an_empty_variable_keeps_none(
     assert cached(list[int], config, [0], asked) == [cache.ANSWERS + 2]
     monkeypatch.setenv("UNI_TRAIN_CACHE", "")
     assert cached(list[int], config, [0], asked) == [cache.ANSWERS + 3]
+
+
+def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in a container that runs under a number of its own."""
+    for name in ("HOME", "XDG_CACHE_HOME", "UNI_TRAIN_CACHE"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 54321)
+    assert cache._folder() is None and cached(list[int], compose("sft_nano"), [], Asked()) == [1]
+    monkeypatch.setenv("HOME", "/home/me")
+    assert cache._folder() == Path("/home/me/.cache/uni_train")

@@ -24,6 +24,9 @@ def nothing(image, item):
 
 class Learned: pass
 
+def talkative(image, item):
+    raise ValueError("word " * 2_000_000)
+
 def failing(image, item):
     print("no part of the report")
     if image.shape[0] == 1:
@@ -63,6 +66,13 @@ def test_false_accepts_and_rejects_are_listed_and_kept(tmp_path: Path) -> None:
     rows = [json.loads(line) for line in strict.stdout.splitlines()]
     assert strict.exit_code == 1 and {row["expected"] for row in rows if row["wrong"]} == {"accept"}
     assert rows[0]["share"]["value"] == 1 and rows[0]["share"]["n"] == 2 == len(rows[0]["items"])
+
+
+def test_what_a_function_says_may_be_long(tmp_path: Path) -> None:
+    done = run(tmp_path, "talkative", "--out", tmp_path / "kept")
+    said = " ".join(done.output.split())
+    assert done.exit_code == 1 and "raised ValueError: word word" in said and "rewards.py, line" in said
+    assert len(said) < 10_000 and (tmp_path / "kept" / "audit.html").stat().st_size < 1_000_000
 
 
 def test_what_a_function_does_wrong_is_a_finding(tmp_path: Path) -> None:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 import os
 import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +23,11 @@ import httpx
 import numpy as np
 import openai
 import pytest
+import uvicorn
+from starlette.requests import Request as HttpRequest
 
 from tests.served import served
+from uni_train.addresses import held_port
 from uni_train.config.schema import RemoteConfig
 from uni_train.data_gen.sprites import read
 from uni_train.models.base import Request
@@ -31,8 +37,8 @@ from uni_train.models.load import build_model, model_config
 from uni_train.models.nano import language
 from uni_train.models.pictures import data_url, decode_picture, encode_png
 from uni_train.models.remote import RemoteModel
-from uni_train.serving.protocol import Reply, Task
-from uni_train.serving.server import TaskLoop
+from uni_train.serving.protocol import Limits, Reply, Task
+from uni_train.serving.server import HttpProtocol, OpenAIPaths, Served, TaskLoop
 
 pytestmark = pytest.mark.slow
 KEY = "a-key-of-our-own"
@@ -210,7 +216,8 @@ def test_a_wrong_key_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> No
 
 def post(url: str, body: bytes | Iterable[bytes], client: str = "", timeout: float = 600) -> httpx.Response:
     """A chat request. client: as whom a proxy on this machine would name it."""
-    headers = {"Authorization": f"Bearer {KEY}", **({"X-Forwarded-For": client} if client else {})}
+    headers = {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json; charset=utf-8"}
+    headers |= {"X-Forwarded-For": client} if client else {}
     return httpx.post(f"{url}/chat/completions", content=body, headers=headers, timeout=timeout)
 
 
@@ -225,6 +232,7 @@ def _begins(url: str, body: bytes, told: int) -> socket.socket:
     host, port = url.removeprefix("http://").partition("/")[0].split(":")
     connection = socket.create_connection((host, int(port)), timeout=600)
     head = f"POST /v1/chat/completions HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {KEY}\r\n"
+    head += "Content-Type: application/json\r\n"
     connection.sendall(f"{head}Content-Length: {told}\r\n\r\n".encode() + body)
     return connection
 
@@ -271,18 +279,30 @@ def test_every_honest_request_is_answered_among_hostile_ones(url: str) -> None:
             one.result()
 
 
+def _process_of_the_model(server: subprocess.Popen[bytes]) -> int:
+    children = Path(f"/proc/{server.pid}/task/{server.pid}/children").read_text().split()
+    return next(int(one) for one in children if b"spawn_main" in Path(f"/proc/{one}/cmdline").read_bytes())
+
+
 def test_who_waits_in_vain_is_told_and_nothing_outlives_a_killed_server(tmp_path: Path) -> None:
-    log = tmp_path / "log"
+    log, whole = tmp_path / "log", asks("Draw 3 apples .")
     with served(log, *WITH_KEY, "--queue", "2", "--timeout", "3") as (url, server):
+        slow = [_begins(url, b" ", 1000) for _ in range(5)]
+        assert post(url, whole).status_code == 200, "bodies that still come take no place"
+        model = _process_of_the_model(server)
+        os.kill(model, signal.SIGSTOP)
         stuck, refused = [], None
         while refused is None or refused.status_code != 429:  # until the server has accepted two that hold all places
-            stuck += [_begins(url, b" ", 1000) for _ in range(2)]
-            refused = post(url, asks("Draw 3 apples ."))
+            stuck += [_begins(url, whole, len(whole)) for _ in range(2)]
+            refused = post(url, whole)
         assert int(refused.headers["Retry-After"]) > 0 and "2 requests are waiting" in refused.text
         for connection in stuck[:2]:  # until their time is up
             with connection, HTTPResponse(connection) as reply:
                 reply.begin()
                 assert reply.status == 504 and b"not answered within 3 s" in reply.read()
+        os.kill(model, signal.SIGCONT)
+        for connection in slow:
+            connection.close()
         server.kill()
         server.wait()
         _all_end(server.pid)
@@ -290,3 +310,90 @@ def test_who_waits_in_vain_is_told_and_nothing_outlives_a_killed_server(tmp_path
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             probe.bind(("127.0.0.1", int(url.split(":")[2].partition("/")[0])))
     assert "Traceback" not in log.read_text()
+
+
+def test_pages_of_other_sites_are_refused_and_a_killed_model_ends_the_server_with_a_word(tmp_path: Path) -> None:
+    """A server without a key. Pages may send some kinds of bodies without asking first, and reach it by their name."""
+    log, whole = tmp_path / "log", asks("Draw 3 apples .")
+    form = {"data": {"prompt": "Draw 3 apples ."}, "files": {"image": encode_png(np.zeros((2, 2, 3), np.uint8))}}
+    with served(log) as (url, server):
+        for path in ("/", "/health", "/info", "/v1/models"):
+            assert httpx.get(url.removesuffix("/v1") + path).status_code == 200
+            assert httpx.get(url.removesuffix("/v1") + path, headers={"Host": "evil.test:8000"}).status_code == 403
+        for headers, status in (
+            ({}, 200),
+            ({"Origin": "http://localhost:3000"}, 200),
+            ({"Origin": "http://evil.test"}, 403),
+            ({"Origin": "null"}, 403),
+            ({"Host": "evil.test"}, 403),
+            ({"Content-Type": "text/plain"}, 415),
+            ({"Content-Type": "application/x-www-form-urlencoded"}, 415),
+            ({"Content-Type": "multipart/form-data; boundary=x"}, 415),
+            ({"Content-Type": ""}, 415),
+        ):
+            sent = {"Content-Type": "application/json", **headers}
+            reply = httpx.post(f"{url}/chat/completions", content=whole, headers=sent)
+            assert reply.status_code == status, (headers, reply.text)
+        edits = f"{url}/images/edits"
+        replies = [httpx.post(edits, **form, headers={"Origin": f"http://{at}"}) for at in ("localhost", "evil.test")]  # type: ignore[arg-type]
+        replies.append(httpx.post(edits, json={"prompt": "Draw 3 apples ."}))
+        assert [reply.status_code for reply in replies] == [200, 403, 415]
+        os.kill(_process_of_the_model(server), signal.SIGKILL)
+        assert server.wait() == 1
+        _all_end(server.pid)
+    said = log.read_text()
+    assert "error: the process that holds nano was killed by SIGKILL\n" in said and "Aborted" not in said
+
+
+def test_a_model_s_process_that_is_killed_while_it_loads_ends_the_server_with_a_word(tmp_path: Path) -> None:
+    """By a plug-in, as the system does where memory runs out."""
+    killed = "import multiprocessing, os\nif multiprocessing.parent_process(): os.kill(os.getpid(), 9)"
+    (tmp_path / "killed.py").write_text(killed)
+    command = [sys.executable, "-m", "uni_train", "serve", "-m", "nano", "--port"]
+    place = os.environ | {"PYTHONPATH": f"{tmp_path}:{Path.cwd()}", "UNI_TRAIN_PLUGINS": "killed"}
+    with held_port() as port:
+        done = subprocess.run([*command, str(port)], env=place, capture_output=True, text=True)
+    assert done.returncode == 1 and "error: the process that holds nano was killed by SIGKILL" in done.stderr, done
+
+
+def test_a_body_that_does_not_come_is_given_up() -> None:
+    paths = OpenAIPaths(Served.from_config(model_config("nano"), limits=Limits(body=-9.9)))  # .1 s for each
+
+    async def nothing() -> Any:
+        await asyncio.Event().wait()
+
+    head = {"type": "http", "headers": [(b"content-type", b"application/json")]}
+    reply = asyncio.run(paths.chat(HttpRequest(head, nothing)))
+    assert reply.status_code == 408 and b"did not come within 0.1 s" in reply.body
+    assert not paths._places.locked()
+
+
+def test_connections_whose_headers_do_not_come_are_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without a byte, in the first headers, and in those of a later request; one that is being answered is not."""
+    monkeypatch.setattr("uni_train.serving.server.HEADERS", 0.3)
+    whole, half = b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n", b"GET / HTTP/1.1\r\nHost: localhost\r\n"
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        await asyncio.sleep(1.0)
+        await send({"type": "http.response.start", "status": 204, "headers": []})
+        await send({"type": "http.response.body"})
+
+    async def answers(port: int, sent: bytes) -> int:
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(sent)
+        received = await reader.read()  # until the server closes it
+        writer.close()
+        return received.count(b"204")
+
+    async def everything(port: int) -> list[int]:
+        server = uvicorn.Server(uvicorn.Config(app, port=port, http=HttpProtocol, lifespan="off", log_level="error"))
+        serving = asyncio.create_task(server.serve())
+        while not server.started:
+            await asyncio.sleep(0.01)
+        found = await asyncio.gather(*(answers(port, sent) for sent in (b"", half, whole + half, whole, whole * 2)))
+        server.should_exit = True
+        await serving
+        return found
+
+    with held_port() as port:
+        assert asyncio.run(everything(port)) == [0, 0, 1, 1, 2]

@@ -11,6 +11,7 @@ import difflib
 import json
 import os
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -32,7 +33,8 @@ from uni_train.cli.serve import serve
 from uni_train.cli.view import view
 from uni_train.cli.watch import watch
 from uni_train.console.failures import as_user_error, debugging, show
-from uni_train.console.terminal import echo, print_anything
+from uni_train.console.terminal import LOST, echo, print_anything
+from uni_train.distributed.watchdog import STARTER, end_with_parent
 from uni_train.errors import nearest
 
 
@@ -187,12 +189,18 @@ def main() -> None:
     # tens of times slower as soon as another process wants a core (docs/nano.md); sleeping ones cost nothing then.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     print_anything()
+    starter = os.environ.pop(STARTER, "")
+    if starter or "TORCHELASTIC_RUN_ID" in os.environ:  # a rank, whose parent is torch's agent
+        end_with_parent(int(starter or 0))
     try:
         uni_train(prog_name="uni_train")
     except SystemExit as end:
+        with suppress(BrokenPipeError):
+            sys.stdout.flush()
+        end.code = end.code or int(bool(LOST))
         if os.environ.get("WORLD_SIZE", "1") != "1":
             from uni_train.console.ranks import leave
 
             atexit._run_exitfuncs()
-            leave(end.code if isinstance(end.code, int) else int(end.code is not None))
+            leave(end.code if isinstance(end.code, int) else 1)
         raise

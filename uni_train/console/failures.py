@@ -13,10 +13,9 @@ import traceback
 from types import FrameType
 from typing import IO
 
-from uni_train.console.terminal import plain
+from uni_train.console.terminal import shown
 from uni_train.errors import UserError
 
-_LONGEST = 2000  # letters of a message, and of a hint
 _MAKE_ROOM = "Make room there; what was finished is kept, so run the command again."
 _OWN_CODE = "This line is not of uni_train. UNI_TRAIN_DEBUG=1 shows the traceback."
 _DISK = {
@@ -69,12 +68,6 @@ def show(error: UserError, stream: IO[str] | None = None) -> None:
     from rich.text import Text
 
     console = Console(stderr=True) if stream is None else Console(file=stream)
-    console.print(Text(f"error: {_shown(error.message)}", style="bold red"), soft_wrap=True)
+    console.print(Text(f"error: {shown(error.message)}", style="bold red"), soft_wrap=True)
     if error.hint:
-        console.print(Text(f"  {_shown(error.hint)}", style="red"), soft_wrap=True)
-
-
-def _shown(text: str) -> str:
-    """What a person typed, a file or a server held may be long and steer the terminal."""
-    text = plain(text)
-    return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]} ... {text[-_LONGEST // 2 :]}"
+        console.print(Text(f"  {shown(error.hint)}", style="red"), soft_wrap=True)

@@ -22,7 +22,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextC
 from rich.table import Table
 from rich.text import Text
 
-from uni_train.console.terminal import plain
+from uni_train.console.terminal import plain, shown
 from uni_train.distributed.watchdog import note
 
 EVERY = 15.0
@@ -128,7 +128,7 @@ class ConsoleProgress:
         """A short table: the first column left-aligned, numbers right-aligned. Where it is wider than the console, it
         becomes several below each other, each with the first column. `note` stands below it."""
         self.print(Text(plain(title), style="bold"), soft_wrap=True)
-        texts = [[f"{cell:.3g}" if isinstance(cell, float) else plain(str(cell)) for cell in row] for row in rows]
+        texts = [[f"{cell:.3g}" if isinstance(cell, float) else shown(str(cell)) for cell in row] for row in rows]
         for table in _tables([plain(column) for column in columns], texts, self.console.width):
             self.console.print(table, highlight=False)
         if note:

@@ -66,7 +66,8 @@ def cached(kind: type[T], config: RunConfig, asked: Sequence[object], make: Call
 def _folder() -> Path | None:
     given = os.environ.get("UNI_TRAIN_CACHE")
     if given is None:
-        return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache", "uni_train")
+        caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+        given = "" if caches.startswith("~") else f"{caches}/uni_train"  # a user without a home
     return Path(given) if given else None
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 
 from uni_train.data_gen.attacks import Attack, Case, Expected
-from uni_train.data_gen.errors import place_of
+from uni_train.data_gen.errors import described
 from uni_train.errors import UsageError, UserError
 from uni_train.eval.statistics import Estimate, proportion
 from uni_train.rewards.contract import Judged
@@ -210,5 +210,5 @@ def _score(function: Callable[..., Any], item: Any, image: Any, given: Any, targ
             return f"returned {value!r:.60}, not a number"
         number = float(value)
     except (Exception, SystemExit) as error:
-        return f"raised {type(error).__name__}: {error}{place_of(error)}"
+        return f"raised {described(error)}"
     return number if math.isfinite(number) and 0 <= number <= 1 else f"returned {number:g}, not in [0, 1]"

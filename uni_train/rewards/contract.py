@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from uni_train.data_gen.errors import place_of
+from uni_train.data_gen.errors import described
 from uni_train.data_gen.task import Verdict
 from uni_train.errors import UserError
 from uni_train.rewards.background import Background
@@ -212,7 +212,7 @@ def _called(
         raise
     except (Exception, SystemExit) as error:  # sys.exit too: a run does not end without a word
         raise UserError(
-            f"the reward {reward.name} raised {type(error).__name__}: {error}{place_of(error)}",
+            f"the reward {reward.name} raised {described(error)}",
             "It is called with prompts, completions (uint8 [H, W, 3] each) and columns, and returns a list of numbers.",
         ) from error
     if values is None:

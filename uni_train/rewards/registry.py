@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.data_gen.errors import PLUGINS, place_of
+from uni_train.data_gen.errors import PLUGINS, described
 from uni_train.data_gen.registry import Registry
 from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.rewards.contract import Reward, RewardFunction
@@ -95,7 +95,7 @@ def find_reward(name: str) -> Any:
             module = importlib.import_module(place)
     except (Exception, SystemExit) as error:
         raise UserError(
-            f"the reward {name} cannot be imported ({type(error).__name__}: {error}){place_of(error)}",
+            f"the reward {name} cannot be imported: {described(error)}",
             "Check its module or file. PYTHONPATH names the folder of a module.",
         ) from error
     implementation = getattr(module, function, None)

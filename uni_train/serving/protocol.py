@@ -40,7 +40,7 @@ class Limits:
         body: MiB of a request's body. images: images of a request. megapixels: million pixels of them together.
         words: of a prompt and its thought, times the replies that are asked for (`n`); a word of more than eight
             letters counts as several, so that text without spaces is limited too.
-        seconds: from a request's first byte to its reply. queue: requests at once, the next one meets a 429.
+        seconds: from a request's last byte to its reply. queue: requests at once, the next one meets a 429.
     """
 
     body: float = 32.0

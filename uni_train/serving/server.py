@@ -11,15 +11,15 @@ import asyncio
 import hmac
 import json
 import logging
-import multiprocessing
 import os
 import signal
+import socket
+import sys
 import threading
 import time
-import urllib.error
-import urllib.request
 import uuid
 from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from queue import Empty
 from typing import Any
@@ -32,8 +32,11 @@ from litserve.specs.base import LitSpec
 from litserve.utils import LitAPIStatus, LoopResponseType, ResponseBufferItem
 from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
+from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
+from uni_train.addresses import HEADERS, foreign
 from uni_train.config.schema import ModelConfig
+from uni_train.distributed.watchdog import end_with_parent
 from uni_train.errors import UserError
 from uni_train.http_client import parsed
 from uni_train.models.family import family_of
@@ -58,7 +61,7 @@ logger = logging.getLogger(__name__)
 _IDLE = 1.0  # seconds between two checks whether the server is to stop
 _GATHER = 0.005  # seconds that a batch waits for requests that were sent at the same time
 _RETRY_AFTER = 2  # seconds that a client is told to wait for a place
-_WATCH = 0.5  # seconds between two checks whether the parent lives
+_WATCH = 0.2  # seconds between two looks at the process that holds the model
 _GONE = 499  # nginx's status for a client that did not wait; nobody reads it
 
 
@@ -103,9 +106,7 @@ class ModelAPI(litserve.LitAPI):
         from uni_train.stages.cpu import prepare_cpu
 
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
-        parent = multiprocessing.parent_process()
-        if parent is not None and parent.pid is not None:
-            _end_with(parent.pid)
+        end_with_parent()
         prepare_cpu(self.served.config.threads)
         dtype = torch.bfloat16 if self.served.bfloat16 else None
         self.model = build_model(self.served.config, dtype=dtype, device=device)
@@ -117,7 +118,9 @@ class ModelAPI(litserve.LitAPI):
         return perform(self.model, x, config.think_batch, config.draw_batch)
 
     def authorize(self, request: HttpRequest) -> None:
-        """Whether the client may ask, by "Authorization: Bearer KEY"."""
+        """Whether the client may ask: by "Authorization: Bearer KEY", without a key if no other site's page asks."""
+        if self.served.key is None and (reason := foreign(request.headers.get("Host"), request.headers.get("Origin"))):
+            raise HTTPException(403, reason)
         given = request.headers.get("Authorization", "").removeprefix("Bearer ").strip()
         if self.served.key is not None and not hmac.compare_digest(given.encode(), self.served.key.encode()):
             raise HTTPException(401, "wrong or missing key")
@@ -180,7 +183,7 @@ class OpenAIPaths(LitSpec):
     def __init__(self, served: Served) -> None:
         super().__init__()
         self.served = served
-        self._open = 0  # requests that are read, wait, or are answered
+        self._places = asyncio.Semaphore(served.limits.queue)  # of requests that wait or are answered
         self._turns = asyncio.Semaphore(served.most)
         self.api_path = "/predict"  # LitServe's name of the queue
 
@@ -224,32 +227,44 @@ class OpenAIPaths(LitSpec):
     ) -> Response:
         """Read, wait for a turn, ask the model, and answer; what the client can put right is a 4xx with a sentence."""
         limits = self.served.limits
-        if self._open >= limits.queue:
-            return _refuse(Refusal(429, f"{limits.queue} requests are waiting: try again later"))
-        self._open += 1
         try:
-            async with asyncio.timeout(limits.seconds):
-                body = await read(request)
+            body = await self._received(request, read)
+            if self._places.locked():
+                raise HTTPException(429, f"{limits.queue} requests are waiting: try again later")
+            async with self._places, asyncio.timeout(limits.seconds):
                 self._check_model(body[0] if isinstance(body, tuple) else body)
                 requested = await asyncio.to_thread(parse, body, limits)
                 async with self._turns:
                     if await request.is_disconnected():
                         raise ClientDisconnect
                     done = await self._do(await asyncio.to_thread(requested.tasks))
-        except HTTPException as error:  # of litserve, which counts the body's bytes
-            return _refuse(Refusal(error.status_code, f"{error.detail}; this server takes {limits.body:g} MiB"))
+        except HTTPException as error:
+            # 413 is of litserve, which counts the body's bytes.
+            more = f"; this server takes {limits.body:g} MiB" if error.status_code == 413 else ""
+            return _refuse(Refusal(error.status_code, error.detail + more))
         except UserError as error:
             return _refuse(refusal_of(error))
         except ClientDisconnect:
             return Response(status_code=_GONE)
         except TimeoutError:
             return _refuse(Refusal(504, f"not answered within {limits.seconds:g} s, which is this server's limit"))
-        finally:
-            self._open -= 1
         refused = next((one for one in done if isinstance(one, Refusal)), None)
         if refused is not None:
             return _refuse(refused)
         return respond(body, [one for one in done if isinstance(one, Reply)])
+
+    async def _received(self, request: HttpRequest, read: Callable[[HttpRequest], Awaitable[Any]]) -> Any:
+        """The body. While it comes, the request has no place among those that wait."""
+        kind = "application/json" if read is _json_body else "multipart/form-data"
+        if request.headers.get("Content-Type", "").partition(";")[0].strip().lower() != kind:
+            raise HTTPException(415, f"the body must be {kind}, and its Content-Type say so")
+        patience = 10 + self.served.limits.body
+        try:
+            async with asyncio.timeout(patience):
+                await request.body()
+        except TimeoutError:
+            raise HTTPException(408, f"the body did not come within {patience:g} s") from None
+        return await read(request)
 
     async def _do(self, tasks: list[Task]) -> list[Reply | Refusal]:
         uid, arrived = str(uuid.uuid4()), asyncio.Event()
@@ -309,36 +324,36 @@ def _refuse(refusal: Refusal) -> Response:
     return JSONResponse(error_body(refusal), status_code=refusal.status, headers=headers)
 
 
-def _end_with(parent: int) -> None:
-    """End this process when its parent, given by its number, has ended: nobody is left to hold the port."""
+class HttpProtocol(AutoHTTPProtocol):  # type: ignore[misc, valid-type]  # whichever uvicorn has chosen
+    """uvicorn's, which closes a connection whose headers do not come."""
 
-    def watch() -> None:
-        while os.getppid() == parent:
-            time.sleep(_WATCH)
-        os._exit(1)
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        self.loop.call_later(HEADERS, self._look, None)
 
-    threading.Thread(target=watch, daemon=True).start()
+    def _look(self, before: object) -> None:
+        """before: what has been answered last at the last look; itself while there was something to answer."""
+        now = self.cycle if self.cycle is None or self.cycle.response_complete else self
+        if now is before is not self:
+            self.transport.close()
+        elif not self.transport.is_closing():
+            self.loop.call_later(HEADERS, self._look, now)
 
 
 def serve_forever(served: Served, host: str, port: int, when_ready: Callable[[], None]) -> None:
-    """Serve until interrupted (Ctrl-C, SIGTERM). `when_ready` is called as soon as requests are answered.
+    """Serve until interrupted (Ctrl-C, SIGTERM), or until the model's process has ended, which ends this one.
 
-    Raises:
-        UserError: the model did not load (the log says why).
+    when_ready: called as soon as requests are answered. Raises UserError: the model did not load (the log says why).
     """
-
-    parent = os.getpid()
+    parent, stopping = os.getpid(), threading.Event()
 
     def stop(*_: object) -> None:
-        if (
-            os.getpid() != parent
-        ):  # the HTTP process, which inherits this: uvicorn has shut down and hands the signal on
+        if os.getpid() != parent:  # the HTTP process: uvicorn has shut down and hands on the signal
             os._exit(0)
+        stopping.set()
         raise KeyboardInterrupt
 
-    os.register_at_fork(
-        after_in_child=lambda: _end_with(os.getppid())
-    )  # the HTTP process, and the one that holds queues
+    os.register_at_fork(after_in_child=end_with_parent)  # the HTTP process, and the one that holds queues
     server = litserve.LitServer(
         ModelAPI(served),
         accelerator="auto",
@@ -347,25 +362,35 @@ def serve_forever(served: Served, host: str, port: int, when_ready: Callable[[],
         disable_openapi_url=True,
         max_payload_size=served.limits.body_bytes,
     )
+    server._monitor_workers = False  # `_attend` does
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, stop)
-    threading.Thread(target=_wait_until_ready, args=(host, port, when_ready), daemon=True).start()
+    name = served.identity.name
+    threading.Thread(target=_attend, args=(server, name, host, port, when_ready, stopping), daemon=True).start()
     try:
-        server.run(host=host, port=port, num_api_servers=1, log_level="warning", generate_client_file=False)
+        server.run(
+            host=host, port=port, num_api_servers=1, log_level="warning", generate_client_file=False, http=HttpProtocol
+        )
     except RuntimeError as error:
-        raise UserError(f"{served.identity.name} could not be loaded", "The lines above say why.") from error
+        raise UserError(f"{name} could not be loaded", "The lines above say why.") from error
 
 
-def _wait_until_ready(host: str, port: int, when_ready: Callable[[], None]) -> None:
-    """HTTP is answered from the moment on when the model is loaded; a server with a key answers that one is needed."""
-    local = {"0.0.0.0": "127.0.0.1", "::": "[::1]"}.get(host, host)
-    while True:
-        try:
-            urllib.request.urlopen(f"http://{local}:{port}/health", timeout=5).close()
-        except urllib.error.HTTPError:
-            pass
-        except OSError:
-            time.sleep(0.1)
-            continue
-        when_ready()
-        return
+def _attend(
+    server: Any, name: str, host: str, port: int, when_ready: Callable[[], None], stopping: threading.Event
+) -> None:
+    """Call `when_ready` as soon as HTTP is answered, which is when the model is loaded. When the process that holds it
+    has ended, end this one, and with it the others."""
+    local = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
+    ready = False
+    while not stopping.wait(_WATCH):
+        code = next((one.exitcode for one in getattr(server, "inference_workers", ())), None)
+        if code is not None and (ready or code < 0) and not stopping.wait(_WATCH):
+            how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+            hint = "Did memory run out? --weights nf4 needs less, lower --max-words and --max-megapixels too."
+            print(f"error: the process that holds {name} {how}\n  {hint}", file=sys.stderr, flush=True)
+            os._exit(1)
+        with suppress(OSError):
+            if not ready:
+                socket.create_connection((local, port), 5).close()
+                ready = True
+                when_ready()

@@ -8,16 +8,14 @@ it runs, by `uni_train serve` in a process of its own. The first rank asks for a
 from __future__ import annotations
 
 import atexit
-import ctypes
 import json
 import os
-import signal
 import subprocess
 import sys
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -25,13 +23,13 @@ from typing import Any
 from uni_train.addresses import held_port
 from uni_train.config.kinds import kind_of, reads_images
 from uni_train.config.schema import JudgeConfig, RunConfig
+from uni_train.distributed.watchdog import STARTER
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Benchmark, Sample, Scored
 from uni_train.stages.work import Work
 
 LOG = "judge.log"  # in the run's folder: what a served checkpoint says
 LOADING = 1800.0  # seconds that a checkpoint may take until it answers
-_DIES_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 
 
 def judge_of(config: RunConfig) -> JudgeConfig | None:
@@ -113,14 +111,16 @@ def _served(checkpoint: str, log: Path) -> str:
         UserError: it cannot be served.
     """
     alone = {name: value for name, value in os.environ.items() if name not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+    alone |= {STARTER: str(os.getpid())}
     with held_port() as port, open(log, "wb") as output:
         command = [sys.executable, "-m", "uni_train", "serve", "--model", checkpoint, "--port", str(port)]
-        server = subprocess.Popen(command, stdout=output, stderr=output, env=alone, preexec_fn=_end_with_parent())
+        server = subprocess.Popen(command, stdout=output, stderr=output, env=alone)
         atexit.register(_end, server)
+        opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # the environment's proxy is for others
         address, until = f"http://127.0.0.1:{port}/v1", time.monotonic() + LOADING
         while time.monotonic() < until and server.poll() is None:
             try:
-                with urllib.request.urlopen(f"{address}/models", timeout=5) as reply:
+                with opener.open(f"{address}/models", timeout=5) as reply:
                     return f"{address}#{json.load(reply)['data'][0]['id']}"
             except urllib.error.HTTPError:
                 break
@@ -133,18 +133,6 @@ def _served(checkpoint: str, log: Path) -> str:
         f"judge.checkpoint={checkpoint} cannot be served: {reason}",
         f"{log} has all that it said.",
     )
-
-
-def _end_with_parent() -> Callable[[], None] | None:
-    """What makes a child end when this process is killed; Linux alone can."""
-    if not sys.platform.startswith("linux"):
-        return None
-    libc = ctypes.CDLL(None)
-
-    def ask() -> None:
-        libc.prctl(_DIES_WITH_PARENT, signal.SIGTERM)
-
-    return ask
 
 
 def _end(server: subprocess.Popen[bytes]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 import re
 import urllib.request
@@ -258,11 +259,13 @@ def test_pretraining_names_what_it_cannot_begin_with() -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(not (shipped() / "model.safetensors").is_file(), reason="the shipped checkpoint is not there yet")
 def test_a_checkpoint_that_judges_is_served_by_the_run_and_ends_with_it(tmp_path: Path) -> None:
-    """In a process of its own, for the server must be gone when the run is."""
+    """In a process of its own, for the server must be gone when the run is. A proxy stands before other machines."""
     small = ["evaluation.n=1", "evaluation.sets=[mapping1]", "evaluation.modes=[normal]", "model.threads=1"]
     budget = "budget={mapping1:{prompts:32,updates:1}}"
     asked = [*small, budget, "filter=judge", "judge={checkpoint:shipped,dialect:nano}", "level=1", f"out={tmp_path}"]
-    done = python("-m", "uni_train", "fit", "--recipe", "stars_mapping", *asked)
+    place = {name: value for name, value in os.environ.items() if name.lower() != "no_proxy"}
+    place |= {"http_proxy": "http://127.0.0.1:9"}
+    done = python("-m", "uni_train", "fit", "--recipe", "stars_mapping", *asked, env=place)
     assert done.returncode == 0, done.stdout + done.stderr
     run = tmp_path / "stars_mapping/level1-seed0"
     statuses = [
