@@ -61,7 +61,8 @@ def print_anything() -> None:
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name) or os.fdopen(os.open(os.devnull, os.O_WRONLY), "w", closefd=False)  # after `>&-`
         if isinstance(stream, io.TextIOWrapper):
-            with contextlib.suppress(ValueError, OSError):
+            stream.reconfigure(errors="replace")
+            with contextlib.suppress(ValueError, OSError):  # of what is no file
                 stream.flush()
                 raw = _Output(stream.fileno(), "w", closefd=False)
                 raw.below, lines, through = stream, stream.line_buffering, stream.write_through

@@ -15,6 +15,7 @@ _TABLES = 2  # of a benchmark on the console; the report has all
 
 def show(done: Evaluation, progress: ConsoleProgress, page: Path | None = None) -> None:
     """The papers' tables, with intervals, what became of the samples, and where the report is."""
+    from uni_train.eval.benchmark import BENCHMARKS
     from uni_train.eval.report.evaluation import OUTCOME_NAMES, header_of
     from uni_train.eval.report.tables import print_table
 
@@ -23,7 +24,8 @@ def show(done: Evaluation, progress: ConsoleProgress, page: Path | None = None) 
             print_table(table, progress)
         if len(result.tables) > _TABLES:
             progress.say(f"{name}: {len(result.tables) - _TABLES} more tables are in the report")
-        graded = any(unit.worth not in (0, 1) for units in done.units(name).values() for unit in units)
+        known = done.units(name) if name in BENCHMARKS.names() else {}  # questions of an analysis are of none
+        graded = any(unit.worth not in (0, 1) for units in known.values() for unit in units)
         for setting, by_set in result.outcomes.items():
             totals = sum(map(Counter, by_set.values()), Counter[str]())
             n = totals.total()
