@@ -30,10 +30,10 @@ BLOCK = re.compile(r'^```(python|bash)(?: title="([^"]+)")?\n(.*?)^```$', re.MUL
 
 SMALLER = (
     (r"--subset 8\b", "--subset 4"), ("subset=8", "subset=4"), (r"--n (4|6|12)\b", "--n 1"), ("--maps 2", "--maps 1"),
-    ("--anchors 8", "--anchors 4"), ("prompts=64", "prompts=16"), ("updates=8", "updates=2"),
-    (r"evaluation\.n=16", "evaluation.n=4"),
+    ("--anchors 8", "--anchors 4"), ("prompts=320", "prompts=16 model.threads=1"),
+    ("updates=60", "updates=2 batch.prompts=16"), (r"evaluation\.n=50", "evaluation.n=4"),
     ("draws=1 out", "draws=1 epochs=2 least_epochs=0 exam_every=2 model.threads=1 out"),
-    ('"prompts": 32, "updates": 4', '"prompts": 16, "updates": 2'),
+    ('"prompts": 100,', '"prompts": 16,'), ('"updates": 60,', '"updates": 2,'), ('"n": 10,', '"n": 4,'),
     ('"prompts_per_epoch": 4, "group_size": 4', '"prompts_per_epoch": 2, "group_size": 2'),
 )  # fmt: skip
 """Patterns of the pages -> what is run."""

@@ -17,7 +17,7 @@ _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 def prepare_cpu(threads: int | Literal["auto"], processes: int = 1) -> int:
     """Set PyTorch's threads and glibc's memory thresholds for this process; returns the number of threads.
 
-    "auto" takes its part of the cores that `processes` on this machine may run on, and at most OMP_NUM_THREADS. It takes
+    "auto" takes its part of the cores that `processes` on this machine may use, and at most OMP_NUM_THREADS. It takes
     at most four: nano's matrices are too small for more. The first process where torch cannot use the GPUs says so.
     """
     import torch
