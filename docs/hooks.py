@@ -34,7 +34,7 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let links that leave docs/ lead to those copies, and those of the pages beside it into docs/; add the commands."""
+    """Links that leave docs/ lead to those copies, those of the pages beside it into docs/; commands are added."""
     if page.file.src_uri == COMMANDS:
         return "\n".join([markdown, *commands(uni_train, None, "uni_train")])
     if page.file.src_uri in PAGES:

@@ -57,9 +57,9 @@ class Estimate:
         )
 
     def __str__(self) -> str:
-        value = "none" if self.value is None else f"{self.value:.2f}"
+        value = "none" if self.value is None else f"{self.value:z.2f}"
         repeats = "" if self.distinct is None else f" ({self.distinct} distinct)"
-        return f"{value} [{self.low:.2f}, {self.high:.2f}] n={self.n}{repeats}"
+        return f"{value} [{self.low:z.2f}, {self.high:z.2f}] n={self.n}{repeats}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -268,8 +268,8 @@ def link(benchmark: str, **wanted: str) -> str:
 def charts(part: Part) -> list[Dots]:
     """Accuracy by set, and by category within each set that has several."""
     every = Results(unit_of(one) for scored in part.scored.values() for one in scored)
-    settings = every.by("setting", part.settings)
-    colours = {name: i % COLOURS + 1 for i, name in enumerate(settings)}
+    there = every.by("setting")
+    colours = {name: i % COLOURS + 1 for i, name in enumerate(part.settings) if name in there}
     sets = every.where(lambda unit: (unit.setting, unit.set) not in part.without_score).by("set", part.sets)
     by_set = {
         name: {s: _headline(part.scores, s, name) or found for s, found in _shares(some).items()}

@@ -229,4 +229,4 @@ def table(success: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[lis
 
 
 def _shown(estimate: Mapping[str, Any]) -> str:
-    return f"{estimate['value']:.2f} [{estimate['low']:.2f}, {estimate['high']:.2f}] n={estimate['n']}"
+    return f"{estimate['value']:z.2f} [{estimate['low']:z.2f}, {estimate['high']:z.2f}] n={estimate['n']}"
