@@ -20,7 +20,6 @@ COLOURS = 8  # of style.css
 _MAX_POINTS = 400
 _LETTER = 6.5  # of a tick's label
 _NAMES, _MARGIN, _ABOVE, _BELOW = 128, 14, 8, 24  # of `dots`: left at least, right, top, bottom
-_MOST_LETTERS = 36  # of a name of `dots`; its tooltips have all
 _ROW, _SPREAD = 13, 11  # of `dots`: height of a row without its dots, and of each dot
 
 
@@ -202,7 +201,7 @@ def dots(title: str, values: Mapping[str, Mapping[str, Estimate]], colours: Mapp
     values: row -> series -> estimate (left out where it has no value). colours: series -> 1 to COLOURS, a CSS class.
     """
     height = _ROW + _SPREAD * max(1, len(colours))
-    short = {name: name if len(name) <= _MOST_LETTERS else f"{name[: _MOST_LETTERS - 1]}…" for name in values}
+    short = {name: name[:35] + "…" * (len(name) > 35) for name in values}  # tooltips have all of it
     left = _room(_NAMES, short.values())
 
     def at(share: float) -> float:

@@ -37,7 +37,6 @@ from uni_train.run_folder import stage_folders
 
 _CURVES = (("loss", "Loss"), ("mse", "Image part (MSE)"), ("ce", "Text part (cross-entropy)"), ("lr", "Learning rate"))
 _GALLERY_BYTES = 7_000_000
-_FILES = 3  # of the data that are named
 _KNOWLEDGE = {"inject": "after the lessons", "ask": "before the lessons"}
 """Stages of the recipe knowledge -> what their samples are called."""
 
@@ -259,22 +258,19 @@ def _facts(run_dir: Path, summary: Mapping[str, Any], config: Mapping[str, Any])
 
 def _trained(run_dir: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """What training began with, its data, how long it was, and where its model is, as far as the run's files say."""
-    model, sources, prompts, characters = (
-        value if isinstance(value := config.get(name), dict) else {}
-        for name in ("model", "sources", "prompts", "characters")
-    )
-    if "checkpoint" in model:
-        yield "Checkpoint", str(model["checkpoint"] or "none: random weights")
-    paths = [one.get("path") for one in (*sources.values(), prompts, characters) if isinstance(one, dict)]
+    keys = {name: value for name, value in config.items() if isinstance(value, dict)}
+    if "checkpoint" in keys.get("model", {}):
+        yield "Checkpoint", str(keys["model"]["checkpoint"] or "none: random weights")
+    sources = [*keys.get("sources", {}).values(), keys.get("prompts"), keys.get("characters")]
+    paths = [source.get("path") for source in sources if isinstance(source, dict)]
     if files := [str(file) for path in paths if path for file in (path if isinstance(path, list) else [path])]:
-        yield "Data", ", ".join(files[:_FILES]) + f" and {len(files) - _FILES} more" * (len(files) > _FILES)
+        yield "Data", ", ".join(files[:3]) + f" and {len(files) - 3} more" * (len(files) > 3)
     results = [one["result"] for one in _manifests(run_dir) if isinstance(one.get("result"), dict)]
-    if rows := [n for one in results if isinstance(found := one.get("rows"), dict) for n in found.values()]:
-        yield "Rows", f"{sum(rows):,}"
-    if updates := sum(one.get("updates", 0) for one in results):
-        yield "Updates", f"{updates:,}"
-    if models := [folder / "model" for folder in stage_folders(run_dir) if (folder / "model").is_dir()]:
-        yield "Trained model", str(models[-1].relative_to(run_dir))
+    rows = sum(sum(one["rows"].values()) for one in results if isinstance(one.get("rows"), dict))
+    updates = sum(one.get("updates", 0) for one in results)
+    yield from ((name, f"{n:,}") for name, n in (("Rows", rows), ("Updates", updates)) if n)
+    models = [folder / "model" for folder in stage_folders(run_dir) if (folder / "model").is_dir()]
+    yield from (("Trained model", str(model.relative_to(run_dir))) for model in models[-1:])
 
 
 # --- charts ---------------------------------------------------------------------------------------------------------
