@@ -160,11 +160,9 @@ def launch(
         for host, line in zip(names, torchrun_commands(start, names, port), strict=True):
             echo(f"# on {host}, in {Path.cwd()}:\n{line}")
         return
-    script = sbatch_script(
-        start,
-        Slurm(name=f"{config.recipe}-{config.run_name}", gpu=card.name.partition("-")[0] if gpu in GPUS else "", **job),
-        made_by=shlex.join(["uni_train", *sys.argv[1:]]),
-    )
+    kind = card.name.partition("-")[0] if gpu in GPUS else ""
+    asked = Slurm(name=f"{config.recipe}-{config.run_name}", gpu=kind, **job)
+    script = sbatch_script(start, asked, made_by=shlex.join(["uni_train", *sys.argv[1:]]))
     echo(submit_script(script) if submit else script, nl=submit)
 
 
