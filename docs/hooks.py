@@ -1,16 +1,23 @@
-"""mkdocs: files of the repository that a page links to (recipes, configurations, sources) are part of the site."""
+"""mkdocs: files of the repository that a page links to are part of the site, and the commands fill their page."""
 
 from __future__ import annotations
 
+import html
+import inspect
 import re
+from collections.abc import Iterator
 from pathlib import Path
 
+import click
 from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 from mkdocs.structure.pages import Page
 
+from uni_train.cli.main import uni_train
+
 ROOT = Path(__file__).resolve().parents[1]
 PAGES = ("CONTRIBUTING.md", "CHANGELOG.md")  # that lie beside docs/
+COMMANDS = "reference/cli.md"
 LINK = re.compile(r"\]\(((?:\.\./)+[^)#\s]+)")
 
 
@@ -27,7 +34,9 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Let links that leave docs/ lead to those copies, and those of the pages beside it into docs/."""
+    """Links that leave docs/ lead to those copies, those of the pages beside it into docs/; commands are added."""
+    if page.file.src_uri == COMMANDS:
+        return "\n".join([markdown, *commands(uni_train, None, "uni_train")])
     if page.file.src_uri in PAGES:
         return markdown.replace("](docs/", "](")
 
@@ -36,6 +45,28 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
         return match[0] if path is None else f"]({'../' * page.file.src_uri.count('/')}{_name(path)}"
 
     return LINK.sub(inside, markdown)
+
+
+def commands(command: click.Command, parent: click.Context | None, name: str) -> Iterator[str]:
+    """Markdown of a command and of those below it: its help as `--help` has it, its options as a table.
+
+    mkdocs-click is not used: it prints click's own mark for "no default", and joins the lines behind a backspace.
+    """
+    context = command.context_class(command, parent, name, **command.context_settings)
+    path = context.command_path
+    yield f"\n{'#' * path.count(' ')}## {path} {{ #{path.replace(' ', '-')} data-toc-label='{name}' }}\n"
+    for part in inspect.cleandoc(command.help or "").split("\n\n"):
+        first, _, lines = part.partition("\n")
+        title, _, block = lines.partition("\n")
+        yield f"{title}\n\n```text\n{inspect.cleandoc(block)}\n```\n" if first == "\b" else f"{part}\n"
+    yield f"```text\n{' '.join([path, *command.collect_usage_pieces(context)])}\n```\n"
+    yield "| Option | Meaning |\n|---|---|"
+    for option in command.get_params(context):
+        record = option.get_help_record(context) if isinstance(option, click.Option) else None
+        if record is not None:
+            yield f"| `{record[0]}` | {html.escape(record[1]).replace('|', '&#124;')} |"
+    for below in sorted(command.commands) if isinstance(command, click.Group) else ():
+        yield from commands(command.commands[below], context, below)
 
 
 def _outside(page: File, link: str) -> Path | None:

@@ -124,8 +124,8 @@ def compare(first: Path, second: Path) -> Comparison:
     """Compare two finished evaluations on the benchmarks and settings that both have.
 
     Raises:
-        UserError: a folder holds none; they have no benchmark or setting in common; they did not ask the same. The
-            message says which of revision, subset, seed, draws or questions differs.
+        UserError: a folder holds none; they have no benchmark, setting or score in common; they did not ask the same.
+            The message says which of revision, subset, seed, draws or questions differs.
     """
     one, two = load(Path(first)), load(Path(second))
     common = [name for name in one.results if name in two.results]
@@ -157,6 +157,9 @@ def compare(first: Path, second: Path) -> Comparison:
                 raise UserError(f"{one.folder} and {two.folder}: {name}: {error}", hint) from None
             rows += found[0]
             flips += found[1]
+    if not rows:
+        hint = "`eval` with judge.model=MODEL judges what is drawn."
+        raise UserError(f"{one.folder} and {two.folder} have no score in common", hint)
     return Comparison(one, two, tuple(rows), tuple(flips), tuple(notes))
 
 

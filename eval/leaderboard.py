@@ -128,8 +128,8 @@ def leaderboard(folders: Sequence[Path | str]) -> Leaderboard:
     """Read finished evaluations, FOLDER or NAME=FOLDER, and count them.
 
     Raises:
-        UserError: a folder holds none or is given twice, or two have one name. DamagedShard: a file of samples is not
-            what was written.
+        UserError: a folder holds none or is given twice, none has a score, or two have one name. DamagedShard: a file
+            of samples is not what was written.
     """
     evaluations = _named(folders)
     results = {
@@ -138,6 +138,8 @@ def leaderboard(folders: Sequence[Path | str]) -> Leaderboard:
         for benchmark in one.results
         for column, counted in columns_of(one, benchmark)
     }
+    if not results:
+        raise UserError(f"no score in {', '.join(evaluations)}", "`eval` with judge.model=MODEL judges what is drawn.")
     columns = tuple(sorted({column for _, column in results}, key=lambda c: _place(c, evaluations)))
     by_column = {
         column: {name: results[name, column] for name in evaluations if (name, column) in results} for column in columns

@@ -64,4 +64,4 @@ def _figures(run: Path) -> Iterator[str]:
 def _cell(estimate: Mapping[str, Any] | None) -> str:
     if estimate is None or estimate.get("value") is None:
         return ""
-    return f"{estimate['value']:.2f} [{estimate['low']:.2f}, {estimate['high']:.2f}], n {estimate['n']}"
+    return f"{estimate['value']:z.2f} [{estimate['low']:z.2f}, {estimate['high']:z.2f}], n {estimate['n']}"

@@ -57,7 +57,7 @@ class Estimate:
         )
 
     def __str__(self) -> str:
-        shown = "none" if self.value is None else f"{self.value:.2f} [{self.low:.2f}, {self.high:.2f}]"
+        shown = "none" if self.value is None else f"{self.value:z.2f} [{self.low:z.2f}, {self.high:z.2f}]"
         return f"{shown} n={self.n}" + ("" if self.distinct is None else f" ({self.distinct} distinct)")
 
 

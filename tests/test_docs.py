@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import inspect
 import json
 import os
 import pkgutil
@@ -114,6 +115,46 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert built.returncode == 0, built.stderr
     fetched = re.compile(r"""<(?:script|link|img)[^>]*=["']?https?://[^>]*>""")
     assert [tag for page in site.rglob("*.html") for tag in fetched.findall(page.read_text(encoding="utf-8"))] == []
+
+
+def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
+    yield path, command
+    for name, below in command.commands.items() if isinstance(command, click.Group) else ():
+        yield from _commands(below, f"{path} {name}")
+
+
+COMMANDS = dict(_commands(command_line, "uni_train"))
+
+
+@pytest.fixture(scope="module")
+def reference() -> dict[str, str]:
+    """Path of a command -> its part of the command reference, as Markdown."""
+    pytest.importorskip("mkdocs", reason="pip install -e '.[docs]'")
+    spec = importlib.util.spec_from_file_location("docs_hooks", ROOT / "docs" / "hooks.py")
+    assert spec is not None and spec.loader is not None
+    hooks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(hooks)
+    parts = re.split(
+        r"^#+ (uni_train.*?) \{.*\}$", "\n".join(hooks.commands(command_line, None, "uni_train")), flags=re.M
+    )
+    return dict(zip(parts[1::2], parts[2::2], strict=True))
+
+
+@pytest.mark.parametrize("path", COMMANDS)
+def test_the_command_reference_has_what_help_says(path: str, reference: dict[str, str]) -> None:
+    """Options with their own defaults, and every example on a line of its own."""
+    text, command = reference[path], COMMANDS[path]
+    assert not re.search(r"Sentinel|UNSET|\\b|\x08|`None`", text)
+    options = [one for one in command.params if isinstance(one, click.Option)]
+    assert [one.opts[0] for one in options if f"{one.opts[0]}" not in text] == []
+    shown = [one for one in options if one.show_default and one.default not in (None, False)]
+    assert [one.opts[0] for one in shown if "[default: " not in next(
+        line for line in text.splitlines() if line.startswith("| `") and one.opts[0] in line
+    )] == []  # fmt: skip
+    blocks = "\n".join(re.findall(r"```text\n(.*?)\n```", text, re.S)).splitlines()
+    examples = re.findall(r"^\s+(uni_train .*)$", inspect.getdoc(command.callback) or "", re.M)
+    assert [line for line in examples if line not in blocks] == []
+    assert set(reference) == set(COMMANDS)
 
 
 def test_every_page_and_recipe_is_listed() -> None:

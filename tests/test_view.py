@@ -143,10 +143,27 @@ def test_what_cannot_be_shown_is_said(tmp_path: Path) -> None:
         assert result.exit_code != 0 and said in result.output
 
 
-def test_ctrl_c_ends_it_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def pressed(_: float) -> None:
-        raise KeyboardInterrupt
+def pressed(_: float) -> None:
+    """Ctrl-C."""
+    raise KeyboardInterrupt
 
+
+@pytest.mark.parametrize("n", [view.MOST_TICKED, view.MOST_TICKED + 1])
+def test_more_runs_than_tensorboard_ticks_are_shown_where_it_ticks_them(
+    n: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for i in range(n):
+        (tmp_path / f"run{i}").mkdir()
+        (tmp_path / f"run{i}" / "metrics.jsonl").write_text('{"step": 1, "loss": 0.5}\n')
+    monkeypatch.setattr("uni_train.cli.view.time.sleep", pressed)
+    monkeypatch.setattr(view, "serve", lambda folder, port: "http://here")
+    said = CliRunner().invoke(command, ["view", str(tmp_path)]).output
+    assert (f"{n} runs: Scalars, Images and Text open with none" in said) == (n > view.MOST_TICKED)
+    listed = [loader for loader in view.Viewer(tmp_path).plugin_loaders if hasattr(loader, "plugin_class")]
+    assert listed[0].plugin_class.plugin_name == "timeseries"  # the page that opens
+
+
+def test_ctrl_c_ends_it_and_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("uni_train.cli.view.time.sleep", pressed)
     result = CliRunner().invoke(command, ["view", str(tmp_path), "--port", "0"])
     assert result.exit_code == 0 and result.output.splitlines()[-1] == "ended"

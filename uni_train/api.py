@@ -294,7 +294,7 @@ def _run_evaluation(
     from uni_train.console.progress import ConsoleProgress
     from uni_train.eval import evaluation as engine
     from uni_train.eval.configured import plan_of
-    from uni_train.eval.report.evaluation import not_scored, report_of
+    from uni_train.eval.report.evaluation import not_scored, report_of, without_number
     from uni_train.eval.respondent import fetched
     from uni_train.run_folder import place_of
     from uni_train.stages.cpu import prepare_cpu
@@ -318,6 +318,10 @@ def _run_evaluation(
             "and other words are kept: to ask it again give judge.revision=NAME."
         )
         raise UserError("; ".join(broken), hint)
+    if why := without_number(done):
+        judged = any(result.unjudged for result in done.results.values())
+        hint = "Add judge.model=MODEL: nothing is drawn again." if judged else "Ask in settings that fit the model."
+        raise UserError(f"nothing has a score: {why}", hint)
     return done
 
 

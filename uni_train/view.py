@@ -54,6 +54,7 @@ WITHOUT = {
     "store",
     "wandb",
 }  # no logs there
+MOST_TICKED = 40  # runs that TensorBoard's older pages show unasked
 FRESH = 2.0  # seconds for which a look at the folder counts
 
 Points = dict[int, tuple[float, Any]]
@@ -195,7 +196,8 @@ class Viewer(program.TensorBoard):  # type: ignore[misc]
     """TensorBoard over a folder of ours."""
 
     def __init__(self, folder: Path) -> None:
-        plugins = [CorePluginLoader, ScalarsPlugin, MetricsPlugin, ImagesPlugin, TextPlugin]
+        # The first is the page that opens: of them only Metrics ("Time Series") shows more than MOST_TICKED runs.
+        plugins = [CorePluginLoader, MetricsPlugin, ScalarsPlugin, ImagesPlugin, TextPlugin]
         super().__init__(plugins=plugins, server_class=Server)
         self._runs = Runs(folder)
 

@@ -9,17 +9,17 @@ points need no library in the browser. SVG follows dark mode through CSS and pri
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from uni_train.eval.statistics import Estimate
 
 WIDTH, HEIGHT = 520, 250
-LEFT, RIGHT, TOP, BOTTOM = 46, 12, 18, 38
+LEFT, RIGHT, TOP, BOTTOM = 46, 12, 18, 38  # left: at least, more where labels are longer
 COLOURS = 8  # of style.css
 _MAX_POINTS = 400
 _LETTER = 6.5  # of a tick's label
-_NAMES, _MARGIN, _ABOVE, _BELOW = 128, 14, 8, 24  # of `dots`: left, right, top, bottom
+_NAMES, _MARGIN, _ABOVE, _BELOW = 128, 14, 8, 24  # of `dots`: left at least, right, top, bottom
 _ROW, _SPREAD = 13, 11  # of `dots`: height of a row without its dots, and of each dot
 
 
@@ -79,6 +79,7 @@ class Chart:
     dividers: Sequence[tuple[float, str]]
     reference: tuple[float, str] | None
     numbers: str = ""  # what the numbers of the dividers stand for
+    left: float = LEFT
 
     @property
     def legend(self) -> list[Line]:
@@ -108,6 +109,12 @@ class Dots:
     x_ticks: Sequence[tuple[float, str]]
     marks: Sequence[Mark]
     legend: Sequence[tuple[int, str]]
+    left: float = _NAMES
+
+
+def _room(least: float, names: Iterable[str]) -> float:
+    """What names left of a chart need, with 8 between them and the chart."""
+    return max([least, *(8 + _LETTER * len(name) for name in names)])
 
 
 def chart(
@@ -125,8 +132,10 @@ def chart(
     numbers below the title where one does not fit; reference: one dashed horizontal line at a y value, with its name.
     """
 
+    left = _room(LEFT, (label for _, label in y.ticks))
+
     def at_x(value: float) -> float:
-        return round(LEFT + x.share(value) * (WIDTH - LEFT - RIGHT), 1)
+        return round(left + x.share(value) * (WIDTH - left - RIGHT), 1)
 
     def at_y(value: float) -> float:
         return round(HEIGHT - BOTTOM - min(max(y.share(value), 0.0), 1.0) * (HEIGHT - TOP - BOTTOM), 1)
@@ -135,7 +144,8 @@ def chart(
     for one in series:
         points = thin(one.points)
         path = " ".join(f"{'M' if i == 0 else 'L'}{at_x(a)} {at_y(b)}" for i, (a, b) in enumerate(points))
-        dots = [(at_x(a), at_y(b), f"{one.name}: {b:.2f}") for a, b in points] if one.markers else []
+        digits = "z.2f" if y is SHARES else ".3g"
+        dots = [(at_x(a), at_y(b), f"{one.name}: {b:{digits}}") for a, b in points] if one.markers else []
         whiskers = [
             (at_x(a), at_y(low), at_y(high)) for (a, _), (low, high) in zip(points, one.intervals, strict=False)
         ]
@@ -155,6 +165,7 @@ def chart(
         list(zip(places, shown, strict=True)),
         None if reference is None else (at_y(reference[0]), reference[1]),
         ", ".join(f"{number} {name}" for number, name in enumerate(names, 1)) if numbered else "",
+        left,
     )
 
 
@@ -168,6 +179,7 @@ def scores(
 ) -> Chart:
     """A line for each name: shares with their intervals, without those that have no value.
 
+    Its place among `lines` is its colour: charts that show the same names have all of them, those without points too.
     apart: how far neighbours are moved from each other, so that whiskers do not hide each other. told: the description,
     which the ends of the lines complete.
     """
@@ -189,25 +201,27 @@ def dots(title: str, values: Mapping[str, Mapping[str, Estimate]], colours: Mapp
     values: row -> series -> estimate (left out where it has no value). colours: series -> 1 to COLOURS, a CSS class.
     """
     height = _ROW + _SPREAD * max(1, len(colours))
+    short = {name: name[:35] + "…" * (len(name) > 35) for name in values}  # tooltips have all of it
+    left = _room(_NAMES, short.values())
+
+    def at(share: float) -> float:
+        return round(left + min(max(share, 0.0), 1.0) * (WIDTH - left - _MARGIN), 1)
+
     marks, rows, told = [], [], []
     for i, (name, by_series) in enumerate(values.items()):
         top = _ABOVE + i * height
-        rows.append((round(top + height / 2, 1), name))
+        rows.append((round(top + height / 2, 1), short[name]))
         shown = [(series, one) for series, one in by_series.items() if one.value is not None]
         for series, one in shown:
             place = list(colours).index(series)
             y = round(top + _ROW / 2 + _SPREAD * (place + 0.5), 1)
             assert one.value is not None
             tip = f"{name}, {series}: {one.value:.2f} [{one.low:.2f}, {one.high:.2f}], n = {one.n}"
-            marks.append(Mark(_at_share(one.value), _at_share(one.low), _at_share(one.high), y, colours[series], tip))
+            marks.append(Mark(at(one.value), at(one.low), at(one.high), y, colours[series], tip))
         told += [f"{name}: " + ", ".join(f"{series} {one.value:.2f}" for series, one in shown)] if shown else []
-    ticks = [(_at_share(value), name) for value, name in SHARES.ticks]
+    ticks = [(at(value), name) for value, name in SHARES.ticks]
     legend = [(colour, series) for series, colour in colours.items()]
-    return Dots(title, "; ".join(told), _ABOVE + len(values) * height + _BELOW, rows, ticks, marks, legend)
-
-
-def _at_share(share: float) -> float:
-    return round(_NAMES + min(max(share, 0.0), 1.0) * (WIDTH - _NAMES - _MARGIN), 1)
+    return Dots(title, "; ".join(told), _ABOVE + len(values) * height + _BELOW, rows, ticks, marks, legend, left)
 
 
 def thin(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:

@@ -138,6 +138,18 @@ def not_scored(result: Result) -> list[str]:
     return [f"not scored: {why}: {', '.join(cells)}" for why, cells in reasons.items()]
 
 
+def without_number(evaluation: Evaluation) -> str:
+    """Why no benchmark of an evaluation has a score, and which lack it for what reason; "" where any set has one."""
+    reasons: dict[str, dict[str, None]] = defaultdict(dict)
+    for name, result in evaluation.results.items():
+        if any((setting, one) not in result.without_score for setting, sets in result.outcomes.items() for one in sets):
+            return ""
+        whys = [*(why for *_, why in result.no_skill), *["images that no program can check"] * bool(result.unjudged)]
+        for why in whys:
+            reasons[why][name] = None
+    return "; ".join(f"{why} ({', '.join(names)})" for why, names in reasons.items())
+
+
 def judge_notes(evaluation: Evaluation) -> list[str]:
     """The judge of each benchmark, its calibration and its cost: one sentence a benchmark."""
     from uni_train.eval.judges.agreement import sentence_of
@@ -268,8 +280,8 @@ def link(benchmark: str, **wanted: str) -> str:
 def charts(part: Part) -> list[Dots]:
     """Accuracy by set, and by category within each set that has several."""
     every = Results(unit_of(one) for scored in part.scored.values() for one in scored)
-    settings = every.by("setting", part.settings)
-    colours = {name: i % COLOURS + 1 for i, name in enumerate(settings)}
+    there = every.by("setting")
+    colours = {name: i % COLOURS + 1 for i, name in enumerate(part.settings) if name in there}
     sets = every.where(lambda unit: (unit.setting, unit.set) not in part.without_score).by("set", part.sets)
     by_set = {
         name: {s: _headline(part.scores, s, name) or found for s, found in _shares(some).items()}

@@ -149,7 +149,7 @@ def _as_estimate(raw: Any) -> Estimate | None:
 
 def _score(raw: Any, digits: int = 2) -> str:
     value = raw if isinstance(raw, int | float) else getattr(_as_estimate(raw), "value", None)
-    return "–" if value is None else f"{value:.{digits}f}"
+    return "–" if value is None else f"{value:z.{digits}f}"
 
 
 def _interval(raw: Any, digits: int = 2) -> str:

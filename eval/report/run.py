@@ -52,7 +52,7 @@ def write_report(run_dir: Path) -> Path:
         found = read_yaml(run_dir / "config.yaml")
         config = found if isinstance(found, dict) else {}
     summary = run_summary.read(run_dir) if os.path.lexists(run_dir / "summary.json") else _unevaluated(run_dir)
-    page = _knowledge(run_dir, summary) if "models" in summary else _training(run_dir, summary, config)
+    page = (_knowledge if "models" in summary else _training)(run_dir, summary, config)
     return write_page(run_dir / "report.html", page)
 
 
@@ -78,7 +78,7 @@ def _training(run_dir: Path, summary: Mapping[str, Any], config: Mapping[str, An
         heading=summary["recipe"],
         lead=lead,
         questions=questions,
-        facts=_facts(run_dir, summary),
+        facts=_facts(run_dir, summary, config),
         tiles_title="Normal accuracy after training" if scores["after"] else "Normal accuracy",
         tiles=training_run.tiles(summary),
         sections=sections,
@@ -94,7 +94,7 @@ _TRAINED = dict.fromkeys(("base", "current"), "training on its own samples") | {
 """`teacher` of the recipe -> what was done."""
 
 
-def _knowledge(run_dir: Path, summary: Mapping[str, Any]) -> Page:
+def _knowledge(run_dir: Path, summary: Mapping[str, Any], config: Mapping[str, Any]) -> Page:
     """Of the recipe knowledge: its tables, and every image with what the same model says in text."""
     try:
         tables, models = [Table.from_dict(raw) for raw in summary["tables"]], summary["models"]
@@ -112,7 +112,7 @@ def _knowledge(run_dir: Path, summary: Mapping[str, Any]) -> Page:
     images = sum(len(part.scored[""]) for part in parts)
     return Page(
         title=f"Knowledge transfer · {summary['model']}",
-        facts=[*_facts(run_dir, summary), ("Models trained", str(len(models))), ("Images", f"{images:,}"),
+        facts=[*_facts(run_dir, summary, config), ("Models trained", str(len(models))), ("Images", f"{images:,}"),
                ("Injected", f"{len(models) - len(trained)} of {len(models)}")],
         notes=[f"Not injected, and not counted: {', '.join(trained)}."] if trained else [],
         sections=[*sections_of(parts), _about(run_dir, f"Revision {summary['revision']}.")],
@@ -212,13 +212,17 @@ def _unevaluated(run_dir: Path) -> dict[str, Any]:
         head = {"recipe": config["recipe"], "model": config["model"]["name"], "seed": config["seed"]}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"{path}: cannot be read ({reason(error)})", "A report needs the folder of a run.") from error
-    manifests = [_json(path) for path in sorted((run_dir / "stages").glob("*/manifest.json"))]
+    manifests = _manifests(run_dir)
     return head | {
         "wall_seconds": sum(float(one.get("seconds", 0.0)) for one in manifests),
         "peak_rss_bytes": max((int(one.get("result", {}).get("peak_rss_bytes", 0)) for one in manifests), default=0),
         "scores": {"before": {}, "after": {}},
         "rounds": [],
     }
+
+
+def _manifests(run_dir: Path) -> list[dict[str, Any]]:
+    return [_json(path) for path in sorted((run_dir / "stages").glob("*/manifest.json"))]
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -241,13 +245,30 @@ def _text(path: Path) -> str | None:
 # --- the head -------------------------------------------------------------------------------------------------------
 
 
-def _facts(run_dir: Path, summary: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _facts(run_dir: Path, summary: Mapping[str, Any], config: Mapping[str, Any]) -> list[tuple[str, str]]:
     seconds, (first, *again) = summary["wall_seconds"], _starts(run_dir)
-    facts = [("Model", summary["model"]), ("Seed", str(summary["seed"]))]
+    facts = [("Model", summary["model"]), *_trained(run_dir, config), ("Seed", str(summary["seed"]))]
     facts += [("Wall time", duration(seconds) if seconds else "not finished")]
     facts += [("Peak memory", f"{summary['peak_rss_bytes'] / 1e9:.2f} GB")] if seconds else []
     started = first.time[:16].replace("T", " ")
     return [*facts, *([("Started", started + (f" (resumed {len(again)}×)" if again else ""))] if started else [])]
+
+
+def _trained(run_dir: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """What training began with, its data, how long it was, and where its model is, as far as the run's files say."""
+    keys = {name: value for name, value in config.items() if isinstance(value, dict)}
+    if "checkpoint" in keys.get("model", {}):
+        yield "Checkpoint", str(keys["model"]["checkpoint"] or "none: random weights")
+    sources = [*keys.get("sources", {}).values(), keys.get("prompts"), keys.get("characters")]
+    paths = [source.get("path") for source in sources if isinstance(source, dict)]
+    if files := [str(file) for path in paths if path for file in (path if isinstance(path, list) else [path])]:
+        yield "Data", ", ".join(files[:3]) + f" and {len(files) - 3} more" * (len(files) > 3)
+    results = [one["result"] for one in _manifests(run_dir) if isinstance(one.get("result"), dict)]
+    rows = sum(sum(one["rows"].values()) for one in results if isinstance(one.get("rows"), dict))
+    updates = sum(one.get("updates", 0) for one in results)
+    yield from ((name, f"{n:,}") for name, n in (("Rows", rows), ("Updates", updates)) if n)
+    models = [folder / "model" for folder in stage_folders(run_dir) if (folder / "model").is_dir()]
+    yield from (("Trained model", str(model.relative_to(run_dir))) for model in models[-1:])
 
 
 # --- charts ---------------------------------------------------------------------------------------------------------
@@ -265,7 +286,7 @@ def _loss_charts(curves: Mapping[str, Mapping[str, Sequence[tuple[float, float]]
                 raw.append([(offset + step, value) for step, value in values[name]])
             offset += max(points[-1][0] for points in values.values() if points) + 1
         points = [point for part in raw for point in part]
-        if not points:
+        if not any(value for _, value in points):  # as of text, where nothing learns it
             continue
         positive = all(value > 0 for _, value in points)
         low, high = min(value for _, value in points), max(value for _, value in points)

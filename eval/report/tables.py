@@ -99,7 +99,7 @@ def _console_cell(cell: Cell, digits: int) -> str:
     if _signed(cell):
         ends = f"{signed(low, digits)} to {signed(high, digits)}"
         return f"{signed(estimate.value or 0.0, digits)}\n" + re.sub(r"(?<!\d)0\.", ".", ends)
-    return f"{estimate.value:.{digits}f}\n" + "–".join(_short(end, digits) for end in (low, high))
+    return f"{estimate.value:z.{digits}f}\n" + "–".join(_short(end, digits) for end in (low, high))
 
 
 def _short(share: float, digits: int) -> str:

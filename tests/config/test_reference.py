@@ -11,6 +11,7 @@ from uni_train.config import places
 from uni_train.config.reference import json_schema, keys, page
 from uni_train.data_gen.overview import overview
 from uni_train.data_gen.registry import TASKS
+from uni_train.recipes.sft.config import SftConfig
 from uni_train.recipes.stars.config import StarsConfig
 
 jsonschema = pytest.importorskip("jsonschema")
@@ -31,6 +32,22 @@ def test_a_key_has_its_range_its_default_and_its_comment() -> None:
     assert (found["optimizer.clip"].default, found["rounds[].prompts"].default) == ("1.0", "required")
     assert found["optimizer.clip"].meaning == "of the gradient's norm; 0 = no clipping"
     assert "budget.<name>.kept" in found
+
+
+@pytest.mark.parametrize(
+    ("key", "said"),
+    [
+        ("name", "str or null"),
+        ("ema", "float or null [0, 1)"),
+        ("evaluate", "bool"),
+        ("plugins", "a list, each str"),
+        ("sources.<name>.form", "text_to_image, edit, conversations, items or null"),
+        ("sources.<name>.learn", "a list, each thought, answer, image"),
+        ("model.sampling.cfg_renorm", "global, channel, text_channel"),
+    ],
+)
+def test_a_type_is_python_s_and_a_name_stands_as_it_is_typed(key: str, said: str) -> None:
+    assert {one.name: one.allowed for one in keys(SftConfig)}[key] == said
 
 
 def test_every_recipe_holds_to_the_json_schema_and_a_wrong_key_does_not() -> None:

@@ -21,6 +21,7 @@ from uni_train.cli.main import uni_train
 from uni_train.distributed.launch import start
 from uni_train.distributed.preemption import EXIT_CODE
 from uni_train.distributed.scripts import Slurm, Start, sbatch_script
+from uni_train.plan import this_machine
 
 # What SLURM gives a job's script, for one machine: `srun` starts a node's tasks and returns the highest exit code.
 SRUN = f"""#!{sys.executable}
@@ -109,6 +110,25 @@ def test_what_slurm_is_asked() -> None:
     assert "exec python3 -m uni_train fit -r sft_maze" in inside.output
 
 
+@pytest.mark.parametrize(
+    ("gpu", "asked", "compared"),
+    [
+        ([], "gpu:2", "h100-80gb"),
+        (["--gpu", "a100-40gb"], "gpu:a100:2", "a100-40gb"),
+        (["--gpu", "rtx4090-24gb"], "gpu:rtx4090:2", "rtx4090-24gb"),
+        (["--gpu", "24"], "gpu:2", "card of 24 GB"),  # which SLURM knows no type for
+    ],
+)
+def test_the_type_of_card_is_what_slurm_is_asked_for_and_what_memory_is_compared_with(
+    gpu: list[str], asked: str, compared: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(this_machine, "on_gpus", lambda config, gpus, gpu: f"{gpus} of {gpu.name}")
+    fit = ["--", "fit", "-r", "sft_maze", "model.checkpoint=weights"]
+    shown = run("--gpus", "2", *gpu, "--slurm", *fit)
+    assert f"#SBATCH --gres={asked}\n" in shown.output
+    assert f"# 2 of {compared}\n" in shown.stderr
+
+
 def test_torchrun_commands_are_those_of_torchrun() -> None:
     from torch.distributed.run import get_args_parser
 
@@ -135,6 +155,8 @@ def test_torchrun_commands_are_those_of_torchrun() -> None:
         ("--nodes 2 --gpus 8 --torchrun --hosts a", "sft_maze", "--hosts names 1"),
         ("--nodes 2 --gpus 2 --torchrun --hosts a,a", "sft_maze", "--hosts names a twice"),
         ("--nodes 2 --gpus 8", "sft_maze", "give --slurm or --torchrun"),
+        ("--gpus 8 --gpu a100 --slurm", "sft_maze", "unknown GPU a100"),
+        ("--gpus 0 --processes 2 --gpu l4-24gb --slurm", "sft_maze", "--gpu l4-24gb, and --gpus 0"),
         ("--nodes 2 --gpus 0 --slurm", "sft_maze", "--processes says how many"),
         ("--gpus 2 --slurm", "sft_maze strategy.accelerator=cpu", "--gpus 2, and strategy.accelerator=cpu"),
         ("--gpus 8 --slurm", "flow_grpo_math rollout.prompts_per_epoch=3", "cannot be divided among 8 devices"),

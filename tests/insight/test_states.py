@@ -14,7 +14,7 @@ from tests.models.bagel.published import published
 from uni_train.data_gen.seeds import rng
 from uni_train.errors import UserError
 from uni_train.eval.task_benchmark import cases_of_task
-from uni_train.insight.states import FOLDS, RIDGE, appearance_table, labels_of, probe, told_apart
+from uni_train.insight.states import FOLDS, RIDGE, _charts, appearance_table, labels_of, probe, told_apart
 
 
 @pytest.fixture(scope="module")
@@ -44,6 +44,16 @@ def test_the_table_says_where_it_appears(found: dict) -> None:  # type: ignore[t
     values = np.array(found["lens"]["answer, word 2"]["object"]["holds"]).mean(1)
     assert rows["answer, word 2"][1] == str(1 + int(np.argmax(values >= 0.5)))
     assert {row[0] for row in appearance_table(found, "probes", "object").rows} == set(rows)
+
+
+def test_a_position_has_one_colour_in_all_charts() -> None:
+    holds = {"holds": [[True, False]] * 2, "probability": [[0.5, 0.1]] * 2}
+    lens = {"prompt": {"object": holds}, "thought": {"object": holds, "number": holds}, "marker": {"number": holds}}
+    result = {"lens": lens, "probes": {"marker": {"number": holds}}}
+    shown = [("lens", "object"), ("lens", "number"), ("probes", "number")]
+    drawn = [(line.name, line.colour) for reader, target in shown
+             for one in _charts(result, reader, target, "holds") for line in one.lines]  # fmt: skip
+    assert drawn == [("prompt", 1), ("thought", 2), ("thought", 2), ("marker", 3), ("marker", 3)]
 
 
 def test_a_probe_finds_what_is_there_and_nothing_in_shuffled_labels() -> None:

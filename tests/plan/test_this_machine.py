@@ -96,11 +96,11 @@ def test_a_sample_is_no_larger_than_the_micro_batch_it_stands_for() -> None:
     assert (sample.work.units, sample.work.times) == (whole.work.units, 1.0) == (24, 1.0)
 
 
-def test_a_recipe_without_a_strategy_is_told_one_that_fits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_recipe_without_a_strategy_is_told_one_that_fits() -> None:
     config = compose("sft", BAGEL)
     assert "h100-80gb with ddp, which fits" in this_machine.on_gpus(config, 8)
-    monkeypatch.setitem(GPUS, "h100-80gb", replace(GPUS["h100-80gb"], memory=RESERVED + 2 * GIB))
-    said = this_machine.on_gpus(config, 8)
+    small = replace(GPUS["h100-80gb"], memory=RESERVED + 2 * GIB)
+    said = this_machine.on_gpus(config, 8, gpu=small)
     assert re.search(r"GiB of 2 on each of 8 h100-80gb with ddp, which does not fit; add strategy=\w+", said), said
 
 

@@ -34,6 +34,12 @@ def _one_line(_: click.Context, option: click.Parameter, value: Any) -> Any:
 @click.option(
     "--gpus", type=click.IntRange(0, 1_024), required=True, help="GPUs of each node, a process each; 0 = CPUs."
 )
+@click.option(
+    "--gpu",
+    metavar="NAME",
+    help="Which card, as `plan` names them, or its memory in GB (24). With it the update's memory is compared, and "
+    "SLURM is asked for that type: of h100-80gb for h100. Without it: an H100's memory, any card.",
+)
 @click.option("--processes", type=click.IntRange(1, 1_024), help="Processes of each node, with --gpus 0.")
 @click.option("--slurm", is_flag=True, help="A SLURM batch script.")
 @click.option("--torchrun", is_flag=True, help="The torchrun command of each node.")
@@ -78,6 +84,7 @@ def _one_line(_: click.Context, option: click.Parameter, value: Any) -> Any:
 def launch(
     nodes: int,
     gpus: int,
+    gpu: str | None,
     processes: int | None,
     slurm: bool,
     torchrun: bool,
@@ -108,6 +115,7 @@ def launch(
         torchrun_commands,
     )
     from uni_train.fitting import needs
+    from uni_train.plan.hardware import GPUS, gpu_named
 
     if slurm == torchrun:
         raise UsageError("give --slurm or --torchrun", "--slurm makes a batch script, --torchrun a command a node.")
@@ -116,6 +124,9 @@ def launch(
     if bool(gpus) == (processes is not None):
         hint = "--gpus 8, or --gpus 0 --processes 8"
         raise UsageError("there is a process for each GPU; --processes says how many where there are none", hint)
+    if gpu is not None and not gpus:
+        raise UsageError(f"--gpu {gpu}, and --gpus 0", "--gpus says how many of them each node has.")
+    card = gpu_named(gpu or "h100-80gb")
     if job["time"] is not None and not _TIME.fullmatch(job["time"]):
         raise UsageError(
             f"--time {job['time']!r} is no time limit of SLURM's", "--time 1-00:00:00, 12:00:00 or 90 (minutes)"
@@ -132,7 +143,7 @@ def launch(
         from uni_train.plan.this_machine import on_gpus
 
         with suppress(UserError):  # a model of which `plan` can say nothing; whoever uses it says why
-            echo(f"# {on_gpus(config, nodes * gpus)}", err=True)
+            echo(f"# {on_gpus(config, nodes * gpus, gpu=card)}", err=True)
     if gpus and config.strategy.accelerator == "auto":  # where torch finds none there, no run goes on without them
         command = (*command, "strategy.accelerator=gpu")
     start = Start(
@@ -149,11 +160,9 @@ def launch(
         for host, line in zip(names, torchrun_commands(start, names, port), strict=True):
             echo(f"# on {host}, in {Path.cwd()}:\n{line}")
         return
-    script = sbatch_script(
-        start,
-        Slurm(name=f"{config.recipe}-{config.run_name}", **job),
-        made_by=shlex.join(["uni_train", *sys.argv[1:]]),
-    )
+    kind = card.name.partition("-")[0] if gpu in GPUS else ""
+    asked = Slurm(name=f"{config.recipe}-{config.run_name}", gpu=kind, **job)
+    script = sbatch_script(start, asked, made_by=shlex.join(["uni_train", *sys.argv[1:]]))
     echo(submit_script(script) if submit else script, nl=submit)
 
 

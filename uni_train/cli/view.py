@@ -34,11 +34,13 @@ def view(folder: Path, port: int) -> None:
         import tensorboard  # noqa: F401
     except ImportError as error:
         raise UserError("view needs TensorBoard, which is not installed", "pip install -e '.[view]'") from error
-    from uni_train.view import read, serve
+    from uni_train.view import MOST_TICKED, read, serve
 
     found = read(folder)
     if not found.scalars and not found.texts:
         echo(f"nothing to show below {folder} yet: runs and evaluations appear when they have written something")
+    if (n := len(found.scalars.keys() | found.texts.keys() | found.images.keys())) > MOST_TICKED:
+        echo(f"{n} runs: Scalars, Images and Text open with none of them ticked; Time Series shows them, up to 500")
     echo(f"{serve(folder, port)} shows {folder.resolve()}; Ctrl-C ends it")
     with suppress(KeyboardInterrupt):
         while True:

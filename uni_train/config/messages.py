@@ -6,7 +6,7 @@ import dataclasses
 import math
 import types
 import typing
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast
 
 from annotated_types import Interval
@@ -177,26 +177,29 @@ def _all_keys(cls: type, key: str = "") -> list[str]:
     return keys
 
 
-def described(kind: Any) -> str:
-    """A type in words that a person who writes YAML knows."""
+_WORDS = {int: "a whole number", float: "a number", str: "text", bool: "true or false"}
+
+
+def described(kind: Any, words: Mapping[type, str] = _WORDS, choice: str = "one of ") -> str:
+    """A type in words that a person who writes YAML knows: those of `words` for scalars, `choice` before names."""
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
     if origin is Annotated:
-        return described(arguments[0])
+        return described(arguments[0], words, choice)
     if origin in (Union, types.UnionType):
-        return " or ".join("null" if argument is type(None) else described(argument) for argument in arguments)
+        return " or ".join("null" if one is type(None) else described(one, words, choice) for one in arguments)
     if origin is Literal:
         names = ", ".join(map(str, arguments))
-        return names if len(arguments) == 1 else f"one of {names}"
+        return names if len(arguments) == 1 else f"{choice}{names}"
     if origin is tuple:
         if arguments[-1] is Ellipsis:
             item = arguments[0]
-            return "a list" + ("" if dataclasses.is_dataclass(item) else f", each {described(item)}")
+            return "a list" + ("" if dataclasses.is_dataclass(item) else f", each {described(item, words, choice)}")
         return f"a list of {len(arguments)} values"
     if origin is dict:
         return "a section of key: value"
     if dataclasses.is_dataclass(kind):
         return "a section with keys"
-    return {int: "a whole number", float: "a number", str: "text", bool: "true or false"}[kind]
+    return words[kind]
 
 
 def _shown(value: Any) -> str:

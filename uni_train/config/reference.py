@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import inspect
 import re
 import typing
@@ -135,7 +134,7 @@ def _section(hint: Any, name: str) -> tuple[type | None, str]:
     return None, ""
 
 
-_TYPES = {"a whole number": "int", "a number": "float", "true or false": "bool", "text": "str", "one of ": ""}
+_TYPES: dict[type, str] = {kind: kind.__name__ for kind in (int, float, str, bool)}
 
 
 def _allowed(hint: Any) -> str:
@@ -144,7 +143,7 @@ def _allowed(hint: Any) -> str:
         for member in members(hint):
             if typing.get_origin(member) in (tuple, dict):
                 limits = limits_of(typing.get_args(member)[-1]) or limits_of(typing.get_args(member)[0])
-    words = functools.reduce(lambda text, pair: text.replace(*pair), _TYPES.items(), described(hint))
+    words = described(hint, _TYPES, "")
     if limits is None:
         return words
     low = f"[{_number(limits.ge)}" if limits.ge is not None else f"({_number(limits.gt)}"

@@ -55,6 +55,7 @@ class Slurm:
 
     Attributes:
         cpus: of each process; None leaves it to SLURM.
+        gpu: SLURM's name of the type of card; "" takes any of the partition.
         notice: seconds before the time limit at which processes are told to end.
         container: an image for pyxis (srun --container-image), or a .sif file for apptainer.
         mounts: folders that the container sees, beside the one it runs in.
@@ -66,6 +67,7 @@ class Slurm:
     account: str | None = None
     time: str | None = None
     cpus: int | None = None
+    gpu: str = ""
     notice: int = 300
     container: str | None = None
     mounts: Sequence[str] = ()
@@ -82,7 +84,7 @@ def sbatch_script(start: Start, slurm: Slurm, made_by: str) -> str:
         f"--job-name={shlex.quote(slurm.name)}",
         f"--nodes={start.nodes}",
         f"--ntasks-per-node={start.processes}",
-        *([f"--gres=gpu:{start.gpus}"] if start.gpus else []),
+        *([f"--gres=gpu:{slurm.gpu and f'{slurm.gpu}:'}{start.gpus}"] if start.gpus else []),
         *([f"--cpus-per-task={slurm.cpus}"] if slurm.cpus is not None else []),
         *(f"--{key}={shlex.quote(value)}" for key, value in asked.items() if value is not None),
         f"--signal=USR1@{slurm.notice}",

@@ -280,11 +280,12 @@ def _charts(result: Mapping[str, Any], reader: str, target: str, what: str) -> I
     title = f"The {target}: {meaning}, by layer" if reader == "lens" else f"The {target}: probed right, by layer"
     for queries in (False, True):
         lines: list[Series] = []
-        for position, by_target in result[reader].items():
-            if target in by_target and position.startswith(QUERY) == queries:
+        known = [position for position in result["lens"] if position.startswith(QUERY) == queries]
+        for colour, position in enumerate(known, start=1):  # one in all charts
+            if target in (by_target := result[reader].get(position, {})):
                 means = np.array(by_target[target][what], dtype=float).mean(1)
                 points = list(enumerate(means.tolist(), start=1))
-                lines.append(Series(position, points, len(lines) + 1, markers=True))
+                lines.append(Series(position, points, colour, markers=True))
         if lines:
             axis = linear_axis(1, max(2, *(len(line.points) for line in lines)), "layer")
             yield chart(f"{title}{'; learned queries' if queries else ''}", "", lines, axis, linear_axis(0, 1))

@@ -11,7 +11,7 @@ import torch
 from uni_train.config.kinds import kind_of
 from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
-from uni_train.plan.hardware import GIB, GPUS, memory
+from uni_train.plan.hardware import GIB, GPUS, Gpu, memory
 from uni_train.plan.plan import Ready, ready, scaled, whole_weights
 from uni_train.plan.result import Choice
 from uni_train.plan.strategies import choices_for, run_by, share
@@ -73,12 +73,12 @@ def expect_memory(config: RunConfig, ranks: int = 1, *, planned: bool = False) -
     )
 
 
-def on_gpus(config: RunConfig, gpus: int, made: Ready | None = None) -> str:
-    """What an update takes on H100s of 80 GB, as `uni_train plan` counts.
+def on_gpus(config: RunConfig, gpus: int, made: Ready | None = None, gpu: Gpu = GPUS["h100-80gb"]) -> str:
+    """What an update takes on cards of this kind, as `uni_train plan` counts.
 
     It counts under the recipe's strategy. If the recipe names none and that does not fit, it names the first that does.
     """
-    gpu, made = GPUS["h100-80gb"], made or ready(config, gpus, SAMPLE)
+    made = made or ready(config, gpus, SAMPLE)
     traced = scaled(made.traced(config.activation_checkpointing), made.work.times)
     own = run_by(config.strategy, gpus)
     choices = (own, *choices_for(config.strategy, gpus)) if config.strategy.kind == "single" else (own,)

@@ -132,7 +132,7 @@ def write_report(folder: Path, title: str, outcomes: Iterable[Outcome]) -> Path:
             Image.fromarray(image).save(temporary, "PNG")
         kind = "False accepts" if one.attack.expected == "refuse" else "False rejects"
         item = one.item.replace("/", " / ")  # so that lines may break
-        caption = f"{one.attack.name}: {one.problem or f'{one.score:.2f}'} ({item})"
+        caption = f"{one.attack.name}: {one.problem or f'{one.score:z.2f}'} ({item})"
         images.setdefault("Findings" if one.problem else kind, []).append((data_url(file.read_bytes()), caption))
     sections = [Section(kind, images=images[kind]) for kind in sorted(images)]
     return write_page(folder / "audit.html", Page(title=title, sections=sections))

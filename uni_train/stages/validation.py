@@ -25,6 +25,7 @@ from uni_train.distributed.watchdog import note
 from uni_train.errors import UserError
 from uni_train.eval.sample import Ask, Scored
 from uni_train.eval.scored import shard_path, write_scored
+from uni_train.eval.statistics import Estimate
 from uni_train.eval.validation import estimates, finished, read_validation, results_of, rewards_of
 from uni_train.models.base import ImageGenerator, Request, UnifiedModel, expect_skill
 from uni_train.models.batches import fitting
@@ -234,9 +235,5 @@ def intervals(folder: Path) -> dict[str, dict[str, Any]]:
 
 def table(success: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """`intervals` as columns and rows for the console."""
-    rows = [[when, *(_shown(one) for one in levels.values())] for when, levels in success.items()]
+    rows = [[when, *(str(Estimate.from_dict(one)) for one in levels.values())] for when, levels in success.items()]
     return ["", *success["before"]], rows
-
-
-def _shown(estimate: Mapping[str, Any]) -> str:
-    return f"{estimate['value']:.2f} [{estimate['low']:.2f}, {estimate['high']:.2f}] n={estimate['n']}"

@@ -64,7 +64,7 @@ class StepProgress(AfterUpdate):
             return
         self._shown = now
         rate = (step - self._first) / max(now - self._began, 1e-9)
-        loss = f"loss {self.metric_log.latest['loss']:.4f}" if self.metric_log.latest else ""
+        loss = f"loss {self.metric_log.latest['loss']:z.4f}" if self.metric_log.latest else ""
         if self._task is not None:
             self.progress.update(self._task, completed=step, rate=f"{rate:.1f}/s", loss=loss, refresh=True)
         elif self.plain and trainer.is_global_zero:

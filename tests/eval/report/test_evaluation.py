@@ -77,6 +77,16 @@ def test_counts_are_those_of_the_samples_and_lead_to_them(part: Part) -> None:
     assert [name for _, name in by_set.rows] == ["math1", "math2"] and len(by_category) == 2
 
 
+def test_a_setting_has_one_colour_whatever_else_was_asked(part: Part) -> None:
+    drawn = [charts(part)[0]]
+    for left_out in part.settings:
+        some = [one for one in part.scored[""] if one.sample.ask.setting != left_out]
+        drawn.append(charts(replace(part, moments={"": lambda images, some=some: some}))[0])  # type: ignore[misc]
+    colours = [{name: colour for colour, name in one.legend} for one in drawn]
+    assert len(colours[0]) == len(part.settings) > 1
+    assert all(colours[0][name] == one[name] for one in colours for name in one)
+
+
 def test_text_from_outside_stays_text(part: Part, tmp_path: Path) -> None:
     page = write(tmp_path / "report.html", hostile(part), HOSTILE).read_text(encoding="utf-8")
     assert_sound(page)
@@ -170,5 +180,9 @@ def test_a_runs_tables_fit_and_legends_keep_their_colours(width: int, run_dir: P
     sizes = "all => all.map(one => [one.scrollWidth, one.clientWidth])"
     for where in ("html", *((".scroll",) if width > 1000 else ())):
         assert all(needed <= there for needed, there in tab.locator(where).evaluate_all(sizes))
+    cut = "all => all.filter(one => one.scrollWidth > one.clientWidth && getComputedStyle(one).overflowX === 'auto')"
+    cut += ".map(one => getComputedStyle(one).backgroundAttachment)"
+    cues = tab.locator("*").evaluate_all(cut)
+    assert (width > 1000 or cues) and all("local" in one for one in cues)  # a shadow at the side where more is
     pieces = tab.locator(".key").evaluate_all("all => all.map(one => one.getClientRects().length)")
     assert pieces and set(pieces) == {1}

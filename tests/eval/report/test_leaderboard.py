@@ -13,7 +13,7 @@ import pytest
 from tests.eval.report.pages import assert_sound
 from tests.eval.sample_evaluation import SKILL, sample_evaluation
 from uni_train.eval.benchmark import Table
-from uni_train.eval.leaderboard import Column, Leaderboard, leaderboard
+from uni_train.eval.leaderboard import Column, Complexity, Leaderboard, leaderboard
 from uni_train.eval.report.leaderboard import SCORES, page_of, write_leaderboard
 from uni_train.eval.report.tables import table_csv, table_latex
 from uni_train.eval.statistics import Estimate
@@ -49,6 +49,21 @@ def test_benchmarks_stand_above_their_own_columns(board: Leaderboard) -> None:
     columns = tuple(Column(*names) for names in (("ueval", "a"), ("ureason", "b"), ("ureason", "c")))
     page = page_of(replace(board, columns=columns, cells={}, tables={"ureason": (), "ueval": ()}))
     assert page.sections[0].shown["groups"] == [("ueval", 1), ("ureason", 2)]
+
+
+def test_a_model_has_one_colour_in_all_charts(board: Leaderboard) -> None:
+    """Also where another one was not asked what a chart shows."""
+    first, *others = board.evaluations
+    whole = {name: {1.0: Estimate(0.5, 9, 0.3, 0.7), 2.0: Estimate(0.4, 9, 0.2, 0.6)} for name in board.evaluations}
+    column = board.columns[0]
+    some = [Complexity(column, title, {name: whole[name] for name in names})
+            for title, names in (("a", [first, *others]), ("b", others), ("c", others[::-1]))]  # fmt: skip
+    drawn = [
+        {line.name: line.colour for line in one.lines}
+        for one in page_of(replace(board, by_complexity=some)).sections[1].charts
+    ]
+    assert [len(one) for one in drawn] == [3, 2, 2]
+    assert all(one[name] == drawn[0][name] for one in drawn for name in one)
 
 
 def test_tables_as_csv_and_latex() -> None:

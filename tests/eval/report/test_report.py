@@ -4,6 +4,7 @@ import json
 import re
 import shutil
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,10 +13,13 @@ from typing import Any
 import pytest
 
 from tests.eval.report.pages import HOSTILE, assert_sound
+from uni_train.eval import model_card
 from uni_train.eval.benchmark import OUTCOMES
-from uni_train.eval.report import charts, evaluation, gallery, run
+from uni_train.eval.report import charts, evaluation, gallery, page, run, tables
 from uni_train.eval.report.run import write_report
 from uni_train.eval.scored import read_folder, read_scored, shard_path, write_scored
+from uni_train.eval.statistics import Estimate, proportion
+from uni_train.stages import validation
 
 
 def test_the_page_holds_everything_and_asks_for_nothing(run_dir: Path) -> None:
@@ -109,6 +113,89 @@ def test_log_axes_hold_their_data() -> None:
         axis = charts.log_axis(low, high)
         assert axis.low <= low and axis.high >= high and axis.low < axis.high
         assert all(0 <= axis.share(value) <= 1 for value in (low, high))
+
+
+@pytest.mark.parametrize(
+    "axis",
+    [
+        charts.linear_axis(0, 2e-5),
+        charts.linear_axis(-1.5e-05, 0),
+        charts.linear_axis(0, 1_200_000),
+        charts.log_axis(1e-9, 3e-7),
+        charts.SHARES,
+    ],
+)
+def test_the_numbers_beside_a_chart_have_their_room(axis: charts.Axis) -> None:
+    drawn = charts.chart(
+        "Rate", "", [charts.Series("", [(0, axis.low), (1, axis.high)])], charts.linear_axis(0, 1), axis
+    )
+    assert all(6.5 * len(label) <= drawn.left - 6 for _, label in drawn.y_ticks)
+    assert drawn.x_ticks[0][0] == drawn.left and drawn.lines[0].path.startswith(f"M{drawn.left}")
+
+
+@pytest.mark.parametrize("name", ["jigsaw", "chemistry, experiments", "counting " * 12])
+def test_the_names_beside_dots_have_their_room(name: str) -> None:
+    drawn = charts.dots("By category", {name: {"normal": proportion(3, 10)}}, {"normal": 1})
+    assert all(6.5 * len(shown) <= drawn.left - 8 < charts.WIDTH / 2 for _, shown in drawn.rows)
+    assert drawn.x_ticks[0][0] == drawn.left and drawn.marks[0].tip.startswith(name)
+
+
+def test_a_tip_has_the_digits_of_its_axis() -> None:
+    axis, line = charts.linear_axis(0, 1), charts.Series("kl", [(0.0, 1.5e-05)], markers=True)
+    tips = [charts.chart("", "", [line], axis, y).lines[0].dots[0][2] for y in (axis, charts.SHARES)]
+    assert tips == ["kl: 1.5e-05", "kl: 0.00"]
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        str,
+        page._interval,
+        page._score,
+        lambda one: tables._console_cell(one, 2),
+        lambda one: tables._latex_cell(one, False),
+        lambda one: tables.table_csv(tables.Table("", ("a", "b"), (("x", str(one)),))),
+        lambda one: validation.table({"before": {"x": one.to_dict()}})[1][0][1],
+        lambda one: model_card._cell(one.to_dict()),
+    ],
+)
+@pytest.mark.parametrize("ends", [(-0.004, 0.2), (-0.3, -0.001), (-0.002, 0.003), (-1e-18, 0.5)])
+def test_what_rounds_to_nothing_has_no_sign(said: Callable[[Estimate], str], ends: tuple[float, float]) -> None:
+    assert not re.search(r"[-−]0?\.00(?!\d)", said(Estimate(sum(ends) / 2, 20, *ends)))
+
+
+METRICS = {"loss": 0.5, "mse": 0.5, "ce": 0.0, "lr": 1.5e-05}
+
+
+@pytest.mark.parametrize(
+    ("config", "result", "facts"),
+    [
+        (
+            {"sources": {"a": {"path": "a.jsonl"}, "b": {"path": ["b", "c", "d"]}, "off": None}},
+            {"updates": 1500, "rows": {"a": 1200, "b": 34}},
+            {"Data": "a.jsonl, b, c and 1 more", "Rows": "1,234", "Updates": "1,500", "Checkpoint": "weights/BAGEL"},
+        ),
+        ({"prompts": {"path": "prompts.txt", "task": None}}, {"updates": 3}, {"Data": "prompts.txt", "Updates": "3"}),
+        ({"prompts": {"path": None, "task": "maze"}}, {"updates": 3}, {"Updates": "3"}),
+        ({"model": {"name": "nano", "checkpoint": None}}, {}, {"Checkpoint": "none: random weights"}),
+        ({"sources": "a.jsonl", "model": {"name": "nano"}}, {"rows": 3}, {}),
+    ],
+)
+def test_a_report_names_what_was_trained_on_what(
+    config: dict[str, Any], result: dict[str, Any], facts: dict[str, str], tmp_path: Path
+) -> None:
+    stage = tmp_path / "stages" / "00-sft"
+    (stage / "model").mkdir(parents=True)
+    head = {"recipe": "sft", "seed": 0, "model": {"name": "bagel_7b", "checkpoint": "weights/BAGEL"}}
+    (tmp_path / "config.yaml").write_text(json.dumps(head | config))
+    (stage / "manifest.json").write_text(json.dumps({"stage": "sft", "seconds": 9.0, "result": result}))
+    (stage / "metrics.jsonl").write_text("".join(json.dumps({"step": i, **METRICS}) + "\n" for i in range(3)))
+    page = write_report(tmp_path).read_text(encoding="utf-8")
+    said = dict(re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", page))
+    assert said.pop("Trained model") == "stages/00-sft/model"
+    assert facts.items() <= said.items()
+    assert {"Data", "Rows", "Updates"} & said.keys() == {"Data", "Rows", "Updates"} & facts.keys()
+    assert "Image part (MSE)" in page and "Text part" not in page  # no text was learned
 
 
 @pytest.mark.parametrize("ends", [(0, 100), (0, 100, 101, 102), (0, 1, 2, 100)])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -132,6 +133,38 @@ def test_an_evaluation_scores_what_it_draws_and_names_what_it_was_not_asked(
     assert '"maze_navigation"' in scores.read_text()
 
 
+def test_an_evaluation_without_any_number_is_an_error_and_so_is_what_is_made_of_it(
+    folder: Callable[[str], Path], tmp_path: Path
+) -> None:
+    def run(*arguments: str) -> tuple[int, str]:
+        done = CliRunner(env={"COLUMNS": "200"}).invoke(uni_train, ["eval", *arguments])
+        return done.exit_code, done.output
+
+    asked = [str(folder("stable_diffusion")), "--subset", "4", "sampling.steps=1", "--out", str(tmp_path)]
+    text, drawn = "StableDiffusionPipeline cannot write text", "images that no program can check"
+    for name, keys, code, said in (
+        (
+            "neither",
+            ["-b", "unisandbox,wise"],
+            1,
+            f"nothing has a score: {text} (unisandbox, wise); {drawn} (unisandbox",
+        ),
+        ("unjudged", ["-b", "wise", "--settings", "direct"], 1, f"nothing has a score: {drawn} (wise)"),
+        ("some", ["-b", "unisandbox", "world=nano"], 0, f"no such skill: {text}"),
+    ):
+        assert run(*asked, *keys, "--name", name)[0] == code
+        again, shown = run(*asked, *keys, "--name", name)  # and so it stays
+        assert again == code and said in shown, shown
+        assert ("Add judge.model=MODEL: nothing is drawn again" in shown) == (code == 1)
+    shutil.copytree(tmp_path / "unjudged", tmp_path / "copy")
+    for arguments, said in (
+        (["compare", str(tmp_path / "unjudged"), str(tmp_path / "copy")], "have no score in common"),
+        (["leaderboard", str(tmp_path / "unjudged"), "--out", str(tmp_path / "board")], "no score in"),
+    ):
+        code, shown = run(*arguments)
+        assert code == 1 and said in shown, shown
+
+
 def test_a_folder_is_recognised_inspected_and_examined(folder: Callable[[str], Path]) -> None:
     place = folder("stable_diffusion_3")
     assert recognise(place).what == "a diffusers pipeline (StableDiffusion3Pipeline)"
@@ -139,8 +172,10 @@ def test_a_folder_is_recognised_inspected_and_examined(folder: Callable[[str], P
     assert found.loads and found.weights["text_encoder_2"] == ("float32",)
     transformer = build(place).pipeline.transformer
     assert found.parameters["denoiser"] == sum(value.numel() for value in transformer.state_dict().values())
-    shown = CliRunner().invoke(uni_train, ["doctor", str(place)])
-    assert shown.exit_code == 0 and "ok    image" in shown.output, shown.output
+    for name in ("stable_diffusion_3", "flux", "qwen_image"):  # their loss is of the image alone
+        shown = CliRunner().invoke(uni_train, ["doctor", str(folder(name))])
+        assert shown.exit_code == 0 and "ok    image" in shown.output, shown.output
+        assert re.search(r"ok    first loss +image \d\.\d\d \(saying nothing: about 2\)\n", shown.output), shown.output
     shown = CliRunner().invoke(uni_train, ["doctor", str(folder("instruct_pix2pix"))])
     assert shown.exit_code == 0 and "ok    image" in shown.output, shown.output
 

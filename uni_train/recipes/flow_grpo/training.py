@@ -109,7 +109,7 @@ def _report(work: Work[FlowGrpoConfig], stage: StageRun) -> dict[str, Any]:
     rewarded = {"first": epochs[0]["reward"], "last": epochs[-1]["reward"]}
     scores, held_out = intervals(stage.path), work.config.held_out
     parts = ", ".join(f"{part} {value:.0f} s" for part, value in seconds.items())
-    work.progress.say(f"  reward {rewarded['first']:.3f} -> {rewarded['last']:.3f}; {parts}")
+    work.progress.say(f"  reward {rewarded['first']:z.3f} -> {rewarded['last']:z.3f}; {parts}")
     if scores:
         title = f"Success on {held_out.split} prompts" if held_out.path is None else f"Rewards of {held_out.path}"
         work.progress.table(title, *table(scores))

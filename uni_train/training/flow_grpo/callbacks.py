@@ -94,7 +94,7 @@ class Alarms(AfterUpdate):
         if self.zero_std and not self.told:
             self.told = True
             self.metric_log.say(
-                f"  in an epoch no {pair} had rewards that differ (mean {now['reward']:.3f}): "
+                f"  in an epoch no {pair} had rewards that differ (mean {now['reward']:z.3f}): "
                 "rewards taught nothing in it"
             )
         self.rewards = [*self.rewards, now["reward"]][-WINDOW:]
@@ -119,11 +119,11 @@ class Alarms(AfterUpdate):
              f"in {self.zero_std} epochs no {pair} had rewards that differ, so nothing is learned",
              "Ask easier or harder prompts, raise group_size, or use a denser reward."),
             (limits.collapse, lambda least: best > 0 and mean < least * best,
-             f"the mean reward of {WINDOW} epochs has fallen from {best:.3f} to {mean:.3f}",
+             f"the mean reward of {WINDOW} epochs has fallen from {best:z.3f} to {mean:z.3f}",
              f"For a run of this length {slower}"),
             (limits.held_out, lambda most: score < highest - most,
-             f"the held-out score has fallen from {highest:.3f} to {score:.3f} while the training reward is "
-             f"{now['reward']:.3f}", f"The images exploit the reward, or {slower}"),
+             f"the held-out score has fallen from {highest:z.3f} to {score:z.3f} while the training reward is "
+             f"{now['reward']:z.3f}", f"The images exploit the reward, or {slower}"),
         ]  # fmt: skip
 
     def state_dict(self) -> dict[str, Any]:
