@@ -183,7 +183,7 @@ class Plan:
         """Spent on sampling, judging and training, not on evaluations and starting."""
         if arm.recipe != "stars_maze":
             return float(_manifest(self.model(arm, name).parent)["result"]["seconds"])
-        stages = (self.folder(arm, name) / "stages").iterdir()
+        stages = [file.parent for file in (self.folder(arm, name) / "stages").glob("*/manifest.json")]
         return sum(float(_manifest(one)["seconds"]) for one in stages if "-evaluate-" not in one.name)
 
 

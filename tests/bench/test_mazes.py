@@ -24,7 +24,8 @@ from uni_train.errors import UsageError
 from uni_train.eval.statistics import paired
 from uni_train.training.metric_log import read_metrics
 
-EASY = {"stars": ("filter=none",)}  # what has learned for a second solves nothing
+BRIGHT = "rewards.solved.function=tests.training.flow_grpo.toy:bright"
+EASY = {"stars": ("filter=none",), "grpo_same": (BRIGHT,)}  # what has learned for a second solves nothing
 SMALL = ("model.architecture.layers=1", "model.architecture.hidden_size=32", "model.architecture.intermediate_size=32")
 
 

@@ -52,7 +52,7 @@ def test_a_sound_checkpoint_passes_and_leaves_its_probe(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("edit", "told"),
     [
-        (lambda weights: first(weights, "layers.0.mlp.down_proj").fill_(float("nan")), ["NaN or infinity", "layers.0"]),
+        (lambda weights: first(weights, "layers.0.mlp.down_proj").fill_(float("nan")), ["NaN, infinity", "layers.0"]),
         (lambda weights: first(weights, "layers.0.mlp.down_proj").zero_(), ["all zero, so never trained", "layers.0"]),
         (
             lambda weights: first(weights, "lm_head").normal_(std=20, generator=torch.Generator().manual_seed(0)),

@@ -223,7 +223,7 @@ def test_training_may_draw_smaller_and_unguided_while_validation_draws_as_the_mo
     monkeypatch.setattr(grpo.ValidationPrompts, "evaluate", validating)
     arguments = ["--recipe", "flow_grpo_math", f"out={tmp_path}", "evaluate=false", "model.threads=1", "epochs=1"]
     small = ["rollout.prompts_per_epoch=2", "held_out.n=2", "model.sampling.cfg_text_scale=3"]
-    apart = ["rollout.size=16", "rollout.guidance=1.5"]
+    apart = ["rollout.size=16", "rollout.guidance=1.5", "rewards.right.function=tests.training.flow_grpo.toy:bright"]
     result = CliRunner().invoke(uni_train, ["fit", *arguments, *small, *apart])
     assert result.exit_code == 0, result.output
     assert scales[0] == scales[-1] == 3 and set(scales[1:-1]) == {1.5}
