@@ -12,10 +12,10 @@ import pytest
 from PIL import Image
 
 from uni_train.data_gen.verifying import read_image as read_to_verify
-from uni_train.eval.answers import _png
 from uni_train.eval.judges.ways import _changed
+from uni_train.eval.passage import _png
 from uni_train.models.pictures import decode_picture, read_image
-from uni_train.training.data.rows import image_of
+from uni_train.training.data.rows import Row
 
 CORNER = np.zeros((32, 48, 3), np.uint8)
 CORNER[:16, :16] = 200  # bright at the top on the left, and wider than high
@@ -32,8 +32,8 @@ READERS: dict[str, Callable[[Path], np.ndarray]] = {
     "a file": read_image,
     "bytes": lambda path: decode_picture(path.read_bytes(), "it"),
     "verify": read_to_verify,
-    "a row's path": lambda path: image_of(path.name, path.parent, "image"),
-    "a row's bytes": lambda path: image_of(path.read_bytes(), path.parent, "image"),
+    "a row's path": lambda path: Row({}, path.parent).image(path.name, "image"),
+    "a row's bytes": lambda path: Row({}, path.parent).image(path.read_bytes(), "image"),
     "answers": lambda path: np.asarray(Image.open(io.BytesIO(_png(path, path.name)))),
 }
 
