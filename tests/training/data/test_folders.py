@@ -121,7 +121,11 @@ def test_what_is_not_read_is_counted_by_kind(tmp_path: Path) -> None:
     assert open_rows(str(tmp_path)).remarks == [f"{tmp_path}: not read: 2 .json, 1 .jsonl, 1 .zip"]
 
 
-@pytest.mark.parametrize("data", [gzip.compress(b"{}\n" * 9)[:-9], b"{}", gzip.compress(b"{}\n" * 40)])
+@pytest.mark.parametrize(
+    "data",
+    [gzip.compress(b"{}\n" * 9)[:-9], b"{}", gzip.compress(b"{}\n" * 40)],
+    ids=["cut off", "not packed", "too large"],
+)
 def test_what_cannot_be_unpacked_within_the_limit_is_refused(
     tmp_path: Path, data: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
