@@ -7,6 +7,7 @@ anti-aliased, so its images hold few colours.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 
 import numpy as np
@@ -20,6 +21,7 @@ RED, BLUE, GREEN, YELLOW, PURPLE, CYAN = (
 GREY = (125, 125, 130)  # between ink and paper: what is left of a letter's edge
 PALETTE = (RED, BLUE, GREEN, YELLOW, PURPLE, CYAN)
 ASPECT = 0.05  # how far the sides of an image may differ in proportion
+GAIN, OFFSET = 0.3, 32  # of a mild filter: contrast, and grey levels of 255 that it adds to the middle one
 _SHIFT = 6  # bits of OpenCV's fractions of a pixel
 _DIGITS = (31599, 9362, 29671, 29391, 23497, 31183, 31215, 29330, 31727, 31695)  # 3 x 5 bits, row by row
 
@@ -195,15 +197,66 @@ def near(image: np.ndarray, colour: Colour, rivals: Sequence[Colour]) -> np.ndar
     return np.asarray(nearer.all(axis=0).reshape(image.shape[:2]))
 
 
-def difference(image: np.ndarray, drawn: np.ndarray, limits: Mapping[int, int]) -> np.ndarray:
-    """How far two images are apart, float32 [H, W]; 1 is the most that they may be.
+@dataclass(frozen=True)
+class Limits:
+    """How far an image may be from what is drawn.
 
-    limits: pixels a side that are averaged -> how far their mean may be off in any channel, of 255.
+    means: pixels a side that are averaged -> how far their mean may be off in any channel, of 255.
+    A pixel stands out where its mean with `mean` x `mean` others is further than `luma` or `chroma` from all that is
+    drawn within `reach` x `reach`. Of `window` x `window` pixels, `most` may: a line one pixel thin is more.
     """
-    away = np.zeros(image.shape[:2], dtype=np.float32)
-    for window, limit in limits.items():
-        away = np.maximum(away, distance(blurred(image, window), blurred(drawn, window)) / np.float32(limit))
-    return away
+
+    means: Mapping[int, int]
+    mean: int
+    reach: int
+    luma: int
+    chroma: int
+    window: int
+    most: int
+
+
+def difference(image: np.ndarray, drawn: np.ndarray, limits: Limits) -> tuple[float, int, int]:
+    """How far two images are apart where they are furthest, 1 is the most that they may be; and its row and column."""
+    import cv2
+
+    worst = (0.0, 0, 0)
+    for window, limit in limits.means.items():
+        _, high, _, (x, y) = cv2.minMaxLoc(distance(blurred(image, window), blurred(drawn, window)))
+        worst = max(worst, (high / limit, y, x))
+    if worst[0] > 1:
+        return worst
+    seen, like = (cv2.cvtColor(one, cv2.COLOR_RGB2YCrCb) for one in (blurred(image, limits.mean), drawn))
+    near, off = np.ones((limits.reach, limits.reach), np.uint8), (limits.luma, limits.chroma, limits.chroma, 0)
+    low, high_ = cv2.subtract(cv2.erode(like, near), off), cv2.add(cv2.dilate(like, near), off)
+    out = cv2.bitwise_not(cv2.inRange(seen, low, high_)) & 1
+    count = cv2.boxFilter(out, -1, (limits.window, limits.window), normalize=False, borderType=cv2.BORDER_CONSTANT)
+    _, high, _, (x, y) = cv2.minMaxLoc(count)
+    return max(worst, (min(2.0, high / (limits.most + 0.5)), y, x))
+
+
+def filtered(drawn: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """What is drawn as a mild filter shows it: of 3 x 3 pixels in luma and chroma, that which makes it most like `like`.
+
+    So blur, shifts below a pixel, gamma and the halved chroma of JPEG are no change.
+    """
+    import cv2
+
+    planes = []
+    for plane, seen in zip(*(cv2.split(cv2.cvtColor(one, cv2.COLOR_RGB2YCrCb)) for one in (drawn, like)), strict=True):
+        height, width = plane.shape
+        wide = cv2.copyMakeBorder(plane, 1, 1, 1, 1, cv2.BORDER_REPLICATE)
+        step = max(1, height // 48)  # some pixels are enough
+        near = [wide[y : y + height : step, x : x + width : step].ravel() for y in range(3) for x in range(3)]
+        some = np.stack([*near, np.ones_like(near[0])]).astype(np.float32)
+        off = seen[::step, ::step].ravel() - some[4]
+        kernel = np.linalg.solve(some @ some.T + len(off) * np.eye(10, dtype=np.float32), some @ off)
+        kernel[4] += 1
+        gain = kernel[:9].sum()
+        if abs(gain - 1) > GAIN or abs(128 * (gain - 1) + kernel[9]) > OFFSET:
+            return drawn
+        planes.append(cv2.filter2D(plane, -1, kernel[:9].reshape(3, 3), delta=float(kernel[9]),
+                                   borderType=cv2.BORDER_REPLICATE))  # fmt: skip
+    return cv2.cvtColor(cv2.merge(planes), cv2.COLOR_YCrCb2RGB)
 
 
 def distance(image: np.ndarray, other: np.ndarray) -> np.ndarray:
