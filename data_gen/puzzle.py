@@ -37,8 +37,8 @@ SIDES = (128, 2048)  # pixels of a plain picture
 CHECKS = ("background_consistency", "rule_obey", "reasoning_success")  # ViGoR, Table 21
 # Small windows see strokes, large ones pale areas.
 LIMITS = {
-    PLAIN: Limits({5: 70, 21: 20}, mean=3, reach=7, luma=24, chroma=20, window=9, most=14),
-    NANO: Limits({1: 110, 4: 24}, mean=1, reach=1, luma=30, chroma=25, window=7, most=6),
+    PLAIN: Limits({5: 70, 21: 20}, mean=3, reach=7, luma=24, chroma=28, window=9, most=9),
+    NANO: Limits({1: 110, 4: 24}, mean=1, reach=1, luma=35, chroma=40, window=7, most=5),
 }
 LEAST = 0.4  # of a picture's side: a smaller image cannot be read
 CLEAN = 0.3  # of these limits: an image so near lies where it should; others that fail are laid over the puzzle first
