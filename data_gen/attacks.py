@@ -26,9 +26,7 @@ Expected = Literal["refuse", "accept", "survive"]
 WIDE = 20_000  # pixels
 SYMMETRIC = 48  # of 255; pictures of 32 x 32 that are turned onto themselves differ by less
 RED = np.array((225, 40, 40))  # of second answers that are drawn over a right one
-SEEN = 96  # of 255: how far they are from what they are drawn over
-TRIES = 32  # places for them: that where most is seen is taken
-DOT = 4  # 64ths of the side
+SEEN = 140  # of 255: how far they are from what they are drawn over
 SPOT = 3  # sides of a window, in which walls are erased or a part is copied, in that of the image
 
 
@@ -240,27 +238,27 @@ def _written(scene: Scene) -> np.ndarray:
 
 
 def _drawn_over(scene: Scene, share: float, thickness: float, strength: float = 1.0) -> np.ndarray | None:
-    """The target and something red over it, where most of it is seen: a straight line, or a square of its thickness.
+    """The target and a red line over it, where most of it is seen; None where less than half would be.
 
-    Args:
-        share: of the diagonal that the line is long. What is shorter than the image keeps away from changed pixels.
-        thickness: in 64ths of the side; at least a pixel.
-        strength: 1 covers what is below.
+    share: of the diagonal. What is shorter keeps away from changed pixels; 0 is a dot. thickness: in 64ths of the side;
+    at least a pixel. strength: 1 covers.
     """
     height, width = scene.target.shape[:2]
     pixels, margin = max(1, round(thickness * min(height, width) / 64)), min(height, width) // 16
-    near = cv2.dilate(scene.changed.astype(np.uint8), np.ones((2 * margin + 1,) * 2)).view(bool) & (share < 1)
-    seen = (np.abs(scene.target - RED).max(axis=2) > SEEN) & ~near
-    best = np.zeros_like(seen)
-    for _ in range(TRIES):
+    seen = np.abs(scene.target - RED).max(axis=2) > SEEN
+    if share < 1:
+        seen &= ~cv2.dilate(scene.changed.view(np.uint8), np.ones((2 * margin + 1,) * 2)).view(bool)
+    elif (free := seen & (scene.target == scene.page).all(axis=2)).any():
+        seen = free
+    lines = []
+    for _ in range(32):
         middle, angle = scene.random.uniform(0.2, 0.8, 2) * (width, height), scene.random.uniform(0, np.pi)
         reach = share * math.hypot(height, width) / 2 * np.array([math.cos(angle), math.sin(angle)])
-        ends = [np.rint(end).astype(int).tolist() for end in (middle - reach, middle + reach)]
-        line = cv2.line(np.zeros((height, width), np.uint8), *ends, 1, pixels).view(bool)
-        if (line & seen).sum() > (best & seen).sum() and not (line & near).any():
-            best = line
+        begin, end = np.rint([middle - reach, middle + reach]).astype(int).tolist()
+        lines.append(cv2.line(np.zeros((height, width), np.uint8), begin, end, 1, pixels).view(np.bool_))
+    best = max(lines, key=lambda line: (line & seen).sum())
     mixed = np.rint(scene.target + (RED - scene.target) * strength).astype(np.uint8)
-    return np.where(best[..., None], mixed, scene.target) if best.any() else None
+    return np.where(best[..., None], mixed, scene.target) if 2 * (best & seen).sum() > best.sum() else None
 
 
 # --- right images ----------------------------------------------------------------------------------------------------
@@ -351,7 +349,7 @@ ATTACKS = (
     Attack("thin line over it", "refuse", lambda scene: _drawn_over(scene, 2.0, 0)),
     Attack("faint line over it", "refuse", lambda scene: _drawn_over(scene, 2.0, 1, 1 / 2)),
     Attack("short stroke over it", "refuse", lambda scene: _drawn_over(scene, 1 / 8, 0.5)),
-    Attack("dot over it", "refuse", lambda scene: _drawn_over(scene, 0.0, DOT)),
+    Attack("dot over it", "refuse", lambda scene: _drawn_over(scene, 0.0, 4)),
     Attack("turned by 90 degrees", "refuse", lambda scene: _turned(scene, np.rot90), edits=True),
     Attack("mirrored", "refuse", lambda scene: _turned(scene, np.fliplr), edits=True),
     Attack("1 x 1", "survive", lambda scene: scene.target[:1, :1]),

@@ -7,8 +7,8 @@ anti-aliased, so its images hold few colours.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -197,13 +197,12 @@ def near(image: np.ndarray, colour: Colour, rivals: Sequence[Colour]) -> np.ndar
     return np.asarray(nearer.all(axis=0).reshape(image.shape[:2]))
 
 
-@dataclass(frozen=True)
-class Limits:
+class Limits(NamedTuple):
     """How far an image may be from what is drawn.
 
     means: pixels a side that are averaged -> how far their mean may be off in any channel, of 255.
-    A pixel stands out where its mean with `mean` x `mean` others is further than `luma` or `chroma` from all that is
-    drawn within `reach` x `reach`. Of `window` x `window` pixels, `most` may: a line one pixel thin is more.
+    Of `window` x `window` pixels, `most` may stand out: their mean with `mean` x `mean` others is further than `luma`
+    or `chroma` from all that is drawn within `reach` x `reach`. More of them do on a line that is one pixel thin.
     """
 
     means: Mapping[int, int]
@@ -220,43 +219,18 @@ def difference(image: np.ndarray, drawn: np.ndarray, limits: Limits) -> tuple[fl
     import cv2
 
     worst = (0.0, 0, 0)
+    half = cv2.addWeighted(image, 0.5, drawn, -0.5, 128)  # of the difference
     for window, limit in limits.means.items():
-        _, high, _, (x, y) = cv2.minMaxLoc(distance(blurred(image, window), blurred(drawn, window)))
-        worst = max(worst, (high / limit, y, x))
+        _, high, _, (x, y) = cv2.minMaxLoc(distance(blurred(half, window), np.full_like(half, 128)))
+        worst = max(worst, (2 * high / limit, y, x))
     if worst[0] > 1:
         return worst
     seen, like = (cv2.cvtColor(one, cv2.COLOR_RGB2YCrCb) for one in (blurred(image, limits.mean), drawn))
-    near, off = np.ones((limits.reach, limits.reach), np.uint8), (limits.luma, limits.chroma, limits.chroma, 0)
-    low, high_ = cv2.subtract(cv2.erode(like, near), off), cv2.add(cv2.dilate(like, near), off)
-    out = cv2.bitwise_not(cv2.inRange(seen, low, high_)) & 1
-    count = cv2.boxFilter(out, -1, (limits.window, limits.window), normalize=False, borderType=cv2.BORDER_CONSTANT)
-    _, high, _, (x, y) = cv2.minMaxLoc(count)
+    near, by = np.ones((limits.reach,) * 2), np.full_like(like, (limits.luma, limits.chroma, limits.chroma))
+    among = cv2.inRange(seen, cv2.subtract(cv2.erode(like, near), by), cv2.add(cv2.dilate(like, near), by))
+    out, square = (among == 0).view(np.uint8), (limits.window,) * 2
+    _, high, _, (x, y) = cv2.minMaxLoc(cv2.boxFilter(out, -1, square, normalize=False, borderType=cv2.BORDER_CONSTANT))
     return max(worst, (min(2.0, high / (limits.most + 0.5)), y, x))
-
-
-def filtered(drawn: np.ndarray, like: np.ndarray) -> np.ndarray:
-    """What is drawn as a mild filter shows it: of 3 x 3 pixels in luma and chroma, that which makes it most like `like`.
-
-    So blur, shifts below a pixel, gamma and the halved chroma of JPEG are no change.
-    """
-    import cv2
-
-    planes = []
-    for plane, seen in zip(*(cv2.split(cv2.cvtColor(one, cv2.COLOR_RGB2YCrCb)) for one in (drawn, like)), strict=True):
-        height, width = plane.shape
-        wide = cv2.copyMakeBorder(plane, 1, 1, 1, 1, cv2.BORDER_REPLICATE)
-        step = max(1, height // 48)  # some pixels are enough
-        near = [wide[y : y + height : step, x : x + width : step].ravel() for y in range(3) for x in range(3)]
-        some = np.stack([*near, np.ones_like(near[0])]).astype(np.float32)
-        off = seen[::step, ::step].ravel() - some[4]
-        kernel = np.linalg.solve(some @ some.T + len(off) * np.eye(10, dtype=np.float32), some @ off)
-        kernel[4] += 1
-        gain = kernel[:9].sum()
-        if abs(gain - 1) > GAIN or abs(128 * (gain - 1) + kernel[9]) > OFFSET:
-            return drawn
-        planes.append(cv2.filter2D(plane, -1, kernel[:9].reshape(3, 3), delta=float(kernel[9]),
-                                   borderType=cv2.BORDER_REPLICATE))  # fmt: skip
-    return cv2.cvtColor(cv2.merge(planes), cv2.COLOR_YCrCb2RGB)
 
 
 def distance(image: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -265,3 +239,25 @@ def distance(image: np.ndarray, other: np.ndarray) -> np.ndarray:
 
     red, green, blue = cv2.split(cv2.absdiff(image, np.ascontiguousarray(other)))
     return np.asarray(cv2.max(cv2.max(red, green), blue))
+
+
+def filtered(drawn: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """What is drawn under the mild filter that makes it most like another image: 3 x 3 pixels in luma and chroma.
+
+    Blur, shifts of less than a pixel, gamma and the halved chroma of JPEG nearly are such filters.
+    """
+    import cv2
+
+    planes, step = [], max(1, len(drawn) // 48)  # some pixels are enough
+    for plane, seen in zip(*(cv2.split(cv2.cvtColor(one, cv2.COLOR_RGB2YCrCb)) for one in (drawn, like)), strict=True):
+        near = np.lib.stride_tricks.sliding_window_view(np.pad(plane, 1, "edge"), (3, 3))[::step, ::step].reshape(-1, 9)
+        near = np.pad(near.astype(np.float32), ((0, 0), (0, 1)), constant_values=1)
+        off = seen[::step, ::step].ravel() - near[:, 4]
+        kernel = np.linalg.solve(near.T @ near + len(near) * np.eye(10), near.T @ off)
+        gain, offset = kernel[:9].sum(), kernel[9]  # beside the image as it is
+        if abs(gain) > GAIN or abs(128 * gain + offset) > OFFSET:
+            return drawn
+        kernel[4] += 1
+        mix = kernel[:9].reshape(3, 3)
+        planes.append(cv2.filter2D(plane, -1, mix, delta=offset, borderType=cv2.BORDER_REPLICATE))
+    return cv2.cvtColor(cv2.merge(planes), cv2.COLOR_YCrCb2RGB)

@@ -40,8 +40,9 @@ LIMITS = {
     PLAIN: Limits({5: 70, 21: 20}, mean=3, reach=7, luma=24, chroma=28, window=9, most=9),
     NANO: Limits({1: 110, 4: 24}, mean=1, reach=1, luma=35, chroma=40, window=7, most=5),
 }
+FILTERED = LIMITS | {NANO: LIMITS[NANO]._replace(means={1: 80, 4: 24}, most=2)}  # of what a filter makes of a target
 LEAST = 0.4  # of a picture's side: a smaller image cannot be read
-CLEAN = 0.3  # of these limits: an image so near lies where it should; others that fail are laid over the puzzle first
+CLEAN = 0.32  # of these limits: an image so near lies where it should; others that fail are laid over the puzzle first
 ROUGH = 4.0  # of these limits: beyond it no filter explains an image
 FOREIGN = 0.5  # what a score is worth where the background has changed
 _PASSED = Verdict(tuple(Check(name, "pass") for name in CHECKS), 1.0)
@@ -256,9 +257,9 @@ class Puzzle(Task):
         return _PASSED if 1 < worst < ROUGH and self._is_filtered_target(facts, seen) else verdict
 
     def _is_filtered_target(self, facts: Facts, seen: np.ndarray) -> bool:
-        """Whether a mild filter makes the image of the target: JPEG mixes colours of thin lines, so they are misread."""
+        """Whether a mild filter of the target is seen. JPEG blends colours of thin lines, so that they are misread."""
         drawn = self.picture(facts, facts["solution"])
-        return canvas.difference(seen, canvas.filtered(drawn, seen), LIMITS[facts["style"]])[0] <= 1
+        return canvas.difference(seen, canvas.filtered(drawn, seen), FILTERED[facts["style"]])[0] <= 1
 
     def _read(self, facts: Facts, seen: np.ndarray) -> State:
         return tuple(int(number) for number in self.read(facts, seen))

@@ -37,9 +37,9 @@ _MAX_RATIO = 0.42
 # The same error in any window of a cell's size. A key on the corner of four cells, a quarter in each, is near to empty
 # in all of them; in the window that holds it the error is 0.035, of other sprites more.
 _MAX_ACROSS = 1.5 * _MAX_ERROR
-# Thin or faint things are no error of a whole cell. Where nothing stands, so many pixels of a window may be off by more
-# than this (of 255), or by thrice what half of all pixels are off; cells with less than that error hold none.
-_STRAY, _STRAY_PIXELS, _BARE_ERROR = 60, 3, 0.0005
+# What is thin or faint is no error of a whole cell. In empty cells, so many pixels of a window may be off by more than
+# this (squares of three channels), and than 25 times the median.
+_STRAY, _STRAY_PIXELS = 0.07, 3
 # [17, 24]: row i sums the pixels of a window that begins at i.
 _WINDOWS = np.stack([np.roll(np.arange(SIZE) < CELL, i) for i in range(SIZE - CELL + 1)]).astype(np.float64)
 
@@ -251,10 +251,9 @@ def read(image: np.ndarray) -> Reading:
     left = left.reshape(GRID, GRID, CELL, CELL).swapaxes(1, 2).reshape(SIZE, SIZE)
     if (_WINDOWS @ left @ _WINDOWS.T).max() / cells.shape[1] > _MAX_ACROSS:
         return Reading(False, None, None, "something lies across cells")
-    if _BARE_ERROR < best[nearest < 0].max(initial=0):
-        off = 255 * np.abs(cells - templates[likest]).reshape(-1, 3).max(axis=1)
-        stray = (off > max(_STRAY, 3 * float(np.median(off)))) & (nearest < 0).repeat(CELL * CELL)
-        stray = stray.reshape(GRID, GRID, CELL, CELL).swapaxes(1, 2).reshape(SIZE, SIZE)
+    bare = (nearest < 0).reshape(GRID, GRID).repeat(CELL, axis=0).repeat(CELL, axis=1)
+    if left.max(where=bare, initial=0) > _STRAY:
+        stray = (left > max(_STRAY, 25 * float(np.median(left[bare])))) & bare
         if (_WINDOWS @ stray @ _WINDOWS.T).max() > _STRAY_PIXELS:
             return Reading(False, None, None, "something thin or faint stands where nothing else does")
     objects = tuple(SPRITES[owner] for owner in nearest.tolist() if owner >= 0)

@@ -59,7 +59,7 @@ class Reading:
 
     visited: rooms with red; openings: pairs of visited rooms with red in the opening between them; unbroken: pixels of
     red lead from S's room to E's; crossed: walls with red through them; changed: walls and rooms that are not as in the
-    input; flaws: what is wrong with the quality.
+    input; flaws: what is wrong with the quality; places: those of nano, as they were read, uint8 [side, side, 3].
     """
 
     unreadable: str = ""
@@ -71,6 +71,7 @@ class Reading:
     outside: bool = False
     changed: list[str] = field(default_factory=list)
     flaws: list[str] = field(default_factory=list)
+    places: np.ndarray | None = None
 
 
 def pair_of(room: Room, other: Room) -> tuple[Room, Room]:
@@ -90,8 +91,8 @@ def read_places(grid: Grid, picture: Picture, image: np.ndarray) -> Reading:
     """nano: every place of 2 x 2 pixels has the colour of NANO_COLOURS that its mean is nearest to."""
     side = picture.side // 2
     blocks = resized(image, picture.side).reshape(side, 2, side, 2, 3).mean(axis=(1, 3))
-    names = list(NANO_COLOURS)
-    distance = np.linalg.norm(blocks[:, :, None] - np.array([NANO_COLOURS[name] for name in names]), axis=-1)
+    names, colours = list(NANO_COLOURS), np.array(list(NANO_COLOURS.values()), dtype=np.uint8)
+    distance = np.linalg.norm(blocks[:, :, None] - colours, axis=-1)
     seen = distance.argmin(axis=-1)
     unclear = np.sort(distance, axis=-1)
     rows, columns = grid.lattice.shape
@@ -102,7 +103,7 @@ def read_places(grid: Grid, picture: Picture, image: np.ndarray) -> Reading:
     for (r, c), name in ends.items():
         expected[2 * r + 1, 2 * c + 1] = names.index(name)
     path, floor = names.index("path"), names.index("floor")
-    reading = Reading()
+    reading = Reading(places=colours[seen].repeat(2, axis=0).repeat(2, axis=1))
     for r, c in np.argwhere(seen[inside] != expected).tolist():
         free, colour = bool(grid.lattice[r, c]), seen[inside][r, c]
         if colour == path and not free:
@@ -220,8 +221,8 @@ class Frame:
 
     side, pitch: in pixels. edges: where the places of rows and of columns begin, and where the last ends.
     free: where one can walk; beyond: clearly outside the outer wall; rooms: the cores of rooms; empty, clear: those,
-        and the whole maze, without the letters S and E and their surroundings; room_pixels: how many pixels each core has; deep: the inside of
-        thick walls, None where walls are thin.
+        and the whole maze, without the letters S and E and their surroundings; room_pixels: how many pixels each core
+        has; deep: the inside of thick walls, None where walls are thin.
     openings: pairs of rooms; openings_at: the row and column of each in the lattice.
     sides, profiles: walls along x and along y; across them.
     ends: where red has come to S, to E (rows, columns).
