@@ -7,6 +7,7 @@ target differs from the input. Without an input image they are those in which it
 from __future__ import annotations
 
 import io
+import math
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
@@ -24,6 +25,8 @@ Expected = Literal["refuse", "accept", "survive"]
 """Survive: any score in [0, 1] will do, in time and without an exception."""
 WIDE = 20_000  # pixels
 SYMMETRIC = 48  # of 255; pictures of 32 x 32 that are turned onto themselves differ by less
+RED = np.array((225, 40, 40))  # of second answers that are drawn over a right one
+SEEN = 140  # of 255: how far they are from what they are drawn over
 SPOT = 3  # sides of a window, in which walls are erased or a part is copied, in that of the image
 
 
@@ -234,6 +237,30 @@ def _written(scene: Scene) -> np.ndarray:
     return cv2.putText(image, "CORRECT", where, cv2.FONT_HERSHEY_SIMPLEX, scale, (0, 0, 0), max(1, round(3 * scale)))
 
 
+def _drawn_over(scene: Scene, share: float, thickness: float, strength: float = 1.0) -> np.ndarray | None:
+    """The target and a red line over it, where most of it is seen; None where less than half would be.
+
+    share: of the diagonal. What is shorter keeps away from changed pixels; 0 is a dot. thickness: in 64ths of the side;
+    at least a pixel. strength: 1 covers.
+    """
+    height, width = scene.target.shape[:2]
+    pixels, margin = max(1, round(thickness * min(height, width) / 64)), min(height, width) // 16
+    seen = np.abs(scene.target - RED).max(axis=2) > SEEN
+    if share < 1:
+        seen &= ~cv2.dilate(scene.changed.view(np.uint8), np.ones((2 * margin + 1,) * 2)).view(bool)
+    elif (free := seen & (scene.target == scene.page).all(axis=2)).any():
+        seen = free
+    lines = []
+    for _ in range(32):
+        middle, angle = scene.random.uniform(0.2, 0.8, 2) * (width, height), scene.random.uniform(0, np.pi)
+        reach = share * math.hypot(height, width) / 2 * np.array([math.cos(angle), math.sin(angle)])
+        begin, end = np.rint([middle - reach, middle + reach]).astype(int).tolist()
+        lines.append(cv2.line(np.zeros((height, width), np.uint8), begin, end, 1, pixels).view(np.bool_))
+    best = max(lines, key=lambda line: (line & seen).sum())
+    mixed = np.rint(scene.target + (RED - scene.target) * strength).astype(np.uint8)
+    return np.where(best[..., None], mixed, scene.target) if 2 * (best & seen).sum() > best.sum() else None
+
+
 # --- right images ----------------------------------------------------------------------------------------------------
 
 
@@ -247,6 +274,10 @@ def _saved(image: Images.Image, file_type: str, **options: Any) -> np.ndarray:
 def _loaded(file: bytes) -> np.ndarray:
     with open_image(file, "an attack") as image:
         return rgb(image)
+
+
+def _gamma(image: np.ndarray, gamma: float) -> np.ndarray:
+    return np.rint(255 * (image / 255) ** gamma).astype(np.uint8)
 
 
 def _resized(scene: Scene) -> np.ndarray:
@@ -286,6 +317,9 @@ def _resized_to(scene: Scene, width: int, height: int) -> np.ndarray:
 ATTACKS = (
     Attack("as it is", "accept", lambda scene: scene.target),
     Attack("JPEG quality 70", "accept", lambda s: _saved(Images.fromarray(s.target), "JPEG", quality=70), least=64),
+    Attack("JPEG quality 85", "accept", lambda s: _saved(Images.fromarray(s.target), "JPEG", quality=85)),
+    Attack("gamma 0.8", "accept", lambda scene: _gamma(scene.target, 0.8)),
+    Attack("gamma 1.25", "accept", lambda scene: _gamma(scene.target, 1.25)),
     Attack("blurred", "accept", lambda scene: cv2.GaussianBlur(scene.target, (0, 0), 0.8), least=64),
     Attack("shifted 1 pixel", "accept", lambda scene: _moved(scene.target, 1, 1, scene.page), least=128),
     Attack("shifted 2 pixels", "accept", lambda scene: _moved(scene.target, 2, 0, scene.page), least=128),
@@ -312,6 +346,10 @@ ATTACKS = (
     Attack("one part twice", "refuse", _duplicated),
     Attack("half of the answer", "refuse", _halved),
     Attack("text written over it", "refuse", _written),
+    Attack("thin line over it", "refuse", lambda scene: _drawn_over(scene, 2.0, 0)),
+    Attack("faint line over it", "refuse", lambda scene: _drawn_over(scene, 2.0, 1, 1 / 2)),
+    Attack("short stroke over it", "refuse", lambda scene: _drawn_over(scene, 1 / 8, 0.5)),
+    Attack("dot over it", "refuse", lambda scene: _drawn_over(scene, 0.0, 4)),
     Attack("turned by 90 degrees", "refuse", lambda scene: _turned(scene, np.rot90), edits=True),
     Attack("mirrored", "refuse", lambda scene: _turned(scene, np.fliplr), edits=True),
     Attack("1 x 1", "survive", lambda scene: scene.target[:1, :1]),

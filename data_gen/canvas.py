@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
+from typing import NamedTuple
 
 import numpy as np
 
@@ -20,6 +21,7 @@ RED, BLUE, GREEN, YELLOW, PURPLE, CYAN = (
 GREY = (125, 125, 130)  # between ink and paper: what is left of a letter's edge
 PALETTE = (RED, BLUE, GREEN, YELLOW, PURPLE, CYAN)
 ASPECT = 0.05  # how far the sides of an image may differ in proportion
+GAIN, OFFSET = 0.3, 32  # of a mild filter: contrast, and grey levels of 255 that it adds to the middle one
 _SHIFT = 6  # bits of OpenCV's fractions of a pixel
 _DIGITS = (31599, 9362, 29671, 29391, 23497, 31183, 31215, 29330, 31727, 31695)  # 3 x 5 bits, row by row
 
@@ -195,15 +197,40 @@ def near(image: np.ndarray, colour: Colour, rivals: Sequence[Colour]) -> np.ndar
     return np.asarray(nearer.all(axis=0).reshape(image.shape[:2]))
 
 
-def difference(image: np.ndarray, drawn: np.ndarray, limits: Mapping[int, int]) -> np.ndarray:
-    """How far two images are apart, float32 [H, W]; 1 is the most that they may be.
+class Limits(NamedTuple):
+    """How far an image may be from what is drawn.
 
-    limits: pixels a side that are averaged -> how far their mean may be off in any channel, of 255.
+    means: pixels a side that are averaged -> how far their mean may be off in any channel, of 255.
+    Of `window` x `window` pixels, `most` may stand out: their mean with `mean` x `mean` others is further than `luma`
+    or `chroma` from all that is drawn within `reach` x `reach`. More of them do on a line that is one pixel thin.
     """
-    away = np.zeros(image.shape[:2], dtype=np.float32)
-    for window, limit in limits.items():
-        away = np.maximum(away, distance(blurred(image, window), blurred(drawn, window)) / np.float32(limit))
-    return away
+
+    means: Mapping[int, int]
+    mean: int
+    reach: int
+    luma: int
+    chroma: int
+    window: int
+    most: int
+
+
+def difference(image: np.ndarray, drawn: np.ndarray, limits: Limits) -> tuple[float, int, int]:
+    """How far two images are apart where they are furthest, 1 is the most that they may be; and its row and column."""
+    import cv2
+
+    worst = (0.0, 0, 0)
+    half = cv2.addWeighted(image, 0.5, drawn, -0.5, 128)  # of the difference
+    for window, limit in limits.means.items():
+        _, high, _, (x, y) = cv2.minMaxLoc(distance(blurred(half, window), np.full_like(half, 128)))
+        worst = max(worst, (2 * high / limit, y, x))
+    if worst[0] > 1:
+        return worst
+    seen, like = (cv2.cvtColor(one, cv2.COLOR_RGB2YCrCb) for one in (blurred(image, limits.mean), drawn))
+    near, by = np.ones((limits.reach,) * 2), np.full_like(like, (limits.luma, limits.chroma, limits.chroma))
+    among = cv2.inRange(seen, cv2.subtract(cv2.erode(like, near), by), cv2.add(cv2.dilate(like, near), by))
+    out, square = (among == 0).view(np.uint8), (limits.window,) * 2
+    _, high, _, (x, y) = cv2.minMaxLoc(cv2.boxFilter(out, -1, square, normalize=False, borderType=cv2.BORDER_CONSTANT))
+    return max(worst, (min(2.0, high / (limits.most + 0.5)), y, x))
 
 
 def distance(image: np.ndarray, other: np.ndarray) -> np.ndarray:
@@ -212,3 +239,25 @@ def distance(image: np.ndarray, other: np.ndarray) -> np.ndarray:
 
     red, green, blue = cv2.split(cv2.absdiff(image, np.ascontiguousarray(other)))
     return np.asarray(cv2.max(cv2.max(red, green), blue))
+
+
+def filtered(drawn: np.ndarray, like: np.ndarray) -> np.ndarray:
+    """What is drawn under the mild filter that makes it most like another image: 3 x 3 pixels in luma and chroma.
+
+    Blur, shifts of less than a pixel, gamma and the halved chroma of JPEG nearly are such filters.
+    """
+    import cv2
+
+    planes, step = [], max(1, len(drawn) // 48)  # some pixels are enough
+    for plane, seen in zip(*(cv2.split(cv2.cvtColor(one, cv2.COLOR_RGB2YCrCb)) for one in (drawn, like)), strict=True):
+        near = np.lib.stride_tricks.sliding_window_view(np.pad(plane, 1, "edge"), (3, 3))[::step, ::step].reshape(-1, 9)
+        near = np.pad(near.astype(np.float32), ((0, 0), (0, 1)), constant_values=1)
+        off = seen[::step, ::step].ravel() - near[:, 4]
+        kernel = np.linalg.solve(near.T @ near + len(near) * np.eye(10), near.T @ off)
+        gain, offset = kernel[:9].sum(), kernel[9]  # beside the image as it is
+        if abs(gain) > GAIN or abs(128 * gain + offset) > OFFSET:
+            return drawn
+        kernel[4] += 1
+        mix = kernel[:9].reshape(3, 3)
+        planes.append(cv2.filter2D(plane, -1, mix, delta=offset, borderType=cv2.BORDER_REPLICATE))
+    return cv2.cvtColor(cv2.merge(planes), cv2.COLOR_YCrCb2RGB)

@@ -114,7 +114,7 @@ class FunctionPlot(Puzzle):
         broken = count < (last - first + 1) * UNBROKEN
         return np.where(there, np.where(thick | broken, first, middles).astype(int) + 1, 0).tolist()
 
-    def away(self, facts: Facts, state: State, seen: np.ndarray) -> np.ndarray:
+    def away(self, facts: Facts, state: State, seen: np.ndarray) -> tuple[float, int, int]:
         """From the empty axes, with the curve painted out: its columns are judged one by one."""
         import cv2
 

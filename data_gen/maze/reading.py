@@ -45,6 +45,9 @@ FADED = 0.45  # a wall is missing where less than this of it is left
 MISSING = 0.30  # of the part of a wall that no stroke hides
 BLOCKED = 0.60  # of an opening
 ADDED = 0.04  # of a room's core: dark or foreign
+FAINT = 0.20  # of the stroke's own red, from which red that keeps away from the path is no shade of the floor
+BESIDE = 0.12  # pitches: so far from the path it does
+STRAY = 0.02  # of a room's core may be such red
 FOREIGN = 60  # of 255: distance from everything that floor, wall and stroke can mix to
 BLUR = 0.085  # pitches, standard deviation
 NOISE = 12.0  # of 255, standard deviation on bare floor
@@ -56,7 +59,7 @@ class Reading:
 
     visited: rooms with red; openings: pairs of visited rooms with red in the opening between them; unbroken: pixels of
     red lead from S's room to E's; crossed: walls with red through them; changed: walls and rooms that are not as in the
-    input; flaws: what is wrong with the quality.
+    input; flaws: what is wrong with the quality; places: those of nano, as they were read, uint8 [side, side, 3].
     """
 
     unreadable: str = ""
@@ -68,6 +71,7 @@ class Reading:
     outside: bool = False
     changed: list[str] = field(default_factory=list)
     flaws: list[str] = field(default_factory=list)
+    places: np.ndarray | None = None
 
 
 def pair_of(room: Room, other: Room) -> tuple[Room, Room]:
@@ -87,8 +91,8 @@ def read_places(grid: Grid, picture: Picture, image: np.ndarray) -> Reading:
     """nano: every place of 2 x 2 pixels has the colour of NANO_COLOURS that its mean is nearest to."""
     side = picture.side // 2
     blocks = resized(image, picture.side).reshape(side, 2, side, 2, 3).mean(axis=(1, 3))
-    names = list(NANO_COLOURS)
-    distance = np.linalg.norm(blocks[:, :, None] - np.array([NANO_COLOURS[name] for name in names]), axis=-1)
+    names, colours = list(NANO_COLOURS), np.array(list(NANO_COLOURS.values()), dtype=np.uint8)
+    distance = np.linalg.norm(blocks[:, :, None] - colours, axis=-1)
     seen = distance.argmin(axis=-1)
     unclear = np.sort(distance, axis=-1)
     rows, columns = grid.lattice.shape
@@ -99,7 +103,7 @@ def read_places(grid: Grid, picture: Picture, image: np.ndarray) -> Reading:
     for (r, c), name in ends.items():
         expected[2 * r + 1, 2 * c + 1] = names.index(name)
     path, floor = names.index("path"), names.index("floor")
-    reading = Reading()
+    reading = Reading(places=colours[seen].repeat(2, axis=0).repeat(2, axis=1))
     for r, c in np.argwhere(seen[inside] != expected).tolist():
         free, colour = bool(grid.lattice[r, c]), seen[inside][r, c]
         if colour == path and not free:
@@ -216,9 +220,9 @@ class Frame:
     """What is known of the input before any output is seen, at the size at which outputs are judged.
 
     side, pitch: in pixels. edges: where the places of rows and of columns begin, and where the last ends.
-    free: where one can walk; beyond: clearly outside the outer wall; rooms: the cores of rooms; empty: those without
-        the letters S and E and their surroundings; room_pixels: how many pixels each core has; deep: the inside of
-        thick walls, None where walls are thin.
+    free: where one can walk; beyond: clearly outside the outer wall; rooms: the cores of rooms; empty, clear: those,
+        and the whole maze, without the letters S and E and their surroundings; room_pixels: how many pixels each core
+        has; deep: the inside of thick walls, None where walls are thin.
     openings: pairs of rooms; openings_at: the row and column of each in the lattice.
     sides, profiles: walls along x and along y; across them.
     ends: where red has come to S, to E (rows, columns).
@@ -262,7 +266,7 @@ class Frame:
             letters[around] = True
             letters_at.append(around)
             self.ends.append(arrived)
-        self.empty = self.rooms & ~letters
+        self.empty, self.clear = self.rooms & ~letters, inside & ~letters
         red = _redness(image)
         # However blurred the letter E may be, it is not redder than this.
         halo = tuple(
@@ -423,10 +427,10 @@ def read_picture(grid: Grid, picture: Picture, image: np.ndarray) -> Reading:
     drawn = redder >= shares.from_red(IS_RED)
     reading = Reading()
     views = [(side, shares.transposed if side.transposed else shares) for side in frame.sides]
-    _read_path(grid, frame, drawn, reading)
+    path = _read_path(grid, frame, drawn, reading)
     for view in views:
         _read_walls(*view, frame.pitch, reading)
-    _read_rooms(frame, shares, reading)
+    _read_rooms(frame, shares, path, reading)
     contrast = np.linalg.norm(walls - floor) / np.linalg.norm(np.subtract(picture.wall_rgb, picture.floor_rgb))
     _read_quality(frame, original, affine, shares, reading)
     blur = _blur(frame, views, float(contrast))
@@ -473,8 +477,8 @@ def _colours(
     return floor, walls, stroke
 
 
-def _read_path(grid: Grid, frame: Frame, drawn: np.ndarray, reading: Reading) -> None:
-    """Rooms, openings, connection, and red outside."""
+def _read_path(grid: Grid, frame: Frame, drawn: np.ndarray, reading: Reading) -> np.ndarray:
+    """Rooms, openings, connection, and red outside. Returns where the line from S to E is, or all red, bool [H, W]."""
     cores = frame.per_place(drawn & frame.rooms)[1::2, 1::2]
     visited = cores >= np.maximum(3, ROOM_RED * frame.room_pixels)
     for room, arrived in zip((grid.start, grid.end), frame.ends, strict=True):
@@ -497,6 +501,7 @@ def _read_path(grid: Grid, frame: Frame, drawn: np.ndarray, reading: Reading) ->
         _, _, stats, _ = cv2.connectedComponentsWithStats(beyond)
         extents = stats[1:, [cv2.CC_STAT_WIDTH, cv2.CC_STAT_HEIGHT]]
         reading.outside = bool(extents.max() > OUTSIDE * frame.pitch)
+    return drawn & np.isin(labels, list(ends[0] & ends[1])) if reading.unbroken else drawn
 
 
 def _read_walls(side: Side, shares: Shares, pitch: float, reading: Reading) -> None:
@@ -531,14 +536,17 @@ def _read_walls(side: Side, shares: Shares, pitch: float, reading: Reading) -> N
         into += [f"{what} {side.name(line, segment)}" for line, segment in np.argwhere(mask).tolist()]
 
 
-def _read_rooms(frame: Frame, shares: Shares, reading: Reading) -> None:
-    """Whatever else has been drawn into rooms."""
-    other = (shares.wall > _wall_byte(0.5)) | _foreign(shares.strange)
-    added = other & (shares.red < shares.from_red(0.2)) & frame.empty
-    if not added.any():
-        return
-    share = frame.per_place(added)[1::2, 1::2] / frame.room_pixels
-    reading.changed += [f"something in {where((r, c))}" for r, c in np.argwhere(share > ADDED).tolist()]
+def _read_rooms(frame: Frame, shares: Shares, path: np.ndarray, reading: Reading) -> None:
+    """Whatever else has been drawn into rooms, and red beside the path, bool [H, W], thin or faint as it may be."""
+    red = shares.red >= shares.from_red(FAINT)
+    other = ((shares.wall > _wall_byte(0.5)) | _foreign(shares.strange)) & ~red & frame.empty
+    if other.any():
+        share = frame.per_place(other)[1::2, 1::2] / frame.room_pixels
+        reading.changed += [f"something in {where((r, c))}" for r, c in np.argwhere(share > ADDED).tolist()]
+    beside = cv2.dilate((path | ~frame.clear).view(np.uint8), _square(max(2, round(BESIDE * frame.pitch)))).view(bool)
+    red = (red & frame.empty | (shares.red >= shares.from_red(IS_RED)) & frame.clear) & ~beside
+    stray = frame.per_place(red) > STRAY * frame.room_pixels.min()
+    reading.changed += [f"more red at {_spot(r, c)}" for r, c in np.argwhere(stray).tolist()]
 
 
 def _foreign(strange: np.ndarray) -> np.ndarray:
