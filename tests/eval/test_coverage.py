@@ -10,7 +10,7 @@ from uni_train.eval.statistics import Means, interval
 
 RUNS = 2000
 # The standard error of a coverage of .95 is .005: three of them beside the bounds .93 and .98.
-LEAST, MOST = 0.93 - 0.015, 0.98 + 0.01
+LEAST, MOST = 0.93 - 0.015, 0.98 + 0.015
 
 # The sizes of clusters, and of the cells (in clusters); unequal ones first.
 DESIGNS = {

@@ -63,7 +63,7 @@ def test_a_model_card_takes_published_questions_alone(done: Evaluation, publishe
     (entry,) = parse_eval_result_entries(yaml.safe_load(files[1].read_text()))
     assert isinstance(entry, EvalResultEntry) and (entry.dataset_id, entry.value) == ("org/sums", 75.0)
     assert entry.date == "2026-01-01T00:00:00+00:00"
-    assert entry.notes is not None and "95 % interval [45.2, 93.5], n 12, judge a-judge" in entry.notes
+    assert entry.notes is not None and "95 % interval [44.8, 93.6], n 12, judge a-judge" in entry.notes
 
 
 def test_every_eval_ever_has_intervals_and_judges(published: Evaluation, tmp_path: Path) -> None:

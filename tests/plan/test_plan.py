@@ -187,8 +187,8 @@ def test_too_few_items_are_told_before_anything_runs(command, said):
 @pytest.mark.parametrize(
     ("recipe", "overrides", "units"),
     [
-        # 4096 latent tokens of the picture and as many of the shown one, and the text; 10240 tokens asked for.
-        ("sft", (*EDITOR, "sources.vlm=null"), 2),
+        # 1024 latent tokens of the picture and as many of the shown one, and the text; 10240 tokens asked for.
+        ("sft", (*EDITOR, "sources.vlm=null"), 5),
         (
             "flow_grpo_math",
             (*BAGEL, *EVERYDAY, "evaluate=false", "held_out.n=0", "rewards.right={function:self_check}"),

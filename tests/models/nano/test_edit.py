@@ -204,7 +204,7 @@ def test_the_maze_recipes_follow_each_other(tmp_path: Path) -> None:
     common.append(f"model.checkpoint={finish(runs, *common, *given, recipe='sft_maze') / 'stages/00-sft/model'}")
     rollout = {"prompts_per_epoch": 2, "group_size": 3, "steps": 3, "last_step": 2}
     quick = ["epochs=2", *(f"rollout.{key}={value}" for key, value in rollout.items())]
-    quick += ["held_out.n=4", "rewards.solved.function=verifier_dense"]
+    quick += ["held_out.n=4", "rewards.solved.function=tests.training.flow_grpo.toy:bright"]
     stage = finish(runs, *common, *quick, recipe="flow_grpo_maze") / "stages" / "00-grpo"
     result = json.loads((stage / "manifest.json").read_text())["result"]
     assert result["held_out"]["after"]["level 4"]["n"] == 4 and set(result["split"]) == {"rollout", "reward", "update"}

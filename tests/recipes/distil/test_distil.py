@@ -143,9 +143,13 @@ def test_thoughts_that_all_agree_are_kept_until_there_are_enough(tmp_path: Path)
     talker = save_talker(tmp_path / "talker", "So draw 3 apples .")
     overrides = ("filter=agreement", "candidates=4", "temperature=0.01", f"model.checkpoint={talker}")
     rounds = "rounds=[{task:mapping,level:1,prompts:40,kept:6,epochs:2}]"
-    run = finish(tmp_path, *QUICK, *overrides, rounds, "model.think_batch=8", recipe=RECIPE)
-    (entry,) = summary(run)["rounds"]
-    assert (entry["sampled"], entry["kept"], entry["updates"]) == (8, 8, 2) and entry["calls"]["images"] == 6
+    result = fit(tmp_path, *QUICK, *overrides, rounds, "model.think_batch=8", recipe=RECIPE)
+    assert_clear(result, "nothing was learned")  # its layers write nothing, so a thought changes no velocity
+    kept, drawn = (
+        json.loads(next(tmp_path.glob(f"*/*/stages/*-{stage}-mapping1/manifest.json")).read_text())["result"]
+        for stage in ("think", "draw")
+    )
+    assert (kept["sampled"], kept["kept"], kept["used"]) == (8, 8, 6) and drawn["drawn"] == 6
 
 
 @pytest.mark.slow

@@ -99,7 +99,7 @@ def counted(work: Work[Any], stage: StageRun, round_: RoundConfig) -> dict[str, 
     if counts.kept and counts.correct:
         text += f": precision {counts.precision.value:.3f}, recall {counts.recall.value:.3f}"
     if wrong := counts.n - counts.correct:
-        text += f"; refused {round((counts.specificity.value or 0) * wrong)} of {wrong} wrong images"
+        text += f"; refused {round((counts.specificity.value or 0) * wrong)} of {wrong} wrong ones"
     if used != counts.kept:
         text += f"; {used} of them are trained on"
     if round_.kept is not None and used < round_.kept:
