@@ -3,7 +3,8 @@
     git clone https://github.com/ByteDance-Seed/Bagel
 
 It asks for transformers 4.49 and flash_attn. Names that transformers has given up since are put back, and without
-flash_attn, which has no CPU, its one function is PyTorch's attention, sample by sample.
+flash_attn, which has no CPU, its one function is PyTorch's attention, of samples of equal lengths at once. It
+computes in bfloat16: weights in float32 are copied, for autocast would cast each of them in every call.
 """
 
 from __future__ import annotations
@@ -31,17 +32,21 @@ def attention(
     q: Tensor, k: Tensor, v: Tensor, cu_seqlens_q: Tensor, cu_seqlens_k: Tensor, causal: bool, **_: Any
 ) -> Tensor:
     """`flash_attn_varlen_func` by SDPA: [tokens, heads, d] of all samples; causal masks end at the last key."""
-    out = []
-    asked, seen = cu_seqlens_q.tolist(), cu_seqlens_k.tolist()
-    for i in range(len(asked) - 1):
-        a, b = slice(asked[i], asked[i + 1]), slice(seen[i], seen[i + 1])
-        queries, keys = a.stop - a.start, b.stop - b.start
-        mask = None
-        if causal and queries > 1:
-            mask = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries)
-        part = (x[None].transpose(1, 2) for x in (q[a], k[b], v[b]))
-        out.append(F.scaled_dot_product_attention(*part, attn_mask=mask, enable_gqa=True)[0].transpose(0, 1))
-    return torch.cat(out)
+    asked, seen = (ends.diff().tolist() for ends in (cu_seqlens_q, cu_seqlens_k))
+    if len({*zip(asked, seen, strict=True)}) > 1:
+        parts = zip(q.split(asked), k.split(seen), v.split(seen), strict=True)
+        return torch.cat([_attend(*(x[None] for x in part), causal)[0] for part in parts])
+    samples = len(asked)
+    return _attend(*(x.unflatten(0, (samples, -1)) for x in (q, k, v)), causal).flatten(0, 1)
+
+
+def _attend(q: Tensor, k: Tensor, v: Tensor, causal: bool) -> Tensor:
+    """[samples, tokens, heads, d] of samples of equal lengths."""
+    queries, keys, mask = q.shape[1], k.shape[1], None
+    if causal and queries > 1:
+        mask = torch.ones(queries, keys, dtype=torch.bool, device=q.device).tril(keys - queries)
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    return F.scaled_dot_product_attention(q, k, v, attn_mask=mask, enable_gqa=True).transpose(1, 2)
 
 
 def default_rope(config: Any, device: Any = None, **_: Any) -> tuple[Tensor, float]:
@@ -113,7 +118,8 @@ class Official:
         with torch.device("meta"):
             language = navit.Qwen2ForCausalLM(llm)
             model = bagel.Bagel(language, None, whole)
-        state = {name: x for name, x in ours.bagel.state_dict().items() if not name.startswith(("vit_", "connector"))}
+        half = {name: x.to(torch.bfloat16) for name, x in ours.bagel.state_dict().items()}
+        state = {name: x for name, x in half.items() if not name.startswith(("vit_", "connector"))}
         model.load_state_dict(state, assign=True)
         rotary = language.model.rotary_emb
         rotary.inv_freq, _ = default_rope(llm, ours.device)
@@ -129,7 +135,7 @@ class Official:
             return self.model.forward_cache_update_text(past, **self._on_device(given)), lengths, ropes
 
     def _autocast(self) -> torch.autocast:
-        """As the released notebook: attention is bfloat16 whatever the weights are."""
+        """As the released notebook; weights that are bfloat16 it need not cast."""
         return torch.autocast(self.ours.device.type, torch.bfloat16)
 
     @torch.inference_mode()
