@@ -37,9 +37,9 @@ _MAX_RATIO = 0.42
 # The same error in any window of a cell's size. A key on the corner of four cells, a quarter in each, is near to empty
 # in all of them; in the window that holds it the error is 0.035, of other sprites more.
 _MAX_ACROSS = 1.5 * _MAX_ERROR
-# What is thin or faint is no error of a whole cell. In empty cells, so many pixels of a window may be off by more than
-# this (squares of three channels), and than 25 times the median.
-_STRAY, _STRAY_PIXELS = 0.07, 3
+# And the most in such a window of empty cells alone, where nothing thin or faint may stand; noise, which is everywhere,
+# is no more than so many medians there. What nano draws right has up to 0.0034, another object at a third 0.0039.
+_MAX_BARE, _MAX_NOISE = 0.0036, 1.2
 # [17, 24]: row i sums the pixels of a window that begins at i.
 _WINDOWS = np.stack([np.roll(np.arange(SIZE) < CELL, i) for i in range(SIZE - CELL + 1)]).astype(np.float64)
 
@@ -252,10 +252,9 @@ def read(image: np.ndarray) -> Reading:
     if (_WINDOWS @ left @ _WINDOWS.T).max() / cells.shape[1] > _MAX_ACROSS:
         return Reading(False, None, None, "something lies across cells")
     bare = (nearest < 0).reshape(GRID, GRID).repeat(CELL, axis=0).repeat(CELL, axis=1)
-    if left.max(where=bare, initial=0) > _STRAY:
-        stray = (left > max(_STRAY, 25 * float(np.median(left[bare])))) & bare
-        if (_WINDOWS @ stray @ _WINDOWS.T).max() > _STRAY_PIXELS:
-            return Reading(False, None, None, "something thin or faint stands where nothing else does")
+    error = (_WINDOWS @ (left * bare) @ _WINDOWS.T).max() / cells.shape[1]
+    if error > _MAX_BARE and error > _MAX_NOISE * np.median(left[bare]):
+        return Reading(False, None, None, "something thin or faint stands in an empty cell")
     objects = tuple(SPRITES[owner] for owner in nearest.tolist() if owner >= 0)
     kinds = sorted(set(objects))
     if len(kinds) == 1:

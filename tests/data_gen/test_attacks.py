@@ -7,6 +7,7 @@ import pytest
 
 from uni_train.data_gen.attacks import ATTACKS, WIDE, Case, attack_items
 from uni_train.data_gen.maze.task import Maze
+from uni_train.data_gen.puzzle import Puzzle
 from uni_train.data_gen.registry import TASKS, filled_levels, get_task
 from uni_train.data_gen.task import Item, Task
 
@@ -18,7 +19,15 @@ def attacked(task: Task, items: list[Item], seed: int = 0) -> dict[str, Case]:
     return {case.attack.name: case for case in attack_items(task, items, seed) if case.item == items[0]}
 
 
-@pytest.mark.parametrize("task", [MAZES, *map(get_task, TASKS.names())], ids=lambda task: task.name)
+STYLES = [  # of other tasks there is but one
+    TASKS.get(name)(style)  # type: ignore[call-arg]
+    for kind, styles in ((Puzzle, ("plain", "nano")), (Maze, ("classic", "varied", "nano")))
+    for name in TASKS.names() if issubclass(TASKS.get(name), kind) for style in styles
+]  # fmt: skip
+OTHERS = [get_task(name) for name in TASKS.names() if not issubclass(TASKS.get(name), Puzzle | Maze)]
+
+
+@pytest.mark.parametrize("task", [*STYLES, *OTHERS], ids=lambda task: f"{task.name} {getattr(task, 'style', '')}")
 def test_verifiers_of_tasks_hold(task: Task) -> None:
     level = filled_levels(task, "validation")[0]  # not 2 for mazes, where a mirrored one may be right
     items = task.generate(2, level, "test", 0)
@@ -35,7 +44,7 @@ def test_each_image_is_what_its_name_says() -> None:
     target, given = MAZES.render(items[0]), MAZES.input_image(items[0])
     for name in ("as it is", "RGBA file", "file turned by EXIF", "16-bit file"):
         assert np.array_equal(cases[name].image, target), name
-    for name in ("JPEG quality 70", "blurred", "resized to 75 % and back", "palette file"):
+    for name in ("JPEG quality 70", "JPEG quality 85", "blurred", "resized to 75 % and back", "palette file"):
         assert 0 < np.abs(cases[name].image.astype(int) - target).mean() < 3, name
     assert np.array_equal(cases["shifted 2 pixels"].image[:, 2:], target[:, :-2])
     assert np.array_equal(cases["input copied"].image, given)
@@ -48,6 +57,10 @@ def test_each_image_is_what_its_name_says() -> None:
     assert erased.any() and not (erased & changed).any()
     added = (cases["one part twice"].image != target).any(axis=2)
     assert added.any() and not (added & changed).any()
+    for name, most in (("thin line over it", 0.01), ("faint line over it", 0.05), ("short stroke over it", 0.01),
+                       ("dot over it", 0.01)):  # fmt: skip
+        over = (cases[name].image != target).any(axis=2)
+        assert 0 < over.mean() < most and not (over & changed).any() or "line" in name, name
     half = (cases["half of the answer"].image != target).any(axis=2)
     assert half.any() and not (half & ~changed).any() and half.sum() < changed.sum()
 

@@ -3,19 +3,22 @@
 from __future__ import annotations
 
 import io
+from itertools import pairwise
 
 import cv2
+import networkx
 import numpy as np
 import pytest
 from PIL import Image
 
 from uni_train.data_gen.audit.shortcuts import questions_of
 from uni_train.data_gen.audit.shortcuts import tally as tally_strategies
-from uni_train.data_gen.canvas import INK, Canvas
+from uni_train.data_gen.canvas import INK, RED, Canvas
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.puzzle import CHECKS, NANO, PLAIN, Puzzle
 from uni_train.data_gen.registry import TASKS, task_of
 from uni_train.data_gen.seeds import rng
+from uni_train.data_gen.shortest_path.task import _nodes, graph_of
 from uni_train.data_gen.task import Item
 
 FAMILIES = [name for name in TASKS.names() if issubclass(TASKS.get(name), Puzzle)]
@@ -137,9 +140,9 @@ def test_any_image_gets_a_verdict(family: str, shape: tuple[int, int]) -> None:
         assert not task_of(item).verify(item, noise).passed
 
 
-def jpeg(image: np.ndarray) -> np.ndarray:
+def jpeg(image: np.ndarray, quality: int = 70) -> np.ndarray:
     file = io.BytesIO()
-    Image.fromarray(image).save(file, "JPEG", quality=70)
+    Image.fromarray(image).save(file, "JPEG", quality=quality)
     return np.asarray(Image.open(file).convert("RGB"))
 
 
@@ -159,6 +162,61 @@ def test_what_models_and_files_do_to_a_right_image_is_accepted(family: str, chan
         task = task_of(item)
         verdict = task.verify(item, change(task.render(item, 0)))
         assert verdict.passed, (item.level, verdict.reason)
+
+
+def gamma(value: float):  # type: ignore[no-untyped-def]
+    return lambda image: np.rint(255 * (image / 255) ** value).astype(np.uint8)
+
+
+def noisy(image: np.ndarray) -> np.ndarray:
+    return np.clip(image + np.random.default_rng(0).normal(0, 12, image.shape), 0, 255).astype(np.uint8)
+
+
+def blurred(image: np.ndarray) -> np.ndarray:
+    return cv2.GaussianBlur(image, (0, 0), 0.5)
+
+
+@families
+@styles
+@pytest.mark.parametrize("change", [gamma(0.8), gamma(1.25), noisy, blurred], ids=["bright", "dark", "noise", "blur"])
+def test_what_changes_a_whole_image_a_little_is_accepted(family: str, style: str, change) -> None:  # type: ignore[no-untyped-def]
+    for item in items_of(family, style):
+        task = task_of(item)
+        verdict = task.verify(item, change(task.render(item, 0)))
+        assert verdict.passed, (item.level, verdict.reason)
+
+
+def test_most_small_images_are_read_after_jpeg() -> None:
+    """None was: JPEG halves the resolution of colour, and lines are a pixel thin."""
+    items = [item for family in FAMILIES for item in items_of(family, NANO)]
+    read = [task_of(item).verify(item, jpeg(task_of(item).render(item, 0), 85)).passed for item in items]
+    assert sum(read) >= 0.95 * len(read)
+
+
+def test_a_second_path_one_pixel_thin_is_refused() -> None:
+    """From the first node to the last of a graph, along its edges, beside the right one."""
+    for item in puzzle("shortest_path").generate(4, 1, "test", 0):
+        task = task_of(item)
+        for way in networkx.all_simple_paths(graph_of(item.facts["edges"]), item.facts["start"], item.facts["goal"]):
+            if way != item.facts["path"]:
+                image, nodes = task.render(item, 0).copy(), _nodes(item.facts)
+                for (y, x), (y1, x1) in pairwise(nodes[node] for node in way):
+                    cv2.line(image, (int(x), int(y)), (int(x1), int(y1)), RED, 1)
+                verdict = task.verify(item, image)
+                assert verdict.checks[0].status == "fail", (item.id, way)
+
+
+@families
+@styles
+def test_a_solved_puzzle_with_more_in_it_is_no_filtered_target(family: str, style: str) -> None:
+    """What JPEG and gamma do is made up for, a second answer below them is not."""
+    (item,) = puzzle(family, style).generate(1, 1, "test", seed=4)
+    task = task_of(item)
+    image = task.render(item, 0).copy()
+    height, width = image.shape[:2]
+    cv2.line(image, (0, height // 5), (width, int(0.7 * height)), RED, 1)
+    for change in (gamma(0.8), lambda one: jpeg(one, 85), blurred):
+        assert not task.verify(item, change(image)).passed
 
 
 @families

@@ -152,6 +152,17 @@ def test_an_object_that_lies_across_cells_is_not_overlooked(name: str) -> None:
         assert not verify_sprites(image, name, 1).passed, (y, x)
 
 
+@pytest.mark.parametrize("name", SPRITES)
+def test_a_second_object_that_is_thin_or_faint_is_not_overlooked(name: str) -> None:
+    """A line one pixel thin at a third of its colour, and a third of the object itself, in empty cells."""
+    image = render(name, 2, 0)
+    assert read(noisy(image, 30, 0)).readable, "noise is everywhere"
+    line, faint = image.copy(), image.astype(float)
+    line[13, :] = np.rint(line[13, :] + (np.array([225, 40, 40]) - line[13, :]) / 3)
+    faint[8:16, :8] += (image[:8, :8].astype(float) - faint[8:16, :8]) / 3
+    assert not can_pass(line) and not can_pass(clipped(faint))
+
+
 @given(st.tuples(*[st.integers(0, 255)] * 3))
 def test_one_colour_shows_nothing(colour: tuple[int, int, int]) -> None:
     reading = read(np.full((SIZE, SIZE, 3), colour, np.uint8))

@@ -5,8 +5,11 @@ The whole suite is bench/maze.py's; its figures are in docs/maze.md.
 
 from __future__ import annotations
 
+import io
 from dataclasses import replace
+from itertools import pairwise
 
+import cv2
 import numpy as np
 import pytest
 from PIL import Image
@@ -14,7 +17,7 @@ from PIL import Image
 from bench import maze_corruptions as corruptions
 from bench.maze_corruptions import suite
 from uni_train.data_gen.maze.grid import Grid
-from uni_train.data_gen.maze.picture import NANO_COLOURS, choose_picture, draw
+from uni_train.data_gen.maze.picture import NANO_COLOURS, STYLES, choose_picture, draw
 from uni_train.data_gen.maze.task import Maze, read_facts
 from uni_train.data_gen.maze.verifier import CHECKS, judge
 from uni_train.data_gen.seeds import rng
@@ -93,6 +96,40 @@ def test_nano_bears_a_little_noise() -> None:
     for item in TASK.generate(20, 5, "test", 9):
         noisy = np.clip(TASK.render(item) + random_.normal(0, 15, (24, 24, 3)), 0, 255).astype(np.uint8)
         assert TASK.verify(item, noisy).passed
+
+
+def test_in_nano_what_is_smaller_than_a_place_is_seen_and_jpeg_is_read() -> None:
+    for item in TASK.generate(20, 5, "test", 9):
+        target = TASK.render(item)
+        for changed in (np.argwhere((target != target[::-1, ::-1]).any(axis=2))[:3]).tolist():
+            image = target.copy()
+            image[tuple(changed)] = 255 - image[tuple(changed)]
+            assert not TASK.verify(item, image).passed, (item.id, changed)
+        file = io.BytesIO()
+        Image.fromarray(target).save(file, "JPEG", quality=85)
+        assert TASK.verify(item, np.asarray(Image.open(file).convert("RGB"))).passed
+
+
+# ----------------------------------------------------------------------------------------------------- more than a way
+
+
+@pytest.mark.parametrize("style", [style for style in STYLES if style != "nano"])
+@pytest.mark.parametrize(("width", "strength"), [(0, 1.0), (0.08, 0.3), (0.2, 0.3)], ids=["thin", "faint", "wide"])
+def test_a_second_way_that_is_thin_or_faint_is_refused(style: str, width: float, strength: float) -> None:
+    """From S into rooms that are off the way."""
+    task = Maze(style)
+    for item in task.generate(6, 5, "test", 0):
+        grid, picture = read_facts(item)
+        target, over = task.render(item), np.zeros((picture.side, picture.side), np.uint8)
+        rooms = [room for room in np.ndindex(grid.rows, grid.columns) if room not in grid.route()]
+        room = max(rooms, key=lambda room: abs(room[0] - grid.start[0]) + abs(room[1] - grid.start[1]))
+        way = replace(grid, end=room).route()
+        middles = [tuple(round(at) for at in picture.centre(room)) for room in way]
+        for one, other in pairwise(middles):
+            cv2.line(over, one, other, 1, max(1, round(width * picture.corridor)))
+        mixed = target + (np.array(picture.path_rgb) - target) * strength
+        image = np.where(over[..., None] > 0, np.rint(mixed), target).astype(np.uint8)
+        assert not task.verify(item, image).passed, item.id
 
 
 # ------------------------------------------------------------------------------------------------ scores, unreadable
