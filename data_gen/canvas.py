@@ -201,8 +201,8 @@ class Limits(NamedTuple):
     """How far an image may be from what is drawn.
 
     means: pixels a side that are averaged -> how far their mean may be off in any channel, of 255.
-    Of `window` x `window` pixels, `most` may stand out: their mean with `mean` x `mean` others is further than `luma`
-    or `chroma` from all that is drawn within `reach` x `reach`. More of them do on a line that is one pixel thin.
+    mean, reach, window: pixels a side of squares. The mean around a pixel is compared with all that is drawn within
+    reach. It stands out if it is further off than by luma or chroma. Of a window, `most` pixels may.
     """
 
     means: Mapping[int, int]
