@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from uni_train.config.schema import EvalConfig
-from uni_train.errors import SkillMissing
-from uni_train.eval.benchmark import Benchmark
+from uni_train.data_gen.errors import DataError
+from uni_train.errors import SkillMissing, UserError
+from uni_train.eval.benchmark import BENCHMARKS, Benchmark
 from uni_train.eval.configured import benchmarks_of
 from uni_train.eval.generation import asks_of, generate
 from uni_train.models.endpoint_doctor import DRAW, EDIT, READ_IMAGES, WRITE
@@ -33,9 +35,17 @@ def lacking_skills(benchmark: Benchmark, skills: Collection[str]) -> dict[str, s
 
 
 def suited_benchmarks(address: str, config: EvalConfig, skills: Collection[str]) -> tuple[list[str], list[str]]:
-    """Of each benchmark of `config` a line with the settings that an endpoint's skills suffice for; those with any."""
+    """Of each registered benchmark a line with the settings that an endpoint's skills suffice for; those with any.
+
+    A benchmark that has no questions of its own gets a line that says what it needs.
+    """
     lines, suited = [], []
-    for benchmark in benchmarks_of(address, config):
+    for name in BENCHMARKS.names():
+        try:
+            (benchmark,) = benchmarks_of(address, replace(config, benchmarks=(name,)))
+        except (UserError, DataError) as error:
+            lines.append(f"  {'note':<6}{name:<19}{str(error).replace(chr(10), ': ')}")
+            continue
         lacking = lacking_skills(benchmark, skills)
         settings = {skill: [one for one, lacks in lacking.items() if lacks == skill] for skill in lacking.values()}
         able = settings.pop("", [])

@@ -21,7 +21,16 @@ from uni_train.console.progress import ConsoleProgress
 from uni_train.data_gen.registry import TASKS, get_task
 from uni_train.eval import evaluation as engine
 from uni_train.eval import summary, tracking
-from uni_train.eval.benchmark import Ask, Benchmark, Sample, Scored, Source, generated_questions, worlds_of
+from uni_train.eval.benchmark import (
+    BENCHMARKS,
+    Ask,
+    Benchmark,
+    Sample,
+    Scored,
+    Source,
+    generated_questions,
+    worlds_of,
+)
 from uni_train.eval.benchmarks.ueval import UEval
 from uni_train.eval.benchmarks.ufo import Ufo
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
@@ -159,6 +168,7 @@ def shades(folder: Path, n: int, sets: tuple[str, ...] | None = None, first: int
     sys.path.append(str(EXAMPLE))
     from shades.naming import ShadeNaming
 
+    BENCHMARKS._entries.pop("shade_naming", None)  # other tests do not see it
     asked = [{"id": i, "set": ("named", "mixed")[i % 2], "prompt": "?", "tenths": 3} for i in range(first, first + n)]
     folder.mkdir(exist_ok=True)
     (folder / "test.jsonl").write_text("".join(json.dumps(one) + "\n" for one in asked))

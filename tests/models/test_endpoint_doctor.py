@@ -13,6 +13,9 @@ import pytest
 
 from tests.models.test_doctor import doctor
 from tests.models.test_remote import KEY, PICTURE, Endpoint, Reply, drawn, endpoint, refused, says, serving
+from uni_train.data_gen.registry import _Entry
+from uni_train.errors import UsageError
+from uni_train.eval.benchmark import BENCHMARKS, Benchmark, Sample, Source
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.models.identity import identify
 from uni_train.models.load import build_model, model_config
@@ -30,6 +33,18 @@ def test_an_endpoint_that_has_the_responses_api_alone(monkeypatch: pytest.Monkey
         drawing = {"type": "image_generation_call", "result": base64.b64encode(encode_png(picture)).decode()}
         return 200, {"output": [drawing if b"tools" in body else {"type": "message", "content": text}]}
 
+    class NeedsFiles(Benchmark):
+        """Of a plug-in, without questions of its own."""
+
+        name, title, known_sets = "own", "Own", ("own",)
+
+        def __init__(self, source: Source) -> None:
+            raise UsageError("there are no questions", "Name its files.")
+
+        def check(self, sample: Sample) -> None:
+            """Never asked."""
+
+    monkeypatch.setitem(BENCHMARKS._entries, "own", _Entry(NeedsFiles, __name__))
     with serving(reply) as one:
         code, said = doctor(f"{one.url}#painter", "remote.key_env=PAINTER_KEY")
         assert len(one.asked) <= 11 and {key for *_, key in one.asked} == {f"Bearer {KEY}"}
@@ -44,6 +59,7 @@ def test_an_endpoint_that_has_the_responses_api_alone(monkeypatch: pytest.Monkey
         "ok    seeds              the same seed draws the same image",
         "ok    prompts            another prompt draws another image",
         "ok    unisandbox         normal, cot\n",
+        "note  own                there are no questions: Name its files.\n",
     ):
         assert found in said, said
     command = said.splitlines()[-2]

@@ -60,7 +60,7 @@ def doctor(model: str, words: tuple[str, ...], against: str | None, image: Path 
     if isinstance(seen, EndpointExamination) and seen.skills:
         from uni_train.eval.abilities import suited_benchmarks
 
-        lines, suited = suited_benchmarks(model, config_of(["benchmarks=all", "n=1", *seen.keys]), seen.skills)
+        lines, suited = suited_benchmarks(model, config_of(["n=1", *seen.keys]), seen.skills)
         for line in lines:
             echo(line)
         keys = [*words, *(key for key in seen.keys if key not in words)]

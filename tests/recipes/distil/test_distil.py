@@ -149,7 +149,7 @@ def test_thoughts_that_all_agree_are_kept_until_there_are_enough(tmp_path: Path)
         json.loads(next(tmp_path.glob(f"*/*/stages/*-{stage}-mapping1/manifest.json")).read_text())["result"]
         for stage in ("think", "draw")
     )
-    assert (kept["sampled"], kept["kept"], kept["used"]) == (8, 8, 6) and drawn["drawn"] == 6
+    assert (kept["sampled"], kept["kept"], kept["used"]) == (8, 8, 6) and drawn["images"] == 6
 
 
 @pytest.mark.slow
