@@ -226,9 +226,9 @@ def difference(image: np.ndarray, drawn: np.ndarray, limits: Limits) -> tuple[fl
     if worst[0] > 1:
         return worst
     seen, like = (cv2.cvtColor(one, cv2.COLOR_RGB2YCrCb) for one in (blurred(image, limits.mean), drawn))
-    near, by = np.ones((limits.reach,) * 2), np.full_like(like, (limits.luma, limits.chroma, limits.chroma))
-    among = cv2.inRange(seen, cv2.subtract(cv2.erode(like, near), by), cv2.add(cv2.dilate(like, near), by))
-    out, square = (among == 0).view(np.uint8), (limits.window,) * 2
+    near, by = np.ones((limits.reach,) * 2, np.uint8), (limits.luma, limits.chroma, limits.chroma, 0)
+    low, top = cv2.subtract(cv2.erode(like, near), by), cv2.add(cv2.dilate(like, near), by)  # type: ignore[call-overload]
+    out, square = (cv2.inRange(seen, low, top) == 0).view(np.uint8), (limits.window,) * 2
     _, high, _, (x, y) = cv2.minMaxLoc(cv2.boxFilter(out, -1, square, normalize=False, borderType=cv2.BORDER_CONSTANT))
     return max(worst, (min(2.0, high / (limits.most + 0.5)), y, x))
 
@@ -250,10 +250,11 @@ def filtered(drawn: np.ndarray, like: np.ndarray) -> np.ndarray:
 
     planes, step = [], max(1, len(drawn) // 48)  # some pixels are enough
     for plane, seen in zip(*(cv2.split(cv2.cvtColor(one, cv2.COLOR_RGB2YCrCb)) for one in (drawn, like)), strict=True):
-        near = np.lib.stride_tricks.sliding_window_view(np.pad(plane, 1, "edge"), (3, 3))[::step, ::step].reshape(-1, 9)
-        near = np.pad(near.astype(np.float32), ((0, 0), (0, 1)), constant_values=1)
-        off = seen[::step, ::step].ravel() - near[:, 4]
-        kernel = np.linalg.solve(near.T @ near + len(near) * np.eye(10), near.T @ off)
+        wide = cv2.copyMakeBorder(plane, 1, 1, 1, 1, cv2.BORDER_REPLICATE)
+        shifted = (wide[y : y + len(plane), x : x + plane.shape[1]] for y in range(3) for x in range(3))
+        some = seen[::step, ::step].ravel()
+        near = np.stack([*(one[::step, ::step].ravel() for one in shifted), np.ones_like(some)]).astype(np.float32)
+        kernel = np.linalg.solve(near @ near.T + len(some) * np.eye(10), near @ (some - near[4]))
         gain, offset = kernel[:9].sum(), kernel[9]  # beside the image as it is
         if abs(gain) > GAIN or abs(128 * gain + offset) > OFFSET:
             return drawn
