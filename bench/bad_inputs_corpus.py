@@ -824,13 +824,8 @@ fit ESCAPE
 fit LONGEST
 fit a/b
 fit sft_puzzle model.puzzles=[clock]
-fit nano_pretrain early_exit=7
 fit nano_pretrain vae=null
-fit sft_maze model.architecture.fusion=last
-fit stars_math model=bagel_7b model.architecture.fusion=last
-fit stars_math model.architecture.fusion=queries model.compile=true
-fit stars_math model.architecture.fusion=x
-fit stars_math model.architecture.fusion=last strategy=fsdp2
+fit stars_math model.architecture.fusion=last
 fit flow_grpo_maze prompts.levels=[4,8]
 fit flow_grpo_math objective.image_weight=0
 fit unigrpo_math objective.image_weight=0 thoughts.weight=0

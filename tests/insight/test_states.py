@@ -14,7 +14,7 @@ from tests.models.bagel.published import published
 from uni_train.data_gen.seeds import rng
 from uni_train.errors import UserError
 from uni_train.eval.task_benchmark import cases_of_task
-from uni_train.insight.states import FOLDS, RIDGE, _charts, appearance_table, labels_of, probe, told_apart
+from uni_train.insight.states import FOLDS, RIDGE, _chart, appearance_table, labels_of, probe, told_apart
 
 
 @pytest.fixture(scope="module")
@@ -52,7 +52,7 @@ def test_a_position_has_one_colour_in_all_charts() -> None:
     result = {"lens": lens, "probes": {"marker": {"number": holds}}}
     shown = [("lens", "object"), ("lens", "number"), ("probes", "number")]
     drawn = [(line.name, line.colour) for reader, target in shown
-             for one in _charts(result, reader, target, "holds") for line in one.lines]  # fmt: skip
+             for line in _chart(result, reader, target, "holds").lines]  # fmt: skip
     assert drawn == [("prompt", 1), ("thought", 2), ("thought", 2), ("marker", 3), ("marker", 3)]
 
 

@@ -83,7 +83,7 @@ def states(**typed: Any) -> None:
     """Hidden states through the language head: at which layer does the answer appear?
 
     The positions are the question's last word, the markers before an answer and an image, and the image's tokens.
-    Learned queries stand one by one. The items ask for a number of one object.
+    The items ask for a number of one object.
 
     \b
     Examples:

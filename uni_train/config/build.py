@@ -176,13 +176,6 @@ def _check_common(config: RunConfig, where: Where) -> None:
             "model.architecture.kv_heads",
             where,
         )
-    if architecture.memory_layer is not None:
-        key = "model.architecture.memory_layer"
-        if architecture.fusion != "last":
-            raise wrong(f"{key} has no meaning for fusion={architecture.fusion}", key, where)
-        if architecture.memory_layer > architecture.layers:
-            message = f"{key} is {architecture.memory_layer}, and the model has {architecture.layers} layers"
-            raise wrong(message, key, where)
     token = architecture.latent_downsample * architecture.latent_patch
     if architecture.image_size % token:
         raise wrong(
@@ -217,10 +210,6 @@ def _check_common(config: RunConfig, where: Where) -> None:
             where,
             "deepspeed_zero3 and fsdp2 have it.",
         )
-    fusion = architecture.fusion
-    if fusion != "deep" and strategy.kind in ("deepspeed_zero3", "fsdp2"):  # passes differ in number from row to row
-        message = f"model.architecture.fusion={fusion} is not trained by {strategy.kind}"
-        raise wrong(message, "strategy", where, "strategy=single or ddp.")
     if strategy.replicas > 1 and strategy.kind != "fsdp2":
         message = f"strategy.replicas has no meaning for {strategy.kind}"
         raise wrong(message, "strategy.replicas", where, "strategy=fsdp2 has it.")

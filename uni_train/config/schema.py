@@ -96,10 +96,6 @@ class ArchitectureConfig:
     vit_layers: Few = 26
     vit_heads: Few = 16
     max_text_tokens: Tokens = 64
-    # nano: what images read of understanding: its layers, also final states, learned queries (models/bagel/fusion.py)
-    fusion: Literal["deep", "last", "queries"] = "deep"
-    queries: Few = 8  # learned tokens of each image, for fusion=queries
-    memory_layer: Few | None = None  # for fusion=last: states behind this layer, from 1; null: the last one
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,11 +1,10 @@
 """Where an answer first appears: hidden states read through the language head, layer by layer, and linear probes.
 
 Niu et al. (2025, arXiv 2511.20561, section 4.4, Figure 4) decode the states of query tokens. They add up the
-probabilities of an answer's words. Here the positions are those of BAGEL, and the learned queries of models that have
-them (fusion=queries). BAGEL's are the last word of the question, and where the model chooses the words of its answer
-(understanding); the marker behind which the image begins, and the image's own tokens (drawing). States of understanding
-go through its final norm, those of image tokens through theirs. The language head never learned to read the latter, so
-a probe is the fairer reader of them.
+probabilities of an answer's words. Here the positions are those of BAGEL: the last word of the question, and where the
+model chooses the words of its answer (understanding); the marker behind which the image begins, and the image's own
+tokens (drawing). States of understanding go through its final norm, those of image tokens through theirs. The language
+head never learned to read the latter, so a probe is the fairer reader of them.
 
 A state *holds* the answer if its words are likelier than those of every other object (number) of the world. The control
 is the answer of another item: a state that holds it as often knows nothing. Probes are ridge regressions in closed form
@@ -15,7 +14,7 @@ onto the classes, over five folds of whole pairs; their control has the labels s
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -38,7 +37,6 @@ from uni_train.models.base import UnifiedModel, expect_skill
 
 COUNTS = ("one", "two", "three", "four", "five", "six")
 TARGETS = ("object", "count")
-QUERY = "query "  # of a learned query's position, before its number
 FOLDS = 5
 RIDGE = 1.0  # against a mean squared length of 1 of the standardised states
 _HOLDS = 0.5  # from which share of the items on an answer counts as there
@@ -128,7 +126,6 @@ def positions_of(states: States) -> dict[str, Tensor]:
     """Name -> states [N, B, D]: of understanding, then of drawing (the image's own tokens at every level kept)."""
     positions = {"last word": states.word}
     positions |= {f"answer, word {i}": state for i, state in enumerate(states.answer, start=1)}
-    positions |= {f"{QUERY}{i}": state for i, state in enumerate(states.queries, start=1)}
     positions[f"image marker, t = {states.t[0]:.2f}"] = states.marker[0]
     for t, image in zip(states.t, states.image, strict=True):
         positions[f"image tokens, t = {t:.2f}"] = image
@@ -228,12 +225,7 @@ def sections(result: Mapping[str, Any]) -> list[Section]:
             f"A state holds the answer if its words are likelier than those of every other object or number. It "
             f"appears at the first layer at which that is so for half of the {len(result['clusters'])} items.",
             tables=[appearance_table(result, "lens", target) for target in targets],
-            charts=[
-                one
-                for what in ("holds", "probability")
-                for target in targets
-                for one in _charts(result, "lens", target, what)
-            ],
+            charts=[_chart(result, "lens", target, what) for what in ("holds", "probability") for target in targets],
         )
     ]
     probed = [
@@ -245,7 +237,7 @@ def sections(result: Mapping[str, Any]) -> list[Section]:
                 "Linear probes",
                 "Ridge regressions from a state to the object or number, on items whose pair they never saw.",
                 tables=[appearance_table(result, "probes", target) for target in probed],
-                charts=[one for target in probed for one in _charts(result, "probes", target, "holds")],
+                charts=[_chart(result, "probes", target, "holds") for target in probed],
             )
         )
     return parts
@@ -274,18 +266,13 @@ def _share(values: Sequence[bool], result: Mapping[str, Any]) -> Estimate:
     return share(list(values), range(len(values)), result["clusters"])
 
 
-def _charts(result: Mapping[str, Any], reader: str, target: str, what: str) -> Iterator[Chart]:
-    """One of the positions that every model has, and one of learned queries where there are any."""
+def _chart(result: Mapping[str, Any], reader: str, target: str, what: str) -> Chart:
     meaning = {"holds": "holds the answer", "probability": "probability of its words"}[what]
     title = f"The {target}: {meaning}, by layer" if reader == "lens" else f"The {target}: probed right, by layer"
-    for queries in (False, True):
-        lines: list[Series] = []
-        known = [position for position in result["lens"] if position.startswith(QUERY) == queries]
-        for colour, position in enumerate(known, start=1):  # one in all charts
-            if target in (by_target := result[reader].get(position, {})):
-                means = np.array(by_target[target][what], dtype=float).mean(1)
-                points = list(enumerate(means.tolist(), start=1))
-                lines.append(Series(position, points, colour, markers=True))
-        if lines:
-            axis = linear_axis(1, max(2, *(len(line.points) for line in lines)), "layer")
-            yield chart(f"{title}{'; learned queries' if queries else ''}", "", lines, axis, linear_axis(0, 1))
+    lines: list[Series] = []
+    for colour, position in enumerate(result["lens"], start=1):  # equal in all charts
+        if target in (by_target := result[reader].get(position, {})):
+            means = np.array(by_target[target][what], dtype=float).mean(1)
+            lines.append(Series(position, list(enumerate(means.tolist(), start=1)), colour, markers=True))
+    axis = linear_axis(1, max(2, *(len(line.points) for line in lines)), "layer")
+    return chart(title, "", lines, axis, linear_axis(0, 1))

@@ -111,7 +111,6 @@ class Family(ABC):
         tiles: whether its VAE can take images in tiles (`model.vae_tile`). editing: whether it takes `model.editing`.
         puzzles: whether editors of it read the prompts of `model.puzzles` alone.
         compiles: whether its steps can be compiled (`model.compile`).
-        fuses: whether models of it that draw from words have `architecture.fusion` other than deep.
         caches: whether its denoising steps can be cached (`sampling.first_block_cache`).
         shipped: the folder of the checkpoint inside the package (`checkpoint: shipped`).
     """
@@ -125,7 +124,6 @@ class Family(ABC):
     tiles: ClassVar[bool] = False
     puzzles: ClassVar[bool] = False
     compiles: ClassVar[bool] = False
-    fuses: ClassVar[bool] = False
     editing: ClassVar[bool] = False
     caches: ClassVar[bool] = True
     shipped: ClassVar[Path | None] = None

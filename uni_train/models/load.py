@@ -136,14 +136,6 @@ def expect_keys(config: ModelConfig) -> None:
     for key, (value, takes) in keys.items():
         if value is not None and not takes:
             raise UsageError(f"model.{key} has no meaning for model={config.name}", f"Leave model.{key} out.")
-    fusion = config.architecture.fusion
-    if fusion != "deep" and (config.edits or not family.fuses):
-        raise UsageError(
-            f"model.architecture.fusion={fusion}, but {config.name} has deep, as its checkpoints",
-            "Leave it out; model=nano has others.",
-        )
-    if fusion != "deep" and config.compile:
-        raise UsageError(f"model.compile has no meaning for fusion={fusion}", "Leave model.compile out.")
     if config.compile and config.sampling.first_block_cache is not None:
         raise UsageError(
             "model.compile and sampling.first_block_cache exclude each other: what is compiled skips no layers",

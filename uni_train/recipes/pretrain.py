@@ -10,7 +10,7 @@ from annotated_types import Interval
 
 from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, evaluation, recipe_kind
 from uni_train.config.messages import Where, wrong
-from uni_train.config.schema import LEVELS, Count, Draws, Few, Level, Positive, RunConfig, VaeConfig
+from uni_train.config.schema import LEVELS, Count, Draws, Level, Positive, RunConfig, VaeConfig
 
 if TYPE_CHECKING:
     from uni_train.models.base import Example, Trainable
@@ -70,7 +70,6 @@ class PretrainConfig(RunConfig):
     vae: VaeConfig | None = None  # null: that of model.checkpoint
     parts: dict[str, PartConfig | None]  # name -> part, one after the other; null: left out
     timestep_shift: Positive = 1.0
-    early_exit: Few | None = None  # a layer from which the next token is learned too, by the same norm and head
 
     @property
     def kept(self) -> dict[str, PartConfig]:
@@ -92,11 +91,6 @@ class Pretrain(RecipeKind[PretrainConfig]):
             raise wrong("vae is null, and no model.checkpoint has one", "vae", where)
         if not config.kept:
             raise wrong("all parts are null: nothing would be trained", "parts", where)
-        layers = config.model.architecture.layers
-        if config.early_exit is not None and config.early_exit > layers:
-            raise wrong(f"early_exit is {config.early_exit}, and the model has {layers} layers", "early_exit", where)
-        if config.early_exit is not None and config.model.architecture.fusion != "deep":
-            raise wrong("early_exit is of fusion=deep alone", "early_exit", where)
 
     def stages(self, config: PretrainConfig) -> Iterator[PlannedStage]:
         if config.vae is not None:
@@ -157,16 +151,12 @@ def _vae(work: Work[PretrainConfig], stage: StageRun) -> None:
 
 def _part(work: Work[PretrainConfig], stage: StageRun, name: str) -> None:
     """Train everything but the VAE on the mixture of one part of the recipe."""
-    from uni_train.models.bagel.unified import BagelUnified
     from uni_train.models.nano import corpus
     from uni_train.stages.finetune import fit
     from uni_train.training.curriculum import Constant
 
     config, asked = work.config, work.config.kept[name]
     model = work.learner(work.weights, config.timestep_shift)
-    assert isinstance(model, BagelUnified)  # as `check` says
-    if config.early_exit is not None:
-        model.bagel.language_model.model.tap = config.early_exit
     rows = asked.mixture.rows
     total = sum(rows.values())
     sources = corpus.sources(asked.mixture.noise_draws, asked.mixture.levels)

@@ -161,18 +161,6 @@ def test_the_last_state_of_an_answer_is_what_the_model_says_next(which: str, req
     assert states.marker.shape[0] == len(states.t) == model.sampling.steps
 
 
-def test_the_last_states_of_learned_queries_are_what_the_image_reads() -> None:
-    config = model_config("shipped")
-    model = build_model(replace(config, architecture=replace(config.architecture, fusion="queries", queries=3)))
-    assert isinstance(model, BagelUnified) and model.bagel.memory_moe_gen is not None
-    read: list[Tensor] = []
-    model.bagel.memory_moe_gen.register_forward_pre_hook(lambda module, args: read.append(args[0]))
-    states = states_of(model, [Request("0", "A is cup . Draw what A is .", seed=0)])
-    assert states.queries.shape[:3] == (3, len(model.bagel.language_model.model.layers), 1)
-    hidden = model.bagel.language_model.model.norm(states.queries[:, -1, 0])
-    assert torch.allclose(hidden, read[0][0], atol=1e-5)
-
-
 def test_a_model_of_another_kind_lacks_the_skill() -> None:
     class Other(UnifiedModel):
         name = "qwen"

@@ -12,7 +12,7 @@ from uni_train.flow.guidance import Guidance
 from uni_train.models.bagel import generation
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import GENERATION_NAMES, BagelConfig, LlmConfig, SpecialTokens, VitConfig
-from uni_train.models.bagel.generation import Branch, guidance_contexts, prefill, read_contexts, sample_latents
+from uni_train.models.bagel.generation import guidance_contexts, prefill, read_contexts, sample_latents
 from uni_train.models.bagel.packing import Text, VaeImage, VitImage, encode, pack
 from uni_train.models.bagel.positions import sincos_table
 
@@ -144,62 +144,3 @@ def test_text_is_not_read_apart_where_latents_reach_it():
     assert pack([[encode(sample, toy())] for sample in unequal], toy()).apart is None
     model = fresh()
     assert not model.reads_frozen()  # all weights are trained
-
-
-@pytest.mark.parametrize(
-    "fusion", [{"fusion": "last"}, {"fusion": "last", "memory_layer": 1}, {"fusion": "queries", "queries": 3}]
-)
-@pytest.mark.parametrize("frozen", [False, True])
-def test_fusion_trains_what_it_draws_with(fusion, frozen):
-    """Velocities of a training batch (rows of unequal text, two noised copies each) are those of drawing."""
-    model = fresh(**fusion)
-    for name, parameter in model.named_parameters():
-        parameter.requires_grad_(not frozen or any(part in name for part in GENERATION_NAMES))
-    contexts = [[Text([5, 6, 7])], [picture(VitImage, 4), Text([9, 10])], [Text([8] * 9)]]
-    noised = [[picture(VaeImage, 2 * row + i, noised=True, logit=0.3 - i) for i in (0, 1)] for row in range(3)]
-    rows = [[encode([*one, *two], model.config)] for one, two in zip(contexts, noised, strict=True)]
-    batch = pack(rows, model.config, noise_seed=0)
-    out = model(batch)
-    out.mse.sum().backward()
-    assert all(p.grad is not None and p.grad.abs().sum() > 0 for p in model.memory_moe_gen.parameters())
-    last = model.language_model.model.layers[1].mlp.up_proj.weight.grad
-    assert (last is None) is (frozen or "memory_layer" in fusion)
-    hidden = out.hidden_BGD.detach().view(3, 2, 9, -1)
-    with torch.no_grad():
-        read = Branch(model, prefill(model, contexts), [(3, 3)] * 3)
-        for copy in (0, 1):
-            t = out.t.view(3, 2, 9)[:, copy, 0]
-            x_t = torch.lerp(
-                *(x.view(3, 2, 9, -1)[:, copy] for x in (batch.clean_BGC, batch.noise_BGC)), t[:, None, None]
-            )
-            torch.testing.assert_close(read(x_t, t), model.llm2vae(hidden[:, copy]), rtol=1e-4, atol=1e-5)
-
-
-def test_fusion_reads_the_last_layer_and_deep_does_not():
-    """Images change with the last understanding layer's weights only where its states are read."""
-    early = {"fusion": "last", "memory_layer": 1}
-    for fusion, changes in (({}, False), ({"fusion": "last"}, True), (early, False), ({"fusion": "queries"}, True)):
-        model, drawn = fresh(**fusion), []
-        for _ in range(2):
-            branch = Branch(model, prefill(model, [[Text([5, 6])]]), [(3, 3)])
-            drawn.append(branch(torch.ones(1, 9, 16), 0.5).detach())
-            torch.nn.init.zeros_(model.language_model.model.layers[-1].mlp.down_proj.weight)
-        assert torch.equal(*drawn) is not changes, fusion
-
-
-def test_fusion_refuses_images_that_text_sees():
-    clean = [picture(VaeImage, 0), Text([5]), picture(VaeImage, 1, noised=True)]
-    with pytest.raises(ValueError, match="fusion=last draws from texts alone"):
-        fresh(fusion="last")(pack([[encode(clean, toy())]], toy()))
-
-
-def test_an_early_exit_adds_the_loss_of_its_layer():
-    model = fresh()
-    batch = pack([[encode([Text([5, 6, 7], loss=True)], toy())]], toy())
-    plain = model(batch).ce
-    decoder = model.language_model.model
-    decoder.tap = len(decoder.layers)
-    torch.testing.assert_close(model(batch).ce, 2 * plain)
-    decoder.tap = 1
-    model(batch).ce.sum().backward()
-    assert not torch.allclose(model(batch).ce, 2 * plain)

@@ -23,7 +23,6 @@ from uni_train.flow.schedule import train_timestep
 from uni_train.models.bagel.attention import prepare
 from uni_train.models.bagel.compiled import StaticKeys
 from uni_train.models.bagel.config import GENERATION_NAMES, BagelConfig
-from uni_train.models.bagel.fusion import Memory, Tokens, doubled, memory_of
 from uni_train.models.bagel.masks import join
 from uni_train.models.bagel.mot import LanguageModel
 from uni_train.models.bagel.packing import PackedBatch
@@ -114,9 +113,6 @@ class Bagel(nn.Module):
             self.vit_model = Vit(config.vit, config.attention)
             self.connector = Connector(config.vit.hidden_size, dim)
             self.vit_pos_embed = PositionTable(config.vit_max_num_patch_per_side, dim)
-        deep, queries = config.fusion == "deep", config.queries if config.fusion == "queries" else 0
-        self.memory_moe_gen = None if deep else Memory(dim, queries)
-        self.language_model.model.tap = config.memory_layer
 
     @property
     def dtype(self) -> torch.dtype:
@@ -181,16 +177,14 @@ class Bagel(nn.Module):
         else:
             x_t_BGC, t_BG1 = batch.clean_BGC, batch.clean_BGC[..., :1]
             x_BGD = x_BUD[:, :0]
-        frozen, decoder = self.reads_frozen(), self.language_model.model
-        fused = self.memory_moe_gen is not None and x_BGD.shape[1] > 0
-        if fused or (frozen and batch.apart is not None and batch.apart[0].shape[1]):
-            hidden_BUD, hidden_BGD = self._decode_apart(x_BUD, x_BGD, batch, frozen)
+        if batch.apart is not None and batch.apart[0].shape[1] and self.reads_frozen():
+            hidden_BUD, hidden_BGD = self._decode_in_two_passes(x_BUD, x_BGD, batch, *batch.apart)
         else:
             attend = prepare(batch.mask, self.config.attention, x_BUD.dtype)
+            decoder = self.language_model.model
             hidden_BUD, hidden_BGD = decoder(x_BUD, x_BGD, batch.und_rope, batch.gen_rope, attend)
-        ce = self._next_token_loss(hidden_BUD, batch)
-        if self.early_exit is not None:
-            ce = ce + self._next_token_loss(self.states((hidden_BUD, hidden_BGD))[0], batch)
+        logits = self.language_model.lm_head(hidden_BUD.flatten(0, 1)[batch.ce_index])
+        ce = F.cross_entropy(logits.float(), batch.ce_label, reduction="none")
         noised = batch.mse_index
         t_M1 = t_BG1.flatten(0, 1)[noised]
         # The error of what the head puts out: a clean image's, divided by t, would be as wide as the smallest t.
@@ -208,21 +202,6 @@ class Bagel(nn.Module):
             hidden_BGD=hidden_BGD,
         )
 
-    @property
-    def early_exit(self) -> int | None:
-        """A layer, from 1, from whose output training also learns the next token (Elhoushi et al. 2024, arXiv
-        2404.16710); None: from the last one alone."""
-        return self.language_model.model.tap if self.memory_moe_gen is None else None
-
-    def states(self, hidden: tuple[Tensor, Tensor]) -> tuple[Tensor, Tensor]:
-        """Of the decoder's pass that returned `hidden`: these, or those behind the layer that it taps."""
-        decoder = self.language_model.model
-        return hidden if decoder.tap is None or decoder.tapped is None else decoder.tapped
-
-    def _next_token_loss(self, hidden_BUD: Tensor, batch: PackedBatch) -> Tensor:
-        logits = self.language_model.lm_head(hidden_BUD.flatten(0, 1)[batch.ce_index])
-        return F.cross_entropy(logits.float(), batch.ce_label, reduction="none")
-
     def reads_frozen(self) -> bool:
         """Whether gradients are wanted, and all weights that text and ViT tokens pass are frozen.
 
@@ -235,53 +214,38 @@ class Bagel(nn.Module):
             and all(any(part in name for part in GENERATION_NAMES) for name in trained)
         )
 
-    def _decode_apart(self, x_BUD: Tensor, x_BGD: Tensor, batch: PackedBatch, frozen: bool) -> tuple[Tensor, Tensor]:
-        """The decoder's hidden states in two passes: the text, without gradients where it is `frozen`; then the rest.
+    def _decode_in_two_passes(
+        self, x_BUD: Tensor, x_BGD: Tensor, batch: PackedBatch, text: Tensor, marker: Tensor
+    ) -> tuple[Tensor, Tensor]:
+        """Hidden states of the frozen text, without gradients; then those of image markers and latents, which read it.
 
         Joint attention makes the hidden states of all tokens require gradients, although those of frozen text reach no
         weight that is trained. Losses and gradients are those of one pass but for rounding; its backward pass is of
-        markers and latents alone. Other `fusion` than deep needs the text's final states before latents are read.
+        markers and latents alone.
 
-        Raises:
-            ValueError: fusion, and latents that text sees (`PackedBatch.apart`).
+        Args:
+            text, marker: columns of the understanding tokens, int64 [B, N] (`PackedBatch.apart`).
         """
-        if batch.apart is None:
-            raise ValueError(f"fusion={self.config.fusion} draws from texts alone, not from images as latents")
         decoder, impl, dtype = self.language_model.model, self.config.attention, x_BUD.dtype
-        text, marker = batch.apart
-        wide = [columns[..., None].expand(-1, -1, x_BUD.shape[2]) for columns in batch.apart]
-        seen, marks, asking = batch.und_mask.at(text), batch.und_mask.at(marker), batch.gen_mask
-        rope, of_text = batch.und_rope.gather(1, text), x_BUD.gather(1, wide[0])
-        read, states = LayerKeys(), of_text
-        if frozen and self.prefixes is not None and batch.prefixes is not None:
+        wide = [columns[..., None].expand(-1, -1, x_BUD.shape[2]) for columns in (text, marker)]
+        seen, read = batch.und_mask.at(text), LayerKeys()
+        if self.prefixes is not None and batch.prefixes is not None:
             of_text, read = self.prefixes.read(batch.prefixes, text.shape[1])
-            states = of_text
-        elif text.shape[1]:
-            with torch.set_grad_enabled(torch.is_grad_enabled() and not frozen):
-                hidden = decoder(of_text, x_BGD[:, :0], rope, rope[:, :0], prepare(seen, impl, dtype), read)
-            (of_text, _), (states, _) = hidden, self.states(hidden)
+        else:
+            rope, x_text = batch.und_rope.gather(1, text), x_BUD.gather(1, wide[0])
+            with torch.no_grad():
+                of_text, _ = decoder(x_text, x_BGD[:, :0], rope, rope[:, :0], prepare(seen, impl, dtype), read)
         read.reading = True
-        rope_gen, latents = batch.gen_rope, x_BGD.shape[1]
-        if self.memory_moe_gen is not None:
-            seen, marks, asking = doubled(seen), doubled(marks), doubled(asking)
-            first = marker[:, ::2]  # of the two of each image
-            images, rope_BI = doubled(batch.und_mask.at(first)), batch.und_rope.gather(1, first)
-            memory, seen, read = memory_of(
-                self.memory_moe_gen, decoder, impl, Tokens(states, rope, seen), read, images, rope_BI
-            )
-            asking = join(memory.mask, asking)
-            x_BGD, rope_gen = torch.cat([memory.x_BMD, x_BGD], 1), torch.cat([memory.rope_BM, rope_gen], 1)
-        asking = join(marks, asking)
+        asking = join(batch.und_mask.at(marker), batch.gen_mask)
         of_marker, hidden_BGD = decoder(
             x_BUD.gather(1, wide[1]),
             x_BGD,
             batch.und_rope.gather(1, marker),
-            rope_gen,
+            batch.gen_rope,
             prepare(asking, impl, dtype, join(seen, asking)),
             read,
         )
-        hidden_BUD = torch.zeros_like(x_BUD).scatter(1, wide[0], of_text).scatter(1, wide[1], of_marker)
-        return hidden_BUD, hidden_BGD[:, -latents:]
+        return torch.zeros_like(x_BUD).scatter(1, wide[0], of_text).scatter(1, wide[1], of_marker), hidden_BGD
 
     @torch.no_grad()
     def init_weights(self, seed: int) -> None:
@@ -297,8 +261,6 @@ class Bagel(nn.Module):
             parameter.copy_(torch.randn(parameter.shape, generator=generator) * std)
 
         for name, module in self.named_modules():
-            if name.startswith("memory_moe_gen"):
-                continue  # last, so that models that differ in fusion begin with equal weights
             if isinstance(module, nn.Linear):
                 layers = len(self.language_model.model.layers)
                 if name.startswith("vit_model") and self.config.vit is not None:
@@ -321,8 +283,3 @@ class Bagel(nn.Module):
         normal_(self.language_model.lm_head.weight, 0.5 / math.sqrt(self.config.llm.hidden_size))
         self.llm2vae.weight.zero_()
         self.llm2vae.bias.zero_()
-        if self.memory_moe_gen is not None:
-            normal_(self.memory_moe_gen.proj.weight, self.config.llm.hidden_size**-0.5)
-            self.memory_moe_gen.proj.bias.zero_()
-            if self.memory_moe_gen.queries is not None:
-                normal_(self.memory_moe_gen.queries, 0.5)

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
 AttentionImpl = Literal["auto", "eager", "sdpa", "flex"]
 Prediction = Literal["velocity", "clean"]
-Fusion = Literal["deep", "last", "queries"]
 T = TypeVar("T")
 
 GENERATION_NAMES = ("_moe_gen", "vae2llm", "llm2vae", "time_embedder")
@@ -105,9 +104,7 @@ class BagelConfig:
     """`vit` None: a model without understanding images. `latent_channels`: channels of the VAE latent.
 
     `prediction` is what the generation head puts out and is trained on: BAGEL's velocity, or the clean latent (drawing
-    then takes the velocity from it). `fusion`: what its image tokens read of understanding (fusion.py); `queries`: how
-    many there are of an image, where they read these; `memory_layer`: where they read states, those behind this layer,
-    from 1, instead of the last one.
+    then takes the velocity from it).
     """
 
     llm: LlmConfig
@@ -120,9 +117,6 @@ class BagelConfig:
     timestep_shift: float = 1.0
     attention: AttentionImpl = "auto"
     prediction: Prediction = "velocity"
-    fusion: Fusion = "deep"
-    queries: int = 8
-    memory_layer: int | None = None
 
     @property
     def latent_dim(self) -> int:
@@ -175,9 +169,6 @@ class BagelConfig:
             max_latent_size=sizes.image_size // (sizes.latent_downsample * sizes.latent_patch),
             vit_max_num_patch_per_side=vit_patches_per_side,
             prediction=prediction,
-            fusion=sizes.fusion,
-            queries=sizes.queries,
-            memory_layer=sizes.memory_layer,
         )
 
     @classmethod

@@ -50,7 +50,6 @@ class KVCache:
 
     Attributes:
         keys, values: per layer [B, K, capacity, d], of which the first `length` columns count.
-            fusion=last has one entry more: final hidden states [B, 1, capacity, D], rope positions [B, 1, capacity, 1].
         valid: bool [B, length]; rows with shorter contexts have holes.
         next_rope: int64 [B], the rope position of what comes next.
         full: whether it is known that no row has holes; attention then needs no mask.
@@ -69,9 +68,6 @@ class KVCache:
         blank = [torch.empty(shape, dtype=model.dtype, device=device) for _ in range(2 * llm.num_hidden_layers)]
         layers = llm.num_hidden_layers
         keys, values = blank[:layers], blank[layers:]
-        if model.config.fusion == "last":
-            keys.append(torch.empty((rows, 1, 0, llm.hidden_size), dtype=model.dtype, device=device))
-            values.append(torch.empty((rows, 1, 0, 1), device=device))
         valid = torch.empty((rows, 0), dtype=torch.bool, device=device)
         start = torch.zeros(rows, dtype=torch.long, device=device)
         return cls(keys, values, valid, start, full=True)
@@ -151,11 +147,6 @@ class KVCache:
         value[:, :, n : n + new] = v_BKLd
         return key[:, :, : n + new], value[:, :, : n + new]
 
-    def keep_states(self, hidden_BQD: Tensor, rope_BQ: Tensor, layers: int) -> None:
-        """Final states of the columns just written, where they are kept: behind those of `layers` layers."""
-        if len(self.keys) > layers:
-            self.extend(layers, hidden_BQD[:, None], rope_BQ[:, None, :, None].float())
-
     def commit(self, valid: Tensor, advance: Tensor, full: bool = False) -> None:
         """Count the columns just written: [B, Q] which of them are real, [B] how far the rope position moves.
 
@@ -221,8 +212,7 @@ def prefill_packed(model: Bagel, batch: PackedBatch, cache: KVCache | None = Non
         earlier = past.valid[:, None, None, :].expand(-1, 1, new, -1)
         attend = prepare_bool(torch.cat([earlier, own], -1), model.config.attention, x_BUD.dtype)
     rope = [past.next_rope[:, None] + own for own in (batch.und_rope, batch.gen_rope)]
-    hidden = model.language_model.model(x_BUD, x_BGD, *rope, attend, out)
-    out.keep_states(torch.cat(model.states(hidden), 1), torch.cat(rope, 1), model.config.llm.num_hidden_layers)
+    model.language_model.model(x_BUD, x_BGD, *rope, attend, out)
     out.commit(torch.cat([batch.und_valid, batch.gen_valid], 1), batch.next_rope, batch.full)
     return out
 
@@ -313,8 +303,7 @@ def _feed(model: Bagel, cache: KVCache, ids_BQ: Tensor, valid_BQ: Tensor) -> Ten
     allowed = torch.cat([cache.valid, torch.ones_like(valid_BQ)], 1)[:, None, None, :]
     attend = prepare_bool(allowed, model.config.attention, x_BQD.dtype)
     rope = cache.next_rope[:, None]
-    hidden, none = model.language_model.model(x_BQD, x_BQD[:, :0], rope, rope[:, :0], attend, cache)
-    cache.keep_states(model.states((hidden, none))[0], rope, model.config.llm.num_hidden_layers)
+    hidden, _ = model.language_model.model(x_BQD, x_BQD[:, :0], rope, rope[:, :0], attend, cache)
     cache.commit(valid_BQ, valid_BQ.sum(1))
     return hidden
 
@@ -439,45 +428,6 @@ def _starts_with(whole: Sequence[Segment], part: Sequence[Segment]) -> bool:
     return len(part) <= len(whole) and all(a is b for a, b in zip(whole, part, strict=False))
 
 
-class _Appended:
-    """Keys and values of a context with new ones behind them, gradients too; the context stays as it is."""
-
-    def __init__(self, cache: KVCache) -> None:
-        self.cache = cache
-        self.keys: list[Tensor] = []
-        self.values: list[Tensor] = []
-
-    def extend(self, layer: int, k_BKLd: Tensor, v_BKLd: Tensor) -> tuple[Tensor, Tensor]:
-        for kept, old, new in ((self.keys, self.cache.keys, k_BKLd), (self.values, self.cache.values, v_BKLd)):
-            kept.append(torch.cat([old[layer][:, :, : self.cache.length], new], 2))
-        return self.keys[-1], self.values[-1]
-
-
-def with_memory(model: Bagel, cache: KVCache) -> KVCache:
-    """What an image reads under a context: as `fusion.memory_of` in a training batch; gradients flow."""
-    if model.memory_moe_gen is None:
-        return cache
-    decoder, impl, queries = model.language_model.model, model.config.attention, model.memory_moe_gen.queries
-    if queries is None:
-        (hidden,), (rope,) = cache.keys[-1][:, :, : cache.length].unbind(1), cache.values[-1].unbind(1)
-        rope, valid, seen = rope[:, : cache.length, 0].long(), cache.valid, cache
-        own = (rope[:, None] <= rope[:, :, None]) & valid[:, None]
-        allowed = torch.cat([own, own | torch.eye(own.shape[1], dtype=torch.bool, device=own.device)], 2)
-    else:
-        rope = cache.next_rope[:, None] + torch.arange(len(queries), device=cache.valid.device)
-        valid = torch.ones_like(rope, dtype=torch.bool)
-        own = valid[:, None].expand(-1, len(queries), -1)
-        asking = torch.cat([cache.valid[:, None].expand(-1, len(queries), -1), own], 2)[:, None]
-        x_BMD = queries.expand(cache.rows, -1, -1)
-        attend = prepare_bool(asking, impl, model.dtype)
-        hidden, _ = decoder(x_BMD, x_BMD[:, :0], rope, rope[:, :0], attend, _Appended(cache))
-        seen, allowed = KVCache.empty(model, cache.rows), own
-    x_BMD = model.memory_moe_gen(hidden)
-    written = _Appended(seen)
-    decoder(x_BMD[:, :0], x_BMD, rope[:, :0], rope, prepare_bool(allowed[:, None], impl, model.dtype), written)
-    return KVCache(written.keys, written.values, torch.cat([seen.valid, valid], 1), cache.next_rope, cache.full)
-
-
 class Branch:
     """The velocity of images under one context: markers and latents only, against the cache.
 
@@ -496,7 +446,7 @@ class Branch:
     ) -> None:
         if len(grids) != cache.rows:
             raise ValueError(f"{len(grids)} image sizes for {cache.rows} contexts")
-        device, cache = cache.valid.device, with_memory(model, cache)
+        device = cache.valid.device
         self.model = model
         self.position_BG, self.valid_BG = _latent_grid(grids, model.config, device)
         self.cache = cache if torch.is_grad_enabled() else cache.grown(2 + self.position_BG.shape[1])

@@ -26,7 +26,6 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from uni_train.errors import UserError
 from uni_train.models.bagel.attention import EAGER_FORWARD_UP_TO, Attend
 from uni_train.models.bagel.packing import Text, VaeImage
 from uni_train.models.bagel.unified import BagelUnified
@@ -85,7 +84,6 @@ class States:
         word: [N, B, D], of the last word of the question.
         marker: [K, N, B, D], of the marker behind which an image begins, at K noise levels `t`.
         image: [K, N, B, D], the mean of the image's own tokens.
-        queries: [Q, N, B, D], of each learned query (fusion=queries); Q = 0 for other models.
     """
 
     answer: Tensor
@@ -93,7 +91,6 @@ class States:
     marker: Tensor
     image: Tensor
     t: tuple[float, ...]
-    queries: Tensor
 
 
 def columns_of(model: BagelUnified, requests: Sequence[Request], refined: Sequence[int | None]) -> list[list[Column]]:
@@ -143,11 +140,8 @@ def draw_with_attention(
         layers: which are watched, from 0; None: all.
 
     Raises:
-        IndexError: a layer that there is not. UserError: another fusion than deep, whose memory is in no group.
+        IndexError: a layer that there is not.
     """
-    if model.bagel.memory_moe_gen is not None:
-        asked = f"{model.name} draws with fusion={model.bagel.config.fusion}, whose tokens belong to no group of keys"
-        raise UserError(asked, "`uni_train insight states` shows its layers.")
     columns = columns_of(model, requests, refined)
     grids = [model._grid(model.picture_size(request)) for request in requests]
     watch = _AttentionWatch(model, columns, grids, maps)
@@ -164,8 +158,7 @@ def states_of(model: BagelUnified, requests: Sequence[Request], levels: Sequence
     """
     steps = model.sampling.steps
     kept = levels if levels is not None else sorted({0, steps // 2, steps - 1})
-    memory = model.bagel.memory_moe_gen
-    watch = _StateWatch(len(requests), kept, None if memory is None else memory.queries)
+    watch = _StateWatch(len(requests), kept)
     last = torch.tensor([len(row) - 2 for row in columns_of(model, requests, [None] * len(requests))])  # before eos
     with _behind_layers(model, watch.behind), _noise_levels(model, watch.at):
         model.draw(requests)
@@ -289,12 +282,11 @@ class _AttentionWatch(_Steps):
 
 
 class _StateWatch(_Steps):
-    def __init__(self, rows: int, levels: Sequence[int], queries: Tensor | None) -> None:
+    def __init__(self, rows: int, levels: Sequence[int]) -> None:
         super().__init__()
-        self.rows, self.levels, self.queries = rows, levels, queries
-        self.answering = self.asking = False
+        self.rows, self.levels = rows, levels
+        self.answering = False
         self.read: list[Tensor] = []
-        self.asked: list[Tensor] = []
         self.answered: list[list[Tensor]] = []
         self.marker: dict[int, list[Tensor]] = {}
         self.image: dict[int, list[Tensor]] = {}
@@ -304,11 +296,7 @@ class _StateWatch(_Steps):
         x_BUD, x_BGD = output
         index = int(module.index)  # type: ignore[arg-type]
         step = len(self.times) - 1
-        if index == 0 and self.queries is not None:
-            self.asking = not self.asked and torch.equal(args[0][0], self.queries)  # of the full context
-        if self.asking:
-            self.asked.append(x_BUD.float())
-        elif self.answering:
+        if self.answering:
             if x_BUD.shape[1] == 1:
                 self.answered += [[]] if index == 0 else []
                 if len(self.answered) <= ANSWER_WORDS:
@@ -328,7 +316,6 @@ class _StateWatch(_Steps):
             torch.stack([torch.stack(self.marker[step]) for step in steps]).cpu(),
             torch.stack([torch.stack(self.image[step]) for step in steps]).cpu(),
             tuple(self.times[step] for step in steps),
-            torch.stack(self.asked).permute(2, 0, 1, 3).cpu() if self.asked else torch.empty(0),
         )
 
 

@@ -138,7 +138,6 @@ class Decoder(nn.Module):
         checkpoint_layers: recompute every layer in the backward pass instead of keeping its activations.
         everything: with gradients, use the weights of empty tensors too. Devices that hold parts of one another's
             weights have to ask for them equally often.
-        tap: the layer, from 1, whose output is also kept, in `tapped`, as what `forward` returns; None: none.
     """
 
     def __init__(self, config: LlmConfig) -> None:
@@ -150,8 +149,6 @@ class Decoder(nn.Module):
         self.norm_moe_gen = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.checkpoint_layers = False
         self.everything = False
-        self.tap: int | None = None
-        self.tapped: tuple[Tensor, Tensor] | None = None
 
     def use_everything(self, on: bool) -> None:
         """Set `everything` here and in all layers."""
@@ -175,16 +172,11 @@ class Decoder(nn.Module):
             for position in (position_BU, position_BG)
         )
         checkpointing = self.checkpoint_layers and torch.is_grad_enabled()
-        for number, layer in enumerate(self.layers, 1):
+        for layer in self.layers:
             if checkpointing:
                 x_BUD, x_BGD = checkpoint(layer, x_BUD, x_BGD, rope, attend, cache, use_reentrant=False)
             else:
                 x_BUD, x_BGD = layer(x_BUD, x_BGD, rope, attend, cache)
-            if number == self.tap:
-                self.tapped = self._normed(x_BUD, x_BGD)
-        return self._normed(x_BUD, x_BGD)
-
-    def _normed(self, x_BUD: Tensor, x_BGD: Tensor) -> tuple[Tensor, Tensor]:
         und = self.norm(x_BUD) if _runs(x_BUD, self.everything) else x_BUD
         gen = self.norm_moe_gen(x_BGD) if _runs(x_BGD, self.everything) else x_BGD
         return und, gen

@@ -182,7 +182,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
     def read_often(self, examples: Iterable[Example]) -> None:
         """Keep keys and values of these texts, where all weights that they pass are frozen."""
         self.bagel.prefixes = None
-        if self.bagel.reads_frozen() and self.bagel.config.memory_layer is None:
+        if self.bagel.reads_frozen():
             decoder, impl = self.bagel.language_model.model, self.bagel.config.attention
             store = PrefixStore(decoder, impl, map(self.examples.prefix, examples))
             self.bagel.prefixes = store if len(store) else None

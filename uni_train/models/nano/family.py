@@ -33,7 +33,6 @@ class NanoFamily(Family):
     tf32 = True
     puzzles = True
     compiles = True
-    fuses = True
     shipped: ClassVar[Path | None] = ASSETS
     part_of = BagelFamily.part_of
 
@@ -64,9 +63,6 @@ class NanoFamily(Family):
             "vit_intermediate_size": sizes.vit.intermediate_size,
             "vit_layers": sizes.vit.num_hidden_layers,
             "vit_heads": sizes.vit.num_attention_heads,
-            "fusion": sizes.fusion,
-            "queries": sizes.queries,
-            "memory_layer": sizes.memory_layer,
         }
         return {"architecture": architecture, "puzzles": puzzles}
 
@@ -81,20 +77,6 @@ class NanoFamily(Family):
         if config.checkpoint is not None:
             self.load(model, ASSETS if config.checkpoint == "shipped" else Path(config.checkpoint))
         return model if dtype is None else model.to(dtype)
-
-    def load(self, model: UnifiedModel, folder: Path) -> None:
-        """A checkpoint with fusion=deep is also a start for the others: what only they have stays fresh."""
-        from uni_train.models.bagel.unified import BagelUnified
-
-        assert isinstance(model, BagelUnified)
-        bagel = model.bagel
-        stored, wanted = _described(folder)[0].fusion, bagel.config.fusion
-        if stored not in ("deep", wanted):
-            raise UserError(f"{folder} has fusion={stored}, not {wanted}", f"model.architecture.fusion={stored}.")
-        memory = bagel.memory_moe_gen
-        bagel.memory_moe_gen = memory if stored == wanted else None
-        super().load(model, folder)
-        bagel.memory_moe_gen = memory
 
     def skeleton(self, config: ModelConfig, seed: int = 0) -> tuple[UnifiedModel, bool]:
         from uni_train.models.meta import without_weights
