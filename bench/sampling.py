@@ -34,6 +34,7 @@ from tests.models.qwen_image_edit import tiny as editor
 from tests.models.qwen_image_edit.conftest import config_of
 from uni_train.config.schema import ModelConfig
 from uni_train.models.base import Request, UnifiedModel
+from uni_train.models.family import family_of
 from uni_train.models.load import build_model, model_config
 from uni_train.stages.cpu import prepare_cpu
 
@@ -86,7 +87,9 @@ def compared(subject: Subject, rounds: int) -> Iterator[str]:
     yield from table(
         subject.title, "time of an image, exact = 1", "latents, relative L2 error", "pixels, mean error in levels"
     )
-    models = {name: subject.built(**values) for name, values in OPTIONS.items()}
+    caches = family_of(subject.config.family).caches
+    options = {name: values for name, values in OPTIONS.items() if caches or "first_block_cache" not in values}
+    models = {name: subject.built(**values) for name, values in options.items()}
     results = {name: drawn(model, subject.requests) for name, model in models.items()}
     runs = {name: partial(model.draw, subject.requests[:1]) for name, model in models.items()}
     seconds = interleaved(rounds, runs, clock="cpu")

@@ -72,7 +72,8 @@ class SamplingConfig:
     edit_renorm: Literal["global", "channel", "text_channel"] = "text_channel"
     max_think_tokens: Tokens = 64
     temperature: Temperature = 0.0  # of thoughts and answers; 0 = greedy
-    # a step takes all but the first layer from an earlier one while that layer's output changes by less; null = exact
+    # pipelines of diffusers: a step takes all but the first layer from an earlier one while that layer's output changes
+    # by less; null = exact
     first_block_cache: Annotated[float, Interval(gt=0.0, le=1.0)] | None = None
 
 

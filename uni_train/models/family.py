@@ -125,7 +125,7 @@ class Family(ABC):
     puzzles: ClassVar[bool] = False
     compiles: ClassVar[bool] = False
     editing: ClassVar[bool] = False
-    caches: ClassVar[bool] = True
+    caches: ClassVar[bool] = False
     shipped: ClassVar[Path | None] = None
 
     @property

@@ -15,11 +15,8 @@ channels of a head, D width.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
-from functools import partial
 from itertools import pairwise
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -34,7 +31,6 @@ from uni_train.models.bagel.compiled import StaticKeys, compiled, static_keys
 from uni_train.models.bagel.config import BagelConfig
 from uni_train.models.bagel.packing import Encoded, PackedBatch, Segment, Text, encode, pack
 from uni_train.models.bagel.positions import grid_position_ids
-from uni_train.models.step_cache import cached_layers
 from uni_train.models.transfer import level_on, upload
 from uni_train.models.writing import perturbed
 
@@ -436,9 +432,6 @@ class Branch:
     Args:
         grids: latent rows and columns of every row's image; they may differ.
         forward_only: these velocities are never computed again with gradients (drawing for its own sake).
-
-    Attributes:
-        cached: makes the context in which a cache of steps (uni_train.models.step_cache) knows this branch.
     """
 
     def __init__(
@@ -462,7 +455,6 @@ class Branch:
         )
         self.rope_B1 = cache.next_rope[:, None]
         self.velocity = compiled(Branch._velocity) if forward_only and model.static is not None else Branch._velocity
-        self.cached: Callable[[], AbstractContextManager[Any]] = nullcontext
 
     def __call__(self, x_t_BGC: Tensor, t: Tensor | float) -> Tensor:
         """float32 [B, G, C], zero in padding; `t` a number or [B]."""
@@ -473,8 +465,7 @@ class Branch:
         x_BUD = model.language_model.model.embed_tokens(self.marks_B2)
         x_BGD = model.embed_latents(x_t_BGC, model.time_embedder(t_B)[:, None], self.position_BG)
         rope_und, rope_gen = self.rope_B1.expand(-1, 2), self.rope_B1.expand(-1, gen)
-        with self.cached():
-            _, hidden_BGD = model.language_model.model(x_BUD, x_BGD, rope_und, rope_gen, self.attend, self.cache)
+        _, hidden_BGD = model.language_model.model(x_BUD, x_BGD, rope_und, rope_gen, self.attend, self.cache)
         velocity = model.velocity_head(hidden_BGD, x_t_BGC, t_B[:, None, None])
         return velocity * self.valid_BG[..., None]
 
@@ -512,11 +503,6 @@ class Denoiser:
         else:
             self.poorer = [Branch(model, cache, grids, forward_only) for cache in caches[1:]]
 
-    @property
-    def passes(self) -> list[Branch]:
-        """All that a step may compute."""
-        return [self.full, *self.poorer, *([] if self.one_pass is None else [self.one_pass])]
-
     def __call__(self, x_t_BGC: Tensor, t: Tensor | float) -> Tensor:
         """float32 [B, G, C], zero in padding; `t` a number, or [B] for rows at different noise levels.
 
@@ -546,7 +532,6 @@ def sample_latents(
     *,
     num_timesteps: int,
     timestep_shift: float,
-    first_block_cache: float | None = None,
     on_step: Callable[[int, int], None] | None = None,
 ) -> Tensor:
     """Draw: Euler steps from noise to clean latents.
@@ -554,7 +539,6 @@ def sample_latents(
     Args:
         noise_BGC: float32, x at t = 1; rows with smaller grids are padded at the end.
         num_timesteps: N points, N - 1 model steps.
-        first_block_cache: the threshold of uni_train.models.step_cache; None: exact. The rows share its decisions.
         on_step: called with (steps done, steps in all) after each.
 
     Returns:
@@ -563,13 +547,10 @@ def sample_latents(
     denoiser = Denoiser(model, contexts, forward_only=True)
     times = inference_timesteps(num_timesteps, timestep_shift).tolist()
     x = noise_BGC.float()
-    with cached_layers(model.language_model.model.layers, first_block_cache) as branch:
-        for number, one in enumerate(denoiser.passes):
-            one.cached = partial(branch, str(number))
-        for step, (t, t_next) in enumerate(pairwise(times), start=1):
-            x = euler_step(x, denoiser(x, t), t, t_next)
-            if on_step is not None:
-                on_step(step, num_timesteps - 1)
+    for step, (t, t_next) in enumerate(pairwise(times), start=1):
+        x = euler_step(x, denoiser(x, t), t, t_next)
+        if on_step is not None:
+            on_step(step, num_timesteps - 1)
     return x
 
 

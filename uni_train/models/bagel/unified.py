@@ -76,7 +76,6 @@ class Sampling:
         steps: Euler steps. The released code counts the points between them, one more.
         guidance: for images from text; editing: for images from images and text, None for the same.
         max_think_tokens: most tokens of a thought or an answer. temperature: of both; 0 is greedy.
-        first_block_cache: the threshold of uni_train.models.step_cache; None: exact.
     """
 
     steps: int
@@ -85,7 +84,6 @@ class Sampling:
     max_think_tokens: int
     temperature: float = 0.0
     editing: Guidance | None = None
-    first_block_cache: float | None = None
 
     @classmethod
     def from_config(cls, config: SamplingConfig) -> Sampling:
@@ -104,15 +102,7 @@ class Sampling:
             interval=config.edit_interval,
             renorm=config.edit_renorm,
         )
-        return cls(
-            config.steps,
-            config.timestep_shift,
-            guidance,
-            config.max_think_tokens,
-            config.temperature,
-            editing,
-            config.first_block_cache,
-        )
+        return cls(config.steps, config.timestep_shift, guidance, config.max_think_tokens, config.temperature, editing)
 
 
 class BagelUnified(FlowPolicy, ThoughtPolicy):
@@ -485,23 +475,15 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
         return [self.tokenizer.decode(row) for row in ids]
 
     def _draw(self, contexts: Contexts, noise: Tensor, on_step: OnStep | None) -> list[np.ndarray]:
-        if self.sampling.first_block_cache is None:
-            return self.decode(self._sample(contexts, noise, on_step), contexts)
-        alone = []
-        for row, (h, w) in enumerate(contexts.grids):
-            alone.append(self._sample(contexts.select([row]), noise[row : row + 1, : h * w], on_step)[0])
-        return self.decode(torch.nn.utils.rnn.pad_sequence(alone, batch_first=True), contexts)
-
-    def _sample(self, contexts: Contexts, noise: Tensor, on_step: OnStep | None) -> Tensor:
-        return sample_latents(
+        x = sample_latents(
             self.bagel,
             contexts,
             noise,
             num_timesteps=self.sampling.steps + 1,
             timestep_shift=self.sampling.timestep_shift,
-            first_block_cache=self.sampling.first_block_cache,
             on_step=on_step,
         )
+        return self.decode(x, contexts)
 
     def _generator(self, request: Request, use: str, device: torch.device | str = "cpu") -> torch.Generator:
         return torch.Generator(device).manual_seed(derive_seed(request.seed, use))

@@ -25,6 +25,7 @@ class PipelineFamily(PublishedFamily):
 
     tiles = True
     compiles = True
+    caches = True
 
     def shapes(self, model: UnifiedModel) -> Shapes:
         from uni_train.models.base import expect_skill

@@ -20,7 +20,7 @@ from uni_train.models.batches import check_markers, check_requests, markers_of
 from uni_train.models.diffusers.classes import TRANSFORMERS
 from uni_train.models.diffusers.examples import with_thought
 from uni_train.models.diffusers.interface import Interface
-from uni_train.models.step_cache import HINT, first_block_cache
+from uni_train.models.diffusers.step_cache import HINT, first_block_cache
 
 _NOT_TRAINED = f"be trained here, only {', '.join(TRANSFORMERS)} with a flow-matching Euler scheduler can"
 

@@ -25,7 +25,6 @@ _PARTS = {
 @FAMILIES.register("janus")
 class JanusFamily(PublishedFamily):
     title = "Janus"
-    caches = False  # it writes its images as tokens, without steps
     parts = ("decoder", "vision encoder", "image tokens", "VQ model")
 
     def recognise(self, path: Path) -> Checkpoint | None:

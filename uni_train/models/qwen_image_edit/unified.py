@@ -28,6 +28,7 @@ from uni_train.models.diffusers.condition import FlowCondition, Words
 from uni_train.models.diffusers.examples import Edit, with_thought
 from uni_train.models.diffusers.flow_matching import FlowMatchingModel
 from uni_train.models.diffusers.latents import fit_area, pixels, resize
+from uni_train.models.diffusers.step_cache import first_block_cache
 from uni_train.models.qwen_image_edit.reading import (
     ANSWER_SYSTEM,
     EDIT_SYSTEM,
@@ -36,7 +37,6 @@ from uni_train.models.qwen_image_edit.reading import (
     user_turn,
     write,
 )
-from uni_train.models.step_cache import first_block_cache
 
 _LOOK_TOKEN = 28  # pixels a side of what the Qwen2.5-VL takes for one token
 _LONGEST = 200  # times the shorter side, in what the Qwen2.5-VL looks at

@@ -15,32 +15,16 @@ pytest.importorskip("diffusers")
 
 from tests.models.diffusers import tiny as pipelines
 from tests.models.diffusers.conftest import build as build_pipeline
-from tests.models.nano.conftest import SMALL
 from tests.models.qwen_image_edit import tiny as editor
 from tests.models.qwen_image_edit.conftest import config_of, picture
 from uni_train.config.compose import compose
 from uni_train.errors import UsageError, UserError
-from uni_train.models.bagel.generation import ONE_PASS
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.models.load import build_model
-from uni_train.models.nano.nano import Nano
 
 STEPS = 6
 Drawer = tuple[UnifiedModel, nn.Module, list[Request]]
 """A model, its last layer, and requests."""
-
-
-def nano(folder: Path) -> Drawer:
-    keys = [*SMALL, "model.architecture.layers=3", f"model.sampling.steps={STEPS}", "model.sampling.cfg_text_scale=3"]
-    config = compose("stars_curriculum", keys).model
-    guided = replace(config.sampling, cfg_interval=(0.0, 1.0))
-    model = build_model(replace(config, sampling=guided), seed=3)
-    assert isinstance(model, Nano)
-    with torch.no_grad():
-        nn.init.normal_(model.bagel.llm2vae.weight, std=0.3, generator=torch.Generator().manual_seed(0))
-        model.vae.decoder[-1].weight *= 8
-    last = model.bagel.language_model.model.layers[-1].mlp_moe_gen
-    return model, last, [Request("a", "Draw 3 apples .", seed=1), Request("b", "Draw 2 trees .", seed=2)]
 
 
 def qwen_image_edit(folder: Path) -> Drawer:
@@ -60,7 +44,7 @@ def qwen_image(folder: Path) -> Drawer:
     return model, model.transformer.transformer_blocks[-1].attn, asked
 
 
-@pytest.fixture(scope="module", params=[nano, qwen_image_edit, qwen_image], ids=lambda make: make.__name__)
+@pytest.fixture(scope="module", params=[qwen_image_edit, qwen_image], ids=lambda make: make.__name__)
 def drawer(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Drawer:
     make: Callable[[Path], Drawer] = request.param
     return make(tmp_path_factory.mktemp(make.__name__))
@@ -87,21 +71,10 @@ def test_it_spares_layers_and_leaves_nothing_behind(drawer: Drawer) -> None:
     nearly, as_many = drawn(drawer, 1e-12)
     assert as_many >= all_layers and equal(nearly, exact, most=1)
     cached, fewer = drawn(drawer, 1.0)
-    branches = 1 if isinstance(drawer[0], Nano) else 2  # those of few tokens share a pass
-    assert fewer == len(cached) * branches  # each branch in its first step alone
+    assert fewer == len(cached) * 2  # each branch in its first step alone
     assert not equal(cached, exact)
     assert equal(drawn(drawer, 1.0, slice(1, None))[0], cached[1:])
     assert equal(drawn(drawer, None)[0], exact)
-
-
-def test_branches_of_bagel_that_share_no_pass_have_caches_of_their_own(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    one_pass, calls = drawn(nano(tmp_path), 1.0)
-    assert ONE_PASS > 0 and calls == 2
-    monkeypatch.setattr("uni_train.models.bagel.generation.ONE_PASS", 0)
-    apart, calls = drawn(nano(tmp_path), 1.0)
-    assert calls == 4 and equal(apart, one_pass, most=1)
 
 
 def test_velocities_of_training_are_never_cached(drawer: Drawer) -> None:
@@ -125,9 +98,10 @@ def test_velocities_of_training_are_never_cached(drawer: Drawer) -> None:
 
 
 def test_models_without_known_layers_refuse_it(tmp_path: Path) -> None:
-    janus = compose("sft_nano", ["model.sampling.first_block_cache=0.1"]).model
-    with pytest.raises(UsageError, match=r"model\.sampling\.first_block_cache has no meaning for model=janus"):
-        build_model(replace(janus, family="janus", name="janus"))
+    config = compose("sft_nano", ["model.sampling.first_block_cache=0.1"]).model
+    for family in ("bagel", "janus", "nano"):
+        with pytest.raises(UsageError, match=rf"model\.sampling\.first_block_cache has no meaning for model={family}"):
+            build_model(replace(config, family=family, name=family))
     pipelines.pipeline("stable_diffusion_3").save_pretrained(tmp_path / "sd3")
     with pytest.raises(UserError, match="diffusers caches no steps of StableDiffusion3Pipeline"):
         build_pipeline(tmp_path / "sd3", first_block_cache=0.1)
