@@ -56,17 +56,7 @@ from bench.official_bagel import Official
 from bench.timing import peak_memory
 from uni_train.config.compose import compose
 from uni_train.config.kinds import Updates
-from uni_train.config.schema import (
-    AlarmsConfig,
-    GrpoConfig,
-    LoraConfig,
-    ModelConfig,
-    ObjectiveConfig,
-    OptimizerConfig,
-    RolloutConfig,
-    StrategyConfig,
-    TrainingConfig,
-)
+from uni_train.config.schema import LoraConfig, ModelConfig, OptimizerConfig, StrategyConfig, TrainingConfig
 from uni_train.errors import UserError
 from uni_train.files import atomic_path
 from uni_train.models.bagel.generation import generate_text, prefill
@@ -85,6 +75,7 @@ from uni_train.plan.updates import supervised
 from uni_train.rewards.contract import Reward
 from uni_train.training.curriculum import Constant
 from uni_train.training.fit import fit_supervised
+from uni_train.training.flow_grpo.config import AlarmsConfig, GrpoConfig, ObjectiveConfig, RolloutConfig
 from uni_train.training.flow_grpo.rollout import Prompt, PromptList
 from uni_train.training.flow_grpo.trainer import ROLLOUTS, fit_flow_grpo
 from uni_train.training.lora import adapted, add_adapters

@@ -41,14 +41,7 @@ from bench.timing import interleaved, machine
 from tests.models.qwen_image_edit import tiny
 from uni_train.config.compose import compose
 from uni_train.config.kinds import Updates
-from uni_train.config.schema import (
-    AlarmsConfig,
-    GrpoConfig,
-    ObjectiveConfig,
-    OptimizerConfig,
-    RolloutConfig,
-    StrategyConfig,
-)
+from uni_train.config.schema import OptimizerConfig, StrategyConfig
 from uni_train.flow.guidance import true_cfg
 from uni_train.flow.schedule import train_timestep
 from uni_train.flow.steps import step_rule
@@ -60,6 +53,7 @@ from uni_train.models.qwen_image_edit.unified import QwenImageEdit
 from uni_train.rewards.contract import Reward
 from uni_train.stages.cpu import prepare_cpu
 from uni_train.training.curriculum import Constant
+from uni_train.training.flow_grpo.config import AlarmsConfig, GrpoConfig, ObjectiveConfig, RolloutConfig
 from uni_train.training.flow_grpo.rollout import Prompt, PromptList, ScoredImages, sample_epoch
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 

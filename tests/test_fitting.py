@@ -12,7 +12,6 @@ from uni_train.cli.main import uni_train
 from uni_train.config import paths
 from uni_train.config.compose import compose
 from uni_train.errors import UserError
-from uni_train.plan import this_machine
 from uni_train.run_folder import RunFolder
 from uni_train.stages import cpu
 from uni_train.stages.judging import judge_of
@@ -43,7 +42,7 @@ def test_a_recipe_of_nano_takes_a_process_for_each_core_that_it_may_use(
     (tmp_path / "cpu.max").write_text(f"{quota} 100000")
     monkeypatch.setattr(cpu, "_CGROUP", tmp_path / "cpu.max")
     monkeypatch.setattr(cpu.os, "sched_getaffinity", lambda _: range(cores))
-    monkeypatch.setattr(this_machine, "memory", lambda: memory * 2**30)
+    monkeypatch.setattr(cpu, "memory", lambda: memory * 2**30)
     monkeypatch.setenv("OMP_NUM_THREADS", limit)
     config = compose("stars_curriculum", ["strategy.accelerator=cpu", *given.split()])
     assert fitting._processes(config) == processes

@@ -11,12 +11,13 @@ from types import ModuleType
 import pytest
 import torch
 
-from uni_train.config.schema import GrpoConfig, ObjectiveConfig, OptimizerConfig, RolloutConfig
+from uni_train.config.schema import OptimizerConfig
 from uni_train.data_gen.registry import get_task
 from uni_train.flow.advantages import group_advantages, group_index
 from uni_train.flow.schedule import Schedule
 from uni_train.models.base import FlowPolicy
 from uni_train.models.load import build_model, model_config
+from uni_train.training.flow_grpo.config import GrpoConfig, ObjectiveConfig, RolloutConfig
 from uni_train.training.flow_grpo.losses import Losses, MicroBatch
 from uni_train.training.trained import train_only
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose, quoted
-from uni_train.config.kinds import check_ranks, kind_of, stage_list
+from uni_train.config.kinds import check_before_run, check_ranks, kind_of, stage_list
 from uni_train.config.paths import expect_packages, expect_paths, missing_packages, missing_paths, named_paths
 from uni_train.config.places import recipes
 from uni_train.config.schema import RunConfig
@@ -83,8 +83,7 @@ def _processes(config: RunConfig) -> int:
         return strategy.devices
     import torch
 
-    from uni_train.plan.this_machine import memory
-    from uni_train.stages.cpu import usable_cores
+    from uni_train.stages.cpu import memory, usable_cores
 
     if strategy.accelerator != "cpu" and (torch.cuda.is_available() or torch.backends.mps.is_available()):
         return 1
@@ -133,7 +132,6 @@ def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
     from uni_train.console.ranks import open_log
     from uni_train.distributed.preemption import preemptible
     from uni_train.distributed.preflight import expect_shared, preflight
-    from uni_train.plan.this_machine import expect_memory
     from uni_train.stages.run import expect, fit
 
     def choose() -> str:
@@ -145,7 +143,7 @@ def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
     progress = ConsoleProgress()
     expect(config, progress)
     if not any(run.path.glob("stages/*/manifest.json")):  # else it fitted
-        ranks.from_main(lambda: expect_memory(config, ranks.world_size))
+        ranks.from_main(lambda: check_before_run(config, ranks.world_size))
     with ExitStack() as stack:
 
         def begin() -> bool:
@@ -186,7 +184,7 @@ def _print_plan(config: RunConfig, whole: bool) -> None:
     """Stages, costs, needs, the first update, and of the `whole` the configuration. Errors come before any output."""
     import yaml
 
-    from uni_train.plan.cache import cached
+    from uni_train.stages.cache import cached
 
     remarks = cached(list[str], config, ["dry run"], lambda: _remarks(config))
     costs = next((recipe.costs for recipe in recipes() if recipe.name == config.recipe), "")
@@ -207,13 +205,12 @@ def _print_plan(config: RunConfig, whole: bool) -> None:
 def _remarks(config: RunConfig) -> list[str]:
     """What a run needs, and its first update. Raises UserError as a run would."""
     from uni_train.console.progress import ConsoleProgress
-    from uni_train.plan.this_machine import expect_memory
     from uni_train.stages.dry_run import describe
     from uni_train.stages.run import expect
 
     expect(config, ConsoleProgress())
-    too_large = expect_memory(config, config.strategy.devices * config.strategy.nodes, planned=True)
-    return [*needs(config), *([too_large] if too_large is not None else []), *describe(config)]
+    said = check_before_run(config, config.strategy.devices * config.strategy.nodes, planned=True)
+    return [*needs(config), *said, *describe(config)]
 
 
 def needs(config: RunConfig) -> list[str]:

@@ -21,7 +21,7 @@ from uni_train.cli.main import uni_train
 from uni_train.distributed.launch import start
 from uni_train.distributed.preemption import EXIT_CODE
 from uni_train.distributed.scripts import Slurm, Start, sbatch_script
-from uni_train.plan import this_machine
+from uni_train.plan import plan as planning
 
 # What SLURM gives a job's script, for one machine: `srun` starts a node's tasks and returns the highest exit code.
 SRUN = f"""#!{sys.executable}
@@ -122,7 +122,7 @@ def test_what_slurm_is_asked() -> None:
 def test_the_type_of_card_is_what_slurm_is_asked_for_and_what_memory_is_compared_with(
     gpu: list[str], asked: str, compared: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(this_machine, "on_gpus", lambda config, gpus, gpu: f"{gpus} of {gpu.name}")
+    monkeypatch.setattr(planning, "on_gpus", lambda config, gpus, gpu: f"{gpus} of {gpu.name}")
     fit = ["--", "fit", "-r", "sft_maze", "model.checkpoint=weights"]
     shown = run("--gpus", "2", *gpu, "--slurm", *fit)
     assert f"#SBATCH --gres={asked}\n" in shown.output

@@ -15,13 +15,14 @@ import torch
 from tests.rewards.server import serving
 from tests.tiny import MODEL, save_talker
 from uni_train.config.compose import compose
-from uni_train.config.schema import JudgeConfig, RewardConfig
+from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.registry import get_task
 from uni_train.errors import UsageError, UserError
 from uni_train.models.base import Request
 from uni_train.models.load import build_model
 from uni_train.models.pictures import decode_png
 from uni_train.recipes.flow_grpo.training import rewards
+from uni_train.rewards.config import RewardConfig
 from uni_train.rewards.contract import Reward, score
 from uni_train.rewards.judging import Judge, ModelReward, SelfCheck, read_score
 from uni_train.rewards.registry import Trained

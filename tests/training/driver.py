@@ -44,7 +44,7 @@ from tests.training.flow_grpo.toy import PROMPTS, SOLVED, ToyFlow
 from tests.training.keys import changed, given
 from tests.training.toy_model import WIDTH, ToyBatch, ToyModel, toy_examples
 from uni_train.config.compose import compose
-from uni_train.config.schema import LoraConfig, SolvedRowsConfig
+from uni_train.config.schema import LoraConfig
 from uni_train.distributed.preemption import preemptible
 from uni_train.distributed.ranks import Ranks, joined
 from uni_train.models.load import build_model
@@ -52,6 +52,7 @@ from uni_train.models.weights import mapped
 from uni_train.rewards.contract import Reward
 from uni_train.training.curriculum import Constant, Level, Threshold
 from uni_train.training.fit import FitResult, fit_supervised
+from uni_train.training.flow_grpo.config import SolvedRowsConfig
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 from uni_train.training.lora import adapted
 from uni_train.training.supervised import SupervisedModule

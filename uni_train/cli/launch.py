@@ -140,7 +140,7 @@ def launch(
     for line in needs(config):
         echo(f"# {line}", err=True)
     if gpus and config.model.checkpoint not in (None, "shipped"):
-        from uni_train.plan.this_machine import on_gpus
+        from uni_train.plan.plan import on_gpus
 
         with suppress(UserError):  # a model of which `plan` can say nothing; whoever uses it says why
             echo(f"# {on_gpus(config, nodes * gpus, gpu=card)}", err=True)

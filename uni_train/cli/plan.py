@@ -60,10 +60,10 @@ def plan(
     from uni_train.config.compose import compose
     from uni_train.config.kinds import check_ranks
     from uni_train.console.progress import ConsoleProgress
-    from uni_train.plan.cache import cached
     from uni_train.plan.hardware import gpu_named
     from uni_train.plan.result import OneCardChoice, Plan
     from uni_train.plan.shown import facts_of, plain_of, tables_of
+    from uni_train.stages.cache import cached
 
     config = compose(recipe, overrides)
     chosen, nodes = gpu_named(gpu), nodes or config.strategy.nodes

@@ -9,18 +9,22 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from uni_train.config.messages import Where, wrong
-from uni_train.config.schema import GrpoConfig, RunConfig
+from uni_train.config.schema import RunConfig
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.registry import TASKS, Registry, get_task, sources
 from uni_train.data_gen.task import Task
 from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
-    from uni_train.models.base import Example, Request, Trainable
+    from torch import Tensor
+
+    from uni_train.models.base import Example, FlowPolicy, Request, Trainable
+    from uni_train.models.shapes import ImageRequest
 
 C = TypeVar("C", bound=RunConfig)
 Work = Any
@@ -85,16 +89,53 @@ class Updates:
 
 @dataclass(frozen=True, slots=True)
 class Rollouts:
-    """What a recipe that learns from its own images draws and learns.
+    """What a recipe that learns from its own images draws and learns; an *epoch* draws, and has some updates.
 
     Attributes:
         prompt: the first one. UserError: it cannot be read.
+        images: of an epoch, on all ranks. steps: of drawing one. guidance: of drawing; None: the model's own.
+        updates: in all; updates_per_epoch.
+        rows: the rows of an update that so many images give. micro_batches: in which so many ranks learn them.
+        other_micro_batches: of an update, beside these.
+        losses: the losses of a model whose parameters of these names are trained, with shapes alone.
+        notes: what a plan of them assumes.
+        described: lines for people, by the number of ranks.
         unsharded: what this recipe asks for that cannot be done where ranks hold parts of the weights.
     """
 
-    config: GrpoConfig
     prompt: Callable[[], Request]
+    images: int
+    steps: int
+    guidance: float | None
+    updates: int
+    updates_per_epoch: int
+    rows: Callable[[int], int]
+    micro_batches: Callable[[int], int]
+    other_micro_batches: int
+    losses: Callable[[FlowPolicy, set[str]], PlannedLosses]
+    described: Callable[[int], list[str]]
+    notes: tuple[str, ...] = ()
     unsharded: str | None = None
+
+
+class PlannedLosses(Protocol):
+    """Losses on images that the model has drawn, with shapes alone (tensors on the meta device)."""
+
+    @property
+    def others(self) -> list[Any]:
+        """Tensors of other weights that are kept beside the trained ones."""
+
+    def requests(self, images: int) -> int:
+        """How many conditions so many images have."""
+
+    def stored(self, image: ImageRequest, images: int) -> list[Tensor]:
+        """What is kept of so many images until they are learned."""
+
+    def sampling(self) -> AbstractContextManager[object]:
+        """Within it the model has the weights that draw."""
+
+    def loss(self, image: ImageRequest, rows: int, condition: Any) -> Tensor:
+        """Of a micro-batch of so many rows under a condition of as many."""
 
 
 class RecipeKind(ABC, Generic[C]):
@@ -206,6 +247,17 @@ class RecipeKind(ABC, Generic[C]):
 
 KINDS = Registry[type[RecipeKind[Any]]]("kind of recipe", "uni_train.recipes.*", ("config", "stages", "run", "updates"))
 recipe_kind = KINDS.register
+
+BEFORE_RUN = Registry[Callable[[RunConfig, int, bool], str | None]]("check before a run", "uni_train.*.before_run")
+"""What looks at a run before its folder is made: (configuration, ranks, whether the run is only planned) -> what to say
+of it; UserError: it cannot run here."""
+before_run = BEFORE_RUN.register
+
+
+def check_before_run(config: RunConfig, ranks: int, planned: bool = False) -> list[str]:
+    """What all checks say. Raises UserError."""
+    said = [BEFORE_RUN.get(name)(config, ranks, planned) for name in BEFORE_RUN.names()]
+    return [line for line in said if line is not None]
 
 
 def plugins_of(values: Mapping[str, Any]) -> list[str]:

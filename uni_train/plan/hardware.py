@@ -1,4 +1,4 @@
-"""GPUs that a plan may be made for: memory, speed and links, by their data sheets; and this machine's memory.
+"""GPUs that a plan may be made for: memory, speed and links, by their data sheets.
 
 All rates are peaks without sparsity, accumulated in float32. The links between nodes are those of the maker's own
 systems (one network card a GPU); clouds may have less. Cards without such a system have 25 Gb/s Ethernet, an
@@ -7,18 +7,14 @@ assumption, and their traffic within a node goes over PCIe.
 
 from __future__ import annotations
 
-import contextlib
-import os
 import re
 from dataclasses import dataclass
-from pathlib import Path
 
 from uni_train.errors import UsageError, did_you_mean
 
 GIB = 2**30
 RESERVED = 4 * GIB
 """Not for tensors: the CUDA context, NCCL's buffers, fragments and rounding of PyTorch's allocator. An assumption."""
-_CGROUP = Path("/sys/fs/cgroup/memory.max")
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,11 +89,3 @@ def gpu_named(name: str) -> Gpu:
     if int(memory[1]) * GIB <= RESERVED:
         raise UsageError(f"--gpu {name}: CUDA and its libraries alone take {RESERVED // GIB} GiB", "Give more memory.")
     return Gpu(f"card of {memory[1]} GB", int(memory[1]) * GIB, 0, 0, 0, 0, 0)
-
-
-def memory() -> int:
-    """Bytes of this machine, or of the container that this process may use."""
-    found: int = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
-        found = min(found, int(_CGROUP.read_text(encoding="ascii")))
-    return found

@@ -4,56 +4,25 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from uni_train.config.kinds import Rollouts, Updates, kind_of, stage_list
+from uni_train.config.kinds import Rollouts, kind_of, stage_list
 from uni_train.config.schema import SHARDED, RunConfig
-from uni_train.errors import UsageError, UserError
-from uni_train.models.base import Example, FlowPolicy, Request, Trainable, expect_skill
-from uni_train.models.checkpoint import on_disk
-from uni_train.models.family import family_of
-from uni_train.models.meta import without_weights
+from uni_train.errors import UsageError
+from uni_train.models.base import Trainable
 from uni_train.models.quantised import Quantised, decoder_layers
-from uni_train.models.shapes import CHARACTERS, Shapes
-from uni_train.plan import drawing
-from uni_train.plan.hardware import GIB, Gpu
+from uni_train.plan.hardware import GIB, GPUS, Gpu
 from uni_train.plan.one_card import lighter
+from uni_train.plan.ready import SAMPLE, Ready, Work, ready
 from uni_train.plan.result import Choice, OneCardChoice, Plan, StrategyRow
 from uni_train.plan.strategies import choices_for, run_by, share, storage, wire_seconds
 from uni_train.plan.trace import KINDS
-from uni_train.plan.updates import AVERAGE, STEP, Cast, Traced, half_weights, supervised
+from uni_train.plan.updates import AVERAGE, STEP, Traced
 from uni_train.training.data.rows import KEPT_BYTES
-from uni_train.training.lora import add_adapters
-
-
-@dataclass(slots=True)
-class _Work:
-    """A recipe's update on one GPU.
-
-    Attributes:
-        unit, units: what a micro-batch consists of, and how many it has; `key` is the recipe's key for that number.
-        micros: micro-batches of an update. updates: of the training.
-        trace: traces the last micro-batch of an update, and the update.
-        draw_batches: model calls for an epoch's images (Flow-GRPO); updates_per_epoch: the updates that share them.
-        times: units of a micro-batch / units traced. tokens: of a micro-batch, about.
-    """
-
-    unit: str
-    units: int
-    micros: int
-    updates: int
-    trace: Callable[[], Traced]
-    key: str
-    draw_batches: int = 0
-    updates_per_epoch: int | None = None
-    notes: list[str] = field(default_factory=list)
-    tokens: float = 0.0
-    times: float = 1.0
-
 
 _ASKING = ("evaluate", "sample", "filter", "think", "draw", "ask")
 """Kinds of stages that train nothing."""
@@ -167,68 +136,10 @@ def plan(
     return replace(made, advice=(*made.advice, *_advice(made, work.key, config.ema is not None, kind, best)))
 
 
-@dataclass(slots=True)
-class Ready:
-    """A recipe's update on one of so many GPUs, ready to be followed."""
-
-    config: RunConfig
-    model: Trainable
-    shapes: Shapes
-    work: _Work
-    cast: Cast | None
-    rollouts: Rollouts | None
-    kind: str
-    notes: list[str]
-    parameters: int
-
-    def traced(self, activation_checkpointing: bool) -> Traced:
-        """Followed, with the recipe's quantised weights and moments."""
-        self.model.prepare_training(
-            timestep_shift=1.0, text_dropout=0.0, activation_checkpointing=activation_checkpointing
-        )
-        return lighter(self.work.trace(), self.model, self.config.model.weights, self.config.optimizer.state)
-
-    def image_flops(self) -> float:
-        """Of drawing an image of the model's own size, for samples and evaluations."""
-        config = self.config.model
-        side = config.architecture.image_size
-        shown = (np.zeros((side, side, 3), np.uint8),) if config.edits else ()
-        one = self.shapes.image_request(Request("planned", self.shapes.prompt, shown))
-        policy = expect_skill(self.model, FlowPolicy)
-        return drawing.image_flops(policy, self.shapes, one, config.sampling.steps, self.cast)
-
-
-def ready(config: RunConfig, gpus: int, most: int | None = None) -> Ready:
-    """`most`: examples that stand for a micro-batch, which may be too large to make. Raises UserError as `plan`."""
-    recipe = kind_of(config)
-    if config.model.edits and not recipe.trains_editors:
-        raise UserError(
-            f"model={config.model.name} edits, and the prompts of {config.recipe} have no image",
-            "Plan sft, sft_maze or flow_grpo_maze with it.",
-        )
-    family = family_of(config.model.family)
-    skeleton, guessed = family.skeleton(on_disk(config.model), config.seed)
-    shapes, model = family.shapes(skeleton), expect_skill(skeleton, Trainable)
-    kind, _ = recipe.trained(config)
-    rollouts = recipe.rollouts(config)
-    cast: Cast | None = half_weights if config.strategy.precision == "bf16-true" else None
-    notes = [f"no tokenizer in {config.model.checkpoint}: {CHARACTERS} characters count as a token"] if guessed else []
-    total = sum(p.numel() for p in model.parameters())
-    if kind == "lora":
-        with without_weights():
-            add_adapters(model, config.lora, 0)
-    if rollouts is None:
-        work = _supervised(config, model, shapes, cast, gpus, most)
-    else:
-        work = _reinforced(config, rollouts, expect_skill(model, FlowPolicy), shapes, cast, gpus, most)
-    notes += work.notes
-    return Ready(config, model, shapes, work, cast, rollouts, kind, notes, total)
-
-
 def _row(
     choice: Choice,
     traced: Traced,
-    work: _Work,
+    work: Work,
     gpu: Gpu,
     gpus: int,
     gpus_a_node: int,
@@ -255,6 +166,27 @@ def whole_weights(config: RunConfig, traced: Traced) -> int:
     return traced.weights if any(stage.kind in _ASKING for stage in stage_list(config)) else 0
 
 
+def on_gpus(config: RunConfig, gpus: int, made: Ready | None = None, gpu: Gpu = GPUS["h100-80gb"]) -> str:
+    """What an update takes on cards of this kind, as `uni_train plan` counts.
+
+    It counts under the recipe's strategy. If the recipe names none and that does not fit, it names the first that does.
+    """
+    made = made or ready(config, gpus, SAMPLE)
+    traced = scaled(made.traced(config.activation_checkpointing), made.work.times)
+    own = run_by(config.strategy, gpus)
+    choices = (own, *choices_for(config.strategy, gpus)) if config.strategy.kind == "single" else (own,)
+    peaks = {one: share(one, traced, gpus, made.work.micros, made.cast is not None).peak for one in choices}
+    whole = whole_weights(config, traced)
+    fitting = next((one for one, peak in peaks.items() if max(peak, whole) <= gpu.usable), None)
+    fits = "does not fit: `uni_train plan` compares strategies and GPUs"
+    if fitting is not None:
+        less = f"does not fit; add {fitting.keys}, with which it takes {peaks[fitting] / GIB:.1f} GiB"
+        fits = "fits" if fitting == own else less
+    cards = f"{f'each of {gpus}' if gpus > 1 else 'one'} {gpu.name}"
+    said = f"an update takes {peaks[own] / GIB:.1f} GiB of {gpu.usable / GIB:.0f} on {cards} with {own.name}"
+    return f"{said}, which {fits}"
+
+
 def _steps(traced: Traced) -> np.ndarray:
     return np.isin(np.array(traced.timeline.phases), (STEP, AVERAGE))
 
@@ -266,7 +198,7 @@ def scaled(traced: Traced, times: float) -> Traced:
     return replace(traced, timeline=replace(traced.timeline, bytes=grown))
 
 
-def _largest(choice: Choice, traced: Traced, work: _Work, gpu: Gpu, gpus: int, half: bool) -> int:
+def _largest(choice: Choice, traced: Traced, work: Work, gpu: Gpu, gpus: int, half: bool) -> int:
     """Most units a micro-batch, by bisection."""
 
     def fits(units: int) -> bool:
@@ -283,114 +215,11 @@ def _largest(choice: Choice, traced: Traced, work: _Work, gpu: Gpu, gpus: int, h
     return low
 
 
-# --- what an update is ------------------------------------------------------------------------------------------------
-
-
-def _supervised(
-    config: RunConfig, model: Trainable, shapes: Shapes, cast: Cast | None, gpus: int, most: int | None
-) -> _Work:
-    recipe = kind_of(config)
-    notes: list[str] = []
-    length = recipe.updates(config)
-    try:
-        batches: Sequence[Sequence[Example]] = recipe.first_update(config, model, most)
-    except UserError as error:
-        batches = [_assumed(config, length, model, shapes.prompt)[:most]]
-        side = config.model.architecture.image_size
-        notes.append(f"{error.message}: examples of one {side} x {side} image and 32 tokens of text instead")
-    everything = [example for batch in batches for example in batch]
-    micros = length.shared(gpus).accumulate
-    if most is not None or length.tokens is not None:
-        each = None if length.rows is None else -(-length.rows // (gpus * micros))
-        here = list(batches[0])[:each]
-    else:
-        here = everything[: -(-len(everything) // (gpus * micros))]
-    notes += length.notes
-    trained, frozen = recipe.trained(config)
-
-    def trace() -> Traced:
-        loss = shapes.loss(here, config.ce_weight, config.mse_weight)
-        traced = supervised(model, [loss], config, "meta", cast, trained, frozen, later=micros > 1)
-        return replace(traced, texts=shapes.kept_texts())
-
-    key = "batch.accumulate" if length.tokens is None else "batch.tokens"
-    work = _Work("examples", len(here), micros, length.total, trace, key, notes=notes)
-    if most is not None:
-        tokens = sum(model.example_tokens(example) for example in here)
-        whole = (
-            length.tokens / tokens if length.tokens is not None else (length.rows or 1) / (len(here) * gpus * micros)
-        )
-        work.times = max(whole, 1.0)
-        work.units, work.tokens = math.ceil(len(here) * work.times), tokens * work.times
-    return work
-
-
-def _assumed(config: RunConfig, length: Updates, model: Trainable, prompt: str) -> list[Example]:
-    """Examples in place of rows that are not there: as many as an update asks for."""
-    side = config.model.architecture.image_size
-    blank = np.zeros((side, side, 3), np.uint8)
-    shown = (blank,) if config.model.edits else ()
-    one = Example(prompt, images=shown, target=blank)
-    if length.tokens is not None:
-        return [one] * max(-(-length.tokens // model.example_tokens(one)), 1)
-    return [one] * (length.rows or 1)
-
-
-def _reinforced(
-    config: RunConfig,
-    rollouts: Rollouts,
-    model: FlowPolicy,
-    shapes: Shapes,
-    cast: Cast | None,
-    gpus: int,
-    most: int | None,
-) -> _Work:
-    notes: list[str] = []
-    asked, (trained, _) = rollouts.config, kind_of(config).trained(config)
-    draw_rows = config.model.draw_batch
-    pictures = asked.images // gpus
-    micros = asked.micro_batches(gpus) + (asked.sft is not None)
-    if asked.rollout.guidance is not None:
-        model.sampling = model.sampling_at(asked.rollout.guidance)
-    if asked.thoughts is not None:
-        notes.append("a thought is planned as one more random step; the memory of its own logits is not in it")
-    if asked.sft is not None:
-        notes.append("the rows of sft are planned as one more micro-batch of random steps")
-    rows = -(-(asked.images * asked.rows_an_image // asked.updates_per_pass) // (gpus * asked.micro_batches(gpus)))
-    followed = min(rows, most or rows)
-    one = shapes.image_request(_prompt(config, rollouts, shapes, notes))
-    return _Work(
-        "random steps of images",
-        rows,
-        micros,
-        asked.updates,
-        lambda: drawing.reinforced(
-            model, shapes, one, followed, asked, trained, min(draw_rows, most or draw_rows), cast, pictures
-        ),
-        "rows",
-        draw_batches=-(-pictures // min(draw_rows, pictures)) * asked.rollout.steps,
-        updates_per_epoch=asked.updates_per_epoch,
-        notes=notes,
-        times=rows / followed,
-        tokens=(rows + draw_rows / 4 + pictures / 16) * (one.tokens + config.model.architecture.max_text_tokens),
-    )
-
-
 def _refused(rollouts: Rollouts, model: Trainable) -> str | None:
     """What Flow-GRPO refuses where weights are sharded (uni_train/training/flow_grpo/trainer.py)."""
     if rollouts.unsharded is None and getattr(model, "guided", False):
         return "guidance at some noise levels alone (cfg_text_scale, edit_text_scale)"
     return rollouts.unsharded
-
-
-def _prompt(config: RunConfig, rollouts: Rollouts, shapes: Shapes, notes: list[str]) -> Request:
-    """The first prompt of the recipe."""
-    try:
-        return rollouts.prompt()
-    except UserError as error:
-        side = config.model.architecture.image_size
-        notes.append(f"{error.message}: prompts of one {side} x {side} image and 32 tokens instead")
-        return Request("prompt", shapes.prompt, (np.zeros((side, side, 3), np.uint8),))
 
 
 # --- advice -----------------------------------------------------------------------------------------------------------

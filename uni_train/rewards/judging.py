@@ -24,7 +24,7 @@ from uni_train.models.batches import each_answered
 from uni_train.rewards.registry import Trained, reward
 
 if TYPE_CHECKING:
-    from uni_train.config.schema import RewardConfig
+    from uni_train.rewards.config import RewardConfig
 
 Answer = Callable[[Sequence[Request]], Sequence[str | Exception]]
 """Replies to requests, in their order; an exception in the place of one that failed."""

@@ -23,8 +23,8 @@ from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.rewards.contract import Reward, RewardFunction
 
 if TYPE_CHECKING:
-    from uni_train.config.schema import RewardConfig
     from uni_train.models.base import UnifiedModel
+    from uni_train.rewards.config import RewardConfig
 
 _BUILT_IN = {
     "verifier": "uni_train.rewards.verifier",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import sys
@@ -11,6 +12,7 @@ from typing import Literal
 from uni_train.distributed.devices import unused_gpus
 
 _CGROUP = Path("/sys/fs/cgroup/cpu.max")
+_MEMORY = Path("/sys/fs/cgroup/memory.max")
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 
 
@@ -62,3 +64,11 @@ def _cores() -> int:
         return max(min(cores, int(quota) // int(period)), 1)
     except (OSError, ValueError):  # no such file, or "max"
         return cores
+
+
+def memory() -> int:
+    """Bytes of this machine, or of the container that this process may use."""
+    found: int = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
+        found = min(found, int(_MEMORY.read_text(encoding="ascii")))
+    return found

@@ -7,7 +7,7 @@ Where there is no tokenizer to ask, texts are taken to have one token for every 
 from __future__ import annotations
 
 from uni_train.config.kinds import kind_of
-from uni_train.config.schema import GrpoConfig, RunConfig
+from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
 from uni_train.models.base import Trainable, UnifiedModel, expect_skill
 from uni_train.models.checkpoint import on_disk
@@ -32,7 +32,7 @@ def describe(config: RunConfig) -> list[str]:
     rollouts = kind.rollouts(config)
     ranks = config.strategy.devices * config.strategy.nodes
     if rollouts is not None:
-        return [*lines, *_epoch(rollouts.config, ranks)]
+        return [*lines, *rollouts.described(ranks)]
     if config.model.edits and not kind.trains_editors:
         return [*lines, "one update: unknown, because this model edits, and the recipe's prompts have no image"]
     try:
@@ -69,17 +69,3 @@ def _parameters(config: RunConfig, model: UnifiedModel, family: Family) -> list[
         return [*lines, f"  trained=lora: {adapters:,} parameters"]
     sum_trained = sum(trained.values())
     return [*lines, f"  trained={kind}: {sum_trained:,} parameters, {100 * sum_trained / total:.1f} %"]
-
-
-def _epoch(asked: GrpoConfig, ranks: int) -> list[str]:
-    """What an epoch of reinforcement draws and trains on."""
-    rollout, pictures = asked.rollout, asked.images
-    kind = "noise levels" if asked.forward else "random steps"
-    each = f" on each of {ranks} ranks" if ranks > 1 else ""
-    more = "" if asked.sft is None else f" and {asked.sft.rows} rows of sft"
-    return [
-        f"one epoch: {rollout.prompts_per_epoch} prompts x {rollout.group_size} = {pictures} images of "
-        f"{rollout.steps} steps, {asked.window_size} {kind} each",
-        f"  {asked.updates_per_epoch} updates of {pictures * asked.window_size // asked.updates_per_epoch} rows in "
-        f"{asked.micro_batches(ranks)} micro-batches{each}{more}; {asked.updates} updates in all",
-    ]

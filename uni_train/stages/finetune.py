@@ -15,7 +15,6 @@ from uni_train.models.base import Example, Trainable
 from uni_train.stages.work import ADAPTERS, Work
 from uni_train.training.curriculum import Curriculum
 from uni_train.training.data.rows import Rows
-from uni_train.training.lora import adapted, save_adapters
 from uni_train.training.steps import Source, StepDataset
 
 if TYPE_CHECKING:
@@ -107,6 +106,8 @@ def adapters(work: Work[Any], model: Trainable, stage: str, folder: Path) -> Ite
     if kind_of(config).trained(config)[0] != "lora":
         yield
         return
+    from uni_train.training.lora import adapted, save_adapters
+
     with adapted(model, config.lora, derive_seed(config.seed, stage, "lora")):
         yield
         work.ranks.from_main(lambda: save_adapters(model, config.lora, folder / ADAPTERS))

@@ -47,7 +47,6 @@ from uni_train.models.parts import (
     verify,
     whole,
 )
-from uni_train.training.low_bit_adamw import moments_of
 from uni_train.training.strategies.sharding import held
 
 TAG = "$"
@@ -139,6 +138,8 @@ def decode_tree(tree: Any, tensors: Mapping[str, Tensor | Parts]) -> Any:
             case "moments":
                 dtype = getattr(torch, content["dtype"])
                 codes, scale = whole(tensors[content["codes"]]), whole(tensors[content["scale"]])
+                from uni_train.training.low_bit_adamw import moments_of
+
                 return moments_of(codes, scale, content["signed"], dtype)
             case "float":
                 return float(content)

@@ -10,8 +10,6 @@ import torch
 from torch import nn
 
 from uni_train.config.schema import OptimizerConfig
-from uni_train.training.half_adamw import HalfAdamW
-from uni_train.training.low_bit_adamw import adamw_8bit
 from uni_train.training.strategies.sharding import shape_of
 
 
@@ -46,7 +44,11 @@ def make_optimizer(named: Mapping[str, nn.Parameter], asked: OptimizerConfig) ->
     groups = [group for group in groups if group["params"]]
     half = any(parameter.dtype == torch.bfloat16 for parameter in named.values())
     if asked.state == "8bit":
+        from uni_train.training.low_bit_adamw import adamw_8bit
+
         return adamw_8bit(groups, asked, half)
     if half:
+        from uni_train.training.half_adamw import HalfAdamW
+
         return HalfAdamW(groups, lr=asked.lr, betas=asked.betas, eps=asked.eps)
     return torch.optim.AdamW(groups, lr=asked.lr, betas=asked.betas, eps=asked.eps, fused=True)

@@ -16,7 +16,7 @@ from tests.models.qwen_image_edit.conftest import picture
 from tests.tiny import finish, fit
 from tests.training.keys import killed_after
 from uni_train.cli.main import uni_train
-from uni_train.plan import this_machine
+from uni_train.plan import before_run
 from uni_train.training.metric_log import read_metrics
 
 QUICK = (
@@ -92,7 +92,7 @@ def test_rows_that_are_no_edits_and_dry_runs(
     bad.write_text(json.dumps({"prompt": "draw a cat", "image": str(rows / "out0.png")}))
     result = fit(tmp_path, *given, f"sources.bad={{form:items,path:{bad},learn:[image]}}", recipe="sft")
     assert result.exit_code == 1 and "bad.jsonl, line 1: there is no input image" in " ".join(result.output.split())
-    monkeypatch.setattr(this_machine, "memory", lambda: 100_000)
+    monkeypatch.setattr(before_run, "memory", lambda: 100_000)
     plan = fit(tmp_path, *given, "strategy.accelerator=cpu", "--dry-run", recipe="sft")
     assert plan.exit_code == 0, plan.output
     for line in (

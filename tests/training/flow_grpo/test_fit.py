@@ -14,7 +14,7 @@ import torch
 from tests.training.flow_grpo.toy import GRPO as TOY
 from tests.training.flow_grpo.toy import PROMPTS, SOLVED, ToyFlow, bright
 from tests.training.keys import changed, killed_after
-from uni_train.config.schema import AlarmsConfig, GrpoConfig, GrpoVariant, LoraConfig, SolvedRowsConfig
+from uni_train.config.schema import LoraConfig
 from uni_train.distributed import preemption
 from uni_train.errors import UsageError, UserError
 from uni_train.flow.window import epoch_window
@@ -22,6 +22,7 @@ from uni_train.rewards.contract import Reward
 from uni_train.training.checkpoint_io import list_checkpoints
 from uni_train.training.fit import FitResult
 from uni_train.training.flow_grpo import trainer as fitting
+from uni_train.training.flow_grpo.config import AlarmsConfig, GrpoConfig, GrpoVariant, SolvedRowsConfig
 from uni_train.training.flow_grpo.rollout import sample_epoch, window_of
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 from uni_train.training.lora import adapted

@@ -14,9 +14,9 @@ from tests.training.flow_grpo.toy import GRPO as TOY
 from tests.training.flow_grpo.toy import NUMBERS, PROMPTS, TOKENS, ToyFlow
 from tests.training.keys import changed
 from uni_train.config.kinds import Updates
-from uni_train.config.schema import GrpoConfig
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.flow.window import Window
+from uni_train.training.flow_grpo.config import GrpoConfig
 from uni_train.training.flow_grpo.losses import MicroBatch
 from uni_train.training.flow_grpo.rollout import Rollouts, requests_of
 from uni_train.training.flow_grpo.trainer import FlowGrpoModule, Row, update_rows

@@ -19,7 +19,6 @@ from tests.training.keys import killed_after
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.config.kinds import Updates
-from uni_train.config.schema import ThoughtsConfig
 from uni_train.data_gen.registry import get_task
 from uni_train.errors import UsageError
 from uni_train.flow.grpo import token_loss
@@ -28,6 +27,7 @@ from uni_train.models.bagel.generation import _feed, prefill
 from uni_train.models.base import Request
 from uni_train.models.load import build_model
 from uni_train.rewards.contract import Reward
+from uni_train.training.flow_grpo.config import ThoughtsConfig
 from uni_train.training.flow_grpo.losses import Losses, MicroBatch, ThoughtBatch
 from uni_train.training.flow_grpo.rollout import Prompt, sample_epoch, token_table
 from uni_train.training.flow_grpo.trainer import EPOCH_METRICS, FlowGrpoModule, fit_flow_grpo

@@ -10,11 +10,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from uni_train.config.schema import GrpoConfig, OptimizerConfig, RolloutConfig, StrategyConfig
+from uni_train.config.schema import OptimizerConfig, StrategyConfig
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import Schedule, bagel_schedule
 from uni_train.models.base import FlowPolicy, Request, SupervisedLoss
+from uni_train.training.flow_grpo.config import GrpoConfig, RolloutConfig
 from uni_train.training.flow_grpo.rollout import Prompt, PromptList
 
 TOKENS, NUMBERS = 4, 3

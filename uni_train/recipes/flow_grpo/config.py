@@ -9,15 +9,10 @@ from annotated_types import Interval
 
 from uni_train.config.kinds import check_fits
 from uni_train.config.messages import Where, check_draws, check_known, check_thinks, wrong
-from uni_train.config.schema import (
-    Count,
-    GrpoConfig,
-    RewardConfig,
-    RunConfig,
-    TaskLevel,
-    ThoughtsConfig,
-)
+from uni_train.config.schema import Count, RunConfig, TaskLevel
 from uni_train.data_gen.registry import TASKS
+from uni_train.rewards.config import RewardConfig
+from uni_train.training.flow_grpo.config import GrpoConfig, ThoughtsConfig
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -74,7 +74,28 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
         return Updates(config.updates)
 
     def rollouts(self, config: FlowGrpoConfig) -> Rollouts:
-        return Rollouts(config, partial(_first_request, config), config.unsharded(config.trained))
+        from uni_train.training.flow_grpo.planned import PlannedLosses
+
+        notes = []
+        if config.thoughts is not None:
+            notes.append("a thought is planned as one more random step; the memory of its own logits is not in it")
+        if config.sft is not None:
+            notes.append("the rows of sft are planned as one more micro-batch of random steps")
+        return Rollouts(
+            prompt=partial(_first_request, config),
+            images=config.images,
+            steps=config.rollout.steps,
+            guidance=config.rollout.guidance,
+            updates=config.updates,
+            updates_per_epoch=config.updates_per_epoch,
+            rows=config.rows_of,
+            micro_batches=config.micro_batches,
+            other_micro_batches=int(config.sft is not None),
+            losses=partial(PlannedLosses, config),
+            described=partial(_epoch, config),
+            notes=tuple(notes),
+            unsharded=config.unsharded(config.trained),
+        )
 
 
 def _first_request(config: FlowGrpoConfig) -> Request:
@@ -82,3 +103,17 @@ def _first_request(config: FlowGrpoConfig) -> Request:
     from uni_train.training.flow_grpo.rollout import requests_of
 
     return requests_of([first_prompt(config)], config, "grpo", 0, range(1))[0]
+
+
+def _epoch(asked: FlowGrpoConfig, ranks: int) -> list[str]:
+    """What an epoch of reinforcement draws and trains on."""
+    rollout, pictures = asked.rollout, asked.images
+    kind = "noise levels" if asked.forward else "random steps"
+    each = f" on each of {ranks} ranks" if ranks > 1 else ""
+    more = "" if asked.sft is None else f" and {asked.sft.rows} rows of sft"
+    return [
+        f"one epoch: {rollout.prompts_per_epoch} prompts x {rollout.group_size} = {pictures} images of "
+        f"{rollout.steps} steps, {asked.window_size} {kind} each",
+        f"  {asked.updates_per_epoch} updates of {pictures * asked.window_size // asked.updates_per_epoch} rows in "
+        f"{asked.micro_batches(ranks)} micro-batches{each}{more}; {asked.updates} updates in all",
+    ]

@@ -11,12 +11,12 @@ import lightning.pytorch as pl
 import torch
 from torch import Tensor
 
-from uni_train.config.schema import GrpoConfig
 from uni_train.flow.advantages import ROUNDING
 from uni_train.training.after_update import AfterUpdate
 from uni_train.training.callbacks import Validation, save, saved
 from uni_train.training.checkpoint_io import ALARM, checkpoint_name
 from uni_train.training.divergence import Stopped
+from uni_train.training.flow_grpo.config import GrpoConfig
 from uni_train.training.flow_grpo.rollout import ScoredImages
 from uni_train.training.metric_log import JsonlLogger, MetricLog, append_once
 

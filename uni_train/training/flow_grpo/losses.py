@@ -18,13 +18,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from uni_train.config.schema import GrpoConfig, ThoughtsConfig
 from uni_train.flow.grpo import PolicyLoss, awm_loss, dppo_loss, grpo_loss, guard_loss, token_loss
 from uni_train.flow.nft import anchor, nft_loss, optimality
 from uni_train.flow.schedule import Schedule
 from uni_train.flow.transition import Transition
 from uni_train.models.base import FlowPolicy, Request, ThoughtPolicy, expect_skill
 from uni_train.models.transfer import upload
+from uni_train.training.flow_grpo.config import GrpoConfig, ThoughtsConfig
 from uni_train.training.flow_grpo.rollout import NO_TOKEN, UNUSED, rule_of
 
 RESULT = "So draw"

@@ -20,7 +20,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uni_train.config.schema import GrpoConfig
 from uni_train.data_gen.seeds import derive_seed, rng
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
@@ -33,6 +32,7 @@ from uni_train.flow.window import Window, epoch_window, sliding_window
 from uni_train.models.base import FlowPolicy, Request, ThoughtPolicy, expect_skill
 from uni_train.models.transfer import upload
 from uni_train.rewards.contract import Reward, Scores, Scoring, expect_rewarded, summed
+from uni_train.training.flow_grpo.config import GrpoConfig
 
 NO_TOKEN = -1
 """In place of a token behind the end of a thought."""

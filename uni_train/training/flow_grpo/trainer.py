@@ -46,7 +46,6 @@ from rich.progress import Progress
 from torch import Tensor
 
 from uni_train.config.kinds import Updates
-from uni_train.config.schema import GrpoConfig
 from uni_train.data_gen.seeds import derive_seed, rng
 from uni_train.distributed.ranks import Ranks
 from uni_train.errors import UserError
@@ -58,6 +57,7 @@ from uni_train.rewards.contract import Reward
 from uni_train.training.callbacks import Evaluate, Validation
 from uni_train.training.fit import CHECKPOINTS, HELD_OUT, FitResult, Run, run
 from uni_train.training.flow_grpo.callbacks import Alarms, EpochLog, OnImages
+from uni_train.training.flow_grpo.config import GrpoConfig
 from uni_train.training.flow_grpo.losses import METRICS, Losses, MicroBatch, ThoughtBatch
 from uni_train.training.flow_grpo.rollout import Context, Prompts, Rollouts, read_context, sample_epoch, thought_request
 from uni_train.training.metric_log import truncate_metrics

@@ -11,14 +11,12 @@ from typing import TypeVar
 import torch
 import torch.distributed as dist
 from lightning.fabric.plugins.environments import ClusterEnvironment, LightningEnvironment, TorchElasticEnvironment
+from lightning.pytorch.plugins import Precision
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from uni_train.config.schema import SHARDED, StrategyConfig, TrainingConfig
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.errors import UsageError
-from uni_train.training.precision import HalfWeights
-from uni_train.training.strategies.deepspeed import EnginePrecision, Zero
-from uni_train.training.strategies.fsdp2 import Fsdp2
 
 C = TypeVar("C", bound=TrainingConfig)
 
@@ -72,6 +70,8 @@ def make_strategy(strategy: StrategyConfig, trained: int) -> str | Strategy:
     """
     match strategy.kind:
         case "deepspeed_zero1" | "deepspeed_zero2" | "deepspeed_zero3":
+            from uni_train.training.strategies.deepspeed import EnginePrecision, Zero
+
             return Zero(
                 int(strategy.kind[-1]),
                 trained=trained,
@@ -80,6 +80,8 @@ def make_strategy(strategy: StrategyConfig, trained: int) -> str | Strategy:
                 offload_weights=strategy.offload_weights,
             )
         case "fsdp2":
+            from uni_train.training.strategies.fsdp2 import Fsdp2
+
             half = strategy.precision == "bf16-true"
             dtype = torch.bfloat16 if half else torch.float32
             return Fsdp2(dtype=dtype, offload_weights=strategy.offload_weights, replicas=strategy.replicas)
@@ -90,10 +92,12 @@ def make_strategy(strategy: StrategyConfig, trained: int) -> str | Strategy:
             return other  # type: ignore[unreachable]  # a name of Lightning's, from Python
 
 
-def make_plugins(strategy: StrategyConfig) -> list[HalfWeights | ClusterEnvironment]:
+def make_plugins(strategy: StrategyConfig) -> list[Precision | ClusterEnvironment]:
     """Precision where Lightning's own is not ours, and the ranks that are joined."""
-    plugins: list[HalfWeights | ClusterEnvironment] = []
+    plugins: list[Precision | ClusterEnvironment] = []
     if strategy.precision == "bf16-true" and not strategy.kind.startswith(("deepspeed_", "fsdp2")):
+        from uni_train.training.precision import HalfWeights
+
         plugins.append(HalfWeights())
     if current_ranks().world_size > 1:
         plugins.append(TorchElasticEnvironment())  # RANK, WORLD_SIZE and LOCAL_RANK, by which they have joined

@@ -15,9 +15,9 @@ from click.testing import CliRunner
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.errors import UserError
-from uni_train.plan import cache
-from uni_train.plan.cache import cached
 from uni_train.plan.result import OneCardChoice
+from uni_train.stages import cache
+from uni_train.stages.cache import cached
 
 DRY = "import sys\nfrom uni_train.cli.main import uni_train\ntry: uni_train('fit flow_grpo_math --dry-run'.split())\n"
 DRY += "finally: print('torch' in sys.modules, file=sys.stderr)"

@@ -8,22 +8,19 @@ from __future__ import annotations
 
 import torch
 
-from uni_train.config.kinds import kind_of
+from uni_train.config.kinds import before_run, kind_of
 from uni_train.config.schema import RunConfig
 from uni_train.errors import UserError
-from uni_train.plan.hardware import GIB, GPUS, Gpu, memory
-from uni_train.plan.plan import Ready, ready, scaled, whole_weights
-from uni_train.plan.result import Choice
-from uni_train.plan.strategies import choices_for, run_by, share
+from uni_train.plan.ready import SAMPLE, ready
+from uni_train.stages.cpu import memory
 from uni_train.training.trained import train_only
 
-SAMPLE = 64
-"""Examples that are followed in place of a micro-batch; activations grow with their number."""
 _KEPT = 8
 """Numbers that each row of a matrix may keep of a token (measured: at most 1.2). What needs less is not followed."""
 
 
-def expect_memory(config: RunConfig, ranks: int = 1, *, planned: bool = False) -> str | None:
+@before_run("plan")
+def expect_memory(config: RunConfig, ranks: int = 1, planned: bool = False) -> str | None:
     """Refuse an update whose tensors are more than this machine has memory.
 
     Args:
@@ -51,6 +48,11 @@ def expect_memory(config: RunConfig, ranks: int = 1, *, planned: bool = False) -
     rows = sum(weight.shape[0] for weight in made.model.parameters() if weight.ndim > 1)
     if 4 * _KEPT * rows * work.tokens + 10 * weights < here:
         return None
+    from uni_train.plan.hardware import GIB
+    from uni_train.plan.plan import on_gpus, scaled
+    from uni_train.plan.result import Choice
+    from uni_train.plan.strategies import share
+
     if weights > here:
         needed, rest = weights, weights
     else:
@@ -71,24 +73,3 @@ def expect_memory(config: RunConfig, ranks: int = 1, *, planned: bool = False) -
         f"an update of {config.recipe} takes about {needed / GIB:,.0f} GiB of memory, and {has}: {micro}",
         kind_of(config).less_memory,
     )
-
-
-def on_gpus(config: RunConfig, gpus: int, made: Ready | None = None, gpu: Gpu = GPUS["h100-80gb"]) -> str:
-    """What an update takes on cards of this kind, as `uni_train plan` counts.
-
-    It counts under the recipe's strategy. If the recipe names none and that does not fit, it names the first that does.
-    """
-    made = made or ready(config, gpus, SAMPLE)
-    traced = scaled(made.traced(config.activation_checkpointing), made.work.times)
-    own = run_by(config.strategy, gpus)
-    choices = (own, *choices_for(config.strategy, gpus)) if config.strategy.kind == "single" else (own,)
-    peaks = {one: share(one, traced, gpus, made.work.micros, made.cast is not None).peak for one in choices}
-    whole = whole_weights(config, traced)
-    fitting = next((one for one, peak in peaks.items() if max(peak, whole) <= gpu.usable), None)
-    fits = "does not fit: `uni_train plan` compares strategies and GPUs"
-    if fitting is not None:
-        less = f"does not fit; add {fitting.keys}, with which it takes {peaks[fitting] / GIB:.1f} GiB"
-        fits = "fits" if fitting == own else less
-    cards = f"{f'each of {gpus}' if gpus > 1 else 'one'} {gpu.name}"
-    said = f"an update takes {peaks[own] / GIB:.1f} GiB of {gpu.usable / GIB:.0f} on {cards} with {own.name}"
-    return f"{said}, which {fits}"

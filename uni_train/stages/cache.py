@@ -29,8 +29,8 @@ from uni_train.data_gen.reading_limits import read_json
 from uni_train.files import atomic_write_json
 from uni_train.folders import walk
 from uni_train.hub import split_adapters
-from uni_train.plan.hardware import memory
 from uni_train.run_folder import stage_key
+from uni_train.stages.cpu import memory
 
 T = TypeVar("T")
 ANSWERS = 64  # that are kept

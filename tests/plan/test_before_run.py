@@ -15,17 +15,19 @@ from uni_train.config import places
 from uni_train.config.compose import compose
 from uni_train.console.progress import ConsoleProgress
 from uni_train.errors import UserError
-from uni_train.plan import this_machine
+from uni_train.plan import before_run
+from uni_train.plan import plan as planning
+from uni_train.plan.before_run import expect_memory
 from uni_train.plan.hardware import GIB, GPUS, RESERVED
-from uni_train.plan.plan import ready, scaled
-from uni_train.plan.this_machine import SAMPLE, expect_memory
+from uni_train.plan.plan import scaled
+from uni_train.plan.ready import SAMPLE, ready
 from uni_train.stages.run import expect_items
 
 
 @pytest.fixture(autouse=True)
 def small_machine(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(this_machine, "memory", lambda: 12 * GIB)
-    monkeypatch.setattr(this_machine.torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(before_run, "memory", lambda: 12 * GIB)
+    monkeypatch.setattr(before_run.torch.cuda, "is_available", lambda: False)
 
 
 @pytest.mark.parametrize("recipe", [recipe.name for recipe in places.recipes()])
@@ -33,7 +35,7 @@ def test_every_shipped_recipe_has_its_items_and_an_update_and_is_not_refused(
     recipe: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is said of GPUs is tested by a dry run of Qwen-Image-Edit and by `launch`; it takes half a minute."""
-    monkeypatch.setattr(this_machine, "on_gpus", lambda *_: "")
+    monkeypatch.setattr(planning, "on_gpus", lambda *_: "")
     config = compose(recipe)
     expect_items(config, ConsoleProgress())
     least, small = {"bagel_7b": ("at least 27 GiB", BAGEL), "qwen_image_edit_2511": ("at least 54 GiB", EDITOR)}.get(
@@ -98,9 +100,9 @@ def test_a_sample_is_no_larger_than_the_micro_batch_it_stands_for() -> None:
 
 def test_a_recipe_without_a_strategy_is_told_one_that_fits() -> None:
     config = compose("sft", BAGEL)
-    assert "h100-80gb with ddp, which fits" in this_machine.on_gpus(config, 8)
+    assert "h100-80gb with ddp, which fits" in planning.on_gpus(config, 8)
     small = replace(GPUS["h100-80gb"], memory=RESERVED + 2 * GIB)
-    said = this_machine.on_gpus(config, 8, gpu=small)
+    said = planning.on_gpus(config, 8, gpu=small)
     assert re.search(r"GiB of 2 on each of 8 h100-80gb with ddp, which does not fit; add strategy=\w+", said), said
 
 
