@@ -56,8 +56,11 @@ def shown_commands() -> list[tuple[str, ...]]:
 
 def check_uni_train(arguments: list[str]) -> None:
     command: click.Command = command_line
-    while isinstance(command, click.Group) and arguments and arguments[0] in command.commands:
-        command = command.commands[arguments.pop(0)]
+    while isinstance(command, click.Group) and arguments:
+        below = command.get_command(click.Context(command), arguments[0])
+        if below is None:
+            break
+        command, arguments = below, arguments[1:]
     try:
         context = command.make_context(command.name, arguments)
     except click.exceptions.Exit as ending:  # --help and its kin
@@ -119,7 +122,10 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
 
 def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
     yield path, command
-    for name, below in command.commands.items() if isinstance(command, click.Group) else ():
+    context = click.Context(command)
+    for name in command.list_commands(context) if isinstance(command, click.Group) else ():
+        below = command.get_command(context, name)
+        assert below is not None, f"{path} {name}"
         yield from _commands(below, f"{path} {name}")
 
 

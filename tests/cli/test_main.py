@@ -190,9 +190,10 @@ def test_dry_runs_and_plans_of_our_own_models_import_no_trainer_and_no_library_o
 
 def commands() -> list[list[str]]:
     def below(group: click.Group, path: list[str]) -> list[list[str]]:
-        found = []
-        for name, command in group.commands.items():
+        found, context = [], click.Context(group)
+        for name in group.list_commands(context):
             found.append([*path, name])
+            command = group.get_command(context, name)
             if isinstance(command, click.Group):
                 found += below(command, [*path, name])
         return found

@@ -1,4 +1,4 @@
-"""The recipe of a command: `--recipe NAME`, or NAME among its arguments."""
+"""`uni_train fit`: run a recipe. The recipe of a command is `--recipe NAME`, or NAME among its arguments."""
 
 from __future__ import annotations
 
@@ -34,3 +34,24 @@ def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
     )  # fmt: skip
     argument = click.argument("overrides", nargs=-1, metavar="RECIPE [KEY=VALUE]...", shell_complete=complete_recipes)
     return option(argument(command))
+
+
+@click.command(cls=TakesRecipe)
+@recipe_options
+@click.option("--fresh", is_flag=True, help="Start over in a new folder beside the old one.")
+@click.option("--dry-run", is_flag=True, help="Print stages, costs and needs, and stop.")
+@click.option("--config", is_flag=True, help="Print the configuration as well, and stop.")
+def fit(recipe: str, fresh: bool, dry_run: bool, config: bool, overrides: tuple[str, ...]) -> None:
+    """Run a recipe; the same command again continues it.
+
+    RECIPE is a recipe's name, or the path of a YAML file. KEY=VALUE replaces a value of it; --config shows all keys.
+
+    \b
+    Examples:
+      uni_train fit stars_curriculum
+      uni_train fit stars_mapping level=2 seed=1 logger=wandb
+      uni_train fit stars_curriculum model=bagel_7b --dry-run
+    """
+    from uni_train.fitting import run_recipe
+
+    run_recipe(recipe, overrides, fresh=fresh, dry_run=dry_run or config, whole=config, all_cores=True)

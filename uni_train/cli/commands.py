@@ -1,0 +1,62 @@
+"""Commands that are found by their place: NAME.py of a folder holds the command NAME."""
+
+from __future__ import annotations
+
+import ast
+import importlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import click
+from click.shell_completion import CompletionItem
+
+
+class CommandFolder(click.Group):
+    """A group whose commands are the files of a package. One is imported when it is invoked or asked for its help.
+
+    Args:
+        package: such as "uni_train.cli". A file of it holds a command if @click.command or @click.group makes one of
+            the file's name there.
+    """
+
+    def __init__(self, *arguments: Any, package: str, **attributes: Any) -> None:
+        super().__init__(*arguments, **attributes)
+        self._package = package
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return sorted(self._outlines())
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name not in self._files():
+            return None
+        module = importlib.import_module(f"{self._package}.{cmd_name}")
+        made = (value for value in vars(module).values() if isinstance(value, click.Command))
+        return next((command for command in made if command.name == cmd_name), None)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        click.Group(commands=self._outlines()).format_commands(ctx, formatter)
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        named = {name: one for name, one in sorted(self._outlines().items()) if name.startswith(incomplete)}
+        items = [CompletionItem(name, help=one.get_short_help_str()) for name, one in named.items()]
+        return items + click.Command.shell_complete(self, ctx, incomplete)
+
+    def _files(self) -> Mapping[str, Path]:
+        (folder,) = importlib.import_module(self._package).__path__
+        return {file.stem: file for file in Path(folder).glob("*.py")}
+
+    def _outlines(self) -> dict[str, click.Command]:
+        """Name -> a command with its help alone, read from the source."""
+        texts = {name: _help_of(name, file.read_text(encoding="utf-8")) for name, file in self._files().items()}
+        return {name: click.Command(name, help=text) for name, text in texts.items() if text is not None}
+
+
+def _help_of(name: str, source: str) -> str | None:
+    """The docstring of the command `name`; None: the source makes no such command."""
+    for node in ast.parse(source).body:
+        for decorator in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
+            made, _, rest = ast.unparse(decorator).partition("(")
+            if made in ("click.command", "click.group") and (rest.startswith(f"'{name}'") or node.name == name):
+                return ast.get_docstring(node) or ""
+    return None
