@@ -132,17 +132,18 @@ def generate(
 
     from uni_train.models.base import ImageGenerator, TextGenerator, expect_skill
     from uni_train.models.batches import fitting
-    from uni_train.stages.work import in_batches
 
     if answer:
         writer = expect_skill(loaded, TextGenerator)
-        for _, batch in in_batches(asked, config.think_batch):
+        for start in range(0, len(asked), config.think_batch):
+            batch = asked[start : start + config.think_batch]
             with _Steps(progress, "answering") as steps_done:
                 for text in fitting(partial(writer.answer, think=think, on_step=steps_done), batch):
                     echo(text)
         return
     drawer = expect_skill(loaded, ImageGenerator)
-    for start, batch in in_batches(asked, config.draw_batch):
+    for start in range(0, len(asked), config.draw_batch):
+        batch = asked[start : start + config.draw_batch]
         thoughts: list[str] | list[None] = [None] * len(batch)
         with _Steps(progress, *(["thinking"] if think else []), "drawing") as steps_done:
             if think:
@@ -151,7 +152,7 @@ def generate(
                 thoughts, pictures = map(list, zip(*pairs, strict=True))
             else:
                 pictures = fitting(partial(drawer.draw, on_step=steps_done), batch)
-        for i, (picture, thought) in enumerate(zip(pictures, thoughts, strict=True), start * config.draw_batch):
+        for i, (picture, thought) in enumerate(zip(pictures, thoughts, strict=True), start):
             path = out if count == 1 else out.with_name(f"{out.stem}-{seed + i}{out.suffix}")
             for written in _write(path, picture, thought):
                 echo(written)

@@ -117,10 +117,12 @@ def serve(
     if config.checkpoint != "shipped":
         _check_loads(model)
     try:
-        from uni_train.serving.protocol import Limits
-        from uni_train.serving.server import Served, serve_forever
+        import litserve  # noqa: F401
     except ImportError as error:
         raise UserError(f"{error.name} is not installed", "pip install -e '.[serve]'") from error
+    from uni_train.serving.protocol import Limits
+    from uni_train.serving.server import Served, serve_forever
+
     limits = Limits(
         body=max_body, images=max_images, megapixels=max_megapixels, words=max_words, seconds=timeout, queue=queue
     )

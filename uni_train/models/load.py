@@ -38,10 +38,10 @@ def build_model(
         UserError: weights that are missing, damaged or of another shape; a folder that is something else. UsageError:
             a key that the model's family does not take (`expect_keys`).
     """
-    from uni_train.models.quantised import need_torchao, quantise
-
     expect_keys(config)
     if config.weights is not None:
+        from uni_train.models.quantised import need_torchao, quantise
+
         need_torchao(f"model.weights={config.weights}")
     _set_products(config.family)
     base, adapters = split_adapters(config.checkpoint) if config.checkpoint is not None else (None, [])
@@ -52,7 +52,9 @@ def build_model(
 
         for adapter in adapters:
             merge(model, Path(adapter))
-    model = quantise(model, config.weights, device).to(device)
+    if config.weights is not None:
+        quantise(model, config.weights, device)
+    model = model.to(device)
     if config.vae_tile is not None:
         _tile(getattr(model, "vae", None), config.vae_tile // 32 * 32, config.name)
     if config.compile:

@@ -24,8 +24,6 @@ from uni_train.config.schema import Quantised
 from uni_train.data_gen.reading_limits import open_file, read_json, reason
 from uni_train.errors import UserError
 from uni_train.files import atomic_path, atomic_write_json
-from uni_train.models.parts import largest
-from uni_train.models.quantised import is_quantised, plain, quantise
 
 DTYPES: Mapping[str, torch.dtype] = {
     "F64": torch.float64,
@@ -219,12 +217,17 @@ def fill(
     Args:
         weights: of the decoder's linear layers, each quantised on `device` as soon as it is read.
     """
-    quantise(module, weights, read=lambda name: get(name).to(device, dtype))
+    quantised: set[str] = set()
+    if weights is not None:
+        from uni_train.models.quantised import is_quantised, quantise
+
+        quantise(module, weights, read=lambda name: get(name).to(device, dtype))
+        quantised = {name for name, value in module.state_dict(keep_vars=True).items() if is_quantised(value)}
     state = module.state_dict(keep_vars=True)
     replaced = {name: get(name).to(device, dtype) for name, value in state.items() if value.is_meta}
     with torch.no_grad():
         for name, value in state.items():
-            if name in replaced or (weights is not None and is_quantised(value)):
+            if name in replaced or name in quantised:
                 continue
             if _mapped.get():
                 value.data = get(name).to(value.device)
@@ -242,6 +245,8 @@ def write(file: Path, tensors: Mapping[str, tuple[torch.dtype, Sequence[int]]], 
     Raises:
         UserError: the disk is full or the place cannot be written; an older file there is untouched.
     """
+    from uni_train.models.quantised import plain
+
     order = sorted(tensors, key=lambda name: (-tensors[name][0].itemsize, name))
     header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
     end = 0
@@ -419,6 +424,14 @@ def _read_header(file: Path) -> dict[str, Stored]:
                 "the program that quantised them.",
             )
     return {name: Stored(file, name, DTYPES[dtype], shape) for name, (dtype, shape) in described.items()}
+
+
+def largest(value: Tensor) -> float:
+    """The largest absolute value, NaN where there is one; 0 of none, and of what is no float of 16 bits or more."""
+    if not (value.numel() and value.is_floating_point() and value.dtype.itemsize > 1):
+        return 0.0
+    low, high = torch.aminmax(value)  # one pass without a copy; NaN is both
+    return float(torch.maximum(-low, high))
 
 
 def _bytes(value: Tensor) -> Any:
