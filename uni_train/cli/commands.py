@@ -1,10 +1,10 @@
-"""Commands that are found by their place: NAME.py of a folder holds the command NAME."""
+"""Commands and completions that are found by name, and imported when they are asked for."""
 
 from __future__ import annotations
 
 import ast
 import importlib
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +12,20 @@ import click
 from click.shell_completion import CompletionItem
 
 
+def completer(name: str, *about: str) -> Callable[[click.Context, click.Parameter, str], list[CompletionItem]]:
+    """What completes an argument: the function `name` of `uni_train.cli.completion`. about: what it takes first."""
+
+    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+        from uni_train.cli import completion
+
+        items: list[CompletionItem] = getattr(completion, name)(*about, ctx, param, incomplete)
+        return items
+
+    return complete
+
+
 class CommandFolder(click.Group):
-    """A group whose commands are the files of a package. One is imported when it is invoked or asked for its help.
+    """A group whose commands are files of a package, NAME.py for NAME, imported when one is invoked or asked for help.
 
     Args:
         package: such as "uni_train.cli". A file of it holds a command if @click.command or @click.group makes one of

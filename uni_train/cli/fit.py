@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from uni_train.cli.completion import complete_recipes
+from uni_train.cli.commands import completer
 
 
 class TakesRecipe(click.Command):
@@ -29,10 +29,12 @@ class TakesRecipe(click.Command):
 def recipe_options(command: Callable[..., Any]) -> Callable[..., Any]:
     """Adds `recipe` and `overrides` to the parameters of a TakesRecipe."""
     option = click.option(
-        "--recipe", "-r", metavar="NAME", shell_complete=complete_recipes,
+        "--recipe", "-r", metavar="NAME", shell_complete=completer("recipes"),
         help="The same as RECIPE: a name, or a YAML file.",
     )  # fmt: skip
-    argument = click.argument("overrides", nargs=-1, metavar="RECIPE [KEY=VALUE]...", shell_complete=complete_recipes)
+    argument = click.argument(
+        "overrides", nargs=-1, metavar="RECIPE [KEY=VALUE]...", shell_complete=completer("recipes")
+    )
     return option(argument(command))
 
 

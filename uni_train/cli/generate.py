@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from uni_train.cli.completion import complete_models
+from uni_train.cli.commands import completer
 from uni_train.cli.numbers import QUANTISED, Finite
 from uni_train.console.terminal import echo
 from uni_train.errors import UsageError, UserError
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option(
-    "--model", "-m", required=True, metavar="PATH|NAME", shell_complete=complete_models,
+    "--model", "-m", required=True, metavar="PATH|NAME", shell_complete=completer("models"),
     help="A checkpoint, a run, or a name of `models`.",
 )  # fmt: skip
 @click.option("--prompt", "-p", required=True, metavar="TEXT", help="What to draw, to change or to answer.")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from uni_train.cli.completion import complete_models
+from uni_train.cli.commands import completer
 
 
 @click.group(invoke_without_command=True)
@@ -26,7 +26,7 @@ def models(context: click.Context) -> None:
 
 
 @models.command("inspect")
-@click.argument("model", metavar="PATH|NAME", shell_complete=complete_models)
+@click.argument("model", metavar="PATH|NAME", shell_complete=completer("models"))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def inspect_model(model: str, as_json: bool) -> None:
     """Say what a checkpoint is: parameters by part, dtypes, and what is missing.

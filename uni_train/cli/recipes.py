@@ -6,14 +6,14 @@ import json
 
 import click
 
-from uni_train.cli.completion import complete_recipes
+from uni_train.cli.commands import completer
 from uni_train.cli.listings import print_described
 from uni_train.config import places
 from uni_train.console.terminal import echo
 
 
 @click.command()
-@click.argument("recipe", required=False, metavar="[RECIPE]", shell_complete=complete_recipes)
+@click.argument("recipe", required=False, metavar="[RECIPE]", shell_complete=completer("recipes"))
 @click.option("--keys", is_flag=True, help="All keys that recipes may hold, as Markdown, instead.")
 @click.option("--schema", is_flag=True, help="A JSON schema of recipe files for editors, instead.")
 def recipes(recipe: str | None, keys: bool, schema: bool) -> None:

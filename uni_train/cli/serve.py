@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from uni_train.cli.completion import complete_models
+from uni_train.cli.commands import completer
 from uni_train.cli.numbers import QUANTISED, Finite
 from uni_train.console.terminal import echo
 from uni_train.errors import UsageError, UserError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option(
-    "--model", "-m", required=True, metavar="PATH|NAME", shell_complete=complete_models,
+    "--model", "-m", required=True, metavar="PATH|NAME", shell_complete=completer("models"),
     help="A checkpoint, a run, or a name of `models`.",
 )  # fmt: skip
 @click.option("--port", type=click.IntRange(1024, 65535), default=8000, show_default=True, metavar="N")
