@@ -184,9 +184,12 @@ def load_weights(model: UnifiedModel, folder: Path) -> None:
     Raises:
         UserError: a missing or damaged file, or tensors that do not fit (at most ten are named).
     """
-    from uni_train.models.quantised import dequantise
+    from uni_train.models.weights import is_quantised
 
-    dequantise(model)
+    if any(map(is_quantised, model.parameters())):
+        from uni_train.models.quantised import dequantise
+
+        dequantise(model)
     family_of(model.family).load(model, folder)
 
 

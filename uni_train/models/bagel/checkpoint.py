@@ -283,7 +283,12 @@ def load(
     opened = open_folder(path)
     reader = _checked(opened, model.bagel, model.vae)
     vae = opened.autoencoder()
-    fill(model.bagel, reader.read, dtype or opened.weights.compute_dtype, device, weights)
+    dtype = dtype or opened.weights.compute_dtype
+    if weights is not None:
+        from uni_train.models.quantised import quantise
+
+        quantise(model.bagel, weights, read=lambda name: reader.read(name).to(device, dtype))
+    fill(model.bagel, reader.read, dtype, device)
     fill(model.vae, vae.read, vae.compute_dtype, device)
     model.source = path
 

@@ -234,7 +234,12 @@ def fill_part(
     """
     weights = part_weights(folder, part).fitted(module.state_dict())
     check(weights.shapes, shapes_of(module), folder / part, _HINT)
-    fill(module, weights.read, dtype or weights.compute_dtype, device, quantised)
+    dtype = dtype or weights.compute_dtype
+    if quantised is not None:
+        from uni_train.models.quantised import quantise
+
+        quantise(module, quantised, read=lambda name: weights.read(name).to(device, dtype))
+    fill(module, weights.read, dtype, device)
 
 
 def export(
