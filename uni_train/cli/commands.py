@@ -66,9 +66,9 @@ class CommandFolder(click.Group):
 
 def _help_of(name: str, source: str) -> str | None:
     """The docstring of the command `name`; None: the source makes no such command."""
-    for node in ast.parse(source).body:
-        for decorator in node.decorator_list if isinstance(node, ast.FunctionDef) else ():
+    for function in (node for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)):
+        for decorator in function.decorator_list:
             made, _, rest = ast.unparse(decorator).partition("(")
-            if made in ("click.command", "click.group") and (rest.startswith(f"'{name}'") or node.name == name):
-                return ast.get_docstring(node) or ""
+            if made in ("click.command", "click.group") and (rest.startswith(f"'{name}'") or function.name == name):
+                return ast.get_docstring(function) or ""
     return None

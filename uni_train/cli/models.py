@@ -19,7 +19,7 @@ def models(context: click.Context) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from uni_train.cli.listings import print_described
+    from uni_train.cli.recipes import print_described
     from uni_train.config import places
 
     print_described(places.options("model"), footer="Choose one with: uni_train fit NAME model=MODEL")

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import shutil
+import sys
+import textwrap
+from collections.abc import Sequence
 
 import click
 
 from uni_train.cli.commands import completer
-from uni_train.cli.listings import print_described
 from uni_train.config import places
 from uni_train.console.terminal import echo
 
@@ -34,6 +37,21 @@ def recipes(recipe: str | None, keys: bool, schema: bool) -> None:
         _print_recipe(recipe)
         return
     print_described(places.recipes(), footer="Details: uni_train recipes NAME. Run one with: uni_train fit NAME")
+
+
+def print_described(entries: Sequence[places.Described], footer: str) -> None:
+    """Name, what it is, what it costs; wrapped for a terminal, two lines an entry when piped elsewhere."""
+    interactive = sys.stdout.isatty()
+    indent = max(len(entry.name) for entry in entries) + 2
+    width = max(40, shutil.get_terminal_size().columns - indent) if interactive else 10_000
+    for entry in entries:
+        lines = textwrap.wrap(entry.summary, width)
+        if entry.costs:
+            lines += textwrap.wrap(f"Costs: {entry.costs}", width)
+        for i, line in enumerate(lines or [""]):
+            print(f"{entry.name if i == 0 else '':<{indent}}{line}".rstrip())
+    if interactive:
+        print(f"\n{footer}")
 
 
 def _print_recipe(recipe: str) -> None:
