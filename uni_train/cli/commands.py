@@ -25,11 +25,11 @@ def completer(name: str, *about: str) -> Callable[[click.Context, click.Paramete
 
 
 class CommandFolder(click.Group):
-    """A group whose commands are files of a package, NAME.py for NAME, imported when one is invoked or asked for help.
+    """A group whose commands are files of a package, each imported when it is invoked or asked for its help.
 
     Args:
-        package: such as "uni_train.cli". A file of it holds a command if @click.command or @click.group makes one of
-            the file's name there.
+        package: such as "uni_train.cli". NAME.py of it holds a command if @click.command or @click.group makes one
+            called NAME there.
     """
 
     def __init__(self, *arguments: Any, package: str, **attributes: Any) -> None:
