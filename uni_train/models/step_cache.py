@@ -8,7 +8,7 @@ difference over a batch, relative to the mean absolute residual. So images of on
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager
 from typing import Any
 
 from torch import nn
@@ -43,11 +43,8 @@ def first_block_cache(transformer: Any, threshold: float | None) -> Iterator[Non
 
 
 @contextmanager
-def cached_layers(layers: Any, threshold: float | None) -> Iterator[Branch]:
+def cached_layers(layers: Any, threshold: float) -> Iterator[Branch]:
     """The same for the layers of BAGEL's decoder. Raises UserError: diffusers is missing."""
-    if threshold is None:
-        yield lambda name: nullcontext()
-        return
     try:
         from diffusers.hooks._helpers import TransformerBlockMetadata, TransformerBlockRegistry
         from diffusers.models.cache_utils import CacheMixin

@@ -15,7 +15,7 @@ channels of a head, D width.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
 from functools import partial
 from itertools import pairwise
@@ -34,7 +34,6 @@ from uni_train.models.bagel.compiled import StaticKeys, compiled, static_keys
 from uni_train.models.bagel.config import BagelConfig
 from uni_train.models.bagel.packing import Encoded, PackedBatch, Segment, Text, encode, pack
 from uni_train.models.bagel.positions import grid_position_ids
-from uni_train.models.step_cache import cached_layers
 from uni_train.models.transfer import level_on, upload
 from uni_train.models.writing import perturbed
 
@@ -613,9 +612,13 @@ def sample_latents(
     denoiser = Denoiser(model, contexts, forward_only=True)
     times = inference_timesteps(num_timesteps, timestep_shift).tolist()
     x = noise_BGC.float()
-    with cached_layers(model.language_model.model.layers, first_block_cache) as branch:
-        for number, one in enumerate(denoiser.passes):
-            one.cached = partial(branch, str(number))
+    with ExitStack() as stack:
+        if first_block_cache is not None:
+            from uni_train.models.step_cache import cached_layers
+
+            branch = stack.enter_context(cached_layers(model.language_model.model.layers, first_block_cache))
+            for number, one in enumerate(denoiser.passes):
+                one.cached = partial(branch, str(number))
         for step, (t, t_next) in enumerate(pairwise(times), start=1):
             x = euler_step(x, denoiser(x, t), t, t_next)
             if on_step is not None:
