@@ -24,6 +24,7 @@ from uni_train.models.diffusers.flow_matching import FlowMatchingModel
 from uni_train.models.diffusers.interface import Interface, interface
 from uni_train.models.diffusers.unified import DiffusersModel
 from uni_train.models.meta import without_weights
+from uni_train.models.quantised import quantise
 from uni_train.models.weights import (
     Start,
     Weights,
@@ -235,10 +236,7 @@ def fill_part(
     weights = part_weights(folder, part).fitted(module.state_dict())
     check(weights.shapes, shapes_of(module), folder / part, _HINT)
     dtype = dtype or weights.compute_dtype
-    if quantised is not None:
-        from uni_train.models.quantised import quantise
-
-        quantise(module, quantised, read=lambda name: weights.read(name).to(device, dtype))
+    quantise(module, quantised, read=lambda name: weights.read(name).to(device, dtype))
     fill(module, weights.read, dtype, device)
 
 
