@@ -183,11 +183,7 @@ def answer(
 
 
 def get_reward(name: str) -> Any:
-    """The reward of a registered name, of "package.module:function" or of "folder/file.py:function".
-
-    Raises:
-        UsageError: no such reward. UserError: the module or file cannot be imported.
-    """
+    """The reward of a name as recipes have it, with the errors of `uni_train.rewards.registry.find_reward`."""
     from uni_train.rewards.registry import find_reward
 
     return find_reward(name)

@@ -14,9 +14,8 @@ from uni_train.console.terminal import echo
 from uni_train.errors import UsageError, UserError
 
 if TYPE_CHECKING:
-    from uni_train.config.schema import ModelConfig, Quantised
+    from uni_train.config.schema import Quantised
     from uni_train.console.progress import Bar, ConsoleProgress
-    from uni_train.models.base import UnifiedModel
 
 
 @click.command()
@@ -126,13 +125,15 @@ def generate(
     config = replace(config, sampling=replace(config.sampling, **sampling))  # type: ignore[arg-type]
     if images and not answer and config.sampling.edit_img_scale > 1 >= config.sampling.edit_text_scale:
         progress.say("note: guidance by the images does nothing while --text-scale is 1 or less")
-    loaded = _load(config, progress)
+    progress.say(f"loading {config.name} from {config.checkpoint}")
 
     from functools import partial
 
+    from uni_train.api import build_here
     from uni_train.models.base import ImageGenerator, TextGenerator, expect_skill
     from uni_train.models.batches import fitting
 
+    loaded = build_here(config)
     if answer:
         writer = expect_skill(loaded, TextGenerator)
         for start in range(0, len(asked), config.think_batch):
@@ -165,13 +166,6 @@ def _size(text: str | None) -> tuple[int, int] | None:
     if match is None:
         raise UsageError(f"cannot read the size {text}", "Write height x width, for example --size 768x1024.")
     return int(match[1]), int(match[2])
-
-
-def _load(config: ModelConfig, progress: ConsoleProgress) -> UnifiedModel:
-    from uni_train.api import build_here
-
-    progress.say(f"loading {config.name} from {config.checkpoint}")
-    return build_here(config)
 
 
 class _Steps:
