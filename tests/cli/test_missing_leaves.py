@@ -100,6 +100,18 @@ def test_what_a_leaf_registers_is_unknown_by_its_name(
         assert done.returncode == code and done.stderr.startswith(f"error: {message.format(tree)}"), done.stderr
 
 
+def test_python_says_the_same_and_a_command_without_its_file_is_none(tree: Path) -> None:
+    code = "import uni_train\ntry: uni_train.analyse('links', 'shipped', task='mapping')\n"
+    code += "except uni_train.UserError as error: print(error)"
+    with without(tree, "uni_train/insight"):
+        said = python(tree, "-c", code).stdout
+        assert f"error: {said}" == GONE.format("insight", "uni_train.insight")
+    with without(tree, "uni_train/cli/insight.py"):
+        assert "insight" not in python(tree, "-m", "uni_train", "--help").stdout
+        unknown = python(tree, "-m", "uni_train", "insight", "links", "shipped")
+        assert unknown.returncode == 2 and "No such command 'insight'." in unknown.stderr
+
+
 def test_a_run_of_a_kind_that_is_gone_is_still_reported_and_read(tree: Path) -> None:
     run = tree / "runs" / "distil_math" / "seed0"
     stage = run / "stages" / "00-train"

@@ -37,7 +37,7 @@ class CommandFolder(click.Group):
         self._package = package
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        return sorted(self._outlines())
+        return list(self._outlines())
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in self._files():
@@ -50,13 +50,13 @@ class CommandFolder(click.Group):
         click.Group(commands=self._outlines()).format_commands(ctx, formatter)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        named = {name: one for name, one in sorted(self._outlines().items()) if name.startswith(incomplete)}
-        items = [CompletionItem(name, help=one.get_short_help_str()) for name, one in named.items()]
+        named = [(name, one) for name, one in self._outlines().items() if name.startswith(incomplete)]
+        items = [CompletionItem(name, help=one.get_short_help_str()) for name, one in named]
         return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def _files(self) -> Mapping[str, Path]:
         (folder,) = importlib.import_module(self._package).__path__
-        return {file.stem: file for file in Path(folder).glob("*.py")}
+        return {file.stem: file for file in sorted(Path(folder).glob("*.py"))}
 
     def _outlines(self) -> dict[str, click.Command]:
         """Name -> a command with its help alone, read from the source."""
