@@ -65,8 +65,8 @@ def commands(command: click.Command, parent: click.Context | None, name: str) ->
         record = option.get_help_record(context) if isinstance(option, click.Option) else None
         if record is not None:
             yield f"| `{record[0]}` | {html.escape(record[1]).replace('|', '&#124;')} |"
-    for below in sorted(command.commands) if isinstance(command, click.Group) else ():
-        yield from commands(command.commands[below], context, below)
+    for below in command.list_commands(context) if isinstance(command, click.Group) else ():
+        yield from commands(command.get_command(context, below), context, below)
 
 
 def _outside(page: File, link: str) -> Path | None:

@@ -22,6 +22,7 @@ import torch
 
 import uni_train.api
 from bench import experiment
+from tests.commands import commands
 from uni_train.cli.evaluation.options import checkpoint_of, config_of, is_key, overrides_of
 from uni_train.cli.main import uni_train as command_line
 from uni_train.config.compose import compose
@@ -54,10 +55,14 @@ def shown_commands() -> list[tuple[str, ...]]:
     return list(dict.fromkeys(tuple(takewhile(lambda word: word not in ends, shlex.split(one))) for one in shown))
 
 
+COMMANDS = {"uni_train": command_line} | {f"uni_train {words}": command for words, command in commands()}
+
+
 def check_uni_train(arguments: list[str]) -> None:
-    command: click.Command = command_line
-    while isinstance(command, click.Group) and arguments and arguments[0] in command.commands:
-        command = command.commands[arguments.pop(0)]
+    path = "uni_train"
+    while arguments and f"{path} {arguments[0]}" in COMMANDS:
+        path, arguments = f"{path} {arguments[0]}", arguments[1:]
+    command = COMMANDS[path]
     try:
         context = command.make_context(command.name, arguments)
     except click.exceptions.Exit as ending:  # --help and its kin
@@ -115,15 +120,6 @@ def test_the_site_builds_without_a_warning(tmp_path: Path) -> None:
     assert built.returncode == 0, built.stderr
     fetched = re.compile(r"""<(?:script|link|img)[^>]*=["']?https?://[^>]*>""")
     assert [tag for page in site.rglob("*.html") for tag in fetched.findall(page.read_text(encoding="utf-8"))] == []
-
-
-def _commands(command: click.Command, path: str) -> Iterator[tuple[str, click.Command]]:
-    yield path, command
-    for name, below in command.commands.items() if isinstance(command, click.Group) else ():
-        yield from _commands(below, f"{path} {name}")
-
-
-COMMANDS = dict(_commands(command_line, "uni_train"))
 
 
 @pytest.fixture(scope="module")

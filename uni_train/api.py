@@ -23,7 +23,6 @@ from typing import TYPE_CHECKING, Any
 
 from uni_train.data_gen.registry import get_task
 from uni_train.errors import UsageError, UserError, did_you_mean
-from uni_train.rewards.registry import find_reward as get_reward
 
 if TYPE_CHECKING:
     import numpy as np
@@ -51,7 +50,7 @@ def _user_errors() -> Iterator[None]:
     """Mistakes in data and what a disk refuses as UserError, as the command line shows them."""
     try:
         yield
-    except (ValueError, OSError) as error:
+    except (ValueError, OSError, ModuleNotFoundError) as error:
         from uni_train.console.failures import as_user_error
 
         found = as_user_error(error)
@@ -181,6 +180,13 @@ def answer(
 
     requests = [Request("prompt", _spoken(prompt), tuple(images), seed=seed)]
     return expect_skill(_loaded(model), TextGenerator).answer(requests, think=think)[0]
+
+
+def get_reward(name: str) -> Any:
+    """The reward of a name as recipes have it, with the errors of `uni_train.rewards.registry.find_reward`."""
+    from uni_train.rewards.registry import find_reward
+
+    return find_reward(name)
 
 
 @_user_errors()

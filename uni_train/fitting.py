@@ -50,9 +50,10 @@ def run_recipe(
             expect_packages(config)
             expect_paths(config)
         expect_gpu(config.strategy.accelerator)
-        from uni_train.distributed.preflight import expect_layout
+        if max(ranks.world_size, config.strategy.nodes) > 1:
+            from uni_train.distributed.preflight import expect_layout
 
-        expect_layout(ranks, config)
+            expect_layout(ranks, config)
     processes = 1 if ranks.world_size > 1 else _processes(config) if all_cores else config.strategy.devices
     if processes > 1:
         from uni_train.distributed.launch import start
@@ -129,9 +130,7 @@ def _run_with_others(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
 
 def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
     from uni_train.console.progress import ConsoleProgress
-    from uni_train.console.ranks import open_log
     from uni_train.distributed.preemption import preemptible
-    from uni_train.distributed.preflight import expect_shared, preflight
     from uni_train.stages.run import expect, fit
 
     def choose() -> str:
@@ -139,7 +138,10 @@ def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
         return place(config.out, config.recipe, config.run_name).name
 
     run = RunFolder(config.out, config.recipe, ranks.from_main(choose))
-    preflight(ranks, config)
+    if ranks.world_size > 1:
+        from uni_train.distributed.preflight import preflight
+
+        preflight(ranks, config)
     progress = ConsoleProgress()
     expect(config, progress)
     if not any(run.path.glob("stages/*/manifest.json")):  # else it fitted
@@ -151,6 +153,9 @@ def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
 
         continues = ranks.from_main(begin)
         if ranks.world_size > 1:
+            from uni_train.console.ranks import open_log
+            from uni_train.distributed.preflight import expect_shared
+
             expect_shared(ranks, run.path / "run.json")
             ranks.on_all(lambda: open_log(ranks, run.path, config.strategy.timeout))
             progress = ConsoleProgress()

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from subprocess import PIPE
 
-import click
 import pytest
 from click.shell_completion import ShellComplete
 from click.testing import CliRunner, Result
 
+from tests.commands import commands
 from tests.processes import python
 from tests.tiny import QUICK
 from uni_train.cli.main import uni_train
@@ -188,23 +188,11 @@ def test_dry_runs_and_plans_of_our_own_models_import_no_trainer_and_no_library_o
     ended(tmp_path, *dry, ("plan flow_grpo_math", heavy))
 
 
-def commands() -> list[list[str]]:
-    def below(group: click.Group, path: list[str]) -> list[list[str]]:
-        found = []
-        for name, command in group.commands.items():
-            found.append([*path, name])
-            if isinstance(command, click.Group):
-                found += below(command, [*path, name])
-        return found
-
-    return below(uni_train, [])
-
-
 def test_each_command_has_help_with_an_example() -> None:
-    for command in commands():
-        result = run(*command, "--help")
+    for words, _ in commands():
+        result = run(*words.split(), "--help")
         assert result.exit_code == 0
-        assert f"uni_train {' '.join(command)}" in result.output.split("Usage:")[1].split("\n", 1)[1], command
+        assert f"uni_train {words}" in result.output.split("Usage:")[1].split("\n", 1)[1], words
 
 
 def test_dry_run_shows_configuration_and_stages_and_writes_nothing(tmp_path: Path) -> None:

@@ -31,14 +31,14 @@ REQUESTS = [Request(str(i), prompt, seed=i) for i, prompt in enumerate(PROMPTS)]
 def _forgotten(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch._dynamo.reset()
     counters.clear()
-    compiled.compiled.cache_clear()
+    compiled.CompiledSteps.compiled.cache_clear()
     monkeypatch.setattr(compiled, "LEAST_COLUMNS", 16)
     make = torch.compile
     monkeypatch.setattr(
         torch, "compile", lambda function, mode=None, **options: make(function, backend="eager", **options)
     )
     yield
-    compiled.compiled.cache_clear()
+    compiled.CompiledSteps.compiled.cache_clear()
     torch._dynamo.reset()
 
 

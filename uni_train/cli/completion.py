@@ -1,22 +1,23 @@
-"""What the shell completes. Each function takes what click hands over: the context, the parameter, what is typed."""
+"""What the shell completes: the functions that `uni_train.cli.commands.completer` names.
+
+Each takes what click hands over: the context, the parameter, what is typed.
+"""
 
 from __future__ import annotations
 
 import typing
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import click
 from click.shell_completion import CompletionItem
 
 from uni_train.config import places
 
-Completer = Callable[[click.Context, click.Parameter, str], list[CompletionItem]]
 
-
-def complete_recipes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def recipes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of recipes; after one, its keys and the options of groups (model=nano)."""
-    words = [*(ctx.params.get("overrides") or ()), ctx.params.get("recipe")]
-    name = next((word for word in words if word and "=" not in word), None)
+    typed = [*(ctx.params.get("overrides") or ()), ctx.params.get("recipe")]
+    name = next((word for word in typed if word and "=" not in word), None)
     if name is None or param.name != "overrides":
         return _begun((recipe.name for recipe in places.recipes()), incomplete)
     from uni_train.config.compose import config_class
@@ -27,34 +28,30 @@ def complete_recipes(ctx: click.Context, param: click.Parameter, incomplete: str
     return _begun((f"{group}=" for group in places.groups()), incomplete) + _keys(config_class(name), incomplete)
 
 
-def complete_models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of models, and files."""
     names = ["shipped", *(model.name for model in places.options("model"))]
     return [*_begun(names, incomplete), CompletionItem(incomplete, type="file")]
 
 
-def complete_words(section: str) -> Completer:
+def words(section: str, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The keys of a section of `uni_train.config.schema` and their values; models for the first word."""
-
-    def complete(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        first = str(param.metavar).startswith("CHECKPOINT") and not (ctx.params["checkpoint"] or ctx.params["words"])
-        models = complete_models(ctx, param, incomplete) if first and "=" not in incomplete else []
-        return [*models, *_keys(_section(section), incomplete)]
-
-    return complete
+    first = str(param.metavar).startswith("CHECKPOINT") and not (ctx.params["checkpoint"] or ctx.params["words"])
+    named = models(ctx, param, incomplete) if first and "=" not in incomplete else []
+    return [*named, *_keys(_section(section), incomplete)]
 
 
-def complete_values(section: str, key: str) -> Completer:
+def values(section: str, key: str, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The values of one key, after a comma too."""
-    return lambda ctx, param, incomplete: _values(_section(section), key, incomplete)
+    return _values(_section(section), key, incomplete)
 
 
-def complete_tasks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def tasks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of tasks."""
     return _begun(_names(object, "task"), incomplete)
 
 
-def complete_benchmarks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def benchmarks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Names of benchmarks."""
     from uni_train.eval.benchmark import BENCHMARKS
 

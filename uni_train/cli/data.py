@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from uni_train.cli.completion import complete_tasks
+from uni_train.cli.commands import completer
 from uni_train.console.terminal import echo
 from uni_train.errors import UsageError
 
@@ -54,7 +54,7 @@ def _draw_options(command: Callable[..., Any]) -> Callable[..., Any]:
             help="How hard: `data tasks` lists the levels of each. Mazes, puzzles, ureason: or a range.  "
             "[default: 1, mazes: 4, ureason: 1-3]",
         ),
-        click.option("--task", default="mapping", show_default=True, shell_complete=complete_tasks,
+        click.option("--task", default="mapping", show_default=True, shell_complete=completer("tasks"),
                      help="maths, mapping, maze, ureason, ...: `uni_train data tasks` lists them."),
     ):  # fmt: skip
         command = option(command)

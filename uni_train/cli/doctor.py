@@ -7,17 +7,17 @@ from pathlib import Path
 
 import click
 
-from uni_train.cli.completion import complete_models
+from uni_train.cli.commands import completer
 from uni_train.cli.evaluation.options import Words, config_of
 from uni_train.console.terminal import echo
 from uni_train.errors import UsageError, UserError
 
 
 @click.command()
-@click.argument("model", metavar="PATH|NAME|URL#MODEL", shell_complete=complete_models)
+@click.argument("model", metavar="PATH|NAME|URL#MODEL", shell_complete=completer("models"))
 @click.argument("words", cls=Words, nargs=-1, metavar="[remote.KEY=VALUE]...")
 @click.option(
-    "--against", metavar="PATH|NAME", shell_complete=complete_models,
+    "--against", metavar="PATH|NAME", shell_complete=completer("models"),
     help="Of an endpoint: compare its images and a text with this checkpoint's.",
 )  # fmt: skip
 @click.option("--image", type=click.Path(dir_okay=False, path_type=Path), help="Write the probe image there, as PNG.")

@@ -6,14 +6,14 @@ from pathlib import Path
 
 import click
 
-from uni_train.cli.completion import complete_models
+from uni_train.cli.commands import completer
 from uni_train.cli.numbers import Finite
 
 _DTYPES = ("float32", "bfloat16", "float16")
 
 
 @click.command()
-@click.argument("source", metavar="CHECKPOINT", shell_complete=complete_models)
+@click.argument("source", metavar="CHECKPOINT", shell_complete=completer("models"))
 @click.argument("out", type=click.Path(path_type=Path), metavar="OUT")
 @click.option("--dtype", type=click.Choice(_DTYPES), help="The dtype of the written weights.  [default: theirs]")
 @click.option("--shard-gb", type=Finite(min=0, min_open=True), help="Split into files of at most this size.")

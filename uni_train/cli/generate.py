@@ -8,20 +8,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from uni_train.cli.completion import complete_models
+from uni_train.cli.commands import completer
 from uni_train.cli.numbers import QUANTISED, Finite
 from uni_train.console.terminal import echo
 from uni_train.errors import UsageError, UserError
 
 if TYPE_CHECKING:
-    from uni_train.config.schema import ModelConfig, Quantised
+    from uni_train.config.schema import Quantised
     from uni_train.console.progress import Bar, ConsoleProgress
-    from uni_train.models.base import UnifiedModel
 
 
 @click.command()
 @click.option(
-    "--model", "-m", required=True, metavar="PATH|NAME", shell_complete=complete_models,
+    "--model", "-m", required=True, metavar="PATH|NAME", shell_complete=completer("models"),
     help="A checkpoint, a run, or a name of `models`.",
 )  # fmt: skip
 @click.option("--prompt", "-p", required=True, metavar="TEXT", help="What to draw, to change or to answer.")
@@ -126,23 +125,26 @@ def generate(
     config = replace(config, sampling=replace(config.sampling, **sampling))  # type: ignore[arg-type]
     if images and not answer and config.sampling.edit_img_scale > 1 >= config.sampling.edit_text_scale:
         progress.say("note: guidance by the images does nothing while --text-scale is 1 or less")
-    loaded = _load(config, progress)
+    progress.say(f"loading {config.name} from {config.checkpoint}")
 
     from functools import partial
 
+    from uni_train.api import build_here
     from uni_train.models.base import ImageGenerator, TextGenerator, expect_skill
     from uni_train.models.batches import fitting
-    from uni_train.stages.work import in_batches
 
+    loaded = build_here(config)
     if answer:
         writer = expect_skill(loaded, TextGenerator)
-        for _, batch in in_batches(asked, config.think_batch):
+        for start in range(0, len(asked), config.think_batch):
+            batch = asked[start : start + config.think_batch]
             with _Steps(progress, "answering") as steps_done:
                 for text in fitting(partial(writer.answer, think=think, on_step=steps_done), batch):
                     echo(text)
         return
     drawer = expect_skill(loaded, ImageGenerator)
-    for start, batch in in_batches(asked, config.draw_batch):
+    for start in range(0, len(asked), config.draw_batch):
+        batch = asked[start : start + config.draw_batch]
         thoughts: list[str] | list[None] = [None] * len(batch)
         with _Steps(progress, *(["thinking"] if think else []), "drawing") as steps_done:
             if think:
@@ -151,7 +153,7 @@ def generate(
                 thoughts, pictures = map(list, zip(*pairs, strict=True))
             else:
                 pictures = fitting(partial(drawer.draw, on_step=steps_done), batch)
-        for i, (picture, thought) in enumerate(zip(pictures, thoughts, strict=True), start * config.draw_batch):
+        for i, (picture, thought) in enumerate(zip(pictures, thoughts, strict=True), start):
             path = out if count == 1 else out.with_name(f"{out.stem}-{seed + i}{out.suffix}")
             for written in _write(path, picture, thought):
                 echo(written)
@@ -164,13 +166,6 @@ def _size(text: str | None) -> tuple[int, int] | None:
     if match is None:
         raise UsageError(f"cannot read the size {text}", "Write height x width, for example --size 768x1024.")
     return int(match[1]), int(match[2])
-
-
-def _load(config: ModelConfig, progress: ConsoleProgress) -> UnifiedModel:
-    from uni_train.api import build_here
-
-    progress.say(f"loading {config.name} from {config.checkpoint}")
-    return build_here(config)
 
 
 class _Steps:

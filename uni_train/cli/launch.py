@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from uni_train.cli.fit import fit
 from uni_train.console.terminal import echo
 from uni_train.errors import UsageError, UserError
 
@@ -177,9 +178,7 @@ def _checked(command: tuple[str, ...], nodes: int, each: int, *, requeued: bool)
 
     if command[0] != "fit":
         raise UsageError(f"launch starts `fit`, not {command[0]}", "uni_train launch ... -- fit --recipe NAME")
-    every = click.get_current_context().find_root().command
-    assert isinstance(every, click.Group), "launch is a command beside fit"
-    with every.commands["fit"].make_context("fit", list(command[1:])) as context:
+    with fit.make_context("fit", list(command[1:])) as context:
         asked = dict(context.params)
     if asked["dry_run"] or asked["config"]:
         raise UsageError("--dry-run and --config need no nodes", "Leave `launch ... --` out.")

@@ -8,37 +8,22 @@ from __future__ import annotations
 
 import atexit
 import difflib
-import json
 import os
 import sys
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import click
 
 from uni_train import __version__
-from uni_train.cli.completion import complete_recipes
-from uni_train.cli.data import data
-from uni_train.cli.doctor import doctor
-from uni_train.cli.evaluation import evaluate
-from uni_train.cli.export import export
-from uni_train.cli.generate import generate
-from uni_train.cli.insight import insight
-from uni_train.cli.launch import launch
-from uni_train.cli.models import models
-from uni_train.cli.plan import plan
-from uni_train.cli.recipe import TakesRecipe, recipe_options
-from uni_train.cli.serve import serve
-from uni_train.cli.view import view
-from uni_train.cli.watch import watch
+from uni_train.cli.commands import CommandFolder
 from uni_train.console.failures import as_user_error, debugging, show
-from uni_train.console.terminal import LOST, echo, print_anything
+from uni_train.console.terminal import LOST, print_anything
 from uni_train.distributed.watchdog import STARTER, end_with_parent
 from uni_train.errors import nearest
 
 
-class Commands(click.Group):
+class Commands(CommandFolder):
     """The one place where errors of a command become a message and an exit code."""
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -79,7 +64,7 @@ def _named_as_key(error: click.NoSuchOption) -> click.UsageError:
     return click.UsageError(f"No such option {error.option_name}. {hint}", error.ctx)
 
 
-@click.group(cls=Commands, context_settings={"help_option_names": ["-h", "--help"]})
+@click.group(cls=Commands, package="uni_train.cli", context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, message="%(version)s")
 def uni_train() -> None:
     """Train unified multimodal models to internalise their own reasoning, and measure what got better.
@@ -89,98 +74,6 @@ def uni_train() -> None:
       uni_train recipes
       uni_train fit stars_curriculum
     """
-
-
-for command in (data, doctor, evaluate, export, generate, insight, launch, models, plan, serve, view, watch):
-    uni_train.add_command(command)
-
-
-@uni_train.command(cls=TakesRecipe)
-@recipe_options
-@click.option("--fresh", is_flag=True, help="Start over in a new folder beside the old one.")
-@click.option("--dry-run", is_flag=True, help="Print stages, costs and needs, and stop.")
-@click.option("--config", is_flag=True, help="Print the configuration as well, and stop.")
-def fit(recipe: str, fresh: bool, dry_run: bool, config: bool, overrides: tuple[str, ...]) -> None:
-    """Run a recipe; the same command again continues it.
-
-    RECIPE is a recipe's name, or the path of a YAML file. KEY=VALUE replaces a value of it; --config shows all keys.
-
-    \b
-    Examples:
-      uni_train fit stars_curriculum
-      uni_train fit stars_mapping level=2 seed=1 logger=wandb
-      uni_train fit stars_curriculum model=bagel_7b --dry-run
-    """
-    from uni_train.fitting import run_recipe
-
-    run_recipe(recipe, overrides, fresh=fresh, dry_run=dry_run or config, whole=config, all_cores=True)
-
-
-@uni_train.command()
-@click.argument("recipe", required=False, metavar="[RECIPE]", shell_complete=complete_recipes)
-@click.option("--keys", is_flag=True, help="All keys that recipes may hold, as Markdown, instead.")
-@click.option("--schema", is_flag=True, help="A JSON schema of recipe files for editors, instead.")
-def recipes(recipe: str | None, keys: bool, schema: bool) -> None:
-    """List the recipes: what each does and costs. With RECIPE, its details.
-
-    \b
-    Examples:
-      uni_train recipes
-      uni_train recipes sft_maze
-      uni_train recipes --schema > recipe.schema.json
-    """
-    if keys or schema:
-        from uni_train.config.reference import json_schema, page
-
-        echo(page() if keys else json.dumps(json_schema(), indent=2), nl=schema)
-        return
-    from uni_train.cli.listings import print_described, print_recipe
-    from uni_train.config import places
-
-    if recipe is not None:
-        print_recipe(recipe)
-        return
-    print_described(places.recipes(), footer="Details: uni_train recipes NAME. Run one with: uni_train fit NAME")
-
-
-@uni_train.command()
-@click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
-def report(run: Path) -> None:
-    """Write the report.html of a run or an evaluation again.
-
-    RUN is its folder; the report is made from what is stored there.
-
-    \b
-    Examples:
-      uni_train report runs/stars_curriculum/seed0
-      uni_train report evals/nano-unisandbox-0a1b2c
-    """
-    from uni_train.errors import UserError
-
-    if (run / "evaluation.json").is_file():
-        from uni_train.eval.evaluation import load
-        from uni_train.eval.report.evaluation import report_of
-
-        echo(f"report: {report_of(load(run))}")
-        return
-    if not (run / "config.yaml").is_file():
-        raise UserError(
-            f"{run} is no run folder: it has no config.yaml",
-            "Run folders are runs/<recipe>/<name>, evaluations evals/<name>.",
-        )
-    from uni_train.data_gen.registry import PluginError
-    from uni_train.eval.report.run import without_samples, write_report
-    from uni_train.run_folder import stored_config
-
-    try:
-        stored_config(run)
-    except PluginError as error:
-        echo(f"the report does without a plug-in: {error}")
-    except UserError:
-        pass  # it is written of what is left
-    echo(f"report: {write_report(run)}")
-    for folder in without_samples(run):
-        echo(f"{folder}: no samples here, so the gallery lacks them")
 
 
 def main() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from uni_train.cli.completion import complete_models
+from uni_train.cli.commands import completer
 
 
 @click.group(invoke_without_command=True)
@@ -19,14 +19,14 @@ def models(context: click.Context) -> None:
     """
     if context.invoked_subcommand is not None:
         return
-    from uni_train.cli.listings import print_described
+    from uni_train.cli.recipes import print_described
     from uni_train.config import places
 
     print_described(places.options("model"), footer="Choose one with: uni_train fit NAME model=MODEL")
 
 
 @models.command("inspect")
-@click.argument("model", metavar="PATH|NAME", shell_complete=complete_models)
+@click.argument("model", metavar="PATH|NAME", shell_complete=completer("models"))
 @click.option("--json", "as_json", is_flag=True, help="Print JSON instead of a table.")
 def inspect_model(model: str, as_json: bool) -> None:
     """Say what a checkpoint is: parameters by part, dtypes, and what is missing.

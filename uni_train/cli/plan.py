@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from uni_train.cli.recipe import TakesRecipe, recipe_options
+from uni_train.cli.fit import TakesRecipe, recipe_options
 
 if TYPE_CHECKING:
     from uni_train.config.schema import RunConfig

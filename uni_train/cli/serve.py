@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from uni_train.cli.completion import complete_models
+from uni_train.cli.commands import completer
 from uni_train.cli.numbers import QUANTISED, Finite
 from uni_train.console.terminal import echo
 from uni_train.errors import UsageError, UserError
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.option(
-    "--model", "-m", required=True, metavar="PATH|NAME", shell_complete=complete_models,
+    "--model", "-m", required=True, metavar="PATH|NAME", shell_complete=completer("models"),
     help="A checkpoint, a run, or a name of `models`.",
 )  # fmt: skip
 @click.option("--port", type=click.IntRange(1024, 65535), default=8000, show_default=True, metavar="N")
@@ -117,10 +117,12 @@ def serve(
     if config.checkpoint != "shipped":
         _check_loads(model)
     try:
-        from uni_train.serving.protocol import Limits
-        from uni_train.serving.server import Served, serve_forever
+        import litserve  # noqa: F401
     except ImportError as error:
         raise UserError(f"{error.name} is not installed", "pip install -e '.[serve]'") from error
+    from uni_train.serving.protocol import Limits
+    from uni_train.serving.server import Served, serve_forever
+
     limits = Limits(
         body=max_body, images=max_images, megapixels=max_megapixels, words=max_words, seconds=timeout, queue=queue
     )

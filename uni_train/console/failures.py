@@ -41,6 +41,9 @@ def as_user_error(error: BaseException) -> UserError | None:
     if isinstance(error, OSError) and error.errno is not None and error.filename is not None:
         message, hint = _DISK.get(error.errno, (error.strerror or "it cannot be used", None))
         return UserError(f"{str(error.filename)[:300]}: {message}", hint)
+    if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("uni_train."):
+        leaf = str(error.name).rpartition(".")[2]
+        return UserError(f"{leaf} is not in this installation: the module {error.name} is missing")
     data_errors = sys.modules.get("uni_train.data_gen.errors")  # only a command that imported it can have raised it
     if data_errors is None:
         return None

@@ -45,13 +45,11 @@ def expect_layout(ranks: Ranks, config: RunConfig) -> None:
 
 
 def preflight(ranks: Ranks, config: RunConfig) -> None:
-    """Compare cards, versions, configuration and code of all ranks. Every rank must call it.
+    """Compare cards, versions, configuration and code of several ranks. Each must call it.
 
     Raises:
         UserError: on all ranks the same; it names the first rank that differs from rank 0, and in what.
     """
-    if ranks.world_size == 1:
-        return
     versions = {f"version of {name}": version for name, version in versions_of(VERSIONS_OF).items()}
     card = {"GPU": card_name(config.strategy.accelerator, ranks.local_rank)}
     own = card | versions | flat(to_plain(config)) | code_hashes()

@@ -24,7 +24,6 @@ from uni_train.data_gen import reading_limits
 from uni_train.data_gen.registry import expect_named
 from uni_train.errors import UsageError, UserError, did_you_mean
 from uni_train.hub import PICKLES, local, split_adapters
-from uni_train.models.adapters import adapter_file, open_adapter
 from uni_train.models.family import FAMILIES, Checkpoint, Inspection, family_of, read_json
 from uni_train.models.saved_step import is_step, model_before, run_config, run_of
 from uni_train.run_folder import final_model, is_run
@@ -35,8 +34,11 @@ def expect_there(name_or_path: str) -> None:
     base, adapters = split_adapters(name_or_path)
     if not _is_name(base):
         _expect_path(local(base))
-    for adapter in adapters:
-        open_adapter(local(adapter))
+    if adapters:
+        from uni_train.models.adapters import open_adapter
+
+        for adapter in adapters:
+            open_adapter(local(adapter))
 
 
 def resolve(checkpoint: str) -> str:
@@ -214,7 +216,7 @@ def inspect(name_or_path: str) -> Inspection:
 
 def _with_adapters(seen: Inspection, config: ModelConfig, adapters: Sequence[str]) -> Inspection:
     """With what keeps adapters from fitting the model."""
-    from uni_train.models.adapters import problems
+    from uni_train.models.adapters import open_adapter, problems
     from uni_train.models.weights import Weights
 
     for one in adapters:
@@ -252,6 +254,8 @@ def _without_weights(config: ModelConfig) -> Inspection:
 
 def _other(path: Path) -> Checkpoint:
     """Why no family reads it."""
+    from uni_train.models.adapters import adapter_file, open_adapter
+
     titles = ", ".join(family_of(name).title for name in FAMILIES.names())
     if (path / "state.json").is_file() and any(path.glob("state*.safetensors")):
         return Checkpoint(

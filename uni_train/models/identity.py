@@ -20,7 +20,6 @@ from uni_train.errors import UserError
 from uni_train.files import atomic_write_json
 from uni_train.folders import files_below
 from uni_train.hub import id_of, split_adapters
-from uni_train.models.adapters import FILES, open_adapter
 from uni_train.models.checkpoint import on_disk
 from uni_train.models.family import family_of
 from uni_train.models.saved_step import is_step
@@ -96,10 +95,12 @@ def identify(config: ModelConfig, dtype: str = "stored") -> ModelIdentity:
     names, contents = [config.name if base == "shipped" else _name(path)], [content_hash(path)]
     if is_step(path):
         contents.append(identify(on_disk(config)).content)
-    for adapter in adapters:
-        file = open_adapter(Path(adapter)).file
-        names.append(_name(file.parent) if file.name in FILES else file.stem)
-        contents.append(hash_file(file))
+    if adapters:
+        from uni_train.models.adapters import FILES, open_adapter
+
+        for file in (open_adapter(Path(adapter)).file for adapter in adapters):
+            names.append(_name(file.parent) if file.name in FILES else file.stem)
+            contents.append(hash_file(file))
     content = contents[0] if len(contents) == 1 else _digest(contents)
     return ModelIdentity("+".join(names), config.checkpoint, content, settings)
 

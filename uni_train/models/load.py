@@ -38,10 +38,10 @@ def build_model(
         UserError: weights that are missing, damaged or of another shape; a folder that is something else. UsageError:
             a key that the model's family does not take (`expect_keys`).
     """
-    from uni_train.models.quantised import need_torchao, quantise
-
     expect_keys(config)
     if config.weights is not None:
+        from uni_train.models.quantised import need_torchao, quantise
+
         need_torchao(f"model.weights={config.weights}")
     _set_products(config.family)
     base, adapters = split_adapters(config.checkpoint) if config.checkpoint is not None else (None, [])
@@ -52,7 +52,9 @@ def build_model(
 
         for adapter in adapters:
             merge(model, Path(adapter))
-    model = quantise(model, config.weights, device).to(device)
+    if config.weights is not None:
+        quantise(model, config.weights, device)
+    model = model.to(device)
     if config.vae_tile is not None:
         _tile(getattr(model, "vae", None), config.vae_tile // 32 * 32, config.name)
     if config.compile:
@@ -63,7 +65,9 @@ def build_model(
 def compile_steps(model: Any, on: bool) -> None:
     """Whether torch.compile makes what repeats while the model writes and draws (`model.compile`)."""
     if hasattr(model, "bagel"):
-        model.bagel.static = {} if on else None
+        from uni_train.models.bagel.compiled import CompiledSteps
+
+        model.bagel.static = CompiledSteps() if on else None
     elif not getattr(getattr(model, "transformer", None), "_repeated_blocks", None):
         raise UsageError(f"{model.name} has no blocks that diffusers compiles", "Leave model.compile out.")
     elif on:
@@ -174,9 +178,12 @@ def load_weights(model: UnifiedModel, folder: Path) -> None:
     Raises:
         UserError: a missing or damaged file, or tensors that do not fit (at most ten are named).
     """
-    from uni_train.models.quantised import dequantise
+    from uni_train.models.weights import is_quantised
 
-    dequantise(model)
+    if any(map(is_quantised, model.parameters())):
+        from uni_train.models.quantised import dequantise
+
+        dequantise(model)
     family_of(model.family).load(model, folder)
 
 

@@ -26,6 +26,7 @@ from torch import Tensor
 from uni_train.data_gen.reading_limits import JSON_BYTES, parse_json, read_text, reason
 from uni_train.errors import UserError
 from uni_train.files import sha256_of
+from uni_train.models.weights import largest
 
 FORMAT = 3
 TREE = "state.json"
@@ -148,14 +149,6 @@ def _problem(path: Path, stored: Mapping[str, Any]) -> tuple[str, str] | None:
 def not_finite(tensors: Mapping[str, Tensor]) -> str | None:
     """The first of some tensors that holds a NaN or an infinity."""
     return next((name for name, value in tensors.items() if not math.isfinite(largest(value))), None)
-
-
-def largest(value: Tensor) -> float:
-    """The largest absolute value, NaN where there is one; 0 of none, and of what is no float of 16 bits or more."""
-    if not (value.numel() and value.is_floating_point() and value.dtype.itemsize > 1):
-        return 0.0
-    low, high = torch.aminmax(value)  # one pass without a copy; NaN is both
-    return float(torch.maximum(-low, high))
 
 
 def open_tensors(path: Path, content: Mapping[str, Any]) -> dict[str, Tensor | Parts]:

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from uni_train.config.schema import Quantised
 from uni_train.errors import UserError
+from uni_train.models.weights import is_quantised, plain
 
 M = TypeVar("M", bound=nn.Module)
 LAYERS = r"(.*\.)?(language_model\.model\.layers|language_model\.layers|(single_)?transformer_blocks)\.\d+\..*"
@@ -79,19 +80,6 @@ def decoder_layers(model: nn.Module) -> list[tuple[str, nn.Linear]]:
 
 def _quantised(name: str) -> bool:
     return "lora_" not in name and re.fullmatch(LAYERS, name) is not None
-
-
-def is_quantised(weight: object) -> bool:
-    """Whether a parameter is one of torchao's. Does not import it."""
-    return isinstance(weight, Tensor) and type(weight).__module__.startswith("torchao.")
-
-
-def plain(tensor: Tensor) -> Tensor:
-    """The tensor itself, or what a quantised one stands for."""
-    if not is_quantised(tensor):
-        return tensor
-    whole: Any = tensor.detach()
-    return whole.get_original_weight() if hasattr(whole, "get_original_weight") else whole.dequantize()
 
 
 def stored_bytes(layer: nn.Linear, weights: Quantised) -> int:

@@ -20,12 +20,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from uni_train.config.schema import Quantised
 from uni_train.data_gen.reading_limits import open_file, read_json, reason
 from uni_train.errors import UserError
 from uni_train.files import atomic_path, atomic_write_json
-from uni_train.models.parts import largest
-from uni_train.models.quantised import is_quantised, plain, quantise
 
 DTYPES: Mapping[str, torch.dtype] = {
     "F64": torch.float64,
@@ -209,22 +206,17 @@ def fill(
     get: Get,
     dtype: torch.dtype | None = None,
     device: torch.device | str = "cpu",
-    weights: Quantised | None = None,
 ) -> None:
-    """Fill a module tensor by tensor.
+    """Fill a module tensor by tensor. Quantised weights stay as they are.
 
     Tensors on the meta device are replaced, in `dtype` (None: as stored) on `device`. Others are overwritten in place;
     within `mapped` they become views, of the file's dtype.
-
-    Args:
-        weights: of the decoder's linear layers, each quantised on `device` as soon as it is read.
     """
-    quantise(module, weights, read=lambda name: get(name).to(device, dtype))
     state = module.state_dict(keep_vars=True)
     replaced = {name: get(name).to(device, dtype) for name, value in state.items() if value.is_meta}
     with torch.no_grad():
         for name, value in state.items():
-            if name in replaced or (weights is not None and is_quantised(value)):
+            if name in replaced or is_quantised(value):
                 continue
             if _mapped.get():
                 value.data = get(name).to(value.device)
@@ -419,6 +411,27 @@ def _read_header(file: Path) -> dict[str, Stored]:
                 "the program that quantised them.",
             )
     return {name: Stored(file, name, DTYPES[dtype], shape) for name, (dtype, shape) in described.items()}
+
+
+def is_quantised(weight: object) -> bool:
+    """Whether a parameter is one of torchao's. Does not import it."""
+    return isinstance(weight, Tensor) and type(weight).__module__.startswith("torchao.")
+
+
+def plain(tensor: Tensor) -> Tensor:
+    """The tensor itself, or what a quantised one stands for."""
+    if not is_quantised(tensor):
+        return tensor
+    whole: Any = tensor.detach()
+    return whole.get_original_weight() if hasattr(whole, "get_original_weight") else whole.dequantize()
+
+
+def largest(value: Tensor) -> float:
+    """The largest absolute value, NaN where there is one; 0 of none, and of what is no float of 16 bits or more."""
+    if not (value.numel() and value.is_floating_point() and value.dtype.itemsize > 1):
+        return 0.0
+    low, high = torch.aminmax(value)  # one pass without a copy; NaN is both
+    return float(torch.maximum(-low, high))
 
 
 def _bytes(value: Tensor) -> Any:

@@ -149,9 +149,9 @@ class _Child:
         theirs.close()
         self.closed = False
         error = self._receive()
-        if isinstance(error, UserError | str):
+        if error is not None:
             self.close()
-            raise error if isinstance(error, UserError) else UserError(f"the reward {name} {error}", "See its import.")
+            raise error if isinstance(error, Exception) else UserError(f"the reward {name} {error}", "See its import.")
 
     def score(self, case: Case, patience: float) -> float | str:
         """A score in [0, 1], or what came in its place; then the child may be closed."""
@@ -184,7 +184,7 @@ def _answer(name: str, connection: Connection) -> None:
             function = find_reward(name)
             if isinstance(function, type):
                 raise UsageError(f"{name} is a class, which needs a recipe and a model", "Name a function.")
-        except UserError as error:
+        except (UserError, ModuleNotFoundError) as error:  # the other: a reward of ours that is not installed
             connection.send(error)
             return
         connection.send(None)

@@ -125,9 +125,11 @@ class Work(Generic[C]):
 
     def placed(self, model: UnifiedModel) -> UnifiedModel:
         """`model`, quantised as the recipe says, on this rank's device."""
-        from uni_train.models.quantised import quantise
+        if self.config.model.weights is not None:
+            from uni_train.models.quantised import quantise
 
-        return quantise(model, self.config.model.weights, self.device).to(self.device)
+            quantise(model, self.config.model.weights, self.device)
+        return model.to(self.device)
 
     def trained(self, model: UnifiedModel, stage: StageRun) -> None:
         """Save the trained `model` in the folder of `stage`."""

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import click
 
-from uni_train.cli.completion import complete_benchmarks, complete_models, complete_values, complete_words
+from uni_train.cli.commands import completer
 from uni_train.console.terminal import echo
 from uni_train.errors import UsageError, did_you_mean
 
@@ -107,12 +107,14 @@ def keys_of(section: str, options: Mapping[str, str], words: str = "[KEY=VALUE].
             attributes: dict[str, Any] = {"multiple": key in _LISTS, "metavar": "VALUE"}
             if key in _FLAGS:
                 attributes = {"default": None, "is_flag": True}
-            complete = complete_values(section, key)
+            complete = completer("values", section, key)
             option = click.option(
                 *flags.split(), key, cls=Alias, section=section, shell_complete=complete, **attributes
             )
             command = option(command)
-        argument = click.argument("words", cls=Words, nargs=-1, metavar=words, shell_complete=complete_words(section))
+        argument = click.argument(
+            "words", cls=Words, nargs=-1, metavar=words, shell_complete=completer("words", section)
+        )
         return argument(command)
 
     return decorate
@@ -121,7 +123,7 @@ def keys_of(section: str, options: Mapping[str, str], words: str = "[KEY=VALUE].
 def checkpoint_option(command: F) -> F:
     """Adds --checkpoint; `checkpoint_of` takes it, or the first word."""
     option = click.option(
-        "--checkpoint", "-c", metavar="PATH|NAME|URL#MODEL", shell_complete=complete_models,
+        "--checkpoint", "-c", metavar="PATH|NAME|URL#MODEL", shell_complete=completer("models"),
         help="The same as CHECKPOINT: a folder, a run, a step of it, shipped, a remote model, or a folder of answers.",
     )  # fmt: skip
     return option(command)
@@ -137,7 +139,7 @@ def evaluation_options(words: str = "[KEY=VALUE]...") -> Callable[[F], F]:
         ),
         click.option(
             "--help-benchmark", metavar="NAME", is_eager=True, expose_value=False, callback=_describe,
-            shell_complete=complete_benchmarks, help="Print a benchmark's sets and options, and stop.",
+            shell_complete=completer("benchmarks"), help="Print a benchmark's sets and options, and stop.",
         ),
     ]  # fmt: skip
     return lambda command: reduce(lambda decorated, option: option(decorated), reversed(options), command)

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -21,7 +22,6 @@ from torch import Tensor, nn
 from uni_train.flow.objective import interpolate, velocity_from_clean, velocity_target
 from uni_train.flow.schedule import train_timestep
 from uni_train.models.bagel.attention import prepare
-from uni_train.models.bagel.compiled import StaticKeys
 from uni_train.models.bagel.config import GENERATION_NAMES, BagelConfig
 from uni_train.models.bagel.masks import join
 from uni_train.models.bagel.mot import LanguageModel
@@ -29,6 +29,9 @@ from uni_train.models.bagel.packing import PackedBatch
 from uni_train.models.bagel.positions import sincos_table, timestep_sinusoid
 from uni_train.models.bagel.prefixes import LayerKeys, PrefixStore
 from uni_train.models.bagel.vit import Vit
+
+if TYPE_CHECKING:
+    from uni_train.models.bagel.compiled import CompiledSteps
 
 
 class Connector(nn.Module):
@@ -95,14 +98,14 @@ class Bagel(nn.Module):
 
     Attributes:
         prefixes: texts that are read once where their weights are frozen; None: with each batch anew.
-        static: memory of texts at static shapes, by columns; None: no step of generation is compiled.
+        static: the compiled steps of generation; None: none is compiled.
     """
 
     def __init__(self, config: BagelConfig) -> None:
         super().__init__()
         self.config = config
         self.prefixes: PrefixStore | None = None
-        self.static: dict[int, StaticKeys] | None = None
+        self.static: CompiledSteps | None = None
         dim = config.llm.hidden_size
         self.language_model = LanguageModel(config.llm)
         self.time_embedder = TimeEmbedder(dim)

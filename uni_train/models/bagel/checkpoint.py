@@ -38,6 +38,7 @@ from uni_train.models.bagel.tokenizer import has_tokenizer, read_tokenizer
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
 from uni_train.models.bagel.vae import AutoEncoder, VaeConfig
 from uni_train.models.meta import without_weights
+from uni_train.models.quantised import quantise
 from uni_train.models.shapes import Guess
 from uni_train.models.weights import (
     Start,
@@ -283,7 +284,9 @@ def load(
     opened = open_folder(path)
     reader = _checked(opened, model.bagel, model.vae)
     vae = opened.autoencoder()
-    fill(model.bagel, reader.read, dtype or opened.weights.compute_dtype, device, weights)
+    dtype = dtype or opened.weights.compute_dtype
+    quantise(model.bagel, weights, read=lambda name: reader.read(name).to(device, dtype))
+    fill(model.bagel, reader.read, dtype, device)
     fill(model.vae, vae.read, vae.compute_dtype, device)
     model.source = path
 

@@ -19,12 +19,6 @@ from torch import Tensor
 LEAST_COLUMNS = 256
 
 
-@cache
-def compiled(function: Callable[..., Any], mode: str | None = None) -> Callable[..., Any]:
-    """The function by torch.compile, once a process; a size that changed is a symbol from then on."""
-    return torch.compile(function, mode=mode)
-
-
 class StaticKeys:
     """Contexts at fixed addresses.
 
@@ -64,17 +58,27 @@ class StaticKeys:
         return key.index_copy_(2, self.column, k_BKLd), value.index_copy_(2, self.column, v_BKLd)
 
 
-def static_keys(
-    kept: dict[int, StaticKeys], keys: Sequence[Tensor], values: Sequence[Tensor], valid_BN: Tensor, rope_B: Tensor
-) -> StaticKeys:
-    """Room for these contexts and at least a column more, from `kept` (columns -> room) where that has it."""
-    columns = LEAST_COLUMNS
-    while columns <= valid_BN.shape[1]:
-        columns *= 2
-    like = (len(rope_B), rope_B.device, keys[0].dtype)
-    if any((len(x.rope), x.rope.device, x.keys[0].dtype) != like for x in kept.values()):
-        kept.clear()
-    if columns not in kept:
-        kept[columns] = StaticKeys(keys, values, columns)
-    kept[columns].fill(keys, values, valid_BN, rope_B)
-    return kept[columns]
+class CompiledSteps:
+    """The steps that `model.compile` makes, and the room of their texts (columns -> room)."""
+
+    def __init__(self) -> None:
+        self._kept: dict[int, StaticKeys] = {}
+
+    @staticmethod
+    @cache
+    def compiled(function: Callable[..., Any], mode: str | None = None) -> Callable[..., Any]:
+        """The function by torch.compile, once a process; a size that changed is a symbol from then on."""
+        return torch.compile(function, mode=mode)
+
+    def room(self, keys: Sequence[Tensor], values: Sequence[Tensor], valid_BN: Tensor, rope_B: Tensor) -> StaticKeys:
+        """Room for these contexts and at least a column more, from what was kept where that has it."""
+        columns = LEAST_COLUMNS
+        while columns <= valid_BN.shape[1]:
+            columns *= 2
+        like = (len(rope_B), rope_B.device, keys[0].dtype)
+        if any((len(x.rope), x.rope.device, x.keys[0].dtype) != like for x in self._kept.values()):
+            self._kept.clear()
+        if columns not in self._kept:
+            self._kept[columns] = StaticKeys(keys, values, columns)
+        self._kept[columns].fill(keys, values, valid_BN, rope_B)
+        return self._kept[columns]

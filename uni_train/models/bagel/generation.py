@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -27,12 +28,14 @@ from uni_train.flow.guidance import Guidance, guide
 from uni_train.flow.schedule import inference_timesteps
 from uni_train.models.bagel.attention import prepare, prepare_bool
 from uni_train.models.bagel.bagel import Bagel
-from uni_train.models.bagel.compiled import StaticKeys, compiled, static_keys
 from uni_train.models.bagel.config import BagelConfig
 from uni_train.models.bagel.packing import Encoded, PackedBatch, Segment, Text, encode, pack
 from uni_train.models.bagel.positions import grid_position_ids
 from uni_train.models.transfer import level_on, upload
 from uni_train.models.writing import perturbed
+
+if TYPE_CHECKING:
+    from uni_train.models.bagel.compiled import StaticKeys
 
 LOOK_EVERY = 8
 """Text tokens after which a GPU is asked whether all rows have ended; each question waits for it."""
@@ -309,16 +312,16 @@ class _StaticText:
 
     def __init__(self, model: Bagel, cache: KVCache) -> None:
         assert model.static is not None
-        self.model, self.kept, self.length = model, model.static, cache.length
-        self.held = static_keys(self.kept, cache.keys, cache.values, cache.valid, cache.next_rope)
+        self.model, self.static, self.length = model, model.static, cache.length
+        self.held = self.static.room(cache.keys, cache.values, cache.valid, cache.next_rope)
 
     def feed(self, ids_B1: Tensor, valid_B1: Tensor) -> Tensor:
         if self.length == self.held.valid.shape[1]:
             full = self.held
-            self.held = static_keys(self.kept, full.keys, full.values, full.valid, full.rope)
+            self.held = self.static.room(full.keys, full.values, full.valid, full.rope)
         self.length += 1
         torch.compiler.cudagraph_mark_step_begin()
-        return compiled(_static_step, "reduce-overhead")(self.model, self.held, ids_B1, valid_B1)
+        return self.static.compiled(_static_step, "reduce-overhead")(self.model, self.held, ids_B1, valid_B1)
 
     def context(self) -> KVCache:
         held = self.held
@@ -454,7 +457,8 @@ class Branch:
             forward_only=forward_only,
         )
         self.rope_B1 = cache.next_rope[:, None]
-        self.velocity = compiled(Branch._velocity) if forward_only and model.static is not None else Branch._velocity
+        static = model.static if forward_only else None
+        self.velocity = Branch._velocity if static is None else static.compiled(Branch._velocity)
 
     def __call__(self, x_t_BGC: Tensor, t: Tensor | float) -> Tensor:
         """float32 [B, G, C], zero in padding; `t` a number or [B]."""

@@ -24,6 +24,7 @@ from uni_train.models.diffusers.flow_matching import FlowMatchingModel
 from uni_train.models.diffusers.interface import Interface, interface
 from uni_train.models.diffusers.unified import DiffusersModel
 from uni_train.models.meta import without_weights
+from uni_train.models.quantised import quantise
 from uni_train.models.weights import (
     Start,
     Weights,
@@ -234,7 +235,9 @@ def fill_part(
     """
     weights = part_weights(folder, part).fitted(module.state_dict())
     check(weights.shapes, shapes_of(module), folder / part, _HINT)
-    fill(module, weights.read, dtype or weights.compute_dtype, device, quantised)
+    dtype = dtype or weights.compute_dtype
+    quantise(module, quantised, read=lambda name: weights.read(name).to(device, dtype))
+    fill(module, weights.read, dtype, device)
 
 
 def export(

@@ -1,13 +1,15 @@
-"""`uni_train eval`: score a checkpoint."""
+"""`uni_train eval`: score a checkpoint. Its own commands are the files of uni_train/cli/evaluation/."""
 
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import click
 
+from uni_train.cli.commands import CommandFolder
 from uni_train.cli.evaluation.options import (
     Alias,
     checkpoint_of,
@@ -20,20 +22,22 @@ from uni_train.cli.evaluation.running import show
 from uni_train.errors import UsageError, nearest
 
 
-class TakesKeys(click.Group):
+class TakesKeys(CommandFolder):
     """A group with options and words of its own, unless the first word names a command."""
 
     allow_interspersed_args = True
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        named = bool(args) and args[0] in self.commands
+        named = bool(args) and self.get_command(ctx, args[0]) is not None
         click.Command.parse_args(self, ctx, [] if named else args)
         if named:
             ctx._protected_args, ctx.args = args[:1], args[1:]
         return ctx.args
 
 
-@click.group("eval", cls=TakesKeys, invoke_without_command=True, subcommand_metavar="")
+@click.group(
+    "eval", cls=TakesKeys, package="uni_train.cli.evaluation", invoke_without_command=True, subcommand_metavar=""
+)
 @checkpoint_option
 @evaluation_options("CHECKPOINT [KEY=VALUE]...")
 @click.option("--name", cls=Alias, section="EvalConfig", metavar="VALUE")
@@ -63,7 +67,8 @@ def evaluate(
     if context.invoked_subcommand is not None:
         return
     checkpoint, words = checkpoint_of(checkpoint, words)
-    _expect_no_command(checkpoint)
+    if checkpoint != "shipped" and not Path(checkpoint).exists():
+        _expect_no_command(checkpoint, evaluate.list_commands(context))
     overrides = overrides_of(words, options)
     config = config_of(overrides)
     from uni_train.models.checkpoint import expect_there
@@ -90,7 +95,7 @@ def evaluate(
     run_evaluation(checkpoint, config, progress, lambda done, page: show(done, progress, page))
 
 
-def _expect_no_command(checkpoint: str) -> None:
-    command = nearest(checkpoint, list(evaluate.commands))
-    if command is not None and not Path(checkpoint).exists() and checkpoint != "shipped":
+def _expect_no_command(checkpoint: str, commands: Sequence[str]) -> None:
+    command = nearest(checkpoint, commands)
+    if command is not None:
         raise UsageError(f"there is neither a checkpoint {checkpoint} nor such a command", f"Did you mean {command}?")
