@@ -25,13 +25,12 @@ from uni_train.data_gen.reading_limits import read_json, read_text, read_yaml, r
 from uni_train.errors import UserError
 from uni_train.eval import summary as run_summary
 from uni_train.eval.benchmark import Scored, Table
-from uni_train.eval.benchmarks import unisandbox
-from uni_train.eval.benchmarks.unisandbox import training_run
-from uni_train.eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
 from uni_train.eval.report import charts, flow_grpo
 from uni_train.eval.report.evaluation import Part, gallery_of, outcomes_of, sections_of
 from uni_train.eval.report.page import Page, Section, about, duration, write_page
 from uni_train.eval.scored import read_folder
+from uni_train.eval.sets import training_run
+from uni_train.eval.sets.names import KNOWLEDGE_SETS, SETTINGS
 from uni_train.run_folder import stage_folders
 
 _CURVES = (("loss", "Loss"), ("mse", "Image part (MSE)"), ("ce", "Text part (cross-entropy)"), ("lr", "Learning rate"))
@@ -102,7 +101,7 @@ def _knowledge(run_dir: Path, summary: Mapping[str, Any], config: Mapping[str, A
         trained = [" and ".join(one["names"]) for one in models if not one["injected"]]
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{run_dir} has no report: {error!r}", "Run its command again.") from error
-    settings, sets = unisandbox.SETTINGS, KNOWLEDGE_SETS
+    settings, sets = SETTINGS, KNOWLEDGE_SETS
     parts = [
         Part(name, {"": partial(_samples, run_dir, stage)}, tables if stage == "inject" else (), settings, sets,
              tables[0].questions, moments[stage])

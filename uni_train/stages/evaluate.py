@@ -1,6 +1,7 @@
-"""Normal and CoT accuracy on UniSandbox's six sets (Niu et al. 2025, Tables 1 to 3), every image stored once.
+"""Normal and CoT accuracy on the sets of `evaluation.sets`, every image stored once.
 
-`evaluation.sets` may name further sets (`data_gen.registry.sources`): they are asked alike, and have their own tables.
+They are the six of UniSandbox (Niu et al. 2025, Tables 1 to 3) where a recipe names no others
+(`data_gen.registry.sources`): all are asked alike, and those beside the six have their own tables.
 `evaluation.modes` may have "said": how often the model says the right answer in words at once.
 """
 
@@ -21,13 +22,13 @@ from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Task
 from uni_train.errors import UserError
 from uni_train.eval import evaluation
-from uni_train.eval.benchmark import Scored, Source
-from uni_train.eval.benchmarks import unisandbox
-from uni_train.eval.benchmarks.unisandbox import UniSandbox
-from uni_train.eval.benchmarks.unisandbox.cases import Questions
-from uni_train.eval.benchmarks.unisandbox.counting import accuracy, accuracy_rows, units
+from uni_train.eval.benchmark import Scored
 from uni_train.eval.calls import StoredModel
+from uni_train.eval.sample import mostly_failed
 from uni_train.eval.scored import read_folder, without_images
+from uni_train.eval.sets.benchmark import SetBenchmark
+from uni_train.eval.sets.counting import accuracy, accuracy_rows, units
+from uni_train.eval.sets.names import named
 from uni_train.eval.shortcuts import Trivial
 from uni_train.eval.store import Store
 from uni_train.eval.task_benchmark import TaskBenchmark, item_case
@@ -52,7 +53,7 @@ def sets(work: Work[RunConfig]) -> dict[str, list[Item]]:
     for name in wanted.sets:
         split = sources()[name].split or wanted.split
         items = _drawn(work, name, "evaluation.n", wanted.n, split, derive_seed("evaluation", wanted.seed))
-        items_of[name] = unisandbox.named(items, name)
+        items_of[name] = named(items, name)
     return items_of
 
 
@@ -77,10 +78,10 @@ def _task(work: Work[Any], name: str) -> Task:
     return replace(cast(Any, task), **source.options) if source.options else task
 
 
-def benchmark(work: Work[RunConfig]) -> UniSandbox:
+def benchmark(work: Work[RunConfig]) -> SetBenchmark:
     """What this run asks."""
     cases = tuple(item_case(item) for items in sets(work).values() for item in items)
-    return UniSandbox(Source(), questions=Questions(cases, {}), settings=work.config.evaluation.modes)
+    return SetBenchmark(cases, work.config.evaluation.modes)
 
 
 def run(work: Work[RunConfig], stage: StageRun, label: str) -> None:
@@ -141,8 +142,6 @@ def normal_accuracy(model: UnifiedModel, work: Work[Any], name: str, folder: Pat
     Raises:
         UserError: the judge gave no verdict on most of them.
     """
-    from uni_train.eval.judges import mostly_failed
-
     ranks, asked = work.ranks, TaskBenchmark.from_items(watched(work, name), "normal")
     asks = asked.asks(derive_seed("check", work.config.seed))
     batches = [batch for _, batch in in_batches(asks, work.config.model.draw_batch)]

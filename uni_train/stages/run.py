@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 from uni_train.config.kinds import PlannedStage, Stages, kind_of, stage_list
 from uni_train.config.schema import RunConfig
 from uni_train.distributed.ranks import ALONE, Ranks
-from uni_train.eval import summary, tracking
-from uni_train.eval.benchmarks.unisandbox import training_run
+from uni_train.eval import summary
 from uni_train.eval.evaluation import SCORED
 from uni_train.eval.report.run import write_report
 from uni_train.eval.report.tables import print_table
 from uni_train.eval.scored import read_folder
+from uni_train.eval.sets import training_run
 from uni_train.models.load import expect_keys, expect_precision
 from uni_train.run_folder import RunFolder
 from uni_train.stages import evaluate, judging
@@ -140,6 +140,7 @@ def _summarise(work: Work[Any], runs: Stages) -> None:
 def _track(work: Work[Any]) -> None:
     if work.config.logger.kind != "wandb":
         return
+    from uni_train.eval import tracking
     from uni_train.stages.finetune import wandb_names
     from uni_train.training.wandb_run import open_run
 

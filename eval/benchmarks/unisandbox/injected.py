@@ -12,10 +12,10 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from uni_train.eval.benchmark import Case, Scored, Table
-from uni_train.eval.benchmarks.unisandbox import counting
 from uni_train.eval.benchmarks.unisandbox.benchmark import UniSandbox
-from uni_train.eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
 from uni_train.eval.results import Cell
+from uni_train.eval.sets import counting
+from uni_train.eval.sets.names import KNOWLEDGE_SETS
 from uni_train.eval.statistics import Estimate, share
 
 KNOWS = "knows, does not draw"
