@@ -10,6 +10,7 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from uni_train.config.messages import Where, wrong
@@ -31,6 +32,8 @@ Table = Any
 """`uni_train.eval.benchmark.Table`. Evaluation asks models, which may be steps of a run: it is not imported."""
 Round = Any
 """`uni_train.eval.summary.Round`, likewise."""
+Page = Any
+"""`uni_train.eval.report.page.Page`, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -173,6 +176,17 @@ class RecipeKind(ABC, Generic[C]):
 
     def conclude(self, work: Work, runs: Stages) -> tuple[Mapping[str, Any], list[Table]] | None:
         """What summary.json says in place of evaluations, and the tables of it; None where evaluations say all."""
+        return None
+
+    def report(self, run: Path, summary: Mapping[str, Any], config: Mapping[str, Any]) -> Page | None:
+        """The page of a run, from its folder; None where it is that of any training (`uni_train.eval.report.run`).
+
+        Args:
+            summary, config: summary.json, or the head of one, and config.yaml as it was read.
+
+        Raises:
+            UserError: a file of the run cannot be read.
+        """
         return None
 
     # --- what it would train

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from uni_train.config.kinds import PlannedStage, RecipeKind, Rollouts, Stages, Updates, evaluation, recipe_kind
 from uni_train.config.messages import Where
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig, check
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from uni_train.eval.report.page import Page
     from uni_train.models.base import Request
     from uni_train.stages.work import StageRun, Work
 
@@ -69,6 +72,12 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
         from uni_train.recipes.flow_grpo import training
 
         training.run(work, stage)
+
+    def report(self, run: Path, summary: Mapping[str, Any], config: Mapping[str, Any]) -> Page:
+        from uni_train.eval.report import flow_grpo
+        from uni_train.eval.report.run import training_page
+
+        return training_page(run, summary, config, flow_grpo.sections(run))
 
     def updates(self, config: FlowGrpoConfig) -> Updates:
         return Updates(config.updates)
