@@ -151,12 +151,12 @@ def without_number(evaluation: Evaluation) -> str:
 
 def judge_notes(evaluation: Evaluation) -> list[str]:
     """The judge of each benchmark, its calibration and its cost: one sentence a benchmark."""
-    from uni_train.eval.judges.agreement import sentence_of
-
     notes = []
     for name, result in evaluation.results.items():
         if result.judge is None:
             continue
+        from uni_train.eval.judges.agreement import sentence_of
+
         parts = [part for part in _judged_parts(evaluation.folder) if part["benchmark"] == name]
         tokens = sum(part["input_tokens"] + part["output_tokens"] for part in parts)
         dollars = [part["dollars"] for part in parts]

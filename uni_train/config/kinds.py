@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from uni_train.config.messages import Where, wrong
-from uni_train.config.schema import GrpoConfig, RunConfig
+from uni_train.config.schema import GrpoConfig, JudgeConfig, RunConfig
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.registry import TASKS, Registry, get_task, sources
 from uni_train.data_gen.task import Task
@@ -263,6 +263,11 @@ def reads_images(config: RunConfig) -> bool:
     names = {sources()[name].task for name in config.evaluation.sets if name in sources()}
     names |= {one.task for one in getattr(config, "rounds", ()) if one.task in TASKS.names()}
     return config.data.world == "everyday" and not all(TASKS.get(name).readable for name in names)
+
+
+def judge_of(config: RunConfig) -> JudgeConfig | None:
+    """The run's judge where it is asked."""
+    return config.judge if kind_of(config).asks_judge(config) or reads_images(config) else None
 
 
 def run_task(config: RunConfig, name: str) -> Task:

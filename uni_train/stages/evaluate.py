@@ -33,7 +33,6 @@ from uni_train.eval.shortcuts import Trivial
 from uni_train.eval.store import Store
 from uni_train.eval.task_benchmark import TaskBenchmark, item_case
 from uni_train.models.identity import ModelIdentity
-from uni_train.stages import judging
 from uni_train.stages.batched import Batched
 from uni_train.stages.shards import make_shards
 from uni_train.stages.work import SHARDS, STORE, StageRun, Work, in_batches
@@ -127,6 +126,8 @@ def _check(result: evaluation.Result, config: RunConfig) -> None:
         for by_outcome in by_set.values():
             counts.update(by_outcome)
     if counts["judge_failed"]:
+        from uni_train.stages import judging
+
         raise judging.silent(config, counts["judge_failed"], counts.total())
     if result.not_scored or result.no_skill:
         setting, name, why = (*result.not_scored, *result.no_skill)[0]
@@ -151,6 +152,8 @@ def normal_accuracy(model: UnifiedModel, work: Work[Any], name: str, folder: Pat
         return asked.verified(respondent, batches[index])
 
     if reads_images(work.config):
+        from uni_train.stages import judging
+
         judged = partial(judging.judged, work, folder, asked)
         make_shards(work, folder, [len(batch) for batch in batches], make, name, judged, quiet=True)
         scored = ranks.from_main(lambda: list(read_folder(folder / SHARDS, images=False)))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from uni_train.config.kinds import PlannedStage, Stages, kind_of, stage_list
+from uni_train.config.kinds import PlannedStage, Stages, judge_of, kind_of, stage_list
 from uni_train.config.schema import RunConfig
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.eval import summary
@@ -16,7 +16,7 @@ from uni_train.eval.scored import read_folder
 from uni_train.eval.sets import training_run
 from uni_train.models.load import expect_keys, expect_precision
 from uni_train.run_folder import RunFolder
-from uni_train.stages import evaluate, judging
+from uni_train.stages import evaluate
 from uni_train.stages.cpu import prepare_cpu
 from uni_train.stages.data import expect_same_data
 from uni_train.stages.work import MODEL, PEAK, StageRun, Work, peak_rss
@@ -69,7 +69,10 @@ def fit(config: RunConfig, folder: RunFolder, progress: ConsoleProgress, ranks: 
                 ranks.from_main(lambda: expect_same_data(work))
                 seen = True
             if not stage.done:
-                judging.ready(work)
+                if judge_of(config) is not None or kind.servers(config):
+                    from uni_train.stages import judging
+
+                    judging.ready(work)
                 if step.kind == "evaluate":
                     evaluate.run(work, stage, step.name.removeprefix("evaluate-"))
                 else:
