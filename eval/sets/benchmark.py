@@ -31,7 +31,7 @@ class SetBenchmark(TaskBenchmark):
     settings: "said" is asked where it is given. label_names, excluded: of published answers alone (`UniSandbox`).
     """
 
-    name = "unisandbox"
+    name, title = "unisandbox", "UniSandbox"
     protocol = "unisandbox/1"
     offered: ClassVar = (*SETTINGS, SAID)
     titles: ClassVar = counting.SETTING_NAMES

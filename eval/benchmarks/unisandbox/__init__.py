@@ -2,7 +2,6 @@
 
 benchmark     what `uni_train eval` runs over any checkpoint; what it has in common with training runs is in `eval.sets`
 cases         the published files and their labels
-injected      knowledge that was taught, and what is drawn of it
 pooling       several evaluations of knowledge as one
 """
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from uni_train.data_gen.sprites import verify_sprites
 from uni_train.data_gen.task import Verdict
@@ -26,13 +26,23 @@ from uni_train.eval.benchmark import (
     expect_known,
     worlds_of,
 )
-from uni_train.eval.benchmarks.unisandbox.cases import ALL_SETS, PUBLISHED_CASES, Questions, generated, published
+from uni_train.eval.benchmarks.unisandbox.cases import (
+    ALL_SETS,
+    PUBLISHED_CASES,
+    Questions,
+    generated,
+    knowledge_case,
+    published,
+)
 from uni_train.eval.images import pixels
 from uni_train.eval.sets import counting
 from uni_train.eval.sets.benchmark import SetBenchmark
 from uni_train.eval.sets.names import KNOWLEDGE_SETS, SAID, SETS, SETTINGS
 from uni_train.eval.submission import first_draws
 from uni_train.eval.task_benchmark import LABELS, item_of
+
+if TYPE_CHECKING:
+    from uni_train.data_gen.knowledge.people import KnowledgeQuestion
 
 LABEL_CHOICES = (*LABELS, "both")
 
@@ -53,7 +63,6 @@ class UniSandbox(SetBenchmark):
     Raises UsageError for an unknown setting, UserError and DataError for files that cannot be used.
     """
 
-    name, title = "unisandbox", "UniSandbox"
     published: bool
     known_sets = ALL_SETS
     headline = SETTINGS
@@ -96,6 +105,14 @@ class UniSandbox(SetBenchmark):
         self.whole = PUBLISHED_CASES
         self.world = worlds_of(questions.cases) or source.world
         self.excluded = questions.excluded if "corrected" in names else {}
+
+    @classmethod
+    def about(
+        cls, pictures: Iterable[KnowledgeQuestion], world: str, settings: Sequence[str], files: bool = False
+    ) -> UniSandbox:
+        """The knowledge that these questions ask for. files: they are somebody's."""
+        cases = tuple(knowledge_case(one, world) for one in pictures)
+        return cls(Source(), questions=Questions(cases, {}, files), settings=settings)
 
     def check(self, sample: Sample) -> Verdict | None:
         """As `SetBenchmark`, and a character's portrait and favourites of the nano world."""

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from uni_train.eval.benchmark import Case, Scored, Table
-from uni_train.eval.benchmarks.unisandbox.benchmark import UniSandbox
 from uni_train.eval.results import Cell
 from uni_train.eval.sets import counting
+from uni_train.eval.sets.benchmark import SetBenchmark
 from uni_train.eval.sets.names import KNOWLEDGE_SETS
 from uni_train.eval.statistics import Estimate, share
 
@@ -61,7 +61,7 @@ class Taught:
         return cls(tuple(raw["names"]), str(raw["direction"]), int(raw["updates"]), exam, twins)
 
 
-def attributed(benchmark: UniSandbox, scored: Scored, taught: Taught) -> Scored:
+def attributed(benchmark: SetBenchmark, scored: Scored, taught: Taught) -> Scored:
     """With its cause. Without a thought the twin tells whether knowledge was missing or was not drawn; an inverse
     search may have found the other character of its pair, where a program can tell."""
     cause = benchmark.attribute(scored)
@@ -72,19 +72,19 @@ def attributed(benchmark: UniSandbox, scored: Scored, taught: Taught) -> Scored:
     return replace(scored, cause=cause)
 
 
-def _others(benchmark: UniSandbox, scored: Scored) -> list[Case]:
+def _others(benchmark: SetBenchmark, scored: Scored) -> list[Case]:
     """Cases about the other character of an inverse question's pair: who is asked for, with other answers."""
     own = scored.sample.ask.case
     alike = [case for case in benchmark.cases() if case.facts["characters"] == own.facts["characters"]]
     return [case for case in alike if case.set == own.set == "inverse" and case.facts["answer"] != own.facts["answer"]]
 
 
-def _shows(benchmark: UniSandbox, scored: Scored, other: Case) -> bool:
+def _shows(benchmark: SetBenchmark, scored: Scored, other: Case) -> bool:
     verdict = benchmark.check(replace(scored.sample, ask=replace(scored.sample.ask, case=other)))
     return verdict is not None and verdict.passed
 
 
-def scores(benchmark: UniSandbox, taught: Sequence[Taught], scored: Sequence[Scored]) -> dict[str, Any]:
+def scores(benchmark: SetBenchmark, taught: Sequence[Taught], scored: Sequence[Scored]) -> dict[str, Any]:
     """JSON-able: setting -> forward, inverse, overall -> estimate over the models that passed; "text" -> the same of
     the twins; "drawn_of_known" -> setting -> set -> of the images whose twin is right, those that are right."""
     counted = _of(scored, taught)
@@ -110,7 +110,7 @@ def scores(benchmark: UniSandbox, taught: Sequence[Taught], scored: Sequence[Sco
 
 
 def tables(
-    benchmark: UniSandbox,
+    benchmark: SetBenchmark,
     taught: Sequence[Taught],
     scored: Sequence[Scored],
     before: Mapping[str, Any],
