@@ -1,13 +1,13 @@
 """What a report tells of reinforcement, and of any training that watched held-out prompts: tables, curves, images.
 
-Kinds of recipes that have either show it (`RecipeKind.report`). Read below a stage's folder, all of it optional:
+Kinds of recipes that have either name it (`RecipeKind.report`). Read below a stage's folder, all of it optional:
 `held_out/step=*` and `gallery/epoch-*` (eval/validation.py), `rollouts.jsonl` (a line an epoch) and `metrics.jsonl` (a
 line an update), as uni_train/training/flow_grpo writes them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -16,8 +16,9 @@ from uni_train.eval.images import bytes_of
 from uni_train.eval.report import charts
 from uni_train.eval.report.evaluation import OUTCOME_NAMES
 from uni_train.eval.report.gallery import data_url
-from uni_train.eval.report.page import Section, duration
+from uni_train.eval.report.page import Page, Section, duration
 from uni_train.eval.report.run import Line, is_number, read_lines
+from uni_train.eval.report.run import page as training_page
 from uni_train.eval.results import Cell, Results, Table
 from uni_train.eval.sample import Scored
 from uni_train.eval.validation import estimates, finished, groups_of, read_validation, results_of, rewards_of
@@ -29,6 +30,11 @@ _PROMPTS = 24  # of them, with images
 _PARTS = {"rollout": "drawing", "reward": "rewarding", "update": "learning"}
 _ROUNDING = 1e-9
 Validation = Sequence[Scored]
+
+
+def page(run_dir: Path, summary: Mapping[str, Any], config: Mapping[str, Any]) -> Page:
+    """What report.html shows. Raises as `sections`."""
+    return training_page(run_dir, summary, config, sections(run_dir))
 
 
 def sections(run_dir: Path) -> list[Section]:

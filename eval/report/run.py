@@ -8,11 +8,12 @@ Read below RUN, all of it optional but for `config.yaml` or `summary.json`:
     stages/*/metrics.jsonl        a line a logged step: `step`, and any of `loss`, `mse`, `ce`, `lr`
     run.json, config.yaml         command, git state, versions; the configuration
 
-A kind of recipe may add to it, or have a page of its own (`RecipeKind.report`).
+A kind of recipe names who makes its page (`RecipeKind.report`): `page` here, or one that adds to it.
 """
 
 from __future__ import annotations
 
+import importlib
 import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
@@ -23,7 +24,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-from uni_train.config.kinds import KINDS, kind_named
+from uni_train.config.kinds import KINDS, RecipeKind
 from uni_train.data_gen.reading_limits import parse_json, read_json, read_text, read_yaml, reason
 from uni_train.errors import UserError
 from uni_train.eval import summary as run_summary
@@ -51,12 +52,12 @@ def write_report(run_dir: Path) -> Path:
         found = read_yaml(run_dir / "config.yaml")
         config = found if isinstance(found, dict) else {}
     summary = run_summary.read(run_dir) if os.path.lexists(run_dir / "summary.json") else _unevaluated(run_dir)
-    kind = kind_named(config["kind"]) if config.get("kind") in KINDS.names() else None
-    page = None if kind is None else kind.report(run_dir, summary, config)
-    return write_page(run_dir / "report.html", page or training_page(run_dir, summary, config))
+    kind = KINDS.get(config["kind"]) if config.get("kind") in KINDS.names() else RecipeKind
+    made = importlib.import_module(kind.report).page(run_dir, summary, config)
+    return write_page(run_dir / "report.html", made)
 
 
-def training_page(
+def page(
     run_dir: Path, summary: Mapping[str, Any], config: Mapping[str, Any], reinforced: Sequence[Section] = ()
 ) -> Page:
     """What report.html shows of any training. reinforced: sections before its curves, of a kind that reinforces."""

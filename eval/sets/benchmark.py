@@ -58,12 +58,10 @@ class SetBenchmark(TaskBenchmark):
         from uni_train.eval.judges import caption_matches
 
         assert sample.image is not None, "only samples with an image are judged"
-        case = sample.ask.case
-        return await caption_matches(ask, sample.image, _expected(case), kind=self.judged_as(case))
-
-    def judged_as(self, case: Case) -> str:
-        """Of which task a judge's questions are."""
-        return str(case.facts["task"])
+        kind = str(sample.ask.case.facts["task"])
+        if kind == "mapping" and self.compat == "official":
+            kind = "mapping_official"
+        return await caption_matches(ask, sample.image, _expected(sample.ask.case), kind=kind)
 
     def attribute(self, scored: Scored) -> str:
         """Where it went wrong. Without a thought nobody can tell what was concluded: "wrong, no thought"."""

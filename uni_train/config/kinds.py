@@ -10,7 +10,6 @@ from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from uni_train.config.messages import Where, wrong
@@ -32,8 +31,6 @@ Table = Any
 """`uni_train.eval.benchmark.Table`. Evaluation asks models, which may be steps of a run: it is not imported."""
 Round = Any
 """`uni_train.eval.summary.Round`, likewise."""
-Page = Any
-"""`uni_train.eval.report.page.Page`, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +106,7 @@ class RecipeKind(ABC, Generic[C]):
         trains_editors: whether its rows and prompts may have images, which an editor such as Qwen-Image-Edit needs.
         keeps_rows: whether rows of its training are kept in memory.
         less_memory: what to change where an update is too large for a machine.
+        report: the module whose `page` makes report.html of a run's folder, summary and configuration.
     """
 
     config: type[C]
@@ -116,6 +114,7 @@ class RecipeKind(ABC, Generic[C]):
     trains_editors = False
     keeps_rows = False
     less_memory = ""
+    report = "uni_train.eval.report.run"
 
     # --- its keys
 
@@ -176,17 +175,6 @@ class RecipeKind(ABC, Generic[C]):
 
     def conclude(self, work: Work, runs: Stages) -> tuple[Mapping[str, Any], list[Table]] | None:
         """What summary.json says in place of evaluations, and the tables of it; None where evaluations say all."""
-        return None
-
-    def report(self, run: Path, summary: Mapping[str, Any], config: Mapping[str, Any]) -> Page | None:
-        """The page of a run, from its folder; None where it is that of any training (`uni_train.eval.report.run`).
-
-        Args:
-            summary, config: summary.json, or the head of one, and config.yaml as it was read.
-
-        Raises:
-            UserError: a file of the run cannot be read.
-        """
         return None
 
     # --- what it would train

@@ -124,10 +124,6 @@ class UniSandbox(SetBenchmark):
             return verify_sprites(pixels(sample.drawn[-1]), item.facts["object"], item.facts["count"])
         return super().check(sample)
 
-    def judged_as(self, case: Case) -> str:
-        kind = super().judged_as(case)
-        return "mapping_official" if kind == "mapping" and self.compat == "official" else kind
-
     @classmethod
     def labels(cls, scores: Mapping[str, Any]) -> Sequence[str]:
         return list(scores["labels"])

@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from uni_train.config.kinds import PlannedStage, RecipeKind, Rollouts, Stages, Updates, evaluation, recipe_kind
 from uni_train.config.messages import Where
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig, check
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from uni_train.eval.report.page import Page
     from uni_train.models.base import Request
     from uni_train.stages.work import StageRun, Work
 
@@ -24,6 +21,7 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
 
     config = FlowGrpoConfig
     less_memory = "Lower rows, model.draw_batch, rollout.prompts_per_epoch or rollout.group_size."
+    report = "uni_train.eval.report.flow_grpo"
     trains_editors = True
 
     def check(self, config: FlowGrpoConfig, where: Where) -> None:
@@ -72,12 +70,6 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
         from uni_train.recipes.flow_grpo import training
 
         training.run(work, stage)
-
-    def report(self, run: Path, summary: Mapping[str, Any], config: Mapping[str, Any]) -> Page:
-        from uni_train.eval.report import flow_grpo
-        from uni_train.eval.report.run import training_page
-
-        return training_page(run, summary, config, flow_grpo.sections(run))
 
     def updates(self, config: FlowGrpoConfig) -> Updates:
         return Updates(config.updates)

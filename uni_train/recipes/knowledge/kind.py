@@ -10,10 +10,7 @@ from uni_train.config.messages import Where
 from uni_train.recipes.knowledge.config import FROZEN, KnowledgeConfig, check
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from uni_train.eval.benchmark import Table
-    from uni_train.eval.report.page import Page
     from uni_train.models.base import Example, Trainable
     from uni_train.stages.work import StageRun, Work
 
@@ -24,6 +21,7 @@ class Knowledge(RecipeKind[KnowledgeConfig]):
 
     config = KnowledgeConfig
     less_memory = "Lower rows, or raise accumulate."
+    report = "uni_train.recipes.knowledge.report"
 
     def check(self, config: KnowledgeConfig, where: Where) -> None:
         check(config, where)
@@ -67,11 +65,6 @@ class Knowledge(RecipeKind[KnowledgeConfig]):
         from uni_train.recipes.knowledge import injection
 
         return injection.conclude(work, runs)
-
-    def report(self, run: Path, summary: Mapping[str, Any], config: Mapping[str, Any]) -> Page | None:
-        from uni_train.recipes.knowledge import report
-
-        return report.page(run, summary, config) if "models" in summary else None  # it is not finished
 
     def rows(self, config: KnowledgeConfig) -> Mapping[str, int]:
         return {"rows": config.rows} | ({"form.rows": config.form.rows} if config.form.updates else {})

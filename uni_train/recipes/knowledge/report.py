@@ -9,6 +9,7 @@ from typing import Any
 
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Scored, Table
+from uni_train.eval.report import run as training
 from uni_train.eval.report.evaluation import Part, sections_of
 from uni_train.eval.report.page import Page
 from uni_train.eval.report.run import about_run, facts_of
@@ -26,6 +27,8 @@ def page(run_dir: Path, summary: Mapping[str, Any], config: Mapping[str, Any]) -
     Raises:
         UserError: summary.json lacks what a run writes; a file of samples cannot be read.
     """
+    if "models" not in summary:  # it is not finished
+        return training.page(run_dir, summary, config)
     try:
         tables, models = [Table.from_dict(raw) for raw in summary["tables"]], summary["models"]
         moments = {"inject": summary["scores"]["after"], "ask": summary["scores"]["before"]}

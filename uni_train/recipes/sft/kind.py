@@ -10,9 +10,6 @@ from uni_train.config.messages import Where
 from uni_train.recipes.sft.config import SftConfig, check, named_sources
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
-    from uni_train.eval.report.page import Page
     from uni_train.models.base import Example, Trainable
     from uni_train.stages.work import StageRun, Work
 
@@ -26,6 +23,7 @@ class Sft(RecipeKind[SftConfig]):
     trains_editors = True
     keeps_rows = True
     less_memory = "Lower batch.tokens, batch.rows or batch.noise_draws, or raise batch.accumulate."
+    report = "uni_train.eval.report.flow_grpo"
 
     def complete(self, values: dict[str, Any]) -> None:
         values["sources"] = named_sources(values.get("sources"))
@@ -68,12 +66,6 @@ class Sft(RecipeKind[SftConfig]):
 
     def rows(self, config: SftConfig) -> Mapping[str, int]:
         return {} if config.batch.rows is None else {"batch.rows": config.batch.rows}
-
-    def report(self, run: Path, summary: Mapping[str, Any], config: Mapping[str, Any]) -> Page:
-        from uni_train.eval.report import flow_grpo
-        from uni_train.eval.report.run import training_page
-
-        return training_page(run, summary, config, flow_grpo.sections(run))
 
     def updates(self, config: SftConfig) -> Updates:
         from uni_train.recipes.sft.training import updates
