@@ -9,13 +9,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from uni_train.config.schema import SIX_SETS
 from uni_train.data_gen.registry import TASKS, sources
 from uni_train.data_gen.task import Item
 
 SETTINGS = ("normal", "cot")
 SAID = "said"  # the setting of direct answers in words, without an image; asked where it is named
-LEVELS = (1, 2, 3)
-SETS = ("math1", "math2", "math3", "mapping1", "mapping2", "mapping3")
+SETS = SIX_SETS
 KNOWLEDGE_SETS = ("forward", "inverse")
 
 

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
+from uni_train.config.schema import LEVELS
 from uni_train.data_gen.audit.shortcuts import chances
 from uni_train.data_gen.registry import ENVIRONMENT, TASKS, set_name, sources
 from uni_train.errors import UserError
@@ -19,7 +20,7 @@ from uni_train.eval.report import charts
 from uni_train.eval.report.page import Section
 from uni_train.eval.results import Cell, Results, Table, cell_from_json, changes, plain
 from uni_train.eval.sets import counting
-from uni_train.eval.sets.names import LEVELS, SAID, SETTINGS, all_sets
+from uni_train.eval.sets.names import SAID, SETTINGS, all_sets
 from uni_train.eval.shortcuts import Trivial, best, counted
 from uni_train.eval.statistics import Estimate, proportion, signed
 from uni_train.eval.summary import Round, estimate_of, round_table

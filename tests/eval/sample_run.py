@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 
+from uni_train.config.schema import LEVELS
 from uni_train.data_gen import sprites
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.seeds import derive_seed, rng
@@ -20,7 +21,7 @@ from uni_train.eval.benchmark import Ask, Case, Sample, Scored, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.scored import shard_path, write_scored
 from uni_train.eval.sets import training_run
-from uni_train.eval.sets.names import LEVELS, SETS, SETTINGS
+from uni_train.eval.sets.names import SETS, SETTINGS
 from uni_train.eval.task_benchmark import item_of
 from uni_train.models.pictures import encode_png
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from uni_train.config.schema import LEVELS
 from uni_train.data_gen.audit.exact import UnreadableError
 from uni_train.data_gen.audit.files import audit_file
 from uni_train.data_gen.audit.findings import LEAST, MOST, AuditRow, same_noun
@@ -30,7 +31,7 @@ from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Case, are_published
-from uni_train.eval.sets.names import KNOWLEDGE_SETS, LEVELS, SETS
+from uni_train.eval.sets.names import KNOWLEDGE_SETS, SETS
 from uni_train.eval.task_benchmark import LABELS, count_of_objects, item_case
 
 if TYPE_CHECKING:
