@@ -1,7 +1,7 @@
 """Normal and CoT accuracy on the sets of `evaluation.sets`, every image stored once.
 
-They are the six of UniSandbox (Niu et al. 2025, Tables 1 to 3) where a recipe names no others
-(`data_gen.registry.sources`): all are asked alike, and those beside the six have their own tables.
+A recipe that names none asks UniSandbox's six (Niu et al. 2025, Tables 1 to 3). All are asked alike, and those beside
+the six (`data_gen.registry.sources`) have their own tables.
 `evaluation.modes` may have "said": how often the model says the right answer in words at once.
 """
 
