@@ -14,8 +14,6 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from uni_train.data_gen.audit.exact import UnreadableError
-from uni_train.data_gen.audit.mapping import read_mapping
-from uni_train.data_gen.audit.maths import read_count
 from uni_train.data_gen.objects import plurals_of, singular_of
 from uni_train.data_gen.task import Item, Status
 from uni_train.eval.benchmark import Case
@@ -118,6 +116,8 @@ def _words(text: str) -> str:
 
 def _last_number(text: str, answer: str) -> str | None:
     """The last number before the object that is asked for, else the last that is called a result."""
+    from uni_train.data_gen.audit.maths import read_count
+
     try:
         _, noun = read_count(answer)
     except UnreadableError:
@@ -160,6 +160,8 @@ def _counted(thought: str, answer: str) -> Conclusion:
     The word "one" is mostly no count ("one chair leans on the wall"): beside other numbers it is only believed where
     one object is the answer.
     """
+    from uni_train.data_gen.audit.maths import read_count
+
     try:
         value, noun = read_count(answer)
     except UnreadableError:
@@ -204,6 +206,8 @@ def _described(thought: str, answer: str) -> Conclusion:
 
 def _objects(case: Case) -> list[str]:
     """The things that the rules of a mapping question lead to."""
+    from uni_train.data_gen.audit.mapping import read_mapping
+
     try:
         return [right for _, right, linked in read_mapping(case.prompt).rules if not linked]
     except UnreadableError:
