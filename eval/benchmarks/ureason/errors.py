@@ -44,12 +44,16 @@ Think step by step, then give the number of the first type that applies: <answer
 
 async def judged(ask: JudgeAsk, image: bytes, prompt: str, criterion: str) -> str:
     """One of the last three types. Raises Unparseable."""
+    question = filled(QUESTION, prompt=prompt, criterion=criterion)
+    return TYPES[int(await ask(question, (image,), parse=_number))]
+
+
+def _number(reply: str) -> float:
+    """Raises ValueError where it has none, or another."""
     from uni_train.eval.reading import expecting, mark
 
     form = "<answer>1</answer>, <answer>2</answer> or <answer>3</answer>"
-    number = expecting(partial(mark, label="answer", low=1, high=3), form)
-    question = filled(QUESTION, prompt=prompt, criterion=criterion)
-    return TYPES[int(await ask(question, (image,), parse=number))]
+    return expecting(partial(mark, label="answer", low=1, high=3), form)(reply)
 
 
 def by_program(outcome: Sprites, prompt: str, drawn: str | None) -> str:
