@@ -22,7 +22,7 @@ from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Task
 from uni_train.errors import UserError
 from uni_train.eval import evaluation
-from uni_train.eval.benchmark import Scored
+from uni_train.eval.benchmark import Case, Scored
 from uni_train.eval.calls import StoredModel
 from uni_train.eval.sample import mostly_failed
 from uni_train.eval.scored import read_folder, without_images
@@ -41,19 +41,19 @@ if TYPE_CHECKING:
     from uni_train.models.base import UnifiedModel
 
 
-def sets(work: Work[RunConfig]) -> dict[str, list[Item]]:
-    """The sets of this run; the same items whatever the run's seed, so that runs compare.
+def benchmark(work: Work[RunConfig]) -> SetBenchmark:
+    """What this run asks; the same items whatever the run's seed, so that runs compare.
 
     Raises:
         UserError: a split has fewer than `evaluation.n` expressions or pairs.
     """
     wanted = work.config.evaluation
-    items_of: dict[str, list[Item]] = {}
+    cases: list[Case] = []
     for name in wanted.sets:
         split = sources()[name].split or wanted.split
         items = _drawn(work, name, "evaluation.n", wanted.n, split, derive_seed("evaluation", wanted.seed))
-        items_of[name] = named(items, name)
-    return items_of
+        cases += map(item_case, named(items, name))
+    return SetBenchmark(cases, wanted.modes)
 
 
 def watched(work: Work[Any], name: str) -> list[Item]:
@@ -75,12 +75,6 @@ def _task(work: Work[Any], name: str) -> Task:
     source = sources()[name]
     task = work.task(source.task)
     return replace(cast(Any, task), **source.options) if source.options else task
-
-
-def benchmark(work: Work[RunConfig]) -> SetBenchmark:
-    """What this run asks."""
-    cases = tuple(item_case(item) for items in sets(work).values() for item in items)
-    return SetBenchmark(cases, work.config.evaluation.modes)
 
 
 def run(work: Work[RunConfig], stage: StageRun, label: str) -> None:

@@ -44,7 +44,7 @@ def expect_items(config: RunConfig, progress: ConsoleProgress) -> Work[Any]:
     """
     work: Work[Any] = Work(config, RunFolder(config.out, config.recipe, config.run_name), progress)
     if any(one.kind == "evaluate" for one in stage_list(config)):
-        evaluate.sets(work)
+        evaluate.benchmark(work)
     kind_of(config).expect_items(work)
     return work
 
