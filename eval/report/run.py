@@ -32,7 +32,6 @@ from uni_train.eval.report import charts
 from uni_train.eval.report.evaluation import Part, gallery_of, outcomes_of
 from uni_train.eval.report.page import Page, Section, about, duration, write_page
 from uni_train.eval.scored import read_folder
-from uni_train.eval.sets import training_run
 from uni_train.run_folder import stage_folders
 
 _CURVES = (("loss", "Loss"), ("mse", "Image part (MSE)"), ("ce", "Text part (cross-entropy)"), ("lr", "Learning rate"))
@@ -68,13 +67,20 @@ def page(
         lead = f"What the model draws{f', before and after {trained}' if scores['after'] else ''}."
     moments = {moment: partial(read_folder, folder) for moment, folder in evaluations(run_dir).items()}
     questions = str(summary.get("questions", ""))
-    part = Part("unisandbox", moments, settings=training_run.SHOWN, sets=training_run.shown_sets(), questions=questions)
+    tiles, accuracy, gallery = list[dict[str, Any]](), list[Section](), list[Section]()
+    if scores["before"] or summary["rounds"] or moments:
+        from uni_train.eval.sets import training_run
+
+        shown, sets = training_run.SHOWN, training_run.shown_sets()
+        part = Part("unisandbox", moments, settings=shown, sets=sets, questions=questions)
+        tiles = training_run.tiles(summary)
+        accuracy = [*training_run.sections(summary), outcomes_of(part)]
+        gallery = [gallery_of([part], "Wrong answers included.", budget=_GALLERY_BYTES)]
     sections = [
-        *training_run.sections(summary),
-        outcomes_of(part),
+        *accuracy,
         *reinforced,
         Section("Training curves", charts=list(_loss_charts(_curves(run_dir))), note=_LOSSES),
-        gallery_of([part], "Wrong answers included.", budget=_GALLERY_BYTES),
+        *gallery,
         about_run(run_dir, _SPLIT.format(summary.get("split", "test")) if scores["before"] else ""),
     ]
     return Page(
@@ -84,7 +90,7 @@ def page(
         questions=questions,
         facts=facts_of(run_dir, summary, config),
         tiles_title="Normal accuracy after training" if scores["after"] else "Normal accuracy",
-        tiles=training_run.tiles(summary),
+        tiles=tiles,
         sections=sections,
     )
 

@@ -9,12 +9,13 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from uni_train.config.kinds import reads_images
+from uni_train.config.kinds import Stages, reads_images
 from uni_train.config.schema import EvalConfig, RunConfig
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.registry import sources
@@ -26,6 +27,7 @@ from uni_train.eval.benchmark import Case, Scored
 from uni_train.eval.calls import StoredModel
 from uni_train.eval.sample import mostly_failed
 from uni_train.eval.scored import read_folder, without_images
+from uni_train.eval.sets import training_run
 from uni_train.eval.sets.benchmark import SetBenchmark
 from uni_train.eval.sets.counting import accuracy, accuracy_rows, units
 from uni_train.eval.sets.names import named
@@ -38,6 +40,7 @@ from uni_train.stages.shards import make_shards
 from uni_train.stages.work import SHARDS, STORE, StageRun, Work, in_batches
 
 if TYPE_CHECKING:
+    from uni_train.eval.summary import Round
     from uni_train.models.base import UnifiedModel
 
 
@@ -126,6 +129,18 @@ def _check(result: evaluation.Result, config: RunConfig) -> None:
     if result.not_scored or result.no_skill:
         setting, name, why = (*result.not_scored, *result.no_skill)[0]
         raise UserError(f"{name}, {setting} cannot be scored: {why}", "Put it right and run the same command again.")
+
+
+def summarised(runs: Stages, rounds: Sequence[Round], about: Mapping[str, Any]) -> dict[str, Any]:
+    """summary.json of a run with evaluations. about: what every summary says."""
+    labelled = {
+        one.name.removeprefix("evaluate-"): read_folder(stage.path / evaluation.SCORED, images=False)
+        for one, stage in runs
+        if one.kind == "evaluate"
+    }
+    if "before" not in labelled:  # a pretraining run has no model to compare with
+        labelled = {"before": labelled.pop("after"), **labelled}
+    return training_run.build(**about, evaluations=labelled, rounds=rounds)
 
 
 def normal_accuracy(model: UnifiedModel, work: Work[Any], name: str, folder: Path) -> float:
