@@ -28,6 +28,7 @@ from typing import TYPE_CHECKING, Any
 from uni_train.data_gen.reading_limits import image_suffixes, parse_json, read_json, read_lines, read_text
 from uni_train.errors import UserError, did_you_mean
 from uni_train.eval.passage import SHOWN, Answer, Key, Passage, image_names
+from uni_train.eval.respondent import MANIFESTS
 from uni_train.eval.sample import Ask, Case, Sample, Scored
 from uni_train.eval.submission import file_name
 from uni_train.folders import files_below
@@ -38,25 +39,10 @@ if TYPE_CHECKING:
     from uni_train.eval.calls import Counts
     from uni_train.eval.store import Skill
 
-MANIFESTS = ("manifest.jsonl", "manifest.csv")
 _SHOWN = 5  # names in a message
 _NUMBERED = re.compile(r"(\d{5})/samples/(\d{4})")
 
 Row = Mapping[str, Any]
-
-
-def holds_answers(folder: Path) -> bool:
-    """Whether a path is a folder of answers: it has a manifest, or images or rows and nothing of a model."""
-    if not folder.is_dir():
-        return False
-    files = files_below(folder)
-    names = {path.name for path in files}
-    if not names.isdisjoint(MANIFESTS):
-        return True
-    if names & {"config.yaml", "config.json", "model_index.json", "llm_config.json", "evaluation.json"}:
-        return False
-    kinds = {path.suffix.lower() for path in files}
-    return not kinds & {".safetensors", ".bin", ".pt"} and bool(kinds & {*image_suffixes(), ".jsonl", ".json"})
 
 
 class FolderAnswers:
@@ -67,6 +53,7 @@ class FolderAnswers:
     """
 
     think_batch = draw_batch = sys.maxsize  # all asks at once: settings share replies
+    partial = True  # a set may be without answers where others of its setting have them
     damaged: Sequence[str] = ()
 
     def __init__(self, folder: Path, say: Callable[[str], None] | None = None) -> None:

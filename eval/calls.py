@@ -52,6 +52,8 @@ class StoredModel:
         retry_failed: make calls again that brought no answer in an earlier run.
     """
 
+    partial = False  # it answers all sets of a setting, or fails as a whole
+
     def __init__(
         self,
         identity: ModelIdentity,

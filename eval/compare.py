@@ -68,9 +68,18 @@ class Comparison:
     flips: tuple[Flip, ...]
     notes: tuple[str, ...]
 
+    @property
+    def names(self) -> tuple[str, str]:
+        """What to call the two: their models, or where these are equal their folders."""
+        models = (self.first.model, self.second.model)
+        if models[0] != models[1]:
+            return models
+        folders = (self.first.folder.name, self.second.folder.name)
+        return folders if folders[0] != folders[1] else (str(self.first.folder), str(self.second.folder))
+
     def tables(self) -> list[Table]:
         """One table a benchmark: what each has, the difference with its interval, the flips, McNemar's p."""
-        one, two = names(self.first, self.second)
+        one, two = self.names
         return [
             Table(
                 f"{benchmark}: {two} (second) against {one} (first)",
@@ -161,15 +170,6 @@ def compare(first: Path, second: Path) -> Comparison:
         hint = "`eval` with judge.model=MODEL judges what is drawn."
         raise UserError(f"{one.folder} and {two.folder} have no score in common", hint)
     return Comparison(one, two, tuple(rows), tuple(flips), tuple(notes))
-
-
-def names(first: Evaluation, second: Evaluation) -> tuple[str, str]:
-    """What to call the two: their models, or where these are equal their folders."""
-    models = (first.model, second.model)
-    if models[0] != models[1]:
-        return models
-    folders = (first.folder.name, second.folder.name)
-    return folders if folders[0] != folders[1] else (str(first.folder), str(second.folder))
 
 
 def _beside(scores: Mapping[str, Any]) -> str:

@@ -12,12 +12,10 @@ from typing import Any
 from uni_train.config.build import build_section
 from uni_train.config.schema import EvalConfig, JudgeConfig, SamplingConfig
 from uni_train.errors import UsageError, did_you_mean
-from uni_train.eval.answers import holds_answers
 from uni_train.eval.benchmark import BENCHMARKS, Benchmark, Source
 from uni_train.eval.calls import StoredModel
 from uni_train.eval.evaluation import EvaluationPlan
-from uni_train.eval.judges import with_served_revision
-from uni_train.eval.respondent import is_remote, open_model
+from uni_train.eval.respondent import holds_answers, is_remote, open_model
 from uni_train.eval.store import LastSeen, Store
 from uni_train.hub import local
 
@@ -52,6 +50,8 @@ def judge_of(config: EvalConfig) -> JudgeConfig | None:
         if config.verifier == "judge":
             raise UsageError("verifier=judge needs a judge", "Name one: judge.model=openai/gpt-4o.")
         return None
+    from uni_train.eval.judges import with_served_revision
+
     return with_served_revision(judge, LastSeen(Path(config.store_folder)))
 
 

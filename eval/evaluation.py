@@ -23,26 +23,28 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from contextlib import ExitStack, contextmanager
 from dataclasses import asdict, dataclass, field, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from uni_train.config.schema import EvalConfig, JudgeConfig
 from uni_train.data_gen.reading_limits import read_json, read_yaml, reason
 from uni_train.data_gen.seeds import digest
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.errors import UsageError, UserError
-from uni_train.eval.answers import FolderAnswers, holds_answers
 from uni_train.eval.benchmark import BENCHMARKS, OUTCOMES, Ask, Benchmark, Case, Sample, Scored, Table
 from uni_train.eval.calls import Counts, StoredModel
 from uni_train.eval.generation import asks_of, cases_of, chunks, expect_skills, generate, settings_of
 from uni_train.eval.images import ImageStore
 from uni_train.eval.progress import Bar, Progress, Silent
-from uni_train.eval.respondent import open_model
 from uni_train.eval.results import Results
+from uni_train.eval.sample import mostly_failed
 from uni_train.eval.scored import DamagedShard, read_scored, stored, write_scored
 from uni_train.eval.store import Skill, Store
 from uni_train.files import atomic_write_json, below, disk_errors, remove_partials
 from uni_train.models.identity import ModelIdentity
 from uni_train.run_folder import flat, git_state, versions
+
+if TYPE_CHECKING:
+    from uni_train.eval.answers import FolderAnswers
 
 ASKED = "evaluation.json"
 SCORES = "scores.json"
@@ -279,7 +281,11 @@ def _expect_skills(jobs: Sequence[_Job], model: StoredModel | FolderAnswers, fir
 
 
 def _opened(plan: EvaluationPlan, progress: Progress) -> StoredModel | FolderAnswers:
+    from uni_train.eval.respondent import holds_answers, open_model
+
     if holds_answers(Path(plan.checkpoint)):
+        from uni_train.eval.answers import FolderAnswers
+
         if plan.config.weights is not None:
             raise UsageError(f"weights={plan.config.weights}: {plan.checkpoint} holds answers", "Leave weights out.")
         return FolderAnswers(Path(plan.checkpoint), progress.say)
@@ -539,7 +545,7 @@ def _score(
     causes = _count((one for one in scored if one.cause), lambda one: one.cause)
     unjudged = {_cell(one) for one in scored if one.outcome == "unjudged"}
     lacking = _no_skill(scored)
-    without = _not_scored(scored, isinstance(model, FolderAnswers))
+    without = _not_scored(scored, model.partial)
     broken = {cell: why for cell, why in without.items() if cell not in lacking}
     counted = [one for one in scored if not {_cell(one)} & {*unjudged, *broken, *lacking}]
     judge, judged_tables = _about_judge(job.benchmark, plan, scored)
@@ -588,21 +594,19 @@ def _no_skill_tables(lacking: Mapping[tuple[str, str], str]) -> list[Table]:
     return [Table("Not asked: no such skill", ("Setting", "Sets", "Why"), rows)]
 
 
-def _not_scored(scored: Sequence[Scored], of_folder: bool = False) -> dict[tuple[str, str], str]:
+def _not_scored(scored: Sequence[Scored], partial: bool = False) -> dict[tuple[str, str], str]:
     """(setting, set) -> why it has no score: a number there would be about the judge's or the model's server, or about
-    answers that a folder lacks."""
-    from uni_train.eval.judges import mostly_failed
-
+    answers that are lacking. partial: as of `FolderAnswers`."""
     cells: dict[tuple[str, str], list[Scored]] = defaultdict(list)
     settings: dict[str, list[Scored]] = defaultdict(list)
     for one in scored:
         cells[_cell(one)].append(one)
         settings[one.sample.ask.setting].append(one)
     reasons = {cell: why for cell, some in cells.items() if (why := mostly_failed(some))}
-    groups: Mapping[Any, list[Scored]] = cells if of_folder else settings
+    groups: Mapping[Any, list[Scored]] = cells if partial else settings
     for group, some in groups.items():
         failed = [one for one in some if one.outcome == "generation_failed"]
-        if len(failed) == len(some) or (of_folder and 2 * len(failed) > len(some)):
+        if len(failed) == len(some) or (partial and 2 * len(failed) > len(some)):
             ((note, _),) = Counter(" ".join(one.sample.note.split())[:_NOTE] for one in failed).most_common(1)
             why = f"the model failed {len(failed)} of {len(some)} ({note or 'no image'})"
             reasons |= {cell: why for cell in cells if group in (cell, cell[0])}

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import SkillMissing, UsageError, UserError, did_you_mean
-from uni_train.eval.answers import FolderAnswers
 from uni_train.eval.benchmark import BENCHMARKS, GENERATED, Ask, Benchmark, Case, Respondent, Sample, Source, request_of
 from uni_train.eval.images import pixels
 
 if TYPE_CHECKING:
+    from uni_train.eval.answers import FolderAnswers
     from uni_train.models.base import OnStep
 
 
@@ -99,15 +99,16 @@ def _responses(
     benchmark: Benchmark, model: Respondent | FolderAnswers, part: Sequence[Ask], on_step: OnStep | None
 ) -> Sequence[Sample]:
     """A part's samples. Where a skill is missing, halves are asked until the asks that need it are alone."""
-    if isinstance(model, FolderAnswers):
-        return model.respond(benchmark, part)
+    if (respond := getattr(model, "respond", None)) is not None:  # answers that are there already
+        return respond(benchmark, part)  # type: ignore[no-any-return]
+    asked = cast(Respondent, model)
     try:
-        return benchmark.respond(model, part, on_step)
+        return benchmark.respond(asked, part, on_step)
     except SkillMissing as error:
         if len(part) == 1:
             return [Sample(part[0], "no_skill", error.message)]
         half = len(part) // 2
-        return [one for some in (part[:half], part[half:]) for one in _responses(benchmark, model, some, on_step)]
+        return [one for some in (part[:half], part[half:]) for one in _responses(benchmark, asked, some, on_step)]
 
 
 def expect_skills(model: Respondent, asked: Mapping[Benchmark, Sequence[Ask]], lacking: Sample) -> None:

@@ -7,11 +7,12 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from uni_train.data_gen.reading_limits import image_suffixes
 from uni_train.errors import UsageError, UserError, did_you_mean
-from uni_train.eval.answers import holds_answers
 from uni_train.eval.calls import StoredModel
 from uni_train.eval.sample import Respondent
 from uni_train.eval.store import LastSeen, Store
+from uni_train.folders import files_below
 from uni_train.models.batches import ModelDown
 from uni_train.models.checkpoint import resolve
 from uni_train.models.family import family_of
@@ -22,9 +23,27 @@ if TYPE_CHECKING:
     from uni_train.models.base import UnifiedModel
 
 
+MANIFESTS = ("manifest.jsonl", "manifest.csv")
+"""Files that say which answer lies where, in a folder of answers."""
+
+
 def is_remote(checkpoint: str) -> bool:
     """Whether it is an endpoint, "http://HOST:PORT/v1#MODEL", and no path."""
     return checkpoint.startswith(("http://", "https://"))
+
+
+def holds_answers(folder: Path) -> bool:
+    """Whether a path is a folder of answers: it has a manifest, or images or rows and nothing of a model."""
+    if not folder.is_dir():
+        return False
+    files = files_below(folder)
+    names = {path.name for path in files}
+    if not names.isdisjoint(MANIFESTS):
+        return True
+    if names & {"config.yaml", "config.json", "model_index.json", "llm_config.json", "evaluation.json"}:
+        return False
+    kinds = {path.suffix.lower() for path in files}
+    return not kinds & {".safetensors", ".bin", ".pt"} and bool(kinds & {*image_suffixes(), ".jsonl", ".json"})
 
 
 def fetched(checkpoint: str) -> str:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Protocol
@@ -165,6 +167,29 @@ class Scored:
     def value(self) -> float:
         """In [0, 1]: how much of it is right, where the verdict is graded; else 1 for a pass and 0 for all others."""
         return self.verdict.value if self.sample.status == "ok" and self.verdict is not None else 0.0
+
+
+def mostly_failed(scored: Sequence[Scored]) -> str:
+    """Why more than half of the samples that a judge was asked about have no verdict: "judge failed 4 of 4 (HTTP 500)".
+
+    "" where at least half have one: then those without stay in the denominator, and their rate is shown.
+    """
+    by_judge = [one for one in scored if one.by not in ("", "program")]
+    failed = [one for one in by_judge if one.failure in ("judge_failed", *NO_ANSWER)]
+    if 2 * len(failed) <= len(by_judge):
+        return ""
+    parts = []
+    for failure, n in Counter(one.failure for one in failed).most_common():
+        ((why, _),) = Counter(_why(one) for one in failed if one.failure == failure).most_common(1)
+        parts.append(f"judge {failure.removeprefix('judge_')} {n} of {len(by_judge)}" + (f" ({why})" if why else ""))
+    return ", ".join(parts)
+
+
+def _why(scored: Scored) -> str:
+    """What its last reply notes of it: no reply came, or which cannot be read."""
+    last = scored.replies[-1] if scored.replies else ""
+    match = re.fullmatch(r"\[(?:no reply|unparseable): (?:(\d{3}): .*|(.*))\]", last, re.DOTALL)
+    return "" if match is None else f"HTTP {match[1]}" if match[1] else match[2]
 
 
 class Respondent(Protocol):

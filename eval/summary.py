@@ -12,7 +12,7 @@ per_image, one_of_two, statuses, changes, chance, strategies {math1: [{name, val
 what trivial strategies reach, the best first. An estimate also has `distinct` where fewer expressions (or sets of
 rules) than n were asked.
 
-It is a view of the scored samples of the run's evaluations: `benchmarks.unisandbox.training_run` counts them as `eval`
+It is a view of the scored samples of the run's evaluations: `eval.sets.training_run` counts them as `eval`
 does, before and after as `eval compare`, and arranges them in tables.
 """
 

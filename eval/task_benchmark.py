@@ -31,7 +31,6 @@ from uni_train.eval.benchmark import (
     with_thought_and_image,
 )
 from uni_train.eval.images import pixels
-from uni_train.eval.prompts.unisandbox import direct_prompt
 from uni_train.eval.results import Results, plain, unit_of
 from uni_train.models.pictures import encode_png
 
@@ -40,6 +39,9 @@ if TYPE_CHECKING:
 
 LABELS = ("official", "corrected")
 """Of an answer: as published, and recomputed. Those of our own items are both."""
+DIRECT = (
+    "Do not draw. Say at once, in a few words, what the image would show (for example: 3 apples), and nothing else."
+)
 
 
 class TaskBenchmark(Benchmark):
@@ -188,6 +190,11 @@ def request_of(ask: Ask, prompt: str | None = None, thought: str | None = None) 
 def drawn_as(case: Case) -> str:
     """What a drawing goes by: cases that share it (two labels of a question) are asked once."""
     return str(case.facts.get("drawn_as", case.id))
+
+
+def direct_prompt(question: str, world: str) -> str:
+    """What is asked for an answer in words at once, without reasoning: nano needs no more than the question."""
+    return question if world == "nano" else f"{question}\n\n{DIRECT}"
 
 
 # --- items as cases ---------------------------------------------------------------------------------------------------

@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING, Any
 from uni_train.errors import UserError
 from uni_train.eval import summary as run_summary
 from uni_train.eval.benchmark import Table
-from uni_train.eval.benchmarks.unisandbox import training_run
 from uni_train.eval.report import gallery
 from uni_train.eval.report.run import evaluations
 from uni_train.eval.report.tables import wandb_table
 from uni_train.eval.scored import read_folder
+from uni_train.eval.sets import training_run
 
 if TYPE_CHECKING:
     from wandb.sdk.wandb_run import Run

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose, quoted
-from uni_train.config.kinds import check_before_run, check_ranks, kind_of, stage_list
+from uni_train.config.kinds import check_before_run, check_ranks, judge_of, kind_of, stage_list
 from uni_train.config.paths import expect_packages, expect_paths, missing_packages, missing_paths, named_paths
 from uni_train.config.places import recipes
 from uni_train.config.schema import RunConfig
@@ -220,8 +220,6 @@ def _remarks(config: RunConfig) -> list[str]:
 
 def needs(config: RunConfig) -> list[str]:
     """Files and packages that are missing, and servers that must answer, a line each."""
-    from uni_train.stages.judging import judge_of
-
     judge = judge_of(config)
     servers = [f"judge: {judge.checkpoint or judge.address}"] if judge is not None else []
     servers += kind_of(config).servers(config)

@@ -21,11 +21,12 @@ from bench.markdown import interval, row, table
 from uni_train.data_gen.reading_limits import read_json, read_yaml
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Scored, Source, Table
-from uni_train.eval.benchmarks.unisandbox import UniSandbox, injected
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.cases import Questions
-from uni_train.eval.benchmarks.unisandbox.injected import Taught
 from uni_train.eval.scored import read_scored
 from uni_train.eval.statistics import Estimate, PairedComparison, share
+from uni_train.recipes.knowledge import injected
+from uni_train.recipes.knowledge.injected import Taught
 from uni_train.recipes.knowledge.injection import SCORED
 
 

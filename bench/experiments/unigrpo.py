@@ -23,10 +23,10 @@ from bench.experiment import Job, Lab, plan, seconds_each
 from bench.experiments.mazes import percent
 from bench.experiments.unisandbox import Cell, Row, Run, difference
 from bench.markdown import row, table
+from uni_train.data_gen.registry import set_name
 from uni_train.eval.benchmark import Sample
-from uni_train.eval.benchmarks.unisandbox import set_name
-from uni_train.eval.benchmarks.unisandbox.thoughts import conclusion
 from uni_train.eval.scored import read_folder
+from uni_train.eval.sets.thoughts import conclusion
 
 RECIPE = "unigrpo_math"
 PACE = 4  # epochs of the short run

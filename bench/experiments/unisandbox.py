@@ -28,12 +28,14 @@ from typing import Any
 from bench.experiment import Job, Lab, plan
 from bench.markdown import interval, row, table
 from uni_train.config.compose import compose
-from uni_train.data_gen.registry import TASKS
+from uni_train.data_gen.registry import TASKS, set_name
 from uni_train.errors import UserError
 from uni_train.eval import summary as run_summary
-from uni_train.eval.benchmarks.unisandbox import PAPER, SAID, counting, set_name, training_run
 from uni_train.eval.results import Results
 from uni_train.eval.scored import read_folder
+from uni_train.eval.sets import counting, training_run
+from uni_train.eval.sets.counting import PAPER
+from uni_train.eval.sets.names import SAID
 from uni_train.eval.statistics import Estimate, mean_over_seeds, proportion
 from uni_train.eval.task_benchmark import LABELS
 

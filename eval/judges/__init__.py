@@ -9,7 +9,6 @@ replies    what judges have said, by content
 log        judgements in inspect-ai's log format
 """
 
-from uni_train.eval.judges.agreement import mostly_failed
 from uni_train.eval.judges.judge import NoReply, Stopped, expect_answer, run, with_served_revision
 from uni_train.eval.judges.ways import (
     caption_matches,
@@ -30,7 +29,6 @@ __all__ = [
     "expect_answer",
     "filled_in",
     "image_satisfies",
-    "mostly_failed",
     "prompt_accepted",
     "run",
     "thought_satisfies",

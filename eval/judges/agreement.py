@@ -13,7 +13,6 @@ from __future__ import annotations
 import hashlib
 import json
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
@@ -23,7 +22,8 @@ from typing import TYPE_CHECKING, Any
 from uni_train.config.schema import JudgeConfig
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.data_gen.seeds import derive_seed
-from uni_train.eval.benchmark import NO_ANSWER, Benchmark, Scored, Table
+from uni_train.eval.benchmark import Benchmark, Scored, Table
+from uni_train.eval.sample import mostly_failed
 from uni_train.eval.statistics import CONFIDENCE, Estimate, proportion, share
 from uni_train.files import atomic_write_json
 
@@ -90,29 +90,6 @@ class Agreement:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Agreement:
         return cls(**{field.name: Estimate.from_dict(raw[field.name]) for field in fields(cls)})
-
-
-def mostly_failed(scored: Sequence[Scored]) -> str:
-    """Why more than half of the samples that a judge was asked about have no verdict: "judge failed 4 of 4 (HTTP 500)".
-
-    "" where at least half have one: then those without stay in the denominator, and their rate is shown.
-    """
-    by_judge = [one for one in scored if one.by not in ("", "program")]
-    failed = [one for one in by_judge if one.failure in ("judge_failed", *NO_ANSWER)]
-    if 2 * len(failed) <= len(by_judge):
-        return ""
-    parts = []
-    for failure, n in Counter(one.failure for one in failed).most_common():
-        ((why, _),) = Counter(_why(one) for one in failed if one.failure == failure).most_common(1)
-        parts.append(f"judge {failure.removeprefix('judge_')} {n} of {len(by_judge)}" + (f" ({why})" if why else ""))
-    return ", ".join(parts)
-
-
-def _why(scored: Scored) -> str:
-    """What its last reply notes of it: no reply came, or which cannot be read."""
-    last = scored.replies[-1] if scored.replies else ""
-    match = re.fullmatch(r"\[(?:no reply|unparseable): (?:(\d{3}): .*|(.*))\]", last, re.DOTALL)
-    return "" if match is None else f"HTTP {match[1]}" if match[1] else match[2]
 
 
 def agreement(ratings: Sequence[Rating]) -> Agreement:

@@ -58,18 +58,11 @@ from uni_train.errors import UserError, did_you_mean, nearest
 from uni_train.eval import reading
 from uni_train.eval.benchmark import Ask, Benchmark, Case, Sample, Scored
 from uni_train.eval.generation import cases_of
-from uni_train.eval.judges.agreement import (
-    OUTCOMES,
-    Agreement,
-    Calibration,
-    Rating,
-    agreement,
-    keep,
-    mostly_failed,
-)
+from uni_train.eval.judges.agreement import OUTCOMES, Agreement, Calibration, Rating, agreement, keep
 from uni_train.eval.judges.judge import run
 from uni_train.eval.judges.ways import perturbed
 from uni_train.eval.progress import Progress
+from uni_train.eval.sample import mostly_failed
 from uni_train.eval.statistics import Estimate, paired, share
 
 KINDS = ("human", "program", "reference", "shuffled")

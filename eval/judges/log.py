@@ -8,7 +8,7 @@ from pathlib import Path
 
 from uni_train.config.schema import JudgeConfig
 from uni_train.eval.benchmark import Benchmark, Scored
-from uni_train.eval.judges.agreement import mostly_failed
+from uni_train.eval.sample import mostly_failed
 from uni_train.files import atomic_path, disk_errors
 
 

@@ -168,22 +168,12 @@ COMPARISONS = {"maths": COMPARE, "mapping": COMPARE, "mapping_official": COMPARE
 REFUSED_CAPTIONS = ("Error", "Reject")
 """What a judge says of an image in which it sees nothing of the kind asked for; it never matches (Tables 9 to 11)."""
 
-# Ours. No reasoning is asked for.
-DIRECT = (
-    "Do not draw. Say at once, in a few words, what the image would show (for example: 3 apples), and nothing else."
-)
-
 
 def filter_prompt(task: str, question: str) -> str:
     """The filter's instruction for one prompt: the task's own (Table 13 for maths, ours for mapping), or one for any."""
     # Not str.format: mapping questions may contain braces.
     own = get_task(task).filter_question
     return own.replace("{question}", question) if own else with_prompt(SELF_CHECK, question)
-
-
-def direct_prompt(question: str, world: str) -> str:
-    """What is asked for an answer in words at once (ours): nano needs no more than the question, others are told so."""
-    return question if world == "nano" else f"{question}\n\n{DIRECT}"
 
 
 def compare_prompt(caption: str, expected_answer: str, kind: str = "maths") -> str:

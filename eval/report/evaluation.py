@@ -18,7 +18,6 @@ from urllib.parse import urlencode
 
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.eval.benchmark import OUTCOMES, Scored, Table
-from uni_train.eval.compare import names
 from uni_train.eval.report.charts import COLOURS, Dots, dots
 from uni_train.eval.report.gallery import Read, build, pictures_of
 from uni_train.eval.report.page import Page, Section, about, write_page
@@ -152,12 +151,12 @@ def without_number(evaluation: Evaluation) -> str:
 
 def judge_notes(evaluation: Evaluation) -> list[str]:
     """The judge of each benchmark, its calibration and its cost: one sentence a benchmark."""
-    from uni_train.eval.judges.agreement import sentence_of
-
     notes = []
     for name, result in evaluation.results.items():
         if result.judge is None:
             continue
+        from uni_train.eval.judges.agreement import sentence_of
+
         parts = [part for part in _judged_parts(evaluation.folder) if part["benchmark"] == name]
         tokens = sum(part["input_tokens"] + part["output_tokens"] for part in parts)
         dollars = [part["dollars"] for part in parts]
@@ -320,7 +319,7 @@ def write_comparison(path: Path, comparison: Comparison) -> Path:
     All samples that flipped are shown, and of the others so many as fit, chosen by a hash. Raises UserError where the
     page cannot be written, DamagedShard where a sample cannot be read.
     """
-    first, second = names(comparison.first, comparison.second)
+    first, second = comparison.names
     flips = Counter(flip.direction for flip in comparison.flips)
     text = "Every sample of both, those that flipped first."
     page = Page(
@@ -336,7 +335,7 @@ def write_comparison(path: Path, comparison: Comparison) -> Path:
 
 def parts_of(comparison: Comparison) -> list[Part]:
     """The benchmarks that both have, with the tables of their differences."""
-    both = dict(zip(names(comparison.first, comparison.second), (comparison.first, comparison.second), strict=True))
+    both = dict(zip(comparison.names, (comparison.first, comparison.second), strict=True))
     benchmarks = dict.fromkeys(row.benchmark for row in comparison.rows)
     return [
         replace(

@@ -1,24 +1,24 @@
 """What a report tells of reinforcement, and of any training that watched held-out prompts: tables, curves, images.
 
-Read below a stage's folder, all of it optional: `held_out/step=*` and `gallery/epoch-*` (eval/validation.py),
-`rollouts.jsonl` (a line an epoch) and `metrics.jsonl` (a line an update), as uni_train/training/flow_grpo writes them.
+Kinds of recipes that have either name it (`RecipeKind.report`). Read below a stage's folder, all of it optional:
+`held_out/step=*` and `gallery/epoch-*` (eval/validation.py), `rollouts.jsonl` (a line an epoch) and `metrics.jsonl` (a
+line an update), as uni_train/training/flow_grpo writes them.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from uni_train.data_gen.reading_limits import parse_json, read_text, reason
-from uni_train.errors import UserError
 from uni_train.eval.images import bytes_of
 from uni_train.eval.report import charts
 from uni_train.eval.report.evaluation import OUTCOME_NAMES
 from uni_train.eval.report.gallery import data_url
-from uni_train.eval.report.page import Section, duration
+from uni_train.eval.report.page import Page, Section, duration
+from uni_train.eval.report.run import Line, is_number, read_lines
+from uni_train.eval.report.run import page as training_page
 from uni_train.eval.results import Cell, Results, Table
 from uni_train.eval.sample import Scored
 from uni_train.eval.validation import estimates, finished, groups_of, read_validation, results_of, rewards_of
@@ -29,8 +29,12 @@ _MOMENTS = 3  # validations side by side: before, half way, after
 _PROMPTS = 24  # of them, with images
 _PARTS = {"rollout": "drawing", "reward": "rewarding", "update": "learning"}
 _ROUNDING = 1e-9
-Line = Mapping[str, Any]
 Validation = Sequence[Scored]
+
+
+def page(run_dir: Path, summary: Mapping[str, Any], config: Mapping[str, Any]) -> Page:
+    """What report.html shows. Raises as `sections`."""
+    return training_page(run_dir, summary, config, sections(run_dir))
 
 
 def sections(run_dir: Path) -> list[Section]:
@@ -50,33 +54,6 @@ def sections(run_dir: Path) -> list[Section]:
         for folder, validations, epochs in found
         for section in (*_held_out(folder, validations), *_reinforcement(folder, epochs))
     ]
-
-
-def read_lines(path: Path) -> list[Line]:
-    """The lines of a log by their `step`, the last of equal ones; a line that was cut short at the end is left out.
-
-    Raises:
-        UserError: another line is no JSON object with a step.
-    """
-    if not path.exists():
-        return []
-    rows: dict[float, Line] = {}
-    lines = read_text(path).split("\n")
-    for number, line in enumerate(lines, 1):
-        if not line.strip():
-            continue
-        try:
-            row = parse_json(line, path, number, nan=True)
-            if not math.isfinite(row["step"]):
-                raise ValueError(f"step {row['step']}")
-            rows[float(row["step"])] = row
-        except (ValueError, KeyError, TypeError) as error:
-            if number == len(lines):
-                break  # a line without its end: the process was killed while it wrote
-            raise UserError(
-                f"{path}, line {number}: not a logged step ({reason(error)})", "Delete the line."
-            ) from error
-    return [rows[step] for step in sorted(rows)]
 
 
 # --- success on held-out prompts ------------------------------------------------------------------------------------
@@ -295,10 +272,6 @@ def _curve(
     named = [one for one in series if not one.faint]
     told = "; ".join(f"{one.name or title} from {one.points[0][1]:.3g} to {one.points[-1][1]:.3g}" for one in named)
     yield charts.chart(title, f"{told}.", series, x, y)
-
-
-def is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 # --- images -------------------------------------------------------------------------------------------------------

@@ -4,14 +4,17 @@ Read below RUN, all of it optional but for `config.yaml` or `summary.json`:
 
     summary.json                  numbers and rounds (`eval.summary`); tables of accuracy
     stages/*/manifest.json        where `stage` begins with "evaluate" and `result.label` names the moment
-    stages/*/scored/*.parquet     samples of these stages, and of the recipe knowledge
+    stages/*/scored/*.parquet     samples of these stages
     stages/*/metrics.jsonl        a line a logged step: `step`, and any of `loss`, `mse`, `ce`, `lr`
-    stages/*/held_out, rollouts.jsonl, gallery    as `eval.report.flow_grpo` reads them
     run.json, config.yaml         command, git state, versions; the configuration
+
+A kind of recipe names who makes its page (`RecipeKind.report`): `page` here, or one that adds to it.
 """
 
 from __future__ import annotations
 
+import importlib
+import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -21,23 +24,19 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-from uni_train.data_gen.reading_limits import read_json, read_text, read_yaml, reason
+from uni_train.config.kinds import KINDS, RecipeKind
+from uni_train.data_gen.reading_limits import parse_json, read_json, read_text, read_yaml, reason
 from uni_train.errors import UserError
 from uni_train.eval import summary as run_summary
-from uni_train.eval.benchmark import Scored, Table
-from uni_train.eval.benchmarks import unisandbox
-from uni_train.eval.benchmarks.unisandbox import training_run
-from uni_train.eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
-from uni_train.eval.report import charts, flow_grpo
-from uni_train.eval.report.evaluation import Part, gallery_of, outcomes_of, sections_of
+from uni_train.eval.report import charts
+from uni_train.eval.report.evaluation import Part, gallery_of, outcomes_of
 from uni_train.eval.report.page import Page, Section, about, duration, write_page
 from uni_train.eval.scored import read_folder
 from uni_train.run_folder import stage_folders
 
 _CURVES = (("loss", "Loss"), ("mse", "Image part (MSE)"), ("ce", "Text part (cross-entropy)"), ("lr", "Learning rate"))
 _GALLERY_BYTES = 7_000_000
-_KNOWLEDGE = {"inject": "after the lessons", "ask": "before the lessons"}
-"""Stages of the recipe knowledge -> what their samples are called."""
+Line = Mapping[str, Any]
 
 
 def write_report(run_dir: Path) -> Path:
@@ -52,35 +51,46 @@ def write_report(run_dir: Path) -> Path:
         found = read_yaml(run_dir / "config.yaml")
         config = found if isinstance(found, dict) else {}
     summary = run_summary.read(run_dir) if os.path.lexists(run_dir / "summary.json") else _unevaluated(run_dir)
-    page = (_knowledge if "models" in summary else _training)(run_dir, summary, config)
-    return write_page(run_dir / "report.html", page)
+    kind = KINDS.get(config["kind"]) if config.get("kind") in KINDS.names() else RecipeKind
+    made = importlib.import_module(kind.report).page(run_dir, summary, config)
+    return write_page(run_dir / "report.html", made)
 
 
-def _training(run_dir: Path, summary: Mapping[str, Any], config: Mapping[str, Any]) -> Page:
-    scores, reinforced = summary["scores"], flow_grpo.sections(run_dir)
+def page(
+    run_dir: Path, summary: Mapping[str, Any], config: Mapping[str, Any], reinforced: Sequence[Section] = ()
+) -> Page:
+    """What report.html shows of any training. reinforced: sections before its curves, of a kind that reinforces."""
+    scores = summary["scores"]
     trained = "reinforcement" if reinforced else _TRAINED.get(str(config.get("teacher")), "training")
     lead = "What training did to the model."
     if scores["before"]:
         lead = f"What the model draws{f', before and after {trained}' if scores['after'] else ''}."
     moments = {moment: partial(read_folder, folder) for moment, folder in evaluations(run_dir).items()}
     questions = str(summary.get("questions", ""))
-    part = Part("unisandbox", moments, settings=training_run.SHOWN, sets=training_run.shown_sets(), questions=questions)
+    tiles, accuracy, gallery = list[dict[str, Any]](), list[Section](), list[Section]()
+    if scores["before"] or summary["rounds"] or moments:
+        from uni_train.eval.sets import training_run
+
+        shown, sets = training_run.SHOWN, training_run.shown_sets()
+        part = Part("unisandbox", moments, settings=shown, sets=sets, questions=questions)
+        tiles = training_run.tiles(summary)
+        accuracy = [*training_run.sections(summary), outcomes_of(part)]
+        gallery = [gallery_of([part], "Wrong answers included.", budget=_GALLERY_BYTES)]
     sections = [
-        *training_run.sections(summary),
-        outcomes_of(part),
+        *accuracy,
         *reinforced,
         Section("Training curves", charts=list(_loss_charts(_curves(run_dir))), note=_LOSSES),
-        gallery_of([part], "Wrong answers included.", budget=_GALLERY_BYTES),
-        _about(run_dir, _SPLIT.format(summary.get("split", "test")) if scores["before"] else ""),
+        *gallery,
+        about_run(run_dir, _SPLIT.format(summary.get("split", "test")) if scores["before"] else ""),
     ]
     return Page(
         title=" · ".join((summary["recipe"], summary["model"], f"seed {summary['seed']}")),
         heading=summary["recipe"],
         lead=lead,
         questions=questions,
-        facts=_facts(run_dir, summary, config),
+        facts=facts_of(run_dir, summary, config),
         tiles_title="Normal accuracy after training" if scores["after"] else "Normal accuracy",
-        tiles=training_run.tiles(summary),
+        tiles=tiles,
         sections=sections,
     )
 
@@ -92,37 +102,6 @@ _SPLIT = (
 )
 _TRAINED = dict.fromkeys(("base", "current"), "training on its own samples") | {"reference": "training on solutions"}
 """`teacher` of the recipe -> what was done."""
-
-
-def _knowledge(run_dir: Path, summary: Mapping[str, Any], config: Mapping[str, Any]) -> Page:
-    """Of the recipe knowledge: its tables, and every image with what the same model says in text."""
-    try:
-        tables, models = [Table.from_dict(raw) for raw in summary["tables"]], summary["models"]
-        moments = {"inject": summary["scores"]["after"], "ask": summary["scores"]["before"]}
-        trained = [" and ".join(one["names"]) for one in models if not one["injected"]]
-    except (KeyError, TypeError, ValueError) as error:
-        raise UserError(f"{run_dir} has no report: {error!r}", "Run its command again.") from error
-    settings, sets = unisandbox.SETTINGS, KNOWLEDGE_SETS
-    parts = [
-        Part(name, {"": partial(_samples, run_dir, stage)}, tables if stage == "inject" else (), settings, sets,
-             tables[0].questions, moments[stage])
-        for stage, name in _KNOWLEDGE.items()
-    ]  # fmt: skip
-    parts = [part for part in parts if part.scored[""]]
-    images = sum(len(part.scored[""]) for part in parts)
-    return Page(
-        title=f"Knowledge transfer · {summary['model']}",
-        facts=[*_facts(run_dir, summary, config), ("Models trained", str(len(models))), ("Images", f"{images:,}"),
-               ("Injected", f"{len(models) - len(trained)} of {len(models)}")],
-        notes=[f"Not injected, and not counted: {', '.join(trained)}."] if trained else [],
-        sections=[*sections_of(parts), _about(run_dir, f"Revision {summary['revision']}.")],
-    )  # fmt: skip
-
-
-def _samples(run_dir: Path, kind: str, images: bool) -> Iterator[Scored]:
-    for stage in stage_folders(run_dir):
-        if f"-{kind}-" in stage.name:
-            yield from read_folder(stage / "scored", images)
 
 
 # --- files of the run -----------------------------------------------------------------------------------------------
@@ -177,7 +156,8 @@ def _starts(run_dir: Path) -> list[_Start]:
         ) from error
 
 
-def _about(run_dir: Path, text: str) -> Section:
+def about_run(run_dir: Path, text: str) -> Section:
+    """The last section: command, versions and configuration."""
     last = _starts(run_dir)[-1]
     git = last.git or {}
     commit, changed = str(git.get("commit") or "")[:12], git.get("changed_files")
@@ -190,14 +170,45 @@ def _curves(run_dir: Path) -> dict[str, dict[str, list[tuple[float, float]]]]:
     """Stage -> metric -> (step, value), of the stages that logged any."""
     curves = {}
     for stage in stage_folders(run_dir):
-        rows = flow_grpo.read_lines(stage / "metrics.jsonl")
+        rows = read_lines(stage / "metrics.jsonl")
         values = {
-            name: [(float(row["step"]), float(row[name])) for row in rows if flow_grpo.is_number(row.get(name))]
+            name: [(float(row["step"]), float(row[name])) for row in rows if is_number(row.get(name))]
             for name, _ in _CURVES
         }
         if any(values.values()):
             curves[stage.name.partition("-")[2].removeprefix("finetune-")] = values
     return curves
+
+
+def read_lines(path: Path) -> list[Line]:
+    """The lines of a log by their `step`, the last of equal ones; a line that was cut short at the end is left out.
+
+    Raises:
+        UserError: another line is no JSON object with a step.
+    """
+    if not path.exists():
+        return []
+    rows: dict[float, Line] = {}
+    lines = read_text(path).split("\n")
+    for number, line in enumerate(lines, 1):
+        if not line.strip():
+            continue
+        try:
+            row = parse_json(line, path, number, nan=True)
+            if not math.isfinite(row["step"]):
+                raise ValueError(f"step {row['step']}")
+            rows[float(row["step"])] = row
+        except (ValueError, KeyError, TypeError) as error:
+            if number == len(lines):
+                break  # a line without its end: the process was killed while it wrote
+            raise UserError(
+                f"{path}, line {number}: not a logged step ({reason(error)})", "Delete the line."
+            ) from error
+    return [rows[step] for step in sorted(rows)]
+
+
+def is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def _unevaluated(run_dir: Path) -> dict[str, Any]:
@@ -245,7 +256,8 @@ def _text(path: Path) -> str | None:
 # --- the head -------------------------------------------------------------------------------------------------------
 
 
-def _facts(run_dir: Path, summary: Mapping[str, Any], config: Mapping[str, Any]) -> list[tuple[str, str]]:
+def facts_of(run_dir: Path, summary: Mapping[str, Any], config: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """The head of the page."""
     seconds, (first, *again) = summary["wall_seconds"], _starts(run_dir)
     facts = [("Model", summary["model"]), *_trained(run_dir, config), ("Seed", str(summary["seed"]))]
     facts += [("Wall time", duration(seconds) if seconds else "not finished")]

@@ -19,8 +19,8 @@ from uni_train.data_gen.task import Check, Verdict
 from uni_train.errors import UserError
 from uni_train.eval import summary as run_summary
 from uni_train.eval.benchmark import Ask, Sample, Scored
-from uni_train.eval.benchmarks.unisandbox import SAID
 from uni_train.eval.scored import write_scored
+from uni_train.eval.sets.names import SAID
 from uni_train.eval.task_benchmark import item_case
 from uni_train.recipes.stars.config import StarsConfig
 from uni_train.recipes.stars.rounds import most_updates

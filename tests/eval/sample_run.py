@@ -12,14 +12,16 @@ from pathlib import Path
 
 import numpy as np
 
+from uni_train.config.schema import LEVELS
 from uni_train.data_gen import sprites
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.seeds import derive_seed, rng
 from uni_train.eval import summary
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored, Source
-from uni_train.eval.benchmarks import unisandbox
-from uni_train.eval.benchmarks.unisandbox import UniSandbox, training_run
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.scored import shard_path, write_scored
+from uni_train.eval.sets import training_run
+from uni_train.eval.sets.names import SETS, SETTINGS
 from uni_train.eval.task_benchmark import item_of
 from uni_train.models.pictures import encode_png
 
@@ -38,7 +40,7 @@ def answer(case: Case, label: str, setting: str, seed: int) -> Scored:
     item = item_of(case)
     task, random = get_task(item.task), rng("sample-run", seed, label, setting, item.id)
     draw_seed = derive_seed(seed, setting, item.id)
-    right = random.random() < SKILL[label][setting][unisandbox.SETS.index(case.set)]
+    right = random.random() < SKILL[label][setting][SETS.index(case.set)]
     thought = None
     if setting == "cot":
         thought = item.thought if right or random.random() < 0.5 else item.thought.replace(" 1 ", " 4 ")
@@ -72,13 +74,13 @@ def make_run(run_dir: Path, n: int, seed: int = 0) -> Path:
             number += 3
             _write_metrics(run_dir / "stages" / f"{number - 1:02d}-finetune-mapping{LABELS.index(label)}", number)
         stage = run_dir / "stages" / f"{number:02d}-evaluate-{label}"
-        evaluations[label] = [answer(case, label, setting, seed) for setting in unisandbox.SETTINGS for case in cases]
+        evaluations[label] = [answer(case, label, setting, seed) for setting in SETTINGS for case in cases]
         for start in range(0, len(evaluations[label]), 256):
             write_scored(shard_path(stage / "scored", start // 256), evaluations[label][start : start + 256])
         about = {"stage": f"evaluate-{label}", "status": "done", "seconds": 12.5, "outputs": []}
         manifest = about | {"result": {"label": label}}
         (stage / "manifest.json").write_text(json.dumps(manifest), encoding="utf-8")
-    rounds = [_round(level, seed) for level in unisandbox.LEVELS]
+    rounds = [_round(level, seed) for level in LEVELS]
     about = {"recipe": "stars_curriculum", "model": "nano", "seed": seed}
     cost = {"wall_seconds": 561.2, "peak_rss_bytes": 1_930_000_000}
     summary.write(run_dir, training_run.build(**about, **cost, evaluations=evaluations, rounds=rounds))

@@ -20,12 +20,13 @@ from uni_train.cli.main import uni_train as command_line
 from uni_train.config.schema import EvalConfig
 from uni_train.data_gen.ureason.outcomes import outcome_from
 from uni_train.errors import UserError
-from uni_train.eval.answers import FolderAnswers, holds_answers
+from uni_train.eval.answers import FolderAnswers
 from uni_train.eval.benchmark import Ask, Scored, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.ureason import UReason
 from uni_train.eval.configured import benchmarks_of
 from uni_train.eval.generation import cases_of
+from uni_train.eval.respondent import holds_answers
 from uni_train.eval.submission import file_name, write_submission
 from uni_train.models.pictures import encode_png
 

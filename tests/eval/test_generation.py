@@ -44,7 +44,7 @@ def test_a_benchmark_that_repeats_cases_or_loses_samples_is_caught(monkeypatch: 
         lost = [Sample(ask, status="lost") for ask in asks_of(cases, ["normal"])][:kept]
         monkeypatch.setattr(benchmark, "respond", lambda *asked, lost=lost: lost)
         with pytest.raises(ValueError, match=said):
-            list(generate(benchmark, MagicMock(), chunks(asks_of(cases, ["normal"]), 4)))
+            list(generate(benchmark, MagicMock(respond=None), chunks(asks_of(cases, ["normal"]), 4)))
     monkeypatch.setattr(benchmark, "cases", lambda: [*cases, *cases[:2]])
     with pytest.raises(UserError, match=r"unisandbox has several cases with the id 'maths1/test/.*', "):
         cases_of(benchmark)

@@ -13,10 +13,11 @@ from uni_train.console.progress import ConsoleProgress
 from uni_train.errors import UserError
 from uni_train.eval import summary
 from uni_train.eval.benchmark import Ask, Sample, Scored, Source
-from uni_train.eval.benchmarks import unisandbox
-from uni_train.eval.benchmarks.unisandbox import UniSandbox, counting, training_run
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.report.tables import print_table
 from uni_train.eval.scored import read_folder
+from uni_train.eval.sets import counting, training_run
+from uni_train.eval.sets.names import SETS, SETTINGS
 
 ROUND_KEYS = ("task", "level", "sampled", "kept", "precision", "recall", "updates", "seconds")
 
@@ -26,9 +27,9 @@ def test_the_contract(finished_run: Path) -> None:
     assert list(raw)[:7] == ["recipe", "model", "seed", "wall_seconds", "peak_rss_bytes", "scores", "rounds"]
     assert set(raw["scores"]) == {"before", "after"}
     for scores in raw["scores"].values():
-        assert tuple(scores) == unisandbox.SETTINGS
+        assert tuple(scores) == SETTINGS
         for by_set in scores.values():
-            assert tuple(by_set) == unisandbox.SETS
+            assert tuple(by_set) == SETS
             for estimate in by_set.values():
                 assert [key for key in estimate if key != "distinct"] == ["value", "n", "low", "high"]
                 assert estimate.get("distinct", 0) < estimate["n"]  # there only where expressions repeat

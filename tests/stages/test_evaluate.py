@@ -10,15 +10,14 @@ import pytest
 
 from tests.tiny import MODEL, TINY, fit
 from uni_train.config.schema import SIX_SETS, EvalConfig
-from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.registry import get_task, set_name, sources
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Sample, Scored
-from uni_train.eval.benchmarks import unisandbox
-from uni_train.eval.benchmarks.unisandbox.counting import accuracy_rows
 from uni_train.eval.compare import compare
 from uni_train.eval.configured import plan_of
 from uni_train.eval.evaluation import load, run
 from uni_train.eval.scored import read_folder
+from uni_train.eval.sets.counting import accuracy_rows
 from uni_train.eval.task_benchmark import TaskBenchmark, item_of
 from uni_train.stages import evaluate
 
@@ -26,10 +25,9 @@ EXTRA = ("math1_seen", "mapping2_chain")
 
 
 def test_every_name_that_may_be_typed_has_a_source() -> None:
-    assert SIX_SETS == unisandbox.SETS
-    assert {*SIX_SETS, *EXTRA} < set(unisandbox.sources())
-    for name, source in unisandbox.sources().items():
-        assert unisandbox.set_name(source.task, source.level, source.variant) == name
+    assert {*SIX_SETS, *EXTRA} < set(sources())
+    for name, source in sources().items():
+        assert set_name(source.task, source.level, source.variant) == name
 
 
 def test_a_judge_that_gives_no_verdict_is_no_accuracy_of_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

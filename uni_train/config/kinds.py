@@ -14,7 +14,7 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from uni_train.config.messages import Where, wrong
-from uni_train.config.schema import RunConfig
+from uni_train.config.schema import JudgeConfig, RunConfig
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.registry import TASKS, Registry, get_task, sources
 from uni_train.data_gen.task import Task
@@ -147,6 +147,7 @@ class RecipeKind(ABC, Generic[C]):
         trains_editors: whether its rows and prompts may have images, which an editor such as Qwen-Image-Edit needs.
         keeps_rows: whether rows of its training are kept in memory.
         less_memory: what to change where an update is too large for a machine.
+        report: the module whose `page` makes report.html of a run's folder, summary and configuration.
     """
 
     config: type[C]
@@ -154,6 +155,7 @@ class RecipeKind(ABC, Generic[C]):
     trains_editors = False
     keeps_rows = False
     less_memory = ""
+    report = "uni_train.eval.report.run"
 
     # --- its keys
 
@@ -301,6 +303,11 @@ def reads_images(config: RunConfig) -> bool:
     names = {sources()[name].task for name in config.evaluation.sets if name in sources()}
     names |= {one.task for one in getattr(config, "rounds", ()) if one.task in TASKS.names()}
     return config.data.world == "everyday" and not all(TASKS.get(name).readable for name in names)
+
+
+def judge_of(config: RunConfig) -> JudgeConfig | None:
+    """The run's judge where it is asked."""
+    return config.judge if kind_of(config).asks_judge(config) or reads_images(config) else None
 
 
 def run_task(config: RunConfig, name: str) -> Task:

@@ -11,8 +11,8 @@ import re
 from uni_train.data_gen.task import Item, Status
 from uni_train.data_gen.ureason.outcomes import outcome_from
 from uni_train.eval.benchmark import Case, Scored
-from uni_train.eval.benchmarks.unisandbox import thoughts
 from uni_train.eval.benchmarks.ureason.extraction import extract
+from uni_train.eval.sets import thoughts
 from uni_train.eval.task_benchmark import item_case
 
 _STATUS: dict[bool | None, Status] = {True: "pass", False: "fail", None: "unreadable"}

@@ -1,6 +1,7 @@
-"""Normal and CoT accuracy on UniSandbox's six sets (Niu et al. 2025, Tables 1 to 3), every image stored once.
+"""Normal and CoT accuracy on the sets of `evaluation.sets`, every image stored once.
 
-`evaluation.sets` may name further sets (`data_gen.registry.sources`): they are asked alike, and have their own tables.
+A recipe that names none asks UniSandbox's six (Niu et al. 2025, Tables 1 to 3). All are asked alike, and those beside
+the six (`data_gen.registry.sources`) have their own tables.
 `evaluation.modes` may have "said": how often the model says the right answer in words at once.
 """
 
@@ -8,12 +9,13 @@ from __future__ import annotations
 
 import shutil
 from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from uni_train.config.kinds import reads_images
+from uni_train.config.kinds import Stages, reads_images
 from uni_train.config.schema import EvalConfig, RunConfig
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.registry import sources
@@ -21,39 +23,40 @@ from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Task
 from uni_train.errors import UserError
 from uni_train.eval import evaluation
-from uni_train.eval.benchmark import Scored, Source
-from uni_train.eval.benchmarks import unisandbox
-from uni_train.eval.benchmarks.unisandbox import UniSandbox
-from uni_train.eval.benchmarks.unisandbox.cases import Questions
-from uni_train.eval.benchmarks.unisandbox.counting import accuracy, accuracy_rows, units
+from uni_train.eval.benchmark import Case, Scored
 from uni_train.eval.calls import StoredModel
+from uni_train.eval.sample import mostly_failed
 from uni_train.eval.scored import read_folder, without_images
+from uni_train.eval.sets import training_run
+from uni_train.eval.sets.benchmark import SetBenchmark
+from uni_train.eval.sets.counting import accuracy, accuracy_rows, units
+from uni_train.eval.sets.names import named
 from uni_train.eval.shortcuts import Trivial
 from uni_train.eval.store import Store
 from uni_train.eval.task_benchmark import TaskBenchmark, item_case
 from uni_train.models.identity import ModelIdentity
-from uni_train.stages import judging
 from uni_train.stages.batched import Batched
 from uni_train.stages.shards import make_shards
 from uni_train.stages.work import SHARDS, STORE, StageRun, Work, in_batches
 
 if TYPE_CHECKING:
+    from uni_train.eval.summary import Round
     from uni_train.models.base import UnifiedModel
 
 
-def sets(work: Work[RunConfig]) -> dict[str, list[Item]]:
-    """The sets of this run; the same items whatever the run's seed, so that runs compare.
+def benchmark(work: Work[RunConfig]) -> SetBenchmark:
+    """What this run asks; the same items whatever the run's seed, so that runs compare.
 
     Raises:
         UserError: a split has fewer than `evaluation.n` expressions or pairs.
     """
     wanted = work.config.evaluation
-    items_of: dict[str, list[Item]] = {}
+    cases: list[Case] = []
     for name in wanted.sets:
         split = sources()[name].split or wanted.split
         items = _drawn(work, name, "evaluation.n", wanted.n, split, derive_seed("evaluation", wanted.seed))
-        items_of[name] = unisandbox.named(items, name)
-    return items_of
+        cases += map(item_case, named(items, name))
+    return SetBenchmark(cases, wanted.modes)
 
 
 def watched(work: Work[Any], name: str) -> list[Item]:
@@ -75,12 +78,6 @@ def _task(work: Work[Any], name: str) -> Task:
     source = sources()[name]
     task = work.task(source.task)
     return replace(cast(Any, task), **source.options) if source.options else task
-
-
-def benchmark(work: Work[RunConfig]) -> UniSandbox:
-    """What this run asks."""
-    cases = tuple(item_case(item) for items in sets(work).values() for item in items)
-    return UniSandbox(Source(), questions=Questions(cases, {}), settings=work.config.evaluation.modes)
 
 
 def run(work: Work[RunConfig], stage: StageRun, label: str) -> None:
@@ -126,10 +123,24 @@ def _check(result: evaluation.Result, config: RunConfig) -> None:
         for by_outcome in by_set.values():
             counts.update(by_outcome)
     if counts["judge_failed"]:
+        from uni_train.stages import judging
+
         raise judging.silent(config, counts["judge_failed"], counts.total())
     if result.not_scored or result.no_skill:
         setting, name, why = (*result.not_scored, *result.no_skill)[0]
         raise UserError(f"{name}, {setting} cannot be scored: {why}", "Put it right and run the same command again.")
+
+
+def summarised(runs: Stages, rounds: Sequence[Round], about: Mapping[str, Any]) -> dict[str, Any]:
+    """summary.json of a run with evaluations. about: what every summary says."""
+    labelled = {
+        one.name.removeprefix("evaluate-"): read_folder(stage.path / evaluation.SCORED, images=False)
+        for one, stage in runs
+        if one.kind == "evaluate"
+    }
+    if "before" not in labelled:  # a pretraining run has no model to compare with
+        labelled = {"before": labelled.pop("after"), **labelled}
+    return training_run.build(**about, evaluations=labelled, rounds=rounds)
 
 
 def normal_accuracy(model: UnifiedModel, work: Work[Any], name: str, folder: Path) -> float:
@@ -141,8 +152,6 @@ def normal_accuracy(model: UnifiedModel, work: Work[Any], name: str, folder: Pat
     Raises:
         UserError: the judge gave no verdict on most of them.
     """
-    from uni_train.eval.judges import mostly_failed
-
     ranks, asked = work.ranks, TaskBenchmark.from_items(watched(work, name), "normal")
     asks = asked.asks(derive_seed("check", work.config.seed))
     batches = [batch for _, batch in in_batches(asks, work.config.model.draw_batch)]
@@ -152,6 +161,8 @@ def normal_accuracy(model: UnifiedModel, work: Work[Any], name: str, folder: Pat
         return asked.verified(respondent, batches[index])
 
     if reads_images(work.config):
+        from uni_train.stages import judging
+
         judged = partial(judging.judged, work, folder, asked)
         make_shards(work, folder, [len(batch) for batch in batches], make, name, judged, quiet=True)
         scored = ranks.from_main(lambda: list(read_folder(folder / SHARDS, images=False)))

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from uni_train.addresses import held_port
-from uni_train.config.kinds import kind_of, reads_images
+from uni_train.config.kinds import judge_of, kind_of
 from uni_train.config.schema import JudgeConfig, RunConfig
 from uni_train.distributed.watchdog import STARTER
 from uni_train.errors import UserError
@@ -30,11 +30,6 @@ from uni_train.stages.work import Work
 
 LOG = "judge.log"  # in the run's folder: what a served checkpoint says
 LOADING = 1800.0  # seconds that a checkpoint may take until it answers
-
-
-def judge_of(config: RunConfig) -> JudgeConfig | None:
-    """The run's judge where it is asked."""
-    return config.judge if kind_of(config).asks_judge(config) or reads_images(config) else None
 
 
 def ready(work: Work[Any]) -> None:

@@ -5,18 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from uni_train.config.kinds import PlannedStage, Stages, kind_of, stage_list
+from uni_train.config.kinds import PlannedStage, Stages, judge_of, kind_of, stage_list
 from uni_train.config.schema import RunConfig
 from uni_train.distributed.ranks import ALONE, Ranks
-from uni_train.eval import summary, tracking
-from uni_train.eval.benchmarks.unisandbox import training_run
-from uni_train.eval.evaluation import SCORED
+from uni_train.eval import summary
 from uni_train.eval.report.run import write_report
 from uni_train.eval.report.tables import print_table
-from uni_train.eval.scored import read_folder
 from uni_train.models.load import expect_keys, expect_precision
 from uni_train.run_folder import RunFolder
-from uni_train.stages import evaluate, judging
 from uni_train.stages.cpu import prepare_cpu
 from uni_train.stages.data import expect_same_data
 from uni_train.stages.work import MODEL, PEAK, StageRun, Work, peak_rss
@@ -44,7 +40,9 @@ def expect_items(config: RunConfig, progress: ConsoleProgress) -> Work[Any]:
     """
     work: Work[Any] = Work(config, RunFolder(config.out, config.recipe, config.run_name), progress)
     if any(one.kind == "evaluate" for one in stage_list(config)):
-        evaluate.sets(work)
+        from uni_train.stages import evaluate
+
+        evaluate.benchmark(work)
     kind_of(config).expect_items(work)
     return work
 
@@ -69,8 +67,13 @@ def fit(config: RunConfig, folder: RunFolder, progress: ConsoleProgress, ranks: 
                 ranks.from_main(lambda: expect_same_data(work))
                 seen = True
             if not stage.done:
-                judging.ready(work)
+                if judge_of(config) is not None or kind.servers(config):
+                    from uni_train.stages import judging
+
+                    judging.ready(work)
                 if step.kind == "evaluate":
+                    from uni_train.stages import evaluate
+
                     evaluate.run(work, stage, step.name.removeprefix("evaluate-"))
                 else:
                     kind.run(work, step, stage, runs)
@@ -89,10 +92,14 @@ def _conclude(work: Work[Any], runs: Stages) -> None:
         if concluded is not None:
             summary.write(folder.path, {**_about(work, runs), "rounds": [], **concluded[0]})
         elif evaluated:
-            _summarise(work, runs)
+            from uni_train.stages import evaluate
+
+            summary.write(folder.path, evaluate.summarised(runs, kind.rounds(work, runs), _about(work, runs)))
         write_report(folder.path)
     shown = concluded[1][:4] if concluded is not None else []  # the report has them all
     if concluded is None and evaluated:
+        from uni_train.eval.sets import training_run
+
         shown = list(training_run.tables(summary.read(folder.path)))
     for table in shown:
         print_table(table, work.progress)
@@ -121,25 +128,10 @@ def _concluded(folder: RunFolder, runs: Stages, names: Sequence[str]) -> bool:
     return min(file.stat().st_mtime_ns for file in conclusions) >= finished
 
 
-def _summarise(work: Work[Any], runs: Stages) -> None:
-    labelled = {
-        one.name.removeprefix("evaluate-"): read_folder(stage.path / SCORED, images=False)
-        for one, stage in runs
-        if one.kind == "evaluate"
-    }
-    if "before" not in labelled:  # a pretraining run has no model to compare with
-        labelled = {"before": labelled.pop("after"), **labelled}
-    found = training_run.build(
-        **_about(work, runs),
-        evaluations=labelled,
-        rounds=kind_of(work.config).rounds(work, runs),
-    )
-    summary.write(work.folder.path, found)
-
-
 def _track(work: Work[Any]) -> None:
     if work.config.logger.kind != "wandb":
         return
+    from uni_train.eval import tracking
     from uni_train.stages.finetune import wandb_names
     from uni_train.training.wandb_run import open_run
 

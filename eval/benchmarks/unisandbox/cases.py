@@ -16,30 +16,28 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+from uni_train.config.schema import LEVELS
 from uni_train.data_gen.audit.exact import UnreadableError
 from uni_train.data_gen.audit.files import audit_file
 from uni_train.data_gen.audit.findings import LEAST, MOST, AuditRow, same_noun
 from uni_train.data_gen.audit.maths import read_count, read_maths
-from uni_train.data_gen.audit.shortcuts import question_of_row, questions_of
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.jsonl import MappingRow, MathsRow, read_items, read_published
-from uni_train.data_gen.knowledge.injection import subjects
-from uni_train.data_gen.knowledge.nano import counted
-from uni_train.data_gen.knowledge.people import PAPER_CHARACTERS, KnowledgeQuestion, read_test
 from uni_train.data_gen.objects import NANO, singular_of
 from uni_train.data_gen.registry import TASKS, get_task, set_name, sources
 from uni_train.data_gen.seeds import derive_seed
-from uni_train.data_gen.task import Item, Question
+from uni_train.data_gen.task import Item
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Case, are_published
-from uni_train.eval.benchmarks.unisandbox.sets import LEVELS, SETS
-from uni_train.eval.task_benchmark import LABELS, count_of_objects, item_case, item_of
+from uni_train.eval.sets.names import KNOWLEDGE_SETS, SETS
+from uni_train.eval.task_benchmark import LABELS, count_of_objects, item_case
 
-REASONING_SETS = SETS
-KNOWLEDGE_SETS = ("forward", "inverse")
-ALL_SETS = REASONING_SETS + KNOWLEDGE_SETS
+if TYPE_CHECKING:
+    from uni_train.data_gen.knowledge.people import KnowledgeQuestion
+
+ALL_SETS = SETS + KNOWLEDGE_SETS
 PUBLISHED_CASES = 3 * 100 + 3 * 200 + 10 * 3 + 5 * 4  # prompts, questions of pairs, of characters and of their pairs
 
 # Ids in a published file: of a reasoning set, of one character (portrait, fruit and flower), of two.
@@ -77,19 +75,17 @@ class Questions:
         for case in self.cases:
             name, *_, number = str(case.facts["drawn_as"]).removesuffix("/A").removesuffix("/B").split("/")
             units[", ".join(case.facts.get("characters", ())) or name].add(number)
+        from uni_train.data_gen.knowledge.people import PAPER_CHARACTERS
+
         known = {character.name for character in PAPER_CHARACTERS}
         for name, numbers in units.items():
             people = name.split(", ") if known.issuperset(name.split(", ")) else []
-            if not are_published(
-                numbers, *(_IDS[0] if name in REASONING_SETS else _IDS[len(people)] if people else ())
-            ):
+            if not are_published(numbers, *(_IDS[0] if name in SETS else _IDS[len(people)] if people else ())):
                 return False
         return True
 
 
-def generated(
-    world: str, n: int, characters: int, split: str, seed: int, sets: Sequence[str] = REASONING_SETS
-) -> Questions:
+def generated(world: str, n: int, characters: int, split: str, seed: int, sets: Sequence[str] = SETS) -> Questions:
     """Questions of our own: `n` prompts for each maths set, `n` pairs for each mapping set, `characters` invented ones.
 
     The reasoning sets are those of training runs with the same seed. Raises DataError when the world has not that many
@@ -97,12 +93,14 @@ def generated(
     """
     cases: list[Case] = []
     for name in sets:
-        if name in REASONING_SETS:
+        if name in SETS:
             source = sources()[name]
             items = get_task(source.task, world).generate(n, source.level, split, derive_seed("evaluation", seed))
             cases += [item_case(item) for item in items]
     asked = [name for name in KNOWLEDGE_SETS if name in sets]
     if asked:
+        from uni_train.data_gen.knowledge.injection import subjects
+
         people = subjects(world, characters, seed, split, asked)
         cases += [knowledge_case(question, world) for one in people for question in one.pictures]
     return Questions(tuple(cases), {})
@@ -124,7 +122,7 @@ def published(folder: Path, sets: Sequence[str] | None = None, characters: Seque
         )
     if (folder / "items.jsonl").is_file():
         return _own_folder(folder, sets)
-    reasoning = {name: path for name in REASONING_SETS if (path := _find(folder, name)) is not None}
+    reasoning = {name: path for name in SETS if (path := _find(folder, name)) is not None}
     people = _people_files(folder)
     found = (*reasoning, *dict.fromkeys(direction for direction, _ in people))
     _check_found(folder, found, sets)
@@ -139,6 +137,8 @@ def published(folder: Path, sets: Sequence[str] | None = None, characters: Seque
     wanted = set(characters)
     for direction, path in people:
         if (sets is None or direction in sets) and (not wanted or wanted & set(path.stem.split("_"))):
+            from uni_train.data_gen.knowledge.people import read_test
+
             cases += [knowledge_case(question) for question in read_test(path)]
     unknown = wanted - {name for _, path in people for name in path.stem.split("_")}
     if unknown:
@@ -194,16 +194,6 @@ def _people_files(folder: Path) -> list[tuple[str, Path]]:
     return sorted(("inverse" if "_" in path.stem else "forward", path) for path in files)
 
 
-def question_of(case: Case) -> Question | None:
-    """A case of a reasoning set as a trivial strategy sees it, with the label that it is scored by; None: none does."""
-    if "item" in case.facts:
-        return next(iter(questions_of([item_of(case)])), None)
-    unit, answer = case.cluster_id, str(case.facts["answer"])
-    if case.facts["task"] == "mapping":
-        return question_of_row(MappingRow(unit, "A", case.prompt, answer, 0))
-    return question_of_row(MathsRow(unit, case.prompt, answer, 0))
-
-
 def knowledge_case(question: KnowledgeQuestion, world: str = "everyday") -> Case:
     """A knowledge question of either world; in the nano world its image can be checked by program."""
     facts: dict[str, Any] = {
@@ -216,6 +206,8 @@ def knowledge_case(question: KnowledgeQuestion, world: str = "everyday") -> Case
         "characters": list(question.characters),
     }
     if world == "nano":
+        from uni_train.data_gen.knowledge.nano import counted
+
         ((count, noun),) = counted(question.answer)
         shown = {"world": world, "object": noun, "plural": NANO.noun(noun).plural, "count": count}
         facts["item"] = Item(question.id, "knowledge", 1, "", question.question, question.answer, shown, "").to_dict()

@@ -13,10 +13,9 @@ from typing import Any
 
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Scored, Table
-from uni_train.eval.benchmarks.unisandbox import counting
-from uni_train.eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
-from uni_train.eval.benchmarks.unisandbox.sets import SETTINGS
 from uni_train.eval.evaluation import Evaluation, load
+from uni_train.eval.sets import counting
+from uni_train.eval.sets.names import KNOWLEDGE_SETS, SETTINGS
 
 NAME = "unisandbox"
 

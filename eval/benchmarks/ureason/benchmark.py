@@ -64,7 +64,6 @@ from uni_train.eval.benchmarks.ureason.settings import (
 )
 from uni_train.eval.images import pixels
 from uni_train.eval.prompts import ureason as prompts
-from uni_train.eval.submission import file_name, first_draws, json_lines
 from uni_train.models.pictures import encode_png
 
 if TYPE_CHECKING:
@@ -154,6 +153,8 @@ class UReason(Benchmark):
     def submission(cls, scored: Iterable[Scored]) -> Iterator[tuple[str, bytes]]:
         """The folders that the released scripts write and score: ID.png of each setting and task, the thoughts in
         TASK.jsonl, the refined prompts in prompts.jsonl."""
+        from uni_train.eval.submission import file_name, first_draws, json_lines
+
         thoughts: dict[str, list[dict[str, Any]]] = {}
         for one in first_draws(scored):
             sample, case, setting = one.sample, one.sample.ask.case, one.sample.ask.setting

@@ -14,7 +14,6 @@ from uni_train.data_gen.ureason.outcomes import Sprites
 from uni_train.eval.benchmark import Scored
 from uni_train.eval.benchmarks.ureason.settings import GUIDED, REASONING
 from uni_train.eval.prompts import filled
-from uni_train.eval.reading import expecting, mark
 
 if TYPE_CHECKING:
     from uni_train.eval.benchmark import JudgeAsk
@@ -41,15 +40,20 @@ An image was generated for a prompt and does not meet its target. Say why. The m
 3. Task-specific error: neither of these; the image fails at counts, places, attributes or letters that the target asks for.
 
 Think step by step, then give the number of the first type that applies: <answer>1</answer>, <answer>2</answer> or <answer>3</answer>."""  # noqa: E501
-_NUMBER = expecting(
-    partial(mark, label="answer", low=1, high=3), "<answer>1</answer>, <answer>2</answer> or <answer>3</answer>"
-)
 
 
 async def judged(ask: JudgeAsk, image: bytes, prompt: str, criterion: str) -> str:
     """One of the last three types. Raises Unparseable."""
     question = filled(QUESTION, prompt=prompt, criterion=criterion)
-    return TYPES[int(await ask(question, (image,), parse=_NUMBER))]
+    return TYPES[int(await ask(question, (image,), parse=_number))]
+
+
+def _number(reply: str) -> float:
+    """Raises ValueError where it has none, or another."""
+    from uni_train.eval.reading import expecting, mark
+
+    form = "<answer>1</answer>, <answer>2</answer> or <answer>3</answer>"
+    return expecting(partial(mark, label="answer", low=1, high=3), form)(reply)
 
 
 def by_program(outcome: Sprites, prompt: str, drawn: str | None) -> str:

@@ -14,7 +14,6 @@ from uni_train.eval.benchmarks.ueval.cases import TASKS as EIGHT
 from uni_train.eval.benchmarks.ufo import counting as ufo
 from uni_train.eval.benchmarks.ufo.names import ANSWERS, KINDS, REGIMES
 from uni_train.eval.benchmarks.ufo.rubric import DIMENSIONS as FIVE
-from uni_train.eval.benchmarks.unisandbox import PAPER as UNISANDBOX
 from uni_train.eval.benchmarks.ureason import counting as ureason
 from uni_train.eval.benchmarks.ureason.settings import BARE, DIRECT, EIGHT_TIMES, GUIDED, HEADLINE
 from uni_train.eval.benchmarks.vigor import counting as vigor
@@ -22,6 +21,7 @@ from uni_train.eval.benchmarks.vigor.prompts import DIMENSIONS as FOUR
 from uni_train.eval.benchmarks.wise import editions as wise
 from uni_train.eval.benchmarks.wise.editions import ORIGINAL, SETS, VERIFIED
 from uni_train.eval.paper import printed
+from uni_train.eval.sets.counting import PAPER as UNISANDBOX
 
 Row = Mapping[str, str]
 WISE = printed(Path(wise.__file__))

@@ -29,10 +29,11 @@ from uni_train.config.schema import JudgeConfig, RemoteConfig
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UsageError, UserError
 from uni_train.eval.judges import agreement as calibration
-from uni_train.eval.judges import mostly_failed, run, with_served_revision
+from uni_train.eval.judges import run, with_served_revision
 from uni_train.eval.judges.calibrate import Anchor, calibrate
 from uni_train.eval.judges.judge import DEAD_AFTER, Session, Spent
 from uni_train.eval.judges.replies import ReplyStore, Turn
+from uni_train.eval.sample import mostly_failed
 from uni_train.eval.statistics import Estimate
 from uni_train.eval.store import LastSeen
 from uni_train.http_client import LETTERS_A_TOKEN, Client

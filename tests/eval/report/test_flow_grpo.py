@@ -39,7 +39,7 @@ def scored(colour: int, verdict: Verdict | None, k: int = 0, place: int = 0, **f
 def run_dir(tmp_path: Path) -> Path:
     """3 of 8 mazes solved before, 6 after; every check but one passes."""
     stage = tmp_path / "stages" / "00-grpo"
-    config = {"recipe": "flow_grpo_maze", "seed": 3, "model": {"name": "nano_edit"}}
+    config = {"kind": "flow_grpo", "recipe": "flow_grpo_maze", "seed": 3, "model": {"name": "nano_edit"}}
     (tmp_path / "config.yaml").write_text(yaml.safe_dump(config))
     task = get_task("maze", "nano")
     right, wrong = (task.verify(ITEMS[0], image) for image in (task.render(ITEMS[0], 0), task.input_image(ITEMS[0])))

@@ -11,7 +11,7 @@ from tests.tiny import finish
 from uni_train.config.compose import compose
 from uni_train.errors import UsageError
 from uni_train.eval import summary
-from uni_train.eval.benchmarks.unisandbox import training_run
+from uni_train.eval.sets import training_run
 from uni_train.eval.statistics import Estimate
 
 FAMILIES = ("symmetry1", "queens1", "tic_tac_toe1")

@@ -18,10 +18,9 @@ from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Check, Status, Verdict
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored
-from uni_train.eval.benchmarks.unisandbox.thoughts import Conclusion, concluded, conclusion
-from uni_train.eval.prompts.unisandbox import direct_prompt
 from uni_train.eval.scored import read_folder
-from uni_train.eval.task_benchmark import TaskBenchmark, item_of
+from uni_train.eval.sets.thoughts import Conclusion, concluded, conclusion
+from uni_train.eval.task_benchmark import TaskBenchmark, direct_prompt, item_of
 from uni_train.models.base import Request, TextGenerator, expect_skill
 from uni_train.models.batches import fitting
 from uni_train.recipes.distil.config import DistilConfig

@@ -21,6 +21,7 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
 
     config = FlowGrpoConfig
     less_memory = "Lower rows, model.draw_batch, rollout.prompts_per_epoch or rollout.group_size."
+    report = "uni_train.eval.report.flow_grpo"
     trains_editors = True
 
     def check(self, config: FlowGrpoConfig, where: Where) -> None:

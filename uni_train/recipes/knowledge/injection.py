@@ -13,23 +13,23 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from uni_train.config.kinds import Stages, Updates
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.knowledge.injection import Subject, TextQuestion, read_subjects, subjects
 from uni_train.data_gen.reading_limits import read_json
 from uni_train.errors import UserError
-from uni_train.eval.benchmark import Scored, Source, Table
-from uni_train.eval.benchmarks.unisandbox import UniSandbox, injected
-from uni_train.eval.benchmarks.unisandbox.cases import Questions, knowledge_case
-from uni_train.eval.benchmarks.unisandbox.injected import Reply, Taught
+from uni_train.eval.benchmark import BENCHMARKS, Scored, Table
 from uni_train.eval.generation import asks_of
 from uni_train.eval.scored import read_scored, write_scored
+from uni_train.eval.sets.benchmark import SetBenchmark
 from uni_train.files import atomic_write_json
 from uni_train.models.base import Example, Request, TextGenerator, UnifiedModel, expect_skill
 from uni_train.models.batches import fitting
+from uni_train.recipes.knowledge import injected
 from uni_train.recipes.knowledge.config import KnowledgeConfig
+from uni_train.recipes.knowledge.injected import Reply, Taught
 from uni_train.stages import judging
 from uni_train.stages.finetune import fit
 from uni_train.stages.work import ADAPTERS, MODEL, StageRun, Work, in_batches
@@ -154,12 +154,13 @@ def _read(file: Path) -> Taught:
 # --- images ---------------------------------------------------------------------------------------------------------
 
 
-def benchmark(config: KnowledgeConfig, subjects_: Iterable[Subject]) -> UniSandbox:
+def benchmark(config: KnowledgeConfig, subjects_: Iterable[Subject]) -> SetBenchmark:
     """UniSandbox over the images of some subjects."""
-    cases = tuple(knowledge_case(one, config.data.world) for subject in subjects_ for one in subject.pictures)
+    pictures = [one for subject in subjects_ for one in subject.pictures]
     path = config.characters.path
     files = path is not None and not (Path(path) / "characters.jsonl").is_file()
-    return UniSandbox(Source(), questions=Questions(cases, {}, files), settings=config.modes)
+    unisandbox: Any = BENCHMARKS.get("unisandbox")
+    return cast(SetBenchmark, unisandbox.about(pictures, config.data.world, config.modes, files))
 
 
 def _pictures(
@@ -197,7 +198,7 @@ def _pictures(
 def _conclude(
     work: Work[KnowledgeConfig],
     stage: StageRun,
-    asked: UniSandbox,
+    asked: SetBenchmark,
     places: Sequence[Path],
     file: Path,
     taught: Sequence[Taught],

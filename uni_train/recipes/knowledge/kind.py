@@ -21,6 +21,7 @@ class Knowledge(RecipeKind[KnowledgeConfig]):
 
     config = KnowledgeConfig
     less_memory = "Lower rows, or raise accumulate."
+    report = "uni_train.recipes.knowledge.injected"
 
     def check(self, config: KnowledgeConfig, where: Where) -> None:
         check(config, where)

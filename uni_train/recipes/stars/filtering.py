@@ -22,7 +22,6 @@ from uni_train.eval.task_benchmark import TaskBenchmark
 from uni_train.models.base import UnifiedModel
 from uni_train.recipes.stars.config import RoundConfig, RoundsConfig, StarsConfig
 from uni_train.recipes.stars.filters import FILTERS, Asking
-from uni_train.stages import judging
 from uni_train.stages.shards import make_shards
 from uni_train.stages.work import StageRun, Work
 
@@ -81,6 +80,8 @@ def judged(work: Work[Any], folder: Path, scored: Sequence[Scored]) -> list[Scor
     Raises:
         UserError: the judge did not answer for some of them.
     """
+    from uni_train.stages import judging
+
     cases = {one.sample.ask.case.id: one.sample.ask.case for one in scored}
     replies = judging.judge_samples(work, folder, [one.sample for one in scored], JudgeFilter(tuple(cases.values())))
     verdicts = [one.verdict or Verdict((Check("filter", "unreadable", "".join(one.replies[-1:])),)) for one in replies]

@@ -93,14 +93,18 @@ def none(samples: Sequence[Scored], asking: Asking) -> list[Verdict]:
 
 def _question(model: TextGenerator, sample: Sample) -> Request:
     """Whether an image is what its prompt asks for (UniSandbox, Table 13)."""
-    from uni_train.eval.prompts.unisandbox import filter_prompt
     from uni_train.models.base import Request
     from uni_train.models.pictures import decode_png
 
     case = sample.ask.case
+    asked = model.verification_prompt(case.prompt)
+    if not asked:
+        from uni_train.eval.prompts.unisandbox import filter_prompt
+
+        asked = filter_prompt(str(case.facts["task"]), case.prompt)
     return Request(
         case.id,
-        model.verification_prompt(case.prompt) or filter_prompt(str(case.facts["task"]), case.prompt),
+        asked,
         images=(decode_png(sample.image),) if sample.image is not None else (),
         seed=derive_seed(sample.ask.seed, "self_check"),
     )

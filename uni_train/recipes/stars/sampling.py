@@ -25,7 +25,6 @@ from uni_train.eval.benchmark import Ask, Scored, with_image
 from uni_train.eval.task_benchmark import TaskBenchmark, item_of
 from uni_train.recipes.stars import filtering
 from uni_train.recipes.stars.config import RoundConfig, StarsConfig
-from uni_train.stages import judging
 from uni_train.stages.batched import Batched
 from uni_train.stages.shards import Judged, make_shards
 from uni_train.stages.work import StageRun, Work, in_batches
@@ -48,6 +47,8 @@ def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
 
     judgements: list[Judged] = []
     if reads_images(config):
+        from uni_train.stages import judging
+
         judgements.append(partial(judging.judged, work, stage.path, benchmark))
     if round_.kept is not None and config.filter == "judge":
         judgements.append(partial(filtering.judged, work, stage.path))

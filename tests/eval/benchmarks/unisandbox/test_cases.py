@@ -19,7 +19,7 @@ from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.cases import ALL_SETS, generated, published
-from uni_train.eval.benchmarks.unisandbox.thoughts import conclusion
+from uni_train.eval.sets.thoughts import conclusion
 from uni_train.eval.task_benchmark import item_of
 from uni_train.models.pictures import encode_png
 

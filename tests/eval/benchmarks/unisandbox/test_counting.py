@@ -9,8 +9,8 @@ import pytest
 from uni_train.data_gen.task import Check, Status, Verdict
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored, Source, Table
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
-from uni_train.eval.benchmarks.unisandbox.counting import accuracy, average, by_cell, units
 from uni_train.eval.results import Results, changes
+from uni_train.eval.sets.counting import accuracy, average, by_cell, units
 from uni_train.eval.statistics import Estimate, PairedComparison
 
 

@@ -60,7 +60,7 @@ def test_a_judge_is_asked_of_a_wrong_image_whose_thought_is_right() -> None:
     untold = Verdict((Check("criterion", "fail"),))
     assert errors.type_of(Scored(sample, untold, "judge"), True) == errors.UNKNOWN
     with pytest.raises(ValueError, match="it must give"):
-        errors._NUMBER("<answer>1</answer> or <answer>2</answer>")
+        errors._number("<answer>1</answer> or <answer>2</answer>")
 
 
 def test_contexts_are_measured_and_cut_into_thirds(nano: UReason) -> None:

@@ -1,7 +1,7 @@
-"""The names of UniSandbox's sets (Niu et al. 2025, arXiv 2511.20561, section 3.1).
+"""The names of sets: UniSandbox's (Niu et al. 2025, arXiv 2511.20561, sections 3.1 and 4), and those beside them.
 
-The six reasoning sets are the paper's. Those beside them, of other tasks or variants of a task, are ours
-(`uni_train.data_gen.registry.sources`), and asked where `evaluation.sets` names them.
+The six reasoning sets and the two of knowledge are the paper's. Those beside them, of other tasks or variants of a
+task, are ours (`uni_train.data_gen.registry.sources`), and asked where `evaluation.sets` names them.
 """
 
 from __future__ import annotations
@@ -9,13 +9,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from uni_train.config.schema import SIX_SETS
 from uni_train.data_gen.registry import TASKS, sources
 from uni_train.data_gen.task import Item
 
 SETTINGS = ("normal", "cot")
 SAID = "said"  # the setting of direct answers in words, without an image; asked where it is named
-LEVELS = (1, 2, 3)
-SETS = ("math1", "math2", "math3", "mapping1", "mapping2", "mapping3")
+SETS = SIX_SETS
+KNOWLEDGE_SETS = ("forward", "inverse")
 
 
 def all_sets() -> tuple[str, ...]:

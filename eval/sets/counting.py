@@ -1,4 +1,4 @@
-"""From scored samples to UniSandbox's numbers and the paper's tables.
+"""From scored samples of sets to their numbers, and to tables in the layout of UniSandbox.
 
 A unit is a prompt (maths, knowledge) or a pair (mapping). It is asked in one setting, for the k-th time, under a label.
 A pair is right only if both of its images are (section 3.2); one whose other half was not asked cannot be right.
@@ -14,14 +14,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from uni_train.data_gen.audit.shortcuts import chances, known_shortcuts
+from uni_train.data_gen.audit.shortcuts import chances, known_shortcuts, question_of_row, questions_of
+from uni_train.data_gen.jsonl import MappingRow, MathsRow
 from uni_train.data_gen.registry import TASKS, sources, task_of
+from uni_train.data_gen.task import Question
 from uni_train.eval import paper
 from uni_train.eval.benchmark import OUTCOMES, Case, Scored, Table
-from uni_train.eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS, REASONING_SETS, question_of
-from uni_train.eval.benchmarks.unisandbox.sets import SAID, SETTINGS, all_sets, per_unit
-from uni_train.eval.benchmarks.unisandbox.thoughts import conclusion
 from uni_train.eval.results import Cell, Results, Unit, plain, unit_of
+from uni_train.eval.sets.names import KNOWLEDGE_SETS, SAID, SETS, SETTINGS, all_sets, per_unit
+from uni_train.eval.sets.thoughts import conclusion
 from uni_train.eval.shortcuts import Trivial, best, counted, trivial
 from uni_train.eval.statistics import Estimate, PairedComparison, detectable_difference, shares
 from uni_train.eval.task_benchmark import item_of
@@ -78,6 +79,16 @@ def _cluster_of(case: Case) -> str:
         return ", ".join(case.facts["characters"])
     question = question_of(case)
     return question.cluster if question is not None else str(item_of(case).facts["canonical"])
+
+
+def question_of(case: Case) -> Question | None:
+    """A case of a reasoning set as a trivial strategy sees it, with the label that it is scored by; None: none does."""
+    if "item" in case.facts:
+        return next(iter(questions_of([item_of(case)])), None)
+    unit, answer = case.cluster_id, str(case.facts["answer"])
+    if case.facts["task"] == "mapping":
+        return question_of_row(MappingRow(unit, "A", case.prompt, answer, 0))
+    return question_of_row(MathsRow(unit, case.prompt, answer, 0))
 
 
 def outcomes(unit: Unit) -> list[str]:
@@ -164,9 +175,9 @@ def _mean_of_cells(some: Results) -> Estimate:
 
 def _averages(some: Results, settings: Sequence[str]) -> dict[str, Estimate]:
     """A setting: over the reasoning sets (Table 1); "maths" and "mapping": over levels and settings (Tables 2, 3)."""
-    reasoning = some.where(lambda unit: unit.set in REASONING_SETS)
+    reasoning = some.where(lambda unit: unit.set in SETS)
     means = {setting: _mean_of_cells(part) for setting, part in reasoning.by("setting", settings).items()}
-    tasks = {task: average(reasoning, task) for task in dict.fromkeys(sources()[name].task for name in REASONING_SETS)}
+    tasks = {task: average(reasoning, task) for task in dict.fromkeys(sources()[name].task for name in SETS)}
     return means | {task: mean for task, mean in tasks.items() if mean.n}
 
 
@@ -182,7 +193,7 @@ def cot_gain(some: Results, sets: Sequence[str]) -> dict[str, PairedComparison]:
     by_setting = some.by("setting")
     if not {"normal", "cot"} <= set(by_setting):
         return {}
-    groups = {**{name: (name,) for name in sets}, "average": REASONING_SETS, "overall": KNOWLEDGE_SETS}
+    groups = {**{name: (name,) for name in sets}, "average": SETS, "overall": KNOWLEDGE_SETS}
     found = {name: part.minus(by_setting["normal"], "set" if name == "average" else None)
              for name, part in by_setting["cot"].groups(groups).items()}  # fmt: skip
     return {name: gain for name, gain in found.items() if gain is not None}
@@ -292,7 +303,7 @@ def tables(
     """
     under = {label: units(scored, label) for label in labels}
     first = under[labels[0]]
-    reasoning = [name for name in sets if name in REASONING_SETS]
+    reasoning = [name for name in sets if name in SETS]
     knowledge = [name for name in sets if name in KNOWLEDGE_SETS]
     asked = list(first.by("setting", settings))
     built: list[Table] = []
@@ -301,7 +312,7 @@ def tables(
         built.append(_reasoning_table(under, asked, reasoning, excluded, published, leading))
     if knowledge:
         built.append(_knowledge_table(first, asked, knowledge, published))
-    beside = [name for name in sets if name not in (*REASONING_SETS, *KNOWLEDGE_SETS)]
+    beside = [name for name in sets if name not in (*SETS, *KNOWLEDGE_SETS)]
     if beside and asked:
         built.append(_beside_table(first, asked, beside, strategies(scored, labels[0], beside)))
     if {"normal", "cot"} <= set(asked):
@@ -341,7 +352,7 @@ def _reasoning_table(
         rows.append(("Best trivial strategy", *(one.estimate if one else None for one in leading.values()), None))
         rows.append(("Chance", *(f"{chance:.2f}" for chance in guessed), f"{sum(guessed) / len(guessed):.2f}"))
         rows.append(("n / distinct", *(counted(one.estimate) if one else None for one in leading.values()), None))
-    names = [*sets, "average"] if len(sets) == len(REASONING_SETS) else sets
+    names = [*sets, "average"] if len(sets) == len(SETS) else sets
     for row in PAPER["Table 1"] if published else ():
         cells_of = [f"{float(row[name]):.2f}" if name in names else None for name in (*sets, "average")]
         rows.append((f"{row['model']} in the paper", *cells_of))

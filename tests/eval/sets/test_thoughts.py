@@ -5,7 +5,7 @@ import pytest
 from uni_train.data_gen.objects import NANO
 from uni_train.data_gen.registry import get_task
 from uni_train.eval.benchmark import Case
-from uni_train.eval.benchmarks.unisandbox.thoughts import answer_status, conclusion
+from uni_train.eval.sets.thoughts import answer_status, conclusion
 
 RULES = (
     "Rule 1: The symbol @ represents apples. Rule 2: The symbol * represents bananas. "

@@ -7,13 +7,14 @@ import pytest
 from uni_train.data_gen import sprites
 from uni_train.data_gen.knowledge.injection import subjects
 from uni_train.eval.benchmark import Sample, Scored, Source
-from uni_train.eval.benchmarks.unisandbox import UniSandbox, injected
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.cases import Questions, knowledge_case
-from uni_train.eval.benchmarks.unisandbox.injected import OTHER, Reply, Taught
 from uni_train.eval.generation import asks_of
 from uni_train.eval.statistics import Estimate
 from uni_train.eval.task_benchmark import item_of
 from uni_train.models.pictures import encode_png
+from uni_train.recipes.knowledge import injected
+from uni_train.recipes.knowledge.injected import OTHER, Reply, Taught
 
 
 def inverse(world: str) -> tuple[UniSandbox, Taught]:

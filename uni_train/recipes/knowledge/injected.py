@@ -7,16 +7,24 @@ question in text: that tells "does not know" from "knows and does not draw".
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from pathlib import Path
 from typing import Any
 
+from uni_train.errors import UserError
 from uni_train.eval.benchmark import Case, Scored, Table
-from uni_train.eval.benchmarks.unisandbox import counting
-from uni_train.eval.benchmarks.unisandbox.benchmark import UniSandbox
-from uni_train.eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS
+from uni_train.eval.report import run as training
+from uni_train.eval.report.evaluation import Part, sections_of
+from uni_train.eval.report.page import Page
 from uni_train.eval.results import Cell
+from uni_train.eval.scored import read_folder
+from uni_train.eval.sets import counting
+from uni_train.eval.sets.benchmark import SetBenchmark
+from uni_train.eval.sets.names import KNOWLEDGE_SETS, SETTINGS
 from uni_train.eval.statistics import Estimate, share
+from uni_train.run_folder import stage_folders
 
 KNOWS = "knows, does not draw"
 KNOWS_NOT = "does not know in text"
@@ -61,7 +69,7 @@ class Taught:
         return cls(tuple(raw["names"]), str(raw["direction"]), int(raw["updates"]), exam, twins)
 
 
-def attributed(benchmark: UniSandbox, scored: Scored, taught: Taught) -> Scored:
+def attributed(benchmark: SetBenchmark, scored: Scored, taught: Taught) -> Scored:
     """With its cause. Without a thought the twin tells whether knowledge was missing or was not drawn; an inverse
     search may have found the other character of its pair, where a program can tell."""
     cause = benchmark.attribute(scored)
@@ -72,19 +80,19 @@ def attributed(benchmark: UniSandbox, scored: Scored, taught: Taught) -> Scored:
     return replace(scored, cause=cause)
 
 
-def _others(benchmark: UniSandbox, scored: Scored) -> list[Case]:
+def _others(benchmark: SetBenchmark, scored: Scored) -> list[Case]:
     """Cases about the other character of an inverse question's pair: who is asked for, with other answers."""
     own = scored.sample.ask.case
     alike = [case for case in benchmark.cases() if case.facts["characters"] == own.facts["characters"]]
     return [case for case in alike if case.set == own.set == "inverse" and case.facts["answer"] != own.facts["answer"]]
 
 
-def _shows(benchmark: UniSandbox, scored: Scored, other: Case) -> bool:
+def _shows(benchmark: SetBenchmark, scored: Scored, other: Case) -> bool:
     verdict = benchmark.check(replace(scored.sample, ask=replace(scored.sample.ask, case=other)))
     return verdict is not None and verdict.passed
 
 
-def scores(benchmark: UniSandbox, taught: Sequence[Taught], scored: Sequence[Scored]) -> dict[str, Any]:
+def scores(benchmark: SetBenchmark, taught: Sequence[Taught], scored: Sequence[Scored]) -> dict[str, Any]:
     """JSON-able: setting -> forward, inverse, overall -> estimate over the models that passed; "text" -> the same of
     the twins; "drawn_of_known" -> setting -> set -> of the images whose twin is right, those that are right."""
     counted = _of(scored, taught)
@@ -110,7 +118,7 @@ def scores(benchmark: UniSandbox, taught: Sequence[Taught], scored: Sequence[Sco
 
 
 def tables(
-    benchmark: UniSandbox,
+    benchmark: SetBenchmark,
     taught: Sequence[Taught],
     scored: Sequence[Scored],
     before: Mapping[str, Any],
@@ -164,8 +172,8 @@ def _knowing(settings: Sequence[str], after: Mapping[str, Any]) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (
             counting.SET_NAMES.get(name, "Overall"),
-            _estimate(after["text"][name]),
-            *(_estimate(after["drawn_of_known"][setting][name]) for setting in settings),
+            Estimate.from_dict(after["text"][name]),
+            *(Estimate.from_dict(after["drawn_of_known"][setting][name]) for setting in settings),
         )
         for name in after["text"]
     ]
@@ -206,8 +214,8 @@ def _unlearned(settings: Sequence[str], before: Mapping[str, Any]) -> Table:
     rows: list[tuple[Cell, ...]] = [
         (
             counting.SET_NAMES.get(name, "Overall"),
-            _estimate(before["text"][name]),
-            *(_estimate(before[setting][name]) for setting in settings),
+            Estimate.from_dict(before["text"][name]),
+            *(Estimate.from_dict(before[setting][name]) for setting in settings),
         )
         for name in before["text"]
     ]
@@ -234,17 +242,47 @@ def _models(taught: Sequence[Taught]) -> Table:
                 said + more,
             )
         )
-    columns = (
-        "Taught",
-        "Asked for",
-        "Updates",
-        "Exam",
-        "Injected",
-        "Images' questions in text",
-        "Failed in the exam",
-    )
+    columns = ("Taught", "Asked for", "Updates", "Exam", "Injected", "Images' questions in text", "Failed in the exam")
     return Table("The models", columns, tuple(rows))
 
 
-def _estimate(raw: Mapping[str, Any]) -> Estimate:
-    return Estimate.from_dict(raw)
+# --- the page of a run ------------------------------------------------------------------------------------------------
+
+_STAGES = {"inject": "after the lessons", "ask": "before the lessons"}
+"""What the samples of stages are called."""
+
+
+def page(run_dir: Path, summary: Mapping[str, Any], config: Mapping[str, Any]) -> Page:
+    """What report.html shows: the tables, and every image with what the same model says in text.
+
+    Raises:
+        UserError: summary.json lacks what a run writes; a file of samples cannot be read.
+    """
+    if "models" not in summary:  # it is not finished
+        return training.page(run_dir, summary, config)
+    try:
+        tables, models = [Table.from_dict(raw) for raw in summary["tables"]], summary["models"]
+        moments = {"inject": summary["scores"]["after"], "ask": summary["scores"]["before"]}
+        trained = [" and ".join(one["names"]) for one in models if not one["injected"]]
+    except (KeyError, TypeError, ValueError) as error:
+        raise UserError(f"{run_dir} has no report: {error!r}", "Run its command again.") from error
+    parts = [
+        Part(name, {"": partial(_samples, run_dir, stage)}, tables if stage == "inject" else (), SETTINGS,
+             KNOWLEDGE_SETS, tables[0].questions, moments[stage])
+        for stage, name in _STAGES.items()
+    ]  # fmt: skip
+    parts = [part for part in parts if part.scored[""]]
+    images = sum(len(part.scored[""]) for part in parts)
+    return Page(
+        title=f"Knowledge transfer · {summary['model']}",
+        facts=[*training.facts_of(run_dir, summary, config), ("Models trained", str(len(models))),
+               ("Images", f"{images:,}"), ("Injected", f"{len(models) - len(trained)} of {len(models)}")],
+        notes=[f"Not injected, and not counted: {', '.join(trained)}."] if trained else [],
+        sections=[*sections_of(parts), training.about_run(run_dir, f"Revision {summary['revision']}.")],
+    )  # fmt: skip
+
+
+def _samples(run_dir: Path, kind: str, images: bool) -> Iterator[Scored]:
+    for stage in stage_folders(run_dir):
+        if f"-{kind}-" in stage.name:
+            yield from read_folder(stage / "scored", images)

@@ -1,4 +1,4 @@
-"""What a training run shows of UniSandbox: numbers and tables of the base, and of the model after each round.
+"""What a training run shows of its sets: numbers and tables of the base, and of the model after each round.
 
 `build` counts the samples of its evaluations into the keys of summary.json; the others arrange what stands there.
 """
@@ -11,15 +11,16 @@ from dataclasses import dataclass
 from itertools import compress
 from typing import Any
 
+from uni_train.config.schema import LEVELS
 from uni_train.data_gen.audit.shortcuts import chances
 from uni_train.data_gen.registry import ENVIRONMENT, TASKS, set_name, sources
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Scored, generated_questions, worlds_of
-from uni_train.eval.benchmarks.unisandbox import counting
-from uni_train.eval.benchmarks.unisandbox.sets import LEVELS, SAID, SETTINGS, all_sets
 from uni_train.eval.report import charts
 from uni_train.eval.report.page import Section
 from uni_train.eval.results import Cell, Results, Table, cell_from_json, changes, plain
+from uni_train.eval.sets import counting
+from uni_train.eval.sets.names import SAID, SETTINGS, all_sets
 from uni_train.eval.shortcuts import Trivial, best, counted
 from uni_train.eval.statistics import Estimate, proportion, signed
 from uni_train.eval.summary import Round, estimate_of, round_table
@@ -58,7 +59,7 @@ def build(
     evaluations: Mapping[str, Iterable[Scored]],
     rounds: Sequence[Round] = (),
 ) -> dict[str, Any]:
-    """The summary of a run that UniSandbox was asked before, during and after.
+    """The summary of a run whose sets were asked before, during and after.
 
     evaluations: label -> its samples, labels "before", "round1", "round2", ..., "after". "after" may be left out:
     then the last round is taken for it. A run without training has "before" only; its `after` is empty. Raises

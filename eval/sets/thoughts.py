@@ -14,10 +14,6 @@ from collections.abc import Iterable, Iterator
 from typing import Literal
 
 from uni_train.data_gen.audit.exact import UnreadableError
-from uni_train.data_gen.audit.mapping import read_mapping
-from uni_train.data_gen.audit.maths import read_count
-from uni_train.data_gen.knowledge.nano import counted
-from uni_train.data_gen.knowledge.people import VALUES, VISIBLE, stated
 from uni_train.data_gen.objects import plurals_of, singular_of
 from uni_train.data_gen.task import Item, Status
 from uni_train.eval.benchmark import Case
@@ -52,6 +48,8 @@ def conclusion(thought: str | None, case: Case) -> Conclusion:
         return _counted(thought, str(facts["answer"]))
     if facts["task"] == "mapping":
         return _named(thought, str(facts["answer"]), _objects(case))
+    from uni_train.data_gen.knowledge.people import VALUES
+
     if facts["kind"] == "portrait":
         return _described(thought, str(facts["answer"]))
     return _named(thought, str(facts["answer"]), VALUES[facts["kind"]])
@@ -96,6 +94,8 @@ def concluded(text: str | None, case: Case) -> str | None:
     if case.facts["task"] not in _READ:
         return _words(text) or None
     if case.facts["world"] == "nano":
+        from uni_train.data_gen.knowledge.nano import counted
+
         found = counted(text.rpartition(_DRAW)[2])
         return " ".join(map(str, next(iter(found)))) if len(found) == 1 else None
     if case.facts["task"] in _MATHS:
@@ -116,6 +116,8 @@ def _words(text: str) -> str:
 
 def _last_number(text: str, answer: str) -> str | None:
     """The last number before the object that is asked for, else the last that is called a result."""
+    from uni_train.data_gen.audit.maths import read_count
+
     try:
         _, noun = read_count(answer)
     except UnreadableError:
@@ -143,6 +145,8 @@ def _nano(thought: str, case: Case) -> Conclusion:
 
 def _recalled(thought: str, expected: tuple[int, str]) -> Conclusion:
     """What was taught is recalled in the words of the lessons: the last sentence that counts something counts."""
+    from uni_train.data_gen.knowledge.nano import counted
+
     for sentence in reversed(thought.split(" .")):
         found = counted(sentence)
         if found:
@@ -156,6 +160,8 @@ def _counted(thought: str, answer: str) -> Conclusion:
     The word "one" is mostly no count ("one chair leans on the wall"): beside other numbers it is only believed where
     one object is the answer.
     """
+    from uni_train.data_gen.audit.maths import read_count
+
     try:
         value, noun = read_count(answer)
     except UnreadableError:
@@ -190,6 +196,8 @@ def _named(thought: str, answer: str, candidates: Iterable[str]) -> Conclusion:
 
 def _described(thought: str, answer: str) -> Conclusion:
     """Each visible attribute of the answer must be said; another value in its place is wrong, both are unclear."""
+    from uni_train.data_gen.knowledge.people import VISIBLE, stated
+
     said = [(stated(answer, attribute), stated(thought, attribute)) for attribute in VISIBLE]
     if any(expected and found and not expected & found for expected, found in said):
         return "wrong"
@@ -198,6 +206,8 @@ def _described(thought: str, answer: str) -> Conclusion:
 
 def _objects(case: Case) -> list[str]:
     """The things that the rules of a mapping question lead to."""
+    from uni_train.data_gen.audit.mapping import read_mapping
+
     try:
         return [right for _, right, linked in read_mapping(case.prompt).rules if not linked]
     except UnreadableError:
