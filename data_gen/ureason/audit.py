@@ -11,11 +11,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from uni_train.data_gen.audit.exact import UnreadableError
-from uni_train.data_gen.audit.findings import AuditRow
-from uni_train.data_gen.audit.maths import read_maths
-from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.errors import DataError, UnreadableError
+from uni_train.data_gen.findings import AuditRow
 from uni_train.data_gen.jsonl import read_items, read_objects
+from uni_train.data_gen.maths.audit import read_maths
 from uni_train.data_gen.task import Item
 from uni_train.data_gen.ureason import arithmetic, attribute, code, spatial, text
 from uni_train.data_gen.ureason.execution import ExecutionError, html, python, sql

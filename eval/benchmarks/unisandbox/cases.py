@@ -18,18 +18,18 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from uni_train.data_gen.audit.exact import UnreadableError
-from uni_train.data_gen.audit.files import audit_file
-from uni_train.data_gen.audit.findings import LEAST, MOST, AuditRow, same_noun
-from uni_train.data_gen.audit.maths import read_count, read_maths
-from uni_train.data_gen.audit.shortcuts import question_of_row, questions_of
-from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.errors import DataError, UnreadableError
+from uni_train.data_gen.findings import AuditRow
 from uni_train.data_gen.jsonl import MappingRow, MathsRow, read_items, read_published
 from uni_train.data_gen.knowledge.injection import subjects
-from uni_train.data_gen.knowledge.nano import counted
 from uni_train.data_gen.knowledge.people import PAPER_CHARACTERS, KnowledgeQuestion, read_test
-from uni_train.data_gen.objects import NANO, singular_of
-from uni_train.data_gen.registry import TASKS, get_task, set_name, sources
+from uni_train.data_gen.mapping import audit as mapping
+from uni_train.data_gen.maths import audit as maths
+from uni_train.data_gen.maths.audit import read_maths
+from uni_train.data_gen.maths.exact import read_count
+from uni_train.data_gen.objects import LEAST, MOST, NANO, same_noun, singular_of
+from uni_train.data_gen.phrasing import counted
+from uni_train.data_gen.registry import TASKS, get_task, scoring, set_name, sources, task_of
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Question
 from uni_train.errors import UserError
@@ -154,7 +154,7 @@ def published(folder: Path, sets: Sequence[str] | None = None, characters: Seque
 def _own_folder(folder: Path, sets: Sequence[str] | None) -> Questions:
     items = read_items(folder / "items.jsonl")
     for task, level in sorted({(item.task, item.level) for item in items}):
-        if level not in (known := TASKS.get(task).sets):
+        if level not in (known := scoring(task).sets):
             others = f"Levels with a set: {', '.join(map(str, known))}." if known else "It has no sets at all."
             raise UserError(
                 f"{folder / 'items.jsonl'} holds {task} of level {level}, which has no set in which images are scored",
@@ -197,11 +197,9 @@ def _people_files(folder: Path) -> list[tuple[str, Path]]:
 def question_of(case: Case) -> Question | None:
     """A case of a reasoning set as a trivial strategy sees it, with the label that it is scored by; None: none does."""
     if "item" in case.facts:
-        return next(iter(questions_of([item_of(case)])), None)
-    unit, answer = case.cluster_id, str(case.facts["answer"])
-    if case.facts["task"] == "mapping":
-        return question_of_row(MappingRow(unit, "A", case.prompt, answer, 0))
-    return question_of_row(MathsRow(unit, case.prompt, answer, 0))
+        item = item_of(case)
+        return task_of(item).question(item)
+    return TASKS.get(case.facts["task"]).published_question(case.cluster_id, case.prompt, str(case.facts["answer"]))
 
 
 def knowledge_case(question: KnowledgeQuestion, world: str = "everyday") -> Case:
@@ -227,15 +225,14 @@ def knowledge_case(question: KnowledgeQuestion, world: str = "everyday") -> Case
 
 def _audited(name: str, path: Path) -> tuple[list[Case], dict[str, str]]:
     rows = read_published(path)
-    audits = audit_file(path)
-    pairs = [(row, audit) for row, audit in zip(rows, audits, strict=True)]
-    maths = [(row, audit) for row, audit in pairs if isinstance(row, MathsRow)]
+    sums = [row for row in rows if isinstance(row, MathsRow)]
     expected = sources()[name].task
-    if (expected == "maths") != bool(maths):
-        raise DataError(f"{path} holds rows of {'maths' if maths else 'mapping'}; a file of this name holds {expected}")
-    if maths:
-        return _maths_cases(name, maths)
-    return _mapping_cases(name, [(row, audit) for row, audit in pairs if isinstance(row, MappingRow)])
+    if (expected == "maths") != bool(sums):
+        raise DataError(f"{path} holds rows of {'maths' if sums else 'mapping'}; a file of this name holds {expected}")
+    if sums:
+        return _maths_cases(name, [(row, maths.audit_maths(row)) for row in sums])
+    pairs = [row for row in rows if isinstance(row, MappingRow)]
+    return _mapping_cases(name, list(zip(pairs, mapping.audit_pairs(pairs), strict=True)))
 
 
 def _maths_cases(name: str, rows: Sequence[tuple[MathsRow, AuditRow]]) -> tuple[list[Case], dict[str, str]]:

@@ -14,8 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from uni_train.data_gen.audit.shortcuts import chances, known_shortcuts
 from uni_train.data_gen.registry import TASKS, sources, task_of
+from uni_train.data_gen.shortcuts import chances, known_shortcuts
 from uni_train.eval import paper
 from uni_train.eval.benchmark import OUTCOMES, Case, Scored, Table
 from uni_train.eval.benchmarks.unisandbox.cases import KNOWLEDGE_SETS, REASONING_SETS, question_of

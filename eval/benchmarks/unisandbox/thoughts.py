@@ -13,12 +13,12 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from uni_train.data_gen.audit.exact import UnreadableError
-from uni_train.data_gen.audit.mapping import read_mapping
-from uni_train.data_gen.audit.maths import read_count
-from uni_train.data_gen.knowledge.nano import counted
+from uni_train.data_gen.errors import UnreadableError
 from uni_train.data_gen.knowledge.people import VALUES, VISIBLE, stated
+from uni_train.data_gen.mapping.audit import read_mapping
+from uni_train.data_gen.maths.exact import read_count
 from uni_train.data_gen.objects import plurals_of, singular_of
+from uni_train.data_gen.phrasing import counted
 from uni_train.data_gen.task import Item, Status
 from uni_train.eval.benchmark import Case
 from uni_train.eval.reading import words
