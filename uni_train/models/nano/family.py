@@ -73,11 +73,17 @@ class NanoFamily(Family):
     def build(
         self, config: ModelConfig, seed: int, dtype: torch.dtype | None, device: torch.device | str = "cpu"
     ) -> UnifiedModel:
-        from uni_train.models.nano import edit, nano
-
         if config.editing is not None:
             raise UserError(f"model.editing has no meaning for {config.name}", "Leave it out.")
-        model = edit.build(config, seed) if config.edits else nano.build(config, seed)
+        model: UnifiedModel
+        if config.edits:
+            from uni_train.models.nano import edit
+
+            model = edit.build(config, seed)
+        else:
+            from uni_train.models.nano import nano
+
+            model = nano.build(config, seed)
         if config.checkpoint is not None:
             self.load(model, ASSETS if config.checkpoint == "shipped" else Path(config.checkpoint))
         return model if dtype is None else model.to(dtype)
@@ -104,20 +110,22 @@ class NanoFamily(Family):
 
     def shapes(self, model: BagelUnified) -> BagelShapes:  # type: ignore[override]
         from uni_train.models.bagel.shapes import BagelShapes
-        from uni_train.models.nano.edit import INSTRUCTION, NanoEdit
 
         shapes = BagelShapes(model)
-        if isinstance(model, NanoEdit):
-            shapes.prompt = INSTRUCTION  # all that it reads
+        shapes.prompt = next(iter(getattr(model.tokenizer, "sentences", ())), shapes.prompt)  # all that an editor reads
         return shapes
+
+    def phrases(self) -> dict[str, str]:
+        from uni_train.models.nano.language import CAPTION_PROMPT, SOME, UNCLEAR, VERIFY_PROMPT
+
+        return {"caption": CAPTION_PROMPT, "verify": VERIFY_PROMPT, "draw some": SOME, "unclear": UNCLEAR}
 
     def inspect(self, checkpoint: Checkpoint, config: Callable[[], ModelConfig]) -> Inspection:
         import torch
         from torch import nn
 
         from uni_train.models.bagel.bagel import Bagel
-        from uni_train.models.nano.edit import Pixels
-        from uni_train.models.nano.vae import PatchVAE
+        from uni_train.models.nano.vae import PatchVAE, Pixels
         from uni_train.models.weights import Weights, problems, shapes_of
 
         sizes, _, _ = _described(checkpoint.path)

@@ -21,7 +21,7 @@ from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import BagelConfig, SpecialTokens
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
 from uni_train.models.base import Example
-from uni_train.models.nano import corpus, language
+from uni_train.models.nano import language
 from uni_train.models.nano.lookup import add_lookup_heads
 from uni_train.models.nano.tokenizer import WordTokenizer
 from uni_train.models.nano.vae import PatchVAE
@@ -58,6 +58,8 @@ class Nano(BagelUnified):
     family = "nano"
 
     def replay_rows(self, tasks: Collection[str]) -> Mapping[str, tuple[float, Callable[[random.Random], Example]]]:
+        from uni_train.models.nano import corpus
+
         makers = corpus.sources(noise_draws=2)
         shares = MATHS_REPLAY if "maths" in tasks else REPLAY
         return {name: (share, makers[name]) for name, share in shares.items()}
