@@ -13,7 +13,6 @@ from uni_train.data_gen.maths import audit as maths
 from uni_train.data_gen.registry import TASKS, get_task, task_of
 from uni_train.data_gen.shortcuts import Tally, known_shortcuts, questions_of, tally
 from uni_train.data_gen.task import Item, Question
-from uni_train.data_gen.ureason import audit as ureason
 
 
 def audit_file(path: Path | str) -> list[AuditRow]:
@@ -22,8 +21,8 @@ def audit_file(path: Path | str) -> list[AuditRow]:
 
     Items of other tasks are left out: their answers are proved by their verifiers. DataError if it is no such file.
     """
-    if ureason.is_ureason(Path(path)):
-        return ureason.findings(Path(path))
+    if _is_ureason(Path(path)):
+        return get_task("ureason").audit_file(Path(path))  # type: ignore[attr-defined, no-any-return]
     rows = read_any(Path(path))
     items = [row for row in rows if isinstance(row, Item)]
     if items:
@@ -39,13 +38,18 @@ def read_any(path: Path) -> list[MathsRow] | list[MappingRow] | list[Item]:
     return read_items(path) if first is not None and {"prompt", "facts"} <= set(first[1]) else read_published(path)
 
 
+def _is_ureason(path: Path) -> bool:
+    """Whether the first row of a file has the published keys. DataError if it cannot be read."""
+    return "expect_en" in next(read_objects(path), (0, {}))[1]
+
+
 def tally_file(path: Path) -> dict[str, list[Tally]]:
     """Every strategy on each set of a published file or an items.jsonl of ours: "maths level 2" -> tallies.
 
     A published file is one set, named after its task. {} where no strategy has anything to say (mazes, files in
     UReason's schema). Raises DataError for a file that is neither.
     """
-    if ureason.is_ureason(path):
+    if _is_ureason(path):
         return {}
     sets: dict[str, list[Question]] = defaultdict(list)
     known: dict[str, dict[str, str]] = {}

@@ -31,6 +31,8 @@ from uni_train.data_gen.ureason.taxonomy import TASKS, subcategories
 if TYPE_CHECKING:
     import numpy as np
 
+    from uni_train.data_gen.findings import AuditRow
+
 # How a prompt asks for reasoning and for the refined prompt, in the place where the published ones do, and so that the
 # published extraction finds it.
 REASON = (
@@ -133,6 +135,12 @@ class UReason(Task):
         if len(groups) != 1:
             return None
         return Question("maths", item.prompt, int(groups[0][1]), item.id, str(item.facts["canonical"]))
+
+    def audit_file(self, path: Path) -> list[AuditRow]:
+        """The answers of a file that `publish` has written, worked out again."""
+        from uni_train.data_gen.ureason.audit import findings
+
+        return findings(path)
 
     def publish(self, folder: Path, items: Sequence[Item]) -> Path:
         """`<task>.jsonl` and `direct_<task>.jsonl` of each of its tasks; the first of them."""
