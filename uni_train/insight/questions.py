@@ -12,7 +12,7 @@ from uni_train.data_gen.registry import task_of
 from uni_train.data_gen.task import Item, Status
 from uni_train.eval.benchmark import Case, Scored
 from uni_train.eval.benchmarks.unisandbox import thoughts
-from uni_train.eval.benchmarks.ureason.extraction import extract
+from uni_train.eval.extraction import extract
 from uni_train.eval.task_benchmark import item_case
 
 _STATUS: dict[bool | None, Status] = {True: "pass", False: "fail", None: "unreadable"}
