@@ -302,11 +302,16 @@ def scoring_beside(module: str) -> Scoring:
     return Scoring(data["sets"], variants, float(Fraction(str(data.get("chance", 0)))))
 
 
+@cache
+def _stored(name: str) -> Scoring | None:
+    module = Path(__file__).parent / name / "task.py"
+    return scoring_beside(str(module)) if module.with_name("sets.yaml").is_file() else None
+
+
 def scoring(name: str) -> Scoring:
     """What of a task is scored. A task of ours is not imported for it."""
-    module = Path(__file__).parent / name / "task.py"
-    if name in TASKS.names() and module.with_name("sets.yaml").is_file():
-        return scoring_beside(str(module))
+    if name in TASKS._homes and (stored := _stored(name)) is not None:
+        return stored
     task = TASKS.get(name)
     return Scoring(task.sets, task.variants, task.chance)
 
