@@ -20,6 +20,10 @@ class DataError(ValueError):
     """A mistake in the data or in a generator's arguments: unknown task, level out of range, bad JSONL line."""
 
 
+class UnreadableError(DataError):
+    """A text whose meaning could not be worked out; the message says where it stopped."""
+
+
 def nearest(name: str, known: Iterable[str]) -> str:
     """A sentence for an error about an unknown `name`: the closest known one, or all of them."""
     options = [str(k) for k in known]

@@ -13,14 +13,16 @@ is never there by half.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any, cast
 
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.formats import WRITERS, Sample, is_written, png
 from uni_train.data_gen.jsonl import filled_folder
-from uni_train.data_gen.objects import get_world
+from uni_train.data_gen.objects import NANO, get_world
 from uni_train.data_gen.registry import TASKS, get_task
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Task
@@ -115,3 +117,77 @@ def check_target(out: Path, force: bool, ours: Iterable[str] = ()) -> None:
     foreign = sorted(name for name in present - set(ours) if not is_written(name))
     if foreign:
         raise DataError(f"{out} holds {foreign[0]}, which is not generated data: choose another folder")
+
+
+# -------------------------------------------------------------------------------------------- tasks as they are drawn
+
+_LOOKS = {"world": "world", "style": "style", "pixels": "side", "balanced": "balanced"}
+"""Option of `data make` -> the field of a task that it sets."""
+
+
+def configured_task(
+    name: str,
+    levels: Sequence[int] = (),
+    split: str = "train",
+    *,
+    world: str | None = None,
+    style: str | None = None,
+    pixels: int | None = None,
+    balanced: bool | None = None,
+) -> tuple[Task, tuple[int, ...]]:
+    """A task as `data make` draws it, and its levels.
+
+    Args:
+        levels: empty: the task's default ones.
+        style: of mazes; None: varied. pixels: a side of their images. balanced: maths on which no trivial strategy
+            exceeds chance.
+
+    Raises:
+        DataError: no such task, level, split, world or style; a value that says nothing about the task; several levels
+            of a task whose folders hold one.
+    """
+    found = get_task(name, world or NANO)
+    for option, value in (("world", world), ("style", style), ("pixels", pixels), ("balanced", balanced)):
+        if value is not None and not hasattr(found, _LOOKS[option]):
+            raise DataError(f"{option} {value} says nothing about {name}: leave {option} out")
+    if hasattr(found, "style"):
+        found = replace(cast(Any, found), style=style or cast(Any, type(found)).style, side=pixels)
+    if balanced is not None:
+        found = replace(cast(Any, found), balanced=balanced)
+    chosen = tuple(levels) or found.default_levels or found.levels[:1]
+    for level in chosen:
+        found.check(level, split)
+    if len(chosen) > 1 and not found.level_range:
+        raise DataError(f"a range of levels is not for {name}: run the command once a level")
+    return found, chosen
+
+
+def every_task(levels: Sequence[int], split: str, **looks: Any) -> dict[str, tuple[Task, tuple[int, ...]]]:
+    """All tasks by name as `data make` draws them, with their levels.
+
+    Args:
+        levels: the level of tasks that have items of it; others take their lowest one. Empty: the default levels.
+        looks: world, style, pixels and balanced as in `configured_task`, for tasks about which they say something.
+
+    Raises:
+        DataError: several levels; no such split, world or style.
+    """
+    if len(levels) > 1:
+        raise DataError("a range of levels is not for all tasks: run the command once a level")
+    tasks = {}
+    for name in TASKS.names():
+        found = get_task(name)
+        known = {option: value for option, value in looks.items() if hasattr(found, _LOOKS[option])}
+        filled = filled_levels(found, split) if levels else []
+        tasks[name] = configured_task(name, levels if {*levels} <= {*filled} else filled[:1], split, **known)
+    return tasks
+
+
+def filled_levels(task: Task, split: str) -> list[int]:
+    """The levels of a task that have items of a split, from the lowest."""
+    levels = []
+    for level in sorted(task.levels):
+        with contextlib.suppress(DataError):
+            task.sample(0, level, split)
+            levels.append(level)
+    return levels

@@ -6,9 +6,12 @@ NANO has the twelve nouns that uni_train.data_gen.sprites draws; EVERYDAY the ki
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from uni_train.data_gen.errors import DataError, nearest
+
+LEAST, MOST = 1, 6  # of a thing that an image may have to show
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +218,20 @@ def _forms(word: str) -> tuple[str, ...]:
     if word.endswith("man") and len(word) > 4:
         return (word[:-3] + "men", word + "s")
     return (word + "s", word + "es") if word.endswith("o") else (word + "s",)
+
+
+def plain(noun: str) -> str:
+    return re.sub(r"^(?:the|a|an|some)\s+", "", noun.strip().rstrip(".!").strip().lower())
+
+
+def same_noun(noun: str, other: str) -> str:
+    """ "eq", "s:p" or "p:s" when both are forms of one noun (s singular, p plural), else ""."""
+    noun, other = plain(noun), plain(other)
+    if noun == other:
+        return "eq"
+    if other in plurals_of(noun):
+        return "s:p"
+    return "p:s" if noun in plurals_of(other) else ""
 
 
 # Nouns with a silent e before the plural s, where the ending looks like that of "candies", "potatoes" or "boxes".

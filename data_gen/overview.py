@@ -5,8 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Sequence
 
+from uni_train.data_gen.export import filled_levels
 from uni_train.data_gen.objects import EVERYDAY, NANO
-from uni_train.data_gen.registry import TASKS, filled_levels
+from uni_train.data_gen.registry import TASKS
 from uni_train.data_gen.task import Item, Task
 
 _HEAD = """# All tasks

@@ -8,6 +8,7 @@ canonical form.
 from __future__ import annotations
 
 import random
+import re
 
 from uni_train.data_gen.objects import NANO, Noun, World
 
@@ -34,6 +35,7 @@ EVERYDAY_COUNTS = (
     "Paint {objects}: as many of them as the value of {expression}.",
     "The picture must show as many {objects} as {expression}.",
 )
+CONCLUSION = "So draw"  # comes before the result in thoughts
 LINKS = ("represents", "means", "denotes", "stands for", "refers to", "corresponds to")
 
 
@@ -46,8 +48,8 @@ def ask_count(world: World, noun: Noun, expression: str, random_: random.Random)
 def conclude_count(world: World, steps: list[str], noun: Noun, count: int) -> str:
     """The thought of a maths item: the steps, then what to draw."""
     if world.terse:
-        return " . ".join([*steps, f"So draw {noun.counted(count)} ."])
-    return " ".join([*(f"{step}." for step in steps), f"So draw {noun.counted(count)}."])
+        return " . ".join([*steps, f"{CONCLUSION} {noun.counted(count)} ."])
+    return " ".join([*(f"{step}." for step in steps), f"{CONCLUSION} {noun.counted(count)}."])
 
 
 def signs_in_words(text: str) -> str:
@@ -86,8 +88,17 @@ def meaning_template(random_: random.Random) -> str:
 def conclude_meaning(world: World, rules: list[str], noun: Noun) -> str:
     """The thought of a mapping item: the rules of its chain in order, then what to draw."""
     if world.terse:
-        return " ".join([*rules, f"So draw {noun.counted(1)} ."])
-    return " ".join([*rules, f"So draw {noun.plural}."])
+        return " ".join([*rules, f"{CONCLUSION} {noun.counted(1)} ."])
+    return " ".join([*rules, f"{CONCLUSION} {noun.plural}."])
+
+
+_FORMS = {form: noun.singular for noun in NANO.nouns for form in (noun.singular, noun.plural)}
+_COUNTED = re.compile(rf"(?<!\S)(\d{{1,9}}) ({'|'.join(sorted(_FORMS, key=len, reverse=True))})(?!\S)")
+
+
+def counted(text: str) -> frozenset[tuple[int, str]]:
+    """What a text in nano's words counts: "So draw 3 apples ." -> {(3, "apple")}."""
+    return frozenset((int(count), _FORMS[noun]) for count, noun in _COUNTED.findall(text))
 
 
 def nano_vocabulary() -> tuple[str, ...]:

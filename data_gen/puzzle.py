@@ -69,7 +69,7 @@ class Problem:
 class Puzzle(Task):
     """A family of puzzles; it needs `name`, `levels`, `problem`, `size`, `draw`, `read`, and mostly `breaches`.
 
-    Each level is a set: "sudoku1".
+    Each level is a set: "sudoku1". So a family that has `sets` needs no `levels`.
 
     style: "plain", or "nano" for images of 20 to 48 pixels a side. side: pixels of plain images, None for 256.
     nano_levels: those that fit on such small images; empty: all. lazy_ways: what `lazy` has, by name.
@@ -88,6 +88,8 @@ class Puzzle(Task):
         super().__init_subclass__(**options)
         if "levels" in vars(cls):
             cls.sets = {level: f"{cls.name}{level}" for level in cls.levels}
+        elif "sets" in vars(cls):
+            cls.levels = tuple(cls.sets)
         cls.strategies = tuple(Strategy(name, partial(_lazy_answer, name)) for name in cls.lazy_ways)
 
     def __post_init__(self) -> None:

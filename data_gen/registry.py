@@ -20,7 +20,6 @@ of a run names nothing: somebody else may have written it (`expect_named`).
 
 from __future__ import annotations
 
-import contextlib
 import importlib
 import importlib.util
 import os
@@ -28,14 +27,16 @@ import pkgutil
 import shlex
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import cached_property
+from dataclasses import dataclass
+from fractions import Fraction
+from functools import cache, cached_property
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from uni_train.data_gen.errors import PLUGINS, DataError, described, nearest
 from uni_train.data_gen.objects import NANO, World, get_world
-from uni_train.data_gen.task import Item, Task
+from uni_train.data_gen.reading_limits import read_yaml
+from uni_train.data_gen.task import Item, Task, Variant
 
 GROUP = "uni_train.plugins"  # of entry points
 ENVIRONMENT = "UNI_TRAIN_PLUGINS"  # worker processes read from it what a recipe has named
@@ -267,78 +268,6 @@ def get_task(name: str, world: World | str = NANO) -> Task:
     return TASKS.get(name).in_world(get_world(world) if isinstance(world, str) else world)
 
 
-_LOOKS = {"world": "world", "style": "style", "pixels": "side", "balanced": "balanced"}
-"""Option of `data make` -> the field of a task that it sets."""
-
-
-def configured_task(
-    name: str,
-    levels: Sequence[int] = (),
-    split: str = "train",
-    *,
-    world: str | None = None,
-    style: str | None = None,
-    pixels: int | None = None,
-    balanced: bool | None = None,
-) -> tuple[Task, tuple[int, ...]]:
-    """A task as `data make` draws it, and its levels.
-
-    Args:
-        levels: empty: the task's default ones.
-        style: of mazes; None: varied. pixels: a side of their images. balanced: maths on which no trivial strategy
-            exceeds chance.
-
-    Raises:
-        DataError: no such task, level, split, world or style; a value that says nothing about the task; several levels
-            of a task whose folders hold one.
-    """
-    found = get_task(name, world or NANO)
-    for option, value in (("world", world), ("style", style), ("pixels", pixels), ("balanced", balanced)):
-        if value is not None and not hasattr(found, _LOOKS[option]):
-            raise DataError(f"{option} {value} says nothing about {name}: leave {option} out")
-    if hasattr(found, "style"):
-        found = replace(cast(Any, found), style=style or cast(Any, type(found)).style, side=pixels)
-    if balanced is not None:
-        found = replace(cast(Any, found), balanced=balanced)
-    chosen = tuple(levels) or found.default_levels or found.levels[:1]
-    for level in chosen:
-        found.check(level, split)
-    if len(chosen) > 1 and not found.level_range:
-        raise DataError(f"a range of levels is not for {name}: run the command once a level")
-    return found, chosen
-
-
-def every_task(levels: Sequence[int], split: str, **looks: Any) -> dict[str, tuple[Task, tuple[int, ...]]]:
-    """All tasks by name as `data make` draws them, with their levels.
-
-    Args:
-        levels: the level of tasks that have items of it; others take their lowest one. Empty: the default levels.
-        looks: world, style, pixels and balanced as in `configured_task`, for tasks about which they say something.
-
-    Raises:
-        DataError: several levels; no such split, world or style.
-    """
-    if len(levels) > 1:
-        raise DataError("a range of levels is not for all tasks: run the command once a level")
-    tasks = {}
-    for name in TASKS.names():
-        found = get_task(name)
-        known = {option: value for option, value in looks.items() if hasattr(found, _LOOKS[option])}
-        filled = filled_levels(found, split) if levels else []
-        tasks[name] = configured_task(name, levels if {*levels} <= {*filled} else filled[:1], split, **known)
-    return tasks
-
-
-def filled_levels(task: Task, split: str) -> list[int]:
-    """The levels of a task that have items of a split, from the lowest."""
-    levels = []
-    for level in sorted(task.levels):
-        with contextlib.suppress(DataError):
-            task.sample(0, level, split)
-            levels.append(level)
-    return levels
-
-
 def task_of(item: Item) -> Task:
     """The task that the item is from: renders and verifies it. DataError for an item of an unknown task."""
     return get_task(item.task, item.facts.get("world", NANO))
@@ -357,9 +286,39 @@ class Source(NamedTuple):
     options: Mapping[str, Any] = {}
 
 
+class Scoring(NamedTuple):
+    """What of a task is scored: `sets`, `variants` and `chance` of `Task`."""
+
+    sets: Mapping[int, str]
+    variants: Mapping[str, Variant]
+    chance: float
+
+
+@cache
+def scoring_beside(module: str) -> Scoring:
+    """The `Scoring` of a task of ours, which stands in sets.yaml beside its module."""
+    data = read_yaml(Path(module).with_name("sets.yaml"))
+    variants = {name: Variant(**values) for name, values in data.get("variants", {}).items()}
+    return Scoring(data["sets"], variants, float(Fraction(str(data.get("chance", 0)))))
+
+
+@cache
+def _stored(name: str) -> Scoring | None:
+    module = Path(__file__).parent / name / "task.py"
+    return scoring_beside(str(module)) if module.with_name("sets.yaml").is_file() else None
+
+
+def scoring(name: str) -> Scoring:
+    """What of a task is scored. A task of ours is not imported for it."""
+    if name in TASKS._homes and (stored := _stored(name)) is not None:
+        return stored
+    task = TASKS.get(name)
+    return Scoring(task.sets, task.variants, task.chance)
+
+
 def sources() -> dict[str, Source]:
     """Every set in which items of a task are scored, those of variants last: "math1" -> Source("maths", 1)."""
-    tasks = {name: TASKS.get(name) for name in TASKS.names()}
+    tasks = {name: scoring(name) for name in TASKS.names()}
     plain = {scored_set: Source(name, level) for name, task in tasks.items() for level, scored_set in task.sets.items()}
     return plain | {
         f"{scored_set}_{variant_name}": Source(name, level, variant_name, variant.split, variant.options)
@@ -371,7 +330,7 @@ def sources() -> dict[str, Source]:
 
 def set_name(task: str, level: int, variant: str = "") -> str:
     """("maths", 2) -> "math2"; ("maths", 2, "seen") -> "math2_seen". DataError where the task has no such set."""
-    sets = TASKS.get(task).sets
+    sets = scoring(task).sets
     if level not in sets:
         levels = ", ".join(map(str, sets)) or "none"
         raise DataError(f"{task} has no set of level {level}: it has sets of levels {levels}")

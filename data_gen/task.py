@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import numpy as np
     from pydantic import TypeAdapter
 
-    from uni_train.data_gen.audit.findings import AuditRow
+    from uni_train.data_gen.findings import AuditRow
 
 Status = Literal["pass", "fail", "unreadable"]
 Share = Annotated[float, Interval(ge=0, le=1)]
@@ -209,7 +209,8 @@ class Task(ABC):
             task is no reasoning task: rounds and `evaluation.sets` cannot name it.
         short: of a set in the head of a column, before its level ("M"); its name where there is none.
         variants: name -> further sets.
-        chance: that guessing is right, of what counts once; guess: what guessing is ("picking one of the two").
+        chance: that guessing is right, of what counts once; guess: what guessing is ("picking one of the two"). A task
+            of ours has `sets`, `variants` and `chance` from `registry.scoring_beside`.
         filter_question: what a model is asked in order to filter its own samples, with {question} in it; empty: the
             question that suits any task (uni_train.eval.prompts.rewards).
         strategies: trivial ones; known_shortcuts: strategy -> why it works all the same. The name may end in
@@ -302,6 +303,11 @@ class Task(ABC):
     def question(self, item: Item) -> Question | None:
         """The item as a trivial strategy sees it; None where no strategy has anything to say."""
         return None
+
+    @classmethod
+    def published_question(cls, unit: str, text: str, answer: str) -> Question:
+        """A question of a published file as a trivial strategy sees it, with its label as published."""
+        return Question(cls.name, text, answer, unit, unit)
 
     def audit(self, items: Sequence[Item]) -> list[AuditRow]:
         """The answers worked out again by a program that shares no code with the generator; [] where there is none."""

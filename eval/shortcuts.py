@@ -1,4 +1,4 @@
-"""Accuracy of trivial strategies (uni_train.data_gen.audit.shortcuts) with intervals, for comparison with a score."""
+"""Accuracy of trivial strategies (uni_train.data_gen.shortcuts) with intervals, for comparison with a score."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from uni_train.data_gen.audit.shortcuts import LOOK_UP, MARGIN, Tally, tally
 from uni_train.data_gen.registry import TASKS
+from uni_train.data_gen.shortcuts import LOOK_UP, MARGIN, Tally, tally
 from uni_train.data_gen.task import Question
 from uni_train.eval.results import Table
 from uni_train.eval.statistics import Estimate, share
@@ -37,7 +37,7 @@ class Trivial:
 
 
 def trivial(questions: Sequence[Question], known: Mapping[str, str] | None = None) -> list[Trivial]:
-    """Every strategy on one set of questions, the best first. known: as in `data_gen.audit.shortcuts.tally`."""
+    """Every strategy on one set of questions, the best first. known: as in `data_gen.shortcuts.tally`."""
     return estimated(tally(questions, known))
 
 

@@ -19,7 +19,7 @@ from uni_train.data_gen import registry
 README = Path(__file__).parents[1] / "README.md"
 AUDIT = """
     def audit(self, items):
-        from uni_train.data_gen.audit.findings import AuditRow
+        from uni_train.data_gen.findings import AuditRow
 
         halves = [int(one.prompt.split(" / ")[0].split()[-1]) // 2 for one in items]
         return [AuditRow(one.id, "ok" if one.answer.split()[0] == str(half) else "wrong", str(half), one.answer, "")

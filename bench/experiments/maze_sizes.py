@@ -18,10 +18,11 @@ from bench.experiments.mazes import held_out_items, percent, right, walls_ignore
 from bench.markdown import row, table
 from uni_train.data_gen.export import make as export
 from uni_train.data_gen.maze.picture import NANO
-from uni_train.data_gen.maze.task import TEST_LEVELS, Maze
+from uni_train.data_gen.maze.task import Maze
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item
 from uni_train.errors import UsageError
+from uni_train.eval.benchmarks.vigor.cases import MAZE_LEVELS
 
 CANVAS = 40  # pixels a side: 10 x 10 tokens; 9 x 9 rooms fill it
 TESTED = (2, 3, 4, 5, 6, 7, 8)
@@ -80,5 +81,5 @@ def sizes_table(shares: Mapping[tuple[int, int], Mapping[int, float]]) -> Iterat
     yield from table("trained on", *(f"{level} x {level}" for level in TESTED), "mean of 2 to 7")
     for size in sizes:
         found = [shares[seed, size] for seed in seeds]
-        means = [sum(one[level] for level in TEST_LEVELS) / len(TEST_LEVELS) for one in found]
+        means = [sum(one[level] for level in MAZE_LEVELS) / len(MAZE_LEVELS) for one in found]
         yield row(f"{size} x {size}", *(percent([one[level] for one in found]) for level in TESTED), percent(means))

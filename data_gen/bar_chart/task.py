@@ -15,7 +15,7 @@ import numpy as np
 
 from uni_train.data_gen.canvas import BLUE, INK, PAPER, Canvas, near
 from uni_train.data_gen.puzzle import NANO, UNITS, Facts, Problem, Puzzle, State
-from uni_train.data_gen.registry import task
+from uni_train.data_gen.registry import scoring_beside, task
 
 CITIES = ("Lima", "Oslo", "Rome", "Bern", "Cairo", "Delhi", "Seoul", "Quito")
 GOODS = ("tea", "rice", "salt")
@@ -33,7 +33,7 @@ class BarChart(Puzzle):
 
     name = "bar_chart"
     title = "Bar charts"
-    levels = (1, 2, 3, 4)
+    sets, variants, chance = scoring_beside(__file__)
     nano_levels = (1,)
     lazy_ways = ("copy of the input", "right numbers in random order", "equal bars", "the first row of each city")
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from uni_train.data_gen.canvas import BLUE, INK, PAPER, RED, Canvas, near
 from uni_train.data_gen.puzzle import NANO, UNITS, Facts, Problem, Puzzle, State
-from uni_train.data_gen.registry import task
+from uni_train.data_gen.registry import scoring_beside, task
 
 HALF_DAY = 12 * 60  # minutes
 _FACE = (255, 246, 225)
@@ -28,7 +28,7 @@ class Clock(Puzzle):
 
     name = "clock"
     title = "Clocks"
-    levels = (1, 2, 3, 4)
+    sets, variants, chance = scoring_beside(__file__)
     nano_levels = (1, 2, 3)
     lazy_ways = ("copy of the input", "an hour later", "minutes never make an hour")
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from uni_train.data_gen.canvas import INK, PAPER, RED, Canvas, near
 from uni_train.data_gen.puzzle import NANO, UNITS, Facts, Problem, Puzzle, State
-from uni_train.data_gen.registry import task
+from uni_train.data_gen.registry import scoring_beside, task
 
 REACH = 5.0  # of both axes, to either side
 CLEAR = 4.7  # beyond it a curve crosses the border within a column, or it would lie along it
@@ -38,7 +38,7 @@ class FunctionPlot(Puzzle):
 
     name = "function_plot"
     title = "Function plots"
-    levels = (1, 2, 3, 4)
+    sets, variants, chance = scoring_beside(__file__)
     lazy_ways = ("copy of the input", "mirrored at the x axis", "mirrored at the y axis", "y = 0")
 
     def problem(self, random: Random, level: int) -> Problem:

@@ -14,7 +14,7 @@ import numpy as np
 
 from uni_train.data_gen.canvas import GREEN, INK, PALETTE, Canvas
 from uni_train.data_gen.puzzle import NANO, UNITS, CellPuzzle, Facts, Problem, State
-from uni_train.data_gen.registry import task
+from uni_train.data_gen.registry import scoring_beside, task
 
 DISCS = {1: 5, 2: 5, 3: 5, 4: 5, 5: 6}
 WIDTHS = 8  # of discs
@@ -30,7 +30,7 @@ class Hanoi(CellPuzzle):
 
     name = "hanoi"
     title = "Towers of Hanoi"
-    levels = (1, 2, 3, 4, 5)
+    sets, variants, chance = scoring_beside(__file__)
     lazy_ways = ("copy of the input", "any legal move", "a legal move to the green base")
 
     def problem(self, random: Random, level: int) -> Problem:

@@ -14,7 +14,7 @@ import numpy as np
 
 from uni_train.data_gen.canvas import PALETTE, Canvas, colours_at
 from uni_train.data_gen.puzzle import NANO, UNITS, Facts, Lattice, Problem, Puzzle, State, side_of
-from uni_train.data_gen.registry import task
+from uni_train.data_gen.registry import scoring_beside, task
 
 PIECES = {1: (2, False), 2: (3, False), 3: (2, True), 4: (3, True)}  # level -> pieces a side, whether they are turned
 Piece = tuple[int, int, int, int]  # colours of the upper, right, lower and left edge
@@ -27,7 +27,7 @@ class Jigsaw(Puzzle):
 
     name = "jigsaw"
     title = "Jigsaws"
-    levels = (1, 2, 3, 4)
+    sets, variants, chance = scoring_beside(__file__)
     lazy_ways = ("copy of the input", "any order")
 
     def problem(self, random: Random, level: int) -> Problem:

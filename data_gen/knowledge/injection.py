@@ -16,7 +16,6 @@ from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.jsonl import read_objects
 from uni_train.data_gen.knowledge.nano import (
     NanoCharacter,
-    counted,
     draw_nano_characters,
     nano_asked_in_text,
     nano_forward,
@@ -39,6 +38,7 @@ from uni_train.data_gen.knowledge.people import (
     read_test,
     stated,
 )
+from uni_train.data_gen.phrasing import counted
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,6 @@ Everything follows from (seed, split). A name belongs to one split.
 from __future__ import annotations
 
 import itertools
-import re
 from dataclasses import dataclass
 
 from uni_train.data_gen.errors import DataError
@@ -26,9 +25,6 @@ COUNTS = (2, 3, 4, 5, 6)  # a favourite is one object, so a portrait is several
 NOUNS = tuple(noun.singular for noun in NANO.nouns)
 FAVOURITES: tuple[Kind, ...] = ("Object", "image")
 LESSONS = 40
-
-_FORMS = {noun.singular: noun.singular for noun in NANO.nouns} | {noun.plural: noun.singular for noun in NANO.nouns}
-_COUNTED = re.compile(rf"(?<!\S)(\d{{1,9}}) ({'|'.join(sorted(_FORMS, key=len, reverse=True))})(?!\S)")
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,11 +68,6 @@ def draw_nano_characters(n: int, seed: int, split: str = "test") -> list[NanoCha
         nouns = random_.sample([noun for noun in NOUNS if noun not in taken], 3)
         characters.append(NanoCharacter(name, random_.choice(counts), *nouns))
     return characters
-
-
-def counted(text: str) -> frozenset[tuple[int, str]]:
-    """What a text counts: "So draw 3 apples ." -> {(3, "apple")}."""
-    return frozenset((int(count), _FORMS[noun]) for count, noun in _COUNTED.findall(text))
 
 
 # --------------------------------------------------------------------------------------------------------- lessons

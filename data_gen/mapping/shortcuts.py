@@ -10,8 +10,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from uni_train.data_gen.audit.exact import UnreadableError
-from uni_train.data_gen.audit.mapping import MappingQuestion, follow, read_mapping
+from uni_train.data_gen.errors import UnreadableError
+from uni_train.data_gen.mapping.audit import MappingQuestion, follow, read_mapping
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Strategy
 

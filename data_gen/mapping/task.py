@@ -13,7 +13,7 @@ from collections.abc import Mapping as Facts
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from uni_train.data_gen import phrasing
 from uni_train.data_gen.errors import DataError
@@ -21,14 +21,14 @@ from uni_train.data_gen.jsonl import MappingRow, published_rows, write_rows
 from uni_train.data_gen.mapping.prompts import FILTER
 from uni_train.data_gen.mapping.shortcuts import STRATEGIES
 from uni_train.data_gen.objects import Noun
-from uni_train.data_gen.registry import task
+from uni_train.data_gen.registry import scoring_beside, task
 from uni_train.data_gen.seeds import digest, rng
 from uni_train.data_gen.splits import split_of
 from uni_train.data_gen.sprite_task import SpriteTask
-from uni_train.data_gen.task import Item, Question, Task, Variant
+from uni_train.data_gen.task import Item, Question, Task
 
 if TYPE_CHECKING:
-    from uni_train.data_gen.audit.findings import AuditRow
+    from uni_train.data_gen.findings import AuditRow
 
 SAME_CATEGORY = 0.4  # share of everyday pairs whose objects share a category, so that the prompt can ask for it
 MAX_DISTRACTORS = 6
@@ -48,10 +48,8 @@ class Mapping(SpriteTask):
     title = "Symbolic mapping"
     levels = (1, 2, 3)
     items_per_draw = 2
-    sets: ClassVar = {1: "mapping1", 2: "mapping2", 3: "mapping3"}
+    sets, variants, chance = scoring_beside(__file__)
     short = "M"
-    variants: ClassVar = {"chain": Variant("rules in chain order", options={"shuffle": False, "distractors": 0})}
-    chance = 1 / 4  # one of two objects, for both questions of a pair
     guess = "picking one of the two"
     filter_question = FILTER
     strategies = STRATEGIES
@@ -136,7 +134,7 @@ class Mapping(SpriteTask):
         return Question("mapping", item.prompt, item.answer, item.pair or item.id, str(item.facts["canonical"]))
 
     def audit(self, items: Sequence[Item]) -> list[AuditRow]:
-        from uni_train.data_gen.audit.mapping import audit_pairs
+        from uni_train.data_gen.mapping.audit import audit_pairs
 
         rows = (MappingRow(item.pair or item.id, item.id[-1], item.prompt, item.answer, 0) for item in items)
         return audit_pairs(rows)

@@ -8,10 +8,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
-from uni_train.data_gen.audit.expressions import NUMBER_WORDS
-from uni_train.data_gen.audit.findings import LEAST, MOST
+from uni_train.data_gen.objects import LEAST, MOST
 from uni_train.data_gen.task import Strategy
 
+NUMBER_WORDS = {
+    "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
+    "ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14, "fifteen": 15, "sixteen": 16,
+    "seventeen": 17, "eighteen": 18, "nineteen": 19, "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50,
+    "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90,
+}  # fmt: skip
 _NUMBER = re.compile(rf"\d+|(?<![A-Za-z])(?:{'|'.join(NUMBER_WORDS)})(?![A-Za-z])", re.IGNORECASE)
 
 

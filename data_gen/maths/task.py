@@ -15,20 +15,20 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from uni_train.data_gen import phrasing
-from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.errors import DataError, UnreadableError
 from uni_train.data_gen.jsonl import MathsRow, published_rows, write_rows
 from uni_train.data_gen.maths import expressions
 from uni_train.data_gen.maths.balance import balance, pool_size
 from uni_train.data_gen.maths.prompts import FILTER
 from uni_train.data_gen.maths.shortcuts import STRATEGIES
 from uni_train.data_gen.objects import Noun
-from uni_train.data_gen.registry import task
+from uni_train.data_gen.registry import scoring_beside, task
 from uni_train.data_gen.seeds import derive_seed, rng
 from uni_train.data_gen.sprite_task import Problem, SpriteTask
-from uni_train.data_gen.task import Item, Question, Task, Variant, collect
+from uni_train.data_gen.task import Item, Question, Task, collect
 
 if TYPE_CHECKING:
-    from uni_train.data_gen.audit.findings import AuditRow
+    from uni_train.data_gen.findings import AuditRow
 
 COUNTS = (1, 2, 3, 4, 5, 6)
 EMPHASIS = 0.15  # share of prompts with parentheses that are not needed
@@ -50,12 +50,8 @@ class Maths(SpriteTask):
     title = "Mathematical operations"
     levels = (1, 2, 3)
     splits = ("train", "validation", "test", "seen")
-    sets: ClassVar = {1: "math1", 2: "math2", 3: "math3"}
+    sets, variants, chance = scoring_beside(__file__)
     short = "Math"
-    variants: ClassVar = {
-        "seen": Variant("new objects, seen expressions", split="seen"),
-        "balanced": Variant("no trivial strategy above chance", options={"balanced": True}),
-    }
     filter_question = FILTER
     strategies = STRATEGIES
     known_shortcuts: ClassVar = {
@@ -144,8 +140,19 @@ class Maths(SpriteTask):
     def question(self, item: Item) -> Question:
         return Question(self.name, item.prompt, int(item.facts["count"]), item.id, str(item.facts["canonical"]))
 
+    @classmethod
+    def published_question(cls, unit: str, text: str, answer: str) -> Question:
+        from uni_train.data_gen.maths.audit import expression_of
+        from uni_train.data_gen.maths.exact import read_count
+
+        try:
+            count = read_count(answer)[0].whole
+        except UnreadableError:
+            count = None
+        return Question(cls.name, text, count, unit, expression_of(text))
+
     def audit(self, items: Sequence[Item]) -> list[AuditRow]:
-        from uni_train.data_gen.audit.maths import audit_maths
+        from uni_train.data_gen.maths.audit import audit_maths
 
         return [audit_maths(MathsRow(item.id, item.prompt, item.answer, 0)) for item in items]
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from uni_train.data_gen.maths.task import Maths
-from uni_train.data_gen.registry import task
+from uni_train.data_gen.registry import scoring_beside, task
 
 FIRST_LEVEL = ("+", "-", "*", "/")
 
@@ -23,13 +23,12 @@ class MathsPaper(Maths):
 
     name = "maths_paper"
     title = "Mathematical operations of the paper"
-    sets: ClassVar = {level: f"maths_paper{level}" for level in Maths.levels}
+    sets, variants, chance = scoring_beside(__file__)
     short = "Paper math"
     known_shortcuts: ClassVar = {
         "difference of the first two (level 1)": "unless balanced, two thirds are subtractions, which it works out"
     }
     results = (1, 2, 3, 4)
-    chance = 1 / len(results)
 
     def operations_of(self, level: int) -> tuple[str, ...]:
         return tuple(op for op in self.operations if level > 1 or op in FIRST_LEVEL)

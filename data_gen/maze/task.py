@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from itertools import groupby
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from uni_train.data_gen.errors import DataError, nearest
 from uni_train.data_gen.maze import picture as pictures
 from uni_train.data_gen.maze.grid import ALGORITHMS, Grid, draw, moves
 from uni_train.data_gen.maze.picture import NANO, STYLES, VARIED, Picture
 from uni_train.data_gen.objects import World
-from uni_train.data_gen.registry import task
+from uni_train.data_gen.registry import scoring_beside, task
 from uni_train.data_gen.seeds import digest, rng
 from uni_train.data_gen.splits import split_of
 from uni_train.data_gen.task import Item, Task, Verdict
@@ -34,9 +34,7 @@ INSTRUCTION = (
 )
 SURE_CORRIDOR = 24  # pixels from which the verifier reads every solution
 DRAWS = 100  # of a style that varies, until the verifier reads the solution
-TEST_LEVELS = (2, 3, 4, 5, 6, 7)  # and tests on these
 _WORDS = {"R": "right", "L": "left", "D": "down", "U": "up"}
-DIRECTIONS = tuple(_WORDS.values())
 
 
 @task("maze")
@@ -54,7 +52,7 @@ class Maze(Task):
     levels = tuple(range(2, 25))
     default_levels = (4,)
     level_range = True
-    sets: ClassVar = {level: f"maze{level}" for level in (3, 4, 5, 6, 7, 8)}
+    sets, variants, chance = scoring_beside(__file__)
     short = "maze "
     edits = True
     readable = True
@@ -147,6 +145,23 @@ class Maze(Task):
 
         grid, picture = read_facts(item)
         return judge(grid, picture, image)
+
+    def published_item(self, id_: str, prompt: str, given: np.ndarray, solved: np.ndarray) -> Item | None:
+        """The maze of two images of somebody else, uint8 [H, W, 3]; None where the verifier might be wrong about it."""
+        from uni_train.data_gen.maze.published import READ, read
+
+        try:
+            found = read(given)
+            if found is None:
+                return None
+            grid, picture = found
+            facts = {"maze": grid.to_text(), "picture": picture.to_dict(), "canonical": grid.canonical()}
+            item = Item(id_, self.name, grid.rows, "published", prompt, "", {**facts, "algorithm": READ}, "")
+            copied = {check.name: check.status for check in self.verify(item, given).checks}
+            sound = self.verify(item, solved).passed and copied["reasoning_success"] == copied["rule_obey"] == "fail"
+            return item if sound and copied["background_consistency"] == "pass" else None
+        except (DataError, ValueError):
+            return None
 
 
 def read_facts(item: Item) -> tuple[Grid, Picture]:

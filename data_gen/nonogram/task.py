@@ -14,7 +14,7 @@ from random import Random
 
 from uni_train.data_gen.canvas import INK, PAPER, Canvas
 from uni_train.data_gen.puzzle import NANO, Facts, Lattice, LatticePuzzle, Problem, State, least_view, side_of
-from uni_train.data_gen.registry import task
+from uni_train.data_gen.registry import scoring_beside, task
 
 SIDES = {1: 4, 2: 5, 3: 6, 4: 8, 5: 10}
 Runs = tuple[int, ...]
@@ -29,7 +29,7 @@ class Nonogram(LatticePuzzle):
 
     name = "nonogram"
     title = "Nonograms"
-    levels = (1, 2, 3, 4, 5)
+    sets, variants, chance = scoring_beside(__file__)
     nano_levels = (1, 2)
     lazy_ways = ("copy of the input", "as many cells at random", "each row's runs pushed to the left")
 

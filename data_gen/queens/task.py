@@ -13,7 +13,7 @@ from random import Random
 
 from uni_train.data_gen.canvas import INK, RED, Canvas
 from uni_train.data_gen.puzzle import NANO, Facts, Lattice, LatticePuzzle, Problem, State, least_view, side_of
-from uni_train.data_gen.registry import task
+from uni_train.data_gen.registry import scoring_beside, task
 from uni_train.data_gen.seeds import digest
 
 MISSING = {1: (8, 2), 2: (8, 4), 3: (8, 8), 4: (10, 10)}  # level -> side, missing queens at most
@@ -27,7 +27,7 @@ class Queens(LatticePuzzle):
 
     name = "queens"
     title = "Queens"
-    levels = (1, 2, 3, 4)
+    sets, variants, chance = scoring_beside(__file__)
     nano_levels = (1, 2, 3)
     lazy_ways = ("copy of the input", "free rows and columns, in any order")
 

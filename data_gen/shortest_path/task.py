@@ -16,7 +16,7 @@ import numpy as np
 
 from uni_train.data_gen.canvas import BLUE, GREEN, INK, PAPER, RED, Canvas, colours_at
 from uni_train.data_gen.puzzle import NANO, UNITS, Facts, Problem, Puzzle, State
-from uni_train.data_gen.registry import task
+from uni_train.data_gen.registry import scoring_beside, task
 
 if TYPE_CHECKING:
     import networkx
@@ -36,7 +36,7 @@ class ShortestPath(Puzzle):
 
     name = "shortest_path"
     title = "Shortest paths"
-    levels = (1, 2, 3, 4)
+    sets, variants, chance = scoring_beside(__file__)
     nano_levels = (1, 2)
     lazy_ways = ("copy of the input", "all edges", "fewest edges")
 

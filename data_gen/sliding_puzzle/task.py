@@ -11,7 +11,7 @@ from random import Random
 
 from uni_train.data_gen.canvas import Canvas
 from uni_train.data_gen.puzzle import NANO, Facts, Lattice, LatticePuzzle, Problem, State, side_of
-from uni_train.data_gen.registry import task
+from uni_train.data_gen.registry import scoring_beside, task
 
 SLIDES = {1: (3, 2), 2: (3, 4), 3: (3, 6), 4: (4, 6)}  # level -> tiles a side, slides
 _TILE, _SECOND, _GAP = (250, 225, 170), (200, 225, 250), (70, 75, 90)
@@ -24,7 +24,7 @@ class SlidingPuzzle(LatticePuzzle):
 
     name = "sliding_puzzle"
     title = "Sliding puzzles"
-    levels = (1, 2, 3, 4)
+    sets, variants, chance = scoring_beside(__file__)
     lazy_ways = ("copy of the input", "the first slide alone", "as many slides at random")
 
     def problem(self, random: Random, level: int) -> Problem:

@@ -13,7 +13,7 @@ from random import Random
 
 from uni_train.data_gen.canvas import PAPER, Canvas
 from uni_train.data_gen.puzzle import NANO, Facts, Lattice, LatticePuzzle, Problem, State, side_of
-from uni_train.data_gen.registry import task
+from uni_train.data_gen.registry import scoring_beside, task
 
 BOXES = {4: (2, 2), 5: (1, 5), 6: (2, 3), 7: (1, 7), 8: (2, 4), 9: (3, 3)}  # rows x columns of a box
 EMPTY = 0.5  # of the cells, at most
@@ -27,7 +27,7 @@ class Sudoku(LatticePuzzle):
 
     name = "sudoku"
     title = "Sudoku"
-    levels = (1, 2, 3, 4, 5, 6)
+    sets, variants, chance = scoring_beside(__file__)
     nano_levels = (1, 2, 3)
 
     def problem(self, random: Random, level: int) -> Problem:

@@ -11,7 +11,7 @@ from random import Random
 
 from uni_train.data_gen.canvas import PALETTE, PAPER, Canvas
 from uni_train.data_gen.puzzle import NANO, Facts, Lattice, LatticePuzzle, Problem, State
-from uni_train.data_gen.registry import task
+from uni_train.data_gen.registry import scoring_beside, task
 
 SIDE, PERIOD = 6, 3  # cells
 _LAST = SIDE - 1
@@ -34,7 +34,7 @@ class Symmetry(LatticePuzzle):
 
     name = "symmetry"
     title = "Symmetry"
-    levels = (1, 2, 3, 4, 5)
+    sets, variants, chance = scoring_beside(__file__)
 
     def problem(self, random: Random, level: int) -> Problem:
         rule, shown, source = _RULES[level]

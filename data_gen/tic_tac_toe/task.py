@@ -13,7 +13,7 @@ from random import Random
 
 from uni_train.data_gen.canvas import BLUE, PAPER, RED, Canvas
 from uni_train.data_gen.puzzle import NANO, Facts, Lattice, LatticePuzzle, Problem, State, least_view, side_of
-from uni_train.data_gen.registry import task
+from uni_train.data_gen.registry import scoring_beside, task
 
 X, O = 1, 2  # noqa: E741
 BOARDS = {1: (3, 3), 2: (3, 3), 3: (4, 4), 4: (5, 4)}  # level -> side, cells in a line that win
@@ -27,9 +27,8 @@ class TicTacToe(LatticePuzzle):
 
     name = "tic_tac_toe"
     title = "Tic-tac-toe"
-    levels = (1, 2, 3, 4)
+    sets, variants, chance = scoring_beside(__file__)
     lazy_ways = ("copy of the input", "any empty cell", "first empty cell", "where most X are in line")
-    chance = 0.3  # over all levels
     guess = "any empty cell"
 
     def problem(self, random: Random, level: int) -> Problem:

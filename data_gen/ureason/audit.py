@@ -11,20 +11,14 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from uni_train.data_gen.audit.exact import UnreadableError
-from uni_train.data_gen.audit.findings import AuditRow
-from uni_train.data_gen.audit.maths import read_maths
-from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.jsonl import read_items, read_objects
+from uni_train.data_gen.errors import DataError, UnreadableError
+from uni_train.data_gen.findings import AuditRow
+from uni_train.data_gen.jsonl import read_items
+from uni_train.data_gen.maths.audit import read_maths
 from uni_train.data_gen.task import Item
 from uni_train.data_gen.ureason import arithmetic, attribute, code, spatial, text
 from uni_train.data_gen.ureason.execution import ExecutionError, html, python, sql
 from uni_train.data_gen.ureason.outcomes import Attributes, Counts, Layout, Outcome, Sprites, Writing, outcome_from
-
-
-def is_ureason(path: Path) -> bool:
-    """Whether the first row of a file has the published keys. DataError if it cannot be read."""
-    return "expect_en" in next(read_objects(path), (0, {}))[1]
 
 
 def findings(path: Path) -> list[AuditRow]:

@@ -10,17 +10,19 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.maths import expressions
 from uni_train.data_gen.objects import NANO, World
+from uni_train.data_gen.registry import scoring_beside
 from uni_train.data_gen.registry import task as register
 from uni_train.data_gen.seeds import derive_seed, digest, rng
 from uni_train.data_gen.splits import split_of
 from uni_train.data_gen.task import Item, Question, Task, Verdict
-from uni_train.data_gen.ureason import arithmetic, attribute, code, nano, spatial, text, words
+from uni_train.data_gen.ureason import nano, words
 from uni_train.data_gen.ureason.files import write_folder
 from uni_train.data_gen.ureason.outcomes import Sprites, outcome_from
 from uni_train.data_gen.ureason.puzzle import Puzzle
@@ -28,6 +30,8 @@ from uni_train.data_gen.ureason.taxonomy import TASKS, subcategories
 
 if TYPE_CHECKING:
     import numpy as np
+
+    from uni_train.data_gen.findings import AuditRow
 
 # How a prompt asks for reasoning and for the refined prompt, in the place where the published ones do, and so that the
 # published extraction finds it.
@@ -56,6 +60,7 @@ class UReason(Task):
     levels = (1, 2, 3)
     default_levels = (1, 2, 3)
     level_range = True
+    sets, variants, chance = scoring_beside(__file__)
     published = tuple(f"{prefix}{task}.jsonl" for prefix in ("", "direct_") for task in TASKS)
 
     world: World = NANO
@@ -120,12 +125,22 @@ class UReason(Task):
         """Object and count, for an item of the nano world; uint8 [24, 24, 3]."""
         return _sprites(item).verify(image)
 
+    def find(self, item: Item, text: str) -> bool | None:
+        """Whether a text says what the image must show; None where nobody can tell."""
+        return outcome_from(item.facts["outcome"]).find(text)
+
     def question(self, item: Item) -> Question | None:
         """Nano's items with one kind of object are counted as maths."""
         groups: list[Any] = item.facts["outcome"].get("groups", []) if self.has_image(item) else []
         if len(groups) != 1:
             return None
         return Question("maths", item.prompt, int(groups[0][1]), item.id, str(item.facts["canonical"]))
+
+    def audit_file(self, path: Path) -> list[AuditRow]:
+        """The answers of a file that `publish` has written, worked out again."""
+        from uni_train.data_gen.ureason.audit import findings
+
+        return findings(path)
 
     def publish(self, folder: Path, items: Sequence[Item]) -> Path:
         """`<task>.jsonl` and `direct_<task>.jsonl` of each of its tasks; the first of them."""
@@ -141,19 +156,11 @@ class UReason(Task):
         return None
 
 
-_EVERYDAY: dict[str, Callable[[str, int, random.Random], Puzzle | None]] = {
-    "code": code.draw,
-    "arithmetic": arithmetic.draw,
-    "spatial": spatial.draw,
-    "attribute": attribute.draw,
-    "text": text.draw,
-}
-
-
 def _puzzle(world: World, task: str, subcategory: str, level: int, random_: random.Random) -> Puzzle | None:
     if world.name == "nano":
         return nano.draw(task, subcategory, level, random_)
-    return _EVERYDAY[task](subcategory, level, random_)
+    draw: Callable[[str, int, random.Random], Puzzle | None] = import_module(f"uni_train.data_gen.ureason.{task}").draw
+    return draw(subcategory, level, random_)
 
 
 def _split_of(world: World, task: str, subcategory: str, puzzle: Puzzle) -> str:

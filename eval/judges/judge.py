@@ -45,7 +45,7 @@ from uni_train.http_client import (
 )
 from uni_train.http_client import NoReply as NothingCame
 from uni_train.models import completions
-from uni_train.models.nano import language
+from uni_train.models.family import family_of
 from uni_train.models.pictures import data_url, encode_png
 
 if TYPE_CHECKING:
@@ -454,9 +454,10 @@ def expect_answer(judge: JudgeConfig) -> None:
     """
     import numpy as np
 
-    side = 24 if judge.dialect == "nano" else 64
+    nano = judge.dialect == "nano"
+    side = 24 if nano else 64
     shown = encode_png(np.full((side, side, 3), 128, np.uint8))
-    words = language.CAPTION_PROMPT if judge.dialect == "nano" else "What does this image show? Answer in one word."
+    words = family_of(judge.dialect).phrases()["caption"] if nano else "What does this image show? Answer in one word."
 
     async def show(client: Client, turn: Turn) -> None:
         await ask(client, judge, [turn], None)

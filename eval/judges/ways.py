@@ -6,7 +6,7 @@ Questions are pieces: each asks, has the reply read (`eval.reading`) and gives a
         return await caption_matches(ask, sample.image, "4 chairs", kind="maths")
 
 `ask` says in which dialect its judge is spoken to: "paper" uses the papers' own prompts, "nano" the few sentences that
-nano understands (`uni_train.models.nano.language`). What nano cannot be asked is a UsageError, not a guess.
+nano understands (`Family.phrases`). What nano cannot be asked is a UsageError, not a guess.
 
 What is asked is the benchmark's; how often and how is said by the way of asking (`JudgeConfig.way`), for any benchmark:
 
@@ -40,7 +40,7 @@ from uni_train.eval.images import bytes_of
 from uni_train.eval.judges.replies import Reply, Turn
 from uni_train.eval.prompts import unisandbox, ureason
 from uni_train.eval.reading import JsonReader, caption, choice, expecting, knowledge_caption, plain, yes_no
-from uni_train.models.nano import language
+from uni_train.models.family import family_of
 
 REMARK = "Your reply could not be read: {problem}. Answer the same question again, in exactly the format asked for."
 CHANGES = ("jpeg", "resize")
@@ -125,7 +125,7 @@ async def image_satisfies(ask: JudgeAsk, image: bytes, criterion: str) -> Verdic
     Raises Unparseable.
     """
     if dialect(ask) == "nano":
-        question = language.VERIFY_PROMPT.format(question=criterion)
+        question = family_of(dialect(ask)).phrases()["verify"].format(question=criterion)
     else:
         question = ureason.verify_image_prompt(criterion)
     read = _FINAL_ANSWER if dialect(ask) == "nano" else tagged_yes_no
@@ -143,7 +143,7 @@ async def prompt_accepted(ask: JudgeAsk, image: bytes, task: str, prompt: str) -
     Raises Unparseable.
     """
     if dialect(ask) == "nano":
-        question = language.VERIFY_PROMPT.format(question=prompt)
+        question = family_of(dialect(ask)).phrases()["verify"].format(question=prompt)
     else:
         question = unisandbox.filter_prompt(task, prompt)
     accepted = await ask(question, (image,), parse=_FINAL_ANSWER)
@@ -174,8 +174,9 @@ async def _nano_caption_matches(ask: JudgeAsk, image: bytes, expected: str, kind
     """nano captions; the comparison is a program's, for nano compares no texts."""
     if kind == "knowledge":
         raise UsageError("nano has no words for portraits and flowers", "Judge knowledge with another judge.")
-    said = await ask(language.CAPTION_PROMPT, (image,), parse=expecting(caption, '"Caption: ..."'))
-    if said == language.UNCLEAR:
+    phrases = family_of(dialect(ask)).phrases()
+    said = await ask(phrases["caption"], (image,), parse=expecting(caption, '"Caption: ..."'))
+    if said == phrases["unclear"]:
         return verdict_of("caption", False, "the judge sees no clear object")
     (seen_count, seen), (count, thing) = _counted(said), _counted(expected)
     right = seen == thing and (kind == "mapping_official" or count is None or seen_count == count)

@@ -14,9 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from uni_train.data_gen.audit.shortcuts import chances, known_shortcuts, question_of_row, questions_of
-from uni_train.data_gen.jsonl import MappingRow, MathsRow
 from uni_train.data_gen.registry import TASKS, sources, task_of
+from uni_train.data_gen.shortcuts import chances, known_shortcuts
 from uni_train.data_gen.task import Question
 from uni_train.eval import paper
 from uni_train.eval.benchmark import OUTCOMES, Case, Scored, Table
@@ -84,11 +83,9 @@ def _cluster_of(case: Case) -> str:
 def question_of(case: Case) -> Question | None:
     """A case of a reasoning set as a trivial strategy sees it, with the label that it is scored by; None: none does."""
     if "item" in case.facts:
-        return next(iter(questions_of([item_of(case)])), None)
-    unit, answer = case.cluster_id, str(case.facts["answer"])
-    if case.facts["task"] == "mapping":
-        return question_of_row(MappingRow(unit, "A", case.prompt, answer, 0))
-    return question_of_row(MathsRow(unit, case.prompt, answer, 0))
+        item = item_of(case)
+        return task_of(item).question(item)
+    return TASKS.get(case.facts["task"]).published_question(case.cluster_id, case.prompt, str(case.facts["answer"]))
 
 
 def outcomes(unit: Unit) -> list[str]:

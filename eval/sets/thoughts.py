@@ -13,8 +13,9 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Literal
 
-from uni_train.data_gen.audit.exact import UnreadableError
+from uni_train.data_gen.errors import UnreadableError
 from uni_train.data_gen.objects import plurals_of, singular_of
+from uni_train.data_gen.phrasing import counted
 from uni_train.data_gen.task import Item, Status
 from uni_train.eval.benchmark import Case
 from uni_train.eval.reading import words
@@ -94,8 +95,6 @@ def concluded(text: str | None, case: Case) -> str | None:
     if case.facts["task"] not in _READ:
         return _words(text) or None
     if case.facts["world"] == "nano":
-        from uni_train.data_gen.knowledge.nano import counted
-
         found = counted(text.rpartition(_DRAW)[2])
         return " ".join(map(str, next(iter(found)))) if len(found) == 1 else None
     if case.facts["task"] in _MATHS:
@@ -116,7 +115,7 @@ def _words(text: str) -> str:
 
 def _last_number(text: str, answer: str) -> str | None:
     """The last number before the object that is asked for, else the last that is called a result."""
-    from uni_train.data_gen.audit.maths import read_count
+    from uni_train.data_gen.maths.exact import read_count
 
     try:
         _, noun = read_count(answer)
@@ -145,8 +144,6 @@ def _nano(thought: str, case: Case) -> Conclusion:
 
 def _recalled(thought: str, expected: tuple[int, str]) -> Conclusion:
     """What was taught is recalled in the words of the lessons: the last sentence that counts something counts."""
-    from uni_train.data_gen.knowledge.nano import counted
-
     for sentence in reversed(thought.split(" .")):
         found = counted(sentence)
         if found:
@@ -160,7 +157,7 @@ def _counted(thought: str, answer: str) -> Conclusion:
     The word "one" is mostly no count ("one chair leans on the wall"): beside other numbers it is only believed where
     one object is the answer.
     """
-    from uni_train.data_gen.audit.maths import read_count
+    from uni_train.data_gen.maths.exact import read_count
 
     try:
         value, noun = read_count(answer)
@@ -206,7 +203,7 @@ def _described(thought: str, answer: str) -> Conclusion:
 
 def _objects(case: Case) -> list[str]:
     """The things that the rules of a mapping question lead to."""
-    from uni_train.data_gen.audit.mapping import read_mapping
+    from uni_train.data_gen.mapping.audit import read_mapping
 
     try:
         return [right for _, right, linked in read_mapping(case.prompt).rules if not linked]

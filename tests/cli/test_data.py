@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from uni_train.cli.main import uni_train
-from uni_train.data_gen.audit.shortcuts import tally_file
+from uni_train.data_gen.audit import tally_file
 from uni_train.data_gen.jsonl import read_items
 from uni_train.data_gen.registry import TASKS, get_task
 from uni_train.eval.benchmark import Source

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from uni_train.data_gen.attacks import ATTACKS, WIDE, Case, attack_items
+from uni_train.data_gen.export import filled_levels
 from uni_train.data_gen.maze.task import Maze
 from uni_train.data_gen.puzzle import Puzzle
-from uni_train.data_gen.registry import TASKS, filled_levels, get_task
+from uni_train.data_gen.registry import TASKS, get_task
 from uni_train.data_gen.task import Item, Task
 
 MAZES = Maze("classic")

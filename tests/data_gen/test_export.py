@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from uni_train.data_gen.audit.files import audit_file
+from uni_train.data_gen.audit import audit_file
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.export import make
 from uni_train.data_gen.jsonl import read_items

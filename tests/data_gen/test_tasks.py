@@ -12,16 +12,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uni_train.data_gen import phrasing
-from uni_train.data_gen.audit.mapping import follow, read_mapping
-from uni_train.data_gen.audit.maths import read_maths
-from uni_train.data_gen.audit.shortcuts import questions_of, tally
 from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.mapping.audit import follow, read_mapping
 from uni_train.data_gen.mapping.task import Mapping
 from uni_train.data_gen.maths import expressions
+from uni_train.data_gen.maths.audit import read_maths
 from uni_train.data_gen.maths.task import Maths
 from uni_train.data_gen.objects import EVERYDAY, NANO
-from uni_train.data_gen.registry import TASKS, get_task
+from uni_train.data_gen.registry import TASKS, get_task, scoring, sources
 from uni_train.data_gen.seeds import digest
+from uni_train.data_gen.shortcuts import questions_of, tally
 from uni_train.data_gen.task import Check, Item, Verdict
 
 worlds = pytest.mark.parametrize("world", ["nano", "everyday"])
@@ -213,3 +213,13 @@ def test_a_verdict_is_unreadable_before_it_fails_and_survives_json(statuses, who
 def test_wrong_requests_name_what_to_choose(request_, said):
     with pytest.raises(DataError, match=said):
         request_()
+
+
+def test_the_sets_of_all_tasks_are_known_before_any_is_imported():
+    script = "import sys; from uni_train.data_gen.registry import sources; print(len(sources()), *sys.modules)"
+    n, *modules = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    ).stdout.split()
+    assert int(n) == len(sources()) and not [name for name in modules if re.search(r"data_gen\.\w+\.task$", name)]
+    for name in TASKS.names():
+        assert scoring(name) == (TASKS.get(name).sets, TASKS.get(name).variants, TASKS.get(name).chance)

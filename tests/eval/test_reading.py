@@ -11,9 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from uni_train.eval import reading
-from uni_train.eval.benchmarks.ureason.extraction import extract
 from uni_train.eval.benchmarks.vigor.prompts import DIMENSIONS, PROCESS, RESULT, read_marks, steps_of
 from uni_train.eval.benchmarks.wise.editions import read_binary
+from uni_train.eval.extraction import extract
 from uni_train.eval.judges.ways import split_confidence, tagged_yes_no
 from uni_train.recipes.stars.filters import _verdict
 from uni_train.rewards.judging import read_score

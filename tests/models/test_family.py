@@ -103,9 +103,6 @@ def test_parts_are_those_that_parameters_belong_to(kind: str, name: str) -> None
 
 MODELS = "uni_train.models"
 ELSEWHERE = {
-    "eval/benchmarks/ufo/generated.py": "UFO's questions in the words of nano",
-    "eval/judges/judge.py": "the dialect of a judge that is nano",
-    "eval/judges/ways.py": "the dialect of a judge that is nano",
     "uni_train/insight/attention.py": "hooks into BAGEL's layers",
     "uni_train/insight/states.py": "hooks into BAGEL's layers",
     "uni_train/models/remote.py": "BAGEL's published prompt, for models that bring none",

@@ -64,7 +64,8 @@ def _draw_options(command: Callable[..., Any]) -> Callable[..., Any]:
 def _build_tasks(task: str, levels: tuple[int, ...] | None, split: str, **looks: Any) -> Chosen:
     """The task, or all of them, by name with their levels. These are typed, so a wrong one is an error of usage."""
     from uni_train.data_gen.errors import DataError
-    from uni_train.data_gen.registry import PluginError, configured_task, every_task
+    from uni_train.data_gen.export import configured_task, every_task
+    from uni_train.data_gen.registry import PluginError
 
     try:
         if task == "all":
@@ -243,7 +244,7 @@ def show(made: Path | None, n: int, out: Path | None, seed: int, **drawn: Any) -
 
 def _drawn_items(n: int, seed: int, page: bool, split: str, **drawn: Any) -> list[Item]:
     """`n` fresh items of the levels together; for a page at least two draws of each, by default of every level."""
-    from uni_train.data_gen.registry import filled_levels
+    from uni_train.data_gen.export import filled_levels
 
     ((task, levels),) = _build_tasks(split=split, **drawn).values()
     if page:
@@ -296,8 +297,8 @@ def audit(file: Path, as_json: bool) -> None:
     """
     import json
 
-    from uni_train.data_gen.audit.files import audit_file
-    from uni_train.data_gen.audit.findings import counts, has_wrong
+    from uni_train.data_gen.audit import audit_file
+    from uni_train.data_gen.findings import counts, has_wrong
 
     if file.is_dir():
         if not (file / "items.jsonl").is_file():
@@ -310,7 +311,7 @@ def audit(file: Path, as_json: bool) -> None:
             echo(json.dumps(row.to_dict(), ensure_ascii=False))
     else:
         from uni_train.console.progress import ConsoleProgress
-        from uni_train.data_gen.audit.shortcuts import tally_file
+        from uni_train.data_gen.audit import tally_file
         from uni_train.eval.shortcuts import table_of
 
         progress = ConsoleProgress()

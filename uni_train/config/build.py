@@ -22,8 +22,7 @@ from uni_train.config.kinds import KINDS, check_fits, check_ranks, kind_named, k
 from uni_train.config.messages import Where, check_draws, check_known, members, refused, wrong
 from uni_train.config.schema import JudgeConfig, RunConfig
 from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.puzzle import NANO, Puzzle
-from uni_train.data_gen.registry import TASKS, sources
+from uni_train.data_gen.registry import TASKS, get_task, sources
 from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
@@ -138,12 +137,12 @@ def kinds_of(cls: type, key: str) -> list[Any]:
 
 
 def _check_puzzles(names: Sequence[str], where: Where) -> None:
-    puzzles = [name for name in TASKS.names() if issubclass(TASKS.get(name), Puzzle)] if names else []
+    puzzles = [name for name in TASKS.names() if hasattr(TASKS.get(name), "prompts")] if names else []
     for i, name in enumerate(names):
         key = f"model.puzzles.{i}"
         check_known(name, puzzles, "puzzle", key, where)
         try:
-            TASKS.get(name)(NANO).prompts()  # type: ignore[attr-defined, call-arg]
+            get_task(name, "nano").prompts()  # type: ignore[attr-defined]
         except DataError as error:
             raise wrong(f"{key}: {error}, and such a model has a token a prompt", key, where, "Leave it out.") from None
 

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 from uni_train.data_gen.seeds import rng
 from uni_train.data_gen.task import Verdict
 from uni_train.eval.benchmark import Ask, Case, JudgeAsk, Sample, Scored, Table
-from uni_train.eval.benchmarks.ureason.extraction import extract
+from uni_train.eval.extraction import extract
 from uni_train.eval.statistics import paired
 from uni_train.eval.task_benchmark import TaskBenchmark, item_of
 from uni_train.insight.questions import draw_of, world_of

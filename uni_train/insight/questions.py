@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import re
 
+from uni_train.data_gen.registry import task_of
 from uni_train.data_gen.task import Item, Status
-from uni_train.data_gen.ureason.outcomes import outcome_from
 from uni_train.eval.benchmark import Case, Scored
-from uni_train.eval.benchmarks.ureason.extraction import extract
+from uni_train.eval.extraction import extract
 from uni_train.eval.sets import thoughts
 from uni_train.eval.task_benchmark import item_case
 
@@ -41,7 +41,7 @@ def plainly(item: Item) -> str:
 def says(item: Item, reply: str) -> Status:
     """Whether a direct reply in words names the answer."""
     if "outcome" in item.facts:
-        return _STATUS[outcome_from(item.facts["outcome"]).find(reply)]
+        return _STATUS[task_of(item).find(item, reply)]  # type: ignore[attr-defined]
     if "object" in item.facts:
         return thoughts.answer_status(reply, item)
     return _names(reply, item)
@@ -52,7 +52,7 @@ def concludes(item: Item, thought: str) -> Status:
     world = str(item.facts.get("world", "everyday"))
     if "outcome" in item.facts:
         text = extract(thought, "paper", world).text
-        return _STATUS[outcome_from(item.facts["outcome"]).find(text)] if text else "unreadable"
+        return _STATUS[task_of(item).find(item, text)] if text else "unreadable"  # type: ignore[attr-defined]
     if "object" in item.facts and (world == "nano" or item.task in ("maths", "mapping")):
         return _CONCLUDED[thoughts.conclusion(thought, item_case(item))]
     return _names(thought, item)

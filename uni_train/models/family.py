@@ -249,6 +249,11 @@ class Family(ABC):
             shutil.copyfile(source / CONFIG, temporary)
         copy(weights, out, Path(WEIGHTS).stem, start, dtype, shard_bytes)
 
+    def phrases(self) -> Mapping[str, str]:
+        """The fixed sentences of models that understand few others: "caption", "verify" with {question} in it, "draw
+        some" with {objects}, and the caption "unclear". Others have none."""
+        return {}
+
     def inspect(self, checkpoint: Checkpoint, config: Callable[[], ModelConfig]) -> Inspection:
         """What a checkpoint of this family holds, from its headers alone. `config`: tells its configuration.
 

@@ -18,8 +18,8 @@ from pydantic import AliasChoices, BeforeValidator, Field
 
 from uni_train.data_gen import sprites
 from uni_train.data_gen.errors import DataError, nearest
-from uni_train.data_gen.knowledge.nano import counted
 from uni_train.data_gen.objects import NANO, get_world
+from uni_train.data_gen.phrasing import counted
 from uni_train.data_gen.published_rows import Place, PublishedRow, Text, read_row, read_rows
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.seeds import derive_seed, rng

@@ -25,7 +25,7 @@ from uni_train.errors import UsageError
 from uni_train.eval.benchmark import Case, Source
 from uni_train.eval.benchmarks.ufo.cases import LETTERS, make_case
 from uni_train.eval.benchmarks.ufo.names import KINDS, kind_of_set, task_of_set
-from uni_train.models.nano import language
+from uni_train.models.family import family_of
 from uni_train.models.pictures import encode_png
 
 LEVELS = (1, 2, 3)  # of maths and mapping
@@ -94,9 +94,10 @@ def _inpainting(split: str, at: int) -> dict[str, Case]:
     noun, count = random_.choice(NANO.nouns), random_.randint(2, 6)
     whole = sprites.render(noun.singular, count, random_.getrandbits(60))
     wrong = [noun.counted(k) for k in random_.sample([k for k in range(1, 8) if k not in (count, count - 1)], 2)]
-    draw = language.SOME.format(objects=noun.plural)
+    phrases = family_of(NANO.name).phrases()
+    draw = phrases["draw some"].format(objects=noun.plural)
     facts = {"world": NANO.name, "object": noun.singular, "count": count, "draw": draw}
-    question = (f"inpainting/{split}/{digest(at, noun.singular, count)}", "inpainting", language.CAPTION_PROMPT)
+    question = (f"inpainting/{split}/{digest(at, noun.singular, count)}", "inpainting", phrases["caption"])
     images = [encode_png(_covered(whole, random_.randrange(count - 1)))]
     return _by_kind(
         question, noun.counted(count), [noun.counted(count - 1), *wrong], random_, images=images,

@@ -19,14 +19,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uni_train.config.schema import LEVELS
-from uni_train.data_gen.audit.exact import UnreadableError
-from uni_train.data_gen.audit.files import audit_file
-from uni_train.data_gen.audit.findings import LEAST, MOST, AuditRow, same_noun
-from uni_train.data_gen.audit.maths import read_count, read_maths
-from uni_train.data_gen.errors import DataError
+from uni_train.data_gen.errors import DataError, UnreadableError
+from uni_train.data_gen.findings import AuditRow
 from uni_train.data_gen.jsonl import MappingRow, MathsRow, read_items, read_published
-from uni_train.data_gen.objects import NANO, singular_of
-from uni_train.data_gen.registry import TASKS, get_task, set_name, sources
+from uni_train.data_gen.mapping import audit as mapping
+from uni_train.data_gen.maths import audit as maths
+from uni_train.data_gen.maths.audit import read_maths
+from uni_train.data_gen.maths.exact import read_count
+from uni_train.data_gen.objects import LEAST, MOST, NANO, same_noun, singular_of
+from uni_train.data_gen.phrasing import counted
+from uni_train.data_gen.registry import get_task, scoring, set_name, sources
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item
 from uni_train.errors import UserError
@@ -154,7 +156,7 @@ def published(folder: Path, sets: Sequence[str] | None = None, characters: Seque
 def _own_folder(folder: Path, sets: Sequence[str] | None) -> Questions:
     items = read_items(folder / "items.jsonl")
     for task, level in sorted({(item.task, item.level) for item in items}):
-        if level not in (known := TASKS.get(task).sets):
+        if level not in (known := scoring(task).sets):
             others = f"Levels with a set: {', '.join(map(str, known))}." if known else "It has no sets at all."
             raise UserError(
                 f"{folder / 'items.jsonl'} holds {task} of level {level}, which has no set in which images are scored",
@@ -206,8 +208,6 @@ def knowledge_case(question: KnowledgeQuestion, world: str = "everyday") -> Case
         "characters": list(question.characters),
     }
     if world == "nano":
-        from uni_train.data_gen.knowledge.nano import counted
-
         ((count, noun),) = counted(question.answer)
         shown = {"world": world, "object": noun, "plural": NANO.noun(noun).plural, "count": count}
         facts["item"] = Item(question.id, "knowledge", 1, "", question.question, question.answer, shown, "").to_dict()
@@ -219,15 +219,14 @@ def knowledge_case(question: KnowledgeQuestion, world: str = "everyday") -> Case
 
 def _audited(name: str, path: Path) -> tuple[list[Case], dict[str, str]]:
     rows = read_published(path)
-    audits = audit_file(path)
-    pairs = [(row, audit) for row, audit in zip(rows, audits, strict=True)]
-    maths = [(row, audit) for row, audit in pairs if isinstance(row, MathsRow)]
+    sums = [row for row in rows if isinstance(row, MathsRow)]
     expected = sources()[name].task
-    if (expected == "maths") != bool(maths):
-        raise DataError(f"{path} holds rows of {'maths' if maths else 'mapping'}; a file of this name holds {expected}")
-    if maths:
-        return _maths_cases(name, maths)
-    return _mapping_cases(name, [(row, audit) for row, audit in pairs if isinstance(row, MappingRow)])
+    if (expected == "maths") != bool(sums):
+        raise DataError(f"{path} holds rows of {'maths' if sums else 'mapping'}; a file of this name holds {expected}")
+    if sums:
+        return _maths_cases(name, [(row, maths.audit_maths(row)) for row in sums])
+    pairs = [row for row in rows if isinstance(row, MappingRow)]
+    return _mapping_cases(name, list(zip(pairs, mapping.audit_pairs(pairs), strict=True)))
 
 
 def _maths_cases(name: str, rows: Sequence[tuple[MathsRow, AuditRow]]) -> tuple[list[Case], dict[str, str]]:

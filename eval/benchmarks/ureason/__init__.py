@@ -1,7 +1,6 @@
 """UReason (Yang et al. 2026, arXiv 2602.08336): is what a model reasons out in words also what it draws?
 
 benchmark   what `uni_train eval` runs
-extraction  finding refined prompts
 errors      telling the four error types apart
 lengths     measuring contexts
 counting    the numbers; paper.csv has the published ones

@@ -50,7 +50,6 @@ from uni_train.eval.benchmark import (
     with_image,
 )
 from uni_train.eval.benchmarks.ureason import counting, errors
-from uni_train.eval.benchmarks.ureason.extraction import LABEL, extract
 from uni_train.eval.benchmarks.ureason.settings import (
     BARE,
     CHAIN,
@@ -62,6 +61,7 @@ from uni_train.eval.benchmarks.ureason.settings import (
     REASONING,
     SETTINGS,
 )
+from uni_train.eval.extraction import LABEL, extract
 from uni_train.eval.images import pixels
 from uni_train.eval.prompts import ureason as prompts
 from uni_train.models.pictures import encode_png

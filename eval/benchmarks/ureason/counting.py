@@ -17,7 +17,6 @@ from uni_train.data_gen.ureason.taxonomy import SUBCATEGORIES, TASKS
 from uni_train.eval import paper
 from uni_train.eval.benchmark import OUTCOMES, Scored, Table
 from uni_train.eval.benchmarks.ureason import errors, lengths
-from uni_train.eval.benchmarks.ureason.extraction import EXTRACTIONS
 from uni_train.eval.benchmarks.ureason.settings import (
     BARE,
     CHAIN,
@@ -31,6 +30,7 @@ from uni_train.eval.benchmarks.ureason.settings import (
     SETTINGS,
     TITLES,
 )
+from uni_train.eval.extraction import EXTRACTIONS
 from uni_train.eval.paper import Column, TableSpec
 from uni_train.eval.results import Results, plain, unit_of
 from uni_train.eval.statistics import Estimate, PairedComparison

@@ -21,7 +21,6 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.maze.task import TEST_LEVELS, read_facts
 from uni_train.data_gen.objects import NANO
 from uni_train.data_gen.published_rows import Place, PublishedRow, Text, read_rows
 from uni_train.data_gen.reading_limits import open_image, reason
@@ -74,6 +73,7 @@ ROLES: dict[str, tuple[str, ...]] = {
 """What a field is for (a key of `PublishedRecord`) -> how it may be called."""
 VIDEOS = (".mp4", ".mov", ".avi", ".webm", ".mkv", ".gif")
 LEVELS = (1, 2, 3)  # of the equations
+MAZE_LEVELS = (2, 3, 4, 5, 6, 7)  # rooms a side
 _SIZE = re.compile(r"(\d+)\s*[x×X*]\s*(\d+)")
 
 Fields = Mapping[str, Mapping[str, Sequence[str]]]
@@ -298,7 +298,7 @@ def generated(source: Source, seed: int = 0) -> list[Case]:
                 f"the {world} world has no {task} of our own, only {', '.join(known)}: set data.vigor=FOLDER"
             )
         kind = get_task("maths" if task == ALGEBRA else "maze", world)
-        levels: Sequence[int] = LEVELS if task == ALGEBRA else TEST_LEVELS
+        levels: Sequence[int] = LEVELS if task == ALGEBRA else MAZE_LEVELS
         if task == MAZE and (split != "test" or n > 6 * len(levels)):  # of 2 x 2 rooms there are few, all of them test
             levels = [level for level in levels if level > 2]
         shares = [n // len(levels) + (index < n % len(levels)) for index in range(len(levels))]
@@ -312,5 +312,4 @@ def _of_item(task: str, item: Item) -> Case:
     if task == ALGEBRA:
         return make_case(task, name, item.prompt, answer=item.answer, item=item)
     assert shown is not None, "a maze is shown"
-    rows = read_facts(item)[0].rows
-    return make_case(task, name, item.prompt, encode_png(shown), size=f"{rows}x{rows}", item=item)
+    return make_case(task, name, item.prompt, encode_png(shown), size=f"{item.level}x{item.level}", item=item)

@@ -1,4 +1,4 @@
-"""Drawing, printing and working out expressions, checked by the independent reader (data_gen.audit.expressions)."""
+"""Drawing, printing and working out expressions, checked by the independent reader (data_gen.maths.reading)."""
 
 import random
 
@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uni_train.data_gen.audit.expressions import read_expression
 from uni_train.data_gen.maths import expressions
 from uni_train.data_gen.maths.expressions import Expression
+from uni_train.data_gen.maths.reading import read_expression
 
 
 def drawn(seed: int, operations: int, value: int, bound: int) -> Expression:

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from uni_train.data_gen import export
-from uni_train.data_gen.audit.files import audit_file
-from uni_train.data_gen.audit.findings import AuditRow, has_wrong
+from uni_train.data_gen.audit import audit_file
+from uni_train.data_gen.findings import AuditRow, has_wrong
 from uni_train.data_gen.ureason.taxonomy import SUBCATEGORIES
 
 

@@ -16,10 +16,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
 
 from uni_train.config.schema import ModelConfig
-from uni_train.data_gen.maze.task import DIRECTIONS, INSTRUCTION
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.errors import UserError
@@ -31,27 +29,10 @@ from uni_train.models.bagel.mot import MotAttention
 from uni_train.models.bagel.positions import sincos_table
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
 from uni_train.models.base import Example, Request
+from uni_train.models.nano.vae import Pixels
 
-STEPS = ("From S go", *(f"{way} {n}" for way in DIRECTIONS for n in range(1, 8)), "That is E")
+STEPS = ("From S go", *(f"{way} {n}" for way in ("right", "left", "down", "up") for n in range(1, 8)), "That is E")
 _POSITIONS_BASE = 8.0
-
-
-class Pixels(nn.Module):
-    """The interface of an autoencoder, with pixels for latents: [B, 3, H, W] in [-1, 1], whatever the noise."""
-
-    downsample = 1
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(()), requires_grad=False)
-
-    def encode(self, images: Tensor, noise: Tensor | None = None) -> Tensor:
-        """As they are."""
-        return images * self.scale
-
-    def decode(self, latents: Tensor) -> Tensor:
-        """As they are."""
-        return latents / self.scale
 
 
 @torch.no_grad()
@@ -76,6 +57,9 @@ def look_around(bagel: Bagel) -> None:
 class SentenceTokenizer:
     """One token a sentence; only the instruction of mazes and those below are known.
 
+    Attributes:
+        instruction: what every maze asks.
+
     Args:
         steps: also know the description of a way into a maze, one token a leg ("right 2").
         puzzles: also know the prompts of these families in the style nano.
@@ -88,9 +72,10 @@ class SentenceTokenizer:
 
     def __init__(self, steps: bool = False, puzzles: Sequence[str] = ()) -> None:
         self.puzzles, self.steps = tuple(puzzles), STEPS if steps else ()
+        self.instruction = get_task("maze", "nano").sample(0, 3)[0].prompt
         prompts = (get_task(name, "nano").prompts() for name in puzzles)  # type: ignore[attr-defined]
-        self.sentences = (INSTRUCTION, *dict.fromkeys(chain.from_iterable(prompts)))
-        self.pieces = (INSTRUCTION, *self.steps, *self.sentences[1:])
+        self.sentences = (self.instruction, *dict.fromkeys(chain.from_iterable(prompts)))
+        self.pieces = (self.instruction, *self.steps, *self.sentences[1:])
 
     def __len__(self) -> int:
         return 4 + len(self.pieces)
@@ -105,7 +90,7 @@ class SentenceTokenizer:
             puzzles = f"; the nano prompts of {', '.join(self.puzzles)}." if self.puzzles else ""
             raise UserError(
                 f"nano_edit does not know the instruction {text[:120]!r}",
-                f"All that it reads is: {INSTRUCTION}{steps}{puzzles}",
+                f"All that it reads is: {self.instruction}{steps}{puzzles}",
             )
         return [4 + self.pieces.index(one) for one in said]
 
@@ -168,7 +153,7 @@ def build(config: ModelConfig, seed: int) -> NanoEdit:
         bagel,
         Pixels(),
         tokenizer,
-        Speech(INSTRUCTION),
+        Speech(tokenizer.instruction),
         replace(Sampling.from_config(config.sampling), guidance=Guidance(), editing=None, temperature=0.0),
         image_size=sizes.image_size,
         noise_levels="uniform",

@@ -97,13 +97,17 @@ class NanoFamily(Family):
         shapes.prompt = next(iter(getattr(model.tokenizer, "sentences", ())), shapes.prompt)  # all that an editor reads
         return shapes
 
+    def phrases(self) -> dict[str, str]:
+        from uni_train.models.nano.language import CAPTION_PROMPT, SOME, UNCLEAR, VERIFY_PROMPT
+
+        return {"caption": CAPTION_PROMPT, "verify": VERIFY_PROMPT, "draw some": SOME, "unclear": UNCLEAR}
+
     def inspect(self, checkpoint: Checkpoint, config: Callable[[], ModelConfig]) -> Inspection:
         import torch
         from torch import nn
 
         from uni_train.models.bagel.bagel import Bagel
-        from uni_train.models.nano.edit import Pixels
-        from uni_train.models.nano.vae import PatchVAE
+        from uni_train.models.nano.vae import PatchVAE, Pixels
         from uni_train.models.weights import Weights, problems, shapes_of
 
         sizes, _, _ = _described(checkpoint.path)

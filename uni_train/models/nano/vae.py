@@ -72,3 +72,21 @@ class PatchVAE(nn.Module):
         mean, _ = self.moments(images)
         self.shift.copy_(mean.mean())
         self.scale.copy_(1 / mean.std())
+
+
+class Pixels(nn.Module):
+    """The interface of an autoencoder, with pixels for latents: [B, 3, H, W] in [-1, 1], whatever the noise."""
+
+    downsample = 1
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(()), requires_grad=False)
+
+    def encode(self, images: Tensor, noise: Tensor | None = None) -> Tensor:
+        """As they are."""
+        return images * self.scale
+
+    def decode(self, latents: Tensor) -> Tensor:
+        """As they are."""
+        return latents / self.scale

@@ -22,7 +22,7 @@ from uni_train.config.schema import (
     TaskLevel,
     Temperature,
 )
-from uni_train.data_gen.registry import TASKS, set_name, sources
+from uni_train.data_gen.registry import TASKS, scoring, set_name, sources
 from uni_train.errors import did_you_mean
 from uni_train.recipes.stars.filters import FILTERS
 
@@ -174,14 +174,14 @@ def check_rounds(config: RoundsConfig, where: Where) -> None:
             "batch.accumulate",
             where,
         )
-    tasks = [name for name in TASKS.names() if TASKS.get(name).sets]
+    tasks = [name for name in TASKS.names() if scoring(name).sets]
     sets = [name for name, source in sources().items() if not source.variant]
     solved = getattr(config, "solved", None)
     replayed = (*sets, *NOT_SETS)
     for i, round_ in enumerate(config.rounds):
         check_known(round_.task, tasks, "task", f"rounds.{i}.task", where)
         check_draws(config.model, [round_.task], where)
-        levels = TASKS.get(round_.task).sets
+        levels = scoring(round_.task).sets
         if round_.level not in levels:
             key, known = f"rounds.{i}.level", ", ".join(map(str, levels))
             raise wrong(f"{key} must be one of {known}, not {round_.level}", key, where)

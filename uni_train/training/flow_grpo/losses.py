@@ -18,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from uni_train.data_gen.phrasing import CONCLUSION
 from uni_train.flow.grpo import PolicyLoss, awm_loss, dppo_loss, grpo_loss, guard_loss, token_loss
 from uni_train.flow.nft import anchor, nft_loss, optimality
 from uni_train.flow.schedule import Schedule
@@ -27,8 +28,6 @@ from uni_train.models.transfer import upload
 from uni_train.training.flow_grpo.config import GrpoConfig, ThoughtsConfig
 from uni_train.training.flow_grpo.rollout import NO_TOKEN, UNUSED, rule_of
 
-RESULT = "So draw"
-"""Comes before the result in thoughts of our tasks."""
 METRICS = ("policy_loss", "approx_kl", "ratio", "clip_ratio/high_mean", "clip_ratio/low_mean")
 """Metrics of `Losses.step_loss` for random steps, beside "kl"."""
 
@@ -159,11 +158,11 @@ class Losses:
         )  # fmt: skip
 
     def _token_weights(self, batch: ThoughtBatch) -> Tensor:
-        """float32 [R, L]: `result_weight` behind RESULT, else 1."""
+        """float32 [R, L]: `result_weight` behind CONCLUSION, else 1."""
         text, weights = expect_skill(self.model, ThoughtPolicy).thought_text, torch.ones(batch.ids.shape)
         for row, ids in zip(weights, batch.ids.tolist(), strict=True):
             own = [token for token in ids if token != NO_TOKEN]
-            end = bisect_left(range(len(own)), True, key=lambda n, own=own: RESULT in text(own[: n + 1]))  # type: ignore[misc]
+            end = bisect_left(range(len(own)), True, key=lambda n, own=own: CONCLUSION in text(own[: n + 1]))  # type: ignore[misc]
             row[end + 1 :] = self.thoughts.result_weight
         return upload(weights, batch.old_log_prob.device)
 

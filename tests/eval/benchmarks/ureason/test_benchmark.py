@@ -13,8 +13,8 @@ from uni_train.data_gen.ureason.task import UReason as Task
 from uni_train.errors import UsageError
 from uni_train.eval.benchmark import Scored, Source, Unparseable
 from uni_train.eval.benchmarks.ureason import UReason
-from uni_train.eval.benchmarks.ureason.extraction import Refined, extract
 from uni_train.eval.benchmarks.ureason.settings import BARE, CHAIN, DIRECT, EXTERNAL, GUIDED, SETTINGS
+from uni_train.eval.extraction import Refined, extract
 from uni_train.eval.generation import asks_of
 from uni_train.eval.prompts import ureason as prompts
 

@@ -13,17 +13,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
-from pathlib import Path
 
-from uni_train.data_gen.audit.exact import UnreadableError
-from uni_train.data_gen.audit.files import read_any
-from uni_train.data_gen.audit.findings import same_noun
-from uni_train.data_gen.audit.maths import read_count, read_maths
-from uni_train.data_gen.jsonl import MappingRow, MathsRow
-from uni_train.data_gen.registry import TASKS, task_of
+from uni_train.data_gen.objects import same_noun
+from uni_train.data_gen.registry import TASKS, scoring, task_of
 from uni_train.data_gen.task import Item, Question, Task
-from uni_train.data_gen.ureason.audit import is_ureason
 
 MARGIN = 0.05  # a strategy that beats chance by more, with its interval clear of chance, is a shortcut
 LOOK_UP = "at one link this is the look-up itself"
@@ -50,55 +43,14 @@ class Tally:
 
 def chances() -> dict[str, float]:
     """Reasoning task -> how often guessing is right, of what counts once: a prompt, or a pair."""
-    tasks = {name: TASKS.get(name) for name in TASKS.names()}
-    return {name: task.chance for name, task in tasks.items() if task.sets}
+    tasks = {name: scoring(name) for name in TASKS.names()}
+    return {name: scored.chance for name, scored in tasks.items() if scored.sets}
 
 
 def questions_of(items: Iterable[Item]) -> list[Question]:
     """The items as strategies see them; those on which no strategy has anything to say are left out."""
     questions = (task_of(item).question(item) for item in items)
     return [question for question in questions if question is not None]
-
-
-def question_of_row(row: MathsRow | MappingRow) -> Question:
-    """A published row, with its label as published."""
-    if isinstance(row, MappingRow):
-        return Question("mapping", row.question, row.answer, row.id, row.id)
-    try:
-        count = read_count(row.answer)[0].whole
-    except UnreadableError:
-        count = None
-    return Question("maths", row.question, count, row.id, expression_of(row.question))
-
-
-@lru_cache(maxsize=4096)
-def expression_of(question: str) -> str:
-    """What a published maths question works out, so that repeats are known; the question where it cannot be read."""
-    try:
-        return read_maths(question).readings[0].text
-    except UnreadableError:
-        return question
-
-
-def tally_file(path: Path) -> dict[str, list[Tally]]:
-    """Every strategy on each set of a published file or an items.jsonl of ours: "maths level 2" -> tallies.
-
-    A published file is one set, named after its task. {} where no strategy has anything to say (mazes, files in
-    UReason's schema). Raises DataError for a file that is neither.
-    """
-    if is_ureason(path):
-        return {}
-    sets: dict[str, list[Question]] = defaultdict(list)
-    known: dict[str, dict[str, str]] = {}
-    for row in read_any(path):
-        if not isinstance(row, Item):
-            question = question_of_row(row)
-            sets[question.kind].append(question)
-            continue
-        name = f"{row.task} level {row.level}"
-        sets[name] += questions_of([row])
-        known[name] = known.get(name) or known_shortcuts(task_of(row), row.level)
-    return {name: tally(questions, known.get(name)) for name, questions in sets.items() if questions}
 
 
 def known_shortcuts(task: Task, level: int) -> dict[str, str]:

@@ -7,13 +7,14 @@ from typing import ClassVar
 
 import pytest
 
-from uni_train.data_gen.audit.shortcuts import LOOK_UP, known_shortcuts, questions_of, tally_file
+from uni_train.data_gen.audit import tally_file
 from uni_train.data_gen.jsonl import published_rows, write_items, write_rows
 from uni_train.data_gen.mapping.task import Mapping
 from uni_train.data_gen.maths.shortcuts import numbers
 from uni_train.data_gen.maths.task import Maths
 from uni_train.data_gen.objects import get_world
 from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.shortcuts import LOOK_UP, known_shortcuts, questions_of
 from uni_train.data_gen.task import Task
 from uni_train.eval.shortcuts import Trivial, best, trivial
 

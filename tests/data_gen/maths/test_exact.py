@@ -1,10 +1,10 @@
-"""Numbers a + b * sqrt(n): the laws of a field, and roots."""
+"""Numbers a + b * sqrt(n): the laws of a field, and roots; and answers."""
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uni_train.data_gen.audit.exact import Exact, UndefinedError
+from uni_train.data_gen.maths.exact import Exact, UndefinedError, read_count
 
 fractions = st.fractions(min_value=-50, max_value=50, max_denominator=12)
 
@@ -25,3 +25,11 @@ def test_exact_numbers_obey_the_laws_of_a_field(a, b, c, d, n):
 @given(st.fractions(min_value=0, max_value=900, max_denominator=30))
 def test_a_root_squares_to_what_it_is_the_root_of(value):
     assert Exact.from_parts(value).root() * Exact.from_parts(value).root() == Exact.from_parts(value)
+
+
+@pytest.mark.parametrize(
+    ("answer", "count", "noun"),
+    [("4 chairs.", 4, "chairs"), ("an apple", 1, "apple"), ("Two kittens", 2, "kittens"), ("1 toy car", 1, "toy car")],
+)
+def test_an_answer_is_a_count_and_a_noun(answer, count, noun):
+    assert read_count(answer) == (Exact.from_parts(count), noun)

@@ -16,16 +16,12 @@ where both the object and the category are known (uni_train.data_gen.objects.KIN
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from uni_train.data_gen.objects import plurals_of
-
 Status = Literal["ok", "wrong", "out_of_range", "ambiguous", "unparseable"]
 STATUSES: tuple[Status, ...] = ("ok", "wrong", "out_of_range", "ambiguous", "unparseable")
-LEAST, MOST = 1, 6  # what an image may have to show
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,17 +53,3 @@ def counts(rows: Iterable[AuditRow]) -> dict[Status, int]:
     for row in rows:
         numbers[row.status] += 1
     return numbers
-
-
-def plain(noun: str) -> str:
-    return re.sub(r"^(?:the|a|an|some)\s+", "", noun.strip().rstrip(".!").strip().lower())
-
-
-def same_noun(noun: str, other: str) -> str:
-    """ "eq", "s:p" or "p:s" when both are forms of one noun (s singular, p plural), else ""."""
-    noun, other = plain(noun), plain(other)
-    if noun == other:
-        return "eq"
-    if other in plurals_of(noun):
-        return "s:p"
-    return "p:s" if noun in plurals_of(other) else ""

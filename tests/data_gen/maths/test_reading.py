@@ -4,8 +4,8 @@ from fractions import Fraction
 
 import pytest
 
-from uni_train.data_gen.audit.exact import Exact, UnreadableError
-from uni_train.data_gen.audit.expressions import read_expression
+from uni_train.data_gen.maths.exact import Exact, UnreadableError
+from uni_train.data_gen.maths.reading import read_expression
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Expressions in signs and words, as other people write them, worked out exactly.
 
-This is the other half of a check: it shares no code with data_gen.maths and data_gen.phrasing, so a mistake there shows
-up as a disagreement here.
+This is the other half of a check: it shares no code with what makes the questions (`task`, `expressions` and
+data_gen.phrasing). So a mistake there shows up as a disagreement here.
 
 Words leave precedence open ("the square root of 9 plus 1"). Reading an expression therefore gives every sensible
 reading. The first is the conventional one: signs bind as usual (^ and root, then * / %, then + -, from left to right),
@@ -15,15 +15,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from uni_train.data_gen.audit.exact import Exact, UndefinedError, UnreadableError
+from uni_train.data_gen.errors import UnreadableError
+from uni_train.data_gen.maths.exact import Exact, UndefinedError
+from uni_train.data_gen.maths.shortcuts import NUMBER_WORDS
 
 DIGITS = 1000  # of a number; int() refuses a few thousand
-NUMBER_WORDS = {
-    "zero": 0, "one": 1, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6, "seven": 7, "eight": 8, "nine": 9,
-    "ten": 10, "eleven": 11, "twelve": 12, "thirteen": 13, "fourteen": 14, "fifteen": 15, "sixteen": 16,
-    "seventeen": 17, "eighteen": 18, "nineteen": 19, "twenty": 20, "thirty": 30, "forty": 40, "fifty": 50,
-    "sixty": 60, "seventy": 70, "eighty": 80, "ninety": 90,
-}  # fmt: skip
 
 # Phrases -> one token each, longest first. Capitals are word tokens, whose reach the sentence leaves open.
 _THEN = r",?\s*(?:and\s+)?\bthen\s+"

@@ -7,10 +7,10 @@ from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from uni_train.data_gen.audit.exact import UnreadableError
-from uni_train.data_gen.audit.findings import AuditRow, Status, plain, same_noun
+from uni_train.data_gen.errors import UnreadableError
+from uni_train.data_gen.findings import AuditRow, Status
 from uni_train.data_gen.jsonl import MappingRow
-from uni_train.data_gen.objects import CATEGORY_KINDS, kinds_of
+from uni_train.data_gen.objects import CATEGORY_KINDS, kinds_of, plain, same_noun
 
 _NO_ANSWER = {"undefined", "n/a", "na", "none", "nothing", "unknown", "null", "no answer", "-", ""}
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from fractions import Fraction
+from functools import lru_cache
 
-from uni_train.data_gen.audit.exact import Exact, UndefinedError, UnreadableError
-from uni_train.data_gen.audit.expressions import NUMBER_WORDS, Reading, read_expression
-from uni_train.data_gen.audit.findings import LEAST, MOST, AuditRow, Status, plain, same_noun
+from uni_train.data_gen.errors import UnreadableError
+from uni_train.data_gen.findings import AuditRow, Status
 from uni_train.data_gen.jsonl import MathsRow
-from uni_train.data_gen.objects import singular_of
+from uni_train.data_gen.maths.exact import Exact, UndefinedError, read_count
+from uni_train.data_gen.maths.reading import Reading, read_expression
+from uni_train.data_gen.objects import LEAST, MOST, plain, same_noun, singular_of
 
 _VERB = (
     r"(?:please\s+)?(?:generate|produce|show|create|provide|give|make|draw|paint|display|render|illustrate|depict|"
@@ -99,23 +100,13 @@ def _read_framed(expression: str) -> list[Reading]:
     ]
 
 
-def read_count(answer: str) -> tuple[Exact, str]:
-    """ "4 chairs." -> (4, "chairs"); number words and "a"/"an" count too. UnreadableError without number or noun."""
-    text = re.sub(r"\s+", " ", answer).strip().rstrip(".!").strip()
-    match = re.fullmatch(r"(-?\d+(?:/\d+|\.\d+)?|[A-Za-z]+(?:-[a-z]+)?)\s+(.+)", text)
-    if match is None:
-        raise UnreadableError(f'the answer "{answer}" is not a number and an object, such as "4 chairs"')
-    number, noun = match.groups()
-    if number.lower() in ("a", "an"):
-        return Exact.from_parts(1), noun
+@lru_cache(maxsize=4096)
+def expression_of(question: str) -> str:
+    """What a published question works out, so that repeats are known; the question where it cannot be read."""
     try:
-        value = Exact.from_parts(Fraction(number))
-    except ValueError:
-        parts = number.lower().split("-")
-        if not all(part in NUMBER_WORDS for part in parts):
-            raise UnreadableError(f'the answer "{answer}" does not begin with a number, such as "4 chairs"') from None
-        value = Exact.from_parts(sum(NUMBER_WORDS[part] for part in parts))
-    return value, noun
+        return read_maths(question).readings[0].text
+    except UnreadableError:
+        return question
 
 
 # -------------------------------------------------------------------------------------------------------------- labels

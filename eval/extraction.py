@@ -1,4 +1,4 @@
-"""How the refined prompt of a thought is found.
+"""How the refined prompt of a thought is found, for UReason and `insight`.
 
 "paper": the prompt asks for it between tags; a label as the published prompts ask for ("refined prompt:", "Final Scene
 Prompt:") is taken too, and without either the sample is `not_extracted`. "official", as the released code: what follows
@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from uni_train.data_gen.phrasing import CONCLUSION
 from uni_train.eval.prompts import ureason as prompts
 
 EXTRACTIONS = ("tag", "label", "last match", "whole thought", "none")
@@ -31,7 +32,6 @@ LABEL = re.compile(
 _TAG = re.compile(r"<refined_prompt>(.*?)</refined_prompt>", re.IGNORECASE | re.DOTALL)
 _NEXT_HEADING = re.compile(r"\n[ \t]*(?:#{1,6}[ \t]|-{3,}[ \t]*(?:\n|\Z))")
 _FENCED = re.compile(r"(`{3,}|~{3,})\w*\n(.*?)\n?\1", re.DOTALL)
-_NANO_LABEL = "So draw"
 # What the prompts show in the place of a description, in case a model says just that.
 _PLACEHOLDERS = ("...", "your description", "your visual description here", "a direct description of the final state")
 
@@ -43,7 +43,7 @@ def extract(thought: str, compat: str, world: str = "everyday") -> Refined:
         text = prompts.without_markers(thought) if found is None else found
         return Refined(text, "none" if not text else "whole thought" if found is None else "last match")
     if world == "nano":
-        _, label, rest = thought.rpartition(_NANO_LABEL)
+        _, label, rest = thought.rpartition(CONCLUSION)
         return Refined(f"Draw {rest.strip()}", "label") if label and rest.strip(" .") else Refined("", "none")
     tagged = _TAG.findall(thought)
     if tagged and _said(tagged[-1]):

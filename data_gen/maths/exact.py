@@ -1,16 +1,14 @@
-"""Exact arithmetic for expressions of other people: numbers a + b * sqrt(n) with fractions a and b."""
+"""Exact arithmetic for expressions and answers of other people: numbers a + b * sqrt(n) with fractions a and b."""
 
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from uni_train.data_gen.errors import DataError
-
-
-class UnreadableError(DataError):
-    """A text whose meaning could not be worked out; the message says where it stopped."""
+from uni_train.data_gen.errors import DataError, UnreadableError
+from uni_train.data_gen.maths.shortcuts import NUMBER_WORDS
 
 
 class UndefinedError(DataError):
@@ -122,3 +120,22 @@ class Exact:
         if not self.a:
             return surd if self.b > 0 else f"-{surd}"
         return f"{self.a} {'+' if self.b > 0 else '-'} {surd}"
+
+
+def read_count(answer: str) -> tuple[Exact, str]:
+    """ "4 chairs." -> (4, "chairs"); number words and "a"/"an" count too. UnreadableError without number or noun."""
+    text = re.sub(r"\s+", " ", answer).strip().rstrip(".!").strip()
+    match = re.fullmatch(r"(-?\d+(?:/\d+|\.\d+)?|[A-Za-z]+(?:-[a-z]+)?)\s+(.+)", text)
+    if match is None:
+        raise UnreadableError(f'the answer "{answer}" is not a number and an object, such as "4 chairs"')
+    number, noun = match.groups()
+    if number.lower() in ("a", "an"):
+        return Exact.from_parts(1), noun
+    try:
+        value = Exact.from_parts(Fraction(number))
+    except ValueError:
+        parts = number.lower().split("-")
+        if not all(part in NUMBER_WORDS for part in parts):
+            raise UnreadableError(f'the answer "{answer}" does not begin with a number, such as "4 chairs"') from None
+        value = Exact.from_parts(sum(NUMBER_WORDS[part] for part in parts))
+    return value, noun
