@@ -72,11 +72,11 @@ from uni_train.models.weights import Weights, write
 from uni_train.plan.hardware import GPUS
 from uni_train.plan.one_card import lighter
 from uni_train.plan.updates import supervised
-from uni_train.rewards.contract import Reward
+from uni_train.rewards.contract import Prompt, Reward
 from uni_train.training.curriculum import Constant
 from uni_train.training.fit import fit_supervised
 from uni_train.training.flow_grpo.config import AlarmsConfig, GrpoConfig, ObjectiveConfig, RolloutConfig
-from uni_train.training.flow_grpo.rollout import Prompt, PromptList
+from uni_train.training.flow_grpo.rollout import PromptList
 from uni_train.training.flow_grpo.trainer import ROLLOUTS, fit_flow_grpo
 from uni_train.training.lora import adapted, add_adapters
 

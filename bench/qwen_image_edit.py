@@ -50,11 +50,11 @@ from uni_train.models.diffusers.latents import pack, unpack
 from uni_train.models.load import build_model
 from uni_train.models.qwen_image_edit.reading import EDIT_SYSTEM, TEMPLATE_TOKENS, chat, user_turn
 from uni_train.models.qwen_image_edit.unified import QwenImageEdit
-from uni_train.rewards.contract import Reward
+from uni_train.rewards.contract import Prompt, Reward
 from uni_train.stages.cpu import prepare_cpu
 from uni_train.training.curriculum import Constant
 from uni_train.training.flow_grpo.config import AlarmsConfig, GrpoConfig, ObjectiveConfig, RolloutConfig
-from uni_train.training.flow_grpo.rollout import Prompt, PromptList, ScoredImages, sample_epoch
+from uni_train.training.flow_grpo.rollout import PromptList, ScoredImages, sample_epoch
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 
 GROUP = 16

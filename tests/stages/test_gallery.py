@@ -12,9 +12,10 @@ import pytest
 from PIL import Image
 
 from uni_train.data_gen.registry import get_task
+from uni_train.recipes.flow_grpo.training import SHOWN_GROUPS, shown_groups
 from uni_train.rewards.contract import Reward, score
 from uni_train.rewards.registry import find_reward
-from uni_train.stages.gallery import SHOWN_GROUPS, caption, log_images, shown_groups, write_sheet
+from uni_train.stages.gallery import caption, log_images, write_sheet
 from uni_train.stages.validation import prompt_of
 from uni_train.training.flow_grpo.rollout import ScoredImages
 

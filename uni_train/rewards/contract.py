@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -29,6 +29,34 @@ from uni_train.rewards.background import Background
 
 LARGEST = 1e12
 """Of a reward's value times its weight: squares of larger ones, in advantages, would leave the range of numbers."""
+
+
+@dataclass(frozen=True, slots=True)
+class Prompt:
+    """One prompt, of `group_size` images.
+
+    Attributes:
+        id: names it in errors, and decides its seeds.
+        images: uint8 [H, W, 3] each, shown before the text.
+        columns: further inputs of rewards (as above).
+    """
+
+    id: str
+    text: str
+    images: tuple[np.ndarray, ...] = ()
+    columns: Mapping[str, Any] = field(default_factory=dict)
+
+
+def columns_of(prompts: Sequence[Prompt], k: int, first: int) -> dict[str, list[Any]]:
+    """The columns of rewards, one value an image; `place` is its number among the epoch's images of all ranks."""
+    each = [prompt for prompt in prompts for _ in range(k)]
+    names = dict.fromkeys(name for prompt in prompts for name in prompt.columns)
+    return {
+        "id": [prompt.id for prompt in each],
+        "place": list(range(first, first + len(each))),
+        "images": [list(prompt.images) for prompt in each],
+        **{name: [prompt.columns.get(name) for prompt in each] for name in names},
+    }
 
 
 class Judged(NamedTuple):

@@ -20,25 +20,10 @@ if TYPE_CHECKING:
     from PIL.Image import Image as Picture
 
     from uni_train.eval.images import Image as Encoded
-    from uni_train.rewards.contract import Scores
-    from uni_train.training.flow_grpo.rollout import Prompt, ScoredImages
+    from uni_train.rewards.contract import Prompt, Scores
 
-SHOWN_GROUPS, SHOWN_MEMBERS = 6, 12
 _BORDER = 2
 _LEAST = 64  # pixels a side below which images are enlarged
-
-
-def shown_groups(drawn: ScoredImages, group_size: int, step: int) -> list[list[Scored]]:
-    """The first groups of an epoch and their first images: chosen by their place, not by how they turned out."""
-    groups: list[list[Scored]] = []
-    for g, prompt in enumerate(drawn.prompts[:SHOWN_GROUPS]):
-        case, group = case_of(prompt), list[Scored]()
-        for k in range(min(group_size, SHOWN_MEMBERS)):
-            i = g * group_size + k
-            ask = Ask(case if k == 0 else replace(case, images=()), "rollout", k, 0)  # its images are stored once
-            group.append(rewarded(scored_image(step, prompt, ask, drawn.images[i]), drawn.scores, i))
-        groups.append(group)
-    return groups
 
 
 def case_of(prompt: Prompt, keep: bool = True) -> Case:

@@ -29,12 +29,11 @@ from uni_train.eval.statistics import Estimate
 from uni_train.eval.validation import estimates, finished, read_validation, results_of, rewards_of
 from uni_train.models.base import ImageGenerator, Request, UnifiedModel, expect_skill
 from uni_train.models.batches import fitting
-from uni_train.rewards.contract import Reward, Scoring
+from uni_train.rewards.contract import Prompt, Reward, Scoring, columns_of
 from uni_train.stages.gallery import case_of, log_images, rewarded, scored_image
 from uni_train.stages.work import in_batches
 from uni_train.training.data import edit, inferred
 from uni_train.training.data.rows import BadRow, Row, missing, open_rows
-from uni_train.training.flow_grpo.rollout import Prompt, columns_of
 
 FOLDER = "held_out"
 LEAST = 2

@@ -16,9 +16,8 @@ from uni_train.errors import UserError
 from uni_train.eval.scored import read_folder
 from uni_train.eval.validation import estimates
 from uni_train.models.base import Request
-from uni_train.rewards.contract import Reward
+from uni_train.rewards.contract import Prompt, Reward
 from uni_train.stages.validation import ValidationPrompts
-from uni_train.training.flow_grpo.rollout import Prompt
 
 PROMPTS = [Prompt(f"p{i}", f"prompt {i}", columns={"number": i}) for i in range(9)]
 

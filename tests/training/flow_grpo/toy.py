@@ -15,8 +15,9 @@ from uni_train.data_gen.seeds import derive_seed
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import Schedule, bagel_schedule
 from uni_train.models.base import FlowPolicy, Request, SupervisedLoss
+from uni_train.rewards.contract import Prompt
 from uni_train.training.flow_grpo.config import GrpoConfig, RolloutConfig
-from uni_train.training.flow_grpo.rollout import Prompt, PromptList
+from uni_train.training.flow_grpo.rollout import PromptList
 
 TOKENS, NUMBERS = 4, 3
 GRPO = GrpoConfig(

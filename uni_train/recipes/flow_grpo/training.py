@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -14,15 +15,16 @@ from uni_train.config.kinds import run_task
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Task
 from uni_train.errors import UserError
+from uni_train.eval.sample import Ask, Scored
 from uni_train.eval.scored import shard_path, write_scored
 from uni_train.models.base import Example, FlowPolicy, UnifiedModel, expect_skill
 from uni_train.models.checkpoint import on_disk
 from uni_train.models.family import family_of
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
-from uni_train.rewards.contract import Reward, Scoring
+from uni_train.rewards.contract import Prompt, Reward, Scoring, columns_of
 from uni_train.rewards.registry import Trained, find_reward, make_rewards
 from uni_train.stages.finetune import adapters, run_logger, say_idle, skipped_rows
-from uni_train.stages.gallery import SHOWN_GROUPS, log_images, shown_groups, write_sheet
+from uni_train.stages.gallery import case_of, log_images, rewarded, scored_image, write_sheet
 from uni_train.stages.validation import (
     LEAST,
     MORE,
@@ -38,13 +40,14 @@ from uni_train.stages.validation import (
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.data import items
 from uni_train.training.data.rows import Rows, open_rows
-from uni_train.training.flow_grpo.rollout import Prompt, PromptList, Prompts, columns_of, requests_of
+from uni_train.training.flow_grpo.rollout import PromptList, Prompts, requests_of
 from uni_train.training.trained import select_parameters
 
 if TYPE_CHECKING:
     from uni_train.training.flow_grpo.rollout import ScoredImages
 
 GALLERY = "gallery"
+SHOWN_GROUPS, SHOWN_MEMBERS = 6, 12
 
 
 def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
@@ -235,3 +238,16 @@ def held_out_prompts(work: Work[FlowGrpoConfig], rewarded: Sequence[Reward] = ()
     if len(rows) < LEAST:
         raise UserError(f"{section.path}: {len(rows)} prompts", MORE)
     return ValidationPrompts({section.path: rows}, seed, batch, think, rewarded)
+
+
+def shown_groups(drawn: ScoredImages, group_size: int, step: int) -> list[list[Scored]]:
+    """The first groups of an epoch and their first images: chosen by their place, not by how they turned out."""
+    groups: list[list[Scored]] = []
+    for g, prompt in enumerate(drawn.prompts[:SHOWN_GROUPS]):
+        case, group = case_of(prompt), list[Scored]()
+        for k in range(min(group_size, SHOWN_MEMBERS)):
+            i = g * group_size + k
+            ask = Ask(case if k == 0 else replace(case, images=()), "rollout", k, 0)  # its images are stored once
+            group.append(rewarded(scored_image(step, prompt, ask, drawn.images[i]), drawn.scores, i))
+        groups.append(group)
+    return groups

@@ -31,28 +31,12 @@ from uni_train.flow.steps import StepRule, step_rule
 from uni_train.flow.window import Window, epoch_window, sliding_window
 from uni_train.models.base import FlowPolicy, Request, ThoughtPolicy, expect_skill
 from uni_train.models.transfer import upload
-from uni_train.rewards.contract import Reward, Scores, Scoring, expect_rewarded, summed
+from uni_train.rewards.contract import Prompt, Reward, Scores, Scoring, columns_of, expect_rewarded, summed
 from uni_train.training.flow_grpo.config import GrpoConfig
 
 NO_TOKEN = -1
 """In place of a token behind the end of a thought."""
 UNUSED = torch.empty(0)
-
-
-@dataclass(frozen=True, slots=True)
-class Prompt:
-    """One prompt, of `group_size` images.
-
-    Attributes:
-        id: names it in errors, and decides its seeds.
-        images: uint8 [H, W, 3] each, shown before the text.
-        columns: further inputs of rewards (see rewards.contract).
-    """
-
-    id: str
-    text: str
-    images: tuple[np.ndarray, ...] = ()
-    columns: Mapping[str, Any] = field(default_factory=dict)
 
 
 Prompts = Callable[[int, int], Sequence[Prompt]]
@@ -297,18 +281,6 @@ def window_of(config: GrpoConfig, epoch: int) -> Window | None:
             return sliding_window(epoch, config.window_size, (low, high), config.rollout.window_every)
         case _:
             return Window(low, config.window_size)
-
-
-def columns_of(prompts: Sequence[Prompt], k: int, first: int) -> dict[str, list[Any]]:
-    """The columns of rewards, one value an image; `place` is its number among the epoch's images of all ranks."""
-    each = [prompt for prompt in prompts for _ in range(k)]
-    names = dict.fromkeys(name for prompt in prompts for name in prompt.columns)
-    return {
-        "id": [prompt.id for prompt in each],
-        "place": list(range(first, first + len(each))),
-        "images": [list(prompt.images) for prompt in each],
-        **{name: [prompt.columns.get(name) for prompt in each] for name in names},
-    }
 
 
 # --- advantages and statistics --------------------------------------------------------------------------------------
