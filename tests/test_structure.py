@@ -6,6 +6,8 @@ Read from the source, so that an import inside a function counts as one too: it 
 from __future__ import annotations
 
 import ast
+import subprocess
+import sys
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
@@ -104,6 +106,80 @@ def test_arrows_between_packages_point_one_way() -> None:
         if layer[name.split(".")[1]] > layer[parts_of(file)[1]]
     ]
     assert not wrong
+
+
+LEAVES = {
+    "distillation": "uni_train/recipes/distil uni_train/training/distillation.py uni_train/flow/distillation.py",
+    "Flow-GRPO": "uni_train/recipes/flow_grpo uni_train/training/flow_grpo",
+    "knowledge": "uni_train/recipes/knowledge",
+    "pretraining": "uni_train/recipes/pretrain.py",
+    "supervised fine-tuning": "uni_train/recipes/sft",
+    "nano": "uni_train/models/nano uni_train/recipes/pretrain.py",
+    "Janus": "uni_train/models/janus",
+    "diffusers": "uni_train/models/diffusers uni_train/models/qwen_image_edit",
+    "insight": "uni_train/insight",
+    "plan": "uni_train/plan",
+    "serving": "uni_train/serving",
+    "view": "uni_train/view.py",
+    "watch": "eval/watch.py",
+    "doctor": "uni_train/models/doctor.py uni_train/models/endpoint_doctor.py uni_train/models/endpoint_parity.py "
+    "eval/abilities.py",
+    "calibration": "eval/judges/calibrate.py",
+    "leaderboard and exports": "eval/leaderboard.py eval/report/leaderboard.py eval/export.py",
+    "audit": "data_gen/audit.py",
+    "attacks": "data_gen/attacks.py uni_train/rewards/audit.py eval/report/items.py",
+    **{f"task {one}": f"data_gen/{one}" for one in ("bar_chart", "clock", "function_plot", "hanoi", "jigsaw",
+       "maths_paper", "maze", "nonogram", "queens", "shortest_path", "sliding_puzzle", "sudoku", "symmetry",
+       "tic_tac_toe")},
+    **{f"benchmark {one}": f"eval/benchmarks/{one}" for one in ("ueval", "ufo", "unisandbox", "ureason", "vigor",
+       "wise")},
+}  # fmt: skip
+"""Capability -> its folders and files, which nothing outside them imports. Delete them, and all else works: registries
+and the command line find them by name. `uni_train/cli` and `uni_train/api.py` may import a leaf within a function, for
+a command whose leaf is gone ends in one message."""
+DOORS = ("uni_train/cli/", "uni_train/api.py")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("leaf", LEAVES)
+def test_nothing_imports_a_leaf(leaf: str) -> None:
+    """Imports inside functions, for type checking and by name count: a module's name in a text is one."""
+    places = LEAVES[leaf].split()
+    assert [place for place in places if not (ROOT / place).exists()] == []
+
+    def inside(file: str) -> bool:
+        return any(file == place or file.startswith(f"{place}/") for place in places)
+
+    own = {module for module, file in modules().items() if inside(file)}
+    ties = []
+    for file, tree in trees().items():
+        door = file.startswith(DOORS)
+        for statement in tree.body if door else [tree]:
+            if inside(file) or (door and isinstance(statement, _FUNCTIONS)):
+                continue
+            named = [name for name, _ in imported(ast.Module([statement], []) if door else tree, types=not door)]
+            named += [one.value for one in ast.walk(statement) if isinstance(one, ast.Constant) and one.value in own]
+            ties += [f"{file} names {name}" for name in named if name in own]
+    assert ties == []
+
+
+IMPORTED: dict[int, list[str]] = {
+    28_000: ["fit", "stars_curriculum", "evaluation.n=1", "evaluation.sets=[mapping1]", "strategy.all_cores=false",
+             "rounds=[{task: mapping, level: 1, prompts: 24, updates: 1, replay: {pretrain: 0.1}}]", "out=out"],
+    21_000: ["eval", "-c", "nano", "-b", "ureason", "--subset", "5", "--out", "out"],
+    13_000: ["generate", "-m", "nano", "-p", "Draw 3 apples .", "--out", "out.png"],
+    500: ["--help"],
+}  # fmt: skip
+"""Lines of ours that a command may load -> the command. They may only fall."""
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("most", IMPORTED, ids=lambda most: IMPORTED[most][0])
+def test_a_command_loads_what_it_needs(most: int, tmp_path: Path) -> None:
+    script = str(ROOT / "bench/imported_lines.py")
+    done = subprocess.run([sys.executable, script, *IMPORTED[most]], capture_output=True, text=True, cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    assert int(done.stderr.split()[-2].replace(",", "")) <= most, done.stderr
 
 
 BESIDE = {"bench", "cuda", "data", "multinode"}
