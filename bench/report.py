@@ -27,8 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored
-from uni_train.eval.report.evaluation import Part, sections_of
+from uni_train.eval.report.evaluation import sections_of
 from uni_train.eval.report.page import Page, write_page
+from uni_train.eval.report.samples import Part
 
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 SETTINGS = ("direct", "reasoning_guided", "decontextualized")

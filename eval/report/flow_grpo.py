@@ -14,11 +14,11 @@ from typing import Any
 
 from uni_train.eval.images import bytes_of
 from uni_train.eval.report import charts
-from uni_train.eval.report.evaluation import OUTCOME_NAMES
 from uni_train.eval.report.gallery import data_url
 from uni_train.eval.report.page import Page, Section, duration
 from uni_train.eval.report.run import Line, is_number, read_lines
 from uni_train.eval.report.run import page as training_page
+from uni_train.eval.report.samples import OUTCOME_NAMES
 from uni_train.eval.results import Cell, Results, Table
 from uni_train.eval.sample import Scored
 from uni_train.eval.validation import estimates, finished, groups_of, read_validation, results_of, rewards_of

@@ -29,8 +29,8 @@ from uni_train.data_gen.reading_limits import parse_json, read_json, read_text, 
 from uni_train.errors import UserError
 from uni_train.eval import summary as run_summary
 from uni_train.eval.report import charts
-from uni_train.eval.report.evaluation import Part, gallery_of, outcomes_of
 from uni_train.eval.report.page import Page, Section, about, duration, write_page
+from uni_train.eval.report.samples import Part, gallery_of, outcomes_of
 from uni_train.eval.scored import read_folder
 from uni_train.run_folder import stage_folders
 

@@ -1,16 +1,15 @@
 """What a thought concludes, read by a program, so that wrong reasoning is told from wrong drawing.
 
-The nano world ends its thoughts with "So draw 3 apples .". What it was taught, it recalls as "G K means 3 apples .".
-Elsewhere a thought is free text. Its conclusion is the last sentence that names a count, an object of the rules or an
-attribute. Where none does, or one sentence
-names several, the conclusion is "unclear" rather than guessed. A thought of another task (mazes) concludes all that it
-says; it is right where it has the words of the reference.
+The nano world ends its thoughts with "So draw 3 apples .". Elsewhere a thought is free text. Its conclusion is the last
+sentence that names a count or an object of the rules. Where none does, or one sentence names several, the conclusion is
+"unclear" rather than guessed. A thought of another task (mazes) concludes all that it says; it is right where it has
+the words of the reference. What was taught of characters, UniSandbox reads (`READERS`).
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
 from uni_train.data_gen.errors import UnreadableError
@@ -18,12 +17,13 @@ from uni_train.data_gen.objects import plurals_of, singular_of
 from uni_train.data_gen.phrasing import counted
 from uni_train.data_gen.task import Item, Status
 from uni_train.eval.benchmark import Case
-from uni_train.eval.reading import words
 
 Conclusion = Literal["right", "wrong", "unclear"]
 
+READERS: dict[str, Callable[[str, Case], Conclusion]] = {}
+"""`task` of cases that are no items of a task -> what a thought about one concludes; who makes such cases adds it."""
 _MATHS = ("maths", "maths_paper")
-_READ = (*_MATHS, "mapping", "knowledge")  # tasks whose conclusions are read
+_READ = (*_MATHS, "mapping")  # tasks whose conclusions are read
 _STATUSES: dict[Conclusion, Status] = {"right": "pass", "wrong": "fail", "unclear": "unreadable"}
 _DRAW = "So draw "
 _NUMBERS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
@@ -41,19 +41,15 @@ def conclusion(thought: str | None, case: Case) -> Conclusion:
     if not thought:
         return "unclear"
     facts = case.facts
+    if facts["task"] in READERS:
+        return READERS[facts["task"]](thought, case)
     if facts["task"] not in _READ:
         return "right" if f" {_words(facts['item']['thought'])} " in f" {_words(thought)} " else "unclear"
     if facts["world"] == "nano":
         return _nano(thought, case)
     if facts["task"] in _MATHS:
         return _counted(thought, str(facts["answer"]))
-    if facts["task"] == "mapping":
-        return _named(thought, str(facts["answer"]), _objects(case))
-    from uni_train.data_gen.knowledge.people import VALUES
-
-    if facts["kind"] == "portrait":
-        return _described(thought, str(facts["answer"]))
-    return _named(thought, str(facts["answer"]), VALUES[facts["kind"]])
+    return last_named(thought, str(facts["answer"]), _objects(case))
 
 
 def answer_status(reply: str, item: Item) -> Status:
@@ -65,8 +61,12 @@ def answer_status(reply: str, item: Item) -> Status:
     if "rules" not in item.facts:
         found = _counted(_as_result(reply), item.answer)
     else:
+        from uni_train.eval.reading import words
+
         symbols = {left for left, _ in item.facts["rules"]}
-        found = _named(words(reply), item.answer, [right for _, right in item.facts["rules"] if right not in symbols])
+        found = last_named(
+            words(reply), item.answer, [right for _, right in item.facts["rules"] if right not in symbols]
+        )
     return _STATUSES[found]
 
 
@@ -80,6 +80,8 @@ def reply_status(reply: str, case: Case) -> Status:
 
 def _as_result(reply: str) -> str:
     """A reply without thought and marks; a number alone is a result."""
+    from uni_train.eval.reading import words
+
     said = words(reply)
     alone = re.fullmatch(rf"\W*{_NUMBER}\W*", said, re.IGNORECASE)
     return f"= {alone[1]}" if alone else said
@@ -92,7 +94,7 @@ def concluded(text: str | None, case: Case) -> str | None:
     """
     if not text:
         return None
-    if case.facts["task"] not in _READ:
+    if case.facts["task"] not in (*_READ, *READERS):
         return _words(text) or None
     if case.facts["world"] == "nano":
         found = counted(text.rpartition(_DRAW)[2])
@@ -133,22 +135,11 @@ def _last_number(text: str, answer: str) -> str | None:
 def _nano(thought: str, case: Case) -> Conclusion:
     item = case.facts["item"]["facts"]
     count = int(item["count"])
-    if case.facts["task"] == "knowledge":
-        return _recalled(thought, (count, str(item["object"])))
     _, found, ending = thought.rpartition(_DRAW)
     if not found:
         return "unclear"
     expected = f"{count} {item['object'] if count == 1 else item['plural']}"
     return "right" if ending.rstrip(" .") == expected else "wrong"
-
-
-def _recalled(thought: str, expected: tuple[int, str]) -> Conclusion:
-    """What was taught is recalled in the words of the lessons: the last sentence that counts something counts."""
-    for sentence in reversed(thought.split(" .")):
-        found = counted(sentence)
-        if found:
-            return "unclear" if len(found) > 1 else "right" if found == {expected} else "wrong"
-    return "unclear"
 
 
 def _counted(thought: str, answer: str) -> Conclusion:
@@ -176,7 +167,7 @@ def _counted(thought: str, answer: str) -> Conclusion:
     return "right" if number == value.whole else "wrong"
 
 
-def _named(thought: str, answer: str, candidates: Iterable[str]) -> Conclusion:
+def last_named(thought: str, answer: str, candidates: Iterable[str]) -> Conclusion:
     """The last sentence that names a candidate must name the answer and no other."""
     expected = singular_of(answer.strip(" .").lower())
     singulars = {singular_of(candidate.lower()) for candidate in candidates} | {expected}
@@ -189,16 +180,6 @@ def _named(thought: str, answer: str, candidates: Iterable[str]) -> Conclusion:
         if found:
             return "unclear"
     return "unclear"
-
-
-def _described(thought: str, answer: str) -> Conclusion:
-    """Each visible attribute of the answer must be said; another value in its place is wrong, both are unclear."""
-    from uni_train.data_gen.knowledge.people import VISIBLE, stated
-
-    said = [(stated(answer, attribute), stated(thought, attribute)) for attribute in VISIBLE]
-    if any(expected and found and not expected & found for expected, found in said):
-        return "wrong"
-    return "right" if all(expected == found for expected, found in said if expected) else "unclear"
 
 
 def _objects(case: Case) -> list[str]:

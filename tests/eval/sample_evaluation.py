@@ -18,7 +18,7 @@ from uni_train.data_gen.task import Item, Verdict
 from uni_train.eval.benchmark import Ask, Benchmark, Case, Respondent, Sample, Scored, Source, Table, benchmark
 from uni_train.eval.evaluation import ASKED, FORMAT, SCORED, SCORES, Evaluation, Result, load
 from uni_train.eval.images import encoded
-from uni_train.eval.report.evaluation import Part
+from uni_train.eval.report.samples import Part
 from uni_train.eval.scored import write_scored
 from uni_train.eval.statistics import paired, proportion
 from uni_train.files import atomic_write_json

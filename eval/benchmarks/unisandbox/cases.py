@@ -34,6 +34,7 @@ from uni_train.data_gen.task import Item
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Case, are_published
 from uni_train.eval.sets.names import KNOWLEDGE_SETS, SETS
+from uni_train.eval.sets.thoughts import READERS, Conclusion, last_named
 from uni_train.eval.task_benchmark import LABELS, count_of_objects, item_case
 
 if TYPE_CHECKING:
@@ -212,6 +213,42 @@ def knowledge_case(question: KnowledgeQuestion, world: str = "everyday") -> Case
         shown = {"world": world, "object": noun, "plural": NANO.noun(noun).plural, "count": count}
         facts["item"] = Item(question.id, "knowledge", 1, "", question.question, question.answer, shown, "").to_dict()
     return Case(question.id, question.direction, question.question, category=question.kind, facts=facts)
+
+
+def _conclusion(thought: str, case: Case) -> Conclusion:
+    """Of a thought about a character. In nano's words it recalls a lesson ("G K means 3 apples ."); elsewhere it
+    describes a portrait, or names a fruit or flower."""
+    from uni_train.data_gen.knowledge.people import VALUES
+
+    facts = case.facts
+    if facts["world"] == "nano":
+        item = facts["item"]["facts"]
+        return _recalled(thought, (int(item["count"]), str(item["object"])))
+    if facts["kind"] == "portrait":
+        return _described(thought, str(facts["answer"]))
+    return last_named(thought, str(facts["answer"]), VALUES[facts["kind"]])
+
+
+def _recalled(thought: str, expected: tuple[int, str]) -> Conclusion:
+    """What was taught is recalled in the words of the lessons: the last sentence that counts something counts."""
+    for sentence in reversed(thought.split(" .")):
+        found = counted(sentence)
+        if found:
+            return "unclear" if len(found) > 1 else "right" if found == {expected} else "wrong"
+    return "unclear"
+
+
+def _described(thought: str, answer: str) -> Conclusion:
+    """Each visible attribute of the answer must be said; another value in its place is wrong, both are unclear."""
+    from uni_train.data_gen.knowledge.people import VISIBLE, stated
+
+    said = [(stated(answer, attribute), stated(thought, attribute)) for attribute in VISIBLE]
+    if any(expected and found and not expected & found for expected, found in said):
+        return "wrong"
+    return "right" if all(expected == found for expected, found in said if expected) else "unclear"
+
+
+READERS["knowledge"] = _conclusion
 
 
 # ---------------------------------------------------------------------------------------------- labels, recomputed

@@ -17,9 +17,10 @@ from tests.eval.report.pages import HOSTILE, assert_sound
 from tests.eval.sample_evaluation import sample_part
 from uni_train.eval.benchmark import Table
 from uni_train.eval.report import gallery
-from uni_train.eval.report.evaluation import Part, charts, link, outcomes_of, sections_of
+from uni_train.eval.report.evaluation import charts, sections_of
 from uni_train.eval.report.page import Page, about, write_page
 from uni_train.eval.report.run import write_report
+from uni_train.eval.report.samples import Part, link, outcomes_of
 
 
 @pytest.fixture(scope="module")

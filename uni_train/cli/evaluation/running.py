@@ -16,7 +16,8 @@ _TABLES = 2  # of a benchmark on the console; the report has all
 def show(done: Evaluation, progress: ConsoleProgress, page: Path | None = None) -> None:
     """The papers' tables, with intervals, what became of the samples, and where the report is."""
     from uni_train.eval.benchmark import BENCHMARKS
-    from uni_train.eval.report.evaluation import OUTCOME_NAMES, header_of
+    from uni_train.eval.report.evaluation import header_of
+    from uni_train.eval.report.samples import OUTCOME_NAMES
     from uni_train.eval.report.tables import print_table
 
     for name, result in done.results.items():

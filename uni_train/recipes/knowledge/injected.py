@@ -16,8 +16,9 @@ from typing import Any
 from uni_train.errors import UserError
 from uni_train.eval.benchmark import Case, Scored, Table
 from uni_train.eval.report import run as training
-from uni_train.eval.report.evaluation import Part, sections_of
+from uni_train.eval.report.evaluation import sections_of
 from uni_train.eval.report.page import Page
+from uni_train.eval.report.samples import Part
 from uni_train.eval.results import Cell
 from uni_train.eval.scored import read_folder
 from uni_train.eval.sets import counting
