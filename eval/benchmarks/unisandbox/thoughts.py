@@ -15,7 +15,7 @@ from typing import Literal
 
 from uni_train.data_gen.errors import UnreadableError
 from uni_train.data_gen.knowledge.people import VALUES, VISIBLE, stated
-from uni_train.data_gen.mapping.audit import read_mapping
+from uni_train.data_gen.mapping.reading import read_mapping
 from uni_train.data_gen.maths.exact import read_count
 from uni_train.data_gen.objects import plurals_of, singular_of
 from uni_train.data_gen.phrasing import counted
