@@ -18,7 +18,7 @@ from uni_train.config.compose import compose
 from uni_train.console.terminal import plain
 from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.jsonl import read_items, read_objects, read_published
-from uni_train.data_gen.mapping.audit import read_mapping
+from uni_train.data_gen.mapping.reading import read_mapping
 from uni_train.data_gen.reading_limits import Unreadable, open_image, parse_json, parse_yaml
 from uni_train.errors import UserError
 from uni_train.eval.judges.ways import JsonReader

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from uni_train.data_gen.errors import UnreadableError
-from uni_train.data_gen.mapping.audit import MappingQuestion, follow, read_mapping
+from uni_train.data_gen.mapping.reading import MappingQuestion, follow, read_mapping
 from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Strategy
 

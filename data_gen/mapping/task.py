@@ -17,7 +17,6 @@ from typing import TYPE_CHECKING, Any
 
 from uni_train.data_gen import phrasing
 from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.jsonl import MappingRow, published_rows, write_rows
 from uni_train.data_gen.mapping.prompts import FILTER
 from uni_train.data_gen.mapping.shortcuts import STRATEGIES
 from uni_train.data_gen.objects import Noun
@@ -134,6 +133,7 @@ class Mapping(SpriteTask):
         return Question("mapping", item.prompt, item.answer, item.pair or item.id, str(item.facts["canonical"]))
 
     def audit(self, items: Sequence[Item]) -> list[AuditRow]:
+        from uni_train.data_gen.jsonl import MappingRow
         from uni_train.data_gen.mapping.audit import audit_pairs
 
         rows = (MappingRow(item.pair or item.id, item.id[-1], item.prompt, item.answer, 0) for item in items)
@@ -141,6 +141,8 @@ class Mapping(SpriteTask):
 
     def publish(self, folder: Path, items: Sequence[Item]) -> Path:
         """`mapping<level>.jsonl`."""
+        from uni_train.data_gen.jsonl import published_rows, write_rows
+
         path = folder / f"mapping{items[0].level}.jsonl"
         write_rows(path, published_rows(items))
         return path

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 from uni_train.data_gen import phrasing
 from uni_train.data_gen.errors import DataError, UnreadableError
-from uni_train.data_gen.jsonl import MathsRow, published_rows, write_rows
 from uni_train.data_gen.maths import expressions
 from uni_train.data_gen.maths.balance import balance, pool_size
 from uni_train.data_gen.maths.prompts import FILTER
@@ -152,12 +151,15 @@ class Maths(SpriteTask):
         return Question(cls.name, text, count, unit, expression_of(text))
 
     def audit(self, items: Sequence[Item]) -> list[AuditRow]:
+        from uni_train.data_gen.jsonl import MathsRow
         from uni_train.data_gen.maths.audit import audit_maths
 
         return [audit_maths(MathsRow(item.id, item.prompt, item.answer, 0)) for item in items]
 
     def publish(self, folder: Path, items: Sequence[Item]) -> Path:
         """`math_<level>.jsonl`."""
+        from uni_train.data_gen.jsonl import published_rows, write_rows
+
         path = folder / f"math_{items[0].level}.jsonl"
         write_rows(path, published_rows(items))
         return path

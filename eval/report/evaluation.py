@@ -1,7 +1,7 @@
 """Pages of evaluations: tables, what became of the samples and why, and the samples behind each count.
 
-A page has a part (samples.py) for each benchmark. Its samples stand alone, or several moments of them beside each other: before and
-after a training, or two evaluations.
+A page has a part (samples.py) for each benchmark. Its samples stand alone, or several moments of them beside each
+other: before and after a training, or two evaluations.
 """
 
 from __future__ import annotations

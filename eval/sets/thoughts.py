@@ -184,7 +184,7 @@ def last_named(thought: str, answer: str, candidates: Iterable[str]) -> Conclusi
 
 def _objects(case: Case) -> list[str]:
     """The things that the rules of a mapping question lead to."""
-    from uni_train.data_gen.mapping.audit import read_mapping
+    from uni_train.data_gen.mapping.reading import read_mapping
 
     try:
         return [right for _, right, linked in read_mapping(case.prompt).rules if not linked]

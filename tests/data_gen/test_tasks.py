@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from uni_train.data_gen import phrasing
 from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.mapping.audit import follow, read_mapping
+from uni_train.data_gen.mapping.reading import follow, read_mapping
 from uni_train.data_gen.mapping.task import Mapping
 from uni_train.data_gen.maths import expressions
 from uni_train.data_gen.maths.audit import read_maths

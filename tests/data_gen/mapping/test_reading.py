@@ -2,7 +2,7 @@
 
 import pytest
 
-from uni_train.data_gen.mapping.audit import follow, read_mapping
+from uni_train.data_gen.mapping.reading import follow, read_mapping
 
 
 @pytest.mark.parametrize(
