@@ -16,7 +16,7 @@ from mkdocs.structure.pages import Page
 from uni_train.cli.main import uni_train
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("CONTRIBUTING.md", "CHANGELOG.md")  # that lie beside docs/
+PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")  # that lie beside docs/
 COMMANDS = "reference/cli.md"
 LINK = re.compile(r"\]\(((?:\.\./)+[^)#\s]+)")
 
