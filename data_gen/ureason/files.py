@@ -12,7 +12,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from uni_train.data_gen.jsonl import write_rows
 from uni_train.data_gen.task import Item
 
 
@@ -34,6 +33,8 @@ class Row:
 
 def write_folder(folder: Path, items: Iterable[Item]) -> list[Path]:
     """`<task>.jsonl` and `direct_<task>.jsonl` of every task that occurs among the items."""
+    from uni_train.data_gen.jsonl import write_rows
+
     by_task: dict[str, list[Item]] = {}
     for item in items:
         by_task.setdefault(str(item.facts["task"]), []).append(item)
