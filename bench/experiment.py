@@ -41,7 +41,7 @@ ROOT = Path(__file__).resolve().parents[1]
 EXPERIMENTS = {
     **dict.fromkeys(("table_2", "table_3", "table_5", "figure_5", "seeds"), "unisandbox"),
     **dict.fromkeys(("distil_mapping", "distil_maths", "distil_speed", "sharpness"), "unisandbox"),
-    **{name: name for name in ("cascade", "drawing", "filters", "hacking", "interference", "knowledge")},
+    **{name: name for name in ("cascade", "filters", "hacking", "interference", "knowledge")},
     **{name: name for name in ("mazes", "maze_sizes", "unigrpo")},
 }
 """Name -> its module in bench/experiments."""

@@ -143,7 +143,7 @@ def test_every_run_composes_and_slips_show_before_anything_runs(tmp_path: Path) 
         (("table_2", "--seeds", "0;1"), "cannot read --seeds"),
         (("tabel_2",), "no experiment and no folder"),
         (("hacking", "-o", "epochs=many"), "hacking: epochs"),
-        *(((name, "--only", "sft_some"), "cannot read --only") for name in ("mazes", "drawing", "hacking", "unigrpo")),
+        *(((name, "--only", "sft_some"), "cannot read --only") for name in ("mazes", "hacking", "unigrpo")),
         (("--run", "stars_mixd"), "unknown recipe"),
         ((), "nothing was asked for"),
     ):
@@ -160,24 +160,6 @@ def test_only_can_name_every_arm(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     for name in ("table_2", "table_3", "table_5", "figure_5", "distil_mapping", "distil_maths", "distil_speed"):
         getattr(unisandbox, name)(experiment.Lab(runs=tmp_path))
     assert len(found) > 20 and not [label for label in found if "," in label]
-
-
-def test_a_base_of_another_shape_is_pretrained_from_scratch_first(tmp_path: Path) -> None:
-    ran: list[Sequence[str]] = []
-
-    def fit(arguments: Sequence[str]) -> tuple[int, str]:
-        ran.append(arguments)
-        return int("stars_mixed" in arguments), ""
-
-    given = chosen("drawing", "--seeds", "3", "--only", "narrow", "--runs", str(tmp_path))
-    ((_, lines),) = experiment.pages(given, fit)
-    with pytest.raises(UserError, match="stars_mixed"):
-        list(lines)
-    whole, commit, learns = ran
-    assert all("model.architecture.layers=10" in arguments for arguments in (whole, commit, learns))
-    assert not any(one.startswith("model.checkpoint=") for one in whole) and "parts.draw=null" in commit
-    folder = tmp_path / "nano_pretrain/narrow_whole-seed${seed}/stages/08-pretrain-commit/model"
-    assert f"model.checkpoint={folder}" in commit
 
 
 def test_a_plan_names_each_seed() -> None:

@@ -65,9 +65,7 @@ def build_model(
 def compile_steps(model: Any, on: bool) -> None:
     """Whether torch.compile makes what repeats while the model writes and draws (`model.compile`)."""
     if hasattr(model, "bagel"):
-        from uni_train.models.bagel.compiled import CompiledSteps
-
-        model.bagel.static = CompiledSteps() if on else None
+        model.bagel.compile_steps(on)
     elif not getattr(getattr(model, "transformer", None), "_repeated_blocks", None):
         raise UsageError(f"{model.name} has no blocks that diffusers compiles", "Leave model.compile out.")
     elif on:

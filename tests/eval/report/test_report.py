@@ -15,7 +15,7 @@ import pytest
 from tests.eval.report.pages import HOSTILE, assert_sound
 from uni_train.eval import model_card
 from uni_train.eval.benchmark import OUTCOMES
-from uni_train.eval.report import charts, evaluation, gallery, page, run, tables
+from uni_train.eval.report import charts, gallery, page, run, samples, tables
 from uni_train.eval.report.run import write_report
 from uni_train.eval.scored import read_folder, read_scored, shard_path, write_scored
 from uni_train.eval.statistics import Estimate, proportion
@@ -212,7 +212,7 @@ def test_names_over_a_chart_have_their_place_or_are_numbers(ends: tuple[int, ...
 
 def test_whatever_a_legend_names_has_a_colour() -> None:
     style = (Path(charts.__file__).parent / "style.css").read_text(encoding="utf-8")
-    for name in {*OUTCOMES, *evaluation.OUTCOME_NAMES}:
+    for name in {*OUTCOMES, *samples.OUTCOME_NAMES}:
         assert re.search(rf"\.{name}\b[^{{]*{{ --v:", style), name
     axis = charts.linear_axis(0, 1)
     many = [charts.Series(f"reward {i}", [(0, 0), (1, 1)], i) for i in range(1, 15)]

@@ -127,6 +127,12 @@ class Bagel(nn.Module):
         if self.config.vit is not None:
             self.vit_model.vision_model.checkpoint_layers = on
 
+    def compile_steps(self, on: bool) -> None:
+        """Whether torch.compile makes one kernel launch of each step of generation (compiled.py)."""
+        from uni_train.models.bagel.compiled import CompiledSteps
+
+        self.static = CompiledSteps() if on else None
+
     def use_everything(self, on: bool) -> None:
         """Whether each forward pass with gradients uses all weights, also those of kinds of tokens that it has none
         of."""
