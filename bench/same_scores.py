@@ -131,8 +131,9 @@ def measure(checkout: Path, judge: str, data: Path, out: Path) -> dict[str, Any]
         ),
     ]
     for run in runs:
+        before = len([*out.rglob("scores.json")])
         ended = subprocess.run([*command, *run], cwd=out, env=environment, capture_output=True, text=True)
-        if ended.returncode > 1 or not any(out.rglob("s*.json")):  # 1: sets without a score
+        if ended.returncode > 1 or len([*out.rglob("scores.json")]) == before:  # 1: sets without a score
             raise SystemExit(f"{checkout}: {' '.join(run)}\n{ended.stdout[-2000:]}{ended.stderr[-2000:]}")
     found: dict[str, Any] = {}
     for file in sorted(out.rglob("*.json")):

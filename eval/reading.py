@@ -15,6 +15,8 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
+from uni_train.errors import UserError
+
 T = TypeVar("T")
 _INVISIBLE = re.compile("[\u200b\u200e\u200f\u2060\ufeff]")
 _THOUGHT = re.compile(  # many servers keep the opening mark to themselves
@@ -255,11 +257,17 @@ class JsonReader:
 
     Text around the JSON is allowed, and a second object in it is not. A key that appears twice is an error. A scalar of
     another type counts where the schema leaves no doubt: "true" as true, "4" as 4, "Verified" as "verified".
+
+    Raises:
+        UserError: jsonschema is not installed.
     """
 
     def __init__(self, schema: Mapping[str, Any]) -> None:
-        from jsonschema.validators import validator_for
-
+        try:
+            from jsonschema.validators import validator_for
+        except ImportError as error:
+            message = "jsonschema is not installed, which reads replies in JSON"
+            raise UserError(message, "pip install -e '.[eval]'") from error
         validator = validator_for(schema)
         validator.check_schema(schema)
         self._validator = validator(schema)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from uni_train.errors import UserError
 from uni_train.eval import reading
 from uni_train.eval.benchmarks.vigor.prompts import DIMENSIONS, PROCESS, RESULT, read_marks, steps_of
 from uni_train.eval.benchmarks.wise.editions import read_binary
@@ -293,3 +295,10 @@ def test_marks_of_vigor(kind: str, given: Any, share: float | None) -> None:
     else:
         found = read_marks(text, kind)
         assert found.value == pytest.approx(share) and {check.name for check in found.checks} == {*DIMENSIONS}
+
+
+def test_a_reader_of_json_names_the_package_that_it_lacks(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "jsonschema.validators", None)
+    with pytest.raises(UserError, match="jsonschema is not installed") as error:
+        reading.JsonReader({})
+    assert error.value.hint == "pip install -e '.[eval]'"
