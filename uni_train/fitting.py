@@ -145,7 +145,8 @@ def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
     progress = ConsoleProgress()
     expect(config, progress)
     if not any(run.path.glob("stages/*/manifest.json")):  # else it fitted
-        ranks.from_main(lambda: check_before_run(config, ranks.world_size))
+        for line in ranks.from_main(lambda: check_before_run(config, ranks.world_size)):
+            progress.say(line)
     with ExitStack() as stack:
 
         def begin() -> bool:

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 @click.option("--steps", type=click.IntRange(1, 1_000), metavar="N", help="Denoising steps.  [default: the model's]")
 @click.option(
     "--first-block-cache", type=Finite(0, 1), metavar="X",
-    help="Take all but the first layer from an earlier step while its output changes by less.  [default: exact]",
+    help="diffusers: take all but the first layer from an earlier step while its output changes by less.  "
+    "[default: exact]",
 )  # fmt: skip
 @click.option("--text-scale", type=Finite(0), metavar="X", help="Guidance by the text; 1 is none.")
 @click.option("--image-scale", type=Finite(0), metavar="X", help="Guidance by the images; 1 is none.")
