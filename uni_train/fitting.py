@@ -145,7 +145,8 @@ def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
     progress = ConsoleProgress()
     expect(config, progress)
     if not any(run.path.glob("stages/*/manifest.json")):  # else it fitted
-        for line in ranks.from_main(lambda: check_before_run(config, ranks.world_size)):
+        said = ranks.from_main(lambda: check_before_run(config, ranks.world_size))
+        for line in said if ranks.is_main else ():
             progress.say(line)
     with ExitStack() as stack:
 
