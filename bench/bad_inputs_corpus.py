@@ -22,8 +22,7 @@ from typing import Any, get_args, get_type_hints
 
 import click
 
-from uni_train.data_gen.errors import DataError
-from uni_train.errors import UserError
+from uni_train.core.errors import DataError, UserError
 
 MOST_SAID = 6000
 """Letters of a refusal; more is no message but a dump."""
@@ -382,7 +381,7 @@ _DOCUMENT = b'{"a": 1, "b": "text", "c": [1, 2.5]}'
 
 def json_cases() -> Iterator[Case]:
     """The gate itself."""
-    from uni_train.data_gen import reading_limits as gate
+    from uni_train.core import reading_limits as gate
 
     def ask(content: bytes | str) -> Callable[[Path], object]:
         def asked(folder: Path) -> None:
@@ -640,7 +639,7 @@ _DRAW: dict[str, Any] = {"prompt": "a red boat"}
 
 
 def body_cases() -> Iterator[Case]:
-    from uni_train.http_client import parsed
+    from uni_train.core.http_client import parsed
     from uni_train.serving.protocol import BadRequest, parse_chat, parse_drawing
 
     def ask(read: Callable[[Any], Any], content: bytes) -> Callable[[Path], object]:

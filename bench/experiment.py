@@ -33,8 +33,8 @@ from bench.markdown import as_csv
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
 from uni_train.config.schema import RunConfig
-from uni_train.errors import UsageError, UserError
-from uni_train.files import atomic_write_text
+from uni_train.core.errors import UsageError, UserError
+from uni_train.core.files import atomic_write_text
 from uni_train.run_folder import decisive, stored_config
 
 ROOT = Path(__file__).resolve().parents[1]

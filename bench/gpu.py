@@ -57,8 +57,8 @@ from bench.timing import peak_memory
 from uni_train.config.compose import compose
 from uni_train.config.kinds import Updates
 from uni_train.config.schema import LoraConfig, ModelConfig, OptimizerConfig, StrategyConfig, TrainingConfig
-from uni_train.errors import UserError
-from uni_train.files import atomic_path
+from uni_train.core.errors import UserError
+from uni_train.core.files import atomic_path
 from uni_train.models.bagel.generation import generate_text, prefill
 from uni_train.models.bagel.packing import Text
 from uni_train.models.bagel.unified import BagelUnified

@@ -127,9 +127,9 @@ def judge_all(n: int, url: str, folder: Path) -> tuple[float, float, str]:
 def own_client(n: int, url: str) -> tuple[float, float]:
     """The same by the client that judging uses."""
     from uni_train.config.schema import JudgeConfig
+    from uni_train.core.http_client import Client
     from uni_train.eval.judges.judge import ask
     from uni_train.eval.judges.replies import Turn
-    from uni_train.http_client import Client
 
     judge = JudgeConfig(model=f"{url}#judge", connections=AT_ONCE)
     return _asked(

@@ -32,11 +32,11 @@ import numpy as np
 
 from bench.markdown import row, table
 from bench.maze_corruptions import WEAR, WIDTHS, Scene, by_hand, some_red, suite
+from uni_train.core.seeds import rng
 from uni_train.data_gen.maze import picture as pictures
 from uni_train.data_gen.maze.grid import ALGORITHMS, draw
 from uni_train.data_gen.maze.task import Maze, read_facts
 from uni_train.data_gen.maze.verifier import CHECKS, judge
-from uni_train.data_gen.seeds import rng
 from uni_train.data_gen.task import Item
 from uni_train.eval.statistics import proportion
 

@@ -24,11 +24,11 @@ from typing import Any, Literal
 import cv2
 import numpy as np
 
+from uni_train.core.seeds import derive_seed, rng
 from uni_train.data_gen.maze import picture as pictures
 from uni_train.data_gen.maze.grid import ALGORITHMS, Grid, Room, carve
 from uni_train.data_gen.maze.picture import STYLES, Colour, Picture
 from uni_train.data_gen.maze.task import Maze, read_facts
-from uni_train.data_gen.seeds import derive_seed, rng
 from uni_train.data_gen.task import Item, Verdict
 
 Kind = Literal["worn", "faulty", "trap"]

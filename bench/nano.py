@@ -31,9 +31,9 @@ from bench.choices import some_of
 from bench.markdown import row, table
 from bench.timing import interleaved, machine
 from uni_train.config.compose import compose
+from uni_train.core.errors import UserError
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.registry import get_task
-from uni_train.data_gen.seeds import derive_seed
-from uni_train.errors import UserError
 from uni_train.models.bagel.packing import PackedBatch
 from uni_train.models.bagel.prefixes import PrefixStore
 from uni_train.models.bagel.unified import BagelUnified

@@ -32,10 +32,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench.choices import some_of
 from bench.markdown import interval, row, table
 from bench.solvers import SOLVERS
+from uni_train.core.seeds import rng
 from uni_train.data_gen.attacks import ATTACKS, attack_items
 from uni_train.data_gen.puzzle import NANO, PLAIN, STYLES, Puzzle
 from uni_train.data_gen.registry import TASKS
-from uni_train.data_gen.seeds import rng
 from uni_train.data_gen.task import Item, collect
 from uni_train.eval.statistics import proportion
 

@@ -43,7 +43,7 @@ from bench.timing import family_memory  # noqa: E402
 # isort: split
 import httpx  # noqa: E402
 
-from uni_train.addresses import held_port  # noqa: E402
+from uni_train.core.addresses import held_port  # noqa: E402
 from uni_train.data_gen.registry import get_task  # noqa: E402
 
 JSON = {"Content-Type": "application/json"}

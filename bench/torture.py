@@ -71,7 +71,7 @@ from tests.tiny import MODEL, TINY  # noqa: E402
 from uni_train.cli.main import uni_train  # noqa: E402
 from uni_train.config.build import to_plain  # noqa: E402
 from uni_train.config.compose import compose  # noqa: E402
-from uni_train.data_gen.reading_limits import read_yaml  # noqa: E402
+from uni_train.core.reading_limits import read_yaml  # noqa: E402
 from uni_train.eval.store import Log  # noqa: E402
 from uni_train.models.load import build_model, save_model  # noqa: E402
 

@@ -33,8 +33,8 @@ from PIL import Image
 
 from bench.choices import some_of
 from bench.markdown import row, table
+from uni_train.core.seeds import rng
 from uni_train.data_gen.maze.task import Maze
-from uni_train.data_gen.seeds import rng
 
 N = 20  # puzzles of verifiers that score images
 

@@ -16,9 +16,9 @@ import cv2
 import numpy as np
 from PIL import Image as Images
 
-from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.reading_limits import open_image, rgb
-from uni_train.data_gen.seeds import derive_seed
+from uni_train.core.errors import DataError
+from uni_train.core.reading_limits import open_image, rgb
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.task import Item, Task
 
 Expected = Literal["refuse", "accept", "survive"]

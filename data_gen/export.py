@@ -19,12 +19,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.formats import WRITERS, Sample, is_written, png
 from uni_train.data_gen.jsonl import filled_folder
 from uni_train.data_gen.objects import NANO, get_world
 from uni_train.data_gen.registry import TASKS, get_task
-from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Task
 
 

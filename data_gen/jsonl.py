@@ -17,8 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.reading_limits import Unreadable, parse_json, read_lines
+from uni_train.core.errors import DataError
+from uni_train.core.reading_limits import Unreadable, parse_json, read_lines
 from uni_train.data_gen.task import Item
 
 MATHS_SHAPE = '{"Question": "...", "Answer": "4 chairs", "id": "1"}'

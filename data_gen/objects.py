@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from uni_train.data_gen.errors import DataError, nearest
+from uni_train.core.errors import DataError, nearest_or_all
 
 LEAST, MOST = 1, 6  # of a thing that an image may have to show
 
@@ -110,7 +110,7 @@ def get_world(name: str) -> World:
     """ "nano" or "everyday"; the error names the nearest."""
     if name in WORLDS:
         return WORLDS[name]
-    raise DataError(f'there is no world "{name}": {nearest(name, WORLDS)}')
+    raise DataError(f'there is no world "{name}": {nearest_or_all(name, WORLDS)}')
 
 
 # What things are, for judging other people's requests ("the animal represented by ..."). A thing may be several kinds;

@@ -17,9 +17,9 @@ from typing import Annotated, Any, TypeVar
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, ValidationError
 
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError
+from uni_train.core.reading_limits import parquet_footer, read_group, read_json, rows_of
 from uni_train.data_gen.jsonl import read_objects
-from uni_train.data_gen.reading_limits import parquet_footer, read_group, read_json, rows_of
 
 _BATCH = 32  # rows of Parquet that are read together, for they may hold images
 

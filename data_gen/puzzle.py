@@ -19,11 +19,11 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from uni_train.core.errors import DataError, nearest_or_all
+from uni_train.core.seeds import derive_seed, digest, rng
 from uni_train.data_gen import canvas
 from uni_train.data_gen.canvas import INK, Canvas, Colour, Limits
-from uni_train.data_gen.errors import DataError, nearest
 from uni_train.data_gen.objects import World
-from uni_train.data_gen.seeds import derive_seed, digest, rng
 from uni_train.data_gen.splits import split_of
 from uni_train.data_gen.task import Check, Item, Question, Strategy, Task, Verdict
 
@@ -94,7 +94,7 @@ class Puzzle(Task):
 
     def __post_init__(self) -> None:
         if self.style not in STYLES:
-            raise DataError(f"{self.name} has no style {self.style}: {nearest(self.style, STYLES)}")
+            raise DataError(f"{self.name} has no style {self.style}: {nearest_or_all(self.style, STYLES)}")
         if self.side is not None and self.style == NANO:
             raise DataError(f"{self.name} in the style nano decides the side of its images: leave the side out")
         if self.side is not None and not SIDES[0] <= self.side <= SIDES[1]:

@@ -6,9 +6,9 @@ import textwrap
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.registry import task_of
-from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ counted; the phrasing; who asks), so nothing learnt by heart in train answers a 
 
 from __future__ import annotations
 
-from uni_train.data_gen.seeds import derive_seed
+from uni_train.core.seeds import derive_seed
 
 
 def split_of(task: str, canonical: str, test_tenths: int = 1) -> str:

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from random import Random
 from typing import TYPE_CHECKING, Any
 
+from uni_train.core.errors import DataError
+from uni_train.core.seeds import digest, rng
 from uni_train.data_gen import phrasing
-from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.objects import NANO, Noun, World
-from uni_train.data_gen.seeds import digest, rng
 from uni_train.data_gen.splits import split_of
 from uni_train.data_gen.task import Item, Task, Verdict
 

@@ -16,7 +16,7 @@ from functools import cache
 
 import numpy as np
 
-from uni_train.data_gen.seeds import rng
+from uni_train.core.seeds import rng
 from uni_train.data_gen.task import Check, Verdict
 
 GRID = 3

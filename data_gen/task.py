@@ -19,9 +19,9 @@ from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, NamedTuple
 
 from annotated_types import Interval
 
-from uni_train.data_gen.errors import DataError, line_at, nearest, place_in
+from uni_train.core.errors import DataError, line_at, nearest_or_all, place_in
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.objects import NANO, World
-from uni_train.data_gen.seeds import derive_seed
 
 if TYPE_CHECKING:
     from random import Random
@@ -378,7 +378,7 @@ class Task(ABC):
         if level not in self.levels:
             raise DataError(f"{self.name} has no level {level}: choose one of {', '.join(map(str, self.levels))}")
         if split not in self.splits:
-            raise DataError(f"{self.name} has no split {split}: {nearest(split, self.splits)}")
+            raise DataError(f"{self.name} has no split {split}: {nearest_or_all(split, self.splits)}")
 
 
 def collect(draw: Callable[[int], tuple[Item, ...]], n: int, key: Callable[[Item], str]) -> list[tuple[Item, ...]]:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.data_gen.errors import DataError, nearest
-from uni_train.data_gen.reading_limits import open_image, rgb
+from uni_train.core.errors import DataError, nearest_or_all
+from uni_train.core.reading_limits import open_image, rgb
 from uni_train.data_gen.registry import task_of
 from uni_train.data_gen.task import Check, Item, Verdict
 
@@ -108,7 +108,7 @@ def find_item(items: Iterable[Item], item_id: str) -> Item:
         return matches[0]
     if matches:
         raise DataError(f'{len(matches)} items are called "{item_id}": give the whole id, such as {matches[0].id}')
-    raise DataError(f'no item is called "{item_id}": {nearest(item_id, [item.id for item in listed][:1000])}')
+    raise DataError(f'no item is called "{item_id}": {nearest_or_all(item_id, [item.id for item in listed][:1000])}')
 
 
 def read_image(file: Path) -> np.ndarray:

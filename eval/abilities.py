@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from uni_train.config.schema import EvalConfig
-from uni_train.data_gen.errors import DataError
-from uni_train.errors import SkillMissing, UserError
+from uni_train.core.errors import DataError, SkillMissing, UserError
 from uni_train.eval.benchmark import BENCHMARKS, Benchmark
 from uni_train.eval.configured import benchmarks_of
 from uni_train.eval.generation import asks_of, generate

@@ -23,12 +23,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
 
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError, UsageError, did_you_mean
+from uni_train.core.hub import id_of
+from uni_train.core.registry import Registry
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.objects import WORLDS
-from uni_train.data_gen.registry import Registry, task_of
-from uni_train.data_gen.seeds import derive_seed
+from uni_train.data_gen.registry import task_of
 from uni_train.data_gen.task import Check, Item, Verdict
-from uni_train.errors import UsageError, did_you_mean
 from uni_train.eval.images import encoded, pixels
 from uni_train.eval.paper import Paper, TableSpec, printed
 from uni_train.eval.results import Results, Table, Unit, plain, unit_of
@@ -44,7 +45,6 @@ from uni_train.eval.sample import (  # noqa: F401  # a plug-in's benchmark impor
     think_and_draw,
     think_then_draw,
 )
-from uni_train.hub import id_of
 
 if TYPE_CHECKING:
     import numpy as np

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from uni_train.config.schema import CostsConfig, EvalConfig, JudgeConfig
-from uni_train.errors import UsageError, did_you_mean
+from uni_train.core.errors import UsageError, did_you_mean
 from uni_train.eval.benchmark import Ask, Benchmark, Sample
 from uni_train.eval.configured import plan_of
 from uni_train.eval.evaluation import EvaluationPlan

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 
-from uni_train.data_gen.errors import described
-from uni_train.errors import SkillMissing, UserError
+from uni_train.core.errors import SkillMissing, UserError, described
 from uni_train.eval.images import StoredImage
 from uni_train.eval.sample import Respondent, think_then_draw
 from uni_train.eval.store import Call, Skill, Store, call_key

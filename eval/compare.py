@@ -16,7 +16,7 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.eval.benchmark import Table
 from uni_train.eval.evaluation import Evaluation, load
 from uni_train.eval.results import Cell, Results, paired_cells

@@ -11,13 +11,13 @@ from typing import Any
 
 from uni_train.config.build import build_section
 from uni_train.config.schema import EvalConfig, JudgeConfig, SamplingConfig
-from uni_train.errors import UsageError, did_you_mean
+from uni_train.core.errors import UsageError, did_you_mean
+from uni_train.core.hub import local
 from uni_train.eval.benchmark import BENCHMARKS, Benchmark, Source
 from uni_train.eval.calls import StoredModel
 from uni_train.eval.evaluation import EvaluationPlan
 from uni_train.eval.respondent import holds_answers, is_remote, open_model
 from uni_train.eval.store import LastSeen, Store
-from uni_train.hub import local
 
 
 def plan_of(checkpoint: str, config: EvalConfig) -> EvaluationPlan:

@@ -26,10 +26,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uni_train.config.schema import EvalConfig, JudgeConfig
-from uni_train.data_gen.reading_limits import read_json, read_yaml, reason
-from uni_train.data_gen.seeds import digest
+from uni_train.core.errors import UsageError, UserError
+from uni_train.core.files import atomic_write_json, below, disk_errors, remove_partials
+from uni_train.core.reading_limits import read_json, read_yaml, reason
+from uni_train.core.seeds import digest
 from uni_train.distributed.ranks import ALONE, Ranks
-from uni_train.errors import UsageError, UserError
 from uni_train.eval.benchmark import BENCHMARKS, OUTCOMES, Ask, Benchmark, Case, Sample, Scored, Table
 from uni_train.eval.calls import Counts, StoredModel
 from uni_train.eval.generation import asks_of, cases_of, chunks, expect_skills, generate, settings_of
@@ -39,7 +40,6 @@ from uni_train.eval.results import Results
 from uni_train.eval.sample import mostly_failed
 from uni_train.eval.scored import DamagedShard, read_scored, stored, write_scored
 from uni_train.eval.store import Skill, Store
-from uni_train.files import atomic_write_json, below, disk_errors, remove_partials
 from uni_train.models.identity import ModelIdentity
 from uni_train.run_folder import flat, git_state, versions
 

@@ -20,7 +20,9 @@ from pathlib import Path
 from typing import Any
 
 from uni_train import __version__
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.files import atomic_path, atomic_write_text
+from uni_train.core.hub import id_of
 from uni_train.eval.benchmark import BENCHMARKS, PUBLISHED
 from uni_train.eval.evaluation import Evaluation
 from uni_train.eval.images import digest_of
@@ -28,8 +30,6 @@ from uni_train.eval.leaderboard import Column, columns_of
 from uni_train.eval.sample import Scored
 from uni_train.eval.statistics import CONFIDENCE, Estimate
 from uni_train.eval.submission import file_name
-from uni_train.files import atomic_path, atomic_write_text
-from uni_train.hub import id_of
 
 ALL = "_average"  # in the place of a set: what a leaderboard shows, as lighteval names it
 _Z = 1.959964  # half a 95 % interval in standard errors

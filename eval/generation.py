@@ -7,9 +7,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, cast
 
-from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.seeds import derive_seed
-from uni_train.errors import SkillMissing, UsageError, UserError, did_you_mean
+from uni_train.core.errors import DataError, SkillMissing, UsageError, UserError, did_you_mean
+from uni_train.core.seeds import derive_seed
 from uni_train.eval.benchmark import BENCHMARKS, GENERATED, Ask, Benchmark, Case, Respondent, Sample, Source, request_of
 from uni_train.eval.images import pixels
 

@@ -17,8 +17,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.errors import UserError
-from uni_train.files import atomic_write_bytes, disk_errors
+from uni_train.core.errors import UserError
+from uni_train.core.files import atomic_write_bytes, disk_errors
 from uni_train.models.pictures import decode_png, encode_png
 
 if TYPE_CHECKING:

@@ -18,13 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.files import below
 from uni_train.eval.benchmark import BENCHMARKS, Table
 from uni_train.eval.evaluation import ASKED, Evaluation, counting, load
 from uni_train.eval.results import PAPER, Results, printed
 from uni_train.eval.statistics import Estimate, PairedComparison
 from uni_train.eval.submission import file_name, write_submission
-from uni_train.files import below
 
 Mark = Literal["best", "equal", "below", ""]
 """Against the best of a column on the same questions; "": no other was asked these."""

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from uni_train import __version__
-from uni_train.data_gen.reading_limits import read_yaml
+from uni_train.core.reading_limits import read_yaml
 from uni_train.eval import summary
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from uni_train.data_gen.reading_limits import rgb
-from uni_train.errors import SkillMissing
+from uni_train.core.errors import SkillMissing
+from uni_train.core.reading_limits import rgb
 from uni_train.eval.calls import StoredModel
 from uni_train.eval.store import Store
 from uni_train.models.identity import ModelIdentity

@@ -15,7 +15,7 @@ from collections.abc import Callable, Mapping
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 
 T = TypeVar("T")
 _INVISIBLE = re.compile("[\u200b\u200e\u200f\u2060\ufeff]")

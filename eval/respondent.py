@@ -7,12 +7,12 @@ from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.data_gen.reading_limits import image_suffixes
-from uni_train.errors import UsageError, UserError, did_you_mean
+from uni_train.core.errors import UsageError, UserError, did_you_mean
+from uni_train.core.folders import files_below
+from uni_train.core.reading_limits import image_suffixes
 from uni_train.eval.calls import StoredModel
 from uni_train.eval.sample import Respondent
 from uni_train.eval.store import LastSeen, Store
-from uni_train.folders import files_below
 from uni_train.models.batches import ModelDown
 from uni_train.models.checkpoint import resolve
 from uni_train.models.family import family_of

@@ -21,12 +21,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.data_gen.reading_limits import Unreadable, parquet_footer, read_group, rows_of
+from uni_train.core.errors import UserError, first_line
+from uni_train.core.files import atomic_path, disk_errors
+from uni_train.core.reading_limits import Unreadable, parquet_footer, read_group, rows_of
 from uni_train.data_gen.task import Verdict
-from uni_train.errors import UserError, first_line
 from uni_train.eval.images import Image, ImageStore, bytes_of, digest_of, named_parts
 from uni_train.eval.sample import GENERATED, Ask, Case, Sample, Scored
-from uni_train.files import atomic_path, disk_errors
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -14,7 +14,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
-from uni_train.data_gen.seeds import derive_seed
+from uni_train.core.seeds import derive_seed
 
 if TYPE_CHECKING:
     import numpy as np

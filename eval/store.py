@@ -26,10 +26,10 @@ from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
 import numpy as np
 
-from uni_train.data_gen.reading_limits import open_file, read_json
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.files import atomic_write_json, disk_errors
+from uni_train.core.reading_limits import open_file, read_json
 from uni_train.eval.images import ImageStore, StoredImage, named_parts
-from uni_train.files import atomic_write_json, disk_errors
 from uni_train.models.identity import ModelIdentity
 
 if TYPE_CHECKING:

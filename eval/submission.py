@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.files import atomic_write_bytes, below, disk_errors
+from uni_train.core.files import atomic_write_bytes, below, disk_errors
 
 if TYPE_CHECKING:
     from uni_train.eval.sample import Scored

@@ -23,11 +23,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from uni_train.data_gen.reading_limits import read_json, reason
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.files import atomic_write_json
+from uni_train.core.reading_limits import read_json, reason
 from uni_train.eval.results import Cell, Table
 from uni_train.eval.statistics import Estimate, proportion, share
-from uni_train.files import atomic_write_json
 
 
 @dataclass(frozen=True, slots=True)

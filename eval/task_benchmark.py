@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
+from uni_train.core.errors import UsageError, did_you_mean
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.registry import TASKS, get_task, set_name, task_of
-from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Verdict
-from uni_train.errors import UsageError, did_you_mean
 from uni_train.eval.benchmark import (
     Ask,
     Benchmark,

@@ -16,7 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.eval import summary as run_summary
 from uni_train.eval.benchmark import Table
 from uni_train.eval.report import gallery

@@ -15,14 +15,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from uni_train.data_gen.reading_limits import read_json, reason
+from uni_train.core.errors import UserError
+from uni_train.core.files import below
+from uni_train.core.reading_limits import read_json, reason
 from uni_train.data_gen.task import Verdict
-from uni_train.errors import UserError
 from uni_train.eval.results import Results, unit_of
 from uni_train.eval.sample import Ask, Case, Sample, Scored
 from uni_train.eval.scored import read_scored, shard_path
 from uni_train.eval.statistics import Estimate, mean_over_seeds
-from uni_train.files import below
 
 _FORMER = "groups.json"
 

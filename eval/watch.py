@@ -18,9 +18,9 @@ from typing import Any
 
 from filelock import FileLock, Timeout
 
-from uni_train.data_gen.reading_limits import read_json
-from uni_train.errors import UserError
-from uni_train.files import atomic_write_json
+from uni_train.core.errors import UserError
+from uni_train.core.files import atomic_write_json
+from uni_train.core.reading_limits import read_json
 from uni_train.run_folder import RunCheckpoint, run_checkpoints
 
 STATE = "watch.json"

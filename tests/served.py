@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from uni_train.addresses import held_port
+from uni_train.core.addresses import held_port
 
 
 @contextmanager

@@ -15,10 +15,11 @@ import pytest
 
 from tests.tiny import QUICK, fit
 from uni_train.console.failures import as_user_error
+from uni_train.core.errors import DataError
+from uni_train.core.registry import PluginError, load_plugins
+from uni_train.core.seeds import digest
 from uni_train.data_gen import task as tasks
-from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.registry import TASKS, PluginError, load_plugins
-from uni_train.data_gen.seeds import digest
+from uni_train.data_gen.registry import TASKS
 from uni_train.data_gen.sprite_task import SpriteTask
 from uni_train.data_gen.task import Item, Verdict
 from uni_train.recipes.stars.filters import FILTERS

@@ -12,7 +12,7 @@ from uni_train.cli.main import uni_train
 from uni_train.config import paths
 from uni_train.config.compose import compose
 from uni_train.config.kinds import judge_of
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.run_folder import RunFolder
 from uni_train.stages import cpu
 

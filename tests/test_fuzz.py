@@ -16,13 +16,12 @@ from bench.bad_inputs_corpus import images, png, safetensors
 from uni_train.config.build import build, to_plain
 from uni_train.config.compose import compose
 from uni_train.console.terminal import plain
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError, UserError
+from uni_train.core.http_client import clean, parsed
+from uni_train.core.reading_limits import Unreadable, open_image, parse_json, parse_yaml
 from uni_train.data_gen.jsonl import read_items, read_objects, read_published
 from uni_train.data_gen.mapping.reading import read_mapping
-from uni_train.data_gen.reading_limits import Unreadable, open_image, parse_json, parse_yaml
-from uni_train.errors import UserError
 from uni_train.eval.judges.ways import JsonReader
-from uni_train.http_client import clean, parsed
 from uni_train.models.weights import Weights
 from uni_train.serving.protocol import MOST_AT_ONCE, parse_chat, parse_drawing
 

@@ -14,7 +14,9 @@ from click.testing import CliRunner, Result
 
 from tests.tiny import MODEL, fit
 from uni_train.cli.main import uni_train
-from uni_train.data_gen import registry
+from uni_train.core import registry
+from uni_train.data_gen.registry import TASKS, get_task
+from uni_train.data_gen.task import Task
 
 README = Path(__file__).parents[1] / "README.md"
 AUDIT = """
@@ -36,12 +38,12 @@ def forget(module: str) -> None:
     sys.modules.pop(module, None)
     registry._named.discard(module)
     os.environ[registry.ENVIRONMENT] = ""
-    for name in [name for name, entry in registry.TASKS._entries.items() if entry.module == module]:
-        del registry.TASKS._entries[name]
+    for name in [name for name, entry in TASKS._entries.items() if entry.module == module]:
+        del TASKS._entries[name]
 
 
 @pytest.fixture
-def halving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[registry.Task]:
+def halving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Task]:
     monkeypatch.setenv(registry.ENVIRONMENT, "")
     monkeypatch.setattr(registry, "_named", set())
     monkeypatch.syspath_prepend(tmp_path / "site")
@@ -49,11 +51,11 @@ def halving(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[registr
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "my_task.py").write_text(code + AUDIT, encoding="utf-8")
     registry.load_plugins(["my_task"])
-    yield registry.get_task("halving")
+    yield get_task("halving")
     forget("my_task")
 
 
-def test_it_is_made_audited_and_verified(halving: registry.Task, tmp_path: Path) -> None:
+def test_it_is_made_audited_and_verified(halving: Task, tmp_path: Path) -> None:
     for split in halving.splits:
         halving.validate(1, split)
     train, test = (halving.generate(n, 1, split, 0) for n, split in ((20, "train"), (3, "test")))
@@ -75,7 +77,7 @@ def test_it_is_made_audited_and_verified(halving: registry.Task, tmp_path: Path)
 
 
 @pytest.mark.slow
-def test_stars_trains_on_it_and_its_tables_are_shown(halving: registry.Task, tmp_path: Path) -> None:
+def test_stars_trains_on_it_and_its_tables_are_shown(halving: Task, tmp_path: Path) -> None:
     rounds = "rounds=[{task:halving,level:1,prompts:8,updates:2}]"
     small = ("batch.prompts=8", "batch.noise_draws=1", "checkpoint_every=2", "filter=none")
     ended = fit(tmp_path, *MODEL, *small, "evaluation.n=3", "evaluation.sets=[mapping1,halving1]", rounds)

@@ -15,7 +15,7 @@ import yaml
 
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.run_folder import Manifest, RunFolder, decisive, final_model, stage_folders, stage_key
 
 OURS = compose("stars_curriculum")

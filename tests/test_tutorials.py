@@ -20,9 +20,9 @@ from click.testing import CliRunner
 
 from tests.test_plugin_task import forget
 from tests.tiny import QUICK
-from uni_train.addresses import held_port
 from uni_train.cli.main import uni_train
-from uni_train.data_gen import registry
+from uni_train.core import registry
+from uni_train.core.addresses import held_port
 
 PAGES = sorted((Path(__file__).parents[1] / "docs/tutorials").glob("*.md"))
 NOTEBOOK = Path(__file__).parents[1] / "examples/demo.ipynb"

@@ -11,7 +11,7 @@ __version__ = "0.1.0"
 
 if TYPE_CHECKING:
     from uni_train.api import Generated, Run, analyse, answer, evaluate, fit, generate, get_reward, get_task, load_model
-    from uni_train.errors import UsageError, UserError
+    from uni_train.core.errors import UsageError, UserError
 
 __all__ = [
     "Generated", "Run", "UsageError", "UserError", "analyse", "answer", "evaluate", "fit", "generate", "get_reward",
@@ -24,7 +24,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     import importlib
 
-    module = "uni_train.errors" if name.endswith("Error") else "uni_train.api"
+    module = "uni_train.core.errors" if name.endswith("Error") else "uni_train.api"
     return getattr(importlib.import_module(module), name)
 
 

@@ -21,8 +21,8 @@ from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from uni_train.core.errors import UsageError, UserError, did_you_mean
 from uni_train.data_gen.registry import get_task
-from uni_train.errors import UsageError, UserError, did_you_mean
 
 if TYPE_CHECKING:
     import numpy as np
@@ -367,7 +367,7 @@ def _track(done: Evaluation, logger: LoggerConfig, place: RunCheckpoint | None, 
     """Into the W&B group of the training that the checkpoint is from, if it is from one."""
     from uni_train.config.build import build_section
     from uni_train.config.schema import LoggerConfig
-    from uni_train.data_gen.reading_limits import read_yaml
+    from uni_train.core.reading_limits import read_yaml
     from uni_train.eval.tracking import log_evaluation
     from uni_train.training.wandb_run import group_of, offline_folders, open_run
 

@@ -17,10 +17,10 @@ from uni_train.config.kinds import check_before_run, check_ranks, judge_of, kind
 from uni_train.config.paths import expect_packages, expect_paths, missing_packages, missing_paths, named_paths
 from uni_train.config.places import recipes
 from uni_train.config.schema import RunConfig
+from uni_train.core.errors import UserError
+from uni_train.core.hub import hub_id
 from uni_train.distributed.devices import deterministic_kernels, expect_gpu
 from uni_train.distributed.ranks import Ranks
-from uni_train.errors import UserError
-from uni_train.hub import hub_id
 from uni_train.models.checkpoint import resolve
 from uni_train.run_folder import RunFolder, is_run
 

@@ -34,10 +34,10 @@ from typing import TYPE_CHECKING, Any
 from uni_train.config.build import adapter, build, to_plain, without_former_keys
 from uni_train.config.kinds import plugins_of
 from uni_train.config.schema import RunConfig
-from uni_train.data_gen.reading_limits import read_json, read_yaml, reason
-from uni_train.data_gen.registry import PluginError, expect_named
-from uni_train.errors import UserError
-from uni_train.files import atomic_write_json, atomic_write_text, remove_partials, sha256_of
+from uni_train.core.errors import UserError
+from uni_train.core.files import atomic_write_json, atomic_write_text, remove_partials, sha256_of
+from uni_train.core.reading_limits import read_json, read_yaml, reason
+from uni_train.core.registry import PluginError, expect_named
 
 if TYPE_CHECKING:
     from filelock import BaseFileLock

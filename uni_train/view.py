@@ -31,13 +31,13 @@ from tensorboard.plugins.text import metadata
 from tensorboard.plugins.text.text_plugin import TextPlugin
 from werkzeug.exceptions import Forbidden
 
-from uni_train.addresses import HEADERS, foreign
-from uni_train.data_gen.reading_limits import parse_json, read_json, read_text
-from uni_train.errors import UserError
+from uni_train.core.addresses import HEADERS, foreign
+from uni_train.core.errors import UserError
+from uni_train.core.folders import walk
+from uni_train.core.reading_limits import parse_json, read_json, read_text
 from uni_train.eval.benchmark import Table
 from uni_train.eval.scored import read_scored, shard_path
 from uni_train.eval.validation import finished
-from uni_train.folders import walk
 from uni_train.run_folder import place_of
 
 HELD_OUT = "held_out"

@@ -27,7 +27,7 @@ from tests.eval.judges.criteria import Criteria
 from tests.eval.judges.server import Asked, JudgeServer
 from tests.served import served
 from uni_train.config.schema import JudgeConfig
-from uni_train.data_gen.seeds import derive_seed
+from uni_train.core.seeds import derive_seed
 from uni_train.eval.judges.calibrate import Anchor, anchors_from_references, calibrate
 from uni_train.eval.statistics import Estimate
 

@@ -13,8 +13,8 @@ from typing import Any
 
 from bench.experiment import Lab
 from bench.markdown import interval, row, table
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.registry import get_task
-from uni_train.data_gen.seeds import derive_seed
 from uni_train.eval.summary import filter_reliability
 
 FILTERS = ("none", "agreement", "self", "verifier")

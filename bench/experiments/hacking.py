@@ -35,8 +35,8 @@ import numpy as np
 from bench.experiment import Lab
 from bench.experiments.mazes import LEVEL, drawings, held_out_items
 from bench.markdown import interval, row, table
+from uni_train.core.errors import UserError
 from uni_train.data_gen.registry import task_of
-from uni_train.errors import UserError
 from uni_train.eval.statistics import Estimate, mean_over_seeds, paired, proportion
 from uni_train.training.flow_grpo.config import AlarmsConfig
 from uni_train.training.metric_log import read_metrics

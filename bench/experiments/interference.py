@@ -24,9 +24,9 @@ import torch
 
 from bench.experiment import Lab
 from bench.markdown import interval, row, table
+from uni_train.core.seeds import rng
 from uni_train.data_gen import sprites
 from uni_train.data_gen.registry import get_task
-from uni_train.data_gen.seeds import rng
 from uni_train.data_gen.task import Item
 from uni_train.eval.statistics import paired, share
 from uni_train.insight.questions import plainly

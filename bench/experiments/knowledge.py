@@ -18,8 +18,8 @@ import numpy as np
 
 from bench.experiment import Lab
 from bench.markdown import interval, row, table
-from uni_train.data_gen.reading_limits import read_json, read_yaml
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.reading_limits import read_json, read_yaml
 from uni_train.eval.benchmark import Scored, Source, Table
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.cases import Questions

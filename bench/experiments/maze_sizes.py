@@ -16,12 +16,12 @@ from collections.abc import Iterator, Mapping
 from bench.experiment import Job, Lab, plan
 from bench.experiments.mazes import held_out_items, percent, right, walls_ignored
 from bench.markdown import row, table
+from uni_train.core.errors import UsageError
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.export import make as export
 from uni_train.data_gen.maze.picture import NANO
 from uni_train.data_gen.maze.task import Maze
-from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item
-from uni_train.errors import UsageError
 from uni_train.eval.benchmarks.vigor.cases import MAZE_LEVELS
 
 CANVAS = 40  # pixels a side: 10 x 10 tokens; 9 x 9 rooms fill it

@@ -35,15 +35,15 @@ from bench.experiment import Lab, seconds_each
 from bench.markdown import interval, row, table
 from uni_train.config.compose import compose
 from uni_train.config.kinds import run_task
+from uni_train.core.errors import UsageError
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.export import make as export
 from uni_train.data_gen.jsonl import read_items
 from uni_train.data_gen.maze.picture import NANO
 from uni_train.data_gen.puzzle import Puzzle
 from uni_train.data_gen.registry import TASKS, get_task, task_of
-from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.shortcuts import questions_of
 from uni_train.data_gen.task import Item, Task, Verdict, collect
-from uni_train.errors import UsageError
 from uni_train.eval.shortcuts import Trivial, best, trivial
 from uni_train.eval.statistics import Estimate, mean_over_seeds, paired
 from uni_train.run_folder import RunFolder

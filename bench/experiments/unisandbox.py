@@ -28,8 +28,8 @@ from typing import Any
 from bench.experiment import Job, Lab, plan
 from bench.markdown import interval, row, table
 from uni_train.config.compose import compose
+from uni_train.core.errors import UserError
 from uni_train.data_gen.registry import TASKS, set_name
-from uni_train.errors import UserError
 from uni_train.eval import summary as run_summary
 from uni_train.eval.results import Results
 from uni_train.eval.scored import read_folder

@@ -14,10 +14,10 @@ from __future__ import annotations
 import itertools
 from dataclasses import dataclass
 
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError
+from uni_train.core.seeds import rng
 from uni_train.data_gen.knowledge.people import Kind, KnowledgeQuestion, questions_about
 from uni_train.data_gen.objects import NANO
-from uni_train.data_gen.seeds import rng
 from uni_train.data_gen.splits import split_of
 
 SYMBOLS = tuple("ABCDEFGHJK@#$&!~")  # of NANO.symbols without digits, which also count, and "*", which also multiplies

@@ -21,10 +21,10 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Literal
 
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError
+from uni_train.core.seeds import rng
 from uni_train.data_gen.jsonl import filled_folder, read_objects, write_rows
 from uni_train.data_gen.objects import plurals_of, singular_of
-from uni_train.data_gen.seeds import rng
 from uni_train.data_gen.splits import split_of
 
 Direction = Literal["forward", "inverse"]

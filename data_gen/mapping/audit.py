@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable
 
-from uni_train.data_gen.errors import UnreadableError
+from uni_train.core.errors import UnreadableError
 from uni_train.data_gen.findings import AuditRow, Status
 from uni_train.data_gen.jsonl import MappingRow
 from uni_train.data_gen.mapping.reading import Chain, MappingQuestion, follow, read_mapping

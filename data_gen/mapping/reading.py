@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from uni_train.data_gen.errors import UnreadableError
+from uni_train.core.errors import UnreadableError
 
 _KIND = r"(?i:(?:(?:the|a|an)\s+)?(?:symbol|letter|number|digit|character|sign|hashtag|numeral|mark|word|code)\s+)"
 _QUOTED = r"""['"‘’“”`](?P<{q}>[^'"‘’“”`]+)['"‘’“”`]|['"](?P<{q}q>['"‘’“”`])['"]"""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
-from uni_train.data_gen.errors import UnreadableError
+from uni_train.core.errors import UnreadableError
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.mapping.reading import MappingQuestion, follow, read_mapping
-from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Strategy
 
 

@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from uni_train.core.errors import DataError
+from uni_train.core.seeds import digest, rng
 from uni_train.data_gen import phrasing
-from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.mapping.prompts import FILTER
 from uni_train.data_gen.mapping.shortcuts import STRATEGIES
 from uni_train.data_gen.objects import Noun
 from uni_train.data_gen.registry import scoring_beside, task
-from uni_train.data_gen.seeds import digest, rng
 from uni_train.data_gen.splits import split_of
 from uni_train.data_gen.sprite_task import SpriteTask
 from uni_train.data_gen.task import Item, Question, Task

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from uni_train.data_gen.errors import UnreadableError
+from uni_train.core.errors import UnreadableError
 from uni_train.data_gen.findings import AuditRow, Status
 from uni_train.data_gen.jsonl import MathsRow
 from uni_train.data_gen.maths.exact import Exact, UndefinedError, read_count

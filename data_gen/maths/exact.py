@@ -7,7 +7,7 @@ import re
 from dataclasses import dataclass
 from fractions import Fraction
 
-from uni_train.data_gen.errors import DataError, UnreadableError
+from uni_train.core.errors import DataError, UnreadableError
 from uni_train.data_gen.maths.shortcuts import NUMBER_WORDS
 
 

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from fractions import Fraction
 
-from uni_train.data_gen.errors import UnreadableError
+from uni_train.core.errors import UnreadableError
 from uni_train.data_gen.maths.exact import Exact, UndefinedError
 from uni_train.data_gen.maths.shortcuts import NUMBER_WORDS
 

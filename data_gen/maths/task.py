@@ -14,15 +14,15 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from uni_train.core.errors import DataError, UnreadableError
+from uni_train.core.seeds import derive_seed, rng
 from uni_train.data_gen import phrasing
-from uni_train.data_gen.errors import DataError, UnreadableError
 from uni_train.data_gen.maths import expressions
 from uni_train.data_gen.maths.balance import balance, pool_size
 from uni_train.data_gen.maths.prompts import FILTER
 from uni_train.data_gen.maths.shortcuts import STRATEGIES
 from uni_train.data_gen.objects import Noun
 from uni_train.data_gen.registry import scoring_beside, task
-from uni_train.data_gen.seeds import derive_seed, rng
 from uni_train.data_gen.sprite_task import Problem, SpriteTask
 from uni_train.data_gen.task import Item, Question, Task, collect
 

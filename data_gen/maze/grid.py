@@ -16,8 +16,8 @@ from itertools import pairwise
 
 import numpy as np
 
-from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.seeds import digest
+from uni_train.core.errors import DataError
+from uni_train.core.seeds import digest
 
 Room = tuple[int, int]
 _MOVES = {(0, 1): "R", (0, -1): "L", (1, 0): "D", (-1, 0): "U"}

@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError
 from uni_train.data_gen.maze.grid import Grid, Room
 
 Colour = tuple[int, int, int]
@@ -135,9 +135,9 @@ def choose_picture(style: str, rooms: int, side: int | None, random_: random.Ran
         wall, margin, stroke, *colours = _STYLES[style]
         letter_share = 0.65
     else:
-        from uni_train.data_gen.errors import nearest
+        from uni_train.core.errors import nearest_or_all
 
-        raise DataError(f'there is no maze style "{style}": {nearest(style, STYLES)}')
+        raise DataError(f'there is no maze style "{style}": {nearest_or_all(style, STYLES)}')
     pitch = int(side / (rooms + wall + 2 * margin))
     wall_px = max(1, round(wall * pitch))
     corridor = pitch - wall_px

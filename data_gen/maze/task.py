@@ -12,13 +12,13 @@ from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
-from uni_train.data_gen.errors import DataError, nearest
+from uni_train.core.errors import DataError, nearest_or_all
+from uni_train.core.seeds import digest, rng
 from uni_train.data_gen.maze import picture as pictures
 from uni_train.data_gen.maze.grid import ALGORITHMS, Grid, draw, moves
 from uni_train.data_gen.maze.picture import NANO, STYLES, VARIED, Picture
 from uni_train.data_gen.objects import World
 from uni_train.data_gen.registry import scoring_beside, task
-from uni_train.data_gen.seeds import digest, rng
 from uni_train.data_gen.splits import split_of
 from uni_train.data_gen.task import Item, Task, Verdict
 
@@ -63,7 +63,7 @@ class Maze(Task):
 
     def __post_init__(self) -> None:
         if self.style not in STYLES:
-            raise DataError(f"there is no style {self.style}: {nearest(self.style, STYLES)}")
+            raise DataError(f"there is no style {self.style}: {nearest_or_all(self.style, STYLES)}")
 
     @classmethod
     def in_world(cls, world: World) -> Task:

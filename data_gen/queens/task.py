@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from functools import cache
 from random import Random
 
+from uni_train.core.seeds import digest
 from uni_train.data_gen.canvas import INK, RED, Canvas
 from uni_train.data_gen.puzzle import NANO, Facts, Lattice, LatticePuzzle, Problem, State, least_view, side_of
 from uni_train.data_gen.registry import scoring_beside, task
-from uni_train.data_gen.seeds import digest
 
 MISSING = {1: (8, 2), 2: (8, 4), 3: (8, 8), 4: (10, 10)}  # level -> side, missing queens at most
 _LIGHT, _DARK = (240, 225, 195), (175, 135, 100)

@@ -11,7 +11,7 @@ import random
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError
 from uni_train.data_gen.objects import Noun
 from uni_train.data_gen.ureason import words
 from uni_train.data_gen.ureason.outcomes import Counts, Group

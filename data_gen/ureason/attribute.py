@@ -10,7 +10,7 @@ import random
 from collections.abc import Iterable
 from typing import Any
 
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError
 from uni_train.data_gen.ureason import words
 from uni_train.data_gen.ureason.outcomes import Attributes
 from uni_train.data_gen.ureason.puzzle import Puzzle

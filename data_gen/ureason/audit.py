@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from uni_train.data_gen.errors import DataError, UnreadableError
+from uni_train.core.errors import DataError, UnreadableError
 from uni_train.data_gen.findings import AuditRow
 from uni_train.data_gen.jsonl import read_items
 from uni_train.data_gen.maths.audit import read_maths

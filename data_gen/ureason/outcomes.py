@@ -13,10 +13,10 @@ from dataclasses import dataclass, fields
 from functools import cache
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
+from uni_train.core.errors import DataError
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen import sprites
-from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.objects import NANO
-from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.sprites import verify_sprites
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.data_gen.ureason.words import article, listed

@@ -8,7 +8,7 @@ from typing import Any
 
 from pydantic import Field
 
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError
 from uni_train.data_gen.published_rows import Place, PublishedRow, Text, read_rows
 from uni_train.data_gen.ureason.files import Row
 from uni_train.data_gen.ureason.outcomes import outcome_from

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from itertools import permutations
 from typing import Any
 
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError
 from uni_train.data_gen.ureason import words
 from uni_train.data_gen.ureason.outcomes import Layout
 from uni_train.data_gen.ureason.puzzle import Puzzle

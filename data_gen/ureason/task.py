@@ -14,12 +14,12 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError
+from uni_train.core.seeds import derive_seed, digest, rng
 from uni_train.data_gen.maths import expressions
 from uni_train.data_gen.objects import NANO, World
 from uni_train.data_gen.registry import scoring_beside
 from uni_train.data_gen.registry import task as register
-from uni_train.data_gen.seeds import derive_seed, digest, rng
 from uni_train.data_gen.splits import split_of
 from uni_train.data_gen.task import Item, Question, Task, Verdict
 from uni_train.data_gen.ureason import nano, words

@@ -20,12 +20,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uni_train.config.schema import JudgeConfig
-from uni_train.data_gen.reading_limits import read_json
-from uni_train.data_gen.seeds import derive_seed
+from uni_train.core.files import atomic_write_json
+from uni_train.core.reading_limits import read_json
+from uni_train.core.seeds import derive_seed
 from uni_train.eval.benchmark import Benchmark, Scored, Table
 from uni_train.eval.sample import mostly_failed
 from uni_train.eval.statistics import CONFIDENCE, Estimate, proportion, share
-from uni_train.files import atomic_write_json
 
 if TYPE_CHECKING:
     import numpy as np

@@ -40,8 +40,8 @@ from pathlib import Path
 from typing import Any
 
 from uni_train.config.schema import JudgeConfig
-from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.reading_limits import (
+from uni_train.core.errors import DataError, UserError, did_you_mean, nearest
+from uni_train.core.reading_limits import (
     IMAGE_BYTES,
     open_image,
     parse_json,
@@ -51,10 +51,9 @@ from uni_train.data_gen.reading_limits import (
     reason,
     rgb,
 )
-from uni_train.data_gen.seeds import derive_seed
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.data_gen.verifying import find_image
-from uni_train.errors import UserError, did_you_mean, nearest
 from uni_train.eval import reading
 from uni_train.eval.benchmark import Ask, Benchmark, Case, Sample, Scored
 from uni_train.eval.generation import cases_of

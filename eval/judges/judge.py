@@ -20,19 +20,11 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.addresses import key_for, key_variable
 from uni_train.config.schema import JudgeConfig
-from uni_train.data_gen.reading_limits import read_json
-from uni_train.errors import UserError
-from uni_train.eval.benchmark import Benchmark, Sample, Scored, Unparseable
-from uni_train.eval.judges.agreement import citation
-from uni_train.eval.judges.log import write_log
-from uni_train.eval.judges.replies import Reply, ReplyStore, Turn, reply_key
-from uni_train.eval.judges.ways import Questioner, judged, least_confidence
-from uni_train.eval.progress import Progress, Silent
-from uni_train.eval.store import LastSeen
-from uni_train.files import atomic_write_json
-from uni_train.http_client import (
+from uni_train.core.addresses import key_for, key_variable
+from uni_train.core.errors import UserError
+from uni_train.core.files import atomic_write_json
+from uni_train.core.http_client import (
     LETTERS_A_TOKEN,
     REDIRECTS,
     BadReply,
@@ -43,7 +35,15 @@ from uni_train.http_client import (
     served_content,
     without_refused,
 )
-from uni_train.http_client import NoReply as NothingCame
+from uni_train.core.http_client import NoReply as NothingCame
+from uni_train.core.reading_limits import read_json
+from uni_train.eval.benchmark import Benchmark, Sample, Scored, Unparseable
+from uni_train.eval.judges.agreement import citation
+from uni_train.eval.judges.log import write_log
+from uni_train.eval.judges.replies import Reply, ReplyStore, Turn, reply_key
+from uni_train.eval.judges.ways import Questioner, judged, least_confidence
+from uni_train.eval.progress import Progress, Silent
+from uni_train.eval.store import LastSeen
 from uni_train.models import completions
 from uni_train.models.family import family_of
 from uni_train.models.pictures import data_url, encode_png

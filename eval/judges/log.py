@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from uni_train.config.schema import JudgeConfig
+from uni_train.core.files import atomic_path, disk_errors
 from uni_train.eval.benchmark import Benchmark, Scored
 from uni_train.eval.sample import mostly_failed
-from uni_train.files import atomic_path, disk_errors
 
 
 def write_log(folder: Path, benchmark: Benchmark, judge: JudgeConfig, scored: Sequence[Scored]) -> str | None:

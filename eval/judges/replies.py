@@ -18,8 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
+from uni_train.core.http_client import clean
 from uni_train.eval.store import Log
-from uni_train.http_client import clean
 
 FLUSH_SECONDS = 2.0
 

@@ -31,10 +31,10 @@ from functools import partial
 from typing import Any
 
 from uni_train.config.schema import JudgeConfig
+from uni_train.core.errors import UsageError
+from uni_train.core.reading_limits import open_image, rgb
 from uni_train.data_gen.objects import singular_of
-from uni_train.data_gen.reading_limits import open_image, rgb
 from uni_train.data_gen.task import Check, Status, Verdict
-from uni_train.errors import UsageError
 from uni_train.eval.benchmark import Benchmark, Case, JudgeAsk, Sample, Unparseable, verdict_of
 from uni_train.eval.images import bytes_of
 from uni_train.eval.judges.replies import Reply, Turn

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.data_gen.reading_limits import read_json
+from uni_train.core.reading_limits import read_json
 from uni_train.eval.report.charts import COLOURS, Dots, dots
 from uni_train.eval.report.page import Page, Section, about, write_page
 from uni_train.eval.report.samples import Part, gallery_of, outcomes_of

@@ -13,8 +13,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from uni_train.data_gen.reading_limits import open_image, rgb
-from uni_train.data_gen.seeds import derive_seed
+from uni_train.core.reading_limits import open_image, rgb
+from uni_train.core.seeds import derive_seed
 from uni_train.eval.benchmark import Scored
 from uni_train.eval.images import Image, bytes_of, digest_of
 

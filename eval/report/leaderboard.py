@@ -13,13 +13,13 @@ from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from uni_train.core.files import atomic_write_text, below, disk_errors
 from uni_train.eval.benchmark import Table
 from uni_train.eval.leaderboard import Complexity, Leaderboard
 from uni_train.eval.report.charts import Axis, Chart, scores
 from uni_train.eval.report.evaluation import header_of
 from uni_train.eval.report.page import Page, Section, write_page
 from uni_train.eval.report.tables import csv_text, table_csv, table_latex
-from uni_train.files import atomic_write_text, below, disk_errors
 
 if TYPE_CHECKING:
     from uni_train.eval.evaluation import Evaluation

@@ -16,10 +16,10 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.files import atomic_write_text
 from uni_train.eval.report.tables import shown_table
 from uni_train.eval.statistics import Estimate, signed
-from uni_train.files import atomic_write_text
 
 if TYPE_CHECKING:
     from jinja2 import Environment

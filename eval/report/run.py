@@ -25,8 +25,8 @@ from typing import Any
 from pydantic import BaseModel, TypeAdapter
 
 from uni_train.config.kinds import KINDS, RecipeKind
-from uni_train.data_gen.reading_limits import parse_json, read_json, read_text, read_yaml, reason
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.reading_limits import parse_json, read_json, read_text, read_yaml, reason
 from uni_train.eval import summary as run_summary
 from uni_train.eval.report import charts
 from uni_train.eval.report.page import Page, Section, about, duration, write_page

@@ -12,7 +12,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Literal
 
-from uni_train.data_gen.errors import UnreadableError
+from uni_train.core.errors import UnreadableError
 from uni_train.data_gen.objects import plurals_of, singular_of
 from uni_train.data_gen.phrasing import counted
 from uni_train.data_gen.task import Item, Status

@@ -12,9 +12,10 @@ from itertools import compress
 from typing import Any
 
 from uni_train.config.schema import LEVELS
-from uni_train.data_gen.registry import ENVIRONMENT, TASKS, set_name, sources
+from uni_train.core.errors import UserError
+from uni_train.core.registry import ENVIRONMENT
+from uni_train.data_gen.registry import TASKS, set_name, sources
 from uni_train.data_gen.shortcuts import chances
-from uni_train.errors import UserError
 from uni_train.eval.benchmark import Scored, generated_questions, worlds_of
 from uni_train.eval.report import charts
 from uni_train.eval.report.page import Section

@@ -14,9 +14,9 @@ from bench.experiments import filters, unisandbox
 from tests.tiny import TINY
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
+from uni_train.core.errors import UserError
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Check, Verdict
-from uni_train.errors import UserError
 from uni_train.eval import summary as run_summary
 from uni_train.eval.benchmark import Ask, Sample, Scored
 from uni_train.eval.scored import write_scored

@@ -14,7 +14,7 @@ import pytest
 from bench.experiment import Lab
 from bench.experiments import hacking
 from uni_train.config.compose import compose
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 
 SAID = "error: stopped after update 4: the held-out score has fallen from 0.750 to 0.700"
 

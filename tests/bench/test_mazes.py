@@ -19,8 +19,8 @@ from bench.experiment import Lab
 from bench.experiments import maze_sizes, mazes
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
+from uni_train.core.errors import UsageError
 from uni_train.data_gen.registry import task_of
-from uni_train.errors import UsageError
 from uni_train.eval.statistics import paired
 from uni_train.training.metric_log import read_metrics
 

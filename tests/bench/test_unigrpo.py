@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from bench import experiment
 from bench.experiments import unigrpo
 from uni_train.cli.main import uni_train
-from uni_train.errors import UsageError
+from uni_train.core.errors import UsageError
 
 SMALL = (
     *("rollout.prompts_per_epoch=2", "rollout.group_size=2", "rollout.steps=3", "rollout.last_step=2"),

@@ -24,9 +24,9 @@ from uni_train import api
 from uni_train.cli.main import uni_train as program
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
-from uni_train.data_gen import registry
+from uni_train.core import registry
+from uni_train.core.errors import UserError
 from uni_train.data_gen.task import Item
-from uni_train.errors import UserError
 from uni_train.models.nano.nano import shipped
 
 ROOT = Path(__file__).parents[2]

@@ -23,8 +23,7 @@ from tests.processes import python
 from tests.tiny import QUICK
 from uni_train.cli.main import uni_train
 from uni_train.console.failures import as_user_error
-from uni_train.data_gen.errors import DataError
-from uni_train.errors import UsageError, UserError
+from uni_train.core.errors import DataError, UsageError, UserError
 
 ROOT = Path(__file__).resolve().parents[2]
 UNI_TRAIN = (sys.executable, "-m", "uni_train")

@@ -16,7 +16,7 @@ from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.config.kinds import KINDS, kind_named
 from uni_train.config.messages import limits_of, members
-from uni_train.errors import UsageError
+from uni_train.core.errors import UsageError
 
 
 def numbers(kind: Any, key: str, within: tuple[Any, ...] = ()) -> Iterator[tuple[str, Any]]:

@@ -8,7 +8,7 @@ import pytest
 
 from uni_train.config.build import build, to_plain, without_former_keys
 from uni_train.config.compose import compose
-from uni_train.errors import UsageError
+from uni_train.core.errors import UsageError
 from uni_train.recipes.sft.config import SftConfig
 from uni_train.recipes.stars.config import StarsConfig
 

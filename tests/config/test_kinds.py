@@ -13,7 +13,7 @@ import uni_train.recipes
 from uni_train.cli.main import uni_train as command
 from uni_train.config.compose import compose
 from uni_train.config.kinds import KINDS, kind_named, stage_list
-from uni_train.errors import UsageError
+from uni_train.core.errors import UsageError
 
 ROOT = Path(__file__).resolve().parents[2]
 

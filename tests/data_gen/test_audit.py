@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from uni_train.core.errors import DataError
 from uni_train.data_gen.audit import audit_file
-from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.findings import counts, has_wrong
 from uni_train.data_gen.jsonl import published_rows, write_rows
 from uni_train.data_gen.registry import get_task

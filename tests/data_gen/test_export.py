@@ -5,8 +5,8 @@ import json
 import numpy as np
 import pytest
 
+from uni_train.core.errors import DataError
 from uni_train.data_gen.audit import audit_file
-from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.export import make
 from uni_train.data_gen.jsonl import read_items
 from uni_train.data_gen.registry import get_task

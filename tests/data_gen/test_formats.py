@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from pyarrow import parquet
 
+from uni_train.core.errors import DataError
 from uni_train.data_gen import formats
-from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.export import make
 from uni_train.data_gen.jsonl import read_items
 from uni_train.data_gen.maze.task import Maze

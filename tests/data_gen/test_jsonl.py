@@ -2,8 +2,8 @@
 
 import pytest
 
+from uni_train.core.errors import DataError
 from uni_train.data_gen import jsonl
-from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.registry import get_task
 
 

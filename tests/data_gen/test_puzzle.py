@@ -11,11 +11,11 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from uni_train.core.errors import DataError
+from uni_train.core.seeds import rng
 from uni_train.data_gen.canvas import INK, RED, Canvas
-from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.puzzle import CHECKS, NANO, PLAIN, Puzzle
 from uni_train.data_gen.registry import TASKS, task_of
-from uni_train.data_gen.seeds import rng
 from uni_train.data_gen.shortcuts import questions_of
 from uni_train.data_gen.shortcuts import tally as tally_strategies
 from uni_train.data_gen.shortest_path.task import _nodes, graph_of

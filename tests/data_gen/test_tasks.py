@@ -11,8 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from uni_train.core.errors import DataError
+from uni_train.core.seeds import digest
 from uni_train.data_gen import phrasing
-from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.mapping.reading import follow, read_mapping
 from uni_train.data_gen.mapping.task import Mapping
 from uni_train.data_gen.maths import expressions
@@ -20,7 +21,6 @@ from uni_train.data_gen.maths.audit import read_maths
 from uni_train.data_gen.maths.task import Maths
 from uni_train.data_gen.objects import EVERYDAY, NANO
 from uni_train.data_gen.registry import TASKS, get_task, scoring, sources
-from uni_train.data_gen.seeds import digest
 from uni_train.data_gen.shortcuts import questions_of, tally
 from uni_train.data_gen.task import Check, Item, Verdict
 

@@ -33,8 +33,8 @@ HANGS_AFTER = 4.0  # seconds without an answer, of a rank that answers never
 def compare(ranks: Ranks, folder: Path) -> None:
     """Says a line a check: "fine", or the error. The second rank, with code of its own, differs more and more."""
     from uni_train.config.compose import compose
+    from uni_train.core.errors import UserError
     from uni_train.distributed import preflight as checks
-    from uni_train.errors import UserError
 
     code = folder / f"code{ranks.rank}"
 
@@ -101,7 +101,7 @@ def die() -> None:
 
 
 def refuse() -> None:
-    from uni_train.errors import UserError
+    from uni_train.core.errors import UserError
 
     raise UserError("rows.jsonl, line 3: no text", "Mend it.")
 

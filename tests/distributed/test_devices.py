@@ -13,9 +13,9 @@ from click.testing import CliRunner
 from tests.tiny import TINY, finish
 from uni_train import fitting
 from uni_train.cli.main import uni_train
+from uni_train.core.errors import UserError
 from uni_train.distributed import devices
 from uni_train.distributed.devices import deterministic_kernels, unused_gpus
-from uni_train.errors import UserError
 from uni_train.stages.cpu import prepare_cpu
 
 

@@ -7,9 +7,9 @@ from datetime import timedelta
 import pytest
 
 from uni_train.config.compose import compose
+from uni_train.core.errors import UsageError, UserError
 from uni_train.distributed.preflight import difference, expect_layout
 from uni_train.distributed.ranks import ALONE, Ranks, joined
-from uni_train.errors import UsageError, UserError
 
 
 def test_another_number_of_processes_than_the_recipe_asks_for_is_refused() -> None:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from uni_train.core.errors import UserError
 from uni_train.distributed.ranks import ALONE, Ranks
-from uni_train.errors import UserError
 
 GIVEN = {"RANK": "5", "WORLD_SIZE": "8", "LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "4"}
 

@@ -11,9 +11,10 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from uni_train.core.files import atomic_write_json
+from uni_train.core.seeds import derive_seed, rng
 from uni_train.data_gen import sprites
 from uni_train.data_gen.registry import get_task
-from uni_train.data_gen.seeds import derive_seed, rng
 from uni_train.data_gen.task import Item, Verdict
 from uni_train.eval.benchmark import Ask, Benchmark, Case, Respondent, Sample, Scored, Source, Table, benchmark
 from uni_train.eval.evaluation import ASKED, FORMAT, SCORED, SCORES, Evaluation, Result, load
@@ -21,7 +22,6 @@ from uni_train.eval.images import encoded
 from uni_train.eval.report.samples import Part
 from uni_train.eval.scored import write_scored
 from uni_train.eval.statistics import paired, proportion
-from uni_train.files import atomic_write_json
 from uni_train.models.base import OnStep, Request
 from uni_train.models.pictures import decode_png
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from uni_train.config.schema import LEVELS
+from uni_train.core.seeds import derive_seed, rng
 from uni_train.data_gen import sprites
 from uni_train.data_gen.registry import get_task
-from uni_train.data_gen.seeds import derive_seed, rng
 from uni_train.eval import summary
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox

@@ -18,8 +18,8 @@ from tests.eval.benchmarks.published import write as write_rows
 from tests.eval.test_passage import recording
 from uni_train.cli.main import uni_train as command_line
 from uni_train.config.schema import EvalConfig
+from uni_train.core.errors import UserError
 from uni_train.data_gen.ureason.outcomes import outcome_from
-from uni_train.errors import UserError
 from uni_train.eval.answers import FolderAnswers
 from uni_train.eval.benchmark import Ask, Scored, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox

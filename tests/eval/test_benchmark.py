@@ -8,9 +8,9 @@ import pytest
 from click.testing import CliRunner
 
 from uni_train.cli.main import uni_train
-from uni_train.data_gen.registry import PluginError
+from uni_train.core.errors import UsageError
+from uni_train.core.registry import PluginError
 from uni_train.data_gen.task import Check, Verdict
-from uni_train.errors import UsageError
 from uni_train.eval.benchmark import BENCHMARKS, Ask, Benchmark, Case, Option, Sample, Scored
 
 ASK = Ask(Case("a", "words", "Say it."), "plain", 0, 0)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.eval import images
 from uni_train.eval.calls import CallFailed, StoredModel
 from uni_train.eval.images import StoredImage, encoded

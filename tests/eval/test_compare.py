@@ -12,8 +12,8 @@ from rich.console import Console
 
 from tests.eval.sample_evaluation import write_evaluation
 from uni_train.console.progress import ConsoleProgress
+from uni_train.core.errors import UserError
 from uni_train.data_gen.task import Check, Verdict
-from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Benchmark, Case, Sample, Scored, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.ureason import UReason

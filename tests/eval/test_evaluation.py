@@ -13,9 +13,9 @@ from filelock import FileLock
 
 from tests.eval.judges.server import JudgeServer
 from tests.models.test_remote import Reply, endpoint, models, refused
-from uni_train.addresses import held_port
 from uni_train.config.schema import EvalConfig, JudgeConfig
-from uni_train.errors import UserError
+from uni_train.core.addresses import held_port
+from uni_train.core.errors import UserError
 from uni_train.eval.benchmark import Sample, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.evaluation import ASKED, SCORED, SCORES, Evaluation, EvaluationPlan, called, load, run

@@ -15,7 +15,7 @@ from pyarrow import parquet
 
 from tests.eval.sample_evaluation import Sums, sample_evaluation
 from uni_train.cli.main import uni_train
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.eval.evaluation import Evaluation
 from uni_train.eval.export import export
 from uni_train.eval.leaderboard import leaderboard

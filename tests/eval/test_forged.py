@@ -11,13 +11,13 @@ import pytest
 
 from bench.bad_inputs_corpus import Case, outcome, run
 from tests.eval.test_compare import evaluation
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.files import below
 from uni_train.eval import scored as scored_files
 from uni_train.eval.benchmark import Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.evaluation import SCORED
 from uni_train.eval.scored import FORMAT, read_rows, read_scored, write_rows
-from uni_train.files import below
 from uni_train.models.pictures import encode_png
 
 

@@ -4,7 +4,7 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from uni_train.errors import UsageError, UserError
+from uni_train.core.errors import UsageError, UserError
 from uni_train.eval.benchmark import Case, Sample, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.generation import asks_of, cases_of, chunks, generate, settings_of

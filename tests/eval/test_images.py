@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.eval.test_scored import samples
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.eval.images import ImageStore, digest_of
 from uni_train.eval.scored import read_scored, stored, write_scored
 

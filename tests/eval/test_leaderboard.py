@@ -11,7 +11,7 @@ import pytest
 from tests.eval.benchmarks.published import write_vigor
 from tests.eval.sample_evaluation import SKILL, sample_evaluation
 from tests.eval.test_compare import evaluation
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.eval.benchmark import Benchmark, Source
 from uni_train.eval.benchmarks.ueval import UEval
 from uni_train.eval.benchmarks.ufo import Ufo

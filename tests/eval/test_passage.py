@@ -12,7 +12,7 @@ import pytest
 
 from tests.eval.benchmarks.doubles import Model
 from tests.eval.benchmarks.published import opened, row, write
-from uni_train.data_gen.seeds import derive_seed
+from uni_train.core.seeds import derive_seed
 from uni_train.eval.answers import FolderAnswers
 from uni_train.eval.benchmark import Benchmark, Sample, Source
 from uni_train.eval.generation import asks_of

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.eval import reading
 from uni_train.eval.benchmarks.vigor.prompts import DIMENSIONS, PROCESS, RESULT, read_marks, steps_of
 from uni_train.eval.benchmarks.wise.editions import read_binary

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from tests.models.test_remote import Reply, endpoint, says
-from uni_train.errors import UsageError, UserError
+from uni_train.core.errors import UsageError, UserError
 from uni_train.eval.respondent import open_model
 from uni_train.eval.store import Store
 from uni_train.models.base import Request

@@ -8,9 +8,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from uni_train.core.errors import UserError
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Check, Verdict
-from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Sample, Scored
 from uni_train.eval.scored import (
     DamagedShard,

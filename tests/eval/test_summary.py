@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from uni_train.console.progress import ConsoleProgress
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.eval import summary
 from uni_train.eval.benchmark import Ask, Sample, Scored, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.registry import get_task
-from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.sample import Sample, Scored
 from uni_train.eval.task_benchmark import TaskBenchmark, cases_of_task, item_of

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from tests.eval.sample_evaluation import sample_evaluation
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.eval import summary, tracking
 from uni_train.eval.report import gallery
 

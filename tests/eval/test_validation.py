@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.eval.sample import Scored
 from uni_train.eval.scored import shard_path, write_scored
 from uni_train.eval.validation import estimates, finished, groups_of, read_validation, results_of

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.eval.watch import ATTEMPTS, STATE, Outcome, watch
 from uni_train.run_folder import RunCheckpoint, place_of, run_checkpoints
 

@@ -10,7 +10,7 @@ import pytest
 
 from tests.insight.command import GOLDEN, insight
 from tests.models.bagel.published import published
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.eval.statistics import Estimate
 from uni_train.insight.attention import layer_groups, levels_table, shares_table, weights_table
 from uni_train.models.bagel.hooks import GROUPS

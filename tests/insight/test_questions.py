@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError
 from uni_train.data_gen.registry import TASKS, get_task
 from uni_train.eval.task_benchmark import cases_of_task, item_of
 from uni_train.insight.questions import concludes, plainly, says

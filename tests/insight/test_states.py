@@ -11,8 +11,8 @@ import torch
 
 from tests.insight.command import GOLDEN, insight
 from tests.models.bagel.published import published
-from uni_train.data_gen.seeds import rng
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.seeds import rng
 from uni_train.eval.task_benchmark import cases_of_task
 from uni_train.insight.states import FOLDS, RIDGE, _chart, appearance_table, labels_of, probe, told_apart
 

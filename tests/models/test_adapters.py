@@ -16,7 +16,7 @@ from torch import Tensor, nn
 
 from tests.models.bagel.published import published
 from uni_train.cli.main import uni_train
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.models.adapters import adapter_file, merge, open_adapter
 from uni_train.models.base import UnifiedModel
 from uni_train.models.checkpoint import inspect, model_config, recognise

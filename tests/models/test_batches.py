@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import pytest
 import torch
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.models.base import Request
 from uni_train.models.batches import ModelDown, each_answered, fitting
 

@@ -18,7 +18,7 @@ from torch._dynamo.utils import counters
 from tests.cuda.paths import PROMPTS, small_nano
 from tests.models.diffusers import tiny
 from tests.models.diffusers.conftest import build
-from uni_train.errors import UsageError
+from uni_train.core.errors import UsageError
 from uni_train.models.bagel import compiled
 from uni_train.models.base import Request
 from uni_train.models.checkpoint import model_config

@@ -13,8 +13,8 @@ import pytest
 
 from tests.models.test_doctor import doctor
 from tests.models.test_remote import KEY, PICTURE, Endpoint, Reply, drawn, endpoint, refused, says, serving
-from uni_train.data_gen.registry import _Entry
-from uni_train.errors import UsageError
+from uni_train.core.errors import UsageError
+from uni_train.core.registry import _Entry
 from uni_train.eval.benchmark import BENCHMARKS, Benchmark, Sample, Source
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.models.identity import identify

@@ -15,8 +15,7 @@ from torch import nn
 
 from tests.tiny import fit
 from uni_train.config.schema import LoraConfig, ModelConfig
-from uni_train.data_gen.errors import DataError
-from uni_train.errors import UserError
+from uni_train.core.errors import DataError, UserError
 from uni_train.models.base import UnifiedModel
 from uni_train.models.checkpoint import inspect, recognise
 from uni_train.models.family import CONFIG, FAMILIES, Checkpoint, Family, family_of

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.models import identity
 from uni_train.models.identity import CACHE, ModelIdentity, content_hash, hash_file, identify
 from uni_train.models.load import model_config

@@ -18,8 +18,8 @@ from tests.models.bagel.test_unified import unified
 from tests.models.diffusers import tiny
 from tests.models.qwen_image_edit.conftest import build, config_of, folder, picture  # noqa: F401
 from uni_train.config.schema import LoraConfig
-from uni_train.errors import UserError
-from uni_train.files import sha256_of
+from uni_train.core.errors import UserError
+from uni_train.core.files import sha256_of
 from uni_train.models.base import Request
 from uni_train.models.load import build_model, model_config
 from uni_train.models.quantised import decoder_layers, is_quantised, plain, quantise, stored_bytes

@@ -19,7 +19,7 @@ from pydantic import TypeAdapter
 
 from tests.hostile import Hostile
 from uni_train.config.schema import RemoteConfig
-from uni_train.errors import UsageError, UserError
+from uni_train.core.errors import UsageError, UserError
 from uni_train.models.base import Request, SkillMissing
 from uni_train.models.batches import ModelDown
 from uni_train.models.pictures import data_url, encode_png
@@ -408,7 +408,7 @@ def test_an_endpoint_that_misbehaves_is_one_that_is_down(
 ) -> None:
     """What else can happen to a request is in tests/test_http_client.py."""
     monkeypatch.setenv("PAINTER_KEY", KEY)
-    monkeypatch.setattr("uni_train.http_client.HEARTBEAT", 0.05)
+    monkeypatch.setattr("uni_train.core.http_client.HEARTBEAT", 0.05)
     seen: list[int] = []
     with Hostile("500") as other, Hostile(behave, to=other.url.removesuffix("/v1")) as server:
         patience = 1 if "within" in message else 300  # else time is not what is tested

@@ -10,7 +10,7 @@ import torch
 
 from tests.tiny import MODEL, QUICK, finish, keeping_steps
 from uni_train.config.compose import compose
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.fitting import _resolved
 from uni_train.models.checkpoint import inspect, model_config, recognise
 from uni_train.models.identity import identify

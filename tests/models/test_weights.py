@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 from torch import nn
 
 from tests.models.bagel.published import published
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.models.checkpoint import inspect, model_config
 from uni_train.models.load import build_model, export_model
 from uni_train.models.nano.nano import shipped

@@ -50,12 +50,12 @@ import uni_train.recipes.flow_grpo.training
 import uni_train.stages.run
 from tests.multinode.network import ADDRESSES, CABLE, enter, plug
 from tests.processes import python
-from uni_train.addresses import held_port
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.console import ranks as console
+from uni_train.core.addresses import held_port
+from uni_train.core.errors import UserError
 from uni_train.distributed.launch import exit_code
-from uni_train.errors import UserError
 
 LIMIT = 1200  # seconds that a step may take
 

@@ -14,7 +14,7 @@ from uni_train.cli.main import uni_train
 from uni_train.config import places
 from uni_train.config.compose import compose
 from uni_train.console.progress import ConsoleProgress
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.plan import before_run
 from uni_train.plan import plan as planning
 from uni_train.plan.before_run import expect_memory

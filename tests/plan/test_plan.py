@@ -11,8 +11,8 @@ from click.testing import CliRunner
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.console.progress import ConsoleProgress
+from uni_train.core.errors import UserError
 from uni_train.data_gen.mapping.task import Mapping
-from uni_train.errors import UserError
 from uni_train.models.bagel.prefixes import MOST_BYTES
 from uni_train.plan import plan as planning
 from uni_train.plan.hardware import GPUS, RESERVED

@@ -16,8 +16,8 @@ from tests.rewards.server import serving
 from tests.tiny import MODEL, save_talker
 from uni_train.config.compose import compose
 from uni_train.config.schema import JudgeConfig
+from uni_train.core.errors import UsageError, UserError
 from uni_train.data_gen.registry import get_task
-from uni_train.errors import UsageError, UserError
 from uni_train.models.base import Request
 from uni_train.models.load import build_model
 from uni_train.models.pictures import decode_png

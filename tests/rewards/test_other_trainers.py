@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from uni_train.core.errors import UserError
 from uni_train.data_gen.export import filled_levels
 from uni_train.data_gen.maze.task import Maze
 from uni_train.data_gen.registry import TASKS, get_task
-from uni_train.errors import UserError
 from uni_train.rewards import task_reward
 
 MAZE = Maze("nano")

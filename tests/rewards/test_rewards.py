@@ -12,10 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
+from uni_train.core.errors import UsageError, UserError
+from uni_train.core.registry import PluginError
 from uni_train.data_gen.maze.task import Maze
-from uni_train.data_gen.registry import PluginError, get_task
+from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Item
-from uni_train.errors import UsageError, UserError
 from uni_train.models.batches import ModelDown
 from uni_train.rewards.contract import Reward, Scoring, expect_rewarded, score
 from uni_train.rewards.registry import REWARDS, find_reward, reward

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.models.base import SkillMissing
 from uni_train.models.pictures import data_url, encode_png
 from uni_train.serving.protocol import (

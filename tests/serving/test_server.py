@@ -27,8 +27,8 @@ import uvicorn
 from starlette.requests import Request as HttpRequest
 
 from tests.served import served
-from uni_train.addresses import held_port
 from uni_train.config.schema import RemoteConfig
+from uni_train.core.addresses import held_port
 from uni_train.data_gen.sprites import read
 from uni_train.models.base import Request
 from uni_train.models.batches import ModelDown

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.plan.result import OneCardChoice
 from uni_train.stages import cache
 from uni_train.stages.cache import cached

@@ -10,7 +10,7 @@ import pytest
 
 from tests.training.data.test_forms import png
 from uni_train.config.compose import compose
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.stages.data import expect_same_data
 
 KEYS = [

@@ -10,8 +10,8 @@ import pytest
 
 from tests.tiny import MODEL, TINY, fit
 from uni_train.config.schema import SIX_SETS, EvalConfig
+from uni_train.core.errors import UserError
 from uni_train.data_gen.registry import get_task, set_name, sources
-from uni_train.errors import UserError
 from uni_train.eval.benchmark import Sample, Scored
 from uni_train.eval.compare import compare
 from uni_train.eval.configured import plan_of

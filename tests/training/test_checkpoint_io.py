@@ -14,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.models.parts import TREE, DamagedCheckpoint, Parts
 from uni_train.training.checkpoint_io import (
     FolderCheckpointIO,

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from uni_train.errors import UsageError
+from uni_train.core.errors import UsageError
 from uni_train.training.curriculum import Constant, Level, Ramp, Threshold
 
 

@@ -12,7 +12,7 @@ from tests.training.driver import Poison, Stack
 from tests.training.flow_grpo.toy import GRPO, PROMPTS, ToyFlow, bright
 from tests.training.keys import changed, given
 from tests.training.toy_model import ToyModel, toy_examples
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.rewards.contract import Reward
 from uni_train.training.checkpoint_io import checkpoint_name, list_checkpoints, load_folder
 from uni_train.training.curriculum import Constant

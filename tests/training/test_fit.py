@@ -13,7 +13,7 @@ from tests.training.driver import CRASHING, train_crashing
 from tests.training.keys import given
 from tests.training.toy_model import ToyModel, toy_examples
 from uni_train.config.schema import OptimizerConfig
-from uni_train.errors import UsageError, UserError
+from uni_train.core.errors import UsageError, UserError
 from uni_train.training.checkpoint_io import list_checkpoints, load_folder
 from uni_train.training.curriculum import Constant, Level, Threshold
 from uni_train.training.fit import fit_supervised

@@ -9,7 +9,7 @@ from tests.models.bagel.conftest import golden_folder, tiny_config, tiny_model  
 from tests.models.bagel.test_examples import KINDS, sums
 from tests.models.bagel.test_unified import unified, vae  # noqa: F401
 from uni_train.config.schema import LoraConfig
-from uni_train.errors import UsageError, UserError
+from uni_train.core.errors import UsageError, UserError
 from uni_train.training.lora import adapted, count_adapters, save_adapters
 from uni_train.training.trained import select_parameters
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.training.toy_model import ToyExample, ToyModel, toy_examples
-from uni_train.errors import UsageError
+from uni_train.core.errors import UsageError
 from uni_train.training.steps import StepDataset, row_counts
 
 

@@ -12,7 +12,7 @@ import torch
 from tests.training.driver import GRPO, fit
 from tests.training.keys import changed
 from uni_train.config.compose import compose
-from uni_train.errors import UsageError
+from uni_train.core.errors import UsageError
 from uni_train.models.load import build_model
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 

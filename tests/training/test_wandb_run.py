@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.training.wandb_run import RUN_FILE, group_of, offline_folders, open_run, run_id, wandb_logger, wandb_mode
 
 

@@ -11,7 +11,7 @@ import click
 
 from uni_train.cli.commands import completer
 from uni_train.console.terminal import echo
-from uni_train.errors import UsageError
+from uni_train.core.errors import UsageError
 
 if TYPE_CHECKING:
     from uni_train.data_gen.export import ExportSummary
@@ -63,9 +63,9 @@ def _draw_options(command: Callable[..., Any]) -> Callable[..., Any]:
 
 def _build_tasks(task: str, levels: tuple[int, ...] | None, split: str, **looks: Any) -> Chosen:
     """The task, or all of them, by name with their levels. These are typed, so a wrong one is an error of usage."""
-    from uni_train.data_gen.errors import DataError
+    from uni_train.core.errors import DataError
+    from uni_train.core.registry import PluginError
     from uni_train.data_gen.export import configured_task, every_task
-    from uni_train.data_gen.registry import PluginError
 
     try:
         if task == "all":
@@ -189,9 +189,9 @@ def knowledge(n: int, split: str, seed: int, out: Path) -> None:
     Example:
       uni_train data knowledge --n 10 --out my_people
     """
+    from uni_train.core.errors import did_you_mean
     from uni_train.data_gen.knowledge.people import PAPER, make_knowledge
     from uni_train.data_gen.task import SPLITS
-    from uni_train.errors import did_you_mean
 
     if split not in (*SPLITS, PAPER):
         raise UsageError(f"unknown split {split}", did_you_mean(split, (*SPLITS, PAPER), "splits"))
@@ -257,8 +257,8 @@ def _drawn_items(n: int, seed: int, page: bool, split: str, **drawn: Any) -> lis
 def _write_sheet(items: list[Item], out: Path) -> None:
     from PIL import Image
 
+    from uni_train.core.files import atomic_path
     from uni_train.data_gen.show import contact_sheet
-    from uni_train.files import atomic_path
 
     sheet = contact_sheet(items)
     with atomic_path(out) as temporary:

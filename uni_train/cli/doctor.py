@@ -10,7 +10,7 @@ import click
 from uni_train.cli.commands import completer
 from uni_train.cli.evaluation.options import Words, config_of
 from uni_train.console.terminal import echo
-from uni_train.errors import UsageError, UserError
+from uni_train.core.errors import UsageError, UserError
 
 
 @click.command()
@@ -68,7 +68,7 @@ def doctor(model: str, words: tuple[str, ...], against: str | None, image: Path 
         if suited:
             echo(f"evaluate it: {shlex.join(command)}")
     if image is not None and seen.image is not None:
-        from uni_train.files import atomic_path
+        from uni_train.core.files import atomic_path
         from uni_train.models.pictures import encode_png
 
         with atomic_path(image) as temporary:

@@ -19,7 +19,7 @@ from uni_train.cli.evaluation.options import (
     overrides_of,
 )
 from uni_train.cli.evaluation.running import show
-from uni_train.errors import UsageError, nearest
+from uni_train.core.errors import UsageError, nearest
 
 
 class TakesKeys(CommandFolder):

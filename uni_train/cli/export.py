@@ -46,7 +46,7 @@ def export(
 
     expect_there(source)  # before torch is imported, which takes seconds
     if push_to_hub is not None:
-        from uni_train.hub import check_repository
+        from uni_train.core.hub import check_repository
 
         check_repository(push_to_hub)
 
@@ -74,9 +74,9 @@ def export(
         )
     progress.say(f"{found.what}: {found.path} -> {out}")
     if push_to_hub is not None:
+        from uni_train.core.files import atomic_path
+        from uni_train.core.hub import push
         from uni_train.eval.model_card import model_card
-        from uni_train.files import atomic_path
-        from uni_train.hub import push
 
         run = found.path.parent.parent.parent
         known = run if (run / "config.yaml").is_file() else None

@@ -11,7 +11,7 @@ import click
 from uni_train.cli.commands import completer
 from uni_train.cli.numbers import QUANTISED, Finite
 from uni_train.console.terminal import echo
-from uni_train.errors import UsageError, UserError
+from uni_train.core.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from uni_train.config.schema import Quantised
@@ -197,7 +197,7 @@ class _Steps:
 
 def _write(path: Path, picture: Any, thought: str | None) -> list[Path]:
     """The image, and the thought beside it; their paths."""
-    from uni_train.files import atomic_write_bytes, atomic_write_text
+    from uni_train.core.files import atomic_write_bytes, atomic_write_text
     from uni_train.models.pictures import encode_png
 
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -13,7 +13,7 @@ import click
 
 from uni_train.cli.fit import fit
 from uni_train.console.terminal import echo
-from uni_train.errors import UsageError, UserError
+from uni_train.core.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from uni_train.config.schema import RunConfig

@@ -19,8 +19,8 @@ from uni_train import __version__
 from uni_train.cli.commands import CommandFolder
 from uni_train.console.failures import as_user_error, debugging, show
 from uni_train.console.terminal import LOST, print_anything
+from uni_train.core.errors import nearest
 from uni_train.distributed.watchdog import STARTER, end_with_parent
-from uni_train.errors import nearest
 
 
 class Commands(CommandFolder):

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from uni_train.console.terminal import echo
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 
 
 @click.command()
@@ -33,7 +33,7 @@ def report(run: Path) -> None:
             f"{run} is no run folder: it has no config.yaml",
             "Run folders are runs/<recipe>/<name>, evaluations evals/<name>.",
         )
-    from uni_train.data_gen.registry import PluginError
+    from uni_train.core.registry import PluginError
     from uni_train.eval.report.run import without_samples, write_report
     from uni_train.run_folder import stored_config
 

@@ -9,7 +9,7 @@ import click
 from uni_train.cli.commands import completer
 from uni_train.cli.numbers import QUANTISED, Finite
 from uni_train.console.terminal import echo
-from uni_train.errors import UsageError, UserError
+from uni_train.core.errors import UsageError, UserError
 
 if TYPE_CHECKING:
     from uni_train.config.schema import Quantised

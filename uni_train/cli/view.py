@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from uni_train.console.terminal import echo
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 
 
 @click.command()

@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from uni_train.config.kinds import KINDS, check_fits, check_ranks, kind_named, kind_of, reads_images
 from uni_train.config.messages import Where, check_draws, check_known, members, refused, wrong
 from uni_train.config.schema import JudgeConfig, RunConfig
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError, UsageError
 from uni_train.data_gen.registry import TASKS, get_task, sources
-from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
     from pydantic import TypeAdapter

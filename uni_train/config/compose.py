@@ -18,9 +18,9 @@ from uni_train.config.build import build, build_section, kinds_of, takes_text
 from uni_train.config.kinds import KINDS, code_of, kind_named, plugins_of
 from uni_train.config.places import configs_dir, find_recipe, groups, options, recipes_dir
 from uni_train.config.schema import RunConfig
-from uni_train.data_gen.reading_limits import Unreadable, read_yaml
-from uni_train.data_gen.registry import expect_named, load_plugins
-from uni_train.errors import UsageError, did_you_mean
+from uni_train.core.errors import UsageError, did_you_mean
+from uni_train.core.reading_limits import Unreadable, read_yaml
+from uni_train.core.registry import expect_named, load_plugins
 from uni_train.run_folder import is_run
 
 if TYPE_CHECKING:

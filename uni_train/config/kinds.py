@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, Generic, Protocol, TypeVar
 
 from uni_train.config.messages import Where, wrong
 from uni_train.config.schema import JudgeConfig, RunConfig
-from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.registry import TASKS, Registry, get_task, sources
+from uni_train.core.errors import DataError, UsageError
+from uni_train.core.registry import Registry
+from uni_train.data_gen.registry import TASKS, get_task, sources
 from uni_train.data_gen.task import Task
-from uni_train.errors import UsageError
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, Union, cast
 
 from annotated_types import Interval
 
+from uni_train.core.errors import UsageError, did_you_mean, nearest
 from uni_train.data_gen.registry import TASKS
-from uni_train.errors import UsageError, did_you_mean, nearest
 
 if TYPE_CHECKING:
     from pydantic_core import ErrorDetails

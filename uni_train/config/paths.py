@@ -11,8 +11,8 @@ from uni_train.config.build import to_plain
 from uni_train.config.kinds import kind_of
 from uni_train.config.places import recipes
 from uni_train.config.schema import RunConfig
-from uni_train.errors import UserError
-from uni_train.hub import hub_id, split_adapters
+from uni_train.core.errors import UserError
+from uni_train.core.hub import hub_id, split_adapters
 from uni_train.run_folder import flat
 
 PATH_KEYS = ("checkpoint", "path", "images", "judge", "function", "solved")

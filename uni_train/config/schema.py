@@ -15,8 +15,8 @@ from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 
-from uni_train.addresses import SERVICES, checked_address
-from uni_train.errors import UsageError
+from uni_train.core.addresses import SERVICES, checked_address
+from uni_train.core.errors import UsageError
 
 # --- ranges: the largest values are far beyond what anybody trains, and far below what takes a machine down -----------
 
@@ -204,7 +204,7 @@ class LoggerConfig:
     offline: bool | None = None  # wandb: null = online exactly if a key is configured
 
 
-# --- servers that are asked (uni_train.http_client) -----------------------------------------------------------------
+# --- servers that are asked (uni_train.core.http_client) --------------------------------------------------------------
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import IO
 
 from uni_train.console.terminal import shown
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 
 _MAKE_ROOM = "Make room there; what was finished is kept, so run the command again."
 _OWN_CODE = "This line is not of uni_train. UNI_TRAIN_DEBUG=1 shows the traceback."
@@ -44,7 +44,7 @@ def as_user_error(error: BaseException) -> UserError | None:
     if isinstance(error, ModuleNotFoundError) and (error.name or "").startswith("uni_train."):
         leaf = str(error.name).rpartition(".")[2]
         return UserError(f"{leaf} is not in this installation: the module {error.name} is missing")
-    data_errors = sys.modules.get("uni_train.data_gen.errors")  # only a command that imported it can have raised it
+    data_errors = sys.modules.get("uni_train.core.errors")  # only a command that imported it can have raised it
     if data_errors is None:
         return None
     if isinstance(error, data_errors.DataError):

@@ -22,10 +22,10 @@ from pathlib import Path
 from typing import NoReturn
 
 from uni_train.console.failures import as_user_error, debugging, show
+from uni_train.core.errors import UserError
 from uni_train.distributed.preemption import INTERRUPTED
 from uni_train.distributed.ranks import Ranks
 from uni_train.distributed.watchdog import watch
-from uni_train.errors import UserError
 
 LOGS = "logs"
 GRACE = 3.0  # seconds for a rank with a reason of its own to tell it, and for all that wait to say so

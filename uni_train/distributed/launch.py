@@ -13,10 +13,10 @@ import uuid
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from uni_train.core.errors import UserError
 from uni_train.distributed.preemption import EXIT_CODE
 from uni_train.distributed.ranks import TIMEOUT
 from uni_train.distributed.scripts import ON_GPUS
-from uni_train.errors import UserError
 
 if TYPE_CHECKING:
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError

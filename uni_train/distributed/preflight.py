@@ -12,10 +12,10 @@ from typing import Any
 
 from uni_train.config.build import to_plain
 from uni_train.config.schema import RunConfig
+from uni_train.core.errors import UsageError, UserError
+from uni_train.core.files import sha256_of
 from uni_train.distributed.devices import card_name
 from uni_train.distributed.ranks import Ranks
-from uni_train.errors import UsageError, UserError
-from uni_train.files import sha256_of
 from uni_train.run_folder import flat, versions_of
 
 PACKAGES = ("uni_train", "uni_train.data_gen", "uni_train.eval")  # `rglob` follows no symbolic links

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, TypeVar
 
-from uni_train.errors import UsageError, UserError
+from uni_train.core.errors import UsageError, UserError
 
 T = TypeVar("T")
 TIMEOUT = timedelta(hours=24)  # of a collective

@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from uni_train.core.errors import UsageError, UserError
 from uni_train.distributed.devices import DETERMINISTIC
 from uni_train.distributed.preemption import EXIT_CODE
-from uni_train.errors import UsageError, UserError
 
 ON_GPUS = {"PYTORCH_CUDA_ALLOC_CONF": "expandable_segments:True", "NCCL_DEBUG": "WARN"}
 """Variables of processes on GPUs: blocks of memory that grow leave few fragments; NCCL says what it warns of."""

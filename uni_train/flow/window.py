@@ -11,7 +11,7 @@ from __future__ import annotations
 import random
 from dataclasses import dataclass
 
-from uni_train.data_gen.seeds import rng
+from uni_train.core.seeds import rng
 
 
 @dataclass(frozen=True, slots=True)

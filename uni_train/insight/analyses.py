@@ -11,7 +11,7 @@ from typing import Any
 
 from uni_train.config.build import build_section
 from uni_train.config.schema import EvalConfig, InsightConfig, ModelConfig, SamplingConfig, first_and_last
-from uni_train.errors import UsageError, UserError, did_you_mean
+from uni_train.core.errors import UsageError, UserError, did_you_mean
 from uni_train.eval import evaluation as engine
 from uni_train.eval.benchmark import Benchmark, Case, Table
 from uni_train.eval.configured import judge_of, world_of

@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.eval.benchmark import Case, Table
 from uni_train.eval.generation import asks_of
 from uni_train.eval.report.charts import Axis, Chart, Series, chart, linear_axis

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any, ClassVar
 
-from uni_train.data_gen.seeds import rng
+from uni_train.core.seeds import rng
 from uni_train.data_gen.task import Verdict
 from uni_train.eval.benchmark import Ask, Case, JudgeAsk, Sample, Scored, Table
 from uni_train.eval.extraction import extract

@@ -7,9 +7,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from uni_train.data_gen.reading_limits import read_json
-from uni_train.errors import UserError
-from uni_train.files import atomic_write_json
+from uni_train.core.errors import UserError
+from uni_train.core.files import atomic_write_json
+from uni_train.core.reading_limits import read_json
 
 PAGE = "insight.html"
 ANALYSES = ("links", "attention", "states")

@@ -22,9 +22,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from uni_train.core.errors import UserError
+from uni_train.core.seeds import rng
 from uni_train.data_gen.objects import get_world
-from uni_train.data_gen.seeds import rng
-from uni_train.errors import UserError
 from uni_train.eval.benchmark import Case, Table
 from uni_train.eval.generation import asks_of
 from uni_train.eval.report.charts import Chart, Series, chart, linear_axis

@@ -20,8 +20,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.data_gen.reading_limits import read_json, reason
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.reading_limits import read_json, reason
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

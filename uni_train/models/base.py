@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from uni_train.errors import SkillMissing
+from uni_train.core.errors import SkillMissing
 from uni_train.flow.schedule import Schedule
 
 OnStep = Callable[[int, int], None]

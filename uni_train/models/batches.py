@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Collection, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from uni_train.errors import SkillMissing, UserError
+from uni_train.core.errors import SkillMissing, UserError
 from uni_train.models.pictures import check_image
 
 if TYPE_CHECKING:

@@ -4,7 +4,7 @@
     FOLDER, FILE.safetensors     a checkpoint that a family knows (`Family.recognise`)
     runs/RECIPE/NAME             a run: its last finished model
     .../checkpoints/step=N       a step of an unfinished stage (saved_step.py)
-    hf://ORG/NAME@REVISION       a Hub id (`uni_train.hub.local`)
+    hf://ORG/NAME@REVISION       a Hub id (`uni_train.core.hub.local`)
     ANY_OF_THESE+ADAPTER         with a LoRA merged (adapters.py); several with several +
 
 `recognise` opens small JSON files only and imports nothing heavy. What no family knows is named, so that a person
@@ -20,10 +20,10 @@ from pathlib import Path
 from uni_train.config import places
 from uni_train.config.kinds import plugins_of
 from uni_train.config.schema import ModelConfig, Quantised
-from uni_train.data_gen import reading_limits
-from uni_train.data_gen.registry import expect_named
-from uni_train.errors import UsageError, UserError, did_you_mean
-from uni_train.hub import PICKLES, local, split_adapters
+from uni_train.core import reading_limits
+from uni_train.core.errors import UsageError, UserError, did_you_mean
+from uni_train.core.hub import PICKLES, local, split_adapters
+from uni_train.core.registry import expect_named
 from uni_train.models.family import FAMILIES, Checkpoint, Inspection, family_of, read_json
 from uni_train.models.saved_step import is_step, model_before, run_config, run_of
 from uni_train.run_folder import final_model, is_run

@@ -16,10 +16,10 @@ import numpy as np
 import torch
 from lightning.fabric.utilities.apply_func import move_data_to_device
 
+from uni_train.core.errors import SkillMissing, UserError
+from uni_train.core.hub import local, split_adapters
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Item
-from uni_train.errors import SkillMissing, UserError
-from uni_train.hub import local, split_adapters
 from uni_train.models.adapters import FILES, open_adapter
 from uni_train.models.base import Example, ImageGenerator, Request, TextGenerator, Trainable, UnifiedModel, expect_skill
 from uni_train.models.checkpoint import inspect

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from uni_train.config.schema import RemoteConfig
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.models.base import Request
 from uni_train.models.batches import ModelDown
 from uni_train.models.doctor import Examination, Finding, image_finding

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from uni_train.errors import SkillMissing, first_line
+from uni_train.core.errors import SkillMissing, first_line
 from uni_train.models.base import ImageGenerator, Request, TextGenerator, UnifiedModel, expect_skill
 from uni_train.models.doctor import Finding
 from uni_train.models.identity import ModelIdentity, identify

@@ -20,9 +20,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uni_train.data_gen import reading_limits
-from uni_train.data_gen.registry import Registry
-from uni_train.errors import UserError
+from uni_train.core import reading_limits
+from uni_train.core.errors import UserError
+from uni_train.core.registry import Registry
 
 if TYPE_CHECKING:
     import torch
@@ -197,7 +197,7 @@ class Family(ABC):
         Raises:
             UserError, OSError: the disk is full or the folder cannot be written; an older checkpoint is untouched.
         """
-        from uni_train.files import atomic_write_json
+        from uni_train.core.files import atomic_write_json
         from uni_train.models.weights import write_state
 
         folder.mkdir(parents=True, exist_ok=True)
@@ -240,7 +240,7 @@ class Family(ABC):
         """
         import shutil
 
-        from uni_train.files import atomic_path
+        from uni_train.core.files import atomic_path
         from uni_train.models.weights import Weights, copy
 
         weights = Weights([source / WEIGHTS])

@@ -15,11 +15,11 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.data_gen.reading_limits import read_json
-from uni_train.errors import UserError
-from uni_train.files import atomic_write_json
-from uni_train.folders import files_below
-from uni_train.hub import id_of, split_adapters
+from uni_train.core.errors import UserError
+from uni_train.core.files import atomic_write_json
+from uni_train.core.folders import files_below
+from uni_train.core.hub import id_of, split_adapters
+from uni_train.core.reading_limits import read_json
 from uni_train.models.checkpoint import on_disk
 from uni_train.models.family import family_of
 from uni_train.models.saved_step import is_step

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uni_train.config.schema import ModelConfig
-from uni_train.errors import UsageError, UserError
-from uni_train.hub import split_adapters
+from uni_train.core.errors import UsageError, UserError
+from uni_train.core.hub import split_adapters
 from uni_train.models.checkpoint import expect_family, find, model_config
 from uni_train.models.family import CONFIG, WEIGHTS, Checkpoint, family_of
 from uni_train.models.saved_step import is_step, model_before, put_weights, run_config

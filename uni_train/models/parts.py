@@ -23,9 +23,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from uni_train.data_gen.reading_limits import JSON_BYTES, parse_json, read_text, reason
-from uni_train.errors import UserError
-from uni_train.files import sha256_of
+from uni_train.core.errors import UserError
+from uni_train.core.files import sha256_of
+from uni_train.core.reading_limits import JSON_BYTES, parse_json, read_text, reason
 from uni_train.models.weights import largest
 
 FORMAT = 3

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
-from uni_train.data_gen.reading_limits import PIXELS, Unreadable, open_image, reason, rgb
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.reading_limits import PIXELS, Unreadable, open_image, reason, rgb
 
 MOST_PIXELS = PIXELS
 """Larger images (more than 8192 x 8192) are refused: they would be shrunk to a megapixel anyway."""

@@ -19,7 +19,7 @@ import torch
 from torch import Tensor, nn
 
 from uni_train.config.schema import Quantised
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.models.weights import is_quantised, plain
 
 M = TypeVar("M", bound=nn.Module)

@@ -21,10 +21,10 @@ from typing import Any
 
 import numpy as np
 
-from uni_train.addresses import checked_address, key_for, key_variable
 from uni_train.config.schema import RemoteConfig
-from uni_train.errors import UsageError, UserError, did_you_mean, first_line
-from uni_train.http_client import (
+from uni_train.core.addresses import checked_address, key_for, key_variable
+from uni_train.core.errors import UsageError, UserError, did_you_mean, first_line
+from uni_train.core.http_client import (
     LETTERS_A_TOKEN,
     REDIRECTS,
     BadReply,

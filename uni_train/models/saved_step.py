@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from uni_train.config.kinds import stage_list
 from uni_train.config.schema import RunConfig
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.run_folder import ALARM, STEP, is_run, stage_folders, stored_config
 
 if TYPE_CHECKING:

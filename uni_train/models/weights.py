@@ -20,9 +20,9 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor, nn
 
-from uni_train.data_gen.reading_limits import open_file, read_json, reason
-from uni_train.errors import UserError
-from uni_train.files import atomic_path, atomic_write_json
+from uni_train.core.errors import UserError
+from uni_train.core.files import atomic_path, atomic_write_json
+from uni_train.core.reading_limits import open_file, read_json, reason
 
 DTYPES: Mapping[str, torch.dtype] = {
     "F64": torch.float64,

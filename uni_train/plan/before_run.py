@@ -10,7 +10,7 @@ import torch
 
 from uni_train.config.kinds import before_run, kind_of
 from uni_train.config.schema import RunConfig
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.plan.ready import SAMPLE, ready
 from uni_train.stages.cpu import memory
 from uni_train.training.trained import train_only

@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-from uni_train.errors import UsageError, did_you_mean
+from uni_train.core.errors import UsageError, did_you_mean
 
 GIB = 2**30
 RESERVED = 4 * GIB

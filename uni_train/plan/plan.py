@@ -12,7 +12,7 @@ import numpy as np
 
 from uni_train.config.kinds import Rollouts, kind_of, stage_list
 from uni_train.config.schema import SHARDED, RunConfig
-from uni_train.errors import UsageError
+from uni_train.core.errors import UsageError
 from uni_train.models.base import Trainable
 from uni_train.models.quantised import Quantised, decoder_layers
 from uni_train.plan.hardware import GIB, GPUS, Gpu

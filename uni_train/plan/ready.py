@@ -11,7 +11,7 @@ import numpy as np
 
 from uni_train.config.kinds import Rollouts, Updates, kind_of
 from uni_train.config.schema import RunConfig
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.models.base import Example, FlowPolicy, Request, Trainable, expect_skill
 from uni_train.models.checkpoint import on_disk
 from uni_train.models.family import family_of

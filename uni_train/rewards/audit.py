@@ -22,9 +22,8 @@ from typing import Any
 
 import numpy as np
 
+from uni_train.core.errors import UsageError, UserError, described
 from uni_train.data_gen.attacks import Attack, Case, Expected
-from uni_train.data_gen.errors import described
-from uni_train.errors import UsageError, UserError
 from uni_train.eval.statistics import Estimate, proportion
 from uni_train.rewards.contract import Judged
 from uni_train.rewards.registry import find_reward
@@ -119,9 +118,9 @@ def write_report(folder: Path, title: str, outcomes: Iterable[Outcome]) -> Path:
     """Write the kept images as PNG files, and a page of them. Returns the page."""
     from PIL import Image
 
+    from uni_train.core.files import atomic_path
     from uni_train.eval.report.gallery import data_url
     from uni_train.eval.report.page import Page, Section, write_page
-    from uni_train.files import atomic_path
 
     folder.mkdir(parents=True, exist_ok=True)
     images: dict[str, list[tuple[str, str]]] = {}

@@ -10,7 +10,7 @@ from queue import SimpleQueue
 
 import numpy as np
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.models.batches import ModelDown
 
 Ask = Callable[[], np.ndarray]

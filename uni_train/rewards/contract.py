@@ -22,9 +22,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from uni_train.data_gen.errors import described
+from uni_train.core.errors import UserError, described
 from uni_train.data_gen.task import Verdict
-from uni_train.errors import UserError
 from uni_train.rewards.background import Background
 
 LARGEST = 1e12

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.registry import TASKS
-from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item
 from uni_train.eval.prompts.rewards import SCORE, SELF_CHECK, with_prompt
 from uni_train.eval.prompts.unisandbox import filter_prompt

@@ -7,11 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.reading_limits import parse_json, rgb
+from uni_train.core.errors import DataError, UserError
+from uni_train.core.reading_limits import parse_json, rgb
 from uni_train.data_gen.task import Item
 from uni_train.data_gen.verifying import judge_pixels, read_image
-from uni_train.errors import UserError
 
 if TYPE_CHECKING:
     import numpy as np

@@ -17,9 +17,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.data_gen.errors import PLUGINS, described
-from uni_train.data_gen.registry import Registry
-from uni_train.errors import UsageError, UserError, did_you_mean
+from uni_train.core.errors import PLUGINS, UsageError, UserError, described, did_you_mean
+from uni_train.core.registry import Registry
 from uni_train.rewards.contract import Reward, RewardFunction
 
 if TYPE_CHECKING:

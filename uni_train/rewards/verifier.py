@@ -9,9 +9,9 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
+from uni_train.core.errors import UserError
 from uni_train.data_gen.registry import task_of
 from uni_train.data_gen.task import Item, Verdict
-from uni_train.errors import UserError
 from uni_train.rewards.contract import Judged
 from uni_train.rewards.registry import reward
 

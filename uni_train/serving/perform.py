@@ -9,7 +9,7 @@ from dataclasses import fields, replace
 from functools import partial
 from typing import Any
 
-from uni_train.errors import SkillMissing, UserError
+from uni_train.core.errors import SkillMissing, UserError
 from uni_train.models.base import Example, ImageGenerator, Request, TextGenerator, Trainable, UnifiedModel, expect_skill
 from uni_train.models.batches import each_answered
 from uni_train.models.pictures import encode_png

@@ -22,8 +22,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 
-from uni_train.data_gen.reading_limits import image_formats
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.reading_limits import image_formats
 from uni_train.models.base import Request, SkillMissing
 from uni_train.models.pictures import decode_data_url, decode_picture
 

@@ -34,11 +34,11 @@ from starlette.requests import ClientDisconnect
 from starlette.requests import Request as HttpRequest
 from uvicorn.protocols.http.auto import AutoHTTPProtocol
 
-from uni_train.addresses import HEADERS, foreign
 from uni_train.config.schema import ModelConfig
+from uni_train.core.addresses import HEADERS, foreign
+from uni_train.core.errors import UserError
+from uni_train.core.http_client import parsed
 from uni_train.distributed.watchdog import end_with_parent
-from uni_train.errors import UserError
-from uni_train.http_client import parsed
 from uni_train.models.family import family_of
 from uni_train.models.identity import ModelIdentity, identify
 from uni_train.serving.protocol import (

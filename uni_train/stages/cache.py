@@ -24,11 +24,11 @@ from typing import Any, TypeVar
 from uni_train.config.build import to_plain
 from uni_train.config.paths import named_paths
 from uni_train.config.schema import RunConfig
-from uni_train.data_gen.errors import PLUGINS
-from uni_train.data_gen.reading_limits import read_json
-from uni_train.files import atomic_write_json
-from uni_train.folders import walk
-from uni_train.hub import split_adapters
+from uni_train.core.errors import PLUGINS
+from uni_train.core.files import atomic_write_json
+from uni_train.core.folders import walk
+from uni_train.core.hub import split_adapters
+from uni_train.core.reading_limits import read_json
 from uni_train.run_folder import stage_key
 from uni_train.stages.cpu import memory
 

@@ -10,9 +10,9 @@ from typing import Any
 from uni_train.config.build import to_plain
 from uni_train.config.paths import named_paths
 from uni_train.config.schema import RunConfig
-from uni_train.data_gen.reading_limits import read_json
-from uni_train.errors import UserError
-from uni_train.files import atomic_write_json
+from uni_train.core.errors import UserError
+from uni_train.core.files import atomic_write_json
+from uni_train.core.reading_limits import read_json
 from uni_train.run_folder import flat
 from uni_train.stages.work import Work
 from uni_train.training.data.digest import digests

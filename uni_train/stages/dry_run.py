@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from uni_train.config.kinds import kind_of
 from uni_train.config.schema import RunConfig
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.models.base import Trainable, UnifiedModel, expect_skill
 from uni_train.models.checkpoint import on_disk
 from uni_train.models.family import Family, family_of

@@ -17,11 +17,10 @@ from typing import TYPE_CHECKING, Any, cast
 
 from uni_train.config.kinds import Stages, reads_images
 from uni_train.config.schema import EvalConfig, RunConfig
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError, UserError
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.registry import sources
-from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Task
-from uni_train.errors import UserError
 from uni_train.eval import evaluation
 from uni_train.eval.benchmark import Case, Scored
 from uni_train.eval.calls import StoredModel

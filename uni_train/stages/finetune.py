@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from uni_train.config.build import to_plain
 from uni_train.config.kinds import Updates, kind_of
 from uni_train.config.schema import RunConfig
-from uni_train.data_gen.seeds import derive_seed
+from uni_train.core.seeds import derive_seed
 from uni_train.models.base import Example, Trainable
 from uni_train.stages.work import ADAPTERS, Work
 from uni_train.training.curriculum import Curriculum

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from uni_train.core.files import atomic_path
 from uni_train.data_gen.registry import task_of
 from uni_train.eval.images import pixels
 from uni_train.eval.sample import Ask, Case, Sample, Scored
 from uni_train.eval.task_benchmark import item_case
-from uni_train.files import atomic_path
 from uni_train.models.pictures import encode_png
 
 if TYPE_CHECKING:

@@ -20,11 +20,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from uni_train.addresses import held_port
 from uni_train.config.kinds import judge_of, kind_of
 from uni_train.config.schema import JudgeConfig, RunConfig
+from uni_train.core.addresses import held_port
+from uni_train.core.errors import UserError
 from uni_train.distributed.watchdog import STARTER
-from uni_train.errors import UserError
 from uni_train.eval.benchmark import Benchmark, Sample, Scored
 from uni_train.stages.work import Work
 

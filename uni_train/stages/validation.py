@@ -15,14 +15,13 @@ from typing import Any
 
 import numpy as np
 
-from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.reading_limits import read_lines
+from uni_train.core.errors import DataError, UserError
+from uni_train.core.reading_limits import read_lines
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.registry import task_of
-from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Task
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
-from uni_train.errors import UserError
 from uni_train.eval.sample import Ask, Scored
 from uni_train.eval.scored import shard_path, write_scored
 from uni_train.eval.statistics import Estimate

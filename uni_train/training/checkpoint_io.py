@@ -29,9 +29,9 @@ from safetensors import SafetensorError
 from safetensors.torch import save_file
 from torch import Tensor
 
+from uni_train.core.errors import UserError
+from uni_train.core.files import flush, sha256_of
 from uni_train.distributed.ranks import ALONE, TIMEOUT, Ranks
-from uni_train.errors import UserError
-from uni_train.files import flush, sha256_of
 from uni_train.models.parts import (
     FORMAT,
     PARTS,

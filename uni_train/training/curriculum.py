@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, runtime_checkable
 
-from uni_train.errors import UsageError
+from uni_train.core.errors import UsageError
 
 Mixture = dict[str, float]
 

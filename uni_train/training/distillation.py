@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from uni_train.data_gen.seeds import derive_seed
+from uni_train.core.seeds import derive_seed
 from uni_train.flow.distillation import as_noised, chosen_steps, levels_between, trajectory, velocities
 from uni_train.flow.objective import interpolate
 from uni_train.flow.schedule import Schedule

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.training.checkpoint_io import list_checkpoints
 
 RISE = 100.0

@@ -24,9 +24,9 @@ from rich.progress import Progress
 
 from uni_train.config.kinds import Updates
 from uni_train.config.schema import SHARDED, TrainingConfig
+from uni_train.core.errors import UsageError, UserError
 from uni_train.distributed.preemption import deferred
 from uni_train.distributed.ranks import ALONE
-from uni_train.errors import UsageError, UserError
 from uni_train.models.base import Example, Trainable
 from uni_train.models.parts import whole
 from uni_train.training.callbacks import CurriculumCallback, Evaluate, PeriodicCheckpoint, WholeAgain

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from uni_train.config.schema import LoraConfig
-from uni_train.errors import UsageError, UserError
-from uni_train.files import atomic_path, atomic_write_json
+from uni_train.core.errors import UsageError, UserError
+from uni_train.core.files import atomic_path, atomic_write_json
 from uni_train.models.quantised import dequantise, is_quantised
 from uni_train.training.trained import NOTHING
 

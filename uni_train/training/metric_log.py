@@ -21,10 +21,10 @@ from lightning.pytorch.loggers import Logger
 from lightning.pytorch.utilities import rank_zero_only
 from torch import Tensor
 
-from uni_train.data_gen.reading_limits import parse_json, read_text, reason
+from uni_train.core.errors import UserError
+from uni_train.core.files import atomic_write_text
+from uni_train.core.reading_limits import parse_json, read_text, reason
 from uni_train.distributed.ranks import Ranks
-from uni_train.errors import UserError
-from uni_train.files import atomic_write_text
 from uni_train.training.after_update import AfterUpdate
 from uni_train.training.divergence import RISE, Stopped, diverged
 from uni_train.training.supervised import SupervisedModule

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, Any, Protocol, cast
 
 from torch.utils.data import Dataset
 
-from uni_train.data_gen.seeds import derive_seed, rng
-from uni_train.errors import UsageError
+from uni_train.core.errors import UsageError
+from uni_train.core.seeds import derive_seed, rng
 
 if TYPE_CHECKING:
     from uni_train.models.base import Example

@@ -22,8 +22,8 @@ from torch.distributed.tensor import DTensor
 
 from uni_train.config.kinds import Updates
 from uni_train.config.schema import TrainingConfig
-from uni_train.data_gen.seeds import derive_seed
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.seeds import derive_seed
 from uni_train.models.transfer import upload
 from uni_train.training.divergence import not_applied
 from uni_train.training.optimizer import learning_rate_factor, make_optimizer

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 
 from torch import nn
 
-from uni_train.errors import UsageError
+from uni_train.core.errors import UsageError
 
 NOTHING = "(?!)"  # a pattern that is found nowhere
 

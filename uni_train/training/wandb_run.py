@@ -13,9 +13,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
-from uni_train.data_gen.reading_limits import read_json, reason
-from uni_train.errors import UserError
-from uni_train.files import atomic_write_json
+from uni_train.core.errors import UserError
+from uni_train.core.files import atomic_write_json
+from uni_train.core.reading_limits import read_json, reason
 
 if TYPE_CHECKING:
     from lightning.pytorch.loggers import WandbLogger

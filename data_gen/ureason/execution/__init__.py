@@ -8,7 +8,7 @@ outside the part that they know is an error, never a guess.
 
 from __future__ import annotations
 
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError
 
 
 class ExecutionError(DataError):

@@ -17,8 +17,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from uni_train.core.errors import UsageError
 from uni_train.data_gen.task import Check, Verdict
-from uni_train.errors import UsageError
 from uni_train.eval.benchmark import (
     Ask,
     Benchmark,

@@ -16,13 +16,13 @@ from typing import Annotated, Any
 
 from pydantic import AliasChoices, BeforeValidator, Field
 
+from uni_train.core.errors import DataError, nearest_or_all
+from uni_train.core.seeds import derive_seed, rng
 from uni_train.data_gen import sprites
-from uni_train.data_gen.errors import DataError, nearest
 from uni_train.data_gen.objects import NANO, get_world
 from uni_train.data_gen.phrasing import counted
 from uni_train.data_gen.published_rows import Place, PublishedRow, Text, read_row, read_rows
 from uni_train.data_gen.registry import get_task
-from uni_train.data_gen.seeds import derive_seed, rng
 from uni_train.data_gen.task import Check
 from uni_train.eval.benchmark import Case, Source
 from uni_train.eval.images import Image, pixels
@@ -105,7 +105,7 @@ def read_question(place: str, row: Mapping[str, Any]) -> Case:
 def _of_row(place: Place | str, question: Question) -> Case:
     task = question.task.strip().casefold()
     if task not in TASKS:
-        raise DataError(f'{place}: there is no task "{task}"; {nearest(task, TASKS)}')
+        raise DataError(f'{place}: there is no task "{task}"; {nearest_or_all(task, TASKS)}')
     if not question.image_rubrics and not question.text_rubrics:
         raise DataError(f"{place}: no rubrics at all; expected {SHAPE}")
     reference = question.text_ref if isinstance(question.text_ref, str) else ""

@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError, UserError
 from uni_train.data_gen.jsonl import read_objects
-from uni_train.errors import UserError
 from uni_train.eval.benchmark import Respondent
 from uni_train.eval.benchmarks.ueval.cases import read_question
 from uni_train.eval.prompts import filled
@@ -108,9 +107,9 @@ def _image(place: str, folder: Path, name: Any) -> np.ndarray:
 @click.option("--store", type=click.Path(path_type=Path), default=Path("evals/store"), help="Where replies are kept.")
 def main(items: Path, model: str, out: Path, store: Path) -> None:
     """Draft rubrics for the questions in ITEMS, which people then refine."""
+    from uni_train.core.files import atomic_write_text
     from uni_train.eval.respondent import open_model
     from uni_train.eval.store import Store
-    from uni_train.files import atomic_write_text
 
     try:
         rows = list(drafted(items, open_model(model, Store(store))))

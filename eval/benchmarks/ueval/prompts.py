@@ -14,8 +14,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from uni_train.data_gen.errors import DataError
-from uni_train.data_gen.reading_limits import read_text, reason
+from uni_train.core.errors import DataError
+from uni_train.core.reading_limits import read_text, reason
 from uni_train.eval.reading import truth
 
 # "Only return true is all" is the paper's.

@@ -22,10 +22,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 
+from uni_train.core.errors import UsageError
 from uni_train.data_gen import sprites
 from uni_train.data_gen.objects import NANO
 from uni_train.data_gen.task import Check, Verdict
-from uni_train.errors import UsageError
 from uni_train.eval import reading
 from uni_train.eval.benchmark import (
     Ask,

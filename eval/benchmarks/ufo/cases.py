@@ -16,10 +16,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from uni_train.data_gen.errors import DataError, nearest
+from uni_train.core.errors import DataError, UserError, nearest_or_all
+from uni_train.core.reading_limits import Unreadable, open_image, rgb
 from uni_train.data_gen.published_rows import Place, PublishedRow, TextOrNumber, column_of, read_rows, shown
-from uni_train.data_gen.reading_limits import Unreadable, open_image, rgb
-from uni_train.errors import UserError
 from uni_train.eval.benchmark import Case
 from uni_train.eval.benchmarks.ufo.names import KINDS, PAPER_TASKS, REGIMES, TASKS, regime_of, set_of
 from uni_train.eval.images import Image, StoredImage, digest_of, of_file
@@ -140,7 +139,7 @@ def _task(place: Place, name: str) -> tuple[str, str]:
     for spelling in sorted(known, key=len, reverse=True):
         if plain.startswith(spelling):
             return known[spelling], plain.removeprefix(spelling)
-    raise DataError(f'{place}: "task" is "{name}", which UFO does not have: {nearest(name, PAPER_TASKS)}')
+    raise DataError(f'{place}: "task" is "{name}", which UFO does not have: {nearest_or_all(name, PAPER_TASKS)}')
 
 
 def _choices(place: Place, row: Question) -> dict[str, str | Image]:

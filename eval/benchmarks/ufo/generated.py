@@ -16,12 +16,12 @@ from typing import Any
 
 import numpy as np
 
+from uni_train.core.errors import UsageError
+from uni_train.core.seeds import derive_seed, digest
 from uni_train.data_gen import sprites
 from uni_train.data_gen.objects import NANO, get_world
 from uni_train.data_gen.registry import get_task
-from uni_train.data_gen.seeds import derive_seed, digest
 from uni_train.data_gen.task import Item
-from uni_train.errors import UsageError
 from uni_train.eval.benchmark import Case, Source
 from uni_train.eval.benchmarks.ufo.cases import LETTERS, make_case
 from uni_train.eval.benchmarks.ufo.names import KINDS, kind_of_set, task_of_set

@@ -10,9 +10,9 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from uni_train.core.errors import UsageError
 from uni_train.data_gen.sprites import verify_sprites
 from uni_train.data_gen.task import Verdict
-from uni_train.errors import UsageError
 from uni_train.eval.benchmark import (
     Ask,
     Case,

@@ -19,7 +19,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uni_train.config.schema import LEVELS
-from uni_train.data_gen.errors import DataError, UnreadableError
+from uni_train.core.errors import DataError, UnreadableError, UserError
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.findings import AuditRow
 from uni_train.data_gen.jsonl import MappingRow, MathsRow, read_items, read_published
 from uni_train.data_gen.mapping import audit as mapping
@@ -29,9 +30,7 @@ from uni_train.data_gen.maths.exact import read_count
 from uni_train.data_gen.objects import LEAST, MOST, NANO, same_noun, singular_of
 from uni_train.data_gen.phrasing import counted
 from uni_train.data_gen.registry import get_task, scoring, set_name, sources
-from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item
-from uni_train.errors import UserError
 from uni_train.eval.benchmark import Case, are_published
 from uni_train.eval.sets.names import KNOWLEDGE_SETS, SETS
 from uni_train.eval.sets.thoughts import READERS, Conclusion, last_named

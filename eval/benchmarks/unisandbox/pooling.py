@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.eval.benchmark import Scored, Table
 from uni_train.eval.evaluation import Evaluation, load
 from uni_train.eval.sets import counting

@@ -23,12 +23,12 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from uni_train.core.errors import UsageError, did_you_mean
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen import sprites
-from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.data_gen.ureason.outcomes import Outcome, Sprites, outcome_from
 from uni_train.data_gen.ureason.taxonomy import TASKS
-from uni_train.errors import UsageError, did_you_mean
 from uni_train.eval.benchmark import (
     VERIFIERS,
     Ask,

@@ -8,7 +8,7 @@ from functools import cache
 from itertools import pairwise
 from pathlib import Path
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.eval.benchmark import Sample, Scored
 
 Size = Callable[[Sample], int]

@@ -19,10 +19,10 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
+from uni_train.core.errors import UsageError
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.registry import task_of
-from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item, Verdict
-from uni_train.errors import UsageError
 from uni_train.eval.benchmark import (
     Ask,
     Benchmark,

@@ -20,13 +20,12 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError, UsageError, did_you_mean
+from uni_train.core.reading_limits import open_image, reason
 from uni_train.data_gen.objects import NANO
 from uni_train.data_gen.published_rows import Place, PublishedRow, Text, read_rows
-from uni_train.data_gen.reading_limits import open_image, reason
 from uni_train.data_gen.registry import get_task, task_of
 from uni_train.data_gen.task import Item
-from uni_train.errors import UsageError, did_you_mean
 from uni_train.eval.benchmark import Case, Source
 from uni_train.eval.images import Image, bytes_of, of_file
 from uni_train.models.pictures import encode_png

@@ -20,8 +20,8 @@ from itertools import pairwise, product
 
 import numpy as np
 
+from uni_train.core.errors import DataError
 from uni_train.data_gen.canvas import distance, fitted, proportional
-from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmark import Case
 from uni_train.eval.benchmarks.vigor.cases import JIGSAW, PLOT, SUDOKU

@@ -13,9 +13,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import ClassVar
 
+from uni_train.core.errors import UsageError
 from uni_train.data_gen.registry import task_of
 from uni_train.data_gen.task import Verdict
-from uni_train.errors import UsageError
 from uni_train.eval.benchmark import Ask, Benchmark, Headline, JudgeAsk, Sample, Scored, Source, benchmark
 from uni_train.eval.benchmarks.wise.cases import GENERATED, has_program, questions
 from uni_train.eval.benchmarks.wise.editions import SETS

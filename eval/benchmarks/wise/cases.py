@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from pydantic import Field
 
-from uni_train.data_gen.errors import DataError, nearest
+from uni_train.core.errors import DataError, nearest_or_all
 from uni_train.data_gen.objects import NANO
 from uni_train.data_gen.published_rows import Place, PublishedRow, Text, TextOrNumber, read_rows
 from uni_train.eval.benchmark import Case, Source, expect_known
@@ -58,7 +58,7 @@ def questions(source: Source) -> tuple[Edition, list[Case]]:
 def _case(place: Place, row: Question) -> Case:
     name = CATEGORIES.get(row.category.strip().casefold())
     if name is None:
-        raise DataError(f'{place}: there is no category "{row.category}"; {nearest(row.category, CATEGORIES)}')
+        raise DataError(f'{place}: there is no category "{row.category}"; {nearest_or_all(row.category, CATEGORIES)}')
     return Case(row.id, name, row.prompt, category=row.subcategory, facts={"answer": row.explanation})
 
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Literal
 
+from uni_train.core.errors import UsageError
 from uni_train.data_gen.published_rows import PublishedRow, Text, read_rows
 from uni_train.data_gen.task import Verdict
-from uni_train.errors import UsageError
 from uni_train.eval.benchmark import Benchmark, Case, Option, Sample, Source, benchmark, verdict_of
 from uni_train.eval.images import pixels
 from uni_train.eval.paper import Column, TableSpec, mean_of

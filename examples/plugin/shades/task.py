@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, ClassVar
 
+from uni_train.core.seeds import digest, rng
 from uni_train.data_gen.registry import task
-from uni_train.data_gen.seeds import digest, rng
 from uni_train.data_gen.splits import split_of
 from uni_train.data_gen.task import Check, Item, Task, Verdict
 

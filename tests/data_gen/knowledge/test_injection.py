@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError
 from uni_train.data_gen.knowledge.injection import TextQuestion, read_subjects, subjects
 from uni_train.data_gen.knowledge.nano import FAVOURITES, draw_nano_characters, nano_facts, nano_lessons
 from uni_train.data_gen.knowledge.people import draw_characters, make_knowledge

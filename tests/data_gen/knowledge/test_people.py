@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError
 from uni_train.data_gen.knowledge import people as knowledge
 from uni_train.data_gen.knowledge.people import ATTRIBUTES, Character, draw_characters, inverse, lessons, stated
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import ndimage
 
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError
 from uni_train.data_gen.maze.grid import ALGORITHMS, Grid, carve, draw, moves
 
 grids = st.builds(

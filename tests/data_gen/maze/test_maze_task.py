@@ -12,7 +12,7 @@ import pytest
 from PIL import Image
 
 from uni_train.config.schema import MazeStyle
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError
 from uni_train.data_gen.export import make
 from uni_train.data_gen.jsonl import read_items
 from uni_train.data_gen.maze.grid import Grid

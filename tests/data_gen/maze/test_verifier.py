@@ -16,11 +16,11 @@ from PIL import Image
 
 from bench import maze_corruptions as corruptions
 from bench.maze_corruptions import suite
+from uni_train.core.seeds import rng
 from uni_train.data_gen.maze.grid import Grid
 from uni_train.data_gen.maze.picture import NANO_COLOURS, STYLES, choose_picture, draw
 from uni_train.data_gen.maze.task import Maze, read_facts
 from uni_train.data_gen.maze.verifier import CHECKS, judge
-from uni_train.data_gen.seeds import rng
 
 
 @pytest.mark.slow

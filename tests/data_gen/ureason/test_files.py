@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError
 from uni_train.data_gen.objects import EVERYDAY, NANO
 from uni_train.data_gen.ureason.files import row_of, write_folder
 from uni_train.data_gen.ureason.published import read_folder

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from uni_train.core.errors import DataError
 from uni_train.data_gen import sprites
-from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.objects import NANO
 from uni_train.data_gen.ureason.outcomes import Attributes, Counts, Group, Layout, Sprites, Writing, outcome_from
 

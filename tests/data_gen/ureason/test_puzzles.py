@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from uni_train.core.seeds import rng
 from uni_train.data_gen.objects import EVERYDAY
-from uni_train.data_gen.seeds import rng
 from uni_train.data_gen.ureason import arithmetic, attribute, spatial, text, words
 from uni_train.data_gen.ureason.outcomes import Attributes, Counts, Layout, Writing
 

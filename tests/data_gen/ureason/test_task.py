@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError
 from uni_train.data_gen.maths.task import Maths
 from uni_train.data_gen.objects import EVERYDAY, NANO
 from uni_train.data_gen.registry import get_task

@@ -15,8 +15,7 @@ import pytest
 from tests.eval.benchmarks.published import PNG, ROWS, opened, row, write
 from tests.eval.judges.server import JudgeServer
 from uni_train.config.schema import EvalConfig, JudgeConfig
-from uni_train.data_gen.errors import DataError
-from uni_train.errors import UsageError, UserError
+from uni_train.core.errors import DataError, UsageError, UserError
 from uni_train.eval.benchmark import BENCHMARKS, Sample, Scored, Source, Table
 from uni_train.eval.benchmarks.ufo.rubric import DIMENSIONS
 from uni_train.eval.evaluation import EvaluationPlan, run

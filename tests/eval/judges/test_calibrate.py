@@ -17,9 +17,9 @@ from tests.eval.judges.criteria import NO, PNG, YES, Criteria, number, odd
 from tests.eval.judges.server import Asked, JudgeServer
 from tests.served import served
 from uni_train.config.schema import JudgeConfig
-from uni_train.data_gen.reading_limits import Unreadable
+from uni_train.core.errors import UserError
+from uni_train.core.reading_limits import Unreadable
 from uni_train.data_gen.task import Check, Verdict
-from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Case, JudgeAsk, Sample, Scored, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.images import ImageStore

@@ -23,11 +23,12 @@ import pytest
 from tests.eval.judges.criteria import NO, PNG, YES, Criteria, judged, number, odd
 from tests.eval.judges.server import Asked, JudgeServer, Refused
 from tests.hostile import FORMS, Hostile, chat
-from uni_train.addresses import held_port, key_for
 from uni_train.config.build import build_section
 from uni_train.config.schema import JudgeConfig, RemoteConfig
-from uni_train.data_gen.reading_limits import read_json
-from uni_train.errors import UsageError, UserError
+from uni_train.core.addresses import held_port, key_for
+from uni_train.core.errors import UsageError, UserError
+from uni_train.core.http_client import LETTERS_A_TOKEN, Client
+from uni_train.core.reading_limits import read_json
 from uni_train.eval.judges import agreement as calibration
 from uni_train.eval.judges import run, with_served_revision
 from uni_train.eval.judges.calibrate import Anchor, calibrate
@@ -36,7 +37,6 @@ from uni_train.eval.judges.replies import ReplyStore, Turn
 from uni_train.eval.sample import mostly_failed
 from uni_train.eval.statistics import Estimate
 from uni_train.eval.store import LastSeen
-from uni_train.http_client import LETTERS_A_TOKEN, Client
 from uni_train.models.base import Request
 from uni_train.models.remote import RemoteModel
 
@@ -248,7 +248,7 @@ def test_a_judge_that_is_down_fails_what_it_was_not_asked_and_is_asked_later(tmp
 
 @pytest.mark.slow
 def test_somebody_who_waits_is_seen_to(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("uni_train.http_client.HEARTBEAT", 0.05)
+    monkeypatch.setattr("uni_train.core.http_client.HEARTBEAT", 0.05)
     watched, benchmark = MagicMock(), Criteria(2)
     with Hostile("silence") as server:
         judge = JudgeConfig(model=f"{server.url}#judge", retries=0, timeout=1)

@@ -17,9 +17,9 @@ from tests.eval.benchmarks.doubles import Judge
 from tests.eval.judges.criteria import NO, PNG, YES, Counted, Criteria, judged, number
 from tests.eval.judges.server import Asked, JudgeServer, Refused
 from uni_train.config.schema import JudgeConfig
-from uni_train.data_gen.reading_limits import read_json
+from uni_train.core.errors import UsageError, UserError
+from uni_train.core.reading_limits import read_json
 from uni_train.data_gen.task import Check, Verdict
-from uni_train.errors import UsageError, UserError
 from uni_train.eval.benchmark import Ask, Sample
 from uni_train.eval.images import ImageStore
 from uni_train.eval.judges import caption_matches, image_satisfies, run, thought_satisfies

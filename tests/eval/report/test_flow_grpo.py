@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from tests.eval.report.pages import HOSTILE, assert_sound
+from uni_train.core.errors import UserError
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Check, Verdict
-from uni_train.errors import UserError
 from uni_train.eval.report import flow_grpo
 from uni_train.eval.report.run import write_report
 from uni_train.eval.sample import Ask, Sample, Scored

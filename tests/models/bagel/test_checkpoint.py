@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save_file
 from tests.models.bagel.published import published
 from uni_train.config.compose import compose
 from uni_train.config.schema import ModelConfig
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.models.bagel.checkpoint import PublishedBagel, on_meta
 from uni_train.models.bagel.positions import patchify
 from uni_train.models.bagel.vae import VaeConfig

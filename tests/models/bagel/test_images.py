@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.models.bagel.images import VAE_TRANSFORM, VIT_TRANSFORM, ImageTransform
 from uni_train.models.pictures import read_image
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from tests.models.bagel.published import byte_level
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.models.bagel.tokenizer import MARKERS, QwenTokenizer, has_tokenizer, read_tokenizer
 
 TEXT = "The cat's 12 apples -- well, 3 of them.\n\n  C'est l'été: 猫が3匹 🐈 \t<|im_end|> don't!"

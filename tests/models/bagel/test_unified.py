@@ -14,7 +14,7 @@ import torch
 
 from tests.models.bagel.conftest import vae  # noqa: F401
 from uni_train.config.compose import compose
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.flow.euler import euler_step
 from uni_train.flow.guidance import Guidance
 from uni_train.flow.schedule import inference_timesteps

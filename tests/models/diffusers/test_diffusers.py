@@ -19,8 +19,8 @@ from PIL import Image
 from tests.models.diffusers import tiny
 from tests.models.diffusers.conftest import build
 from uni_train.cli.main import uni_train
-from uni_train.data_gen.seeds import derive_seed
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.seeds import derive_seed
 from uni_train.models.base import FlowPolicy, InterleavedGenerator, Request, SkillMissing, TextGenerator, expect_skill
 from uni_train.models.checkpoint import inspect, recognise
 from uni_train.models.diffusers.interface import interface

@@ -18,7 +18,7 @@ from tests.models.diffusers.conftest import build as build_pipeline
 from tests.models.qwen_image_edit import tiny as editor
 from tests.models.qwen_image_edit.conftest import config_of, picture
 from uni_train.config.compose import compose
-from uni_train.errors import UsageError, UserError
+from uni_train.core.errors import UsageError, UserError
 from uni_train.models.base import Request, UnifiedModel
 from uni_train.models.load import build_model
 

@@ -20,8 +20,8 @@ from tests.models.diffusers.conftest import build
 from tests.tiny import finish, fit
 from uni_train.config.compose import compose
 from uni_train.config.schema import LoraConfig
-from uni_train.data_gen.seeds import derive_seed
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.seeds import derive_seed
 from uni_train.flow.euler import euler_step
 from uni_train.models.base import Example, Request, SkillMissing, Trainable, Turn, expect_skill
 from uni_train.models.diffusers.condition import FlowCondition

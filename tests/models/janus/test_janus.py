@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 from tests.models.janus.tiny import SIDE, published
 from uni_train.cli.main import uni_train
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.models.base import FlowPolicy, InterleavedGenerator, Request, SkillMissing, Trainable, expect_skill
 from uni_train.models.checkpoint import inspect, recognise
 from uni_train.models.family import family_of

@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from uni_train.config.schema import ModelConfig
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.models.base import Request
 from uni_train.models.load import CONFIG, WEIGHTS, build_model, load_weights, model_config, save_model
 from uni_train.models.nano.nano import Nano, shipped

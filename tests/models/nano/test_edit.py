@@ -17,9 +17,9 @@ from PIL import Image
 from tests.tiny import finish, fit
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
+from uni_train.core.errors import UsageError, UserError
 from uni_train.data_gen.puzzle import Puzzle
 from uni_train.data_gen.registry import get_task
-from uni_train.errors import UsageError, UserError
 from uni_train.eval.scored import read_scored
 from uni_train.models.base import Example, Request, Turn
 from uni_train.models.load import build_model, model_config

@@ -9,8 +9,8 @@ import pytest
 
 from tests.models.nano.conftest import last_state
 from uni_train.config.compose import compose
+from uni_train.core.seeds import rng
 from uni_train.data_gen.objects import NANO
-from uni_train.data_gen.seeds import rng
 from uni_train.models.base import Request
 from uni_train.models.load import build_model
 from uni_train.models.nano.nano import Nano

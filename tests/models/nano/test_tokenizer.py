@@ -9,12 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from uni_train.core.errors import UserError
 from uni_train.data_gen import phrasing
 from uni_train.data_gen.mapping.task import Mapping
 from uni_train.data_gen.maths.task import Maths
 from uni_train.data_gen.objects import NANO
 from uni_train.data_gen.task import SPLITS
-from uni_train.errors import UserError
 from uni_train.models.nano import corpus, language
 from uni_train.models.nano.nano import shipped
 from uni_train.models.nano.tokenizer import SPECIAL, WordTokenizer

@@ -21,7 +21,7 @@ from tests.models.qwen_image_edit.conftest import config_of, picture
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.config.schema import LoraConfig
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.models.base import Request
 from uni_train.models.checkpoint import inspect
 from uni_train.models.family import family_of

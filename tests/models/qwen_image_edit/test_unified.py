@@ -15,7 +15,7 @@ from PIL import Image
 
 from tests.models.qwen_image_edit import tiny
 from tests.models.qwen_image_edit.conftest import config_of, picture
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.flow.objective import interpolate
 from uni_train.flow.schedule import Schedule
 from uni_train.models.base import Example, Request, SkillMissing, Turn

@@ -18,9 +18,9 @@ from tests.recipes.stars.test_judged import Killed, opinion
 from tests.stages.test_run import assert_clear
 from tests.tiny import MODEL, QUICK, finish, fit, save_drawer, save_talker
 from uni_train.config.compose import compose
+from uni_train.core.errors import UsageError
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Item
-from uni_train.errors import UsageError
 from uni_train.eval.scored import read_folder
 from uni_train.eval.task_benchmark import TaskBenchmark
 from uni_train.models.base import Example, Request, States

@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 from uni_train.cli.main import uni_train
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.eval.scored import read_folder
 from uni_train.eval.validation import estimates
 from uni_train.models.base import Request

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from uni_train.config.compose import compose
-from uni_train.errors import UsageError
+from uni_train.core.errors import UsageError
 
 
 @pytest.mark.parametrize(

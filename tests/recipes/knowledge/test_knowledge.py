@@ -18,10 +18,10 @@ from tests.models.bagel.published import published
 from tests.once import once
 from tests.tiny import MODEL, finish, fit
 from uni_train.config.compose import compose
+from uni_train.core.errors import UserError
 from uni_train.data_gen.knowledge.injection import subjects
 from uni_train.data_gen.phrasing import counted
 from uni_train.data_gen.sprites import verify_sprites
-from uni_train.errors import UserError
 from uni_train.eval.benchmark import Scored
 from uni_train.eval.scored import read_scored
 from uni_train.models.load import build_model

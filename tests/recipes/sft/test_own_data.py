@@ -19,7 +19,7 @@ from tests.test_docs import ROOT
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.config.kinds import kind_of
-from uni_train.errors import UsageError
+from uni_train.core.errors import UsageError
 from uni_train.models.family import family_of
 from uni_train.recipes.sft.config import SftConfig, named_sources
 

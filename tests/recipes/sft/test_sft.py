@@ -22,7 +22,7 @@ from tests.models.bagel.published import published
 from tests.tiny import keeping_steps
 from tests.training.keys import killed_after
 from uni_train.cli.main import uni_train
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.run_folder import stored_config
 from uni_train.training import callbacks
 from uni_train.training.metric_log import read_metrics

@@ -20,7 +20,7 @@ from tests.eval.judges.server import JudgeServer
 from tests.processes import python
 from tests.tiny import MODEL, QUICK, WORK, finish, fit, keeping_steps, save_talker
 from uni_train.config.compose import compose
-from uni_train.errors import UsageError
+from uni_train.core.errors import UsageError
 from uni_train.eval.benchmark import Scored
 from uni_train.eval.scored import read_folder
 from uni_train.models.nano import language

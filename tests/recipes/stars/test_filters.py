@@ -8,9 +8,9 @@ import pytest
 
 from uni_train.config.compose import compose
 from uni_train.config.kinds import stage_list
-from uni_train.data_gen.registry import PluginError
+from uni_train.core.errors import UserError
+from uni_train.core.registry import PluginError
 from uni_train.data_gen.task import Check, Verdict
-from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored
 from uni_train.recipes.stars.config import StarsConfig
 from uni_train.recipes.stars.filtering import accepted, decided

@@ -9,7 +9,7 @@ import pytest
 from tests.models.nano.test_edit import SMALL
 from tests.tiny import finish
 from uni_train.config.compose import compose
-from uni_train.errors import UsageError
+from uni_train.core.errors import UsageError
 from uni_train.eval import summary
 from uni_train.eval.sets import training_run
 from uni_train.eval.statistics import Estimate

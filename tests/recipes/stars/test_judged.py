@@ -20,7 +20,7 @@ from tests.stages.test_run import assert_clear
 from tests.tiny import QUICK, finish, fit
 from uni_train.config.compose import compose
 from uni_train.config.kinds import stage_list
-from uni_train.errors import UsageError
+from uni_train.core.errors import UsageError
 from uni_train.eval.benchmark import Scored
 from uni_train.eval.scored import read_folder
 from uni_train.models.weights import Weights

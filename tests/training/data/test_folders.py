@@ -12,8 +12,8 @@ import pytest
 
 from tests.training.data.test_forms import png
 from tests.training.data.test_own_data import write
-from uni_train.data_gen import reading_limits
-from uni_train.errors import UserError
+from uni_train.core import reading_limits
+from uni_train.core.errors import UserError
 from uni_train.training.data.rows import open_rows
 
 README = """---

@@ -14,9 +14,9 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from uni_train.data_gen.reading_limits import Unreadable
+from uni_train.core.errors import UserError
+from uni_train.core.reading_limits import Unreadable
 from uni_train.data_gen.registry import get_task
-from uni_train.errors import UserError
 from uni_train.models.base import Example
 from uni_train.training.data import conversations, edit, inferred, items, text_to_image
 from uni_train.training.data import rows as rows_module

@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 
 from tests.training.data.test_forms import pixels, png, row, said
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.models.base import Example
 from uni_train.training.data import inferred
 from uni_train.training.data.rows import Rows, open_rows

@@ -15,8 +15,8 @@ from tests.training.flow_grpo.toy import GRPO as TOY
 from tests.training.flow_grpo.toy import PROMPTS, SOLVED, ToyFlow, bright
 from tests.training.keys import changed, killed_after
 from uni_train.config.schema import LoraConfig
+from uni_train.core.errors import UsageError, UserError
 from uni_train.distributed import preemption
-from uni_train.errors import UsageError, UserError
 from uni_train.flow.window import epoch_window
 from uni_train.rewards.contract import Reward
 from uni_train.training.checkpoint_io import list_checkpoints

@@ -14,8 +14,8 @@ from tests.training.flow_grpo.toy import GRPO as TOY
 from tests.training.flow_grpo.toy import PROMPTS, ToyFlow
 from tests.training.keys import changed
 from uni_train.config.compose import compose
+from uni_train.core.errors import UsageError, UserError
 from uni_train.distributed.ranks import Ranks
-from uni_train.errors import UsageError, UserError
 from uni_train.rewards.contract import Reward
 from uni_train.training.flow_grpo.rollout import Rollouts, sample_epoch
 from uni_train.training.flow_grpo.trainer import update_rows

@@ -19,8 +19,8 @@ from tests.training.keys import killed_after
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.config.kinds import Updates
+from uni_train.core.errors import UsageError
 from uni_train.data_gen.registry import get_task
-from uni_train.errors import UsageError
 from uni_train.flow.grpo import token_loss
 from uni_train.flow.schedule import bagel_schedule
 from uni_train.models.bagel.generation import _feed, prefill

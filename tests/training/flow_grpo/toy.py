@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from uni_train.config.schema import OptimizerConfig, StrategyConfig
-from uni_train.data_gen.seeds import derive_seed
+from uni_train.core.seeds import derive_seed
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import Schedule, bagel_schedule
 from uni_train.models.base import FlowPolicy, Request, SupervisedLoss

@@ -10,7 +10,7 @@ import click
 
 from uni_train.cli.evaluation.options import config_of, evaluation_options, overrides_of
 from uni_train.cli.numbers import Names
-from uni_train.errors import UsageError, did_you_mean
+from uni_train.core.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
     from uni_train.eval.evaluation import Evaluation

@@ -41,7 +41,7 @@ def compare(first: Path, second: Path, flips: int, html: Path | None, as_json: P
     for note in found.notes:
         progress.note(f"note: {note}")
     if as_json is not None:
-        from uni_train.files import atomic_write_json
+        from uni_train.core.files import atomic_write_json
 
         as_json.parent.mkdir(parents=True, exist_ok=True)
         atomic_write_json(as_json, found.to_dict())

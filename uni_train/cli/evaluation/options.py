@@ -11,7 +11,7 @@ import click
 
 from uni_train.cli.commands import completer
 from uni_train.console.terminal import echo
-from uni_train.errors import UsageError, did_you_mean
+from uni_train.core.errors import UsageError, did_you_mean
 
 F = TypeVar("F", bound=Callable[..., Any])
 _KEY = re.compile(r"[A-Za-z_]\w*(\.\w+)*=")

@@ -33,7 +33,7 @@ def pool(folders: tuple[Path, ...], as_json: Path | None) -> None:
     for note in found.notes:
         progress.say(f"note: {note}")
     if as_json is not None:
-        from uni_train.files import atomic_write_json
+        from uni_train.core.files import atomic_write_json
 
         as_json.parent.mkdir(parents=True, exist_ok=True)
         atomic_write_json(as_json, {"folders": [str(one) for one in found.folders], **found.scores})

@@ -9,7 +9,7 @@ from typing import Any
 import click
 
 from uni_train.cli.evaluation.options import Folder, config_of, evaluation_options, overrides_of
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 
 
 @click.command("questions")

@@ -26,9 +26,9 @@ import torch
 from torch import Tensor
 
 from uni_train.config.schema import ModelConfig, Quantised
-from uni_train.errors import UserError
-from uni_train.files import atomic_path
-from uni_train.hub import PICKLES
+from uni_train.core.errors import UserError
+from uni_train.core.files import atomic_path
+from uni_train.core.hub import PICKLES
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import BagelConfig, SpecialTokens
 from uni_train.models.bagel.positions import sincos_table

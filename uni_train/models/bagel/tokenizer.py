@@ -14,8 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.data_gen.reading_limits import read_json
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.reading_limits import read_json
 from uni_train.models.bagel.config import SpecialTokens
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ import torch
 from torch import Tensor, nn
 
 from uni_train.config.schema import SamplingConfig
-from uni_train.data_gen.seeds import derive_seed
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.seeds import derive_seed
 from uni_train.flow.guidance import Guidance
 from uni_train.flow.schedule import Schedule, bagel_schedule
 from uni_train.models.bagel.bagel import Bagel

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 
 from uni_train.config.schema import ModelConfig, Quantised
-from uni_train.data_gen.reading_limits import reason
-from uni_train.errors import UserError
-from uni_train.files import atomic_path
+from uni_train.core.errors import UserError
+from uni_train.core.files import atomic_path
+from uni_train.core.reading_limits import reason
 from uni_train.models.diffusers.classes import TRANSFORMERS
 from uni_train.models.diffusers.flow import FlowModel
 from uni_train.models.diffusers.flow_matching import FlowMatchingModel

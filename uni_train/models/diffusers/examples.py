@@ -19,8 +19,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uni_train.data_gen.seeds import derive_seed
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.seeds import derive_seed
 from uni_train.models.base import Example, States
 from uni_train.models.diffusers.latents import Grid
 

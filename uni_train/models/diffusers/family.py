@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.hub import PICKLES
+from uni_train.core.hub import PICKLES
 from uni_train.models.family import FAMILIES, Checkpoint, Inspection, PublishedFamily, read_json
 
 if TYPE_CHECKING:

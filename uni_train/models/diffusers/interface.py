@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from uni_train.config.schema import SamplingConfig
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 
 _IMAGES = ("image", "images")
 _EXTRA = ("mask_image", "control_image", "controlnet_conditioning_scale", "adapter_conditioning_scale", "video_length")

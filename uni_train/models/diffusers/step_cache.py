@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 
 HINT = "Leave sampling.first_block_cache out."
 

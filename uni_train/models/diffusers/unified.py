@@ -12,9 +12,9 @@ import torch
 from torch import nn
 
 from uni_train.config.schema import SamplingConfig
-from uni_train.data_gen.reading_limits import reason
-from uni_train.data_gen.seeds import derive_seed
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.reading_limits import reason
+from uni_train.core.seeds import derive_seed
 from uni_train.models.base import ImageGenerator, OnStep, Request, SkillMissing, Trainable, UnifiedModel
 from uni_train.models.batches import check_markers, check_requests, markers_of
 from uni_train.models.diffusers.classes import TRANSFORMERS

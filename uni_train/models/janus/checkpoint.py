@@ -14,8 +14,8 @@ import torch
 from torch import nn
 
 from uni_train.config.schema import ModelConfig
-from uni_train.errors import UserError
-from uni_train.files import atomic_path
+from uni_train.core.errors import UserError
+from uni_train.core.files import atomic_path
 from uni_train.models.janus.unified import Janus, JanusSampling
 from uni_train.models.meta import without_weights
 from uni_train.models.shapes import Guess

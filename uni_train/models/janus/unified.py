@@ -18,8 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from uni_train.config.schema import ModelConfig
-from uni_train.data_gen.seeds import derive_seed
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.seeds import derive_seed
 from uni_train.models.bagel.prompts import THINK_THEN_DRAW
 from uni_train.models.base import ImageGenerator, OnStep, Request, SkillMissing, TextGenerator
 from uni_train.models.batches import check_markers, check_requests

@@ -18,9 +18,9 @@ import numpy as np
 import torch
 
 from uni_train.config.schema import ModelConfig
+from uni_train.core.errors import UserError
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.registry import get_task
-from uni_train.data_gen.seeds import derive_seed
-from uni_train.errors import UserError
 from uni_train.flow.guidance import Guidance
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import BagelConfig, SpecialTokens

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from uni_train.data_gen.reading_limits import reason
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.reading_limits import reason
 from uni_train.models.bagel.family import BagelFamily
 from uni_train.models.family import CONFIG, FAMILIES, WEIGHTS, Checkpoint, Family, Inspection
 

@@ -15,8 +15,8 @@ import torch
 from torch import nn
 
 from uni_train.config.schema import ModelConfig
-from uni_train.data_gen.seeds import derive_seed
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.seeds import derive_seed
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import BagelConfig, SpecialTokens
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech

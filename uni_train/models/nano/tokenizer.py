@@ -6,7 +6,7 @@ import difflib
 import re
 from collections.abc import Sequence
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<start_of_image>", "<end_of_image>")
 _CHUNK = re.compile(r"\n|[^\s]+")

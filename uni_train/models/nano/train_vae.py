@@ -8,9 +8,9 @@ import numpy as np
 import torch
 
 from uni_train.config.schema import VaeConfig
+from uni_train.core.errors import UserError
+from uni_train.core.seeds import derive_seed, rng
 from uni_train.data_gen import sprites
-from uni_train.data_gen.seeds import derive_seed, rng
-from uni_train.errors import UserError
 from uni_train.models.nano.vae import PatchVAE
 
 POOL = 2000  # pictures that the batches are drawn from: each holds up to nine of the 49 cells there are

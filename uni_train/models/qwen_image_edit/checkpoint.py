@@ -22,7 +22,7 @@ import torch
 from torch import nn
 
 from uni_train.config.schema import EditingConfig, ModelConfig
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.flow.schedule import DynamicShift
 from uni_train.models.diffusers.checkpoint import (
     expect_whole,

@@ -17,8 +17,8 @@ import torch
 from torch import nn
 
 from uni_train.config.schema import EditingConfig, SamplingConfig
-from uni_train.data_gen.seeds import derive_seed
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
+from uni_train.core.seeds import derive_seed
 from uni_train.flow.euler import euler_step
 from uni_train.flow.schedule import DynamicShift, Schedule
 from uni_train.models.base import Example, OnStep, Request, SkillMissing, TextGenerator

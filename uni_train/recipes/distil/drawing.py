@@ -11,7 +11,7 @@ from pathlib import Path
 from safetensors import safe_open
 from safetensors.torch import save_file
 
-from uni_train.files import atomic_path
+from uni_train.core.files import atomic_path
 from uni_train.models.base import FlowPolicy, Request, expect_skill
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.stages.work import StageRun, Work, in_batches

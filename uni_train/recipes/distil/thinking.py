@@ -13,10 +13,10 @@ from functools import partial
 
 import numpy as np
 
+from uni_train.core.errors import UserError
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.registry import task_of
-from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Check, Status, Verdict
-from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored
 from uni_train.eval.scored import read_folder
 from uni_train.eval.sets.thoughts import Conclusion, concluded, conclusion

@@ -11,7 +11,7 @@ import numpy as np
 from torch.utils.data import ConcatDataset
 
 from uni_train.config.kinds import Updates
-from uni_train.data_gen.seeds import derive_seed
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.task import Item
 from uni_train.eval.scored import read_folder
 from uni_train.models.base import Example, FlowPolicy, Request, States, UnifiedModel, expect_skill

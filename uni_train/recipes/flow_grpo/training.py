@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from uni_train.config.kinds import run_task
-from uni_train.data_gen.seeds import derive_seed
+from uni_train.core.errors import UserError
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.task import Task
-from uni_train.errors import UserError
 from uni_train.eval.sample import Ask, Scored
 from uni_train.eval.scored import shard_path, write_scored
 from uni_train.models.base import Example, FlowPolicy, UnifiedModel, expect_skill

@@ -14,6 +14,7 @@ from dataclasses import replace
 import numpy as np
 
 from uni_train.config.kinds import Updates
+from uni_train.core.errors import UserError
 from uni_train.data_gen import sprites
 from uni_train.data_gen.knowledge.nano import (
     FAVOURITES,
@@ -24,7 +25,6 @@ from uni_train.data_gen.knowledge.nano import (
     nano_inverse,
     nano_lessons,
 )
-from uni_train.errors import UserError
 from uni_train.models.base import Example
 from uni_train.recipes.knowledge.config import KnowledgeConfig
 from uni_train.stages.finetune import fit

@@ -13,7 +13,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.eval.benchmark import Case, Scored, Table
 from uni_train.eval.report import run as training
 from uni_train.eval.report.evaluation import sections_of

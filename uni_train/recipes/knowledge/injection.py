@@ -16,15 +16,14 @@ from pathlib import Path
 from typing import Any, cast
 
 from uni_train.config.kinds import Stages, Updates
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError, UserError
+from uni_train.core.files import atomic_write_json
+from uni_train.core.reading_limits import read_json
 from uni_train.data_gen.knowledge.injection import Subject, TextQuestion, read_subjects, subjects
-from uni_train.data_gen.reading_limits import read_json
-from uni_train.errors import UserError
 from uni_train.eval.benchmark import BENCHMARKS, Scored, Table
 from uni_train.eval.generation import asks_of
 from uni_train.eval.scored import read_scored, write_scored
 from uni_train.eval.sets.benchmark import SetBenchmark
-from uni_train.files import atomic_write_json
 from uni_train.models.base import Example, Request, TextGenerator, UnifiedModel, expect_skill
 from uni_train.models.batches import fitting
 from uni_train.recipes.knowledge import injected

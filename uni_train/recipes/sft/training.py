@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from uni_train.config.kinds import Updates
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.models.base import Example, ImageSizes
 from uni_train.recipes.sft.config import SftConfig, SourceConfig
 from uni_train.stages.finetune import fit, run_logger, skipped_rows

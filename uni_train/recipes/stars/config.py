@@ -22,8 +22,8 @@ from uni_train.config.schema import (
     TaskLevel,
     Temperature,
 )
+from uni_train.core.errors import did_you_mean
 from uni_train.data_gen.registry import TASKS, scoring, set_name, sources
-from uni_train.errors import did_you_mean
 from uni_train.recipes.stars.filters import FILTERS
 
 PRETRAIN = "pretrain"

@@ -13,8 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from uni_train.core.errors import UserError
 from uni_train.data_gen.task import Check, Verdict
-from uni_train.errors import UserError
 from uni_train.eval.benchmark import JudgeAsk, Sample, Scored
 from uni_train.eval.scored import read_folder, read_scored, shard_path
 from uni_train.eval.summary import Reliability, filter_reliability

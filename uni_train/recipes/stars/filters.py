@@ -15,8 +15,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from uni_train.data_gen.registry import Registry
-from uni_train.data_gen.seeds import derive_seed
+from uni_train.core.registry import Registry
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.task import Check, Verdict
 
 if TYPE_CHECKING:

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from uni_train.config.kinds import Updates, run_task, stage_list
+from uni_train.core.errors import UserError
 from uni_train.data_gen.task import Item
-from uni_train.errors import UserError
 from uni_train.eval.scored import completed, shard_path
 from uni_train.models.base import Example, Trainable
 from uni_train.recipes.stars.config import NOT_SETS, PRETRAIN, SOLVED, THOUGHTS, RoundConfig, RoundsConfig, StarsConfig

@@ -16,11 +16,10 @@ from functools import partial
 from typing import Any
 
 from uni_train.config.kinds import reads_images
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError, UserError
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.registry import task_of
-from uni_train.data_gen.seeds import derive_seed
 from uni_train.data_gen.task import Item
-from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Scored, with_image
 from uni_train.eval.task_benchmark import TaskBenchmark, item_of
 from uni_train.recipes.stars import filtering

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from uni_train.data_gen.reading_limits import Unreadable, open_file
+from uni_train.core.reading_limits import Unreadable, open_file
 from uni_train.training.data.rows import BadRow, CaptionedImages, Joined, ParquetFile
 
 BYTES = 1 << 31

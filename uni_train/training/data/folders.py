@@ -18,9 +18,9 @@ from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
-from uni_train.data_gen.reading_limits import Unreadable, image_suffixes, parse_yaml, read_text
-from uni_train.errors import UserError
-from uni_train.folders import files_below
+from uni_train.core.errors import UserError
+from uni_train.core.folders import files_below
+from uni_train.core.reading_limits import Unreadable, image_suffixes, parse_yaml, read_text
 
 ARCHIVES = {".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"}
 FORMS = "Give a .jsonl, .csv or .parquet file, or a folder of images with captions; docs/training.md shows the forms."

@@ -22,7 +22,8 @@ from typing import IO, Any, Literal, Protocol, TypeVar
 
 import numpy as np
 
-from uni_train.data_gen.reading_limits import (
+from uni_train.core.errors import UserError
+from uni_train.core.reading_limits import (
     LINE_BYTES,
     Unreadable,
     decoded,
@@ -36,7 +37,6 @@ from uni_train.data_gen.reading_limits import (
     reason,
     rows_of,
 )
-from uni_train.errors import UserError
 from uni_train.models.base import Example, SkillMissing
 from uni_train.models.pictures import decode_picture, read_image
 from uni_train.training.data.folders import ARCHIVES, FORMS, Content, content, suffix_of

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from annotated_types import Interval
 
 from uni_train.config.schema import Augment, Count, Draws, Few, Positive, Rows, Scale, Share, TrainingConfig, Weight
-from uni_train.errors import UsageError
+from uni_train.core.errors import UsageError
 
 GrpoVariant = Literal["flow_grpo", "fast", "cps", "dance", "guard", "mix", "dppo", "diffusion_nft", "awm"]
 

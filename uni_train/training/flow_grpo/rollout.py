@@ -20,7 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from uni_train.data_gen.seeds import derive_seed, rng
+from uni_train.core.seeds import derive_seed, rng
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.distributed.watchdog import note
 from uni_train.flow.advantages import batch_advantages, gdpo_advantages, group_advantages, informative

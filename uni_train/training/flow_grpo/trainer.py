@@ -46,9 +46,9 @@ from rich.progress import Progress
 from torch import Tensor
 
 from uni_train.config.kinds import Updates
-from uni_train.data_gen.seeds import derive_seed, rng
+from uni_train.core.errors import UserError
+from uni_train.core.seeds import derive_seed, rng
 from uni_train.distributed.ranks import Ranks
-from uni_train.errors import UserError
 from uni_train.flow.grpo import TOKEN_METRICS
 from uni_train.flow.objective import interpolate
 from uni_train.models.base import FlowPolicy

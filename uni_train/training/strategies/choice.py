@@ -15,8 +15,8 @@ from lightning.pytorch.plugins import Precision
 from lightning.pytorch.strategies import DDPStrategy, Strategy
 
 from uni_train.config.schema import SHARDED, StrategyConfig, TrainingConfig
+from uni_train.core.errors import UsageError
 from uni_train.distributed.ranks import ALONE, Ranks
-from uni_train.errors import UsageError
 
 C = TypeVar("C", bound=TrainingConfig)
 

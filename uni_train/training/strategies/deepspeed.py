@@ -24,7 +24,7 @@ from lightning.pytorch.plugins import DeepSpeedPrecision
 from lightning.pytorch.strategies import DeepSpeedStrategy, Strategy
 from torch import Tensor, nn
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 from uni_train.models.parts import Part, Parts, numbers
 from uni_train.training.half_adamw import HalfAdamW
 from uni_train.training.precision import cast_weights

@@ -14,8 +14,8 @@ import pytest
 
 from tests.eval.benchmarks.doubles import Judge, Model
 from tests.eval.benchmarks.published import row, write
+from uni_train.core.errors import DataError
 from uni_train.data_gen import sprites
-from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.task import Verdict
 from uni_train.eval.benchmark import Ask, Sample, Scored, Source, Unparseable
 from uni_train.eval.benchmarks.ueval import UEval

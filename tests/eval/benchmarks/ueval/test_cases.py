@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from tests.eval.benchmarks.published import row, write
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError
 from uni_train.eval.benchmark import Source
 from uni_train.eval.benchmarks.ueval import UEval
 from uni_train.eval.benchmarks.ueval.cases import read_folder

@@ -10,8 +10,7 @@ import pytest
 
 from tests.eval.benchmarks.doubles import Model
 from tests.eval.benchmarks.published import row, write
-from uni_train.data_gen.errors import DataError
-from uni_train.errors import UserError
+from uni_train.core.errors import DataError, UserError
 from uni_train.eval.benchmark import Source
 from uni_train.eval.benchmarks.ueval import UEval
 from uni_train.eval.benchmarks.ueval.drafting import ATTEMPTS, drafted

@@ -13,9 +13,9 @@ from pyarrow import parquet
 
 from tests.eval.benchmarks.doubles import Model
 from tests.eval.benchmarks.published import PNG, row, write
+from uni_train.core.errors import UserError
 from uni_train.data_gen.published_rows import column_of
 from uni_train.data_gen.task import Check, Verdict
-from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Sample, Scored, Source
 from uni_train.eval.benchmarks.ufo import Ufo, counting, rubric
 from uni_train.eval.benchmarks.ufo.cases import read_folder

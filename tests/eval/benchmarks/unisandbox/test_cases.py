@@ -10,12 +10,11 @@ import pytest
 
 from tests.eval.benchmarks.published import write
 from tests.eval.benchmarks.unisandbox.conftest import FORWARD, MATHS
+from uni_train.core.errors import DataError, UserError
 from uni_train.data_gen import sprites
-from uni_train.data_gen.errors import DataError
 from uni_train.data_gen.export import make
 from uni_train.data_gen.knowledge.people import make_knowledge
 from uni_train.data_gen.registry import get_task
-from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.cases import ALL_SETS, generated, published

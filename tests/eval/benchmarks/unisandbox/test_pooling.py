@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 
 from tests.eval.test_compare import evaluation
+from uni_train.core.errors import UserError
 from uni_train.data_gen.knowledge.people import draw_characters, make_knowledge
-from uni_train.errors import UserError
 from uni_train.eval.benchmark import Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.pooling import pool

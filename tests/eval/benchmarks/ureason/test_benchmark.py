@@ -6,11 +6,11 @@ from dataclasses import replace
 import pytest
 
 from tests.eval.benchmarks.doubles import Judge, Model
+from uni_train.core.errors import UsageError
 from uni_train.data_gen.objects import EVERYDAY, NANO
 from uni_train.data_gen.ureason.files import write_folder
 from uni_train.data_gen.ureason.outcomes import Sprites, outcome_from
 from uni_train.data_gen.ureason.task import UReason as Task
-from uni_train.errors import UsageError
 from uni_train.eval.benchmark import Scored, Source, Unparseable
 from uni_train.eval.benchmarks.ureason import UReason
 from uni_train.eval.benchmarks.ureason.settings import BARE, CHAIN, DIRECT, EXTERNAL, GUIDED, SETTINGS

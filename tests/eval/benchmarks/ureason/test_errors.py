@@ -7,9 +7,9 @@ import asyncio
 import pytest
 
 from tests.eval.benchmarks.doubles import Judge
+from uni_train.core.errors import UserError
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.data_gen.ureason.outcomes import Sprites
-from uni_train.errors import UserError
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored, Source
 from uni_train.eval.benchmarks.ureason import UReason, errors, lengths
 from uni_train.eval.benchmarks.ureason.counting import tables

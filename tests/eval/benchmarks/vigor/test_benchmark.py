@@ -13,8 +13,8 @@ import pytest
 
 from tests.eval.benchmarks.doubles import Judge, Model
 from tests.eval.benchmarks.published import write_vigor
+from uni_train.core.errors import UsageError
 from uni_train.data_gen.maze.task import INSTRUCTION
-from uni_train.errors import UsageError
 from uni_train.eval.benchmark import Ask, Sample, Scored, Source
 from uni_train.eval.benchmarks.vigor import Vigor
 from uni_train.eval.benchmarks.vigor.cases import make_case

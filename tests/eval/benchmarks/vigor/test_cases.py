@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.eval.benchmarks.published import PNG, row, write, write_vigor
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError
 from uni_train.eval.benchmark import Source
 from uni_train.eval.benchmarks.vigor import Vigor
 from uni_train.eval.benchmarks.vigor.cases import generated, make_case, read_folder

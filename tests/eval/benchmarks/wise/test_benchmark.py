@@ -12,7 +12,7 @@ from tests.eval.benchmarks.doubles import Judge
 from tests.eval.benchmarks.published import PNG, row, write
 from tests.eval.judges.server import Asked, JudgeServer
 from uni_train.config.schema import EvalConfig, JudgeConfig
-from uni_train.errors import UsageError
+from uni_train.core.errors import UsageError
 from uni_train.eval.answers import FolderAnswers
 from uni_train.eval.benchmark import Ask, Sample, Scored, Source, Unparseable
 from uni_train.eval.benchmarks.wise import Wise

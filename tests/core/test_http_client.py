@@ -8,7 +8,7 @@ import pytest
 
 from tests.hostile import Hostile, Listening
 from uni_train.config.schema import ServerConfig
-from uni_train.http_client import BadReply, NoReply, asked_wait, clean, get_json, parsed, reason
+from uni_train.core.http_client import BadReply, NoReply, asked_wait, clean, get_json, parsed, reason
 
 
 def test_texts_can_be_stored() -> None:

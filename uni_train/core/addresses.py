@@ -12,7 +12,7 @@ from ipaddress import ip_address
 from urllib.parse import SplitResult, unquote, urlsplit
 from urllib.request import getproxies, proxy_bypass
 
-from uni_train.errors import UsageError, UserError
+from uni_train.core.errors import UsageError, UserError
 
 SERVICES = {
     "openai": ("https://api.openai.com/v1", "OPENAI_API_KEY"),

@@ -18,7 +18,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from uni_train.errors import UserError
+from uni_train.core.errors import UserError
 
 _PARTIAL = re.compile(r"\..+\.[0-9a-f]{8}\.partial(\..+)?")
 """What `atomic_path` names a file that is not finished."""

@@ -10,11 +10,10 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from uni_train.data_gen import reading_limits
-from uni_train.data_gen.errors import DataError
+from uni_train.core import reading_limits
+from uni_train.core.errors import DataError, UserError
+from uni_train.core.reading_limits import Unreadable, read_group, rows_of
 from uni_train.data_gen.published_rows import PublishedRow, read_rows
-from uni_train.data_gen.reading_limits import Unreadable, read_group, rows_of
-from uni_train.errors import UserError
 from uni_train.eval.scored import FORMAT, DamagedShard, read_scored
 from uni_train.training.data.rows import BadRow, open_rows
 

@@ -9,8 +9,8 @@ Whatever comes from outside (files that people edit, checkpoints, data, replies 
 - YAML of plain values: keys once, no cycle, and no alias that stands for more than `YAML_VALUES` values;
 - Parquet of row groups, and of rows written out, that take at most `PARQUET_BYTES`.
 
-Limits of time are for servers: `uni_train.http_client` for those that are asked, `uni_train.serving.protocol` for those
-who ask. An error is `Unreadable`: it names the file and, where it is known, the line.
+Limits of time are for servers: `uni_train.core.http_client` for those that are asked, `uni_train.serving.protocol` for
+those who ask. An error is `Unreadable`: it names the file and, where it is known, the line.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from functools import cache
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from uni_train.data_gen.errors import DataError
+from uni_train.core.errors import DataError
 
 if TYPE_CHECKING:
     import numpy as np

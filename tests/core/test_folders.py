@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from uni_train.folders import files_below, walk
+from uni_train.core.folders import files_below, walk
 
 
 def test_linked_folders_are_entered_and_circles_are_not(tmp_path: Path) -> None:

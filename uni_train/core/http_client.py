@@ -16,8 +16,8 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from uni_train.addresses import proxy_for
-from uni_train.errors import UserError
+from uni_train.core.addresses import proxy_for
+from uni_train.core.errors import UserError
 
 if TYPE_CHECKING:
     from uni_train.config.schema import ServerConfig

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from uni_train.addresses import proxy_for
-from uni_train.errors import UserError
+from uni_train.core.addresses import proxy_for
+from uni_train.core.errors import UserError
 
 if TYPE_CHECKING:
     from huggingface_hub import HfApi

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from uni_train.addresses import foreign, is_local, proxy_for
-from uni_train.errors import UserError
+from uni_train.core.addresses import foreign, is_local, proxy_for
+from uni_train.core.errors import UserError
 
 
 @pytest.mark.parametrize(

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from uni_train.data_gen import registry
-from uni_train.data_gen.registry import PluginError, Registry, UnknownNameError, load_plugins
+from uni_train.core import registry
+from uni_train.core.registry import PluginError, Registry, UnknownNameError, load_plugins
 
 ROOT = Path(__file__).parents[2]
 
@@ -37,7 +37,7 @@ def shapes(elsewhere: Path) -> Registry[object]:
     (elsewhere / "house" / "notes.py").touch()  # is no folder with a shape.py
     (elsewhere / "house" / "__init__.py").touch()
     (elsewhere / "shapes.py").write_text(
-        "from uni_train.data_gen.registry import Registry\n"
+        "from uni_train.core.registry import Registry\n"
         "SHAPES = Registry('shape', 'house.*.shape', required=('area',))\n"
     )
     for name in [name for name in sys.modules if name == "shapes" or name.startswith("house")]:
@@ -114,7 +114,7 @@ def test_an_installed_plug_in_that_is_broken_is_named(tmp_path):
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: broken-plugin\nVersion: 1.0\n")
     (info / "entry_points.txt").write_text(f"[{registry.GROUP}]\nanything = broken_plugin\n")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), str(tmp_path)])}
-    script = "from uni_train.data_gen.registry import Registry; Registry('shape', {}).names()"
+    script = "from uni_train.core.registry import Registry; Registry('shape', {}).names()"
     broken = subprocess.run([sys.executable, "-c", script], env=environment, capture_output=True, text=True)
     assert broken.returncode == 1 and "half of it is missing" in broken.stderr
     assert "plug-in broken_plugin (broken-plugin, an installed package)" in broken.stderr

@@ -13,14 +13,14 @@ import pytest
 import torch
 from safetensors.numpy import save_file
 
+from uni_train.core.files import atomic_path, atomic_write_bytes, atomic_write_json, sha256_of
 from uni_train.data_gen import export
-from uni_train.files import atomic_path, atomic_write_bytes, atomic_write_json, sha256_of
 from uni_train.training.checkpoint_io import save_folder
 
 FULL_DISK = """
 import resource, signal, sys
 from pathlib import Path
-from uni_train.files import atomic_write_bytes
+from uni_train.core.files import atomic_write_bytes
 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)  # then write() fails with EFBIG, as it would with ENOSPC
 resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, 1 << 16))
 try:

@@ -19,8 +19,8 @@ from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
 from uni_train import fitting
 from uni_train.cli.main import uni_train
-from uni_train.errors import UserError
-from uni_train.hub import _download, local
+from uni_train.core.errors import UserError
+from uni_train.core.hub import _download, local
 from uni_train.models.nano.family import ASSETS
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
