@@ -146,20 +146,20 @@ def configured_task(
         DataError: no such task, level, split, world or style; a value that says nothing about the task; several levels
             of a task whose folders hold one.
     """
-    found = get_task(name, world or NANO)
+    task = get_task(name, world or NANO)
     for option, value in (("world", world), ("style", style), ("pixels", pixels), ("balanced", balanced)):
-        if value is not None and not hasattr(found, _LOOKS[option]):
+        if value is not None and not hasattr(task, _LOOKS[option]):
             raise DataError(f"{option} {value} says nothing about {name}: leave {option} out")
-    if hasattr(found, "style"):
-        found = replace(cast(Any, found), style=style or cast(Any, type(found)).style, side=pixels)
+    if hasattr(task, "style"):
+        task = replace(cast(Any, task), style=style or cast(Any, type(task)).style, side=pixels)
     if balanced is not None:
-        found = replace(cast(Any, found), balanced=balanced)
-    chosen = tuple(levels) or found.default_levels or found.levels[:1]
+        task = replace(cast(Any, task), balanced=balanced)
+    chosen = tuple(levels) or task.default_levels or task.levels[:1]
     for level in chosen:
-        found.check(level, split)
-    if len(chosen) > 1 and not found.level_range:
+        task.check(level, split)
+    if len(chosen) > 1 and not task.level_range:
         raise DataError(f"a range of levels is not for {name}: run the command once a level")
-    return found, chosen
+    return task, chosen
 
 
 def every_task(levels: Sequence[int], split: str, **looks: Any) -> dict[str, tuple[Task, tuple[int, ...]]]:
@@ -176,9 +176,9 @@ def every_task(levels: Sequence[int], split: str, **looks: Any) -> dict[str, tup
         raise DataError("a range of levels is not for all tasks: run the command once a level")
     tasks = {}
     for name in TASKS.names():
-        found = get_task(name)
-        known = {option: value for option, value in looks.items() if hasattr(found, _LOOKS[option])}
-        filled = filled_levels(found, split) if levels else []
+        task = get_task(name)
+        known = {option: value for option, value in looks.items() if hasattr(task, _LOOKS[option])}
+        filled = filled_levels(task, split) if levels else []
         tasks[name] = configured_task(name, levels if {*levels} <= {*filled} else filled[:1], split, **known)
     return tasks
 

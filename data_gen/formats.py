@@ -93,7 +93,7 @@ def _as_columns(sample: Sample) -> dict[str, Any]:
 
 def write_webdataset(folder: Path, split: str, samples: Iterable[Sample]) -> None:
     """Write SPLIT-000000.tar and so on, `SHARD` samples each; equal samples give equal bytes."""
-    for shard, numbered in groupby(enumerate(samples), lambda one: one[0] // SHARD):
+    for shard, numbered in groupby(enumerate(samples), lambda pair: pair[0] // SHARD):
         with tarfile.open(folder / f"{split}-{shard:06d}.tar", "w") as tar:
             for _, sample in numbered:
                 for name, data in _files(sample):

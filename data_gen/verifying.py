@@ -62,8 +62,8 @@ def counts(judged: Sequence[Judged]) -> list[tuple[object, ...]]:
     ]
     checks = [check for one in judged if one.verdict for check in one.verdict.checks]
     for name in dict.fromkeys(check.name for check in checks):
-        found = [check.status for check in checks if check.name == name]
-        rows.append((name, *(sum(one == status for one in found) for status in STATUSES[:3]), ""))
+        statuses = [check.status for check in checks if check.name == name]
+        rows.append((name, *(sum(one == status for one in statuses) for status in STATUSES[:3]), ""))
     return rows
 
 

@@ -142,7 +142,7 @@ def ask(rows: Sequence[tuple[str, str, int]], cities: Sequence[str], level: int,
     try:
         connection.execute("CREATE TABLE sales (city TEXT, product TEXT, sold INTEGER)")
         connection.executemany("INSERT INTO sales VALUES (?, ?, ?)", rows)
-        found = dict(connection.execute(f"SELECT city, {value} FROM sales {condition} GROUP BY city", values))
+        heights = dict(connection.execute(f"SELECT city, {value} FROM sales {condition} GROUP BY city", values))
     finally:
         connection.close()
-    return [int(found.get(city, 0)) for city in cities]
+    return [int(heights.get(city, 0)) for city in cities]

@@ -43,7 +43,7 @@ class FunctionPlot(Puzzle):
 
     def problem(self, random: Random, level: int) -> Problem:
         while True:
-            formula, asked, function = _FORMULAS[level](random, fine=1 if self.style == NANO else 2)
+            formula, described, function = _FORMULAS[level](random, fine=1 if self.style == NANO else 2)
             values = [function(x) for x in self._columns()]
             heights = [self._height(y) for y in values]
             along = any(CLEAR < abs(y) < REACH and CLEAR < abs(after) < REACH for y, after in pairwise(values))
@@ -51,10 +51,10 @@ class FunctionPlot(Puzzle):
                 break
         points = ", ".join(f"({x}, {function(x):.4g})" for x in range(-4, 5, 2))
         return Problem(
-            prompt=f"Draw {asked} as a red curve into the axes, for x from -5 to 5.",
+            prompt=f"Draw {described} as a red curve into the axes, for x from -5 to 5.",
             given=[0] * len(heights),
             solution=heights,
-            canonical=asked,
+            canonical=described,
             thought=f"The curve is y = {formula}. It goes through {points}.",
             answer=f"y = {formula}",
         )

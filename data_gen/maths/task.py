@@ -129,9 +129,9 @@ class Maths(SpriteTask):
         by_result = [with_result(place) for place in range(step)]
         unit = f"{'prompts' if split == 'train' else 'expressions'}, each result equally often,"
         if self.balanced:
-            found = balance(by_result, n, self.strategies)
-            self.expect(n, len(found), level, split, f"{unit} no trivial strategy above chance,")
-            return found
+            balanced = balance(by_result, n, self.strategies)
+            self.expect(n, len(balanced), level, split, f"{unit} no trivial strategy above chance,")
+            return balanced
         largest = min(n, *(place + step * len(items) for place, items in enumerate(by_result)))
         self.expect(n, largest, level, split, unit)
         return [item for items in zip_longest(*by_result) for item in items if item is not None]

@@ -151,10 +151,10 @@ class Maze(Task):
         from uni_train.data_gen.maze.published import READ, read
 
         try:
-            found = read(given)
-            if found is None:
+            drawn = read(given)
+            if drawn is None:
                 return None
-            grid, picture = found
+            grid, picture = drawn
             facts = {"maze": grid.to_text(), "picture": picture.to_dict(), "canonical": grid.canonical()}
             item = Item(id_, self.name, grid.rows, "published", prompt, "", {**facts, "algorithm": READ}, "")
             copied = {check.name: check.status for check in self.verify(item, given).checks}

@@ -137,8 +137,8 @@ def _lines(n: int) -> dict[Runs, tuple[int, ...]]:
 
 def is_unique(clues: tuple[tuple[Runs, ...], tuple[Runs, ...]]) -> bool:
     """Whether exactly one grid has these clues."""
-    found = _grids(clues)
-    return next(found, None) is not None and next(found, None) is None
+    solutions = _grids(clues)
+    return next(solutions, None) is not None and next(solutions, None) is None
 
 
 def _grids(clues: tuple[tuple[Runs, ...], tuple[Runs, ...]]) -> Iterator[list[tuple[int, ...]]]:

@@ -109,15 +109,15 @@ def _draw_queen(canvas: Canvas, top: int, left: int, bottom: int, right: int) ->
 @cache
 def placements(n: int) -> tuple[tuple[int, ...], ...]:
     """All ways to place n queens: the column of each row."""
-    found: list[tuple[int, ...]] = [()]
+    placed: list[tuple[int, ...]] = [()]
     for r in range(n):
-        found = [
+        placed = [
             (*some, c)
-            for some in found
+            for some in placed
             for c in range(n)
             if all(c != other and abs(c - other) != r - row for row, other in enumerate(some))
         ]
-    return tuple(found)
+    return tuple(placed)
 
 
 def _board(n: int, columns: dict[int, int]) -> list[int]:

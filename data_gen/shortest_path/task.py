@@ -62,10 +62,10 @@ class ShortestPath(Puzzle):
         lengths = [graph[a][b]["weight"] for a, b in steps]
         spelled = " - ".join(f"row {node // n + 1} column {node % n + 1}" for node in path)
         total = f"{' + '.join(map(str, lengths))} = {sum(lengths)}"
-        said = "dots" if self.style == NANO else "numbers"
+        marks = "dots" if self.style == NANO else "numbers"
         return Problem(
             prompt=f"Mark in red the shortest path from the green to the blue node. The length of a path is the sum of "
-            f"the {said} on its edges.",
+            f"the {marks} on its edges.",
             given=[0] * len(edges),
             solution=[int((a, b) in steps) for a, b, _ in edges],
             canonical=_canonical(edges, start, goal, n),

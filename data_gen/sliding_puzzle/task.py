@@ -98,4 +98,4 @@ def beside_gap(board: Sequence[int]) -> list[int]:
 
 def slide(board: Sequence[int], tile: int) -> list[int]:
     """The board after a tile has changed places with the gap."""
-    return [tile if one == 0 else 0 if one == tile else one for one in board]
+    return [tile if square == 0 else 0 if square == tile else square for square in board]

@@ -139,8 +139,8 @@ def solutions(grid: Sequence[int], random: Random | None = None) -> Iterator[lis
 
 def is_unique(grid: Sequence[int]) -> bool:
     """Whether a grid has exactly one completion."""
-    found = solutions(grid)
-    return next(found, None) is not None and next(found, None) is None
+    completions = solutions(grid)
+    return next(completions, None) is not None and next(completions, None) is None
 
 
 def canonical(grid: Sequence[int]) -> str:

@@ -87,10 +87,10 @@ class Counts(_Outcome):
         for group in self.groups:
             if sum(other.plural == group.plural for other in self.groups) > 1:
                 return None  # the same thing in two places: a judge decides which count is where
-            found = _counted(text, group)
-            if not found or len(found) > 1:
+            numbers = _counted(text, group)
+            if not numbers or len(numbers) > 1:
                 return None
-            verdicts.append(found == {group.count})
+            verdicts.append(numbers == {group.count})
         return all(verdicts)
 
 
@@ -165,7 +165,7 @@ class Writing(_Outcome):
 
     def find(self, text: str) -> bool | None:
         """The quoted text decides, where there is one; else the only word in capitals or digits."""
-        quoted = {found.strip(" *.").casefold() or found for pair in _QUOTED.findall(text) for found in pair if found}
+        quoted = {name.strip(" *.").casefold() or name for pair in _QUOTED.findall(text) for name in pair if name}
         if quoted:
             return quoted == {self.text.casefold()} if len(quoted) == 1 else None
         alone = set(re.findall(r"(?<![\w:])[A-Z0-9][A-Z0-9:]+(?![\w:])", text))

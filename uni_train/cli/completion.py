@@ -75,8 +75,8 @@ def _keys(section: type, incomplete: str) -> list[CompletionItem]:
 
     key, equals, begun = incomplete.partition("=")
     if equals:
-        return [CompletionItem(f"{key}={one.value}") for one in _values(section, key, begun)]
-    return _begun((f"{one.name}=" for one in keys(section) if "[" not in one.name), incomplete)
+        return [CompletionItem(f"{key}={item.value}") for item in _values(section, key, begun)]
+    return _begun((f"{item.name}=" for item in keys(section) if "[" not in item.name), incomplete)
 
 
 def _values(section: type, key: str, incomplete: str) -> list[CompletionItem]:
@@ -100,8 +100,8 @@ def _names(section: type, key: str) -> Iterable[str]:
         from uni_train.insight.links import TITLES
 
         return TITLES
-    found: list[str] = []
+    values: list[str] = []
     for kind in kinds_of(section, key):
-        found += ("true", "false") if kind is bool else ()
-        found += map(str, typing.get_args(kind)) if typing.get_origin(kind) is typing.Literal else ()
-    return found
+        values += ("true", "false") if kind is bool else ()
+        values += map(str, typing.get_args(kind)) if typing.get_origin(kind) is typing.Literal else ()
+    return values

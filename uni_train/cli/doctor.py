@@ -54,26 +54,26 @@ def doctor(model: str, words: tuple[str, ...], against: str | None, image: Path 
 
     if remote:
         echo(f"{model}: ten small requests, and one more for each parameter that it refuses")
-    seen = examine_endpoint(model, config_of(words).remote, against) if remote else examine(model)
-    for one in seen.findings:
-        echo(f"  {one.verdict:<6}{one.check:<19}{one.said}")
-    if isinstance(seen, EndpointExamination) and seen.skills:
+    examination = examine_endpoint(model, config_of(words).remote, against) if remote else examine(model)
+    for finding in examination.findings:
+        echo(f"  {finding.verdict:<6}{finding.check:<19}{finding.said}")
+    if isinstance(examination, EndpointExamination) and examination.skills:
         from uni_train.eval.abilities import suited_benchmarks
 
-        lines, suited = suited_benchmarks(model, config_of(["n=1", *seen.keys]), seen.skills)
+        lines, suited = suited_benchmarks(model, config_of(["n=1", *examination.keys]), examination.skills)
         for line in lines:
             echo(line)
-        keys = [*words, *(key for key in seen.keys if key not in words)]
+        keys = [*words, *(key for key in examination.keys if key not in words)]
         command = ["python", "-m", "uni_train", "eval", model, "-b", ",".join(suited), "--subset", "50", *keys]
         if suited:
             echo(f"evaluate it: {shlex.join(command)}")
-    if image is not None and seen.image is not None:
+    if image is not None and examination.image is not None:
         from uni_train.core.files import atomic_path
         from uni_train.models.pictures import encode_png
 
         with atomic_path(image) as temporary:
-            Path(temporary).write_bytes(encode_png(seen.image))
-    wrong = [one.check for one in seen.findings if one.verdict == "wrong"]
+            Path(temporary).write_bytes(encode_png(examination.image))
+    wrong = [finding.check for finding in examination.findings if finding.verdict == "wrong"]
     echo(f"{model}: {'wrong: ' + ', '.join(wrong) if wrong else 'nothing wrong was found'}")
     if wrong:
         raise SystemExit(1)

@@ -64,7 +64,7 @@ def export(
         def start(tensors: int) -> Callable[[], object]:
             return stack.enter_context(progress.bar("tensors", tensors)).advance
 
-        found = export_model(
+        exported = export_model(
             source,
             out,
             start,
@@ -72,14 +72,14 @@ def export(
             None if shard_gb is None else int(shard_gb * 1e9),
             force,
         )
-    progress.say(f"{found.what}: {found.path} -> {out}")
+    progress.say(f"{exported.what}: {exported.path} -> {out}")
     if push_to_hub is not None:
         from uni_train.core.files import atomic_path
         from uni_train.core.hub import push
         from uni_train.eval.model_card import model_card
 
-        run = found.path.parent.parent.parent
+        run = exported.path.parent.parent.parent
         known = run if (run / "config.yaml").is_file() else None
         with atomic_path(out / "README.md") as path:
-            path.write_text(model_card(push_to_hub, found.what, known, licence), encoding="utf-8")
+            path.write_text(model_card(push_to_hub, exported.what, known, licence), encoding="utf-8")
         progress.say(f"pushed to {push(out, push_to_hub, private=private)}")

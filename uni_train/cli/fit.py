@@ -17,7 +17,7 @@ class TakesRecipe(click.Command):
         rest = super().parse_args(ctx, args)
         overrides = ctx.params["overrides"]
         if ctx.params["recipe"] is None:
-            name = next((one for one in overrides if "=" not in one), None)
+            name = next((word for word in overrides if "=" not in word), None)
             if name is not None:
                 at = overrides.index(name)
                 ctx.params.update(recipe=name, overrides=overrides[:at] + overrides[at + 1 :])

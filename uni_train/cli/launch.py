@@ -162,8 +162,8 @@ def launch(
             echo(f"# on {host}, in {Path.cwd()}:\n{line}")
         return
     kind = card.name.partition("-")[0] if gpu in GPUS else ""
-    asked = Slurm(name=f"{config.recipe}-{config.run_name}", gpu=kind, **job)
-    script = sbatch_script(start, asked, made_by=shlex.join(["uni_train", *sys.argv[1:]]))
+    job_request = Slurm(name=f"{config.recipe}-{config.run_name}", gpu=kind, **job)
+    script = sbatch_script(start, job_request, made_by=shlex.join(["uni_train", *sys.argv[1:]]))
     echo(submit_script(script) if submit else script, nl=submit)
 
 
@@ -179,15 +179,15 @@ def _checked(command: tuple[str, ...], nodes: int, each: int, *, requeued: bool)
     if command[0] != "fit":
         raise UsageError(f"launch starts `fit`, not {command[0]}", "uni_train launch ... -- fit --recipe NAME")
     with fit.make_context("fit", list(command[1:])) as context:
-        asked = dict(context.params)
-    if asked["dry_run"] or asked["config"]:
+        options = dict(context.params)
+    if options["dry_run"] or options["config"]:
         raise UsageError("--dry-run and --config need no nodes", "Leave `launch ... --` out.")
-    if asked["fresh"] and requeued:
+    if options["fresh"] and requeued:
         raise UsageError(
             "--fresh would start over each time that the job comes back from the queue",
             "Give the run a name of its own instead: name=NAME",
         )
-    config = compose(asked["recipe"], asked["overrides"])
+    config = compose(options["recipe"], options["overrides"])
     for key, wanted, given in (("nodes", nodes, config.strategy.nodes), ("devices", each, config.strategy.devices)):
         if given not in (1, wanted):
             raise UsageError(f"strategy.{key}={given}, but launch is to start {wanted}", f"Leave strategy.{key} out.")

@@ -14,10 +14,10 @@ class Finite(click.FloatRange):
     """A number within a range; neither NaN, which every comparison lets pass, nor an infinity."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        found = super().convert(value, param, ctx)
-        if not math.isfinite(found):
+        number = super().convert(value, param, ctx)
+        if not math.isfinite(number):
             self.fail(f"{value} is no finite number", param, ctx)
-        return found
+        return number
 
 
 class Names(click.ParamType):
@@ -26,4 +26,4 @@ class Names(click.ParamType):
     name = "NAMES"
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        return value if isinstance(value, tuple) else tuple(one.strip() for one in value.split(",") if one.strip())
+        return value if isinstance(value, tuple) else tuple(name.strip() for name in value.split(",") if name.strip())

@@ -136,10 +136,10 @@ def _check_loads(model: str) -> None:
     """Raises UserError for a checkpoint with missing or misshapen tensors, before processes are started."""
     from uni_train.models.checkpoint import inspect
 
-    found = inspect(model)
-    if not found.loads:
-        problem = found.problems[0] if found.problems else f"it is {found.what}"
-        raise UserError(f"{model} cannot be loaded: {problem}", found.hint or None)
+    inspection = inspect(model)
+    if not inspection.loads:
+        problem = inspection.problems[0] if inspection.problems else f"it is {inspection.what}"
+        raise UserError(f"{model} cannot be loaded: {problem}", inspection.hint or None)
 
 
 def _check_address(host: str, port: int) -> None:

@@ -36,10 +36,10 @@ def view(folder: Path, port: int) -> None:
         raise UserError("view needs TensorBoard, which is not installed", "pip install -e '.[view]'") from error
     from uni_train.view import MOST_TICKED, read, serve
 
-    found = read(folder)
-    if not found.scalars and not found.texts:
+    logged = read(folder)
+    if not logged.scalars and not logged.texts:
         echo(f"nothing to show below {folder} yet: runs and evaluations appear when they have written something")
-    if (n := len(found.scalars.keys() | found.texts.keys() | found.images.keys())) > MOST_TICKED:
+    if (n := len(logged.scalars.keys() | logged.texts.keys() | logged.images.keys())) > MOST_TICKED:
         echo(f"{n} runs: Scalars, Images and Text open with none of them ticked; Time Series shows them, up to 500")
     echo(f"{serve(folder, port)} shows {folder.resolve()}; Ctrl-C ends it")
     with suppress(KeyboardInterrupt):

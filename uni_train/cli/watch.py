@@ -37,13 +37,13 @@ def watch(run: Path, words: tuple[str, ...], once: bool, poll: float, **options:
     progress = ConsoleProgress()
     failed = 0
     for event in watch_run(run, out, overrides, lambda line: echo(f"  {line}"), once=once, poll=poll):
-        one = event.checkpoint
+        checkpoint = event.checkpoint
         if event.kind == "found":
-            progress.say(f"{one.name}, after {one.updates} updates: {one.path}")
+            progress.say(f"{checkpoint.name}, after {checkpoint.updates} updates: {checkpoint.path}")
             continue
         failed += event.kind not in ("done", "gone")
         detail = f": {event.message}" if event.message else ""
         again = {"failed": " (to be tried again)", "given up": f" (see {out / STATE})"}.get(event.kind, "")
-        progress.say(f"{one.name}: {event.kind}{detail}{again}")
+        progress.say(f"{checkpoint.name}: {event.kind}{detail}{again}")
     if once and failed:
         raise SystemExit(1)

@@ -94,10 +94,10 @@ def parsed(data: bytes) -> Any:
 def asked_wait(header: str | None) -> float | None:
     """Seconds of a Retry-After; None for none, a date, or no number. May be infinite."""
     try:
-        found = math.nan if header is None else float(header)
+        seconds = math.nan if header is None else float(header)
     except ValueError:
         return None
-    return None if math.isnan(found) else max(0.0, found)
+    return None if math.isnan(seconds) else max(0.0, seconds)
 
 
 class Client:
@@ -283,9 +283,9 @@ def served_content(listed: Mapping[str, Any]) -> str:
     about = listed.get("uni_train")
     if isinstance(about, Mapping):
         return str(about.get("content", ""))
-    told = {name: listed[name] for name in _TELLING if listed.get(name) not in (None, "", {}, listed.get("id"))}
-    plain = json.dumps(told, sort_keys=True, default=str)
-    return hashlib.blake2b(plain.encode(), digest_size=8).hexdigest() if told else ""
+    described = {name: listed[name] for name in _TELLING if listed.get(name) not in (None, "", {}, listed.get("id"))}
+    plain = json.dumps(described, sort_keys=True, default=str)
+    return hashlib.blake2b(plain.encode(), digest_size=8).hexdigest() if described else ""
 
 
 def without_refused(body: dict[str, Any], reason: str, optional: Sequence[str]) -> str:
@@ -312,11 +312,11 @@ def _code(content: bytes) -> object:
 def reason(data: bytes) -> str:
     """The message in the body of an error, in whichever of the usual places the server has put it; on one line."""
     try:
-        found = parsed(data)
+        content = parsed(data)
     except ValueError:
-        found = data.decode("utf-8", errors="replace")
+        content = data.decode("utf-8", errors="replace")
     for name in ("error", "detail", "message"):
-        if isinstance(found, Mapping) and name in found:
-            found = found[name]
-    text = found if isinstance(found, str) else json.dumps(found, ensure_ascii=False)
+        if isinstance(content, Mapping) and name in content:
+            content = content[name]
+    text = content if isinstance(content, str) else json.dumps(content, ensure_ascii=False)
     return " ".join(text[:_LONGEST].split()) or "no reason given"

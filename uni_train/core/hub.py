@@ -55,8 +55,8 @@ def split_adapters(checkpoint: str) -> tuple[str, list[str]]:
 
 def hub_id(path_or_id: str | Path) -> re.Match[str] | None:
     """The parts of a Hub id; None for a path."""
-    found = _ID.fullmatch(str(path_or_id))
-    return None if found is None or (not found["hub"] and _is_path(path_or_id, found["name"])) else found
+    match = _ID.fullmatch(str(path_or_id))
+    return None if match is None or (not match["hub"] and _is_path(path_or_id, match["name"])) else match
 
 
 @cache  # what a process has looked up stays the same commit

@@ -31,23 +31,23 @@ def compare(first: Path, second: Path, flips: int, html: Path | None, as_json: P
     from uni_train.eval.compare import compare as compared
 
     progress = ConsoleProgress()
-    found = compared(first, second)
-    for table in found.tables():
+    comparison = compared(first, second)
+    for table in comparison.tables():
         print_table(table, progress)
-    for flip in found.flips[:flips]:
+    for flip in comparison.flips[:flips]:
         progress.say(f"  {flip.direction}: {flip.set}, {flip.setting}: {' and '.join(flip.ids)}")
-    if len(found.flips) > flips:
-        progress.say(f"  and {len(found.flips) - flips} more flips")
-    for note in found.notes:
+    if len(comparison.flips) > flips:
+        progress.say(f"  and {len(comparison.flips) - flips} more flips")
+    for note in comparison.notes:
         progress.note(f"note: {note}")
     if as_json is not None:
         from uni_train.core.files import atomic_write_json
 
         as_json.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write_json(as_json, found.to_dict())
+        atomic_write_json(as_json, comparison.to_dict())
         progress.say(f"written: {as_json}")
     if html is not None:
         from uni_train.eval.report.evaluation import write_comparison
 
         html.parent.mkdir(parents=True, exist_ok=True)
-        progress.say(f"written: {write_comparison(html, found)}")
+        progress.say(f"written: {write_comparison(html, comparison)}")

@@ -53,7 +53,7 @@ def _described(section: str) -> dict[str, str]:
     from uni_train.config.reference import keys
 
     found = keys(getattr(schema, section), nested=False)  # of all sections it takes a quarter of a second
-    return {one.name: f"{one.name}={one.default}: {one.meaning}." for one in found}
+    return {key.name: f"{key.name}={key.default}: {key.meaning}." for key in found}
 
 
 def _description(section: str, key: str) -> str:
@@ -156,15 +156,15 @@ def checkpoint_of(checkpoint: str | None, words: tuple[str, ...]) -> tuple[str, 
 
 def overrides_of(words: Sequence[str], options: Mapping[str, Any]) -> list[str]:
     """KEY=VALUE of the options and the words. Raises UsageError for a word that is none."""
-    found = []
+    assignments = []
     for key, value in options.items():
         if value is not None and value != ():
             text = ",".join(value) if isinstance(value, tuple) else str(value)
-            found.append(f"{key}={text.lower() if isinstance(value, bool) else text}")
+            assignments.append(f"{key}={text.lower() if isinstance(value, bool) else text}")
     for word in words:
         if not _KEY.match(word):
             raise UsageError(f"{word!r:.80} is no KEY=VALUE", "Such as subset=60 or judge.model=openai/gpt-4o.")
-    return [*found, *words]
+    return [*assignments, *words]
 
 
 def config_of(overrides: Sequence[str], section: str = "EvalConfig") -> Any:

@@ -26,15 +26,15 @@ def pool(folders: tuple[Path, ...], as_json: Path | None) -> None:
     from uni_train.eval.benchmarks.unisandbox.pooling import pool as pooled
 
     progress = ConsoleProgress()
-    found = pooled(folders)
-    for table in found.tables:
+    pooling = pooled(folders)
+    for table in pooling.tables:
         print_table(table, progress)
-    progress.say(f"{len(found.folders)} evaluations of {found.models} models")
-    for note in found.notes:
+    progress.say(f"{len(pooling.folders)} evaluations of {pooling.models} models")
+    for note in pooling.notes:
         progress.say(f"note: {note}")
     if as_json is not None:
         from uni_train.core.files import atomic_write_json
 
         as_json.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write_json(as_json, {"folders": [str(one) for one in found.folders], **found.scores})
+        atomic_write_json(as_json, {"folders": [str(one) for one in pooling.folders], **pooling.scores})
         progress.say(f"written: {as_json}")

@@ -44,17 +44,17 @@ def questions(words: tuple[str, ...], answers: Path | None, **options: Any) -> N
     config = config_of(overrides_of(words, options))
     plan = plan_of(config.out, replace(config, world=config.world or "everyday"))
     progress = ConsoleProgress()
-    system, asked = config.remote.think_system or THINK_THEN_DRAW, 0
-    there = None if answers is None else FolderAnswers(answers, progress.say)
+    system, questions_left = config.remote.think_system or THINK_THEN_DRAW, 0
+    answered = None if answers is None else FolderAnswers(answers, progress.say)
     for benchmark in plan.benchmarks:
         _, _, asks = plan.asks(benchmark)
         folder = Path(config.out) / benchmark.name
-        waiting = there.waiting(benchmark, asks) if there else Passage(benchmark, asks, {}, folder).waiting
+        waiting = answered.waiting(benchmark, asks) if answered else Passage(benchmark, asks, {}, folder).waiting
         write_submission(folder, questions_of(waiting, system))
-        asked += len(waiting)
+        questions_left += len(waiting)
         if waiting:
             progress.say(f"{benchmark.name}: {folder / 'questions.jsonl'}; answers go into {folder / 'manifest.jsonl'}")
-    if asked:
+    if questions_left:
         progress.say(f"then: uni_train eval questions --from {config.out} with the same options, until it asks nothing")
-    now = "at last" if asked else "nothing is left to ask"
+    now = "at last" if questions_left else "nothing is left to ask"
     progress.say(f"{now}: uni_train eval {config.out} with the same options")
