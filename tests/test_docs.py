@@ -287,7 +287,7 @@ def table_rows(page: str, columns: int, title: str) -> dict[str, list[str]]:
     return rows
 
 
-@pytest.mark.parametrize(("page", "command"), [("docs/eval_cli.md", "eval"), ("docs/launch.md", "launch")])
+@pytest.mark.parametrize(("page", "command"), [("docs/evaluation.md", "eval"), ("docs/scale.md", "launch")])
 def test_a_table_of_options_is_that_of_the_command(page: str, command: str) -> None:
     context = click.Context(command_line)
     asked = command_line.get_command(context, command)
