@@ -1,6 +1,6 @@
 """Experiments: runs, or measurements of a model, and the tables of them as markdown.
 
-    python bench/experiment.py table_2 table_3 table_5 figure_5 --seeds 0,1,2 --threads 1 --out docs/results/data
+    python bench/experiment.py table_2 table_3 table_5 figure_5 --seeds 0,1,2 --threads 1 --out research/data
     python bench/experiment.py table_5 --base shipped=shipped --base weak=runs/weak/model
     python bench/experiment.py --run stars_curriculum --run "stars_mapping level=3 name=long" --jobs 2
     python bench/experiment.py mazes --runs runs/plateau -o flat=1 -o seconds=1200 --only sft_same,stars

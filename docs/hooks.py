@@ -16,13 +16,14 @@ from mkdocs.structure.pages import Page
 from uni_train.cli.main import uni_train
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")  # that lie beside docs/
+RESEARCH = [file.relative_to(ROOT).as_posix() for file in sorted((ROOT / "research").rglob("*.*"))]
+PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", *RESEARCH)  # beside docs/
 COMMANDS = "reference/cli.md"
 LINK = re.compile(r"\]\(((?:\.\./)+[^)#\s]+)")
 
 
 def on_files(files: Files, *, config: MkDocsConfig) -> Files:
-    """Add the pages that lie beside docs/, and what the others link to outside of it, as text."""
+    """Add the pages and tables that lie beside docs/, and what the others link to outside of it, as text."""
     for name in PAGES:
         files.append(File.generated(config, name, abs_src_path=str(ROOT / name)))
     for page in list(files.documentation_pages()):
@@ -38,7 +39,8 @@ def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: 
     if page.file.src_uri == COMMANDS:
         return "\n".join([markdown, *commands(uni_train, None, "uni_train")])
     if page.file.src_uri in PAGES:
-        return markdown.replace("](docs/", "](")
+        page.meta["search"] = {"exclude": page.file.src_uri in RESEARCH}
+        return re.sub(r"\]\((\.\./)?docs/", r"](\1", markdown)
 
     def inside(match: re.Match[str]) -> str:
         path = _outside(page.file, match[1])
@@ -77,6 +79,6 @@ def _outside(page: File, link: str) -> Path | None:
 
 def _name(path: Path) -> str:
     """Of a file in the site."""
-    if path.suffix != ".md":
-        return f"files/{path}.txt"
-    return "index.md" if path.name == "README.md" else str(path)
+    if path == Path("README.md"):
+        return "index.md"
+    return str(path) if str(path) in PAGES else f"files/{path}.txt"

@@ -30,9 +30,9 @@ from uni_train.data_gen import sprites
 from uni_train.insight.analyses import KEYS
 
 ROOT = Path(__file__).resolve().parents[1]
-PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")])
+PAGES = sorted([*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "research").glob("*.md")])
 TARGETS = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(encoding="utf-8"), re.MULTILINE))
-FOLDERS = ("uni_train", "data_gen", "eval", "recipes", "configs", "bench", "tests", "docs")
+FOLDERS = ("uni_train", "data_gen", "eval", "recipes", "configs", "bench", "tests", "docs", "research")
 
 
 def shown_code(page: Path) -> Iterator[str]:
@@ -155,9 +155,9 @@ def test_the_command_reference_has_what_help_says(path: str, reference: dict[str
 
 def test_every_page_and_recipe_is_listed() -> None:
     texts = {page: page.read_text(encoding="utf-8") for page in PAGES}
-    for folder in (ROOT / "docs" / "results", ROOT / "docs" / "design"):
-        pages = [page.name for page in folder.glob("*.md") if page.name != "README.md"]
-        assert [name for name in pages if f"]({name})" not in texts[folder / "README.md"]] == []
+    folder = ROOT / "research"
+    pages = [page.name for page in folder.glob("*.md") if page.name != "README.md"]
+    assert [name for name in pages if f"]({name})" not in texts[folder / "README.md"]] == []
     text = "\n".join(texts.values())
     assert [path.stem for path in (ROOT / "recipes").glob("*.yaml") if f"`{path.stem}`" not in text] == []
 
@@ -172,11 +172,7 @@ def test_every_name_of_the_reference_exists() -> None:
 
 # --- English that one can skim --------------------------------------------------------------------------------------
 
-GUIDES = [
-    page
-    for page in PAGES
-    if page.name not in ("CHANGELOG.md", "keys.md") and not {"results", "design"} & set(page.parts)
-]
+GUIDES = [page for page in PAGES if page.name not in ("CHANGELOG.md", "keys.md") and "research" not in page.parts]
 LONGEST = 30  # words
 
 
@@ -209,9 +205,9 @@ def test_sentences_are_short_and_so_is_the_readme() -> None:
 def test_the_readme_and_the_results_have_the_same_numbers_of_the_demo() -> None:
     """`make demo` makes both: one table of one setting, and one time."""
     texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in (
-        "README.md", "docs/results/nano_curriculum.md", "docs/results/README.md", "docs/index.md", "CONTRIBUTING.md",
+        "README.md", "research/nano_curriculum.md", "research/README.md", "docs/index.md", "CONTRIBUTING.md",
         "Makefile")}  # fmt: skip
-    page = texts["docs/results/nano_curriculum.md"].partition("\n## ")[0]
+    page = texts["research/nano_curriculum.md"].partition("\n## ")[0]
     told = {cells[1].strip("*"): [one.strip("*")[:4] for one in cells[2:5]] for line in texts["README.md"].splitlines()
             if len(cells := line.split("|")) == 6}  # fmt: skip
     before, after = ([cell.split()[0] for cell in line.split("|")[2:8]] for line in page.splitlines()
@@ -221,7 +217,7 @@ def test_the_readme_and_the_results_have_the_same_numbers_of_the_demo() -> None:
     for row, words in (("answered in words", "Answered in words: "), ("best trivial strategy", "strategy: ")):
         assert words + " / ".join(told[row]) in page
     headline = f"Normal {' / '.join(after[:3])}"
-    assert headline in texts["docs/results/README.md"] and headline.replace("Normal ", "to ") in page
+    assert headline in texts["research/README.md"] and headline.replace("Normal ", "to ") in page
     times = {name: re.findall(r"(\w+) minutes", line) for name, text in texts.items() for line in text.splitlines()
              if "make demo" in line or line.startswith(("demo:", "STARS raises"))}  # fmt: skip
     assert {one for found in times.values() for one in found} == {"four"}
@@ -291,7 +287,7 @@ def table_rows(page: str, columns: int, title: str) -> dict[str, list[str]]:
     return rows
 
 
-@pytest.mark.parametrize(("page", "command"), [("docs/eval_cli.md", "eval"), ("docs/launch.md", "launch")])
+@pytest.mark.parametrize(("page", "command"), [("docs/evaluation.md", "eval"), ("docs/scale.md", "launch")])
 def test_a_table_of_options_is_that_of_the_command(page: str, command: str) -> None:
     context = click.Context(command_line)
     asked = command_line.get_command(context, command)

@@ -53,7 +53,7 @@ def evaluate(
     """Score a CHECKPOINT; the same command again continues.
 
     Every call of the model and every reply of a judge is stored once below OUT/store: what was killed goes on where it
-    was, and another judge, or other labels, ask the model for nothing again. docs/eval_cli.md lists the keys.
+    was, and another judge, or other labels, ask the model for nothing again. docs/evaluation.md lists the keys.
 
     \b
     Examples:

@@ -1,6 +1,6 @@
 """SIGUSR1, SIGTERM and the first Ctrl-C end a run where nothing is lost; a second Ctrl-C ends it at once.
 
-SLURM sends the first two before it takes the nodes away (docs/launch.md); the exit code then says: start me again.
+SLURM sends the first two before it takes the nodes away (docs/scale.md); the exit code then says: start me again.
 Within `deferred` (a fit) all ranks go on to the next update (Flow-GRPO: to the end of the epoch), save and end.
 Elsewhere it ends at once: stages write each file whole, and continue behind the last one.
 

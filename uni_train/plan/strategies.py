@@ -126,7 +126,7 @@ def share(choice: Choice, traced: Traced, gpus: int, micros: int, half: bool) ->
 
 
 def storage(choice: Choice, traced: Traced, gpus: int, half: bool) -> Storage:
-    """What a strategy's checkpoints and the host memory for files are (docs/design/checkpoints.md)."""
+    """The bytes of a strategy's checkpoints (uni_train/training/checkpoint_io.py), and of host memory for files."""
     n = 1 if choice.kind == "single" else gpus // choice.replicas or 1
     zero, sharded = choice.kind.startswith("deepspeed"), choice.kind in SHARDED
     optimizer = _MASTER_AND_MOMENTS * traced.parameters if zero and half else traced.optimizer
