@@ -1,4 +1,4 @@
-"""The table of docs/evaluation.md, "which of these is your model?": the command of each row, on a model of that kind."""
+"""The table "which of these is your model?" of docs/evaluation.md: the command of each row, on such a model."""
 
 from __future__ import annotations
 
@@ -17,17 +17,19 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import uni_train as library
+from tests.core.test_hub import hub, nano  # noqa: F401  # fixtures
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
 from tests.served import served
 from tests.test_docs import ROOT
-from tests.test_hub import hub, nano  # noqa: F401  # fixtures
 from uni_train.cli.main import uni_train
 from uni_train.data_gen.jsonl import read_objects
 from uni_train.models.load import build_model, model_config
 from uni_train.models.nano.nano import shipped
 
-ROWS = dict(re.findall(r"^\| (.+?) \| `(.+?)`", (ROOT / "docs/evaluation.md").read_text(encoding="utf-8"), re.MULTILINE))
+ROWS = dict(
+    re.findall(r"^\| (.+?) \| `(.+?)`", (ROOT / "docs/evaluation.md").read_text(encoding="utf-8"), re.MULTILINE)
+)
 FEW = ["--subset", "4", "world=nano"]
 """Added to each command."""
 

@@ -18,7 +18,7 @@ from uni_train.core.errors import UsageError, UserError
 @click.argument("words", cls=Words, nargs=-1, metavar="[remote.KEY=VALUE]...")
 @click.option(
     "--against", metavar="PATH|NAME", shell_complete=completer("models"),
-    help="Of an endpoint: compare its images and a text with this checkpoint's.",
+    help="Compare an endpoint's images and a text with those of this checkpoint.",
 )  # fmt: skip
 @click.option("--image", type=click.Path(dir_okay=False, path_type=Path), help="Write the probe image there, as PNG.")
 def doctor(model: str, words: tuple[str, ...], against: str | None, image: Path | None) -> None:

@@ -52,8 +52,8 @@ def evaluate(
 ) -> None:
     """Score a CHECKPOINT; the same command again continues.
 
-    Every call of the model and every reply of a judge is stored once below OUT/store: what was killed goes on where it
-    was, and another judge, or other labels, ask the model for nothing again. docs/evaluation.md lists the keys.
+    Every call of the model and every reply of a judge is stored below OUT/store. An interrupted evaluation continues
+    from there, and another judge needs no new calls of the model. docs/evaluation.md lists the keys.
 
     \b
     Examples:

@@ -25,28 +25,40 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--prompt", "-p", required=True, metavar="TEXT", help="What to draw, to change or to answer.")
 @click.option(
-    "--image", "images", multiple=True, type=click.Path(path_type=Path), metavar="FILE", help="Shown first; repeatable."
+    "--image",
+    "images",
+    multiple=True,
+    type=click.Path(path_type=Path),
+    metavar="FILE",
+    help="An input image; repeatable.",
 )
 @click.option("--think", is_flag=True, help="Reason in text first; the thought is written beside the image.")
 @click.option("--answer", is_flag=True, help="Print a text answer instead of drawing.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="A .png file.  [default: generated.png]")
 @click.option("--weights", type=click.Choice(QUANTISED), help="Hold the decoder in 4 or 8 bits.  [default: as stored]")
-@click.option("--compile", is_flag=True, help="torch.compile makes the steps: minutes at first, then faster.")
+@click.option(
+    "--compile", is_flag=True, help="Compile the denoising steps by torch.compile: slower at first, then faster."
+)
 @click.option("--size", metavar="HxW", help="Height and width in pixels.  [default: the image's, or the model's]")
 @click.option("--steps", type=click.IntRange(1, 1_000), metavar="N", help="Denoising steps.  [default: the model's]")
 @click.option(
     "--first-block-cache", type=Finite(0, 1), metavar="X",
-    help="diffusers: take all but the first layer from an earlier step while its output changes by less.  "
+    help="Pipelines of diffusers: skip all but the first block of a step whose first output changes by less.  "
     "[default: exact]",
 )  # fmt: skip
-@click.option("--text-scale", type=Finite(0), metavar="X", help="Guidance by the text; 1 is none.")
-@click.option("--image-scale", type=Finite(0), metavar="X", help="Guidance by the images; 1 is none.")
+@click.option("--text-scale", type=Finite(0), metavar="X", help="Classifier-free guidance by the text; 1 = off.")
+@click.option("--image-scale", type=Finite(0), metavar="X", help="Guidance by the input images; 1 = off.")
+@click.option("--temperature", type=Finite(0), metavar="X", help="Temperature of thoughts and answers; 0 is greedy.")
 @click.option(
-    "--temperature", type=Finite(0), metavar="X", help="The temperature of thoughts and answers; 0 is greedy."
+    "--seed",
+    type=click.IntRange(0, 2**63 - 1),
+    default=0,
+    show_default=True,
+    metavar="N",
+    help="Of the first; the next have the next seeds.",
 )
-@click.option("--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, metavar="N")
 @click.option(
-    "-n", "count", type=click.IntRange(1, 10_000), default=1, show_default=True, help="So many, seeds from --seed on."
+    "-n", "count", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Number of images or answers."
 )
 def generate(
     model: str,
@@ -66,10 +78,10 @@ def generate(
     seed: int,
     count: int,
 ) -> None:
-    """Draw, edit or answer.
+    """Draw an image, edit images, or answer in text.
 
-    With --image the image is drawn from these images (editing), without from the text alone. What depends on chance
-    depends on the seed alone. Guidance by images does nothing without guidance by the text.
+    With --image the model edits these images; without it, it draws from the text alone. The same seed gives the same
+    image. --image-scale has no effect unless --text-scale is above 1.
 
     \b
     Examples:

@@ -31,9 +31,9 @@ def _one_line(_: click.Context, option: click.Parameter, value: Any) -> Any:
 
 
 @click.command()
-@click.option("--nodes", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Machines.")
+@click.option("--nodes", type=click.IntRange(1, 100_000), default=1, show_default=True, help="Number of nodes.")
 @click.option(
-    "--gpus", type=click.IntRange(0, 1_024), required=True, help="GPUs of each node, a process each; 0 = CPUs."
+    "--gpus", type=click.IntRange(0, 1_024), required=True, help="GPUs of each node, one process each; 0 = CPUs."
 )
 @click.option(
     "--gpu",
@@ -42,9 +42,9 @@ def _one_line(_: click.Context, option: click.Parameter, value: Any) -> Any:
     "SLURM is asked for that type: of h100-80gb for h100. Without it: an H100's memory, any card.",
 )
 @click.option("--processes", type=click.IntRange(1, 1_024), help="Processes of each node, with --gpus 0.")
-@click.option("--slurm", is_flag=True, help="A SLURM batch script.")
-@click.option("--torchrun", is_flag=True, help="The torchrun command of each node.")
-@click.option("--submit", is_flag=True, help="Hand the script to sbatch at once.")
+@click.option("--slurm", is_flag=True, help="Print a SLURM batch script.")
+@click.option("--torchrun", is_flag=True, help="Print the torchrun command of each node.")
+@click.option("--submit", is_flag=True, help="Submit the script by sbatch.")
 @click.option("--partition", callback=_one_line, metavar="NAME", help="SLURM's partition.")
 @click.option("--account", callback=_one_line, metavar="NAME", help="The SLURM account.")
 @click.option("--time", metavar="D-HH:MM:SS", help="Time limit of the job.")
@@ -55,13 +55,18 @@ def _one_line(_: click.Context, option: click.Parameter, value: Any) -> Any:
     default=300,
     show_default=True,
     metavar="SECONDS",
-    help="Before the time limit, for a checkpoint.",
+    help="Save a checkpoint so long before the time limit.",
 )
 @click.option(
     "--container", callback=_one_line, metavar="IMAGE", help="An image for pyxis, or a .sif file for apptainer."
 )
 @click.option(
-    "--mount", "mounts", callback=_one_line, multiple=True, metavar="FOLDER", help="That the container sees as well."
+    "--mount",
+    "mounts",
+    callback=_one_line,
+    multiple=True,
+    metavar="FOLDER",
+    help="A further folder that the container sees.",
 )
 @click.option(
     "--sbatch",
@@ -69,17 +74,23 @@ def _one_line(_: click.Context, option: click.Parameter, value: Any) -> Any:
     callback=_one_line,
     multiple=True,
     metavar="OPTION",
-    help="A further line: --sbatch=--qos=high",
+    help="A further option of sbatch: --sbatch=--qos=high",
 )
 @click.option(
     "--hosts",
     callback=_one_line,
     metavar="A,B,...",
-    help="With --torchrun: the nodes' names, the first reached by all.",
+    help="Names of the nodes for --torchrun; all must reach the first.",
 )
-@click.option("--port", type=click.IntRange(1024, 65535), default=29500, show_default=True, help="With --torchrun.")
 @click.option(
-    "--python", callback=_one_line, metavar="PATH", help="The interpreter on the nodes; this one if left out."
+    "--port",
+    type=click.IntRange(1024, 65535),
+    default=29500,
+    show_default=True,
+    help="Port of the first node, for --torchrun.",
+)
+@click.option(
+    "--python", callback=_one_line, metavar="PATH", help="The Python interpreter on the nodes.  [default: this one]"
 )
 @click.argument("command", callback=_one_line, nargs=-1, required=True, metavar="-- fit --recipe NAME [KEY=VALUE]...")
 def launch(

@@ -55,7 +55,7 @@ class Commands(CommandFolder):
 
 
 def _named_as_key(error: click.NoSuchOption) -> click.UsageError:
-    """The error of an option that is none; of a command that takes keys it says how they are typed."""
+    """The error for an unknown option. For a command that takes KEY=VALUE it also says how keys are typed."""
     arguments = error.ctx.command.params if error.ctx is not None else []
     if not any("KEY=VALUE" in str(argument.metavar) for argument in arguments):
         return error

@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 
 @click.command(cls=TakesRecipe)
 @recipe_options
-@click.option("--nodes", type=click.IntRange(1, 100_000), help="Nodes; by default strategy.nodes.")
-@click.option("--gpus", type=click.IntRange(1, 1_024), default=8, show_default=True, help="GPUs a node.")
+@click.option("--nodes", type=click.IntRange(1, 100_000), help="Number of nodes.  [default: strategy.nodes]")
+@click.option("--gpus", type=click.IntRange(1, 1_024), default=8, show_default=True, help="GPUs of each node.")
 @click.option(
     "--gpu",
     default="h100-80gb",
     show_default=True,
-    help="Which, or the memory of one in GB (24); an unknown name lists those that are known.",
+    help="Name of the GPU, or its memory in GB (24); an unknown name lists the known ones.",
 )
 @click.option(
     "--utilisation",
@@ -44,10 +44,10 @@ def plan(
     as_json: bool,
     overrides: tuple[str, ...],
 ) -> None:
-    """Say what a recipe needs on GPUs, under every strategy, before anyone books them.
+    """Predict memory, time and cost of a recipe on GPUs, under every strategy.
 
-    No GPU and no checkpoint is needed: one update is followed with tensors that have shapes alone. KEY=VALUE as for
-    fit; strategy=NAME picks the one that is looked at closely. The exit code is 1 if nothing fits.
+    No GPU and no checkpoint is needed: one update is traced with tensors that have shapes but no values. KEY=VALUE is
+    as for fit; strategy=NAME shows that strategy in detail. The exit code is 1 if nothing fits.
 
     \b
     Examples:

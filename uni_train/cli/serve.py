@@ -29,11 +29,13 @@ if TYPE_CHECKING:
     help="Accept clients of this machine, or of all (IPv4, IPv6).",
 )
 @click.option("--weights", type=click.Choice(QUANTISED), help="Hold the decoder in 4 or 8 bits.  [default: as stored]")
-@click.option("--compile", is_flag=True, help="torch.compile makes the steps: minutes at first, then faster.")
-@click.option("--steps", type=click.IntRange(1, 1_000), metavar="N", help="Denoising steps.  [default: the model's]")
-@click.option("--temperature", type=Finite(0, 2), metavar="X", help="The temperature of requests that name none.")
 @click.option(
-    "--key-env", metavar="NAME", help="Ask clients for the key in this environment variable; a must for another --host."
+    "--compile", is_flag=True, help="Compile the denoising steps by torch.compile: slower at first, then faster."
+)
+@click.option("--steps", type=click.IntRange(1, 1_000), metavar="N", help="Denoising steps.  [default: the model's]")
+@click.option("--temperature", type=Finite(0, 2), metavar="X", help="Temperature of requests that set none.")
+@click.option(
+    "--key-env", metavar="NAME", help="The variable with the key that clients must send; required for another --host."
 )
 @click.option(
     "--max-body", type=Finite(0.001, 1024), default=32.0, show_default=True, metavar="MIB", help="The largest request."
@@ -44,7 +46,7 @@ if TYPE_CHECKING:
     default=16,
     show_default=True,
     metavar="N",
-    help="Most images of a request.",
+    help="Most images in a request.",
 )
 @click.option(
     "--max-megapixels",
@@ -52,7 +54,7 @@ if TYPE_CHECKING:
     default=32.0,
     show_default=True,
     metavar="X",
-    help="Most pixels of a request's images.",
+    help="Most megapixels of a request's images.",
 )
 @click.option("--max-words", type=click.IntRange(1, 1_000_000), default=4000, show_default=True, help="Longest prompt.")
 @click.option(
@@ -68,7 +70,7 @@ if TYPE_CHECKING:
     type=click.IntRange(1, 100_000),
     default=256,
     show_default=True,
-    help="Most waiting requests; others get 429.",
+    help="Most requests that wait; further ones get status 429.",
 )
 def serve(
     model: str,

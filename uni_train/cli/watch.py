@@ -15,7 +15,7 @@ from uni_train.console.terminal import echo
 @click.command()
 @click.argument("run", type=click.Path(path_type=Path), metavar="RUN")
 @evaluation_options()
-@click.option("--once", is_flag=True, help="Evaluate what is there now, and stop.")
+@click.option("--once", is_flag=True, help="Evaluate the checkpoints that exist now, and stop.")
 @click.option("--poll", type=Finite(0.1), default=30.0, show_default=True, metavar="SECONDS")
 def watch(run: Path, words: tuple[str, ...], once: bool, poll: float, **options: Any) -> None:
     """Evaluate each complete new checkpoint of a training run.

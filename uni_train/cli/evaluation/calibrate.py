@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     "--labels",
     type=click.Path(path_type=Path),
     metavar="FILE",
-    help="Labels of people, CSV or JSON lines: docs/judges.md.",
+    help="People's labels as CSV or JSON lines (docs/judges.md).",
 )
 @click.option(
     "--references",
@@ -36,13 +36,19 @@ if TYPE_CHECKING:
     type=click.IntRange(2, 100_000),
     default=200,
     show_default=True,
-    help="At most so many of each kind.",
+    help="Most samples of each kind.",
 )
-@click.option("--ways", type=Names(), default="", help="Several ways of asking, in the place of judge.way.")
+@click.option("--ways", type=Names(), default="", help="Several protocols, instead of judge.way.")
 @click.option(
-    "--reruns", type=click.IntRange(0, 100), default=0, show_default=True, help="Ask all again, to count flips."
+    "--reruns",
+    type=click.IntRange(0, 100),
+    default=0,
+    show_default=True,
+    help="Repeat all questions so often, to count flipped verdicts.",
 )
-@click.option("--changes", type=Names(), default="", help="jpeg,resize: ask about changed images, to count flips.")
+@click.option(
+    "--changes", type=Names(), default="", help="jpeg,resize: also ask about changed images, to count flipped verdicts."
+)
 @evaluation_options()
 def calibrate(
     checkpoint: str | None,

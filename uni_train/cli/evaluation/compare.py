@@ -12,11 +12,15 @@ from uni_train.eval.report.tables import print_table
 @click.command("compare")
 @click.argument("first", type=click.Path(path_type=Path))
 @click.argument("second", type=click.Path(path_type=Path))
-@click.option("--flips", type=click.IntRange(0), default=10, show_default=True, help="How many of them to print.")
 @click.option(
-    "--html", type=click.Path(path_type=Path), metavar="FILE", help="Both answers side by side, to look through."
+    "--flips", type=click.IntRange(0), default=10, show_default=True, help="Number of flipped samples to print."
 )
-@click.option("--json", "as_json", type=click.Path(path_type=Path), metavar="FILE", help="Everything, as JSON.")
+@click.option(
+    "--html", type=click.Path(path_type=Path), metavar="FILE", help="Write a page with both answers side by side."
+)
+@click.option(
+    "--json", "as_json", type=click.Path(path_type=Path), metavar="FILE", help="Write the comparison as JSON."
+)
 def compare(first: Path, second: Path, flips: int, html: Path | None, as_json: Path | None) -> None:
     """Compare two evaluations of the same questions: paired scores, and what flipped.
 

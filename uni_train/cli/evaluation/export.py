@@ -13,9 +13,9 @@ _FORMATS = ("lighteval", "model_card", "every_eval_ever")
 
 @click.command("export")
 @click.argument("folder", type=Folder(path_type=Path))
-@click.option("--to", "form", type=click.Choice(_FORMATS), required=True, help="Whose format.")
+@click.option("--to", "form", type=click.Choice(_FORMATS), required=True, help="Target format.")
 @click.option("--out", type=Folder(path_type=Path), metavar="DIR", help="[default: FOLDER/export/FORMAT]")
-@click.option("--organization", default="unknown", metavar="NAME", help="Who evaluated, for Every Eval Ever.")
+@click.option("--organization", default="unknown", metavar="NAME", help="Your organization, for Every Eval Ever.")
 def export(folder: Path, form: str, out: Path | None, organization: str) -> None:
     """Write an evaluation as lighteval does, for a Hub model card, or for Every Eval Ever.
 

@@ -135,7 +135,7 @@ def evaluation_options(words: str = "[KEY=VALUE]...") -> Callable[[F], F]:
         keys_of("EvalConfig", EVAL, words),
         click.option(
             "--log_samples", is_flag=True, expose_value=False,
-            help="As lmms-eval has it: samples are always stored, below OUT/NAME/scored.",
+            help="Accepted as by lmms-eval; samples are always stored, in OUT/NAME/scored.",
         ),
         click.option(
             "--help-benchmark", metavar="NAME", is_eager=True, expose_value=False, callback=_describe,

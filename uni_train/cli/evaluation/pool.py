@@ -11,7 +11,7 @@ from uni_train.eval.report.tables import print_table
 
 @click.command("pool")
 @click.argument("folders", type=click.Path(path_type=Path), nargs=-1, required=True, metavar="FOLDER...")
-@click.option("--json", "as_json", type=click.Path(path_type=Path), metavar="FILE", help="The numbers, as JSON.")
+@click.option("--json", "as_json", type=click.Path(path_type=Path), metavar="FILE", help="Write the numbers as JSON.")
 def pool(folders: tuple[Path, ...], as_json: Path | None) -> None:
     """Count UniSandbox's knowledge questions over several models, as its Table 4 does.
 

@@ -16,7 +16,7 @@ from uni_train.core.errors import UserError
 @evaluation_options()
 @click.option(
     "--from", "answers", type=Folder(file_okay=False, path_type=Path), metavar="FOLDER",
-    help="A folder of answers: write what is asked next by them, such as an image by a thought.",
+    help="A folder of answers: write the questions that depend on them, such as an image from a thought.",
 )  # fmt: skip
 def questions(words: tuple[str, ...], answers: Path | None, **options: Any) -> None:
     """Write a benchmark's requests, for a system that is asked elsewhere; `eval FOLDER` scores its answers.
