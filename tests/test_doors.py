@@ -1,4 +1,4 @@
-"""The table of docs/evaluation.md, "which of these is your model?": the command of each row, on a model of that kind."""
+"""The table of docs/evaluation.md, "which of these is your model?": each row's command, on a model of that kind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from uni_train.data_gen.jsonl import read_objects
 from uni_train.models.load import build_model, model_config
 from uni_train.models.nano.nano import shipped
 
-ROWS = dict(re.findall(r"^\| (.+?) \| `(.+?)`", (ROOT / "docs/evaluation.md").read_text(encoding="utf-8"), re.MULTILINE))
+ROWS = dict(re.findall(r"^\| (.+?) \| `(.+?)`", (ROOT / "docs/evaluation.md").read_text(encoding="utf-8"), re.M))
 FEW = ["--subset", "4", "world=nano"]
 """Added to each command."""
 
