@@ -19,7 +19,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RESEARCH = [file.relative_to(ROOT).as_posix() for file in sorted((ROOT / "research").rglob("*.*"))]
 PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", *RESEARCH)  # beside docs/
 COMMANDS = "reference/cli.md"
-BEHIND = ("reference", "research", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
+BEHIND = ("reference", "results.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
 """First parts of paths whose pages the search lists behind guides. A title counts a thousand times as much as text."""
 LINK = re.compile(r"\]\(((?:\.\./)+[^)#\s]+)")
 
@@ -39,11 +39,11 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Links that leave docs/ lead to those copies, those of the pages beside it into docs/; commands are added.
 
-    Of results the search finds their list alone.
+    The search leaves pages of research out: results.md lists them.
     """
     source = page.file.src_uri
-    listed = source in RESEARCH and source != "research/README.md"
-    page.meta["search"] = {"exclude": listed, "boost": 0.001 if source.partition("/")[0] in BEHIND else 1}
+    boost = 0.001 if source.partition("/")[0] in BEHIND else 1
+    page.meta["search"] = {"exclude": source in RESEARCH, "boost": boost}
     if source == COMMANDS:
         return "\n".join([markdown, *commands(uni_train, None, "uni_train")])
     if source in PAGES:

@@ -172,7 +172,7 @@ def test_every_name_of_the_reference_exists() -> None:
 
 # --- English that one can skim --------------------------------------------------------------------------------------
 
-GUIDES = [page for page in PAGES if page.name not in ("CHANGELOG.md", "keys.md") and "research" not in page.parts]
+GUIDES = [page for page in PAGES if page.name not in ("CHANGELOG.md", "keys.md")]
 LONGEST = 30  # words
 
 
@@ -205,9 +205,9 @@ def test_sentences_are_short_and_so_is_the_readme() -> None:
 def test_the_readme_and_the_results_have_the_same_numbers_of_the_demo() -> None:
     """`make demo` makes both: one table of one setting, and one time."""
     texts = {name: (ROOT / name).read_text(encoding="utf-8") for name in (
-        "README.md", "research/nano_curriculum.md", "research/README.md", "docs/index.md", "CONTRIBUTING.md",
+        "README.md", "research/curriculum.md", "docs/results.md", "docs/index.md", "CONTRIBUTING.md",
         "Makefile")}  # fmt: skip
-    page = texts["research/nano_curriculum.md"].partition("\n## ")[0]
+    page = texts["research/curriculum.md"].partition("\n## ")[0]
     told = {cells[1].strip("*"): [one.strip("*")[:4] for one in cells[2:5]] for line in texts["README.md"].splitlines()
             if len(cells := line.split("|")) == 6}  # fmt: skip
     before, after = ([cell.split()[0] for cell in line.split("|")[2:8]] for line in page.splitlines()
@@ -217,7 +217,7 @@ def test_the_readme_and_the_results_have_the_same_numbers_of_the_demo() -> None:
     for row, words in (("answered in words", "Answered in words: "), ("best trivial strategy", "strategy: ")):
         assert words + " / ".join(told[row]) in page
     headline = f"Normal {' / '.join(after[:3])}"
-    assert headline in texts["research/README.md"] and headline.replace("Normal ", "to ") in page
+    assert headline in texts["docs/results.md"] and headline.replace("Normal ", "to ") in page
     times = {name: re.findall(r"(\w+) minutes", line) for name, text in texts.items() for line in text.splitlines()
              if "make demo" in line or line.startswith(("demo:", "STARS raises"))}  # fmt: skip
     assert {one for found in times.values() for one in found} == {"four"}

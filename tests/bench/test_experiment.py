@@ -124,7 +124,7 @@ def test_scores_count_pairs_and_both_kinds_of_interval(tmp_path: Path) -> None:
 
 
 def test_counts_of_a_file_get_intervals_over_seeds_and_questions() -> None:
-    page = Path(__file__).parents[2] / "research/nano_curriculum.md"
+    page = Path(__file__).parents[2] / "research/curriculum.md"
     text = "\n".join(unisandbox.counted(page.parent / "data/nano_curriculum.csv"))
     assert "| 0.71 [0.61, 0.79] |" in text and "0.71 [0.61, 0.79]" in page.read_text(encoding="utf-8")
 

@@ -1,4 +1,4 @@
-"""All paths on the pretended device, as the table of research/cuda_paths.md: python -m tests.cuda
+"""All paths on the pretended device, as the table of research/gpu.md: python -m tests.cuda
 
 The paths run in a process of their own, for the pretended device is registered for good.
 """

@@ -41,7 +41,7 @@ LOOK_EVERY = 8
 """Text tokens after which a GPU is asked whether all rows have ended; each question waits for it."""
 ONE_PASS = 256
 """Latent tokens of all images up to which the branches of guidance share a pass: where the gain ends on a CPU
-(research/cpu.md). Images differ by rounding from those of separate passes: float32 by at most 1 of 255."""
+(research/speed.md). Images differ by rounding from those of separate passes: float32 by at most 1 of 255."""
 
 
 class KVCache:
