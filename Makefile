@@ -53,7 +53,7 @@ docs: $(VENV)/.installed-docs ## the documentation as a site: site/index.html, r
 bench-demo: $(VENV)/.installed ## time, memory and accuracies of the main job; AGAINST=../main adds another checkout
 	$(BIN)/python bench/demo.py $(if $(AGAINST),--against $(AGAINST))
 
-bench-nano: $(VENV)/.installed ## the figures in docs/, measured on this machine
+bench-nano: $(VENV)/.installed ## the figures in research/speed.md, measured on this machine
 	$(BIN)/python bench/nano.py
 
 bench-bagel: $(VENV)/.installed ## the same for BAGEL, tiny and with 100 million random weights

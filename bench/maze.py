@@ -1,4 +1,4 @@
-"""The figures of docs/maze.md, as markdown tables.
+"""The figures on mazes in research/verifiers.md, as markdown tables.
 
     python bench/maze.py suite [--seed 3] [--mazes 54]     the verifier's confusion matrix over the corruption suite
     python bench/maze.py speed [--n 48]                    verified images a second and core
