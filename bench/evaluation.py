@@ -1,4 +1,4 @@
-"""What an evaluation costs beside the model, and what killing it costs.
+"""What an evaluation costs beside the model, and what killing it costs: the figures of research/reliability.md.
 
     python bench/evaluation.py                     # all of it, about three minutes on one core
     python bench/evaluation.py --only kills --kills 50

@@ -19,6 +19,8 @@ ROOT = Path(__file__).resolve().parents[1]
 RESEARCH = [file.relative_to(ROOT).as_posix() for file in sorted((ROOT / "research").rglob("*.*"))]
 PAGES = ("ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", *RESEARCH)  # beside docs/
 COMMANDS = "reference/cli.md"
+BEHIND = ("reference", "results.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md")
+"""First parts of paths whose pages the search lists behind guides. A title counts a thousand times as much as text."""
 LINK = re.compile(r"\]\(((?:\.\./)+[^)#\s]+)")
 
 
@@ -35,16 +37,21 @@ def on_files(files: Files, *, config: MkDocsConfig) -> Files:
 
 
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, files: Files) -> str:
-    """Links that leave docs/ lead to those copies, those of the pages beside it into docs/; commands are added."""
-    if page.file.src_uri == COMMANDS:
+    """Links that leave docs/ lead to those copies, those of the pages beside it into docs/; commands are added.
+
+    The search leaves pages of research out: results.md lists them.
+    """
+    source = page.file.src_uri
+    boost = 0.001 if source.partition("/")[0] in BEHIND else 1
+    page.meta["search"] = {"exclude": source in RESEARCH, "boost": boost}
+    if source == COMMANDS:
         return "\n".join([markdown, *commands(uni_train, None, "uni_train")])
-    if page.file.src_uri in PAGES:
-        page.meta["search"] = {"exclude": page.file.src_uri in RESEARCH}
+    if source in PAGES:
         return re.sub(r"\]\((\.\./)?docs/", r"](\1", markdown)
 
     def inside(match: re.Match[str]) -> str:
         path = _outside(page.file, match[1])
-        return match[0] if path is None else f"]({'../' * page.file.src_uri.count('/')}{_name(path)}"
+        return match[0] if path is None else f"]({'../' * source.count('/')}{_name(path)}"
 
     return LINK.sub(inside, markdown)
 
