@@ -17,12 +17,12 @@ import torch
 from lightning.fabric.utilities.apply_func import move_data_to_device
 
 from uni_train.core.errors import SkillMissing, UserError
-from uni_train.core.hub import local, split_adapters
+from uni_train.core.hub import local
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Item
 from uni_train.models.adapters import FILES, open_adapter
 from uni_train.models.base import Example, ImageGenerator, Request, TextGenerator, Trainable, UnifiedModel, expect_skill
-from uni_train.models.checkpoint import inspect
+from uni_train.models.checkpoint import inspect, source_of
 from uni_train.models.family import Inspection, family_of
 from uni_train.models.load import build_model, model_config
 from uni_train.models.weights import Weights
@@ -67,7 +67,7 @@ def examine(name_or_path: str) -> Examination:
     seen = Examination([_layout(found), _dtypes(found)])
     folder = Path(found.path) if found.path is not None else None
     if folder is not None:
-        seen.findings += [*_averages(folder), *_adapters(split_adapters(name_or_path)[1]), *_unused(folder)]
+        seen.findings += [*_averages(folder), *_adapters(source_of(name_or_path).adapters), *_unused(folder)]
     if not found.loads:
         return seen
     memory = _memory(found)

@@ -8,10 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from uni_train.config.schema import ModelConfig
 from uni_train.core.errors import UsageError, UserError
-from uni_train.core.hub import split_adapters
-from uni_train.models.checkpoint import expect_family, find, model_config
+from uni_train.models.checkpoint import expect_family, find, model_config, source_of
 from uni_train.models.family import CONFIG, WEIGHTS, Checkpoint, family_of
-from uni_train.models.saved_step import is_step, model_before, put_weights, run_config
+from uni_train.models.saved_step import model_before, put_weights, run_config
 
 if TYPE_CHECKING:
     import torch
@@ -44,13 +43,14 @@ def build_model(
 
         need_torchao(f"model.weights={config.weights}")
     _set_products(config.family)
-    base, adapters = split_adapters(config.checkpoint) if config.checkpoint is not None else (None, [])
-    first = replace(config, checkpoint=base, weights=None if adapters else config.weights)
-    model = _stored(first, seed, dtype, "cpu" if adapters else device).eval()
-    if adapters:
+    source = None if config.checkpoint is None else source_of(config.checkpoint)
+    if source is None or not source.adapters:
+        model = _stored(config, seed, dtype, device).eval()
+    else:
         from uni_train.models.adapters import merge
 
-        for adapter in adapters:
+        model = _stored(replace(config, checkpoint=source.base, weights=None), seed, dtype, "cpu").eval()
+        for adapter in source.adapters:
             merge(model, Path(adapter))
     if config.weights is not None:
         quantise(model, config.weights, device)
@@ -102,7 +102,7 @@ def _stored(config: ModelConfig, seed: int, dtype: torch.dtype | None, device: t
     if config.checkpoint is None or config.checkpoint == "shipped":
         return family.build(config, seed, dtype, device)
     path = expect_family(config.family, Path(config.checkpoint), config.name).path
-    if not is_step(path):
+    if source_of(path).kind != "step":
         return family.build(replace(config, checkpoint=str(path)), seed, dtype, device)
     from uni_train.models.quantised import dequantise, quantise
 
@@ -207,8 +207,8 @@ def export_model(
         UserError, OSError: `source` holds no model, `out` holds one already or, without `force`, anything, or the disk
             is full.
     """
-    base, adapters = split_adapters(str(source))
-    found = find(base)
+    typed = source_of(source)
+    found = find(typed.base)
     taken = sorted(out.glob("*.safetensors")) if out.is_dir() else []
     if (out / "model_index.json").is_file() or any(
         file.stem.split("-")[0] in ("ema", "model", "model_bf16") for file in taken
@@ -216,7 +216,7 @@ def export_model(
         raise UserError(f"{out} holds a model already", "Give another folder, or remove that one.")
     if out.is_dir() and any(out.iterdir()) and not force:
         raise UserError(f"{out} is not empty", "Give a new folder, or --force to write beside what is there.")
-    if adapters or is_step(found.path):
+    if typed.adapters or source_of(found.path).kind == "step":
         save_model(build_model(model_config(str(source))), out, dtype, shard_bytes)
     else:
         family_of(found.kind).export(found.path, out, start, dtype, shard_bytes)
