@@ -265,7 +265,7 @@ def inspect(name_or_path: str) -> Inspection:
         start = on_disk(config)
         seen = replace(inspect(start.checkpoint or start.name), what=found.what, path=str(found.path))
     else:
-        seen = family_of(found.kind).inspect(found, lambda: config)
+        seen = family_of(found.kind).inspect(found, config)
     return _with_adapters(seen, config, source.adapters)
 
 

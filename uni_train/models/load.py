@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from uni_train.models.base import UnifiedModel
-    from uni_train.models.weights import Start
+    from uni_train.models.weights import Format, Start
 
 __all__ = ["CONFIG", "WEIGHTS", "build_model", "export_model", "load_weights", "model_config", "save_model"]
 
@@ -155,10 +155,8 @@ def expect_precision(config: ModelConfig, precision: str) -> None:
         )
 
 
-def save_model(
-    model: UnifiedModel, folder: Path, dtype: torch.dtype | None = None, shard_bytes: int | None = None
-) -> None:
-    """Write a folder that `build_model` and `load_weights` read; `dtype` converts floating-point weights.
+def save_model(model: UnifiedModel, folder: Path, form: Format | None = None) -> None:
+    """Write a folder that `build_model` and `load_weights` read.
 
     nano: `model.safetensors` and `config.json`. BAGEL: the official layout, with the autoencoder and the tokenizer of
     the folder it came from. Qwen-Image-Edit: diffusers' layout, with all other parts of that folder. Each file is
@@ -167,7 +165,9 @@ def save_model(
     Raises:
         UserError, OSError: the disk is full or the folder cannot be written; an older checkpoint there is untouched.
     """
-    family_of(model.family).save(model, folder, dtype, shard_bytes)
+    from uni_train.models.weights import Format
+
+    family_of(model.family).save(model, folder, form or Format())
 
 
 def load_weights(model: UnifiedModel, folder: Path) -> None:
@@ -207,6 +207,9 @@ def export_model(
         UserError, OSError: `source` holds no model, `out` holds one already or, without `force`, anything, or the disk
             is full.
     """
+    from uni_train.models.weights import Format
+
+    form = Format(dtype, shard_bytes)
     typed = source_of(source)
     found = find(typed.base)
     taken = sorted(out.glob("*.safetensors")) if out.is_dir() else []
@@ -217,7 +220,7 @@ def export_model(
     if out.is_dir() and any(out.iterdir()) and not force:
         raise UserError(f"{out} is not empty", "Give a new folder, or --force to write beside what is there.")
     if typed.adapters or source_of(found.path).kind == "step":
-        save_model(build_model(model_config(str(source))), out, dtype, shard_bytes)
+        save_model(build_model(model_config(str(source))), out, form)
     else:
-        family_of(found.kind).export(found.path, out, start, dtype, shard_bytes)
+        family_of(found.kind).export(found.path, out, start, form)
     return found

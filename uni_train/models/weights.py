@@ -44,8 +44,23 @@ _WRAPPERS = ("ema_model.", "ema.", "module.", "model.")  # what DDP, averages an
 
 Get = Callable[[str], Tensor]
 """A tensor by its name."""
+Described = Mapping[str, tuple[torch.dtype, Sequence[int]]]
+"""Dtype and shape by name."""
 Start = Callable[[int], Callable[[], object]]
 """Called with the number of tensors; its result is called after each tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How weights are written.
+
+    Attributes:
+        dtype: of floating-point ones; None keeps each one's.
+        shard_bytes: most bytes of a file, but for a larger tensor; None: one file, or what is usual for the layout.
+    """
+
+    dtype: torch.dtype | None = None
+    shard_bytes: int | None = None
 
 
 @contextmanager
@@ -118,6 +133,10 @@ class Weights(Mapping[str, Stored]):
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: stored.shape for name, stored in self.items()}
+
+    @property
+    def described(self) -> Described:
+        return {name: (stored.dtype, stored.shape) for name, stored in self.items()}
 
     @property
     def dtypes(self) -> tuple[torch.dtype, ...]:
@@ -226,8 +245,8 @@ def fill(
         module.load_state_dict(replaced, strict=False, assign=True)
 
 
-def write(file: Path, tensors: Mapping[str, tuple[torch.dtype, Sequence[int]]], get: Get) -> None:
-    """Write a safetensors file atomically. `tensors`: dtype and shape by name; `get` is asked for one after the other.
+def write(file: Path, tensors: Described, get: Get) -> None:
+    """Write a safetensors file atomically; `get` is asked for one tensor after the other.
 
     `get` may return another dtype than announced: it is converted.
 
@@ -256,18 +275,13 @@ def write(file: Path, tensors: Mapping[str, tuple[torch.dtype, Sequence[int]]], 
         ) from error
 
 
-def write_sharded(
-    folder: Path,
-    stem: str,
-    tensors: Mapping[str, tuple[torch.dtype, Sequence[int]]],
-    get: Get,
-    shard_bytes: int | None = None,
-) -> None:
-    """`<stem>.safetensors`, or several files of at most `shard_bytes` (a larger tensor has its own) and an index.
-
-    Every file is written atomically, the index last.
-    """
-    parts = _parts(tensors, shard_bytes)
+def write_sharded(folder: Path, stem: str, tensors: Described, get: Get, form: Format) -> None:
+    """`<stem>.safetensors`, or several files and an index. Every file is written atomically, the index last."""
+    if form.dtype is not None:
+        tensors = {
+            name: (form.dtype if dtype.is_floating_point else dtype, shape) for name, (dtype, shape) in tensors.items()
+        }
+    parts = _parts(tensors, form.shard_bytes)
     names = [f"{stem}-{i + 1:05d}-of-{len(parts):05d}.safetensors" for i in range(len(parts))]
     if len(parts) == 1:
         names = [f"{stem}.safetensors"]
@@ -283,44 +297,21 @@ def write_sharded(
             old.unlink(missing_ok=True)
 
 
-def write_state(
-    state: Mapping[str, Tensor],
-    folder: Path,
-    stem: str,
-    dtype: torch.dtype | None = None,
-    shard_bytes: int | None = None,
-) -> None:
-    """Write a module's state by `write_sharded`, floating-point weights as `dtype` if one is given."""
-    tensors = {name: (stored_as(value.dtype, dtype), tuple(value.shape)) for name, value in state.items()}
-    write_sharded(folder, stem, tensors, lambda name: state[name].detach(), shard_bytes)
+def write_state(state: Mapping[str, Tensor], folder: Path, stem: str, form: Format) -> None:
+    """Write a module's state by `write_sharded`."""
+    tensors = {name: (value.dtype, tuple(value.shape)) for name, value in state.items()}
+    write_sharded(folder, stem, tensors, lambda name: state[name].detach(), form)
 
 
-def copy(
-    weights: Weights,
-    folder: Path,
-    stem: str,
-    start: Start,
-    dtype: torch.dtype | None = None,
-    shard_bytes: int | None = None,
-) -> None:
-    """Write stored tensors by `write_sharded`, one at a time, floating-point ones as `dtype` if one is given."""
-    tensors = {name: (stored_as(stored.dtype, dtype), stored.shape) for name, stored in weights.items()}
-    write_sharded(folder, stem, tensors, counted(weights.read, start(len(tensors))), shard_bytes)
+def copy(get: Get, tensors: Described, folder: Path, stem: str, start: Start, form: Format) -> None:
+    """Write stored tensors by `write_sharded`, one at a time."""
+    advance = start(len(tensors))
 
-
-def counted(get: Get, advance: Callable[[], object]) -> Get:
-    """`get`, which also calls `advance`."""
-
-    def count(name: str) -> Tensor:
+    def counted(name: str) -> Tensor:
         advance()
         return get(name)
 
-    return count
-
-
-def stored_as(own: torch.dtype, wanted: torch.dtype | None) -> torch.dtype:
-    """What a tensor is written as: `wanted` if one is given and it is of floating point, else its own type."""
-    return wanted if wanted is not None and own.is_floating_point else own
+    write_sharded(folder, stem, tensors, counted, form)
 
 
 def weight_files(folder: Path, names: Sequence[str], hint: str, others: Collection[str] = ()) -> list[Path]:
@@ -439,9 +430,7 @@ def _bytes(value: Tensor) -> Any:
     return value.reshape(-1).view(torch.uint8).numpy()
 
 
-def _parts(
-    tensors: Mapping[str, tuple[torch.dtype, Sequence[int]]], limit: int | None
-) -> list[dict[str, tuple[torch.dtype, Sequence[int]]]]:
+def _parts(tensors: Described, limit: int | None) -> list[dict[str, tuple[torch.dtype, Sequence[int]]]]:
     parts: list[dict[str, tuple[torch.dtype, Sequence[int]]]] = [{}]
     used = 0
     for name, (dtype, shape) in tensors.items():

@@ -41,17 +41,16 @@ from uni_train.models.meta import without_weights
 from uni_train.models.quantised import quantise
 from uni_train.models.shapes import Guess
 from uni_train.models.weights import (
+    Format,
     Start,
     Weights,
     check,
-    counted,
+    copy,
     fill,
     problems,
     read_object,
     shapes_of,
-    stored_as,
     weight_files,
-    write_sharded,
     write_state,
 )
 
@@ -343,41 +342,19 @@ def compare(folder: BagelFolder) -> tuple[dict[str, Sequence[int]], list[str]]:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def save(model: PublishedBagel, folder: Path, dtype: torch.dtype | None = None, shard_bytes: int | None = None) -> None:
-    """Write a model to a folder in the official layout: all weights, whether trained or not.
-
-    Args:
-        dtype: of the model's floating-point weights; None keeps theirs.
-        shard_bytes: write shards of at most this size and an index, instead of one file.
-
-    Raises:
-        UserError, OSError: the disk is full or the folder cannot be written. The weights are written last: a folder
-            with weights is complete.
-    """
+def save(model: PublishedBagel, folder: Path, form: Format) -> None:
+    """Write the official layout. The weights are written last: a folder with weights is complete."""
     _carry(model.source, folder)
-    write_state(model.bagel.state_dict(), folder, _STEM, dtype, shard_bytes)
+    write_state(model.bagel.state_dict(), folder, _STEM, form)
 
 
-def export(
-    source: Path,
-    folder: Path,
-    start: Start,
-    dtype: torch.dtype | None = None,
-    shard_bytes: int | None = None,
-) -> None:
-    """Copy a BAGEL folder to the official layout, tensor by tensor: complete, and in `dtype` if one is given.
-
-    Args:
-        start: told how many tensors there will be; what it returns is called after each.
-
-    Raises:
-        UserError, OSError: weights that do not fit the folder's JSON files; a disk that is full.
-    """
+def export(source: Path, folder: Path, start: Start, form: Format) -> None:
+    """Copy a folder to the official layout. Raises UserError: its weights do not fit its JSON files."""
     opened = open_folder(source)
     reader = _checked(opened, *_meta(opened.config(), opened.vae_config()))
     _carry(source, folder)
-    tensors = {name: (stored_as(reader.dtype(name), dtype), shape) for name, shape in reader.expected.items()}
-    write_sharded(folder, _STEM, tensors, counted(reader.read, start(len(tensors))), shard_bytes)
+    tensors = {name: (reader.dtype(name), shape) for name, shape in reader.expected.items()}
+    copy(reader.read, tensors, folder, _STEM, start, form)
 
 
 def _carry(source: Path, folder: Path) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -51,7 +50,7 @@ class BagelFamily(PublishedFamily):
 
         return BagelShapes(model)
 
-    def inspect(self, checkpoint: Checkpoint, config: Callable[[], ModelConfig]) -> Inspection:
+    def inspect(self, checkpoint: Checkpoint, config: ModelConfig) -> Inspection:
         from uni_train.models.bagel.checkpoint import compare, open_folder
         from uni_train.models.bagel.tokenizer import has_tokenizer
 

@@ -8,6 +8,7 @@ import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from uni_train.models.diffusers.unified import DiffusersModel
 from uni_train.models.meta import without_weights
 from uni_train.models.quantised import quantise
 from uni_train.models.weights import (
+    Format,
     Start,
     Weights,
     check,
@@ -39,7 +41,7 @@ from uni_train.models.weights import (
 )
 
 _HINT = "It must be a pipeline in diffusers' layout with safetensors; `uni_train models inspect` shows what it is."
-_TRAINED, _STEM, _SHARD_BYTES = "transformer", "diffusion_pytorch_model", 10 * 10**9
+_TRAINED, _STEM = "transformer", "diffusion_pytorch_model"
 _SCHEDULER = "FlowMatchEulerDiscreteScheduler"
 _LIBRARIES = ("diffusers", "transformers")
 _FILES = ("diffusion_pytorch_model.safetensors", "model.safetensors")
@@ -190,20 +192,10 @@ def image_size(folder: Path) -> int:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def save(
-    model: FlowMatchingModel, folder: Path, dtype: torch.dtype | None = None, shard_bytes: int | None = None
-) -> None:
-    """Write a folder that diffusers' `from_pretrained` reads: a new transformer, the rest as it was.
-
-    Args:
-        dtype: of the transformer's floating-point weights; None keeps theirs.
-        shard_bytes: write shards of at most this size; None: 10 GB.
-
-    Raises:
-        UserError, OSError: the disk is full or the folder cannot be written. The weights are written last.
-    """
+def save(model: FlowMatchingModel, folder: Path, form: Format) -> None:
+    """Write a folder that diffusers' `from_pretrained` reads: the rest as it was, and last the new transformer."""
     _carry(model.source, folder)
-    write_state(model.transformer.state_dict(), folder / _TRAINED, _STEM, dtype, shard_bytes or _SHARD_BYTES)
+    write_state(model.transformer.state_dict(), folder / _TRAINED, _STEM, _sharded(form))
 
 
 def load(model: FlowMatchingModel, path: Path) -> None:
@@ -240,26 +232,18 @@ def fill_part(
     fill(module, weights.read, dtype, device)
 
 
-def export(
-    source: Path,
-    folder: Path,
-    start: Start,
-    dtype: torch.dtype | None = None,
-    shard_bytes: int | None = None,
-) -> None:
-    """Copy a folder, its transformer tensor by tensor and in `dtype` if one is given.
-
-    Args:
-        start: told how many tensors there will be; what it returns is called after each.
-
-    Raises:
-        UserError, OSError: weights that do not fit the folder's JSON files; a disk that is full.
-    """
+def export(source: Path, folder: Path, start: Start, form: Format) -> None:
+    """Copy a folder, its transformer tensor by tensor. Raises UserError: its weights do not fit its JSON files."""
     if wrong := misfits(source):
         raise UserError(f"{source} does not fit its config.json: {'; '.join(wrong[:10])}", _HINT)
     _carry(source, folder)
     weights = part_weights(source, _TRAINED)
-    copy(weights, folder / _TRAINED, _STEM, start, dtype, shard_bytes or _SHARD_BYTES)
+    copy(weights.read, weights.described, folder / _TRAINED, _STEM, start, _sharded(form))
+
+
+def _sharded(form: Format) -> Format:
+    """In files of 10 GB, as diffusers writes them, where nothing else is wanted."""
+    return replace(form, shard_bytes=form.shard_bytes or 10 * 10**9)
 
 
 def _carry(source: Path, folder: Path) -> None:

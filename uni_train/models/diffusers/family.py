@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -34,7 +34,7 @@ class PipelineFamily(PublishedFamily):
 
         return FlowShapes(expect_skill(model, FlowMatchingModel))
 
-    def inspect(self, checkpoint: Checkpoint, config: Callable[[], ModelConfig]) -> Inspection:
+    def inspect(self, checkpoint: Checkpoint, config: ModelConfig) -> Inspection:
         from uni_train.models.diffusers.checkpoint import interface_of, misfits, missing, open_parts
         from uni_train.models.diffusers.classes import TRANSFORMERS
 
@@ -42,16 +42,8 @@ class PipelineFamily(PublishedFamily):
         weights = open_parts(checkpoint.path)
         shapes = {f"{part}.{name}": one.shape for part, stored in weights.items() for name, one in stored.items()}
         wrong = list(missing(checkpoint.path, weights)) or misfits(checkpoint.path, trained)
-        return Inspection(
-            self.name,
-            checkpoint.what,
-            str(checkpoint.path),
-            {part: stored.dtype_names for part, stored in weights.items()},
-            sum(stored.bytes for stored in weights.values()),
-            self.by_part(shapes),
-            tuple(wrong),
-            "Copy the folder again." if wrong else "",
-        )
+        seen = self.inspected(checkpoint, list(weights.values()), shapes, wrong, "Copy the folder again.")
+        return replace(seen, weights={part: stored.dtype_names for part, stored in weights.items()})
 
 
 @FAMILIES.register("diffusers")

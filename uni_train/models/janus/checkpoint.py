@@ -19,7 +19,7 @@ from uni_train.core.files import atomic_path
 from uni_train.models.janus.unified import Janus, JanusSampling
 from uni_train.models.meta import without_weights
 from uni_train.models.shapes import Guess
-from uni_train.models.weights import Start, Weights, check, copy, read_object, shapes_of, weight_files
+from uni_train.models.weights import Format, Start, Weights, check, copy, read_object, shapes_of, weight_files
 
 _STEM = "model"
 _HINT = "It must be a Janus in transformers' layout, such as deepseek-community/Janus-Pro-7B."
@@ -123,13 +123,7 @@ def open_weights(folder: Path) -> Weights:
     return Weights(weight_files(folder, (f"{_STEM}.safetensors",), _HINT))
 
 
-def export(
-    source: Path,
-    out: Path,
-    start: Start,
-    dtype: torch.dtype | None = None,
-    shard_bytes: int | None = None,
-) -> None:
+def export(source: Path, out: Path, start: Start, form: Format) -> None:
     """Copy a folder tensor by tensor, its small files as they are."""
     weights = open_weights(source)
     out.mkdir(parents=True, exist_ok=True)
@@ -137,4 +131,4 @@ def export(
         if file.suffix in (".json", ".jinja", ".txt", ".model") and "safetensors" not in file.name:
             with atomic_path(out / file.name) as temporary:
                 shutil.copyfile(file, temporary)
-    copy(weights, out, _STEM, start, dtype, shard_bytes)
+    copy(weights.read, weights.described, out, _STEM, start, form)
