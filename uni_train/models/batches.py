@@ -1,9 +1,10 @@
-"""Asking a batch in which one request may be refused."""
+"""Batches: which rows go together, and asking one in which a request may be refused."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from uni_train.core.errors import SkillMissing, UserError
@@ -13,6 +14,25 @@ if TYPE_CHECKING:
     from uni_train.models.base import Request
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+_VAE_PIXELS = 2**22  # through a VAE at a time: four images of a megapixel, a small part of the memory
+
+
+def rows_by(keys: Iterable[K]) -> dict[K, list[int]]:
+    """The numbers of the rows that have each key, in order of appearance."""
+    rows: dict[K, list[int]] = defaultdict(list)
+    for row, key in enumerate(keys):
+        rows[key].append(row)
+    return rows
+
+
+def vae_batches(sizes: Sequence[tuple[int, ...]]) -> list[list[int]]:
+    """Numbers of images of equal size (height and width in pixels) that go through a VAE together."""
+    batches = []
+    for size, rows in rows_by(sizes).items():
+        most = max(1, _VAE_PIXELS // (size[0] * size[1]))
+        batches += [rows[start : start + most] for start in range(0, len(rows), most)]
+    return batches
 
 
 def check_requests(requests: Sequence[Request]) -> None:

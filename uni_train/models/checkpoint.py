@@ -20,7 +20,7 @@ from uni_train.core.folders import files_below
 from uni_train.core.hub import PICKLES, hub_id, local, split_adapters
 from uni_train.core.reading_limits import image_suffixes
 from uni_train.core.registry import expect_named
-from uni_train.models.family import FAMILIES, Checkpoint, Inspection, family_of, read_json
+from uni_train.models.family import FAMILIES, NEVER_READ, Checkpoint, Inspection, family_of, read_json
 from uni_train.models.saved_step import is_step, model_before, run_config, run_of
 from uni_train.run_folder import final_model, is_run
 
@@ -124,17 +124,6 @@ def _expect_path(path: Path) -> None:
 
 def _names() -> list[str]:
     return [option.name for option in places.options("model")]
-
-
-def expect_family(family: str, path: Path, name: str) -> Checkpoint:
-    """What lies at a path. Raises UserError if it is not of `family`, saying what it is. `name`: of the model asked."""
-    found = recognise(path)
-    if found.kind != family:
-        raise UserError(
-            f"model={name} cannot be loaded from {path}: it is {found.what}",
-            found.hint or f"Choose model={found.model}, or another model.checkpoint=FOLDER.",
-        )
-    return found
 
 
 def recognise(path: Path) -> Checkpoint:
@@ -349,9 +338,4 @@ def _unknown(path: Path, titles: str) -> Checkpoint:
 
 
 def _pickle(path: Path, file: Path) -> Checkpoint:
-    return Checkpoint(
-        "other",
-        path,
-        f"a pickle ({file.name})",
-        "Pickles can run any code and are never read. Get the safetensors files, or convert it where you trust it.",
-    )
+    return Checkpoint("other", path, f"a pickle ({file.name})", NEVER_READ)

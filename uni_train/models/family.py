@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
+NEVER_READ = "Pickles can run any code and are never read. Get the safetensors files, or convert it where you trust it."
+"""The hint where weights are pickles."""
 
 
 @dataclass(frozen=True, slots=True)

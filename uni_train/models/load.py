@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from uni_train.config.schema import ModelConfig
 from uni_train.core.errors import UsageError, UserError
-from uni_train.models.checkpoint import expect_family, find, model_config, source_of
+from uni_train.models.checkpoint import find, model_config, recognise, source_of
 from uni_train.models.family import CONFIG, WEIGHTS, Checkpoint, family_of
 from uni_train.models.saved_step import model_before, put_weights, run_config
 
@@ -37,12 +37,15 @@ def build_model(
         UserError: weights that are missing, damaged or of another shape; a folder that is something else. UsageError:
             a key that the model's family does not take (`expect_keys`).
     """
+    import torch
+
     expect_keys(config)
     if config.weights is not None:
         from uni_train.models.quantised import need_torchao, quantise
 
         need_torchao(f"model.weights={config.weights}")
-    _set_products(config.family)
+    # TF32 for products of float32 on GPUs, in this process: a model may move to its GPU later.
+    torch.backends.cuda.matmul.allow_tf32 = family_of(config.family).tf32
     source = None if config.checkpoint is None else source_of(config.checkpoint)
     if source is None or not source.adapters:
         model = _stored(config, seed, dtype, device).eval()
@@ -75,13 +78,6 @@ def compile_steps(model: Any, on: bool) -> None:
             module._compiled_call_impl = None
 
 
-def _set_products(family: str) -> None:
-    """TF32 for products of float32 on GPUs, in this process, as far as the family's models allow it."""
-    import torch
-
-    torch.backends.cuda.matmul.allow_tf32 = family_of(family).tf32  # a model may move to its GPU later
-
-
 def _tile(vae: Any, side: int, name: str) -> None:
     """Have a VAE take images in tiles that overlap by a quarter of their side, in pixels."""
     if not hasattr(vae, "enable_tiling"):
@@ -101,7 +97,13 @@ def _stored(config: ModelConfig, seed: int, dtype: torch.dtype | None, device: t
     family = family_of(config.family)
     if config.checkpoint is None or config.checkpoint == "shipped":
         return family.build(config, seed, dtype, device)
-    path = expect_family(config.family, Path(config.checkpoint), config.name).path
+    found = recognise(Path(config.checkpoint))
+    if found.kind != config.family:
+        raise UserError(
+            f"model={config.name} cannot be loaded from {config.checkpoint}: it is {found.what}",
+            found.hint or f"Choose model={found.model}, or another model.checkpoint=FOLDER.",
+        )
+    path = found.path
     if source_of(path).kind != "step":
         return family.build(replace(config, checkpoint=str(path)), seed, dtype, device)
     from uni_train.models.quantised import dequantise, quantise

@@ -90,7 +90,7 @@ class Stored:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-class Weights(Mapping[str, Stored]):
+class Weights(dict[str, Stored]):
     """The tensors of one or several safetensors files. Opening reads the headers only.
 
     Raises:
@@ -98,22 +98,13 @@ class Weights(Mapping[str, Stored]):
     """
 
     def __init__(self, files: Sequence[Path]) -> None:
+        super().__init__()
         self.files = tuple(files)
-        self._stored: dict[str, Stored] = {}
         for file in self.files:
             for name, stored in _read_header(file).items():
-                if name in self._stored:
-                    raise UserError(f"{name} is both in {self._stored[name].file} and in {file}", "Remove one of them.")
-                self._stored[name] = stored
-
-    def __getitem__(self, name: str) -> Stored:
-        return self._stored[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._stored)
-
-    def __len__(self) -> int:
-        return len(self._stored)
+                if name in self:
+                    raise UserError(f"{name} is both in {self[name].file} and in {file}", "Remove one of them.")
+                self[name] = stored
 
     def fitted(self, expected: Collection[str]) -> Weights:
         """The same tensors by the model's own names: without what wrappers write before them, and without counters.
@@ -126,9 +117,10 @@ class Weights(Mapping[str, Stored]):
         fitted = {name: one for name, one in names.items() if not any(map(name.startswith, prefixes - {""}))}
         for prefix in sorted(prefixes - {""}, key=lambda prefix: prefix.startswith("ema")):  # averages replace others
             fitted |= {name.removeprefix(prefix): one for name, one in names.items() if name.startswith(prefix)}
-        found = Weights(())
-        found.files, found._stored = self.files, fitted
-        return found
+        weights = Weights(())
+        weights.files = self.files
+        weights.update(fitted)
+        return weights
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:

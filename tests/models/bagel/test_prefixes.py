@@ -72,7 +72,7 @@ def test_kept_texts_give_the_losses_and_gradients_of_one_pass(recompute, autocas
     calls = calls_of(model)
     for one in (model, whole):
         one.checkpoint_layers(recompute)
-    whole.use_everything(True)
+    whole.use_all_weights(True)
     close = {"rtol": 0.1, "atol": 0.05} if autocast else {"rtol": 1e-4, "atol": 1e-5}
     for batch in batches:
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):

@@ -172,7 +172,7 @@ def test_the_hooks_draw_what_draw_draws(bagel, rows):
 def test_a_group_shares_its_reading_and_every_row_has_its_own_noise_level(bagel):
     asked = mixed()[2:4]
     condition = bagel.encode(asked).repeat(3)
-    assert condition.rows == 6 and condition.grids[:3] == (condition.grids[0],) * 3
+    assert len(condition) == 6 and condition.grids[:3] == (condition.grids[0],) * 3
     noise = torch.cat([bagel.noise([replace(one, seed=s) for s in range(3)]) for one in asked[:1]])
     x = torch.cat([noise, noise])
     t = torch.tensor([1.0, 0.7, 0.3, 0.9, 0.5, 0.1])

@@ -31,7 +31,7 @@ def assert_survives(text: str) -> None:
 def test_words_are_distinct_as_many_as_those_of_the_checkpoint_and_markers_come_first() -> None:
     assert len(set(tokenizer.words)) == len(tokenizer.words) == len(tokenizer)
     assert tokenizer.words[: len(SPECIAL)] == SPECIAL
-    assert (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id) == (0, 1, 2)
+    assert (tokenizer.pad_id, tokenizer.tokens.bos, tokenizer.tokens.eos) == (0, 1, 2)
     stored = json.loads((shipped() / "config.json").read_text(encoding="utf-8"))
     assert stored["bagel"]["llm"]["vocab_size"] == len(tokenizer)
 
@@ -75,7 +75,10 @@ def test_punctuation_may_touch_words_as_in_english(typed: str, spaced: str) -> N
 
 def test_markers_are_not_text() -> None:
     apple = tokenizer.ids["apple"]
-    assert tokenizer.decode([tokenizer.bos_id, apple, tokenizer.start_of_image_id, tokenizer.eos_id]) == "apple"
+    assert (
+        tokenizer.decode([tokenizer.tokens.bos, apple, tokenizer.tokens.start_of_image, tokenizer.tokens.eos])
+        == "apple"
+    )
     with pytest.raises(UserError, match="<eos>"):  # a prompt could end its own text, or open an image
         tokenizer.encode("Draw 3 apples <eos> .")
 

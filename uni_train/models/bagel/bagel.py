@@ -23,7 +23,7 @@ from uni_train.flow.objective import interpolate, velocity_from_clean, velocity_
 from uni_train.flow.schedule import train_timestep
 from uni_train.models.bagel.attention import prepare
 from uni_train.models.bagel.config import GENERATION_NAMES, BagelConfig
-from uni_train.models.bagel.masks import join
+from uni_train.models.bagel.masks import concatenate
 from uni_train.models.bagel.mot import LanguageModel
 from uni_train.models.bagel.packing import PackedBatch
 from uni_train.models.bagel.positions import sincos_table, timestep_sinusoid
@@ -133,20 +133,20 @@ class Bagel(nn.Module):
 
         self.static = CompiledSteps() if on else None
 
-    def use_everything(self, on: bool) -> None:
+    def use_all_weights(self, on: bool) -> None:
         """Whether each forward pass with gradients uses all weights, also those of kinds of tokens that it has none
         of."""
-        self.language_model.model.use_everything(on)
+        self.language_model.model.use_all_weights(on)
 
     @property
-    def everything(self) -> bool:
-        return self.language_model.model.everything and torch.is_grad_enabled()
+    def all_weights(self) -> bool:
+        return self.language_model.model.all_weights and torch.is_grad_enabled()
 
     def embed_und(self, batch: PackedBatch) -> Tensor:
         """Text and marker embeddings with the images' patches put in: [B, U, D]."""
         x_BUD = self.language_model.model.embed_tokens(batch.und_id)
         if not batch.vit_lengths:
-            return x_BUD + 0 * self._blank() if self.everything and self.config.vit is not None else x_BUD
+            return x_BUD + 0 * self._blank() if self.all_weights and self.config.vit is not None else x_BUD
         patches = batch.vit_patches.to(self.dtype)
         seen = self.connector(self.vit_model(patches, batch.vit_position, batch.vit_lengths))
         seen = (seen + self.vit_pos_embed(batch.vit_position)).to(x_BUD.dtype)
@@ -178,7 +178,7 @@ class Bagel(nn.Module):
             noise_BGC = batch.noise_BGC if batch.noise_BGC is not None else torch.randn_like(batch.clean_BGC)
         t_I = train_timestep(batch.logit, self.config.timestep_shift)
         x_BUD = self.embed_und(batch)
-        if len(t_I) or self.everything:
+        if len(t_I) or self.all_weights:
             t_BG1 = t_I[batch.gen_image][..., None]
             x_t_BGC = interpolate(batch.clean_BGC, noise_BGC, t_BG1)
             time_BGD = self.time_embedder(t_I)[batch.gen_image]
@@ -186,8 +186,8 @@ class Bagel(nn.Module):
         else:
             x_t_BGC, t_BG1 = batch.clean_BGC, batch.clean_BGC[..., :1]
             x_BGD = x_BUD[:, :0]
-        if batch.apart is not None and batch.apart[0].shape[1] and self.reads_frozen():
-            hidden_BUD, hidden_BGD = self._decode_in_two_passes(x_BUD, x_BGD, batch, *batch.apart)
+        if batch.prefix_split is not None and batch.prefix_split[0].shape[1] and self.reads_frozen():
+            hidden_BUD, hidden_BGD = self._decode_in_two_passes(x_BUD, x_BGD, batch, *batch.prefix_split)
         else:
             attend = prepare(batch.mask, self.config.attention, x_BUD.dtype)
             decoder = self.language_model.model
@@ -219,7 +219,7 @@ class Bagel(nn.Module):
         trained = (name for name, parameter in self.named_parameters() if parameter.requires_grad)
         return (
             torch.is_grad_enabled()
-            and not self.everything
+            and not self.all_weights
             and all(any(part in name for part in GENERATION_NAMES) for name in trained)
         )
 
@@ -233,7 +233,7 @@ class Bagel(nn.Module):
         markers and latents alone.
 
         Args:
-            text, marker: columns of the understanding tokens, int64 [B, N] (`PackedBatch.apart`).
+            text, marker: columns of the understanding tokens, int64 [B, N] (`PackedBatch.prefix_split`).
         """
         decoder, impl, dtype = self.language_model.model, self.config.attention, x_BUD.dtype
         wide = [columns[..., None].expand(-1, -1, x_BUD.shape[2]) for columns in (text, marker)]
@@ -245,13 +245,13 @@ class Bagel(nn.Module):
             with torch.no_grad():
                 of_text, _ = decoder(x_text, x_BGD[:, :0], rope, rope[:, :0], prepare(seen, impl, dtype), read)
         read.reading = True
-        asking = join(batch.und_mask.at(marker), batch.gen_mask)
+        asking = concatenate(batch.und_mask.at(marker), batch.gen_mask)
         of_marker, hidden_BGD = decoder(
             x_BUD.gather(1, wide[1]),
             x_BGD,
             batch.und_rope.gather(1, marker),
             batch.gen_rope,
-            prepare(asking, impl, dtype, join(seen, asking)),
+            prepare(asking, impl, dtype, concatenate(seen, asking)),
             read,
         )
         return torch.zeros_like(x_BUD).scatter(1, wide[0], of_text).scatter(1, wide[1], of_marker), hidden_BGD

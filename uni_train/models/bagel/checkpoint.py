@@ -37,6 +37,7 @@ from uni_train.models.bagel.tokenizer import FILES as TOKENIZER_FILES
 from uni_train.models.bagel.tokenizer import has_tokenizer, read_tokenizer
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
 from uni_train.models.bagel.vae import AutoEncoder, VaeConfig
+from uni_train.models.family import NEVER_READ
 from uni_train.models.meta import without_weights
 from uni_train.models.quantised import quantise
 from uni_train.models.shapes import Guess
@@ -66,6 +67,7 @@ _PATCHES = "vit_model.vision_model.embeddings.patch_embedding.weight"
 _TABLES = ("latent_pos_embed.pos_embed", "vit_pos_embed.pos_embed")
 _LANDMARKS = ("llm2vae.bias", "language_model.model.embed_tokens.weight", "vit_model.vision_model.post_layernorm.bias")
 _VOCABULARY = 152_064  # of the released model; a folder's llm_config.json says its own
+_UNKNOWN = SpecialTokens(0, 0, 0, 0)  # where only sizes matter
 _LATENTS_PER_SIDE = 64  # what the released loader sets
 _VIT_PATCHES_PER_SIDE = 70
 _FROM_RELEASE = "Copy it from the folder of BAGEL-7B-MoT, whose sizes it tells."
@@ -100,7 +102,7 @@ class BagelFolder:
         """The weights' name, for messages."""
         return str(self.weights.files[0] if len(self.weights.files) == 1 else self.path)
 
-    def config(self, tokens: SpecialTokens | None = None) -> BagelConfig:
+    def config(self, tokens: SpecialTokens = _UNKNOWN) -> BagelConfig:
         """Sizes from the JSON files; those that the released loader sets in code are read off the weights.
 
         Raises:
@@ -108,19 +110,13 @@ class BagelFolder:
         """
         shapes = self.weights.shapes
         vae = self.vae_config() if self.vae is not None else VaeConfig()
-        marks = tokens if tokens is not None else SpecialTokens(0, 0, 0, 0)
         try:
             sides = [_LATENTS_PER_SIDE, int(self.vit["image_size"]) // int(self.vit["patch_size"])]
             sides = [math.isqrt(shapes[t][0]) if t in shapes else side for t, side in zip(_TABLES, sides, strict=True)]
             return BagelConfig.from_official(
                 self.llm,
                 self.vit,
-                {
-                    "bos_token_id": marks.bos,
-                    "eos_token_id": marks.eos,
-                    "start_of_image": marks.start_of_image,
-                    "end_of_image": marks.end_of_image,
-                },
+                tokens,
                 latent_channels=vae.latent_channels,
                 latent_patch_size=math.isqrt(shapes["llm2vae.bias"][0] // vae.latent_channels),
                 max_latent_size=sides[0],
@@ -173,10 +169,7 @@ def _weight_files(folder: Path) -> list[Path]:
         pickles = sorted(file.name for file in folder.glob("*") if file.suffix in PICKLES)
         if not pickles:
             raise
-        raise UserError(
-            f"{folder} holds its weights as a pickle ({pickles[0]})",
-            "Pickles can run any code and are never read. Get the safetensors files, or convert it where you trust it.",
-        ) from None
+        raise UserError(f"{folder} holds its weights as a pickle ({pickles[0]})", NEVER_READ) from None
 
 
 # --- building ---------------------------------------------------------------------------------------------------------
@@ -191,8 +184,8 @@ def on_meta(config: ModelConfig) -> tuple[Bagel, AutoEncoder]:
     if folder is not None and folder.exists():
         opened = open_folder(folder)
         return _meta(opened.config(), opened.vae_config() if opened.vae is not None else VaeConfig())
-    sizes, nobody = config.architecture, SpecialTokens(0, 0, 0, 0)
-    bagel = BagelConfig.from_sizes(sizes, _VOCABULARY, nobody, vit_patches_per_side=_VIT_PATCHES_PER_SIDE)
+    sizes = config.architecture
+    bagel = BagelConfig.from_sizes(sizes, _VOCABULARY, _UNKNOWN, vit_patches_per_side=_VIT_PATCHES_PER_SIDE)
     return _meta(bagel, VaeConfig(latent_channels=sizes.latent_channels))
 
 
@@ -203,9 +196,9 @@ def skeleton(config: ModelConfig) -> tuple[BagelUnified, bool]:
         UserError: the checkpoint folder holds something else than this model.
     """
     bagel, vae = on_meta(config)
-    folder = Path(config.checkpoint) if config.checkpoint is not None else None
-    known = folder is not None and folder.is_dir() and has_tokenizer(folder)
-    tokenizer = read_tokenizer(folder) if known and folder is not None else Guess()
+    folder = Path(config.checkpoint or "")
+    known = config.checkpoint is not None and folder.is_dir() and has_tokenizer(folder)
+    tokenizer = read_tokenizer(folder) if known else Guess()
     speech, sampling = Speech(THINK_THEN_DRAW), Sampling.from_config(config.sampling)
     return BagelUnified(config.name, bagel, vae, tokenizer, speech, sampling, _side(config, bagel, vae)), not known
 
@@ -222,24 +215,13 @@ def _meta(config: BagelConfig, vae: VaeConfig) -> tuple[Bagel, AutoEncoder]:
 
 
 def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> PublishedBagel:
-    """The model of the folder `config.checkpoint`, with its weights.
+    """The model of the folder `config.checkpoint`, made on the meta device, with its weights.
 
     Args:
         dtype: of the model's weights; None: `Weights.compute_dtype`, as the autoencoder always has its own (float32).
     """
-    model = build_on_meta(config)
-    load(model, model.source, dtype, device, config.weights)
-    return model
-
-
-def build_on_meta(config: ModelConfig) -> PublishedBagel:
-    """The model of the folder `config.checkpoint` before its weights are read; shard it, then call `load`.
-
-    Raises:
-        UserError: there is no such folder, or it holds something else.
-    """
-    assert config.checkpoint is not None
-    opened = open_folder(Path(config.checkpoint))
+    path = Path(config.checkpoint or "")
+    opened = open_folder(path)
     tokenizer = read_tokenizer(opened.path)
     sizes = opened.config(tokenizer.tokens)
     if max(tokenizer.tokens.bos, tokenizer.tokens.eos, tokenizer.tokens.end_of_image) >= sizes.llm.vocab_size:
@@ -248,16 +230,9 @@ def build_on_meta(config: ModelConfig) -> PublishedBagel:
             "The folder mixes files of two models: copy the tokenizer of the right one.",
         )
     bagel, vae = _meta(sizes, opened.vae_config())
-    model = PublishedBagel(
-        config.name,
-        bagel,
-        vae,
-        tokenizer,
-        Speech(THINK_THEN_DRAW, answer_system=THINK_THEN_ANSWER),
-        Sampling.from_config(config.sampling),
-        image_size=_side(config, bagel, vae),
-    )
-    model.source = opened.path if Path(config.checkpoint).is_dir() else Path(config.checkpoint)
+    speech, sampling = Speech(THINK_THEN_DRAW, answer_system=THINK_THEN_ANSWER), Sampling.from_config(config.sampling)
+    model = PublishedBagel(config.name, bagel, vae, tokenizer, speech, sampling, _side(config, bagel, vae))
+    load(model, opened.path if path.is_dir() else path, dtype, device, config.weights)
     return model
 
 

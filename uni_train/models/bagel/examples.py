@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from uni_train.flow.schedule import train_logit
 from uni_train.models.bagel.bagel import Bagel
-from uni_train.models.bagel.images import ImageTransform
+from uni_train.models.bagel.images import ImageTransform, latent_tokens, patches, resized
 from uni_train.models.bagel.packing import (
     Encoded,
     PackedBatch,
@@ -41,15 +41,12 @@ from uni_train.models.bagel.packing import (
     pack,
     read_first,
 )
-from uni_train.models.bagel.positions import patchify
 from uni_train.models.base import Example, ImageSizes, States, SupervisedLoss, Turn
-from uni_train.models.transfer import upload
 
 _PADDING, _PADDING_WIDE, _WIDE = 500, 100, 512
 """Token places that cost about as much as one more forward pass, of models narrower than _WIDE and of wider ones.
 500 was measured for nano on a CPU; 100 follows a report at 100 million weights and is not measured here."""
 _CACHED = 50_000  # texts and layouts
-_VAE_PIXELS = 2**22  # encoded at a time: four images of a megapixel
 _GIVEN = -1  # in place of an image's index
 _LONG = 512  # tokens; from here on GPUs take examples in one long row with a block mask
 
@@ -102,24 +99,8 @@ class _Draft:
     vae_noise: dict[int, np.ndarray]
 
 
-Row = tuple[Encoded, np.ndarray]
-"""An encoded example and the flow noise of all its latent tokens, [tokens, C] (zeros where nothing is noised)."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchShape:
-    """Sizes of one packed batch: `rows` rows of `und` text and ViT tokens and `gen` latent tokens, padding included.
-
-    tokens: without padding. vit: patches of all images. ce, mse: text and latent tokens that are learned.
-    """
-
-    rows: int
-    und: int
-    gen: int
-    vit: int
-    tokens: int
-    ce: int
-    mse: int
+EncodedExample = tuple[Encoded, np.ndarray]
+"""An example's arrays, and the flow noise of all its latent tokens, [tokens, C] (zeros where nothing is noised)."""
 
 
 class ExamplePacker:
@@ -173,27 +154,7 @@ class ExamplePacker:
             rows.append(self._row(draft, zeros))
         return [self._batch([[rows[i] for i in row] for row in batch]) for batch in self._arranged(rows, on)]
 
-    def shapes(self, examples: Sequence[Example]) -> list[BatchShape]:
-        """The sizes of what `pack` would return, without weights: the model may be on the meta device."""
-        rows = [(self._layout(self._draft(example)), np.empty((0, 0), np.float32)) for example in examples]
-        found = []
-        for batch in self._arranged(rows):
-            inside = [[rows[i][0] for i in row] for row in batch]
-            flat = [encoded for row in inside for encoded in row]
-            found.append(
-                BatchShape(
-                    rows=len(inside),
-                    und=max(sum(one.und.shape[1] for one in row) for row in inside),
-                    gen=max(sum(one.gen.shape[1] for one in row) for row in inside),
-                    vit=sum(sum(one.vit_lengths) for one in flat),
-                    tokens=sum(one.length for one in flat),
-                    ce=sum(one.learned[0] for one in flat),
-                    mse=sum(one.learned[1] for one in flat),
-                )
-            )
-        return found
-
-    def _arranged(self, rows: Sequence[Row], on: str | None = None) -> list[list[list[int]]]:
+    def _arranged(self, rows: Sequence[EncodedExample], on: str | None = None) -> list[list[list[int]]]:
         """Batches of rows of examples, by number."""
         tokens = sum(row.length for row, _ in rows)
         if (on or self._device.type) != "cpu" and tokens >= _LONG * len(rows):
@@ -294,7 +255,7 @@ class ExamplePacker:
                 self._layouts[key] = found
         return found
 
-    def _row(self, draft: _Draft, latents: dict[int, Tensor]) -> Row:
+    def _row(self, draft: _Draft, latents: dict[int, Tensor]) -> EncodedExample:
         """The example's layout with its patches, latents, noise levels and noise put in."""
         config, generator = self.bagel.config, draft.generator
         found = self._layout(draft)
@@ -345,7 +306,7 @@ class ExamplePacker:
                 self._ids[text] = ids
         return ids
 
-    def _batch(self, rows: Sequence[Sequence[Row]]) -> PackedBatch:
+    def _batch(self, rows: Sequence[Sequence[EncodedExample]]) -> PackedBatch:
         """One batch; each of `rows` is one row of it."""
         batch = pack([[encoded for encoded, _ in row] for row in rows], self.bagel.config)
         if batch.clean_BGC.shape[1]:
@@ -417,32 +378,18 @@ class ExamplePacker:
 
     @torch.no_grad()
     def _latents(self, drafts: Sequence[_Draft]) -> list[dict[int, Tensor]]:
-        """Clean latent tokens [h*w, C] of the images of each draft that are needed, by their index; sampled from the
-        VAE's posterior, on its device. Images of one size are encoded together."""
-        found: list[dict[int, Tensor]] = [{} for _ in drafts]
-        by_grid: dict[Grid, list[tuple[int, int]]] = {}
-        for d, draft in enumerate(drafts):
-            for i, grid in self._encoded_grids(draft).items():
-                by_grid.setdefault(grid, []).append((d, i))
-        kind = next(self.vae.parameters())
-        for grid, places in by_grid.items():
-            size = grid[0] * self._token_pixels, grid[1] * self._token_pixels
-            at_once = max(1, _VAE_PIXELS // (size[0] * size[1]))
-            for begin in range(0, len(places), at_once):
-                some = places[begin : begin + at_once]
-                images = pixels([resized(drafts[d].images[i], size) for d, i in some])
-                noise = torch.from_numpy(np.stack([drafts[d].vae_noise[i] for d, i in some]))
-                images, noise = (upload(x, kind.device).to(kind.dtype) for x in (images, noise))
-                latents = self.vae.encode(images, noise).float()  # type: ignore[operator]
-                tokens = patchify(latents, self.bagel.config.latent_patch_size)
-                for (d, i), of_image in zip(some, tokens, strict=True):
-                    found[d][i] = of_image
-        return found
+        """Clean latent tokens of the images of each draft that are needed, by their index."""
+        needed = [(draft, i, grid) for draft in drafts for i, grid in self._encoded_grids(draft).items()]
+        side = self._token_pixels
+        images = [resized(draft.images[i], (grid[0] * side, grid[1] * side)) for draft, i, grid in needed]
+        noise = [torch.from_numpy(draft.vae_noise[i]) for draft, i, _ in needed]
+        tokens = iter(latent_tokens(self.vae, images, noise, self.bagel.config.latent_patch_size))
+        return [{i: next(tokens) for i in self._encoded_grids(draft)} for draft in drafts]
 
     def _patches(self, image: np.ndarray, grid: Grid) -> np.ndarray:
         assert self.bagel.config.vit is not None
         patch = self.bagel.config.vit.patch_size
-        return patchify(pixels([resized(image, (grid[0] * patch, grid[1] * patch))])[0], patch).numpy()
+        return patches(resized(image, (grid[0] * patch, grid[1] * patch)), patch)
 
 
 def supervised_loss(bagel: Bagel, batch: Sequence[PackedBatch]) -> SupervisedLoss:
@@ -466,21 +413,7 @@ def token_counts(batch: Sequence[PackedBatch]) -> tuple[int, int]:
     return sum(len(part.ce_index) for part in batch), sum(len(part.mse_index) for part in batch)
 
 
-def pixels(images: Sequence[np.ndarray]) -> Tensor:
-    """uint8 [H, W, 3] each -> float32 [B, 3, H, W] in [-1, 1]."""
-    return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float() / 127.5 - 1
-
-
-def resized(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """uint8 [H, W, 3] to (height, width), bicubic and antialiased; the same array where it has that size."""
-    if image.shape[:2] == size:
-        return image
-    from PIL import Image
-
-    return np.asarray(Image.fromarray(image).resize((size[1], size[0]), Image.Resampling.BICUBIC))
-
-
-def _buckets(rows: Sequence[Row], most: int) -> list[list[int]]:
+def _buckets(rows: Sequence[EncodedExample], most: int) -> list[list[int]]:
     """Numbers of rows of like length together: padding costs time, but so does every further forward pass.
 
     Rows with the same number of latent tokens are sorted by length; a bucket is closed when one more row would leave

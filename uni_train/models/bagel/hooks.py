@@ -221,7 +221,7 @@ class _AttentionWatch(_Steps):
         return out[..., :d]
 
     def _widened(self, name: str, heads: Tensor, own: int) -> Tensor:
-        """Heads with the channels beside them (values), or zeros; rows of poorer contexts below belong to no group."""
+        """Heads with the channels beside them (values), or zeros; rows of unconditional contexts belong to no group."""
         shape = (*heads.shape[:-1], heads.shape[-1] + own)
         if name not in self.wide or self.wide[name].shape != shape:
             self.wide[name] = heads.new_zeros(shape)

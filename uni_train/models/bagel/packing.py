@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from uni_train.models.bagel.config import BagelConfig
-from uni_train.models.bagel.masks import TokenMask, join
+from uni_train.models.bagel.masks import TokenMask, concatenate
 from uni_train.models.bagel.positions import grid_position_ids
 from uni_train.models.transfer import upload
 
@@ -247,10 +247,11 @@ class PackedBatch:
         latent_grids: grid of every VAE image; next_rope: [B], of the last sample of the row.
         und_valid, gen_valid: bool, False in padding; full: there is none.
         sample_lengths: per row the lengths of its samples.
-        apart: columns of und_id, int64 [B, .]: those that no latent token reaches (text, ViT images, padding), and the
-            markers of noised images. None: there are clean latents, or rows with unequal numbers of markers.
-        prefixes: per row the text of each of its samples, as `PrefixStore` takes it: what `apart` reads first. None:
-            there is no `apart`, or no text in it, or a ViT image.
+        prefix_split: columns of und_id, int64 [B, .]: the prefix, which no latent token reaches (text, ViT images,
+            padding), and the markers of noised images. None: there are clean latents, or rows with unequal numbers of
+            markers.
+        prefixes: per row the text of each of its samples, as `PrefixStore` takes it. None: there is no `prefix_split`,
+            or no text in its prefix, or a ViT image.
     """
 
     und_id: Tensor
@@ -277,7 +278,7 @@ class PackedBatch:
     latent_grids: tuple[tuple[int, int], ...]
     next_rope: Tensor
     sample_lengths: tuple[tuple[int, ...], ...]
-    apart: tuple[Tensor, Tensor] | None
+    prefix_split: tuple[Tensor, Tensor] | None
     prefixes: tuple[tuple[bytes, ...], ...] | None
 
     @property
@@ -287,7 +288,7 @@ class PackedBatch:
     @property
     def mask(self) -> TokenMask:
         """Of [understanding | generation]."""
-        return join(self.und_mask, self.gen_mask)
+        return concatenate(self.und_mask, self.gen_mask)
 
     def to(self, device: torch.device | str) -> PackedBatch:
         """The batch on `device`, without waiting for it."""
@@ -296,7 +297,7 @@ class PackedBatch:
             value = getattr(self, f.name)
             if isinstance(value, TokenMask):
                 value = TokenMask(*(upload(getattr(value, g.name), device) for g in fields(value)))
-            elif f.name == "apart" and value is not None:
+            elif f.name == "prefix_split" and value is not None:
                 value = tuple(upload(columns, device) for columns in value)
             elif isinstance(value, Tensor):
                 value = upload(value, device)
@@ -389,9 +390,9 @@ def pack(
     starts[und_where] = np.repeat(order_offset, und_count)
     gen_starts = np.repeat(order_total, G).astype(np.int32)
     gen_starts[gen_where] = np.repeat(order_offset, gen_count)
-    apart = _apart(und[_NOISE].reshape(B, U) > 0) if len(logit) and noisy.all() else None
+    prefix_split = _prefix_split(und[_NOISE].reshape(B, U) > 0) if len(logit) and noisy.all() else None
     prefixes = None
-    if apart is not None and not all_patches:
+    if prefix_split is not None and not all_patches:
         texts = tuple(tuple(map(read_first, row)) for row in rows)
         prefixes = texts if any(map(any, texts)) else None
     return PackedBatch(
@@ -419,7 +420,7 @@ def pack(
         latent_grids=tuple(grid for s in flat for grid in s.latent_grids),
         next_rope=torch.tensor([flat[i].next_rope if n else 0 for i, n in zip(last, per_row, strict=True)]),
         sample_lengths=tuple(tuple(s.length for s in row) for row in rows),
-        apart=apart,
+        prefix_split=prefix_split,
         prefixes=prefixes,
     )
 
@@ -429,8 +430,8 @@ def read_first(sample: Encoded) -> bytes:
     return sample.und[:_ORDER, sample.und[_NOISE] == 0].tobytes()
 
 
-def _apart(marker_BU: np.ndarray) -> tuple[Tensor, Tensor] | None:
-    """See `PackedBatch.apart`; marker_BU: whether a token is the marker of a noised image."""
+def _prefix_split(marker_BU: np.ndarray) -> tuple[Tensor, Tensor] | None:
+    """See `PackedBatch.prefix_split`; marker_BU: whether a token is the marker of a noised image."""
     markers = marker_BU.sum(1)
     rest = marker_BU.shape[1] - int(markers[0])
     if (markers != markers[0]).any():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
 from torch import Tensor
 
 from uni_train.flow.guidance import Guidance
@@ -50,18 +49,11 @@ class BagelShapes(Shapes):
         )
 
     def _cache(self, segments: Sequence[Segment], rows: int, device: str) -> KVCache:
-        bagel = self.model.bagel
-        llm = bagel.config.llm
-        length = encode(segments, bagel.config).length if segments else 0
-        shape = (rows, llm.num_key_value_heads, length, llm.head_dim)
-        blank = [torch.empty(shape, dtype=bagel.dtype, device=device) for _ in range(2 * llm.num_hidden_layers)]
-        layers = llm.num_hidden_layers
-        valid = torch.empty((rows, length), dtype=torch.bool, device=device)
-        return KVCache(blank[:layers], blank[layers:], valid, torch.zeros(rows, dtype=torch.long, device=device))
+        length = encode(segments, self.model.bagel.config).length if segments else 0
+        return KVCache.empty(self.model.bagel, rows, length, device)
 
     def tensors(self, condition: Contexts) -> list[Tensor]:
-        caches = [one for one in (condition.full, condition.no_text, condition.no_images) if one is not None]
-        return [tensor for cache in caches for tensor in (*cache.keys, *cache.values)]
+        return [tensor for cache in condition.caches for tensor in (*cache.keys, *cache.values)]
 
     def loss(self, examples: Sequence[Example], ce_weight: float, mse_weight: float) -> Callable[[], Tensor]:
         packed = self.model.examples.blank(examples, "cuda")
@@ -72,18 +64,21 @@ class BagelShapes(Shapes):
 
     def describe(self, batches: Sequence[Sequence[Example]]) -> list[str]:
         config, micros = self.model.bagel.config, len(batches)
-        shapes = [shape for examples in batches for shape in self.model.examples.shapes(examples)]
-        tokens, ce, mse = (sum(getattr(shape, key) for shape in shapes) for key in ("tokens", "ce", "mse"))
+        packed = [batch for examples in batches for batch in self.model.examples.blank(examples)]
+        tokens = sum(map(sum, (lengths for batch in packed for lengths in batch.sample_lengths)))
+        ce, mse = self.model.token_counts(packed)
         examples = sum(map(len, batches))
         lines = [
             f"one update: {examples} examples, {tokens:,} tokens; learned: {ce:,} text tokens, {mse:,} latent tokens"
         ]
         if micros > 1:
             lines.append(f"  {micros} micro-batches, the first of them:")
-        for shape in shapes[: max(len(shapes) // micros, 1)]:
-            vit = f", ViT [{shape.vit:,}, {config.vit.patch_dim}]" if shape.vit and config.vit is not None else ""
-            und = f"text and ViT tokens [{shape.rows}, {shape.und:,}]"
-            lines.append(f"  {und}, latents [{shape.rows}, {shape.gen:,}, {config.latent_dim}]{vit}")
+        for batch in packed[: max(len(packed) // micros, 1)]:
+            (rows, und), gen, patches = batch.und_id.shape, batch.gen_rope.shape[1], len(batch.vit_index)
+            vit = f", ViT [{patches:,}, {config.vit.patch_dim}]" if patches and config.vit is not None else ""
+            lines.append(
+                f"  text and ViT tokens [{rows}, {und:,}], latents [{rows}, {gen:,}, {config.latent_dim}]{vit}"
+            )
         return lines
 
 

@@ -7,8 +7,7 @@ the ViT. To write about one, it uses the ViT alone. examples.py lays out trainin
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -28,7 +27,6 @@ from uni_train.models.bagel.examples import (
     ExamplePacker,
     NoiseLevels,
     Tokenizer,
-    pixels,
     supervised_loss,
     token_counts,
 )
@@ -42,15 +40,13 @@ from uni_train.models.bagel.generation import (
     read_contexts,
     sample_latents,
 )
-from uni_train.models.bagel.images import ImageTransform
+from uni_train.models.bagel.images import ImageTransform, latent_tokens, patches
 from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage, VitImage, encode, pack
-from uni_train.models.bagel.positions import patchify, unpatchify
+from uni_train.models.bagel.positions import unpatchify
 from uni_train.models.bagel.prefixes import PrefixStore
 from uni_train.models.base import Example, FlowPolicy, OnStep, Request, SkillMissing, SupervisedLoss, ThoughtPolicy
-from uni_train.models.batches import check_requests
+from uni_train.models.batches import check_requests, rows_by, vae_batches
 from uni_train.models.transfer import upload
-
-_VAE_PIXELS = 2**22  # at once: four images of 1024 x 1024, so that the VAE stays a small part of the memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -187,7 +183,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
         `passes`: forward passes to make, at least one a packed batch, each of which uses all weights: devices that hold
         parts of one another's weights have to ask for them equally often. Those too many count nothing.
         """
-        self.bagel.use_everything(passes is not None)
+        self.bagel.use_all_weights(passes is not None)
         loss = supervised_loss(self.bagel, batch)
         if passes is not None and passes > len(batch):
             smallest = min(batch, key=lambda part: part.und_id.numel() + part.gen_rope.numel())
@@ -238,7 +234,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
         An image has `request.size`, else that of the (resized) last input image, else `image_size` squared.
         """
         drawn: dict[int, np.ndarray] = {}
-        for rows in _alike(requests):
+        for rows in rows_by(bool(request.images) for request in requests).values():
             part = [requests[row] for row in rows]
             drawn.update(zip(rows, self._draw(self.encode(part), self.noise(part), on_step), strict=True))
         return [drawn[row] for row in range(len(requests))]
@@ -251,7 +247,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
         self._check(requests)
         thoughts: dict[int, str] = {}
         drawn: dict[int, np.ndarray] = {}
-        for rows in _alike(requests):
+        for rows in rows_by(bool(request.images) for request in requests).values():
             part = [requests[row] for row in rows]
             read = self._read(part, think=True)
             ids, full = self._write(part, read.full, temperature, on_step, close=True)
@@ -296,7 +292,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
                 cannot be read.
         """
         self._check(requests)
-        if len(_alike(requests)) > 1:
+        if len({bool(request.images) for request in requests}) > 1:
             raise UserError(
                 f"request {requests[0].id} and others differ in having input images",
                 "Encode requests for editing and for drawing from text apart.",
@@ -361,7 +357,8 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
         grids = [self._grid(side)] * len(latents) if condition is None else condition.grids
         weight = next(self.vae.parameters())
         pictures: dict[int, np.ndarray] = {}
-        for grid, rows in self._equal_grids(grids):
+        for rows in vae_batches([(h * self.stride, w * self.stride) for h, w in grids]):
+            grid = grids[rows[0]]
             tokens = latents[rows, : grid[0] * grid[1]]
             z = unpatchify(tokens, grid, self.bagel.config.latent_patch_size).to(weight.device, weight.dtype)
             pixels_BCHW = (self.vae.decode(z).float() * 0.5 + 0.5).clamp(0, 1) * 255  # type: ignore[operator]
@@ -399,13 +396,10 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
             raise SkillMissing(self.name, "look at images")
         patch = self.vit_transform.stride
         images = [self.vit_transform.resize(self.vae_transform.resize(image)) for image in request.images]
-        return [VitImage((i.shape[0] // patch, i.shape[1] // patch), self._patches(i)) for i in images]
+        return [VitImage((i.shape[0] // patch, i.shape[1] // patch), patches(i, patch)) for i in images]
 
     def _latents(self, requests: Sequence[Request]) -> list[list[Segment]]:
-        """Input images as latents, sampled from the VAE's posterior with noise of the request's seed.
-
-        Images of one size are encoded together; padding to a common size would change their latents.
-        """
+        """Input images as latents, sampled with noise of the request's seed."""
         images: list[np.ndarray] = []
         noises: list[Tensor] = []
         for request in requests:
@@ -416,23 +410,13 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
                 h, w = self._grid(images[-1].shape[:2])
                 p = self.bagel.config.latent_patch_size
                 noises.append(torch.randn(self.bagel.config.latent_channels, h * p, w * p, generator=generator))
-        weight = next(self.vae.parameters())
-        segments: dict[int, Segment] = {}
-        for grid, rows in self._equal_grids([self._grid(image.shape[:2]) for image in images]):
-            x, noise = pixels([images[row] for row in rows]), torch.stack([noises[row] for row in rows])
-            x, noise = (upload(one, weight.device).to(weight.dtype) for one in (x, noise))
-            latents = self.vae.encode(x, noise).float()  # type: ignore[operator]
-            tokens = patchify(latents, self.bagel.config.latent_patch_size)
-            segments.update((row, VaeImage(grid, own)) for row, own in zip(rows, tokens, strict=True))
-        in_order = iter(segments[row] for row in range(len(images)))
-        return [[next(in_order) for _ in request.images] for request in requests]
+        tokens = latent_tokens(self.vae, images, noises, self.bagel.config.latent_patch_size)
+        pairs = zip(images, tokens, strict=True)
+        segments = iter([VaeImage(self._grid(image.shape[:2]), latent) for image, latent in pairs])
+        return [[next(segments) for _ in request.images] for request in requests]
 
     def _text(self, text: str) -> Text:
         return Text(self.tokenizer.encode(text))
-
-    def _patches(self, image: np.ndarray) -> np.ndarray:
-        assert self.bagel.config.vit is not None
-        return patchify(pixels([image])[0], self.bagel.config.vit.patch_size).numpy()
 
     # --- writing and drawing -------------------------------------------------------------------------------------
 
@@ -526,21 +510,3 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
     def _grid(self, size: tuple[int, ...]) -> tuple[int, int]:
         """Latent tokens (rows, columns) of an image of this height and width."""
         return size[0] // self.stride, size[1] // self.stride
-
-    def _equal_grids(self, grids: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], list[int]]]:
-        """Grids with the rows that have them, at most `_VAE_PIXELS` at a time."""
-        rows_of = defaultdict(list)
-        for row, grid in enumerate(grids):
-            rows_of[grid].append(row)
-        for grid, rows in rows_of.items():
-            together = max(1, _VAE_PIXELS // (grid[0] * grid[1] * self.stride**2))
-            for start in range(0, len(rows), together):
-                yield grid, rows[start : start + together]
-
-
-def _alike(requests: Sequence[Request]) -> list[list[int]]:
-    """Rows of requests with input images, and of those without: they are guided differently."""
-    kinds: tuple[list[int], list[int]] = ([], [])
-    for row, request in enumerate(requests):
-        kinds[bool(request.images)].append(row)
-    return [rows for rows in kinds if rows]

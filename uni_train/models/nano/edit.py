@@ -68,7 +68,7 @@ class SentenceTokenizer:
         DataError: a family whose prompts differ from puzzle to puzzle.
     """
 
-    bos_id, eos_id, start_of_image_id, end_of_image_id = range(4)
+    tokens = SpecialTokens(*range(4))
 
     def __init__(self, steps: bool = False, puzzles: Sequence[str] = ()) -> None:
         self.puzzles, self.steps = tuple(puzzles), STEPS if steps else ()
@@ -140,7 +140,7 @@ def build(config: ModelConfig, seed: int) -> NanoEdit:
         BagelConfig.from_sizes(
             sizes,
             len(tokenizer),
-            SpecialTokens(tokenizer.bos_id, tokenizer.eos_id, tokenizer.start_of_image_id, tokenizer.end_of_image_id),
+            tokenizer.tokens,
             vit_patches_per_side=1,
             prediction="clean",
         )

@@ -18,7 +18,7 @@ from uni_train.config.schema import ModelConfig
 from uni_train.core.errors import UserError
 from uni_train.core.seeds import derive_seed
 from uni_train.models.bagel.bagel import Bagel
-from uni_train.models.bagel.config import BagelConfig, SpecialTokens
+from uni_train.models.bagel.config import BagelConfig
 from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
 from uni_train.models.base import Example
 from uni_train.models.nano import language
@@ -89,7 +89,7 @@ def build(config: ModelConfig, seed: int, words: Sequence[str] | None = None) ->
         BagelConfig.from_sizes(
             sizes,
             len(tokenizer),
-            SpecialTokens(tokenizer.bos_id, tokenizer.eos_id, tokenizer.start_of_image_id, tokenizer.end_of_image_id),
+            tokenizer.tokens,
             vit_patches_per_side=sizes.image_size // sizes.vit_patch,
         )
     )
