@@ -10,10 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from uni_train.config.kinds import Rollouts, kind_of, stage_list
+from uni_train.config.kinds import kind_of, stage_list
 from uni_train.config.schema import SHARDED, RunConfig
 from uni_train.core.errors import UsageError
-from uni_train.models.base import Trainable
 from uni_train.models.quantised import Quantised, decoder_layers
 from uni_train.plan.hardware import GIB, GPUS, Gpu
 from uni_train.plan.one_card import lighter
@@ -72,7 +71,10 @@ def plan(
     draw = traced.draw_flops * work.draw_batches / rate / (work.updates_per_epoch or 1)
     wanted = Choice.from_config(config.strategy)
     choices = choices_for(config.strategy, gpus, nodes)
-    refused = _refused(rollouts, model) if gpus > 1 and rollouts is not None else None
+    refused = None
+    if gpus > 1 and rollouts is not None:  # as uni_train/training/flow_grpo/trainer.py refuses it
+        partly = "guidance at some noise levels alone (cfg_text_scale, edit_text_scale)"
+        refused = rollouts.unsharded or (partly if getattr(model, "guided", False) else None)
     if refused is not None:
         choices = tuple(one for one in choices if one.kind not in SHARDED)
         notes.append(f"{' and '.join(SHARDED)} are left out, because they cannot do {refused}")
@@ -215,13 +217,6 @@ def _largest(choice: Choice, traced: Traced, work: Work, gpu: Gpu, gpus: int, ha
     return low
 
 
-def _refused(rollouts: Rollouts, model: Trainable) -> str | None:
-    """What Flow-GRPO refuses where weights are sharded (uni_train/training/flow_grpo/trainer.py)."""
-    if rollouts.unsharded is None and getattr(model, "guided", False):
-        return "guidance at some noise levels alone (cfg_text_scale, edit_text_scale)"
-    return rollouts.unsharded
-
-
 # --- advice -----------------------------------------------------------------------------------------------------------
 
 
@@ -283,7 +278,8 @@ def one_card(config: RunConfig, on_step: Callable[[], object] = lambda: None) ->
     Raises:
         UserError: as `plan`.
     """
-    if not hasattr(config, "trained") or not {"all", "lora"} <= set(_trained_values(config)):
+    choices = typing.get_type_hints(type(config)).get("trained")  # what this key of the recipe may be
+    if not {"all", "lora"} <= set(typing.get_args(choices)):
         return ()
     found: list[OneCardChoice] = []
     alone = replace(config.strategy, kind="single", offload_optimizer=False, offload_weights=False)
@@ -310,8 +306,3 @@ def one_card(config: RunConfig, on_step: Callable[[], object] = lambda: None) ->
             said = "trained=all strategy=deepspeed_zero2 strategy.offload_optimizer=true"
             found.append(OneCardChoice(said, kept.peak, kept.host))
     return tuple(found)
-
-
-def _trained_values(config: RunConfig) -> tuple[str, ...]:
-    """What the key `trained` of a recipe may be."""
-    return typing.get_args(typing.get_type_hints(type(config))["trained"])

@@ -128,6 +128,12 @@ def packed_order(batch: PackedBatch, x_BUD: Tensor, x_BGD: Tensor, row: int = 0)
     return x[order.argsort()]
 
 
+def noised(batch: PackedBatch) -> PackedBatch:
+    """The same batch with flow noise of its own."""
+    batch.noise_BGC = torch.randn(batch.clean_BGC.shape, generator=torch.Generator().manual_seed(0))
+    return batch
+
+
 @pytest.fixture(scope="session")
 def vae() -> AutoEncoder:
     """The tiny autoencoder with its stored weights."""

@@ -1,4 +1,4 @@
-"""Training examples as BAGEL's packed batches, and the two losses of a batch.
+"""Training examples as BAGEL's packed batches.
 
 An example is a row of texts and images (`Turn`), each shown or learned. The parts of a plain `Example` stand for
 [system prompt] [images] [prompt] [thought] [answer] [target]. The system prompt is there only with a thought. An image
@@ -41,7 +41,7 @@ from uni_train.models.bagel.packing import (
     pack,
     read_first,
 )
-from uni_train.models.base import Example, ImageSizes, States, SupervisedLoss, Turn
+from uni_train.models.base import Example, ImageSizes, States, Turn
 
 _PADDING, _PADDING_WIDE, _WIDE = 500, 100, 512
 """Token places that cost about as much as one more forward pass, of models narrower than _WIDE and of wider ones.
@@ -138,8 +138,7 @@ class ExamplePacker:
     def pack(self, examples: Sequence[Example]) -> list[PackedBatch]:
         """A few batches: rows of like length, or on a GPU one long row if the examples are long."""
         drafts = [self._draft(example) for example in examples]
-        latents = self._latents(drafts)
-        rows = [self._row(draft, of) for draft, of in zip(drafts, latents, strict=True)]
+        rows = [self._row(draft, latents) for draft, latents in zip(drafts, self._latents(drafts), strict=True)]
         return [self._batch([[rows[i] for i in row] for row in batch]) for batch in self._arranged(rows)]
 
     def blank(self, examples: Sequence[Example], on: str | None = None) -> list[PackedBatch]:
@@ -215,7 +214,11 @@ class ExamplePacker:
         images = [turn.image for turn in turns if turn.image is not None]
         draws = _draws(example, turns)
         grids = [self._grids(image, len(images), example.sizes) for image in images]
-        noise = {i: self._vae_noise(vae, generator) for i, (vae, _) in enumerate(grids)} if draws else {}
+        noise: dict[int, np.ndarray] = {}
+        if draws:
+            channels, patch = self.bagel.config.latent_channels, self.bagel.config.latent_patch_size
+            for i, ((h, w), _) in enumerate(grids):
+                noise[i] = generator.standard_normal((channels, h * patch, w * patch), np.float32)
         bare = not example.turns and self._drops(self.dropout.text, draws, generator)
         parts: list[_Part] = []
         shown: list[int] = []
@@ -248,26 +251,23 @@ class ExamplePacker:
     def _layout(self, draft: _Draft) -> Encoded:
         """The example without its images, cached."""
         key = tuple(draft.parts)
-        found = self._layouts.get(key)
-        if found is None:
-            found = encode([self._segment(part) for part in draft.parts], self.bagel.config)
+        layout = self._layouts.get(key)
+        if layout is None:
+            layout = encode([self._segment(part) for part in draft.parts], self.bagel.config)
             if len(self._layouts) < _CACHED:
-                self._layouts[key] = found
-        return found
+                self._layouts[key] = layout
+        return layout
 
     def _row(self, draft: _Draft, latents: dict[int, Tensor]) -> EncodedExample:
         """The example's layout with its patches, latents, noise levels and noise put in."""
         config, generator = self.bagel.config, draft.generator
-        found = self._layout(draft)
-        pictures = iter(draft.shown)
+        encoded = self._layout(draft)
         patches: list[np.ndarray | None] = []
         of_images: list[Tensor] = []
         noised: list[bool] = []
         states = draft.example.states
-        for part in draft.parts:
-            if part.kind == "text":
-                continue
-            index = next(pictures)
+        images = (part for part in draft.parts if part.kind != "text")
+        for part, index in zip(images, draft.shown, strict=True):
             if part.dropped:
                 continue
             if part.kind == "vit":
@@ -280,16 +280,16 @@ class ExamplePacker:
             else:
                 of_images.append(latents[index])
                 noised.append(part.learn)
-        found = replace(found, vit_patches=tuple(patches), latents=tuple(of_images))
+        encoded = replace(encoded, vit_patches=tuple(patches), latents=tuple(of_images))
         noise = np.zeros((sum(len(latent) for latent in of_images), config.latent_dim), np.float32)
         filled = np.repeat(noised, [len(latent) for latent in of_images])
         if states is not None:
-            found = found.with_noise_levels(train_logit(torch.from_numpy(states.t), config.timestep_shift).numpy())
+            encoded = encoded.with_noise_levels(train_logit(torch.from_numpy(states.t), config.timestep_shift).numpy())
             noise[filled] = states.noise[:, : filled.sum() // len(states.t)].reshape(-1, config.latent_dim)
         elif any(noised):
-            found = found.with_noise_levels(self._levels(sum(noised), generator))
+            encoded = encoded.with_noise_levels(self._levels(sum(noised), generator))
             noise[filled] = generator.standard_normal((int(filled.sum()), config.latent_dim), np.float32)
-        return found, noise
+        return encoded, noise
 
     def _segment(self, part: _Part) -> Segment:
         if part.kind == "text":
@@ -364,11 +364,6 @@ class ExamplePacker:
     def _device(self) -> torch.device:
         return self.bagel.vae2llm.weight.device
 
-    def _vae_noise(self, grid: Grid, generator: np.random.Generator) -> np.ndarray:
-        config = self.bagel.config
-        height, width = (side * config.latent_patch_size for side in grid)
-        return generator.standard_normal((config.latent_channels, height, width), np.float32)
-
     @staticmethod
     def _encoded_grids(draft: _Draft) -> dict[int, Grid]:
         """Of the images that are needed as latents, by their index."""
@@ -392,25 +387,9 @@ class ExamplePacker:
         return patches(resized(image, (grid[0] * patch, grid[1] * patch)), patch)
 
 
-def supervised_loss(bagel: Bagel, batch: Sequence[PackedBatch]) -> SupervisedLoss:
-    """Cross-entropy and velocity error (BAGEL's two objectives), summed over the packed batches."""
-    zero = torch.zeros((), device=bagel.vae2llm.weight.device)
-    ce, mse, text, latent = zero, zero, 0, 0
-    for part in batch:
-        out = bagel(part)
-        ce, text = ce + out.ce.sum(), text + len(out.ce)
-        mse, latent = mse + out.mse.sum(), latent + len(out.mse)
-    return SupervisedLoss(ce, zero + text, mse, zero + latent)
-
-
 def _draws(example: Example, turns: Sequence[Turn]) -> bool:
     """Whether an image is to be drawn."""
     return example.states is not None or any(turn.image is not None and turn.learn for turn in turns)
-
-
-def token_counts(batch: Sequence[PackedBatch]) -> tuple[int, int]:
-    """Supervised text tokens and noised latent tokens."""
-    return sum(len(part.ce_index) for part in batch), sum(len(part.mse_index) for part in batch)
 
 
 def _buckets(rows: Sequence[EncodedExample], most: int) -> list[list[int]]:
@@ -420,15 +399,15 @@ def _buckets(rows: Sequence[EncodedExample], most: int) -> list[list[int]]:
     it with more than `most` empty places.
     """
     sizes = [(row.gen.shape[1], row.und.shape[1]) for row, _ in rows]
-    found: list[list[int]] = []
+    buckets: list[list[int]] = []
     latents = padding = 0
     for i in sorted(range(len(rows)), key=lambda i: sizes[i]):
-        if found and sizes[i][0] == latents:
-            stretched = padding + len(found[-1]) * (sizes[i][1] - sizes[found[-1][-1]][1])
+        if buckets and sizes[i][0] == latents:
+            stretched = padding + len(buckets[-1]) * (sizes[i][1] - sizes[buckets[-1][-1]][1])
             if stretched <= most:
-                found[-1].append(i)
+                buckets[-1].append(i)
                 padding = stretched
                 continue
-        found.append([i])
+        buckets.append([i])
         latents, padding = sizes[i][0], 0
-    return found
+    return buckets

@@ -15,8 +15,8 @@ Shapes: B rows, H heads, G latent tokens, T cached columns, L = T + 2 + G keys; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from uni_train.models.bagel.attention import EAGER_FORWARD_UP_TO, Attend
 from uni_train.models.bagel.packing import Text, VaeImage
@@ -145,7 +146,10 @@ def draw_with_attention(
     columns = columns_of(model, requests, refined)
     grids = [model._grid(model.picture_size(request)) for request in requests]
     watch = _AttentionWatch(model, columns, grids, maps)
-    with _on_layers(model, watch.before, layers), _noise_levels(model, watch.at):
+    every: list[Any] = list(model.bagel.language_model.model.layers)
+    watched = every if layers is None else [every[index] for index in layers]
+    handles = [layer.self_attn.register_forward_pre_hook(watch.before) for layer in watched]
+    with _removed([*handles, model.bagel.time_embedder.register_forward_pre_hook(watch.at)]):
         images = model.draw(requests)
     return images, watch.result()
 
@@ -160,7 +164,8 @@ def states_of(model: BagelUnified, requests: Sequence[Request], levels: Sequence
     kept = levels if levels is not None else sorted({0, steps // 2, steps - 1})
     watch = _StateWatch(len(requests), kept)
     last = torch.tensor([len(row) - 2 for row in columns_of(model, requests, [None] * len(requests))])  # before eos
-    with _behind_layers(model, watch.behind), _noise_levels(model, watch.at):
+    handles = [layer.register_forward_hook(watch.behind) for layer in model.bagel.language_model.model.layers]
+    with _removed([*handles, model.bagel.time_embedder.register_forward_pre_hook(watch.at)]):
         model.draw(requests)
         watch.answering = True
         model.answer(requests)
@@ -320,26 +325,10 @@ class _StateWatch(_Steps):
 
 
 @contextmanager
-def _noise_levels(model: BagelUnified, at: Callable[..., None]) -> Iterator[None]:
-    handle = model.bagel.time_embedder.register_forward_pre_hook(at)
+def _removed(handles: Sequence[RemovableHandle]) -> Iterator[None]:
+    """Within it these hooks are there."""
     try:
         yield
     finally:
-        handle.remove()
-
-
-@contextmanager
-def _on_layers(model: BagelUnified, before: Callable[..., Any], layers: Sequence[int] | None) -> Iterator[None]:
-    every = list(model.bagel.language_model.model.layers)
-    with ExitStack() as held:
-        for index in range(len(every)) if layers is None else layers:
-            held.callback(every[index].self_attn.register_forward_pre_hook(before).remove)  # type: ignore[union-attr,operator]
-        yield
-
-
-@contextmanager
-def _behind_layers(model: BagelUnified, behind: Callable[..., None]) -> Iterator[None]:
-    with ExitStack() as held:
-        for layer in model.bagel.language_model.model.layers:
-            held.callback(layer.register_forward_hook(behind).remove)
-        yield
+        for handle in handles:
+            handle.remove()

@@ -305,23 +305,10 @@ class PackedBatch:
         return PackedBatch(**values)
 
 
-def pack(
-    rows: Sequence[Sequence[Encoded]],
-    config: BagelConfig,
-    *,
-    noise_seed: int | None = None,
-    und_length: int | None = None,
-    gen_length: int | None = None,
-) -> PackedBatch:
-    """One tensor per quantity for all rows, padded to the longest or to the given lengths.
+def pack(rows: Sequence[Sequence[Encoded]], config: BagelConfig) -> PackedBatch:
+    """Put encoded samples into the tensors of a batch: each row holds its samples one after the other, then padding.
 
-    Args:
-        rows: encoded samples; a row may hold several.
-        noise_seed: draw the flow noise here, from this seed; None leaves it to the forward pass.
-        und_length, gen_length: fixed lengths (static shapes for compilation).
-
-    Raises:
-        ValueError: a row is longer than a fixed length.
+    Flow noise is left to the caller, or to the forward pass.
     """
     flat = [sample for row in rows for sample in row]
     per_row = np.array([len(row) for row in rows])
@@ -332,9 +319,7 @@ def pack(
     und_offset, und_total = _offsets(und_count, first, row_of)
     gen_offset, gen_total = _offsets(gen_count, first, row_of)
     order_offset, order_total = und_offset + gen_offset, und_total + gen_total
-    U = _length(und_total, und_length, "understanding")
-    G = _length(gen_total, gen_length, "generation")
-    B = len(rows)
+    B, U, G = len(rows), int(und_total.max(initial=0)), int(gen_total.max(initial=0))
 
     und = _place([s.und for s in flat], und_count, row_of * U + und_offset, order_offset, B * U, NO_LABEL)
     gen = _place([s.gen for s in flat], gen_count, row_of * G + gen_offset, order_offset, B * G, 0)
@@ -356,11 +341,6 @@ def pack(
         there = torch.cat([upload(one, device) for one in latents])
         where = upload(torch.from_numpy(gen_where), there.device)
         clean = there.new_zeros(clean.shape).index_copy(0, where, there)
-    noise = None
-    if noise_seed is not None:
-        shape = (B, G, config.latent_dim)
-        noise = torch.from_numpy(np.random.default_rng(noise_seed).standard_normal(shape, np.float32))
-
     und_where = _where(und_count, row_of * U + und_offset)
     weight = np.zeros(B * U, np.float32)
     weight[und_where] = np.concatenate([s.ce_weight for s in flat])
@@ -407,7 +387,7 @@ def pack(
         gen_valid=torch.from_numpy(gen_valid),
         full=bool(und_valid.all() and gen_valid.all()),
         clean_BGC=clean.view(B, G, config.latent_dim),
-        noise_BGC=noise,
+        noise_BGC=None,
         logit=torch.from_numpy(logit.astype(np.float32)),
         ce_index=torch.from_numpy(ce_index),
         ce_label=torch.from_numpy(label[ce_index].astype(np.int64)),
@@ -444,15 +424,6 @@ def _offsets(count: np.ndarray, first: np.ndarray, row_of: np.ndarray) -> tuple[
     """Where each sample begins in its row, and the tokens of every row."""
     ends = np.concatenate([[0], np.cumsum(count)])
     return ends[:-1] - ends[first[:-1]][row_of], ends[first[1:]] - ends[first[:-1]]
-
-
-def _length(totals: np.ndarray, fixed: int | None, kind: str) -> int:
-    longest = int(totals.max(initial=0))
-    if fixed is None:
-        return longest
-    if longest > fixed:
-        raise ValueError(f"a row has {longest} {kind} tokens, more than the fixed length {fixed}")
-    return fixed
 
 
 def _where(count: np.ndarray, begin: np.ndarray) -> np.ndarray:

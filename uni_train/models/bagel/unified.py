@@ -22,14 +22,7 @@ from uni_train.flow.guidance import Guidance
 from uni_train.flow.schedule import Schedule, bagel_schedule
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import ADAPTER_LAYERS, PARTS
-from uni_train.models.bagel.examples import (
-    Dropout,
-    ExamplePacker,
-    NoiseLevels,
-    Tokenizer,
-    supervised_loss,
-    token_counts,
-)
+from uni_train.models.bagel.examples import Dropout, ExamplePacker, NoiseLevels, Tokenizer
 from uni_train.models.bagel.generation import (
     Contexts,
     Denoiser,
@@ -184,13 +177,16 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
         parts of one another's weights have to ask for them equally often. Those too many count nothing.
         """
         self.bagel.use_all_weights(passes is not None)
-        loss = supervised_loss(self.bagel, batch)
-        if passes is not None and passes > len(batch):
-            smallest = min(batch, key=lambda part: part.und_id.numel() + part.gen_rope.numel())
-            for _ in range(passes - len(batch)):
-                out = self.bagel(smallest)
-                loss = replace(loss, ce_sum=loss.ce_sum + 0 * out.ce.sum(), mse_sum=loss.mse_sum + 0 * out.mse.sum())
-        return loss
+        zero = torch.zeros((), device=self.device)
+        ce = mse = zero
+        for part in batch:
+            out = self.bagel(part)
+            ce, mse = ce + out.ce.sum(), mse + out.mse.sum()
+        for _ in range(0 if passes is None else passes - len(batch)):
+            out = self.bagel(min(batch, key=lambda part: part.und_id.numel() + part.gen_rope.numel()))
+            ce, mse = ce + 0 * out.ce.sum(), mse + 0 * out.mse.sum()
+        tokens, latents = self.token_counts(batch)
+        return SupervisedLoss(ce, zero + tokens, mse, zero + latents)
 
     def passes(self, batch: Sequence[PackedBatch]) -> int:
         """Forward passes that `supervised_loss` makes."""
@@ -198,7 +194,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
 
     def token_counts(self, batch: Sequence[PackedBatch]) -> tuple[int, int]:
         """Supervised text tokens and noised latent tokens."""
-        return token_counts(batch)
+        return sum(len(part.ce_index) for part in batch), sum(len(part.mse_index) for part in batch)
 
     def example_tokens(self, example: Example) -> int:
         return self.examples.length(example)
@@ -211,9 +207,8 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
     ) -> list[str]:
         """The text after [system prompt] [images] [prompt], as `draw` will read it."""
         self._check(requests)
-        return self._texts(
-            [full for full, _, _ in self._contexts(requests, think=True)], requests, temperature, on_step
-        )
+        contexts = [full for full, _, _ in self._contexts(requests, think=True)]
+        return self._texts(contexts, requests, temperature, on_step)
 
     @torch.inference_mode()
     def answer(self, requests: Sequence[Request], *, think: bool = False, on_step: OnStep | None = None) -> list[str]:
