@@ -87,7 +87,7 @@ def compared(subject: Subject, rounds: int) -> Iterator[str]:
     yield from table(
         subject.title, "time of an image, exact = 1", "latents, relative L2 error", "pixels, mean error in levels"
     )
-    caches = family_of(subject.config.family).caches
+    caches = "sampling.first_block_cache" in family_of(subject.config.family).optional_keys
     options = {name: values for name, values in OPTIONS.items() if caches or "first_block_cache" not in values}
     models = {name: subject.built(**values) for name, values in options.items()}
     results = {name: drawn(model, subject.requests) for name, model in models.items()}

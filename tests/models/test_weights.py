@@ -15,7 +15,7 @@ from tests.models.bagel.published import published
 from uni_train.core.errors import UserError
 from uni_train.models.checkpoint import inspect, model_config
 from uni_train.models.load import build_model, export_model
-from uni_train.models.nano.nano import shipped
+from uni_train.models.nano.family import ASSETS
 from uni_train.models.weights import Format, Weights, fill, mapped, write_state
 
 
@@ -63,7 +63,7 @@ def pipeline(name: str) -> Callable[[Path], None]:
 
 
 def nano(folder: Path) -> None:
-    shutil.copytree(shipped(), folder)
+    shutil.copytree(ASSETS, folder)
 
 
 def bagel(folder: Path) -> None:

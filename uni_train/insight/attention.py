@@ -117,13 +117,15 @@ def observe(
 
 def sections(result: Mapping[str, Any]) -> list[Section]:
     """The parts of the page about attention, from attention.json."""
+    by_level = np.array(result["by_level"]).mean(0)
+    levels = _groups_chart("Share, by noise level", result["t"], by_level, linear_axis(0, 1, "noise level t"))
     parts = [
         Section(
             "Attention of image tokens",
             "P is the instruction, R_t the trace of the thought, R_p the refined prompt that it ends in. Shares sum to "
             "1 over all that an image token can look at. Weights are those of one token of a group (equation 6).",
             tables=[weights_table(result), shares_table(result), levels_table(result)],
-            charts=[_layers_chart(result, "weights"), _layers_chart(result, "shares"), _levels_chart(result)],
+            charts=[_layers_chart(result, "weights"), _layers_chart(result, "shares"), levels],
         )
     ]
     if result["overlays"]:
@@ -199,11 +201,6 @@ def _layers_chart(result: Mapping[str, Any], what: str) -> Chart:
     scale, title = (1e4, "Weight of a token (10^-4), by layer") if what == "weights" else (1.0, "Share, by layer")
     layers = list(range(1, len(array) + 1))
     return _groups_chart(title, layers, array * scale, linear_axis(1, max(2, len(array)), "layer"))
-
-
-def _levels_chart(result: Mapping[str, Any]) -> Chart:
-    array = np.array(result["by_level"]).mean(0)
-    return _groups_chart("Share, by noise level", result["t"], array, linear_axis(0, 1, "noise level t"))
 
 
 def _groups_chart(title: str, x: Sequence[float], array: np.ndarray, axis: Axis) -> Chart:

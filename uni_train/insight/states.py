@@ -31,7 +31,7 @@ from uni_train.eval.report.charts import Chart, Series, chart, linear_axis
 from uni_train.eval.report.page import Section
 from uni_train.eval.statistics import Estimate, share
 from uni_train.eval.task_benchmark import request_of
-from uni_train.models.bagel.hooks import States, states_of
+from uni_train.models.bagel.hooks import HiddenStates, states_of
 from uni_train.models.bagel.unified import BagelUnified
 from uni_train.models.base import UnifiedModel, expect_skill
 
@@ -122,7 +122,7 @@ def observe(
     return result
 
 
-def positions_of(states: States) -> dict[str, Tensor]:
+def positions_of(states: HiddenStates) -> dict[str, Tensor]:
     """Name -> states [N, B, D]: of understanding, then of drawing (the image's own tokens at every level kept)."""
     positions = {"last word": states.word}
     positions |= {f"answer, word {i}": state for i, state in enumerate(states.answer, start=1)}

@@ -110,10 +110,8 @@ class Family(ABC):
         bfloat16: whether GPUs take its weights in bfloat16.
         tf32: whether GPUs may round factors of float32 products to TF32. Not where transformers computes rotary
             positions, by such a product (huggingface/transformers issue 48428).
-        tiles: whether its VAE can take images in tiles (`model.vae_tile`). editing: whether it takes `model.editing`.
-        puzzles: whether editors of it read the prompts of `model.puzzles` alone.
-        compiles: whether its steps can be compiled (`model.compile`).
-        caches: whether its denoising steps can be cached (`sampling.first_block_cache`).
+        optional_keys: of "vae_tile", "editing", "puzzles" (of editors), "compile" and "sampling.first_block_cache",
+            those that its models take.
         shipped: the folder of the checkpoint inside the package (`checkpoint: shipped`).
     """
 
@@ -123,11 +121,7 @@ class Family(ABC):
     world: ClassVar[str] = "everyday"
     bfloat16: ClassVar[bool] = True
     tf32: ClassVar[bool] = False
-    tiles: ClassVar[bool] = False
-    puzzles: ClassVar[bool] = False
-    compiles: ClassVar[bool] = False
-    editing: ClassVar[bool] = False
-    caches: ClassVar[bool] = False
+    optional_keys: ClassVar[tuple[str, ...]] = ()
     shipped: ClassVar[Path | None] = None
 
     @property

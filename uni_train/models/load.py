@@ -130,14 +130,15 @@ def dtype_for(precision: str) -> torch.dtype | None:
 def expect_keys(config: ModelConfig) -> None:
     """Raises UsageError where a key is given that the model's family does not take."""
     family = family_of(config.family)
-    keys: dict[str, tuple[Any, bool]] = {
-        "vae_tile": (config.vae_tile, family.tiles),
-        "editing": (config.editing, family.editing),
-        "puzzles": (config.puzzles or None, family.puzzles and config.edits),
-        "compile": (config.compile or None, family.compiles),
-        "sampling.first_block_cache": (config.sampling.first_block_cache, family.caches),
+    values: dict[str, Any] = {
+        "vae_tile": config.vae_tile,
+        "editing": config.editing,
+        "puzzles": config.puzzles or None,
+        "compile": config.compile or None,
+        "sampling.first_block_cache": config.sampling.first_block_cache,
     }
-    for key, (value, takes) in keys.items():
+    for key, value in values.items():
+        takes = key in family.optional_keys and (key != "puzzles" or config.edits)
         if value is not None and not takes:
             raise UsageError(f"model.{key} has no meaning for model={config.name}", f"Leave model.{key} out.")
     if config.compile and config.sampling.first_block_cache is not None:

@@ -258,7 +258,8 @@ def write(file: Path, tensors: Described, get: Get) -> None:
         with atomic_path(file) as temporary, open(temporary, "wb") as out:
             out.write(len(text).to_bytes(8, "little") + text)
             for name in order:
-                out.write(memoryview(_bytes(plain(get(name)).to("cpu", tensors[name][0]).contiguous())))
+                value = plain(get(name)).to("cpu", tensors[name][0]).contiguous()
+                out.write(memoryview(value.reshape(-1).view(torch.uint8).numpy()))
             out.flush()
     except OSError as error:
         raise UserError(
@@ -415,11 +416,6 @@ def largest(value: Tensor) -> float:
         return 0.0
     low, high = torch.aminmax(value)  # one pass without a copy; NaN is both
     return float(torch.maximum(-low, high))
-
-
-def _bytes(value: Tensor) -> Any:
-    """The memory of a contiguous CPU tensor as a flat numpy array of bytes."""
-    return value.reshape(-1).view(torch.uint8).numpy()
 
 
 def _parts(tensors: Described, limit: int | None) -> list[dict[str, tuple[torch.dtype, Sequence[int]]]]:

@@ -15,12 +15,11 @@ from uni_train.config.schema import SHARDED, RunConfig
 from uni_train.core.errors import UsageError
 from uni_train.models.quantised import Quantised, decoder_layers
 from uni_train.plan.hardware import GIB, GPUS, Gpu
-from uni_train.plan.one_card import lighter
 from uni_train.plan.ready import SAMPLE, Ready, Work, ready
 from uni_train.plan.result import Choice, OneCardChoice, Plan, StrategyRow
 from uni_train.plan.strategies import choices_for, run_by, share, storage, wire_seconds
 from uni_train.plan.trace import KINDS
-from uni_train.plan.updates import AVERAGE, STEP, Traced
+from uni_train.plan.updates import AVERAGE, STEP, Traced, lighter
 from uni_train.training.data.rows import KEPT_BYTES
 
 _ASKING = ("evaluate", "sample", "filter", "think", "draw", "ask")

@@ -66,7 +66,7 @@ class Ready:
 
     def traced(self, activation_checkpointing: bool) -> Traced:
         """Followed, with the recipe's quantised weights and moments."""
-        from uni_train.plan.one_card import lighter
+        from uni_train.plan.updates import lighter
 
         self.model.prepare_training(
             timestep_shift=1.0, text_dropout=0.0, activation_checkpointing=activation_checkpointing
@@ -75,7 +75,7 @@ class Ready:
 
     def image_flops(self) -> float:
         """Of drawing an image of the model's own size, for samples and evaluations."""
-        from uni_train.plan.drawing import image_flops
+        from uni_train.plan.updates import image_flops
 
         config = self.config.model
         shown = (_blank(self.config),) if config.edits else ()
@@ -186,7 +186,7 @@ def _reinforced(
     one = shapes.image_request(_prompt(config, rollouts, shapes, notes))
 
     def trace() -> Traced:
-        from uni_train.plan.drawing import reinforced
+        from uni_train.plan.updates import reinforced
 
         drawn = min(draw_rows, most or draw_rows)
         return reinforced(model, shapes, one, followed, rollouts, config, trained, drawn, cast, pictures)

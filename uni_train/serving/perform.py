@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -88,10 +88,9 @@ def _tokens(model: UnifiedModel, example: Example) -> int:
 def _sampling(model: Any, temperature: float | None, max_tokens: int | None) -> Iterator[None]:
     """The model with a request's own temperature and length; never longer than its configuration allows."""
     own = model.sampling
-    limit = next(field.name for field in fields(own) if field.name in ("max_think_tokens", "max_tokens"))
     changes: dict[str, Any] = {} if temperature is None else {"temperature": float(temperature)}
     if max_tokens is not None:
-        changes[limit] = min(max_tokens, getattr(own, limit))
+        changes["max_think_tokens"] = min(max_tokens, own.max_think_tokens)
     model.sampling = replace(own, **changes)
     try:
         yield

@@ -232,7 +232,10 @@ class OpenAIPaths(LitSpec):
             if self._places.locked():
                 raise HTTPException(429, f"{limits.queue} requests are waiting: try again later")
             async with self._places, asyncio.timeout(limits.seconds):
-                self._check_model(body[0] if isinstance(body, tuple) else body)
+                fields = body[0] if isinstance(body, tuple) else body
+                wanted, name = fields.get("model") if isinstance(fields, Mapping) else None, self.served.identity.name
+                if wanted not in (None, name):
+                    raise BadRequest(f"there is no model {wanted!r} here, but {name}")
                 requested = await asyncio.to_thread(parse, body, limits)
                 async with self._turns:
                     if await request.is_disconnected():
@@ -276,12 +279,6 @@ class OpenAIPaths(LitSpec):
             self.response_buffer.pop(uid, None)
         found, _status = item.response
         return list(found)
-
-    def _check_model(self, body: Any) -> None:
-        requested = body.get("model") if isinstance(body, Mapping) else None
-        name = self.served.identity.name
-        if requested not in (None, name):
-            raise BadRequest(f"there is no model {requested!r} here, but {name}")
 
     def _chat_response(self, body: Mapping[str, Any], replies: Sequence[Reply]) -> Response:
         name = self.served.identity.name

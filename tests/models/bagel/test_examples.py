@@ -11,9 +11,9 @@ import torch
 
 from tests.models.bagel.test_unified import picture, unified
 from uni_train.models.bagel.config import GENERATION_NAMES
-from uni_train.models.bagel.examples import Dropout, ExamplePacker
+from uni_train.models.bagel.examples import ExamplePacker
 from uni_train.models.bagel.packing import encode, pack
-from uni_train.models.base import Example, ImageSizes, Turn
+from uni_train.models.base import Dropout, Example, ImageSizes, Turn
 
 TWO = (picture(5, 20, 50), picture(6, 48, 48))
 EDIT = Example(turns=(Turn(image=TWO[0]), Turn("5 6 7"), Turn(image=TWO[1], learn=True)), seed=3)

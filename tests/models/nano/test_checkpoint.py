@@ -16,7 +16,8 @@ from uni_train.config.schema import ModelConfig
 from uni_train.core.errors import UserError
 from uni_train.models.base import Request
 from uni_train.models.load import CONFIG, WEIGHTS, build_model, load_weights, model_config, save_model
-from uni_train.models.nano.nano import Nano, shipped
+from uni_train.models.nano.family import ASSETS
+from uni_train.models.nano.nano import Nano
 from uni_train.models.weights import Format
 
 
@@ -91,4 +92,4 @@ def test_the_shipped_checkpoint_loads_and_is_small() -> None:
     assert config == model_config("nano") and config.checkpoint == "shipped"
     model = build_model(config)
     assert model.draw([Request("a", "Draw 1 apple .")])[0].shape == (config.architecture.image_size,) * 2 + (3,)
-    assert sum(file.stat().st_size for file in shipped().iterdir()) <= 6_000_000
+    assert sum(file.stat().st_size for file in ASSETS.iterdir()) <= 6_000_000

@@ -16,7 +16,7 @@ from uni_train.data_gen.maths.task import Maths
 from uni_train.data_gen.objects import NANO
 from uni_train.data_gen.task import SPLITS
 from uni_train.models.nano import corpus, language
-from uni_train.models.nano.nano import shipped
+from uni_train.models.nano.family import ASSETS
 from uni_train.models.nano.tokenizer import SPECIAL, WordTokenizer
 
 tokenizer = WordTokenizer(language.vocabulary())
@@ -32,7 +32,7 @@ def test_words_are_distinct_as_many_as_those_of_the_checkpoint_and_markers_come_
     assert len(set(tokenizer.words)) == len(tokenizer.words) == len(tokenizer)
     assert tokenizer.words[: len(SPECIAL)] == SPECIAL
     assert (tokenizer.pad_id, tokenizer.tokens.bos, tokenizer.tokens.eos) == (0, 1, 2)
-    stored = json.loads((shipped() / "config.json").read_text(encoding="utf-8"))
+    stored = json.loads((ASSETS / "config.json").read_text(encoding="utf-8"))
     assert stored["bagel"]["llm"]["vocab_size"] == len(tokenizer)
 
 

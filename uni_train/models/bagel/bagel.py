@@ -80,7 +80,6 @@ class BagelOutput:
         ce: [supervised text tokens] cross-entropy in nats; ce_weight: BAGEL's weights ``1 / sqrt(tokens of the text)``.
         mse: [noised latent tokens] squared error of the velocity (prediction "clean": of the clean latents), mean over
             channels; squared_error: [tokens, C].
-        t: [noised latent tokens] their noise level after the shift.
         hidden_BUD, hidden_BGD: after the final norms.
     """
 
@@ -88,7 +87,6 @@ class BagelOutput:
     ce_weight: Tensor
     mse: Tensor
     squared_error: Tensor
-    t: Tensor
     hidden_BUD: Tensor
     hidden_BGD: Tensor
 
@@ -184,7 +182,6 @@ class Bagel(nn.Module):
             time_BGD = self.time_embedder(t_I)[batch.gen_image]
             x_BGD = self.embed_latents(x_t_BGC, time_BGD, batch.gen_position)
         else:
-            x_t_BGC, t_BG1 = batch.clean_BGC, batch.clean_BGC[..., :1]
             x_BGD = x_BUD[:, :0]
         if batch.prefix_split is not None and batch.prefix_split[0].shape[1] and self.reads_frozen():
             hidden_BUD, hidden_BGD = self._decode_in_two_passes(x_BUD, x_BGD, batch, *batch.prefix_split)
@@ -195,7 +192,6 @@ class Bagel(nn.Module):
         logits = self.language_model.lm_head(hidden_BUD.flatten(0, 1)[batch.ce_index])
         ce = F.cross_entropy(logits.float(), batch.ce_label, reduction="none")
         noised = batch.mse_index
-        t_M1 = t_BG1.flatten(0, 1)[noised]
         # The error of what the head puts out: a clean image's, divided by t, would be as wide as the smallest t.
         clean = self.config.prediction == "clean"
         target = batch.clean_BGC if clean else velocity_target(batch.clean_BGC, noise_BGC)
@@ -206,7 +202,6 @@ class Bagel(nn.Module):
             ce_weight=batch.ce_weight,
             mse=squared_error.mean(-1),
             squared_error=squared_error,
-            t=t_M1.squeeze(-1),
             hidden_BUD=hidden_BUD,
             hidden_BGD=hidden_BGD,
         )

@@ -35,7 +35,7 @@ from uni_train.models.bagel.positions import sincos_table
 from uni_train.models.bagel.prompts import THINK_THEN_ANSWER, THINK_THEN_DRAW
 from uni_train.models.bagel.tokenizer import FILES as TOKENIZER_FILES
 from uni_train.models.bagel.tokenizer import has_tokenizer, read_tokenizer
-from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
+from uni_train.models.bagel.unified import BagelUnified, Speech
 from uni_train.models.bagel.vae import AutoEncoder, VaeConfig
 from uni_train.models.family import NEVER_READ
 from uni_train.models.meta import without_weights
@@ -190,17 +190,14 @@ def on_meta(config: ModelConfig) -> tuple[Bagel, AutoEncoder]:
 
 
 def skeleton(config: ModelConfig) -> tuple[BagelUnified, bool]:
-    """The model without weights, and whether its tokenizer is a guess.
-
-    Raises:
-        UserError: the checkpoint folder holds something else than this model.
-    """
+    """The model without weights, and whether its tokenizer is a guess."""
     bagel, vae = on_meta(config)
     folder = Path(config.checkpoint or "")
     known = config.checkpoint is not None and folder.is_dir() and has_tokenizer(folder)
     tokenizer = read_tokenizer(folder) if known else Guess()
-    speech, sampling = Speech(THINK_THEN_DRAW), Sampling.from_config(config.sampling)
-    return BagelUnified(config.name, bagel, vae, tokenizer, speech, sampling, _side(config, bagel, vae)), not known
+    side = _side(config, bagel, vae)
+    model = BagelUnified(config.name, bagel, vae, tokenizer, Speech(THINK_THEN_DRAW), config.sampling, side)
+    return model, not known
 
 
 def _side(config: ModelConfig, bagel: Bagel, vae: AutoEncoder) -> int:
@@ -230,8 +227,8 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.d
             "The folder mixes files of two models: copy the tokenizer of the right one.",
         )
     bagel, vae = _meta(sizes, opened.vae_config())
-    speech, sampling = Speech(THINK_THEN_DRAW, answer_system=THINK_THEN_ANSWER), Sampling.from_config(config.sampling)
-    model = PublishedBagel(config.name, bagel, vae, tokenizer, speech, sampling, _side(config, bagel, vae))
+    speech, side = Speech(THINK_THEN_DRAW, answer_system=THINK_THEN_ANSWER), _side(config, bagel, vae)
+    model = PublishedBagel(config.name, bagel, vae, tokenizer, speech, config.sampling, side)
     load(model, opened.path if path.is_dir() else path, dtype, device, config.weights)
     return model
 
@@ -356,10 +353,7 @@ _PART_OF = {
 
 
 def part_of(name: str) -> str:
-    """Which of `BagelFamily.parts` a parameter of a Bagel belongs to, by its official name.
-
-    "latents" are the layers around them: vae2llm, llm2vae, time_embedder. "generation" are the `*_moe_gen` weights.
-    """
+    """Which of `BagelFamily.parts` a parameter belongs to, by its official name; "latents" are layers around them."""
     if "moe_gen" in name:
         return "generation"
     return next((part for prefix, part in _PART_OF.items() if name.startswith(prefix)), "latents")

@@ -41,7 +41,7 @@ from uni_train.models.bagel.packing import (
     pack,
     read_first,
 )
-from uni_train.models.base import Example, ImageSizes, States, Turn
+from uni_train.models.base import Dropout, Example, ImageSizes, States, Turn
 
 _PADDING, _PADDING_WIDE, _WIDE = 500, 100, 512
 """Token places that cost about as much as one more forward pass, of models narrower than _WIDE and of wider ones.
@@ -57,19 +57,6 @@ Grid = tuple[int, int]
 class Tokenizer(Protocol):
     def encode(self, text: str) -> list[int]: ...
     def decode(self, ids: Sequence[int]) -> str: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Dropout:
-    """Shares of the conditions that are left out, each by a draw of its own.
-
-    A plain example has one draw for all its texts; in one of `turns` every text has its own. A dropped image keeps
-    its rope position, a dropped text leaves nothing behind.
-    """
-
-    text: float = 0.0
-    vit: float = 0.0
-    vae: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +99,8 @@ class ExamplePacker:
         vae_transform, vit_transform: the resizes of images for the VAE and for the ViT.
 
     Attributes:
-        dropout: what is left out of the examples that draw an image (for guidance).
+        dropout: of the examples that draw an image. A plain example has one draw for all its texts; in one of `turns`
+            every text has its own. A dropped image keeps its rope position, a dropped text leaves nothing behind.
     """
 
     def __init__(

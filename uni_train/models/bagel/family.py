@@ -21,8 +21,7 @@ VAE = "VAE"
 class BagelFamily(PublishedFamily):
     title = "BAGEL"
     tf32 = True
-    tiles = True
-    compiles = True
+    optional_keys = ("vae_tile", "compile")
     parts = (
         *("understanding", "generation", "text embeddings", "text head", "ViT", "connector", "latents", "positions"),
         VAE,

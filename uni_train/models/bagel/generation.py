@@ -76,11 +76,6 @@ class KVCache:
     def length(self) -> int:
         return self.valid.shape[1]
 
-    @property
-    def lengths(self) -> Tensor:
-        """Tokens in the context of every row."""
-        return self.valid.sum(1)
-
     def select(self, rows: Sequence[int] | Tensor) -> KVCache:
         """The given rows, in that order; a row may appear several times (one context, several candidates)."""
         index = upload(torch.as_tensor(rows, dtype=torch.long), self.valid.device)

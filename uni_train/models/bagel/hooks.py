@@ -76,7 +76,7 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
-class States:
+class HiddenStates:
     """Hidden states behind every layer, float32.
 
     Attributes:
@@ -154,7 +154,7 @@ def draw_with_attention(
     return images, watch.result()
 
 
-def states_of(model: BagelUnified, requests: Sequence[Request], levels: Sequence[int] | None = None) -> States:
+def states_of(model: BagelUnified, requests: Sequence[Request], levels: Sequence[int] | None = None) -> HiddenStates:
     """The states of these positions while the model answers and draws the same requests (without thoughts).
 
     Args:
@@ -312,10 +312,10 @@ class _StateWatch(_Steps):
         elif not self.times and len(self.read) == index:
             self.read.append(x_BUD.float())
 
-    def result(self, last: Tensor) -> States:
+    def result(self, last: Tensor) -> HiddenStates:
         rows = torch.arange(len(last))
         steps = sorted(self.marker)
-        return States(
+        return HiddenStates(
             torch.stack([torch.stack(layers) for layers in self.answered[:ANSWER_WORDS]]).cpu(),
             torch.stack([layer.cpu()[rows, last] for layer in self.read]),
             torch.stack([torch.stack(self.marker[step]) for step in steps]).cpu(),

@@ -1,8 +1,8 @@
 """Images on their way into BAGEL: its two resizes, patches, and latents.
 
-The released inference code resizes every input image with `VAE_TRANSFORM` for the VAE. It resizes the result again with
-`VIT_TRANSFORM` for the ViT; also where only the ViT looks (understanding). Sides become multiples of a stride, the
-aspect ratio is kept up to that, small images are enlarged: an image of 1 x 1 pixels becomes 512 x 512.
+The released inference code resizes every input image for the VAE. It resizes the result again for the ViT; also where
+only the ViT looks (understanding). Sides become multiples of a stride, the aspect ratio is kept up to that, small
+images are enlarged: an image of 1 x 1 pixels becomes 512 x 512.
 
 Shapes: B images, H, W pixels, C channels, h, w latents.
 """
@@ -54,10 +54,6 @@ class ImageTransform:
 
     def _multiple(self, side: int) -> int:
         return max(self.stride, round(side / self.stride) * self.stride)
-
-
-VAE_TRANSFORM = ImageTransform(max_size=1024, min_size=512, stride=16)
-VIT_TRANSFORM = ImageTransform(max_size=980, min_size=224, stride=14)
 
 
 def resized(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:

@@ -118,11 +118,6 @@ class Encoded:
         """Tokens of both kinds."""
         return self.und.shape[1] + self.gen.shape[1]
 
-    @property
-    def learned(self) -> tuple[int, int]:
-        """Supervised text tokens, noised latent tokens."""
-        return int((self.und[_LABEL] != NO_LABEL).sum()), int((self.gen[_NOISE] > 0).sum())
-
     def with_noise_levels(self, logits: Sequence[float] | np.ndarray) -> Encoded:
         """The same sample with new pre-sigmoid noise levels for its targets, in order."""
         new = self.logits.copy()

@@ -6,7 +6,6 @@ from collections.abc import Callable, Sequence
 
 from torch import Tensor
 
-from uni_train.flow.guidance import Guidance
 from uni_train.models.bagel import attention
 from uni_train.models.bagel.generation import Contexts, KVCache, guidance_contexts
 from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage, VitImage, encode
@@ -28,7 +27,6 @@ class BagelShapes(Shapes):
     def condition(self, image_request: ImageRequest, rows: int, device: str) -> Contexts:
         """Caches as long as the guidance's three contexts."""
         model, request = self.model, image_request.request
-        editing = model.sampling.editing
         images: list[Segment] = []
         for image in request.images:
             h, w = (side // model.stride for side in model.vae_transform.target_size(*image.shape[:2]))
@@ -37,7 +35,7 @@ class BagelShapes(Shapes):
                 patch = model.vit_transform.stride
                 seen = model.vit_transform.target_size(*model.vae_transform.target_size(*image.shape[:2]))
                 images.append(VitImage((seen[0] // patch, seen[1] // patch)))
-        guidance: Guidance = editing if request.images and editing is not None else model.sampling.guidance
+        guidance = model.guidance(bool(request.images))
         full, no_text, no_images = guidance_contexts([*images, Text(model.tokenizer.encode(request.prompt))])
         by_text = guidance.text_scale > 1
         return Contexts(

@@ -22,7 +22,7 @@ from uni_train.flow.guidance import Guidance
 from uni_train.flow.schedule import Schedule, bagel_schedule
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import ADAPTER_LAYERS, PARTS
-from uni_train.models.bagel.examples import Dropout, ExamplePacker, NoiseLevels, Tokenizer
+from uni_train.models.bagel.examples import ExamplePacker, NoiseLevels, Tokenizer
 from uni_train.models.bagel.generation import (
     Contexts,
     Denoiser,
@@ -37,7 +37,16 @@ from uni_train.models.bagel.images import ImageTransform, latent_tokens, patches
 from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage, VitImage, encode, pack
 from uni_train.models.bagel.positions import unpatchify
 from uni_train.models.bagel.prefixes import PrefixStore
-from uni_train.models.base import Example, FlowPolicy, OnStep, Request, SkillMissing, SupervisedLoss, ThoughtPolicy
+from uni_train.models.base import (
+    Dropout,
+    Example,
+    FlowPolicy,
+    OnStep,
+    Request,
+    SkillMissing,
+    SupervisedLoss,
+    ThoughtPolicy,
+)
 from uni_train.models.batches import check_requests, rows_by, vae_batches
 from uni_train.models.transfer import upload
 
@@ -55,43 +64,6 @@ class Speech:
     think_system: str
     verification: str | None = None
     answer_system: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How a model draws and writes.
-
-    Attributes:
-        steps: Euler steps. The released code counts the points between them, one more.
-        guidance: for images from text; editing: for images from images and text, None for the same.
-        max_think_tokens: most tokens of a thought or an answer. temperature: of both; 0 is greedy.
-    """
-
-    steps: int
-    timestep_shift: float
-    guidance: Guidance
-    max_think_tokens: int
-    temperature: float = 0.0
-    editing: Guidance | None = None
-
-    @classmethod
-    def from_config(cls, config: SamplingConfig) -> Sampling:
-        """The settings of a model's configuration; those of configs/model/bagel_7b.yaml are the released ones."""
-        guidance = Guidance(
-            text_scale=config.cfg_text_scale,
-            img_scale=config.cfg_img_scale,
-            interval=config.cfg_interval,
-            renorm=config.cfg_renorm,
-            renorm_min=config.cfg_renorm_min,
-        )
-        editing = replace(
-            guidance,
-            text_scale=config.edit_text_scale,
-            img_scale=config.edit_img_scale,
-            interval=config.edit_interval,
-            renorm=config.edit_renorm,
-        )
-        return cls(config.steps, config.timestep_shift, guidance, config.max_think_tokens, config.temperature, editing)
 
 
 class BagelUnified(FlowPolicy, ThoughtPolicy):
@@ -118,7 +90,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
         vae: nn.Module,
         tokenizer: Tokenizer,
         speech: Speech,
-        sampling: Sampling,
+        sampling: SamplingConfig,
         image_size: int,
         noise_levels: NoiseLevels = "logit_normal",
         vae_transform: ImageTransform | None = None,
@@ -224,10 +196,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
 
     @torch.inference_mode()
     def draw(self, requests: Sequence[Request], on_step: OnStep | None = None) -> list[np.ndarray]:
-        """Images by Euler's method from each request's own noise.
-
-        An image has `request.size`, else that of the (resized) last input image, else `image_size` squared.
-        """
+        """Images by Euler's method from each request's own noise, of `picture_size`."""
         drawn: dict[int, np.ndarray] = {}
         for rows in rows_by(bool(request.images) for request in requests).values():
             part = [requests[row] for row in rows]
@@ -336,11 +305,13 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
     def most_thought_ids(self) -> int:
         return self.sampling.max_think_tokens + 1
 
-    def sampling_at(self, guidance: float) -> Sampling:
-        """For images from text and for edits."""
+    def guidance(self, images: bool) -> Guidance:
+        """Of images from images and text, or else from text alone."""
         own = self.sampling
-        editing = None if own.editing is None else replace(own.editing, text_scale=guidance)
-        return replace(own, guidance=replace(own.guidance, text_scale=guidance), editing=editing)
+        scales = own.cfg_text_scale, own.cfg_img_scale, own.cfg_interval, own.cfg_renorm
+        if images:
+            scales = own.edit_text_scale, own.edit_img_scale, own.edit_interval, own.edit_renorm
+        return Guidance(*scales, own.cfg_renorm_min)
 
     def schedule(self, condition: Contexts | None = None, row: int = 0, steps: int | None = None) -> Schedule:
         """The same for images of all sizes."""
@@ -365,9 +336,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
     def _read(self, requests: Sequence[Request], think: bool) -> Contexts:
         """The contexts of requests that all have images, or none of which has."""
         grids = [self._grid(self.picture_size(request)) for request in requests]
-        guidance = self.sampling.guidance
-        if requests and requests[0].images and self.sampling.editing is not None:
-            guidance = self.sampling.editing
+        guidance = self.guidance(bool(requests and requests[0].images))
         return read_contexts(self.bagel, self._contexts(requests, think), grids, guidance)
 
     def _contexts(

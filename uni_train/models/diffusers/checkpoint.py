@@ -118,14 +118,10 @@ def expect_whole(folder: Path, *parts: str) -> None:
 
 
 def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> DiffusersModel:
-    """The pipeline of the folder `config.checkpoint`, on the CPU.
+    """The pipeline of the folder `config.checkpoint`, on the CPU, as diffusers reads whole parts.
 
     Args:
         dtype: of all weights; None: the `Weights.compute_dtype` of its largest part.
-        device: not used, as diffusers reads whole parts.
-
-    Raises:
-        UserError: the folder holds something else, or its parts cannot be loaded.
     """
     assert config.checkpoint is not None
     folder = Path(config.checkpoint)
@@ -146,7 +142,7 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.d
 
 
 def skeleton(config: ModelConfig) -> tuple[DiffusersModel, bool]:
-    """The pipeline of the folder `config.checkpoint` without weights. Raises UserError where there is none."""
+    """The pipeline without weights. Raises UserError where there is no folder, which alone tells its sizes."""
     folder = Path(config.checkpoint or "")
     if not (folder / "model_index.json").is_file():
         missing = f"{folder} holds no model_index.json" if config.checkpoint else "no model.checkpoint is given"
@@ -199,11 +195,7 @@ def save(model: FlowMatchingModel, folder: Path, form: Format) -> None:
 
 
 def load(model: FlowMatchingModel, path: Path) -> None:
-    """Take the transformer's weights from a folder that `save` has written; nothing else is ever trained.
-
-    Raises:
-        UserError: names and shapes that do not fit (at most ten), files that are missing or damaged.
-    """
+    """Take the transformer's weights from a folder that `save` has written; nothing else is ever trained."""
     fill_part(model.transformer, path, _TRAINED, None, model.device)
     model.source = path
 

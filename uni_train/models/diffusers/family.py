@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from uni_train.core.hub import PICKLES
 from uni_train.models.family import FAMILIES, Checkpoint, Inspection, PublishedFamily, read_json
@@ -23,9 +23,7 @@ _PARTS |= {"vae": "VAE", "vqvae": "VAE", "vqgan": "VAE", "movq": "VAE"}
 class PipelineFamily(PublishedFamily):
     """Folders in diffusers' layout."""
 
-    tiles = True
-    compiles = True
-    caches = True
+    optional_keys: ClassVar = ("vae_tile", "compile", "sampling.first_block_cache")
 
     def shapes(self, model: UnifiedModel) -> Shapes:
         from uni_train.models.base import expect_skill

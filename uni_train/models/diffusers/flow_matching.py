@@ -22,11 +22,11 @@ from uni_train.core.errors import UserError
 from uni_train.core.seeds import derive_seed
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import train_timestep
-from uni_train.models.base import Example, FlowPolicy, Request, States, SupervisedLoss
+from uni_train.models.base import Dropout, Example, FlowPolicy, Request, States, SupervisedLoss
 from uni_train.models.batches import check_markers
 from uni_train.models.diffusers.classes import FlowTransformer
 from uni_train.models.diffusers.condition import FlowCondition, Words, padded
-from uni_train.models.diffusers.examples import Dropout, Edit, FlowBatch, copies_of, draws, edits_of, noise_of
+from uni_train.models.diffusers.examples import Edit, FlowBatch, copies_of, draws, edits_of, noise_of
 from uni_train.models.diffusers.latents import Grid, fit_area, pixels, resize
 from uni_train.models.transfer import level_on, upload
 

@@ -6,7 +6,7 @@ config.json, model.safetensors alone or in shards with an index, the tokenizer, 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +16,7 @@ from torch import nn
 from uni_train.config.schema import ModelConfig
 from uni_train.core.errors import UserError
 from uni_train.core.files import atomic_path
-from uni_train.models.janus.unified import Janus, JanusSampling
+from uni_train.models.janus.unified import Janus
 from uni_train.models.meta import without_weights
 from uni_train.models.shapes import Guess
 from uni_train.models.weights import Format, Start, Weights, check, copy, read_object, shapes_of, weight_files
@@ -28,19 +28,11 @@ _HEAD = "lm_head.weight"
 
 
 def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> Janus:
-    """The model of the folder `config.checkpoint`, on the CPU.
-
-    Args:
-        dtype: of all weights; None: `Weights.compute_dtype`.
-        device: not used, as transformers reads the whole model.
-
-    Raises:
-        UserError: there is no such folder, it holds something else, or its weights do not fit.
-    """
+    """The model of the folder `config.checkpoint`, on the CPU, as transformers reads it whole."""
     assert config.checkpoint is not None
     folder = Path(config.checkpoint)
     weights = open_weights(folder)
-    check(weights.shapes, shapes(on_meta(sizes(folder))), folder, _HINT)  # transformers draws at random what is missing
+    check(weights.shapes, shapes(on_meta(folder)), folder, _HINT)  # transformers draws at random what is missing
     try:
         from transformers import AutoTokenizer, JanusForConditionalGeneration
         from transformers.models.janus.image_processing_pil_janus import JanusImageProcessorPil
@@ -56,22 +48,23 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.d
         ) from error
     except (OSError, ValueError, RuntimeError) as error:
         raise UserError(f"{folder} cannot be loaded: {error}", _HINT) from error
-    return Janus(config.name, janus, tokenizer, processor, JanusSampling.from_config(config))
+    return Janus(config.name, janus, tokenizer, processor, config.sampling)
 
 
 def skeleton(config: ModelConfig) -> tuple[Janus, bool]:
     """The model without weights, of the sizes of its folder or else of the recipe. Its tokenizer is a guess."""
-    folder = Path(config.checkpoint) if config.checkpoint is not None else None
-    janus = on_meta(sizes(folder) if folder is not None and folder.exists() else _sizes_of_recipe(config))
-    return Janus(config.name, janus, Guess(), None, JanusSampling.from_config(config)), True
+    here = config.checkpoint is not None and Path(config.checkpoint).exists()
+    janus = on_meta(Path(config.checkpoint or "") if here else _sizes_of_recipe(config))
+    return Janus(config.name, janus, Guess(), None, config.sampling), True
 
 
-def on_meta(sizes: Mapping[str, Any]) -> Any:
-    """transformers' module of a config.json, without weights."""
+def on_meta(sizes: Path | dict[str, Any]) -> Any:
+    """transformers' module of a folder's config.json or of given sizes, without weights."""
     from transformers import JanusConfig, JanusForConditionalGeneration
 
     with without_weights():
-        return JanusForConditionalGeneration(JanusConfig.from_dict(dict(sizes)))
+        values = sizes if isinstance(sizes, dict) else read_object(sizes / "config.json", _HINT)
+        return JanusForConditionalGeneration(JanusConfig.from_dict(values))
 
 
 def shapes(janus: nn.Module) -> dict[str, Sequence[int]]:
@@ -80,10 +73,6 @@ def shapes(janus: nn.Module) -> dict[str, Sequence[int]]:
     if janus.config.tie_word_embeddings:  # type: ignore[union-attr]
         del found[_HEAD]
     return found
-
-
-def sizes(folder: Path) -> dict[str, Any]:
-    return read_object(folder / "config.json", _HINT)
 
 
 def _sizes_of_recipe(config: ModelConfig) -> dict[str, Any]:

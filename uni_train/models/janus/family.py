@@ -44,9 +44,9 @@ class JanusFamily(PublishedFamily):
         return _PARTS.get(name.removeprefix("janus.").removeprefix("model.").split(".")[0], "decoder")
 
     def inspect(self, found: Checkpoint, config: ModelConfig) -> Inspection:
-        from uni_train.models.janus.checkpoint import on_meta, open_weights, shapes, sizes
+        from uni_train.models.janus.checkpoint import on_meta, open_weights, shapes
         from uni_train.models.weights import problems
 
         stored = open_weights(found.path)
-        wrong = problems(stored.shapes, shapes(on_meta(sizes(found.path))))
+        wrong = problems(stored.shapes, shapes(on_meta(found.path)))
         return self.inspected(found, [stored], stored.shapes, wrong, "Copy the folder again.")

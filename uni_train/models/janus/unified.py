@@ -9,7 +9,6 @@ Shapes: B rows, L tokens of the longest chat, G tokens of an image, V of the ima
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from uni_train.config.schema import ModelConfig
+from uni_train.config.schema import SamplingConfig
 from uni_train.core.errors import UserError
 from uni_train.core.seeds import derive_seed
 from uni_train.models.bagel.prompts import THINK_THEN_DRAW
@@ -32,20 +31,6 @@ SYSTEM = (
 """Of answers, as in pretraining; images are drawn without a system prompt."""
 IMAGE, BEGIN, END = "<image_placeholder>", "<begin_of_image>", "<end_of_image>"
 _IMAGE_TEMPERATURE = 1.0  # of the released sampling
-
-
-@dataclass(frozen=True, slots=True)
-class JanusSampling:
-    """scale: of the guidance by words; 1 is none. max_tokens, temperature: of thoughts and answers; 0 is greedy."""
-
-    scale: float
-    max_tokens: int
-    temperature: float
-
-    @classmethod
-    def from_config(cls, config: ModelConfig) -> JanusSampling:
-        one = config.sampling
-        return cls(one.cfg_text_scale, one.max_think_tokens, one.temperature)
 
 
 def chat(prompt: str, images: int = 0, system: str = "") -> str:
@@ -69,7 +54,7 @@ class Janus(ImageGenerator, TextGenerator):
     janus: Any  # transformers' module, whose methods nn.Module does not have
 
     def __init__(
-        self, name: str, janus: nn.Module, tokenizer: Any, image_processor: Any, sampling: JanusSampling
+        self, name: str, janus: nn.Module, tokenizer: Any, image_processor: Any, sampling: SamplingConfig
     ) -> None:
         super().__init__()
         self.name = name
@@ -121,9 +106,6 @@ class Janus(ImageGenerator, TextGenerator):
     def picture_size(self, request: Request) -> tuple[int, int]:
         return self._side, self._side
 
-    def sampling_at(self, guidance: float) -> JanusSampling:
-        return replace(self.sampling, scale=guidance)
-
     # --- inside --------------------------------------------------------------------------------------------------
 
     def _write(
@@ -135,17 +117,16 @@ class Janus(ImageGenerator, TextGenerator):
             return []
         self._check(requests)
         chats = [chat(one.prompt, len(one.images), system) for one in requests]
-        found = write(
+        return write(
             partial(GenerationMixin.generate, self.janus),  # Janus's own leaves processors of logits out
+            self.tokenizer,
             self._read(chats, [image for one in requests for image in one.images]),
             end=self.tokenizer.eos_token_id,
-            pad=self.tokenizer.pad_token_id,
-            max_tokens=self.sampling.max_tokens,
+            max_tokens=self.sampling.max_think_tokens,
             temperature=self.sampling.temperature if temperature is None else temperature,
             seeds=[derive_seed(request.seed, "write") for request in requests],
             on_step=on_step,
         )
-        return [self.tokenizer.decode(row, skip_special_tokens=True).strip() for row in found]
 
     def _read(self, chats: Sequence[str], images: Sequence[np.ndarray] = ()) -> dict[str, Tensor]:
         """input_ids and attention_mask int64 [B, L], padded on the left; with images also pixel_values."""
@@ -165,7 +146,8 @@ class Janus(ImageGenerator, TextGenerator):
         inner = self.janus.model
         generators = [torch.Generator(self.device).manual_seed(seed) for seed in seeds]
         ids_BL, mask_BL = inputs["input_ids"], inputs["attention_mask"]
-        guided = self.sampling.scale != 1
+        scale = self.sampling.cfg_text_scale
+        guided = scale != 1
         if guided:
             begin = self.tokenizer.convert_tokens_to_ids(BEGIN)
             words = (ids_BL != self.tokenizer.bos_token_id) & (ids_BL != begin)
@@ -182,7 +164,7 @@ class Janus(ImageGenerator, TextGenerator):
             logits = inner.generation_head(read.last_hidden_state[:, -1]).float()
             if guided:
                 under, empty = logits.chunk(2)
-                logits = empty + self.sampling.scale * (under - empty)
+                logits = empty + scale * (under - empty)
             tokens.append(perturbed(logits, _IMAGE_TEMPERATURE, generators).argmax(-1))
             x_BLD = self.janus.prepare_embeddings_for_image_generation(tokens[-1].repeat(1 + guided)[:, None])
             mask_BL = torch.cat([mask_BL, mask_BL.new_ones(len(mask_BL), 1)], -1)

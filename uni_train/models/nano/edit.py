@@ -10,24 +10,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 
-from uni_train.config.schema import ModelConfig
+from uni_train.config.schema import ModelConfig, SamplingConfig
 from uni_train.core.errors import UserError
 from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.registry import get_task
-from uni_train.flow.guidance import Guidance
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import BagelConfig, SpecialTokens
 from uni_train.models.bagel.images import ImageTransform
 from uni_train.models.bagel.mot import MotAttention
 from uni_train.models.bagel.positions import sincos_table
-from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
+from uni_train.models.bagel.unified import BagelUnified, Speech
 from uni_train.models.base import Example, Request
 from uni_train.models.nano.vae import Pixels
 
@@ -154,7 +152,13 @@ def build(config: ModelConfig, seed: int) -> NanoEdit:
         Pixels(),
         tokenizer,
         Speech(tokenizer.instruction),
-        replace(Sampling.from_config(config.sampling), guidance=Guidance(), editing=None, temperature=0.0),
+        SamplingConfig(  # unguided
+            steps=config.sampling.steps,
+            timestep_shift=config.sampling.timestep_shift,
+            max_think_tokens=config.sampling.max_think_tokens,
+            cfg_interval=(0.0, 1.0),
+            edit_renorm="global",
+        ),
         image_size=sizes.image_size,
         noise_levels="uniform",
         vae_transform=ImageTransform(sizes.image_size, token, token),  # images of any size stay as they are

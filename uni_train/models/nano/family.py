@@ -30,8 +30,7 @@ class NanoFamily(Family):
     world = "nano"
     bfloat16 = False
     tf32 = True
-    puzzles = True
-    compiles = True
+    optional_keys = ("puzzles", "compile")
     shipped: ClassVar[Path | None] = ASSETS
     part_of = BagelFamily.part_of
 
@@ -66,8 +65,6 @@ class NanoFamily(Family):
     def build(
         self, config: ModelConfig, seed: int, dtype: torch.dtype | None, device: torch.device | str = "cpu"
     ) -> UnifiedModel:
-        if config.editing is not None:
-            raise UserError(f"model.editing has no meaning for {config.name}", "Leave it out.")
         model: UnifiedModel
         if config.edits:
             from uni_train.models.nano import edit

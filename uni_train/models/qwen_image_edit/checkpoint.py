@@ -125,11 +125,7 @@ def on_meta(config: ModelConfig) -> tuple[nn.Module, nn.Module, nn.Module]:
 
 
 def skeleton(config: ModelConfig) -> tuple[QwenImageEdit, bool]:
-    """The model without weights, and whether its tokenizer is a guess.
-
-    Raises:
-        UserError: the checkpoint folder holds something else than this model.
-    """
+    """The model without weights, and whether its tokenizer is a guess."""
     parts, processor = on_meta(config), read_processor(config)
     editing, side = config.editing or EditingConfig(), config.architecture.image_size
     return QwenImageEdit(
@@ -155,25 +151,12 @@ def _meta_of_recipe(config: ModelConfig) -> tuple[Any, Any]:
 
 
 def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> QwenImageEdit:
-    """The model of the folder `config.checkpoint`, with its weights.
-
-    Args:
-        dtype: of all weights; None: each part's `Weights.compute_dtype`.
-
-    Raises:
-        UserError: there is no such folder, it holds something else, or its weights do not fit.
-    """
-    assert config.checkpoint is not None
-    folder = Path(config.checkpoint)
+    """The model of the folder `config.checkpoint`. dtype: None is each part's `Weights.compute_dtype`."""
+    folder = Path(config.checkpoint or "")
+    editing = replace(config.editing or EditingConfig(), plus=_is_plus(folder))
     with _libraries(config.name):
-        return _build(config, folder, replace(config.editing or EditingConfig(), plus=_is_plus(folder)), dtype, device)
-
-
-def _build(
-    config: ModelConfig, folder: Path, editing: EditingConfig, dtype: torch.dtype | None, device: torch.device | str
-) -> QwenImageEdit:
-    from diffusers.models.transformers.transformer_qwenimage import QwenEmbedRope
-    from transformers import Qwen2_5_VLForConditionalGeneration
+        from diffusers.models.transformers.transformer_qwenimage import QwenEmbedRope
+        from transformers import Qwen2_5_VLForConditionalGeneration
 
     shift, stored = _shift(folder), part_weights(folder, "text_encoder").compute_dtype
     transformer, vae = (part_on_meta(folder, part) for part in ("transformer", "vae"))

@@ -32,11 +32,12 @@ from uni_train.models.diffusers.step_cache import first_block_cache
 from uni_train.models.qwen_image_edit.reading import (
     ANSWER_SYSTEM,
     EDIT_SYSTEM,
+    END,
     chat,
     hidden_states,
     user_turn,
-    write,
 )
+from uni_train.models.writing import write
 
 _LOOK_TOKEN = 28  # pixels a side of what the Qwen2.5-VL takes for one token
 _LONGEST = 200  # times the shorter side, in what the Qwen2.5-VL looks at
@@ -166,8 +167,8 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
     def _thinned(self, edit: Edit, random_: random.Random) -> tuple[str, list[np.ndarray], Sequence[np.ndarray]]:
         drop = self.dropout
         prompt = self.editing.negative_prompt if random_.random() < drop.text else edit.prompt
-        seen = self._looked(() if random_.random() < drop.look else edit.images)
-        shown = () if random_.random() < drop.latents else edit.images
+        seen = self._looked(() if random_.random() < drop.vit else edit.images)
+        shown = () if random_.random() < drop.vae else edit.images
         return chat(EDIT_SYSTEM, user_turn(prompt, len(seen), self.editing.plus)), seen, shown
 
     # --- requests and images -------------------------------------------------------------------------------------
@@ -183,16 +184,18 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
         if not requests:
             return []
         self._check(requests, needs_image)
-        images = [self._looked(request.images) for request in requests]
+        chats = [chat(system, user_turn(one.prompt, len(one.images), self.editing.plus)) for one in requests]
+        images = [image for request in requests for image in self._looked(request.images)]
+        tokenizer = self.processor.tokenizer
         return write(
-            self.text_encoder,
-            self.processor,
-            [chat(system, user_turn(request.prompt, len(request.images), self.editing.plus)) for request in requests],
-            [image for own in images for image in own],
-            self.sampling.max_think_tokens,
-            self.sampling.temperature if temperature is None else temperature,
-            [derive_seed(request.seed, "write") for request in requests],
-            on_step,
+            self.text_encoder.generate,
+            tokenizer,
+            self.processor(chats, images, padding_side="left").to(next(self.text_encoder.parameters()).device),
+            end=tokenizer.convert_tokens_to_ids(END),
+            max_tokens=self.sampling.max_think_tokens,
+            temperature=self.sampling.temperature if temperature is None else temperature,
+            seeds=[derive_seed(request.seed, "write") for request in requests],
+            on_step=on_step,
         )
 
     def _states(self, prompts: Sequence[str], images: Sequence[Sequence[np.ndarray]]) -> list[Words]:
