@@ -56,7 +56,7 @@ def doctor(model: str, words: tuple[str, ...], against: str | None, image: Path 
         echo(f"{model}: ten small requests, and one more for each parameter that it refuses")
     seen = examine_endpoint(model, config_of(words).remote, against) if remote else examine(model)
     for one in seen.findings:
-        echo(f"  {one.verdict:<6}{one.check:<19}{one.said}")
+        echo(f"  {one.verdict:<6}{one.check:<19}{one.detail}")
     if isinstance(seen, EndpointExamination) and seen.skills:
         from uni_train.eval.abilities import suited_benchmarks
 

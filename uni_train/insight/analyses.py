@@ -76,15 +76,15 @@ def analyse(
 
         evaluation = _evaluated(Links(cases, config.settings), checkpoint, config, folder, progress)
         return Analysis(page.keep(folder, analysis, found_of(evaluation)), evaluation=evaluation)
-    result, asked = _observed(analysis, checkpoint, cases, config, progress, load), None
+    result, evaluated = _observed(analysis, checkpoint, cases, config, progress, load), None
     if analysis == "attention" and config.interventions:
         from uni_train.insight.interventions import Interventions
 
-        asked = _evaluated(Interventions(cases), checkpoint, config, folder, progress)
-        (tampered,) = asked.results.values()
+        evaluated = _evaluated(Interventions(cases), checkpoint, config, folder, progress)
+        (tampered,) = evaluated.results.values()
         result["tables"] = [table.to_dict() for table in tampered.tables]
     tables = import_module(f"uni_train.insight.{analysis}").sections(result)[0].tables[:2]
-    return Analysis(page.keep(folder, analysis, result), tuple(tables), asked)
+    return Analysis(page.keep(folder, analysis, result), tuple(tables), evaluated)
 
 
 def _expect_keys(analysis: str, config: InsightConfig) -> None:

@@ -205,13 +205,13 @@ def _places(model: nn.Module) -> dict[str, nn.Linear]:
     """Linear layers by every ending of their name that no other one has, dots as underscores."""
     from torch import nn
 
-    found: dict[str, list[nn.Linear]] = {}
+    endings: dict[str, list[nn.Linear]] = {}
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
             parts = name.split(".")
             for start in range(len(parts)):
-                found.setdefault("_".join(parts[start:]), []).append(module)
-    return {name: modules[0] for name, modules in found.items() if len(modules) == 1}
+                endings.setdefault("_".join(parts[start:]), []).append(module)
+    return {name: modules[0] for name, modules in endings.items() if len(modules) == 1}
 
 
 def _plain(layer: str, places: Mapping[str, nn.Linear]) -> str:

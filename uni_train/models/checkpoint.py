@@ -144,7 +144,7 @@ def recognise(path: Path) -> Checkpoint:
     if path.suffix in PICKLES and path.is_file():
         return _pickle(path, path)
     ours = (family_of(name).recognise(path) for name in FAMILIES.names())
-    return next((found for found in ours if found is not None), None) or _other(path)
+    return next((checkpoint for checkpoint in ours if checkpoint is not None), None) or _other(path)
 
 
 def model_config(name_or_path: str, weights: Quantised | None = None, compile: bool = False) -> ModelConfig:
@@ -169,16 +169,16 @@ def model_config(name_or_path: str, weights: Quantised | None = None, compile: b
             untrained = f"{source.base} is untrained: an adapter needs the weights that it was trained on"
             raise UserError(untrained, "Train it.")
     else:
-        found = find(source.base)
-        known = _recorded(found)
+        stored = find(source.base)
+        known = _recorded(stored)
         if known is None:
-            option = _option(found.model)
+            option = _option(stored.model)
             assert option is not None
             values = reading_limits.read_yaml(option)
-            for key, value in family_of(found.kind).folder_values(found.path).items():
+            for key, value in family_of(stored.kind).folder_values(stored.path).items():
                 values[key] = {**values[key], **value} if isinstance(value, dict) else value
             known = build_section(ModelConfig, values)
-        config = replace(known, checkpoint=str(found.path))
+        config = replace(known, checkpoint=str(stored.path))
     whole = "+".join([config.checkpoint or "", *map(str, map(local, source.adapters))]) or None
     return replace(config, checkpoint=whole, weights=weights or config.weights, compile=compile or config.compile)
 
@@ -195,10 +195,10 @@ def find(base: str) -> Checkpoint:
         if values.get("checkpoint") == "shipped":
             return recognise(family_of(values["family"]).shipped_folder)
         base = str(values.get("checkpoint") or base)
-    found = recognise(local(base))
-    if found.kind == "other":
-        raise UserError(f"{base} is {found.what}, not a model that can be loaded", found.hint)
-    return found
+    checkpoint = recognise(local(base))
+    if checkpoint.kind == "other":
+        raise UserError(f"{base} is {checkpoint.what}, not a model that can be loaded", checkpoint.hint)
+    return checkpoint
 
 
 def _option(name: str) -> Path | None:
@@ -208,11 +208,11 @@ def _option(name: str) -> Path | None:
     return next((option.path for option in places.options("model") if option.name == name), None)
 
 
-def _recorded(found: Checkpoint) -> ModelConfig | None:
+def _recorded(stored: Checkpoint) -> ModelConfig | None:
     """What the run was asked that a checkpoint is from."""
     from uni_train.config.build import build_section
 
-    run = run_of(found.path) if is_step(found.path) else found.path.parent.parent.parent
+    run = run_of(stored.path) if is_step(stored.path) else stored.path.parent.parent.parent
     if not (run / "config.yaml").is_file():
         return None
     values = reading_limits.read_yaml(run / "config.yaml")
@@ -244,17 +244,17 @@ def inspect(name_or_path: str) -> Inspection:
         config = model_config(base)
         if config.checkpoint != "shipped" and not (config.checkpoint and Path(config.checkpoint).exists()):
             return _without_weights(config)
-        found = find(base)
+        stored = find(base)
     else:
-        found = recognise(local(base))
-        if found.kind == "other":
-            return Inspection("other", found.what, str(found.path), hint=found.hint)
-        config = model_config(str(found.path))
-    if is_step(found.path):
+        stored = recognise(local(base))
+        if stored.kind == "other":
+            return Inspection("other", stored.what, str(stored.path), hint=stored.hint)
+        config = model_config(str(stored.path))
+    if is_step(stored.path):
         start = on_disk(config)
-        seen = replace(inspect(start.checkpoint or start.name), what=found.what, path=str(found.path))
+        seen = replace(inspect(start.checkpoint or start.name), what=stored.what, path=str(stored.path))
     else:
-        seen = family_of(found.kind).inspect(found, config)
+        seen = family_of(stored.kind).inspect(stored, config)
     return _with_adapters(seen, config, source.adapters)
 
 

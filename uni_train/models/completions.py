@@ -53,9 +53,9 @@ def read(body: Any) -> Completion | None:
         stop = "content_filter"  # of the question
     if not items and stop == "stop":
         return None
-    found = [part for item in items for part in _parts(item)]
-    refusals = tuple(words for kind, words in found if kind == "refusal")
-    parts = tuple(Address(words) if kind == "image" else words for kind, words in found)
+    typed = [part for item in items for part in _parts(item)]
+    refusals = tuple(words for kind, words in typed if kind == "refusal")
+    parts = tuple(Address(words) if kind == "image" else words for kind, words in typed)
     counted = (_tokens(body.get("usage"), *names) for names in (("prompt", "input"), ("completion", "output")))
     return Completion(refusals or parts, "refusal" if refusals else stop, *counted)
 

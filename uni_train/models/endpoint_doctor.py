@@ -74,8 +74,8 @@ def examine_endpoint(address: str, settings: RemoteConfig, against: str | None =
         again = _ask(model, seen, DRAW, "seeds", _DRAWING, drawing=drawing)
         if again is not None:
             same = np.array_equal(again, seen.image)
-            said = f"the same seed draws {'the same' if same else 'another'} image"
-            seen.findings[-1] = Finding("seeds", "ok" if same else "note", said)
+            detail = f"the same seed draws {'the same' if same else 'another'} image"
+            seen.findings[-1] = Finding("seeds", "ok" if same else "note", detail)
         _compare_prompts(model, seen, drawing)
     if not seen.skills:
         seen.findings.append(Finding("skills", "wrong", "it neither writes nor draws: check address, name and key"))
@@ -98,8 +98,8 @@ def _compare_prompts(model: RemoteModel, seen: EndpointExamination, drawing: Any
     if other is None or seen.image is None:
         return
     blind = pixel_difference(other, seen.image) <= ROUNDING
-    said = "two prompts draw the same image: none is read" if blind else "another prompt draws another image"
-    seen.findings[-1] = Finding("prompts", "wrong" if blind else "ok", said)
+    detail = "two prompts draw the same image: none is read" if blind else "another prompt draws another image"
+    seen.findings[-1] = Finding("prompts", "wrong" if blind else "ok", detail)
 
 
 def _look(model: RemoteModel, seen: EndpointExamination, text: str) -> None:
@@ -130,7 +130,7 @@ def _ask(model: RemoteModel, seen: EndpointExamination, skill: str, check: str, 
         seen.findings.append(Finding(check, "wrong" if wrong else "note", f"{message}{hint}{took}"))
         return None
     one = Finding(check, "ok", repr(reply[:_SHOWN])) if isinstance(reply, str) else image_finding(check, reply)
-    seen.findings.append(replace(one, said=one.said + took))
+    seen.findings.append(replace(one, detail=one.detail + took))
     seen.skills.add(skill)
     return reply
 
@@ -158,24 +158,25 @@ def compare(remote: RemoteModel, checkpoint: str, drawings: list[Request], quest
     """
     config = model_config(checkpoint)
     model = build_model(config, device="cuda" if torch.cuda.is_available() else "cpu")
-    found = _identities(remote, identify(config)) if remote.ours else []
+    compared = _identities(remote, identify(config)) if remote.ours else []
     for check, findings in (("parity: images", _images), ("parity: text", _text)):
         try:
-            found.append(findings(check, remote, model, drawings if findings is _images else [question]))
+            compared.append(findings(check, remote, model, drawings if findings is _images else [question]))
         except SkillMissing as error:
-            found.append(Finding(check, "note", first_line(error)))
-    return found
+            compared.append(Finding(check, "note", first_line(error)))
+    return compared
 
 
 def _identities(remote: RemoteModel, own: ModelIdentity) -> list[Finding]:
     """Of a server that says which weights it has, and how it draws."""
     same = remote.identity.content == own.content
-    found = [Finding("parity: weights", "ok" if same else "wrong", f"{'the same' if same else 'others'} as {own.name}")]
+    detail = f"{'the same' if same else 'others'} as {own.name}"
+    compared = [Finding("parity: weights", "ok" if same else "wrong", detail)]
     served: dict[str, Any] = dict(remote.identity.settings["server"])
     differ = [name for name in {**served, **own.settings} if served.get(name) != own.settings.get(name)]
     if differ:
-        found.append(Finding("parity: settings", "note", f"the server has another {', '.join(differ)}"))
-    return found
+        compared.append(Finding("parity: settings", "note", f"the server has another {', '.join(differ)}"))
+    return compared
 
 
 def _images(check: str, remote: RemoteModel, model: UnifiedModel, requests: list[Request]) -> Finding:
@@ -185,12 +186,12 @@ def _images(check: str, remote: RemoteModel, model: UnifiedModel, requests: list
             return Finding(check, "wrong", first_line(reply))
     pairs = [(one, other) for one, other in zip(served, own, strict=True) if isinstance(one, np.ndarray)]
     same, crossed = max(pixel_difference(*pair) for pair in pairs), pixel_difference(*own)
-    said = f"{same:.1f} levels from the checkpoint's; its two prompts are {crossed:.1f} apart"
+    detail = f"{same:.1f} levels from the checkpoint's; its two prompts are {crossed:.1f} apart"
     if same <= ROUNDING:
-        return Finding(check, "ok", said)
+        return Finding(check, "ok", detail)
     if remote.ours:
-        return Finding(check, "wrong", said)
-    return Finding(check, "note", f"{said}: other noise for a seed, other settings or other weights")
+        return Finding(check, "wrong", detail)
+    return Finding(check, "note", f"{detail}: other noise for a seed, other settings or other weights")
 
 
 def _text(check: str, remote: RemoteModel, model: UnifiedModel, requests: list[Request]) -> Finding:
@@ -201,5 +202,5 @@ def _text(check: str, remote: RemoteModel, model: UnifiedModel, requests: list[R
     if isinstance(served, Exception):
         return Finding(check, "wrong", first_line(served))
     same = own.strip() == served.strip()
-    said = "the same" if same else f"{served[:60]!r}, the checkpoint {own[:60]!r}"
-    return Finding(check, "ok" if same else "wrong" if remote.ours else "note", said)
+    detail = "the same" if same else f"{served[:60]!r}, the checkpoint {own[:60]!r}"
+    return Finding(check, "ok" if same else "wrong" if remote.ours else "note", detail)

@@ -171,13 +171,13 @@ class _Cache:
             known = self.entries.get(name)
             if isinstance(known, list) and known[:2] == now and len(known) == 3:
                 return str(known[2])
-            found = hash_file(file)
+            digest = hash_file(file)
         except OSError as error:
             raise UserError(f"{file} cannot be read ({error.strerror})", "Copy the checkpoint again.") from error
         if stat.st_size >= _WORTH_KEEPING:
-            self.entries[name] = [*now, found]
+            self.entries[name] = [*now, digest]
             self.changed = True
-        return found
+        return digest
 
     def save(self) -> None:
         if self.changed:

@@ -97,13 +97,13 @@ def _stored(config: ModelConfig, seed: int, dtype: torch.dtype | None, device: t
     family = family_of(config.family)
     if config.checkpoint is None or config.checkpoint == "shipped":
         return family.build(config, seed, dtype, device)
-    found = recognise(Path(config.checkpoint))
-    if found.kind != config.family:
+    stored = recognise(Path(config.checkpoint))
+    if stored.kind != config.family:
         raise UserError(
-            f"model={config.name} cannot be loaded from {config.checkpoint}: it is {found.what}",
-            found.hint or f"Choose model={found.model}, or another model.checkpoint=FOLDER.",
+            f"model={config.name} cannot be loaded from {config.checkpoint}: it is {stored.what}",
+            stored.hint or f"Choose model={stored.model}, or another model.checkpoint=FOLDER.",
         )
-    path = found.path
+    path = stored.path
     if source_of(path).kind != "step":
         return family.build(replace(config, checkpoint=str(path)), seed, dtype, device)
     from uni_train.models.quantised import dequantise, quantise
@@ -214,7 +214,7 @@ def export_model(
 
     form = Format(dtype, shard_bytes)
     typed = source_of(source)
-    found = find(typed.base)
+    checkpoint = find(typed.base)
     taken = sorted(out.glob("*.safetensors")) if out.is_dir() else []
     if (out / "model_index.json").is_file() or any(
         file.stem.split("-")[0] in ("ema", "model", "model_bf16") for file in taken
@@ -222,8 +222,8 @@ def export_model(
         raise UserError(f"{out} holds a model already", "Give another folder, or remove that one.")
     if out.is_dir() and any(out.iterdir()) and not force:
         raise UserError(f"{out} is not empty", "Give a new folder, or --force to write beside what is there.")
-    if typed.adapters or source_of(found.path).kind == "step":
+    if typed.adapters or source_of(checkpoint.path).kind == "step":
         save_model(build_model(model_config(str(source))), out, form)
     else:
-        family_of(found.kind).export(found.path, out, start, form)
-    return found
+        family_of(checkpoint.kind).export(checkpoint.path, out, start, form)
+    return checkpoint

@@ -148,13 +148,13 @@ def _row(
     compute: float,
     whole: int,
 ) -> StrategyRow:
-    found = share(choice, traced, gpus, work.micros, half)
-    wire, bus = wire_seconds(found, gpu, gpus, gpus_a_node, choice.replicas), found.bus / gpu.bus if gpu.timed else 0.0
+    own = share(choice, traced, gpus, work.micros, half)
+    wire, bus = wire_seconds(own, gpu, gpus, gpus_a_node, choice.replicas), own.bus / gpu.bus if gpu.timed else 0.0
     return StrategyRow(
         choice=choice,
-        share=found,
+        share=own,
         storage=storage(choice, traced, gpus, half),
-        fits=max(found.peak, whole) <= gpu.usable,
+        fits=max(own.peak, whole) <= gpu.usable,
         largest=_largest(choice, traced, work, gpu, gpus, half),
         wire_seconds=wire,
         bus_seconds=bus,
@@ -184,8 +184,8 @@ def on_gpus(config: RunConfig, gpus: int, made: Ready | None = None, gpu: Gpu = 
         less = f"does not fit; add {fitting.keys}, with which it takes {peaks[fitting] / GIB:.1f} GiB"
         fits = "fits" if fitting == own else less
     cards = f"{f'each of {gpus}' if gpus > 1 else 'one'} {gpu.name}"
-    said = f"an update takes {peaks[own] / GIB:.1f} GiB of {gpu.usable / GIB:.0f} on {cards} with {own.name}"
-    return f"{said}, which {fits}"
+    takes = f"an update takes {peaks[own] / GIB:.1f} GiB of {gpu.usable / GIB:.0f} on {cards} with {own.name}"
+    return f"{takes}, which {fits}"
 
 
 def _steps(traced: Traced) -> np.ndarray:
@@ -237,32 +237,32 @@ def _advice(made: Plan, key: str, averages: bool, kind: str, checkpointed: int) 
             f"Stages that sample or evaluate hold all weights on each GPU: {made.whole / GIB:.1f} GiB of "
             f"{made.gpu.usable / GIB:.1f} GiB. Take larger cards, or strategy=ddp trained=lora model.weights=nf4."
         ]
-    found: list[str] = []
+    advice: list[str] = []
     of = [row] if row is not None else list(made.rows)
     name = of[0].choice.name if row is not None else "any strategy"
-    found.append(
+    advice.append(
         f"{name} does not fit: {min(one.share.peak for one in of) / GIB:.0f} GiB of {made.gpu.usable / GIB:.0f} GiB."
     )
     fitting = [one.choice.name for one in made.rows if one.fits]
     if fitting:
-        found.append(f"These fit as it is: {', '.join(fitting)}.")
+        advice.append(f"These fit as it is: {', '.join(fitting)}.")
     if not made.activation_checkpointing:
         saved = made.activations["kept"] - made.activations["checkpointed"]
-        found.append(
+        advice.append(
             f"activation_checkpointing=true keeps {saved / GIB:.1f} GiB less of activations; then {checkpointed} "
             f"{made.unit} fit into a micro-batch under one strategy at least."
         )
     largest = max(one.largest for one in of)
     if 0 < largest < made.units:
-        found.append(f"{largest} {made.unit} fit into a micro-batch, in place of {made.units}: see {key}.")
+        advice.append(f"{largest} {made.unit} fit into a micro-batch, in place of {made.units}: see {key}.")
     if kind == "all":
-        found.append("trained=lora needs no gradients, optimizer's state or averages of the weights themselves.")
+        advice.append("trained=lora needs no gradients, optimizer's state or averages of the weights themselves.")
     if averages and kind != "lora":
-        found.append(
+        advice.append(
             f"ema=null leaves out {4 * made.trained / GIB:.0f} GiB of averages (sharded: of all GPUs together); "
             "strategy.offload_averages=true keeps them in the machine's memory."
         )
-    return found
+    return advice
 
 
 WAYS = 2  # traced by `one_card`
@@ -280,7 +280,7 @@ def one_card(config: RunConfig, on_step: Callable[[], object] = lambda: None) ->
     choices = typing.get_type_hints(type(config)).get("trained")  # what this key of the recipe may be
     if not {"all", "lora"} <= set(typing.get_args(choices)):
         return ()
-    found: list[OneCardChoice] = []
+    ways: list[OneCardChoice] = []
     alone = replace(config.strategy, kind="single", offload_optimizer=False, offload_weights=False)
     for trained in ("all", "lora"):
         changed: Any = replace(config, trained=trained, ema=None, strategy=alone)  # type: ignore[call-arg]
@@ -298,10 +298,10 @@ def one_card(config: RunConfig, on_step: Callable[[], object] = lambda: None) ->
             keys = [f"trained={trained}"]
             keys += [f"model.weights={weights}"] if weights else []
             keys += ["optimizer.state=8bit"] if state == "8bit" else []
-            found.append(OneCardChoice(" ".join(keys), light.peak, light.host))
+            ways.append(OneCardChoice(" ".join(keys), light.peak, light.host))
         if trained == "all":
             away = Choice("deepspeed_zero2", offload_optimizer=True)
             kept = share(away, traced, 1, 1, made.cast is not None)
-            said = "trained=all strategy=deepspeed_zero2 strategy.offload_optimizer=true"
-            found.append(OneCardChoice(said, kept.peak, kept.host))
-    return tuple(found)
+            offloaded = "trained=all strategy=deepspeed_zero2 strategy.offload_optimizer=true"
+            ways.append(OneCardChoice(offloaded, kept.peak, kept.host))
+    return tuple(ways)

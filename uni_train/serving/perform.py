@@ -64,16 +64,13 @@ def _draw(model: ImageGenerator, thinking: bool, requests: Sequence[Request]) ->
 
 
 def _texts(model: UnifiedModel, requests: Sequence[Request], texts: Sequence[str]) -> list[Reply]:
-    found = []
+    replies = []
     for request, text in zip(requests, texts, strict=True):
-        asked = Example(prompt=request.prompt, images=request.images)
-        before = _tokens(model, asked)
-        found.append(
-            Reply(
-                text=text, prompt_tokens=before, completion_tokens=_tokens(model, replace(asked, answer=text)) - before
-            )
-        )
-    return found
+        example = Example(prompt=request.prompt, images=request.images)
+        before = _tokens(model, example)
+        written = _tokens(model, replace(example, answer=text)) - before
+        replies.append(Reply(text=text, prompt_tokens=before, completion_tokens=written))
+    return replies
 
 
 def _tokens(model: UnifiedModel, example: Example) -> int:

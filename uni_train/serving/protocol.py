@@ -230,8 +230,8 @@ def _read(kind: type[B], body: Any) -> B:
         return kind.model_validate({name: value for name, value in body.items() if value is not None})
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_input=False, include_context=False)[:3]
-        said = (f"{'.'.join(map(str, one['loc']))}: {one['msg'][:200]}" for one in wrong)
-        raise BadRequest("; ".join(said)) from None
+        phrases = (f"{'.'.join(map(str, one['loc']))}: {one['msg'][:200]}" for one in wrong)
+        raise BadRequest("; ".join(phrases)) from None
 
 
 def chat_reply(name: str, replies: Sequence[Reply]) -> dict[str, Any]:

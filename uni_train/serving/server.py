@@ -277,8 +277,8 @@ class OpenAIPaths(LitSpec):
             await arrived.wait()
         finally:
             self.response_buffer.pop(uid, None)
-        found, _status = item.response
-        return list(found)
+        replies, _status = item.response
+        return list(replies)
 
     def _chat_response(self, body: Mapping[str, Any], replies: Sequence[Reply]) -> Response:
         name = self.served.identity.name

@@ -305,10 +305,10 @@ def compare(folder: BagelFolder) -> tuple[dict[str, Sequence[int]], list[str]]:
     """Shapes by name of what a folder's weights amount to; and what keeps them from fitting its sizes, in phrases."""
     bagel, vae = _meta(folder.config(), folder.vae_config() if folder.vae is not None else VaeConfig())
     reader = _Reader(folder.weights, shapes_of(bagel))
-    found = list(problems(reader.shapes, reader.expected))
+    phrases = list(problems(reader.shapes, reader.expected))
     if folder.vae is not None:
-        found += [f"{VAE}: {problem}" for problem in problems(folder.vae.shapes, shapes_of(vae))]
-    return reader.shapes, found
+        phrases += [f"{VAE}: {problem}" for problem in problems(folder.vae.shapes, shapes_of(vae))]
+    return reader.shapes, phrases
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------

@@ -101,7 +101,7 @@ def columns_of(model: BagelUnified, requests: Sequence[Request], refined: Sequen
         refined: for each request, at which letter of its thought the refined prompt begins; None: it has none. A token
             that holds letters of both counts as trace.
     """
-    found = []
+    columns = []
     for request, start, (segments, _, _) in zip(requests, refined, model._contexts(requests, think=False), strict=True):
         texts = iter(["system", "instruction", "thought"] if request.thought is not None else ["instruction"])
         und: list[Column] = []
@@ -119,9 +119,9 @@ def columns_of(model: BagelUnified, requests: Sequence[Request], refined: Sequen
                 tokens = [Column(GROUPS.index("image"))] * (segment.grid[0] * segment.grid[1])
                 und += [mark, mark] if isinstance(segment, VaeImage) else [mark, *tokens, mark]
                 gen += tokens if isinstance(segment, VaeImage) else []
-        found.append((und, gen))
-    widest = max((len(und) for und, _ in found), default=0)
-    return [[*und, *[Column(-1)] * (widest - len(und) if gen else 0), *gen] for und, gen in found]
+        columns.append((und, gen))
+    widest = max((len(und) for und, _ in columns), default=0)
+    return [[*und, *[Column(-1)] * (widest - len(und) if gen else 0), *gen] for und, gen in columns]
 
 
 def draw_with_attention(

@@ -298,8 +298,8 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
             rows.append([encode([*full, Text(list(own[:-1] if done else own), loss=True)], self.bagel.config)])
             # The end marker of a thought that was cut has a label, but has not been chosen.
             chosen += [True] * len(own) + [False] * (not done)
-        found = self.bagel(pack(rows, self.bagel.config).to(self.device)).ce
-        return -found[upload(torch.tensor(chosen).nonzero().squeeze(1), found.device)]
+        surprise = self.bagel(pack(rows, self.bagel.config).to(self.device)).ce
+        return -surprise[upload(torch.tensor(chosen).nonzero().squeeze(1), surprise.device)]
 
     @property
     def most_thought_ids(self) -> int:
@@ -343,14 +343,14 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
         self, requests: Sequence[Request], think: bool
     ) -> list[tuple[list[Segment], list[Segment], list[Segment]]]:
         """The three contexts of each request, in think mode where it has a thought or is about to have one."""
-        found = []
+        contexts = []
         for request, latents in zip(requests, self._latents(requests), strict=True):
             system = [self._text(self.speech.think_system)] if think or request.thought is not None else []
             thought = [self._text(request.thought)] if request.thought is not None and not think else []
             images = [segment for pair in zip(latents, self._seen(request), strict=True) for segment in pair]
-            found.append(guidance_contexts([*images, self._text(request.prompt)], system, thought))
-            self._check_length(request, found[-1][0])
-        return found
+            contexts.append(guidance_contexts([*images, self._text(request.prompt)], system, thought))
+            self._check_length(request, contexts[-1][0])
+        return contexts
 
     def _seen(self, request: Request) -> list[Segment]:
         """Input images as the ViT sees them."""

@@ -78,15 +78,15 @@ def misfits(folder: Path, trained: bool = True) -> list[str]:
     Args:
         trained: whether such pipelines are trained here; older names of their transformer and VAE are not known then.
     """
-    found: list[str] = []
+    phrases: list[str] = []
     for part, weights in open_parts(folder).items():
         if trained and part in (_TRAINED, "vae"):
             expected = shapes_of(part_on_meta(folder, part))
             wrong = list(problems(weights.fitted(expected).shapes, expected))
         else:
             wrong = unread(folder, part)
-        found += [f"{part}: {problem}" for problem in wrong]
-    return found
+        phrases += [f"{part}: {problem}" for problem in wrong]
+    return phrases
 
 
 def unread(folder: Path, part: str) -> list[str]:

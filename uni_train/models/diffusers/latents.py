@@ -88,26 +88,26 @@ class Latents:
     def encode(self, images: Sequence[Tensor]) -> list[Tensor]:
         """Tokens float32 [h w, C] of images uint8 [3, H, W], the posterior's mode. Equal sizes go together."""
         weight = next(self.vae.parameters())
-        found: dict[int, Tensor] = {}
+        tokens: dict[int, Tensor] = {}
         for rows in vae_batches([tuple(image.shape[1:]) for image in images]):
             x = torch.stack([images[row] for row in rows]).to(weight.device).float() / 255 * 2 - 1
             z = self._encoded(x.to(weight.dtype)).float()
-            found.update(zip(rows, pack((z - self._mean.to(z)) / self._std.to(z)), strict=True))
-        return [found[row] for row in range(len(images))]
+            tokens.update(zip(rows, pack((z - self._mean.to(z)) / self._std.to(z)), strict=True))
+        return [tokens[row] for row in range(len(images))]
 
     @torch.no_grad()
     def decode(self, latents: Tensor, grids: Sequence[Grid]) -> list[np.ndarray]:
         """Images uint8 [H, W, 3] of tokens [B, G, C]; a row's grid says how many of its tokens count."""
         weight = next(self.vae.parameters())
-        found: dict[int, np.ndarray] = {}
+        decoded: dict[int, np.ndarray] = {}
         for rows in vae_batches([(h * self.stride, w * self.stride) for h, w in grids]):
             grid = grids[rows[0]]
             z = unpack(latents[rows, : grid[0] * grid[1]].float(), grid)
             z = (z * self._std.to(z) + self._mean.to(z)).to(weight.device, weight.dtype)
             image = self._decoded(z)
             image = (image.float() / 2 + 0.5).clamp(0, 1).permute(0, 2, 3, 1) * 255
-            found.update(zip(rows, image.round().to(torch.uint8).cpu().numpy(), strict=True))
-        return [found[row] for row in range(len(latents))]
+            decoded.update(zip(rows, image.round().to(torch.uint8).cpu().numpy(), strict=True))
+        return [decoded[row] for row in range(len(latents))]
 
     def _encoded(self, x: Tensor) -> Tensor:
         """The mode of the posterior [B, C, h, w] of images [B, 3, H, W]."""

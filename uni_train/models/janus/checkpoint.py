@@ -69,10 +69,10 @@ def on_meta(sizes: Path | dict[str, Any]) -> Any:
 
 def shapes(janus: nn.Module) -> dict[str, Sequence[int]]:
     """Names and shapes as they are stored: a head that is the embedding is not."""
-    found = shapes_of(janus)
+    stored = shapes_of(janus)
     if janus.config.tie_word_embeddings:  # type: ignore[union-attr]
-        del found[_HEAD]
-    return found
+        del stored[_HEAD]
+    return stored
 
 
 def _sizes_of_recipe(config: ModelConfig) -> dict[str, Any]:

@@ -43,10 +43,10 @@ class JanusFamily(PublishedFamily):
         """Of "model.vqmodel.decoder...", as stored, or with "janus." before it, as in the model."""
         return _PARTS.get(name.removeprefix("janus.").removeprefix("model.").split(".")[0], "decoder")
 
-    def inspect(self, found: Checkpoint, config: ModelConfig) -> Inspection:
+    def inspect(self, checkpoint: Checkpoint, config: ModelConfig) -> Inspection:
         from uni_train.models.janus.checkpoint import on_meta, open_weights, shapes
         from uni_train.models.weights import problems
 
-        stored = open_weights(found.path)
-        wrong = problems(stored.shapes, shapes(on_meta(found.path)))
-        return self.inspected(found, [stored], stored.shapes, wrong, "Copy the folder again.")
+        stored = open_weights(checkpoint.path)
+        wrong = problems(stored.shapes, shapes(on_meta(checkpoint.path)))
+        return self.inspected(checkpoint, [stored], stored.shapes, wrong, "Copy the folder again.")
