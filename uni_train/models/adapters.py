@@ -237,11 +237,7 @@ def _shapes(file: Path) -> dict[str, list[int]]:
 
 
 def _settings(file: Path) -> Mapping[str, Any]:
-    """peft's, of adapter_config.json beside the file or of diffusers' header.
-
-    Raises:
-        UserError: they are damaged, or one of them makes the file more than a plain LoRA.
-    """
+    """peft's, of adapter_config.json beside the file or of diffusers' header; checked."""
     from safetensors import safe_open
 
     beside = file.parent / _CONFIG

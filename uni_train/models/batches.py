@@ -35,9 +35,11 @@ def vae_batches(sizes: Sequence[tuple[int, ...]]) -> list[list[int]]:
     return batches
 
 
-def check_requests(requests: Sequence[Request]) -> None:
-    """Raises UserError for the first request with an empty prompt, or with an image that is none."""
+def check_requests(requests: Sequence[Request], markers: Collection[str] = ()) -> None:
+    """Raises UserError for the first request with an empty prompt, a marker in a text, or an image that is none."""
     for request in requests:
+        for noun, text in (("prompt", request.prompt), ("thought", request.thought or "")):
+            check_markers(text, markers, f"request {request.id}: its {noun}")
         if not request.prompt.strip():
             raise UserError(f"request {request.id} has an empty prompt", "Say what is asked.")
         for number, image in enumerate(request.images, start=1):

@@ -318,10 +318,6 @@ def _other(path: Path) -> Checkpoint:
             listed = config.get("architectures")
             name = ", ".join(map(str, listed)) if isinstance(listed, list) and listed else str(config.get("model_type"))
             return Checkpoint("other", path, f"a transformers model ({name})", f"These can be loaded: {titles}.")
-    return _unknown(path, titles)
-
-
-def _unknown(path: Path, titles: str) -> Checkpoint:
     names = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith("."))
     if any(name.endswith(".safetensors") for name in names):
         return Checkpoint(

@@ -259,7 +259,8 @@ def write(file: Path, tensors: Described, get: Get) -> None:
             out.write(len(text).to_bytes(8, "little") + text)
             for name in order:
                 value = plain(get(name)).to("cpu", tensors[name][0]).contiguous()
-                out.write(memoryview(value.reshape(-1).view(torch.uint8).numpy()))
+                numbers: Any = value.reshape(-1).view(torch.uint8).numpy()
+                out.write(memoryview(numbers))
             out.flush()
     except OSError as error:
         raise UserError(

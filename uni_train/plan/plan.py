@@ -80,7 +80,23 @@ def plan(
     stages = stage_list(config)
     images, asking = sum(stage.images for stage in stages), [one.name for one in stages if one.kind in _ASKING]
     whole = whole_weights(config, traced)
-    rows = tuple(_row(one, traced, work, gpu, gpus, gpus_a_node, half, compute, whole) for one in choices)
+
+    def row_of(choice: Choice) -> StrategyRow:
+        own = share(choice, traced, gpus, work.micros, half)
+        wire = wire_seconds(own, gpu, gpus, gpus_a_node, choice.replicas)
+        bus = own.bus / gpu.bus if gpu.timed else 0.0
+        return StrategyRow(
+            choice=choice,
+            share=own,
+            storage=storage(choice, traced, gpus, half),
+            fits=max(own.peak, whole) <= gpu.usable,
+            largest=_largest(choice, traced, work, gpu, gpus, half),
+            wire_seconds=wire,
+            bus_seconds=bus,
+            step_seconds=max(compute, wire) + bus,
+        )
+
+    rows = tuple(map(row_of, choices))
     chosen: int | None
     if wanted.kind != "single" and wanted in choices:
         chosen = choices.index(wanted)
@@ -135,31 +151,6 @@ def plan(
         max(_largest(row.choice, other, work, gpu, gpus, half) for row in rows) if not activation_checkpointing else 0
     )
     return replace(made, advice=(*made.advice, *_advice(made, work.key, config.ema is not None, kind, best)))
-
-
-def _row(
-    choice: Choice,
-    traced: Traced,
-    work: Work,
-    gpu: Gpu,
-    gpus: int,
-    gpus_a_node: int,
-    half: bool,
-    compute: float,
-    whole: int,
-) -> StrategyRow:
-    own = share(choice, traced, gpus, work.micros, half)
-    wire, bus = wire_seconds(own, gpu, gpus, gpus_a_node, choice.replicas), own.bus / gpu.bus if gpu.timed else 0.0
-    return StrategyRow(
-        choice=choice,
-        share=own,
-        storage=storage(choice, traced, gpus, half),
-        fits=max(own.peak, whole) <= gpu.usable,
-        largest=_largest(choice, traced, work, gpu, gpus, half),
-        wire_seconds=wire,
-        bus_seconds=bus,
-        step_seconds=max(compute, wire) + bus,
-    )
 
 
 def whole_weights(config: RunConfig, traced: Traced) -> int:

@@ -132,8 +132,7 @@ class Bagel(nn.Module):
         self.static = CompiledSteps() if on else None
 
     def use_all_weights(self, on: bool) -> None:
-        """Whether each forward pass with gradients uses all weights, also those of kinds of tokens that it has none
-        of."""
+        """Whether each forward pass with gradients uses all weights, also those for which it has no tokens."""
         self.language_model.model.use_all_weights(on)
 
     @property

@@ -19,7 +19,7 @@ padded to the largest of its batch; and one that is learned and then shown is en
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -41,7 +41,7 @@ from uni_train.models.bagel.packing import (
     pack,
     read_first,
 )
-from uni_train.models.base import Dropout, Example, ImageSizes, States, Turn
+from uni_train.models.base import Dropout, Example, ImageSizes, Turn
 
 _PADDING, _PADDING_WIDE, _WIDE = 500, 100, 512
 """Token places that cost about as much as one more forward pass, of models narrower than _WIDE and of wider ones.
@@ -61,10 +61,11 @@ class Tokenizer(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """One segment before its arrays are known: hashable, so that layouts can be cached."""
+    """One segment before its arrays are known: hashable, to cache layouts. `image`: its index, or _GIVEN."""
 
     kind: Literal["text", "vit", "vae"]
     text: str = ""
+    image: int = 0
     grid: Grid = (0, 0)
     learn: bool = False
     dropped: bool = False
@@ -72,17 +73,12 @@ class _Part:
 
 @dataclass(slots=True)
 class _Draft:
-    """An example, its random draws and its parts; images by their index into `images`, as in `shown`.
-
-    shown: the image of every part that is one, dropped ones included; _GIVEN for a state. vae_noise: of the images that
-    are encoded.
-    """
+    """An example, its random draws and its parts. vae_noise: of the images that are encoded, by their index."""
 
     example: Example
     generator: np.random.Generator
     parts: list[_Part]
     images: list[np.ndarray]
-    shown: list[int]
     vae_noise: dict[int, np.ndarray]
 
 
@@ -91,12 +87,7 @@ EncodedExample = tuple[Encoded, np.ndarray]
 
 
 class ExamplePacker:
-    """Examples to packed batches for one BAGEL with its VAE and tokenizer.
-
-    Args:
-        think_system: the system prompt of think mode.
-        noise_levels: how t is drawn before the shift: "logit_normal" (BAGEL) or "uniform".
-        vae_transform, vit_transform: the resizes of images for the VAE and for the ViT.
+    """Examples to packed batches for one BAGEL with its VAE and tokenizer; the arguments are those of `BagelUnified`.
 
     Attributes:
         dropout: of the examples that draw an image. A plain example has one draw for all its texts; in one of `turns`
@@ -151,22 +142,9 @@ class ExamplePacker:
 
     def length(self, example: Example) -> int:
         """Tokens of an example of which nothing is dropped, markers included; without making any array."""
-        turns = self._turns(example)
-        draws, tokens = _draws(example, turns), 0
-        if example.states is not None:
-            h, w = self._states_grid(example.states)
-            tokens += len(example.states.t) * (h * w + 2)
-        images = sum(turn.image is not None for turn in turns)
-        for position, turn in enumerate(turns):
-            if turn.image is None:
-                tokens += len(self._encode_text(turn.text or "")) + 2
-                continue
-            shown = not turn.learn or position + 1 < len(turns)
-            vae, vit = self._grids(turn.image, images, example.sizes)
-            tokens += example.noise_draws * (vae[0] * vae[1] + 2) if turn.learn else 0
-            tokens += vae[0] * vae[1] + 2 if shown and draws else 0
-            tokens += vit[0] * vit[1] + 2 if shown else 0
-        return tokens
+        parts = self._parts(example, self._turns(example), lambda share: False)
+        texts = (len(self._encode_text(part.text)) for part in parts if part.kind == "text")
+        return sum(texts) + sum(part.grid[0] * part.grid[1] for part in parts) + 2 * len(parts)
 
     def prefix(self, example: Example) -> bytes:
         """The texts of an example of which nothing is dropped, as `PackedBatch.prefixes`; empty where images are
@@ -207,34 +185,37 @@ class ExamplePacker:
             channels, patch = self.bagel.config.latent_channels, self.bagel.config.latent_patch_size
             for i, ((h, w), _) in enumerate(grids):
                 noise[i] = generator.standard_normal((channels, h * patch, w * patch), np.float32)
-        bare = not example.turns and self._drops(self.dropout.text, draws, generator)
+
+        def dropped(share: float) -> bool:
+            """Draws a number only where it matters, but also for examples without an image to draw: half of a mixture
+            keeps its numbers when the other half is changed."""
+            return share > 0 and bool(generator.random() < share) and draws
+
+        return _Draft(example, generator, self._parts(example, turns, dropped), images, noise)
+
+    def _parts(self, example: Example, turns: Sequence[Turn], dropped: Callable[[float], bool]) -> list[_Part]:
+        """The segments that turns stand for. `dropped`: whether a condition is left out, by its share."""
+        draws, images = _draws(example, turns), sum(turn.image is not None for turn in turns)
+        bare = not example.turns and dropped(self.dropout.text)
         parts: list[_Part] = []
-        shown: list[int] = []
+        index = -1
         for position, turn in enumerate(turns):
             if turn.image is None:
-                if not (self._drops(self.dropout.text, draws, generator) if example.turns else bare):
+                if not (dropped(self.dropout.text) if example.turns else bare):
                     parts.append(_Part("text", text=turn.text or "", learn=turn.learn))
                 continue
-            index = sum(one.image is not None for one in turns[:position])
-            vae, vit = grids[index]
-            new = [_Part("vae", grid=vae, learn=True)] * example.noise_draws if turn.learn else []
+            index += 1
+            vae, vit = self._grids(turn.image, images, example.sizes)
+            parts += [_Part("vae", image=index, grid=vae, learn=True)] * example.noise_draws if turn.learn else []
             if not turn.learn or position + 1 < len(turns):
                 if draws:
-                    new.append(_Part("vae", grid=vae, dropped=self._drops(self.dropout.vae, draws, generator)))
-                new.append(_Part("vit", grid=vit, dropped=self._drops(self.dropout.vit, draws, generator)))
-            parts += new
-            shown += [index] * len(new)
+                    parts.append(_Part("vae", image=index, grid=vae, dropped=dropped(self.dropout.vae)))
+                parts.append(_Part("vit", image=index, grid=vit, dropped=dropped(self.dropout.vit)))
         if example.states is not None:
-            given = len(example.states.t)
-            parts += [_Part("vae", grid=self._states_grid(example.states), learn=True)] * given
-            shown += [_GIVEN] * given
-        return _Draft(example, generator, parts, images, shown, noise)
-
-    @staticmethod
-    def _drops(share: float, draws: bool, generator: np.random.Generator) -> bool:
-        """Draws a number only where it matters, but also for examples without an image to draw: half of a mixture
-        keeps its numbers when the other half is changed."""
-        return share > 0 and bool(generator.random() < share) and draws
+            height, width = example.states.size
+            grid = height // self._token_pixels, width // self._token_pixels
+            parts += [_Part("vae", image=_GIVEN, grid=grid, learn=True)] * len(example.states.t)
+        return parts
 
     def _layout(self, draft: _Draft) -> Encoded:
         """The example without its images, cached."""
@@ -254,19 +235,16 @@ class ExamplePacker:
         of_images: list[Tensor] = []
         noised: list[bool] = []
         states = draft.example.states
-        images = (part for part in draft.parts if part.kind != "text")
-        for part, index in zip(images, draft.shown, strict=True):
-            if part.dropped:
-                continue
+        for part in (part for part in draft.parts if part.kind != "text" and not part.dropped):
             if part.kind == "vit":
-                patches.append(self._patches(draft.images[index], part.grid))
-            elif index == _GIVEN:
+                patches.append(self._patches(draft.images[part.image], part.grid))
+            elif part.image == _GIVEN:
                 assert states is not None
                 given = states.clean[noised.count(True)][: part.grid[0] * part.grid[1]]
                 of_images.append(torch.from_numpy(given))
                 noised.append(True)
             else:
-                of_images.append(latents[index])
+                of_images.append(latents[part.image])
                 noised.append(part.learn)
         encoded = replace(encoded, vit_patches=tuple(patches), latents=tuple(of_images))
         noise = np.zeros((sum(len(latent) for latent in of_images), config.latent_dim), np.float32)
@@ -326,9 +304,6 @@ class ExamplePacker:
             vit = seen[0] // patch, seen[1] // patch
         return (vae[0] // stride, vae[1] // stride), vit
 
-    def _states_grid(self, states: States) -> Grid:
-        return states.size[0] // self._token_pixels, states.size[1] // self._token_pixels
-
     def _transforms(self, sizes: ImageSizes) -> tuple[ImageTransform, ImageTransform | None]:
         """Of the VAE and of the ViT, as far as the model has positions."""
         config, vae, vit = self.bagel.config, self.vae_transform, self.vit_transform
@@ -355,9 +330,8 @@ class ExamplePacker:
     @staticmethod
     def _encoded_grids(draft: _Draft) -> dict[int, Grid]:
         """Of the images that are needed as latents, by their index."""
-        seen = [part for part in draft.parts if part.kind != "text"]
-        pairs = zip(draft.shown, seen, strict=True)
-        return {i: p.grid for i, p in pairs if p.kind == "vae" and not p.dropped and i != _GIVEN}
+        parts = (part for part in draft.parts if part.kind == "vae" and not part.dropped)
+        return {part.image: part.grid for part in parts if part.image != _GIVEN}
 
     @torch.no_grad()
     def _latents(self, drafts: Sequence[_Draft]) -> list[dict[int, Tensor]]:

@@ -166,9 +166,7 @@ def stacked(caches: Sequence[KVCache]) -> KVCache:
 def prefill(
     model: Bagel, rows: Sequence[Sequence[Segment]] | Sequence[Encoded], cache: KVCache | None = None
 ) -> KVCache:
-    """Read a list of segments (or an encoded sample) per row, behind what the cache already holds.
-
-    Segments are texts, ViT images and clean VAE images; a row may be empty.
+    """Read texts, ViT images and clean VAE images (or an encoded sample) per row, behind what the cache already holds.
 
     Raises:
         ValueError: a noised image, which nobody may see, among the segments.
@@ -243,7 +241,6 @@ def generate_text(
         temperature: 0 is greedy; otherwise one generator a row is needed, on the model's device.
         stop: the id that ends a text; default eos.
         close: also feed the final eos, so that the returned cache equals that of the finished segment bos + ids + eos.
-        on_step: called with (tokens a row so far, most tokens) after each.
 
     Returns:
         The new ids of every row, without bos and stop; and the context with the text in it.
@@ -514,15 +511,11 @@ def sample_latents(
     timestep_shift: float,
     on_step: Callable[[int, int], None] | None = None,
 ) -> Tensor:
-    """Draw: Euler steps from noise to clean latents.
+    """Draw: Euler steps from noise to clean latent tokens, float32 [B, G, C].
 
     Args:
         noise_BGC: float32, x at t = 1; rows with smaller grids are padded at the end.
         num_timesteps: N points, N - 1 model steps.
-        on_step: called with (steps done, steps in all) after each.
-
-    Returns:
-        float32 [B, G, C] latent tokens; `positions.unpatchify` makes [C, H, W] of a row.
     """
     denoiser = Denoiser(model, contexts, forward_only=True)
     times = inference_timesteps(num_timesteps, timestep_shift).tolist()

@@ -11,18 +11,15 @@ from uni_train.models.bagel.generation import Contexts, KVCache, guidance_contex
 from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage, VitImage, encode
 from uni_train.models.bagel.prefixes import MOST_BYTES
 from uni_train.models.bagel.unified import BagelUnified
-from uni_train.models.base import Example, Request
+from uni_train.models.base import Example
 from uni_train.models.shapes import ImageRequest, Shapes
 
 
 class BagelShapes(Shapes):
-    def __init__(self, model: BagelUnified) -> None:
-        self.model = model
+    model: BagelUnified
 
-    def image_request(self, request: Request) -> ImageRequest:
-        model = self.model
-        size = model.picture_size(request)
-        return ImageRequest.from_request(request, size, model.stride, model.bagel.config.latent_dim)
+    def __init__(self, model: BagelUnified) -> None:
+        super().__init__(model, model.stride, model.bagel.config.latent_dim)
 
     def condition(self, image_request: ImageRequest, rows: int, device: str) -> Contexts:
         """Caches as long as the guidance's three contexts."""

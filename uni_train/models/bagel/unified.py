@@ -252,8 +252,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
         """What images of these requests are drawn under, with the guidance of `sampling`.
 
         Raises:
-            UserError: requests with and without input images together (they are guided differently), or one that
-                cannot be read.
+            UserError: requests with and without input images together, which are guided differently.
         """
         self._check(requests)
         if len({bool(request.images) for request in requests}) > 1:

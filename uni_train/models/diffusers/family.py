@@ -23,7 +23,7 @@ _PARTS |= {"vae": "VAE", "vqvae": "VAE", "vqgan": "VAE", "movq": "VAE"}
 class PipelineFamily(PublishedFamily):
     """Folders in diffusers' layout."""
 
-    optional_keys: ClassVar = ("vae_tile", "compile", "sampling.first_block_cache")
+    optional_keys: ClassVar[tuple[str, ...]] = ("vae_tile", "compile", "sampling.first_block_cache")
 
     def shapes(self, model: UnifiedModel) -> Shapes:
         from uni_train.models.base import expect_skill

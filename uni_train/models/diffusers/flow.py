@@ -49,11 +49,7 @@ class FlowModel(FlowMatchingModel, DiffusersModel):  # type: ignore[misc]
 
     @torch.no_grad()
     def encode(self, requests: Sequence[Request]) -> FlowCondition:
-        """Read each prompt once, and the negative prompt where there is guidance by it.
-
-        Raises:
-            UserError: an empty prompt. SkillMissing: a request with images.
-        """
+        """Read each prompt once, and the negative prompt where there is guidance by it."""
         check_requests(requests)
         for request in requests:
             self._check(request)

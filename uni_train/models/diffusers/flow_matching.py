@@ -197,11 +197,7 @@ class FlowMatchingModel(FlowPolicy):
         return edits
 
     def collate(self, examples: Sequence[Example], seed: int) -> FlowBatch:
-        """Edits and noised copies of their targets. All draws come from `Example.seed`, none from `seed`.
-
-        Raises:
-            UserError: an example of another kind.
-        """
+        """Edits and noised copies of their targets. All draws come from `Example.seed`, none from `seed`."""
         texts: list[str] = []
         looked: list[np.ndarray] = []
         batch = FlowBatch({}, [], [], [], [], [], torch.empty(0))

@@ -21,7 +21,7 @@ from uni_train.core.errors import UserError
 from uni_train.core.seeds import derive_seed
 from uni_train.models.bagel.prompts import THINK_THEN_DRAW
 from uni_train.models.base import ImageGenerator, OnStep, Request, SkillMissing, TextGenerator
-from uni_train.models.batches import check_markers, check_requests
+from uni_train.models.batches import check_requests
 from uni_train.models.writing import perturbed, write
 
 SYSTEM = (
@@ -88,7 +88,7 @@ class Janus(ImageGenerator, TextGenerator):
         """
         if not requests:
             return []
-        self._check(requests)
+        check_requests(requests, (IMAGE, BEGIN, END))
         for request in requests:
             if request.images:
                 raise SkillMissing(self.name, "draw from images")
@@ -115,7 +115,7 @@ class Janus(ImageGenerator, TextGenerator):
 
         if not requests:
             return []
-        self._check(requests)
+        check_requests(requests, (IMAGE, BEGIN, END))
         chats = [chat(one.prompt, len(one.images), system) for one in requests]
         return write(
             partial(GenerationMixin.generate, self.janus),  # Janus's own leaves processors of logits out
@@ -182,10 +182,3 @@ class Janus(ImageGenerator, TextGenerator):
     def _side(self) -> int:
         """Pixels a side: each stage of the VQ model but one halves it."""
         return self._grid * 2 ** (len(self.janus.config.vq_config.channel_multiplier) - 1)
-
-    def _check(self, requests: Sequence[Request]) -> None:
-        """Raises UserError for the first request that cannot be meant."""
-        check_requests(requests)
-        for request in requests:
-            for noun, text in (("prompt", request.prompt), ("thought", request.thought or "")):
-                check_markers(text, (IMAGE, BEGIN, END), f"request {request.id}: its {noun}")

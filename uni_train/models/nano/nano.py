@@ -64,11 +64,7 @@ class Nano(BagelUnified):
         return {name: (share, makers[name]) for name, share in shares.items()}
 
     def example_tokens(self, example: Example) -> int:
-        """Tokens of an example of which nothing is dropped.
-
-        Raises:
-            UserError: a word that nano does not know, or an image that is no sprite.
-        """
+        """Raises UserError for a word that nano does not know, or an image that is no sprite."""
         side = self.image_size
         for image in (example.target, *example.images, *(turn.image for turn in example.turns)):
             if image is not None and image.shape[:2] != (side, side):

@@ -22,7 +22,7 @@ from uni_train.core.seeds import derive_seed
 from uni_train.flow.euler import euler_step
 from uni_train.flow.schedule import DynamicShift, Schedule
 from uni_train.models.base import Example, OnStep, Request, SkillMissing, TextGenerator
-from uni_train.models.batches import check_markers, check_requests, markers_of
+from uni_train.models.batches import check_requests, markers_of
 from uni_train.models.diffusers.classes import QWEN_IMAGE
 from uni_train.models.diffusers.condition import FlowCondition, Words
 from uni_train.models.diffusers.examples import Edit, with_thought
@@ -130,13 +130,7 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
 
     @torch.no_grad()
     def encode(self, requests: Sequence[Request]) -> FlowCondition:
-        """Read each request once: its chat, the chat with the negative prompt (if guided), its images as latents.
-
-        Images and requests of any sizes go together.
-
-        Raises:
-            UserError: a request without an image or a prompt, or one that cannot be read.
-        """
+        """Read each request once: its chat, the chat with the negative prompt (if guided), its images as latents."""
         self._check(requests)
         prompts = [r.prompt if r.thought is None else with_thought(r.prompt, r.thought) for r in requests]
         images = [self._looked(request.images) for request in requests]
@@ -227,10 +221,8 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
 
     def _check(self, requests: Sequence[Request], needs_image: bool = True) -> None:
         """Raises UserError for the first request that cannot be meant."""
-        check_requests(requests)
+        check_requests(requests, self.markers)
         for request in requests:
-            for noun, text in (("prompt", request.prompt), ("thought", request.thought or "")):
-                check_markers(text, self.markers, f"request {request.id}: its {noun}")
             if needs_image and not request.images:
                 raise UserError(
                     f"request {request.id} shows no image, but {self.name} draws by editing one",
