@@ -245,7 +245,7 @@ class ImageGenerator(UnifiedModel):
             SkillMissing: it writes no thoughts.
         """
         thoughts = expect_skill(self, TextGenerator).think(requests, temperature, on_step)
-        thoughtful = [replace(one, thought=thought) for one, thought in zip(requests, thoughts, strict=True)]
+        thoughtful = [replace(request, thought=thought) for request, thought in zip(requests, thoughts, strict=True)]
         return thoughts, self.draw(thoughtful, on_step)
 
     def sampling_at(self, guidance: float) -> Any:

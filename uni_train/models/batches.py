@@ -48,8 +48,8 @@ def check_requests(requests: Sequence[Request], markers: Collection[str] = ()) -
 
 def markers_of(*tokenizers: Any) -> frozenset[str]:
     """What these tokenizers of transformers read as a marker, wherever it stands in a text: <|im_end|>, </s>."""
-    added = [one for tokenizer in tokenizers for one in getattr(tokenizer, "added_tokens_decoder", {}).values()]
-    return frozenset(str(one) for one in added if one.special and str(one).startswith("<"))
+    added = [token for tokenizer in tokenizers for token in getattr(tokenizer, "added_tokens_decoder", {}).values()]
+    return frozenset(str(token) for token in added if token.special and str(token).startswith("<"))
 
 
 def check_markers(text: str, markers: Collection[str], what: str) -> None:

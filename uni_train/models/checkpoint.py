@@ -204,7 +204,7 @@ def find(base: str) -> Checkpoint:
 def _option(name: str) -> Path | None:
     """The file of configs/model/ for a name; "shipped" is that of the model whose weights are inside the package."""
     if name == "shipped":
-        name = next(one for one in FAMILIES.names() if FAMILIES.get(one).shipped is not None)
+        name = next(family for family in FAMILIES.names() if FAMILIES.get(family).shipped is not None)
     return next((option.path for option in places.options("model") if option.name == name), None)
 
 
@@ -263,8 +263,8 @@ def _with_adapters(seen: Inspection, config: ModelConfig, adapters: Sequence[str
     from uni_train.models.adapters import open_adapter, problems
     from uni_train.models.weights import Weights
 
-    for one in adapters:
-        adapter = open_adapter(local(one))
+    for path in adapters:
+        adapter = open_adapter(local(path))
         weights = Weights([adapter.file])
         wrong = problems(family_of(config.family).skeleton(on_disk(config))[0], adapter, weights)
         seen = replace(

@@ -84,10 +84,10 @@ def _parts(given: Any) -> Iterator[tuple[str, str]]:
         yield "image", url
     for name in ("content", "images"):
         inside = given.get(name)
-        for one in inside if isinstance(inside, list) else [inside]:
-            yield from _parts(one)
+        for part in inside if isinstance(inside, list) else [inside]:
+            yield from _parts(part)
 
 
 def _tokens(usage: Any, *names: str) -> int:
     counts = [usage.get(f"{name}_tokens") for name in names] if isinstance(usage, Mapping) else []
-    return next((int(one) for one in counts if isinstance(one, int | float) and 0 <= one <= _MOST_TOKENS), 0)
+    return next((int(count) for count in counts if isinstance(count, int | float) and 0 <= count <= _MOST_TOKENS), 0)

@@ -54,7 +54,7 @@ class Examination:
 
     @property
     def wrong(self) -> bool:
-        return any(one.verdict == "wrong" for one in self.findings)
+        return any(finding.verdict == "wrong" for finding in self.findings)
 
 
 def examine(name_or_path: str) -> Examination:
@@ -119,8 +119,8 @@ def _averages(folder: Path) -> Iterator[Finding]:
     names = sorted(set(ours.shapes) & set(theirs.shapes))
     off, size = 0.0, 0.0
     for name in names[:: max(1, len(names) // 20)]:  # a twentieth: whole files take minutes
-        one, other = ours.read(name).float(), theirs.read(name).float()
-        off, size = off + (one - other).square().sum().item(), size + one.square().sum().item()
+        average, other = ours.read(name).float(), theirs.read(name).float()
+        off, size = off + (average - other).square().sum().item(), size + average.square().sum().item()
     share = math.sqrt(off / max(size, 1e-30))
     verdict: Literal["ok", "note"] = "ok" if 0 < share < 0.1 else "note"
     yield Finding("averages", verdict, f"{_EMA[0]} and {_EMA[1]} differ by {share:.2%} of their length")
@@ -128,8 +128,8 @@ def _averages(folder: Path) -> Iterator[Finding]:
 
 def _adapters(given: Sequence[str]) -> Iterator[Finding]:
     """Adapters that are merged: one whose second matrices are zero changes nothing."""
-    for one in given:
-        adapter = open_adapter(local(one))
+    for path in given:
+        adapter = open_adapter(local(path))
         stored = Weights([adapter.file])
         idle = [layer for layer, parts in adapter.layers.items() if not stored.read(parts["up"]).any()]
         if idle:

@@ -129,8 +129,8 @@ def _ask(model: RemoteModel, seen: EndpointExamination, skill: str, check: str, 
         message = " ".join((reply.message if isinstance(reply, UserError) else str(reply)).split())
         seen.findings.append(Finding(check, "wrong" if wrong else "note", f"{message}{hint}{took}"))
         return None
-    one = Finding(check, "ok", repr(reply[:_SHOWN])) if isinstance(reply, str) else image_finding(check, reply)
-    seen.findings.append(replace(one, detail=one.detail + took))
+    finding = Finding(check, "ok", repr(reply[:_SHOWN])) if isinstance(reply, str) else image_finding(check, reply)
+    seen.findings.append(replace(finding, detail=finding.detail + took))
     seen.skills.add(skill)
     return reply
 
@@ -138,9 +138,9 @@ def _ask(model: RemoteModel, seen: EndpointExamination, skill: str, check: str, 
 # --- parity with a checkpoint ----------------------------------------------------------------------------------------
 
 
-def pixel_difference(one: np.ndarray, other: np.ndarray) -> float:
+def pixel_difference(first: np.ndarray, other: np.ndarray) -> float:
     """Mean absolute difference of two images uint8 [H, W, 3], in levels; 255 for those of different sizes."""
-    return float(np.abs(one.astype(int) - other.astype(int)).mean()) if one.shape == other.shape else 255.0
+    return float(np.abs(first.astype(int) - other.astype(int)).mean()) if first.shape == other.shape else 255.0
 
 
 def compare(remote: RemoteModel, checkpoint: str, drawings: list[Request], question: Request) -> list[Finding]:

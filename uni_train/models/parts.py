@@ -158,7 +158,7 @@ def open_tensors(path: Path, content: Mapping[str, Any]) -> dict[str, Tensor | P
         DamagedCheckpoint: a file is none of safetensors.
     """
     tensors: dict[str, Tensor | Parts] = {}
-    for name, value, place in (one for stored in content["files"] for one in _opened(path, stored["name"])):
+    for name, value, place in (entry for stored in content["files"] for entry in _opened(path, stored["name"])):
         if place is None:
             tensors[name] = value
         elif value.numel() or name not in tensors:

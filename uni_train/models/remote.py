@@ -241,7 +241,7 @@ class RemoteModel:
         body: dict[str, Any] = {"model": self.name}
         if path == "responses":
             limits["max_output_tokens"] = self.settings.max_tokens
-            body["input"] = [{**one, "content": _input(one["content"])} for one in messages]
+            body["input"] = [{**message, "content": _input(message["content"])} for message in messages]
             if draws:
                 body["tools"] = [{"type": "image_generation"} | _size(request)]
             if skill == "draw":

@@ -208,7 +208,7 @@ def _size(module: nn.Module) -> int:
 def reinforced(
     model: FlowPolicy,
     shapes: Shapes,
-    one: ImageRequest,
+    image: ImageRequest,
     rows: int,
     rollouts: Rollouts,
     config: TrainingConfig,
@@ -226,30 +226,30 @@ def reinforced(
         place(model, "meta", cast)
         losses = rollouts.losses(model, train_only(model, trained))
         trace.name(losses.others, "reference")
-        under = shapes.condition(one, losses.requests(pictures), "meta")
-        stored = losses.stored(one, pictures)  # held until the update is traced
+        under = shapes.condition(image, losses.requests(pictures), "meta")
+        stored = losses.stored(image, pictures)  # held until the update is traced
         trace.name(stored, "rollouts")
         trace.name(shapes.tensors(under), "rollouts")
         drawn = min(draw_rows, pictures)
 
         def draw() -> None:
-            x = torch.empty(drawn, one.tokens, one.channels, device="meta")
+            x = torch.empty(drawn, image.tokens, image.channels, device="meta")
             with losses.sampling():
                 model.velocity(x, torch.ones((), device="meta"), _picked(under, drawn))
 
         def loss() -> Tensor:
-            return losses.loss(one, rows, _picked(under, rows))
+            return losses.loss(image, rows, _picked(under, rows))
 
         return updates(trace, model, config, [loss], "meta", draw, later=rollouts.rows(pictures) > rows)
 
 
-def image_flops(model: FlowPolicy, shapes: Shapes, one: ImageRequest, steps: int, cast: Cast | None) -> float:
+def image_flops(model: FlowPolicy, shapes: Shapes, image: ImageRequest, steps: int, cast: Cast | None) -> float:
     """Of drawing an image with all branches of the guidance, without reading the prompt and without the VAE."""
     with following("meta") as trace:
         place(model, "meta", cast)
-        x = torch.empty(1, one.tokens, one.channels, device="meta")
+        x = torch.empty(1, image.tokens, image.channels, device="meta")
         with torch.no_grad():
-            model.velocity(x, torch.ones((), device="meta"), shapes.condition(one, 1, "meta"))
+            model.velocity(x, torch.ones((), device="meta"), shapes.condition(image, 1, "meta"))
     return trace.flops * steps
 
 
@@ -277,7 +277,7 @@ def lighter(traced: Traced, model: nn.Module, weights: Quantised | None, state: 
         held[computing, KINDS.index("activations")] += _COPIES * max(nbytes(layer.weight) for layer in layers)
     if state == "8bit" and optimizer:
         trained = [weight for weight in model.parameters() if weight.requires_grad]
-        optimizer = sum(nbytes(one) for weight in trained for one in moments(weight))
+        optimizer = sum(nbytes(tensor) for weight in trained for tensor in moments(weight))
         held[:, KINDS.index("optimizer")] *= optimizer / traced.optimizer
     return replace(
         traced, timeline=replace(line, bytes=held.astype(np.int64)), weights=traced.weights - saved, optimizer=optimizer

@@ -151,10 +151,10 @@ class Bagel(nn.Module):
 
     def _blank(self) -> Tensor:
         """A number that depends on all weights that look at images."""
-        one = torch.zeros(1, dtype=torch.long, device=self.vae2llm.weight.device)
+        first = torch.zeros(1, dtype=torch.long, device=self.vae2llm.weight.device)
         patch = self.vit_model.vision_model.embeddings.patch_embedding.in_features
-        patches = torch.zeros(1, patch, dtype=self.dtype, device=one.device)
-        return (self.connector(self.vit_model(patches, one, (1,))) + self.vit_pos_embed(one)).sum()
+        patches = torch.zeros(1, patch, dtype=self.dtype, device=first.device)
+        return (self.connector(self.vit_model(patches, first, (1,))) + self.vit_pos_embed(first)).sum()
 
     def embed_latents(self, x_t_BGC: Tensor, time_BGD: Tensor, position_BG: Tensor) -> Tensor:
         """Latent tokens at their noise level: [B, G, D]. `time_BGD` (from `time_embedder`) broadcasts."""

@@ -175,25 +175,21 @@ def _weight_files(folder: Path) -> list[Path]:
 # --- building ---------------------------------------------------------------------------------------------------------
 
 
-def on_meta(config: ModelConfig) -> tuple[Bagel, AutoEncoder]:
-    """Model and autoencoder without weights, for counting and dry runs.
+def skeleton(config: ModelConfig) -> tuple[BagelUnified, bool]:
+    """The model without weights, and whether its tokenizer is a guess.
 
     Sizes are those of the folder `config.checkpoint`; where there is none, those of the recipe.
     """
-    folder = Path(config.checkpoint) if config.checkpoint is not None else None
-    if folder is not None and folder.exists():
-        opened = open_folder(folder)
-        return _meta(opened.config(), opened.vae_config() if opened.vae is not None else VaeConfig())
-    sizes = config.architecture
-    bagel = BagelConfig.from_sizes(sizes, _VOCABULARY, _UNKNOWN, vit_patches_per_side=_VIT_PATCHES_PER_SIDE)
-    return _meta(bagel, VaeConfig(latent_channels=sizes.latent_channels))
-
-
-def skeleton(config: ModelConfig) -> tuple[BagelUnified, bool]:
-    """The model without weights, and whether its tokenizer is a guess."""
-    bagel, vae = on_meta(config)
     folder = Path(config.checkpoint or "")
-    known = config.checkpoint is not None and folder.is_dir() and has_tokenizer(folder)
+    here = config.checkpoint is not None and folder.exists()
+    if here:
+        opened = open_folder(folder)
+        bagel, vae = _meta(opened.config(), opened.vae_config() if opened.vae is not None else VaeConfig())
+    else:
+        sizes = config.architecture
+        values = BagelConfig.from_sizes(sizes, _VOCABULARY, _UNKNOWN, vit_patches_per_side=_VIT_PATCHES_PER_SIDE)
+        bagel, vae = _meta(values, VaeConfig(latent_channels=sizes.latent_channels))
+    known = here and folder.is_dir() and has_tokenizer(folder)
     tokenizer = read_tokenizer(folder) if known else Guess()
     side = _side(config, bagel, vae)
     model = BagelUnified(config.name, bagel, vae, tokenizer, Speech(THINK_THEN_DRAW), config.sampling, side)

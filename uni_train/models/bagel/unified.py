@@ -286,7 +286,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
         return [[*row, end] if len(row) < most else row for row, most in zip(ids, limits, strict=True)]
 
     def thought_text(self, ids: Sequence[int]) -> str:
-        return self.tokenizer.decode([one for one in ids if one != self.bagel.config.tokens.eos])
+        return self.tokenizer.decode([token for token in ids if token != self.bagel.config.tokens.eos])
 
     def thought_log_probs(self, requests: Sequence[Request], ids: Sequence[Sequence[int]]) -> Tensor:
         end = self.bagel.config.tokens.eos

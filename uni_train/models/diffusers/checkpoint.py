@@ -101,14 +101,14 @@ def unread(folder: Path, part: str) -> list[str]:
     logging.disable(logging.WARNING)  # a table of the same names
     try:
         with without_bars():
-            _, told = kind.from_pretrained(
+            _, report = kind.from_pretrained(
                 folder / part, device_map="meta", output_loading_info=True, use_safetensors=True, local_files_only=True
             )
     except (OSError, ValueError, RuntimeError) as error:
         return [f"cannot be loaded: {reason(error)}"]
     finally:
         logging.disable(before)
-    return [f"{one} is missing" for one in sorted(told["missing_keys"]) if not one.startswith("lm_head.")]
+    return [f"{key} is missing" for key in sorted(report["missing_keys"]) if not key.startswith("lm_head.")]
 
 
 def expect_whole(folder: Path, *parts: str) -> None:
@@ -270,14 +270,14 @@ def without_bars() -> Iterator[None]:
     from diffusers.utils import logging as ours
     from transformers.utils import logging as theirs
 
-    shown = [one for one in (ours, theirs) if one.is_progress_bar_enabled()]
-    for one in shown:
-        one.disable_progress_bar()
+    shown = [library for library in (ours, theirs) if library.is_progress_bar_enabled()]
+    for library in shown:
+        library.disable_progress_bar()
     try:
         yield
     finally:
-        for one in shown:
-            one.enable_progress_bar()
+        for library in shown:
+            library.enable_progress_bar()
 
 
 def _parts(folder: Path) -> dict[str, list[str]]:

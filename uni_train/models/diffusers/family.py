@@ -38,7 +38,7 @@ class PipelineFamily(PublishedFamily):
 
         trained = interface_of(checkpoint.path).name in (*TRANSFORMERS, *EDITORS)
         weights = open_parts(checkpoint.path)
-        shapes = {f"{part}.{name}": one.shape for part, stored in weights.items() for name, one in stored.items()}
+        shapes = {f"{part}.{name}": tensor.shape for part, stored in weights.items() for name, tensor in stored.items()}
         wrong = list(missing(checkpoint.path, weights)) or misfits(checkpoint.path, trained)
         seen = self.inspected(checkpoint, list(weights.values()), shapes, wrong, "Copy the folder again.")
         return replace(seen, weights={part: stored.dtype_names for part, stored in weights.items()})

@@ -76,32 +76,32 @@ def shapes(janus: nn.Module) -> dict[str, Sequence[int]]:
 
 
 def _sizes_of_recipe(config: ModelConfig) -> dict[str, Any]:
-    one = config.architecture
+    sizes = config.architecture
     return {
         "text_config": {
             "model_type": "llama",
-            "hidden_size": one.hidden_size,
-            "intermediate_size": one.intermediate_size,
-            "num_hidden_layers": one.layers,
-            "num_attention_heads": one.heads,
-            "num_key_value_heads": one.kv_heads,
+            "hidden_size": sizes.hidden_size,
+            "intermediate_size": sizes.intermediate_size,
+            "num_hidden_layers": sizes.layers,
+            "num_attention_heads": sizes.heads,
+            "num_key_value_heads": sizes.kv_heads,
             "vocab_size": _VOCABULARY,
-            "max_position_embeddings": one.max_text_tokens,
+            "max_position_embeddings": sizes.max_text_tokens,
         },
         "vision_config": {
-            "hidden_size": one.vit_hidden_size,
-            "num_hidden_layers": one.vit_layers,
-            "num_attention_heads": one.vit_heads,
-            "mlp_ratio": one.vit_intermediate_size / one.vit_hidden_size,
-            "patch_size": one.vit_patch,
-            "image_size": one.image_size,
-            "num_image_tokens": (one.image_size // one.vit_patch) ** 2,
-            "projection_dim": one.hidden_size,
+            "hidden_size": sizes.vit_hidden_size,
+            "num_hidden_layers": sizes.vit_layers,
+            "num_attention_heads": sizes.vit_heads,
+            "mlp_ratio": sizes.vit_intermediate_size / sizes.vit_hidden_size,
+            "patch_size": sizes.vit_patch,
+            "image_size": sizes.image_size,
+            "num_image_tokens": (sizes.image_size // sizes.vit_patch) ** 2,
+            "projection_dim": sizes.hidden_size,
         },
         "vq_config": {
-            "embed_dim": one.latent_channels,
-            "projection_dim": one.hidden_size,
-            "image_token_embed_dim": one.hidden_size,
+            "embed_dim": sizes.latent_channels,
+            "projection_dim": sizes.hidden_size,
+            "image_token_embed_dim": sizes.hidden_size,
         },
         "tie_word_embeddings": False,
     }

@@ -97,9 +97,10 @@ class Janus(ImageGenerator, TextGenerator):
                     f"request {request.id}: {self.name} cannot draw {request.size[0]} x {request.size[1]} pixels",
                     f"It draws {self._side} x {self._side} alone.",
                 )
-        told = [one.prompt if one.thought is None else f"{one.prompt}\n\n{one.thought}" for one in requests]
-        inputs = self._read([f"{chat(words)}{BEGIN}" for words in told])
-        tokens_BG = self._image_tokens(inputs, [derive_seed(one.seed, "draw") for one in requests], on_step)
+        thoughts = ["" if request.thought is None else f"\n\n{request.thought}" for request in requests]
+        prompts = [f"{request.prompt}{thought}" for request, thought in zip(requests, thoughts, strict=True)]
+        inputs = self._read([f"{chat(words)}{BEGIN}" for words in prompts])
+        tokens_BG = self._image_tokens(inputs, [derive_seed(request.seed, "draw") for request in requests], on_step)
         pixels = self.janus.decode_image_tokens(tokens_BG).float().cpu()  # [B, H, W, 3] in [-1, 1]
         return list(((pixels + 1) * 127.5).clamp(0, 255).to(torch.uint8).numpy())
 
@@ -116,11 +117,11 @@ class Janus(ImageGenerator, TextGenerator):
         if not requests:
             return []
         check_requests(requests, (IMAGE, BEGIN, END))
-        chats = [chat(one.prompt, len(one.images), system) for one in requests]
+        chats = [chat(request.prompt, len(request.images), system) for request in requests]
         return write(
             partial(GenerationMixin.generate, self.janus),  # Janus's own leaves processors of logits out
             self.tokenizer,
-            self._read(chats, [image for one in requests for image in one.images]),
+            self._read(chats, [image for request in requests for image in request.images]),
             end=self.tokenizer.eos_token_id,
             max_tokens=self.sampling.max_think_tokens,
             temperature=self.sampling.temperature if temperature is None else temperature,

@@ -82,15 +82,15 @@ class SentenceTokenizer:
         """The sentence's id, or those of the steps. Raises UserError for any other text."""
         if text in self.sentences:
             return [4 + self.pieces.index(text)]
-        said = [one.strip() for one in re.split(r"[,.]|(?<=From S go)", text) if one.strip()]
-        if not said or not set(said) <= set(self.steps):
+        legs = [leg.strip() for leg in re.split(r"[,.]|(?<=From S go)", text) if leg.strip()]
+        if not legs or not set(legs) <= set(self.steps):
             steps = f"; {STEPS[0]} {STEPS[1]}, ... {STEPS[-1]}." if self.steps else ""
             puzzles = f"; the nano prompts of {', '.join(self.puzzles)}." if self.puzzles else ""
             raise UserError(
                 f"nano_edit does not know the instruction {text[:120]!r}",
                 f"All that it reads is: {self.instruction}{steps}{puzzles}",
             )
-        return [4 + self.pieces.index(one) for one in said]
+        return [4 + self.pieces.index(leg) for leg in legs]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The sentences, joined; markers are left out."""

@@ -114,7 +114,7 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
         if not requests:
             return []
         if self.sampling.first_block_cache is not None and len(requests) > 1:
-            return [image for one in requests for image in self.draw([one], on_step)]
+            return [image for request in requests for image in self.draw([request], on_step)]
         condition = self.encode(requests)
         x = self.noise(requests)
         schedule = Schedule.together([self.schedule(condition, row) for row in range(len(requests))]).to(self.device)
@@ -137,7 +137,9 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
         words = self._states(prompts, images)
         empty = self._states([self.editing.negative_prompt] * len(images), images) if self.guided else None
         shown = [[pixels(image) for image in self._shown(request.images)] for request in requests]
-        shapes = [(self.latents.grid(self.picture_size(one)), *self.shown_grids(one.images)) for one in requests]
+        sizes = [self.picture_size(request) for request in requests]
+        pairs = zip(sizes, requests, strict=True)
+        shapes = [(self.latents.grid(size), *self.shown_grids(request.images)) for size, request in pairs]
         return FlowCondition(words, empty, self._encode(shown), shapes, range(len(requests)))
 
     def schedule(self, condition: FlowCondition, row: int = 0, steps: int | None = None) -> Schedule:
@@ -178,7 +180,8 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
         if not requests:
             return []
         self._check(requests, needs_image)
-        chats = [chat(system, user_turn(one.prompt, len(one.images), self.editing.plus)) for one in requests]
+        turns = [user_turn(request.prompt, len(request.images), self.editing.plus) for request in requests]
+        chats = [chat(system, turn) for turn in turns]
         images = [image for request in requests for image in self._looked(request.images)]
         tokenizer = self.processor.tokenizer
         return write(
@@ -205,7 +208,7 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
 
     def _words(self, inputs: dict[str, Any]) -> list[Words]:
         states = hidden_states(self.text_encoder, inputs, self.editing.positions)
-        return [{"encoder_hidden_states": one} for one in states]
+        return [{"encoder_hidden_states": state} for state in states]
 
     def _looked(self, images: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Images as the Qwen2.5-VL is given them."""
