@@ -728,11 +728,11 @@ def headers() -> dict[str, bytes]:
 def model_cases() -> Iterator[Case]:
     def ask(file: str, content: bytes | str) -> Callable[[Path], object]:
         def asked(folder: Path) -> None:
-            from uni_train.models.nano.nano import shipped
+            from uni_train.models.nano.family import ASSETS
 
             model = folder / "model"
             model.mkdir()
-            for source in shipped().iterdir():
+            for source in ASSETS.iterdir():
                 if source.is_file():
                     (model / source.name).symlink_to(source)
             place = model / file

@@ -40,6 +40,7 @@ from bench.markdown import row, table
 from bench.nano import SQUARE, Table
 from bench.timing import Moment, interleaved, machine, peak_memory, taken
 from uni_train.config.compose import compose
+from uni_train.config.schema import SamplingConfig
 from uni_train.models.bagel import generation
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.checkpoint import PublishedBagel, load, open_folder
@@ -47,7 +48,7 @@ from uni_train.models.bagel.config import BagelConfig, LlmConfig, SpecialTokens,
 from uni_train.models.bagel.generation import Branch, Contexts, KVCache, generate_text, prefill
 from uni_train.models.bagel.packing import Text
 from uni_train.models.bagel.prompts import THINK_THEN_ANSWER, THINK_THEN_DRAW
-from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
+from uni_train.models.bagel.unified import BagelUnified, Speech
 from uni_train.models.bagel.vae import AutoEncoder
 from uni_train.models.base import Example, Request
 from uni_train.models.family import family_of
@@ -143,8 +144,8 @@ def hundred_config() -> BagelConfig:
     )
 
 
-def released_sampling() -> Sampling:
-    return Sampling.from_config(compose("stars_curriculum", ["model=bagel_7b"]).model.sampling)
+def released_sampling() -> SamplingConfig:
+    return compose("stars_curriculum", ["model=bagel_7b"]).model.sampling
 
 
 def _name(dtype: torch.dtype) -> str:
@@ -247,7 +248,7 @@ def draw(subjects: Sequence[Subject], sides: Sequence[int]) -> Table:
     for dtype in dict.fromkeys([torch.float32, *(subject.dtype for subject in subjects)]):
         rate = peak_rate(dtype) / 1e9
         yield f"A square product of {SQUARE} x {SQUARE} in {_name(dtype)}: {rate:.0f} GFLOP a CPU second."
-    yield f"Guidance by text in {released_sampling().guidance.interval}, as released; the autoencoder in float32."
+    yield f"Guidance by text in {released_sampling().cfg_interval}, as released; the autoencoder in float32."
 
 
 def _texts(model: BagelUnified, prompts: Sequence[str]) -> None:
@@ -507,7 +508,7 @@ def read(subject: Subject) -> Table:
 
 def _context_tokens(contexts: Contexts, most: int) -> int:
     caches = (contexts.full, contexts.no_text, contexts.no_images)[:most]
-    return sum(int(cache.lengths.sum()) for cache in caches if cache is not None)
+    return sum(int(cache.valid.sum()) for cache in caches if cache is not None)
 
 
 # --- all of it ------------------------------------------------------------------------------------------------------

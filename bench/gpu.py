@@ -70,8 +70,7 @@ from uni_train.models.meta import without_weights
 from uni_train.models.quantised import quantise
 from uni_train.models.weights import Weights, write
 from uni_train.plan.hardware import GPUS
-from uni_train.plan.one_card import lighter
-from uni_train.plan.updates import supervised
+from uni_train.plan.updates import lighter, supervised
 from uni_train.rewards.contract import Prompt, Reward
 from uni_train.training.curriculum import Constant
 from uni_train.training.fit import fit_supervised

@@ -141,7 +141,8 @@ class Official:
     @torch.inference_mode()
     def draw(self, prompts: Sequence[str], side: int) -> list[np.ndarray]:
         """Images from text with guidance by text, as the released notebook asks for them."""
-        sampling, sizes = self.ours.sampling, [(side, side)] * len(prompts)
+        sampling, guidance = self.ours.sampling, self.ours.guidance(images=False)
+        sizes = [(side, side)] * len(prompts)
         past, lengths, ropes = self._read(prompts)
         none = [0] * len(prompts)
         given = self.model.prepare_vae_latent(lengths, ropes, sizes, self.marks)
@@ -152,10 +153,10 @@ class Official:
                 cfg_text_past_key_values=self.navit.NaiveCache(self.ours.bagel.config.llm.num_hidden_layers),
                 num_timesteps=sampling.steps + 1,
                 timestep_shift=sampling.timestep_shift,
-                cfg_text_scale=sampling.guidance.text_scale,
-                cfg_interval=sampling.guidance.interval,
-                cfg_renorm_type=sampling.guidance.renorm,
-                cfg_renorm_min=sampling.guidance.renorm_min,
+                cfg_text_scale=guidance.text_scale,
+                cfg_interval=guidance.interval,
+                cfg_renorm_type=guidance.renorm,
+                cfg_renorm_min=guidance.renorm_min,
                 **self._on_device(given),
                 **{f"cfg_text_{name.removeprefix('cfg_')}": x for name, x in self._on_device(poorer).items()},
             )

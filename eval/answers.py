@@ -29,9 +29,9 @@ from uni_train.core.errors import UserError, did_you_mean
 from uni_train.core.folders import files_below
 from uni_train.core.reading_limits import image_suffixes, parse_json, read_json, read_lines, read_text
 from uni_train.eval.passage import SHOWN, Answer, Key, Passage, image_names
-from uni_train.eval.respondent import MANIFESTS
 from uni_train.eval.sample import Ask, Case, Sample, Scored
 from uni_train.eval.submission import file_name
+from uni_train.models.checkpoint import MANIFESTS
 from uni_train.models.identity import ModelIdentity, hash_file
 
 if TYPE_CHECKING:

@@ -16,8 +16,9 @@ from uni_train.core.hub import local
 from uni_train.eval.benchmark import BENCHMARKS, Benchmark, Source
 from uni_train.eval.calls import StoredModel
 from uni_train.eval.evaluation import EvaluationPlan
-from uni_train.eval.respondent import holds_answers, is_remote, open_model
+from uni_train.eval.respondent import open_model
 from uni_train.eval.store import LastSeen, Store
+from uni_train.models.checkpoint import source_of
 
 
 def plan_of(checkpoint: str, config: EvalConfig) -> EvaluationPlan:
@@ -116,9 +117,8 @@ def _options(kind: type[Benchmark], given: Mapping[str, Any]) -> dict[str, Any]:
 
 def world_of(checkpoint: str) -> str:
     """Which world's questions the model is asked, as its family says."""
-    path = Path(checkpoint)
-    elsewhere = len(path.parts) > 1 and not path.exists()  # --plan: weights that are not here yet
-    if is_remote(checkpoint) or elsewhere or holds_answers(path):
+    source = source_of(checkpoint)
+    if source.kind in ("endpoint", "answers") or source.is_absent:  # --plan may ask about weights that are not here yet
         return "everyday"
     from uni_train.models.family import family_of
     from uni_train.models.load import model_config

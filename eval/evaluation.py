@@ -281,9 +281,10 @@ def _expect_skills(jobs: Sequence[_Job], model: StoredModel | FolderAnswers, fir
 
 
 def _opened(plan: EvaluationPlan, progress: Progress) -> StoredModel | FolderAnswers:
-    from uni_train.eval.respondent import holds_answers, open_model
+    from uni_train.eval.respondent import open_model
+    from uni_train.models.checkpoint import source_of
 
-    if holds_answers(Path(plan.checkpoint)):
+    if source_of(plan.checkpoint).kind == "answers":
         from uni_train.eval.answers import FolderAnswers
 
         if plan.config.weights is not None:

@@ -4,51 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uni_train.core.errors import UsageError, UserError, did_you_mean
-from uni_train.core.folders import files_below
-from uni_train.core.reading_limits import image_suffixes
 from uni_train.eval.calls import StoredModel
 from uni_train.eval.sample import Respondent
 from uni_train.eval.store import LastSeen, Store
 from uni_train.models.batches import ModelDown
-from uni_train.models.checkpoint import resolve
+from uni_train.models.checkpoint import source_of
 from uni_train.models.family import family_of
 from uni_train.models.identity import ModelIdentity, identify
 
 if TYPE_CHECKING:
     from uni_train.config.schema import ModelConfig, Quantised, RemoteConfig
     from uni_train.models.base import UnifiedModel
-
-
-MANIFESTS = ("manifest.jsonl", "manifest.csv")
-"""Files that say which answer lies where, in a folder of answers."""
-
-
-def is_remote(checkpoint: str) -> bool:
-    """Whether it is an endpoint, "http://HOST:PORT/v1#MODEL", and no path."""
-    return checkpoint.startswith(("http://", "https://"))
-
-
-def holds_answers(folder: Path) -> bool:
-    """Whether a path is a folder of answers: it has a manifest, or images or rows and nothing of a model."""
-    if not folder.is_dir():
-        return False
-    files = files_below(folder)
-    names = {path.name for path in files}
-    if not names.isdisjoint(MANIFESTS):
-        return True
-    if names & {"config.yaml", "config.json", "model_index.json", "llm_config.json", "evaluation.json"}:
-        return False
-    kinds = {path.suffix.lower() for path in files}
-    return not kinds & {".safetensors", ".bin", ".pt"} and bool(kinds & {*image_suffixes(), ".jsonl", ".json"})
-
-
-def fetched(checkpoint: str) -> str:
-    """The checkpoint with Hub ids downloaded (`uni_train.models.checkpoint.resolve`); an address as it is."""
-    return checkpoint if is_remote(checkpoint) else resolve(checkpoint)
 
 
 def open_model(
@@ -76,7 +45,7 @@ def open_model(
         UserError: no such checkpoint, a damaged one, an endpoint that cannot be reached and never was. UsageError: no
             such name or setting.
     """
-    if is_remote(checkpoint):
+    if source_of(checkpoint).kind == "endpoint":
         from uni_train.config.schema import RemoteConfig
 
         if given := [
@@ -115,7 +84,7 @@ def identity_of(
     checkpoint: str, sampling: Mapping[str, Any], weights: Quantised | None = None, compile: bool = False
 ) -> ModelIdentity | None:
     """Which model `open_model` would open from a checkpoint here; None where no weights are here."""
-    if is_remote(checkpoint) or holds_answers(Path(checkpoint)):
+    if source_of(checkpoint).kind in ("endpoint", "answers"):
         return None
     from uni_train.models.load import model_config
 

@@ -25,7 +25,7 @@ from tests.test_docs import ROOT
 from uni_train.cli.main import uni_train
 from uni_train.data_gen.jsonl import read_objects
 from uni_train.models.load import build_model, model_config
-from uni_train.models.nano.nano import shipped
+from uni_train.models.nano.family import ASSETS
 
 ROWS = dict(
     re.findall(r"^\| (.+?) \| `(.+?)`", (ROOT / "docs/evaluation.md").read_text(encoding="utf-8"), re.MULTILINE)
@@ -77,7 +77,7 @@ def adapter(place: Path, stack: ExitStack) -> dict[str, str]:
 
 def trained(place: Path, stack: ExitStack) -> dict[str, str]:
     folder = Path("runs/stars_curriculum/seed0/stages/03-finetune")
-    shutil.copytree(shipped(), folder / "model")
+    shutil.copytree(ASSETS, folder / "model")
     (folder / "manifest.json").write_text('{"outputs": [], "key": "", "result": {}}')
     model = (ROOT / "configs/model/nano.yaml").read_text(encoding="utf-8").replace("\n", "\n  ")
     (folder.parents[1] / "config.yaml").write_text(f"recipe: stars_curriculum\nmodel:\n  {model}")

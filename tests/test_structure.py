@@ -121,7 +121,7 @@ LEAVES = {
     "serving": "uni_train/serving",
     "view": "uni_train/view.py",
     "watch": "eval/watch.py",
-    "doctor": "uni_train/models/doctor.py uni_train/models/endpoint_doctor.py uni_train/models/endpoint_parity.py "
+    "doctor": "uni_train/models/doctor.py uni_train/models/endpoint_doctor.py "
     "eval/abilities.py",
     "calibration": "eval/judges/calibrate.py",
     "leaderboard and exports": "eval/leaderboard.py eval/report/leaderboard.py eval/export.py",

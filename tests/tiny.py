@@ -96,7 +96,7 @@ def save_talker(folder: Path, text: str) -> Path:
             if name.endswith(("o_proj.weight", "down_proj.weight")):
                 parameter.zero_()
         language.lm_head.weight.zero_()
-        ids = [model.tokenizer.bos_id, *model.tokenizer.encode(text), model.tokenizer.eos_id]
+        ids = [model.tokenizer.tokens.bos, *model.tokenizer.encode(text), model.tokenizer.tokens.eos]
         for now, following in pairwise(ids):
             embedding = language.model.embed_tokens.weight[now]
             language.lm_head.weight[following] = 20 * embedding / embedding.norm()

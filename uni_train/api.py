@@ -301,13 +301,13 @@ def _run_evaluation(
     from uni_train.eval import evaluation as engine
     from uni_train.eval.configured import plan_of
     from uni_train.eval.report.evaluation import not_scored, report_of, without_number
-    from uni_train.eval.respondent import fetched
+    from uni_train.models.checkpoint import resolve
     from uni_train.run_folder import place_of
     from uni_train.stages.cpu import prepare_cpu
 
     progress = progress or ConsoleProgress()
     if model is None:
-        checkpoint = fetched(checkpoint)
+        checkpoint = resolve(checkpoint)
     prepare_cpu("auto", ranks.local_world_size)
     done = engine.run(plan_of(checkpoint, config), progress, model=model, ranks=ranks)
     if not ranks.is_main:
@@ -353,8 +353,7 @@ def run_analysis(analysis: str, checkpoint: str, config: InsightConfig, progress
     """Analyse as `analyse` does, by a checked configuration."""
     from uni_train.models.checkpoint import expect_there
 
-    if not checkpoint.startswith(("http://", "https://")):
-        expect_there(checkpoint)  # before torch is imported, which takes seconds
+    expect_there(checkpoint)  # before torch is imported, which takes seconds
     from uni_train.console.progress import ConsoleProgress
     from uni_train.insight.analyses import analyse as analysed
     from uni_train.stages.cpu import prepare_cpu

@@ -18,11 +18,10 @@ from uni_train.config.paths import expect_packages, expect_paths, missing_packag
 from uni_train.config.places import recipes
 from uni_train.config.schema import RunConfig
 from uni_train.core.errors import UserError
-from uni_train.core.hub import hub_id
 from uni_train.distributed.devices import deterministic_kernels, expect_gpu
 from uni_train.distributed.ranks import Ranks
-from uni_train.models.checkpoint import resolve
-from uni_train.run_folder import RunFolder, is_run
+from uni_train.models.checkpoint import resolve, source_of
+from uni_train.run_folder import RunFolder
 
 PROCESS = 2**30  # bytes of memory that a process of nano takes, rounded up
 MOST_PROCESSES = 8  # an update of 40 rows gains nothing from more
@@ -71,10 +70,11 @@ def run_recipe(
 def _resolved(config: RunConfig, recipe: str, overrides: Sequence[str]) -> RunConfig:
     """With the folders of checkpoints that are Hub ids or runs: the run records these, which name commit and stage."""
     given = {key: value for key, value, _ in named_paths(to_plain(config)) if key.endswith("checkpoint")}
-    moved = [key for key, value in given.items() if hub_id(value) or is_run(Path(value)) or "+" in value]
-    return (
-        compose(recipe, [*overrides, *(f"{key}={quoted(resolve(given[key]))}" for key in moved)]) if moved else config
-    )
+    sources = {key: source_of(value) for key, value in given.items()}
+    moved = [key for key, source in sources.items() if source.kind in ("hub", "run") or source.adapters]
+    if not moved:
+        return config
+    return compose(recipe, [*overrides, *(f"{key}={quoted(resolve(given[key]))}" for key in moved)])
 
 
 def _processes(config: RunConfig) -> int:

@@ -29,7 +29,7 @@ from uni_train.eval.configured import plan_of
 from uni_train.eval.store import Log, machine
 from uni_train.eval.watch import evaluate
 from uni_train.models.load import build_model, save_model
-from uni_train.models.nano.nano import shipped
+from uni_train.models.nano.family import ASSETS
 from uni_train.run_folder import RunCheckpoint
 from uni_train.training.checkpoint_io import checkpoint_name, save_folder
 
@@ -276,7 +276,7 @@ def test_every_checkpoint_of_a_run_is_evaluated_once(model: Path, tmp_path: Path
 @pytest.mark.slow
 def test_what_data_and_servers_say_steers_no_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Results on a terminal without dashes, with an escape sequence in the name of a model."""
-    named = shutil.copytree(shipped(), tmp_path / "a\x1b[2Jb")
+    named = shutil.copytree(ASSETS, tmp_path / "a\x1b[2Jb")
     asked = ("-c", str(named), "--n", "1", "--sets", "math1", "--settings", "normal", "--out", str(tmp_path / "evals"))
     monkeypatch.setattr(sys, "argv", ["uni_train", "eval", *asked])
     written = [io.BytesIO(), io.BytesIO()]

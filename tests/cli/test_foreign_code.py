@@ -27,7 +27,7 @@ from uni_train.config.compose import compose
 from uni_train.core import registry
 from uni_train.core.errors import UserError
 from uni_train.data_gen.task import Item
-from uni_train.models.nano.nano import shipped
+from uni_train.models.nano.family import ASSETS
 
 ROOT = Path(__file__).parents[2]
 EVAL = "-b ureason --subset 1 world=nano"
@@ -81,7 +81,7 @@ class Pickled:
 
 def run(folder: Path) -> Path:
     """A finished run whose plug-in and reward are code of its author."""
-    shutil.copytree(shipped(), folder / "stages" / "00-train" / "model")
+    shutil.copytree(ASSETS, folder / "stages" / "00-train" / "model")
     (folder / "stages" / "00-train" / "manifest.json").write_text(
         json.dumps({"stage": "train", "status": "done", "key": "", "seconds": 1.0, "outputs": [], "result": {}})
     )
@@ -111,7 +111,7 @@ def pipeline(folder: Path) -> Path:
     parts = {part: ["evil", "Part"] for part in ("unet", "transformer", "vae", "scheduler")}
     (folder / "unet").mkdir(parents=True)
     (folder / "model_index.json").write_text(json.dumps({"_class_name": "StableDiffusionPipeline", **parts}))
-    shutil.copy(shipped() / "model.safetensors", folder / "unet" / "diffusion_pytorch_model.safetensors")
+    shutil.copy(ASSETS / "model.safetensors", folder / "unet" / "diffusion_pytorch_model.safetensors")
     return folder
 
 

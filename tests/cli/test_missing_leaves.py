@@ -18,7 +18,7 @@ import yaml
 from tests.commands import commands
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
-from uni_train.models.nano.nano import shipped
+from uni_train.models.nano.family import ASSETS
 
 ROOT = Path(__file__).resolve().parents[2]
 GONE = "error: {} is not in this installation: the module {} is missing\n"
@@ -115,7 +115,7 @@ def test_python_says_the_same_and_a_command_without_its_file_is_none(tree: Path)
 def test_a_run_of_a_kind_that_is_gone_is_still_reported_and_read(tree: Path) -> None:
     run = tree / "runs" / "distil_math" / "seed0"
     stage = run / "stages" / "00-train"
-    shutil.copytree(shipped(), stage / "model")
+    shutil.copytree(ASSETS, stage / "model")
     (stage / "manifest.json").write_text(
         json.dumps({"stage": "train", "status": "done", "key": "", "seconds": 1.0, "outputs": [], "result": {}})
     )

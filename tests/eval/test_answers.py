@@ -26,8 +26,8 @@ from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.ureason import UReason
 from uni_train.eval.configured import benchmarks_of
 from uni_train.eval.generation import cases_of
-from uni_train.eval.respondent import holds_answers
 from uni_train.eval.submission import file_name, write_submission
+from uni_train.models.checkpoint import source_of
 from uni_train.models.pictures import encode_png
 
 KEYS: dict[str, Any] = {"world": "nano", "n": 2}
@@ -89,7 +89,7 @@ def test_right_images_pass_in_every_layout(ureason: UReason, images: Images, lay
         for id_, image in images.items():
             blob = write(tmp_path / "blobs", {names[id_]: image}) / names[id_]
             (folder / names[id_]).symlink_to(blob)
-    assert holds_answers(folder)
+    assert source_of(folder).kind == "answers"
     result = uni_train.evaluate(folder, "ureason", out=str(tmp_path / "evals"), **KEYS).results["ureason"]
     assert {setting for setting, _, _ in result.no_skill} == set(ureason.settings) - {"direct"}
     if layout != "jpeg":  # whose colours differ from the sprites'

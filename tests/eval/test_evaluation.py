@@ -23,7 +23,7 @@ from uni_train.eval.judges import with_served_revision
 from uni_train.eval.report.evaluation import report_of
 from uni_train.eval.store import LastSeen
 from uni_train.models.identity import ModelIdentity
-from uni_train.models.nano.nano import shipped
+from uni_train.models.nano.family import ASSETS
 from uni_train.models.pictures import decode_png, encode_png
 
 SETS = ("math1", "mapping1")
@@ -96,7 +96,7 @@ def test_a_folder_keeps_to_what_it_was_asked(out: Path) -> None:
 
 
 def test_a_checkpoint_overwritten_under_its_name_is_another_model(out: Path, tmp_path: Path) -> None:
-    checkpoint = Path(shutil.copytree(shipped(), tmp_path / "checkpoint"))
+    checkpoint = Path(shutil.copytree(ASSETS, tmp_path / "checkpoint"))
     copied = run(plan(out, checkpoint=str(checkpoint)))
     assert copied.calls["draw"]["made"] == 0  # the same content elsewhere is the same model
 

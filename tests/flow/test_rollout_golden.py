@@ -10,6 +10,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
+from tests.models.bagel.conftest import MARKERS
 from uni_train.flow.grpo import grpo_loss
 from uni_train.flow.guidance import Guidance
 from uni_train.flow.rollout import roll_out
@@ -17,7 +18,7 @@ from uni_train.flow.schedule import bagel_schedule
 from uni_train.flow.steps import step_rule
 from uni_train.flow.window import draw_window
 from uni_train.models.bagel.bagel import Bagel
-from uni_train.models.bagel.config import BagelConfig
+from uni_train.models.bagel.config import BagelConfig, SpecialTokens
 from uni_train.models.bagel.generation import Denoiser, guidance_contexts, read_contexts
 from uni_train.models.bagel.packing import Text
 
@@ -28,7 +29,9 @@ def tiny(golden_folder):
     llm, vit, about = (json.loads((folder / f"{name}_config.json").read_text()) for name in ("llm", "vit", "tiny"))
     names = ("latent_patch_size", "max_latent_size", "vit_max_num_patch_per_side", "timestep_shift")
     sizes = {name: about["bagel"][name] for name in names} | {"latent_channels": about["vae"]["z_channels"]}
-    model = Bagel(BagelConfig.from_official(llm, vit, about["new_token_ids"], **sizes))
+    model = Bagel(
+        BagelConfig.from_official(llm, vit, SpecialTokens(*map(about["new_token_ids"].get, MARKERS)), **sizes)
+    )
     model.load_state_dict(load_file(folder / "ema.safetensors"))
     return model.eval()
 

@@ -14,7 +14,7 @@ from tests.models.bagel.published import published
 from uni_train.core.errors import UserError
 from uni_train.core.seeds import rng
 from uni_train.eval.task_benchmark import cases_of_task
-from uni_train.insight.states import FOLDS, RIDGE, _chart, appearance_table, labels_of, probe, told_apart
+from uni_train.insight.states import FOLDS, RIDGE, _chart, appearance_table, distinct_tokens, labels_of, probe
 
 
 @pytest.fixture(scope="module")
@@ -75,9 +75,9 @@ def test_a_probe_finds_what_is_there_and_nothing_in_shuffled_labels() -> None:
 
 
 def test_tokens_that_several_classes_share_are_left_out() -> None:
-    assert told_apart({"3": (0, 7), "4": (0, 8)}) == {"3": (7,), "4": (8,)}
+    assert distinct_tokens({"3": (0, 7), "4": (0, 8)}) == {"3": (7,), "4": (8,)}
     same = {"straw": (5,), "strawberry": (5,)}
-    assert told_apart(same) == same, "nothing else is left"
+    assert distinct_tokens(same) == same, "nothing else is left"
 
 
 def test_a_probe_is_ridge_regression() -> None:

@@ -22,7 +22,7 @@ from uni_train.models.base import UnifiedModel
 from uni_train.models.checkpoint import inspect, model_config, recognise
 from uni_train.models.identity import identify
 from uni_train.models.load import build_model
-from uni_train.models.nano.nano import shipped
+from uni_train.models.nano.family import ASSETS
 
 GOLDEN = Path(__file__).parents[1] / "data" / "golden" / "bagel"
 RANK, ALPHA = 2, 6.0
@@ -42,7 +42,7 @@ def editor(folder: Path) -> Path:
 
 
 def nano(folder: Path) -> Path:
-    return Path(shutil.copytree(shipped(), folder))
+    return Path(shutil.copytree(ASSETS, folder))
 
 
 @pytest.fixture(scope="module", params=[bagel, editor, nano])
@@ -146,7 +146,7 @@ def test_other_adapters_are_refused_and_nothing_is_changed(tmp_path: Path) -> No
     with pytest.raises(UserError, match=r"no adapter_config\.json beside it"):
         open_adapter(tmp_path / "adapter_model.safetensors")
     assert all(weight.equal(untouched[name]) for name, weight in model.state_dict().items())
-    assert adapter_file(shipped()) is None
+    assert adapter_file(ASSETS) is None
 
 
 REFUSED: dict[str, object] = {

@@ -19,7 +19,7 @@ from uni_train.core.errors import DataError, UserError
 from uni_train.models.base import UnifiedModel
 from uni_train.models.checkpoint import inspect, recognise
 from uni_train.models.family import CONFIG, FAMILIES, Checkpoint, Family, family_of
-from uni_train.models.load import _set_products, build_model, export_model, load_weights, model_config, save_model
+from uni_train.models.load import build_model, export_model, load_weights, model_config, save_model
 from uni_train.training.lora import add_adapters
 from uni_train.training.trained import select_parameters
 
@@ -150,8 +150,9 @@ def test_float32_products_are_tf32_on_gpus_where_positions_are_none_of_them(fami
     products = torch.backends.cuda.matmul
     before, products.allow_tf32 = products.allow_tf32, not tf32
     try:
-        _set_products(family)
-        assert products.allow_tf32 == tf32
+        assert family_of(family).tf32 == tf32
+        build_model(replace(model_config("nano"), checkpoint=None))
+        assert products.allow_tf32
     finally:
         products.allow_tf32 = before
 

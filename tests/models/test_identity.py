@@ -12,17 +12,17 @@ from uni_train.core.errors import UserError
 from uni_train.models import identity
 from uni_train.models.identity import CACHE, ModelIdentity, content_hash, hash_file, identify
 from uni_train.models.load import model_config
-from uni_train.models.nano.nano import shipped
+from uni_train.models.nano.family import ASSETS
 
 
 @pytest.fixture
 def checkpoint(tmp_path: Path) -> Path:
-    return Path(shutil.copytree(shipped(), tmp_path / "checkpoint"))
+    return Path(shutil.copytree(ASSETS, tmp_path / "checkpoint"))
 
 
 def test_content_counts_and_neither_place_nor_neighbours(checkpoint: Path, tmp_path: Path) -> None:
     before = content_hash(checkpoint)
-    assert before == content_hash(shipped())
+    assert before == content_hash(ASSETS)
     (checkpoint / "README.md").write_text("notes")
     (checkpoint / ".hidden.json").write_text("{}")
     moved = Path(shutil.move(checkpoint, tmp_path / "moved"))
@@ -62,7 +62,7 @@ def test_settings_and_dtype_are_part_of_the_key(checkpoint: Path) -> None:
 
 def test_a_stage_of_a_run_is_named_after_both(tmp_path: Path) -> None:
     folder = tmp_path / "runs" / "stars" / "seed0" / "stages" / "05-finetune" / "model"
-    shutil.copytree(shipped(), folder)
+    shutil.copytree(ASSETS, folder)
     assert identify(model_config(str(folder))).name == "seed0-05-finetune"
 
 

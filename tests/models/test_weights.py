@@ -15,13 +15,13 @@ from tests.models.bagel.published import published
 from uni_train.core.errors import UserError
 from uni_train.models.checkpoint import inspect, model_config
 from uni_train.models.load import build_model, export_model
-from uni_train.models.nano.nano import shipped
-from uni_train.models.weights import Weights, fill, mapped, write_state
+from uni_train.models.nano.family import ASSETS
+from uni_train.models.weights import Format, Weights, fill, mapped, write_state
 
 
 def test_mapped_weights_are_private_views_of_the_files_dtype(tmp_path: Path) -> None:
     stored, model = nn.Linear(3, 2), nn.Linear(3, 2).bfloat16()
-    write_state(stored.state_dict(), tmp_path, "model")
+    write_state(stored.state_dict(), tmp_path, "model", Format())
     weights = Weights([tmp_path / "model.safetensors"])
     kept = model.weight
     with mapped():
@@ -63,7 +63,7 @@ def pipeline(name: str) -> Callable[[Path], None]:
 
 
 def nano(folder: Path) -> None:
-    shutil.copytree(shipped(), folder)
+    shutil.copytree(ASSETS, folder)
 
 
 def bagel(folder: Path) -> None:

@@ -37,15 +37,15 @@ def doctor(model: str, words: tuple[str, ...], against: str | None, image: Path 
       uni_train doctor http://127.0.0.1:8000/v1#qwen remote.key_env=QWEN_KEY
       uni_train doctor http://127.0.0.1:8000/v1#bagel --against checkpoints/BAGEL-7B-MoT
     """
-    remote = model.startswith(("http://", "https://"))
+    from uni_train.models.checkpoint import expect_there, source_of
+
+    remote = source_of(model).kind == "endpoint"
     if words and not (remote and all(word.startswith("remote.") for word in words)):
         raise UsageError(f"doctor takes no {words[0]!r:.80}", "Keys are those of an endpoint: remote.KEY=VALUE.")
     if against is not None and not remote:
         raise UsageError("--against is for an endpoint", "Name it as URL#MODEL, and the checkpoint behind --against.")
     local = against if remote else model
     if local is not None:
-        from uni_train.models.checkpoint import expect_there
-
         expect_there(local)  # before torch is imported, which takes seconds
     if image is not None and not image.parent.is_dir():
         raise UserError(f"{image.parent} is no folder", "Give --image a file in a folder that is there.")
@@ -56,7 +56,7 @@ def doctor(model: str, words: tuple[str, ...], against: str | None, image: Path 
         echo(f"{model}: ten small requests, and one more for each parameter that it refuses")
     examination = examine_endpoint(model, config_of(words).remote, against) if remote else examine(model)
     for finding in examination.findings:
-        echo(f"  {finding.verdict:<6}{finding.check:<19}{finding.said}")
+        echo(f"  {finding.verdict:<6}{finding.check:<19}{finding.detail}")
     if isinstance(examination, EndpointExamination) and examination.skills:
         from uni_train.eval.abilities import suited_benchmarks
 

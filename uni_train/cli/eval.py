@@ -73,7 +73,7 @@ def evaluate(
     config = config_of(overrides)
     from uni_train.models.checkpoint import expect_there
 
-    if not plan_only and not checkpoint.startswith(("http://", "https://")):
+    if not plan_only:
         expect_there(checkpoint)  # before torch is imported, which takes seconds
     from uni_train.console.progress import ConsoleProgress
 

@@ -18,10 +18,10 @@ from uni_train.eval.configured import judge_of, world_of
 from uni_train.eval.evaluation import Evaluation
 from uni_train.eval.progress import Progress
 from uni_train.eval.report.evaluation import not_scored, report_of
-from uni_train.eval.respondent import fetched, is_remote
 from uni_train.eval.task_benchmark import cases_of_task
 from uni_train.insight import page
 from uni_train.models.base import UnifiedModel
+from uni_train.models.checkpoint import resolve, source_of
 from uni_train.models.load import model_config
 
 KEYS = {
@@ -67,7 +67,7 @@ def analyse(
     _expect_keys(analysis, config)
     if config.out is not None and Path(config.out).is_file():
         raise UsageError(f"out={config.out} is a file", "Give the name of a folder.")
-    named, checkpoint = Path(checkpoint).name or "model", fetched(checkpoint)
+    named, checkpoint = Path(checkpoint).name or "model", resolve(checkpoint)
     world, n = config.world or world_of(checkpoint), config.n or (16 if analysis == "attention" else 50)
     cases = cases_of_task(config.task, config.level, n, world=world, split=config.split, seed=config.seed)
     folder = Path(config.out or Path("insight") / f"{named}-{config.task}".replace("#", "-"))
@@ -76,15 +76,15 @@ def analyse(
 
         evaluation = _evaluated(Links(cases, config.settings), checkpoint, config, folder, progress)
         return Analysis(page.keep(folder, analysis, found_of(evaluation)), evaluation=evaluation)
-    result, asked = _observed(analysis, checkpoint, cases, config, progress, load), None
+    result, evaluated = _observed(analysis, checkpoint, cases, config, progress, load), None
     if analysis == "attention" and config.interventions:
         from uni_train.insight.interventions import Interventions
 
-        asked = _evaluated(Interventions(cases), checkpoint, config, folder, progress)
-        (tampered,) = asked.results.values()
+        evaluated = _evaluated(Interventions(cases), checkpoint, config, folder, progress)
+        (tampered,) = evaluated.results.values()
         result["tables"] = [table.to_dict() for table in tampered.tables]
     tables = import_module(f"uni_train.insight.{analysis}").sections(result)[0].tables[:2]
-    return Analysis(page.keep(folder, analysis, result), tuple(tables), asked)
+    return Analysis(page.keep(folder, analysis, result), tuple(tables), evaluated)
 
 
 def _expect_keys(analysis: str, config: InsightConfig) -> None:
@@ -108,7 +108,7 @@ def _observed(
     """The result of an analysis that watches the model's layers."""
     from uni_train.insight import attention, states
 
-    if is_remote(checkpoint):
+    if source_of(checkpoint).kind == "endpoint":
         raise UserError("the layers of a remote model cannot be read", "Give its checkpoint.")
     if analysis == "states":
         for case in cases:

@@ -29,7 +29,7 @@ from uni_train.insight.interventions import refined_start
 from uni_train.insight.questions import world_of
 from uni_train.models.bagel.hooks import GROUPS, Attention, draw_with_attention
 from uni_train.models.bagel.unified import BagelUnified
-from uni_train.models.base import Request, TextGenerator, UnifiedModel, expect_skill
+from uni_train.models.base import Request, UnifiedModel, expect_skill
 from uni_train.models.pictures import data_url, encode_png
 
 SHOWN = {"instruction": "P", "thought": "R_t", "refined": "R_p"}
@@ -54,13 +54,6 @@ def layer_groups(count: int, groups: Sequence[tuple[int, int]] = ()) -> list[tup
         return list(groups)
     edges = [round(i * count / min(LAYER_GROUPS, count)) for i in range(min(LAYER_GROUPS, count) + 1)]
     return [(first + 1, last) for first, last in pairwise(edges)]
-
-
-def thoughtful_requests(model: TextGenerator, cases: Sequence[Case], seed: int) -> list[Request]:
-    """The cases as requests with the model's own thoughts, with the seeds of an evaluation."""
-    requests = [request_of(ask) for ask in asks_of(cases, ["cot"], seed=seed)]
-    thoughts = model.think(requests)
-    return [replace(request, thought=thought) for request, thought in zip(requests, thoughts, strict=True)]
 
 
 def observe(
@@ -88,7 +81,9 @@ def observe(
     """
     inside = expect_skill(model, BagelUnified)
     groups = layer_groups(inside.bagel.config.llm.num_hidden_layers, layers)
-    requests = thoughtful_requests(inside, cases, seed)
+    questions = [request_of(ask) for ask in asks_of(cases, ["cot"], seed=seed)]  # with the seeds of an evaluation
+    pairs = zip(questions, inside.think(questions), strict=True)
+    requests = [replace(question, thought=thought) for question, thought in pairs]
     worlds = [world_of(case) for case in cases]
     starts = [refined_start(request.thought or "", world) for request, world in zip(requests, worlds, strict=True)]
     shares, weights, by_level, overlays, ranks = [], [], [], [], []
@@ -122,13 +117,15 @@ def observe(
 
 def sections(result: Mapping[str, Any]) -> list[Section]:
     """The parts of the page about attention, from attention.json."""
+    by_level = np.array(result["by_level"]).mean(0)
+    levels = _groups_chart("Share, by noise level", result["t"], by_level, linear_axis(0, 1, "noise level t"))
     parts = [
         Section(
             "Attention of image tokens",
             "P is the instruction, R_t the trace of the thought, R_p the refined prompt that it ends in. Shares sum to "
             "1 over all that an image token can look at. Weights are those of one token of a group (equation 6).",
             tables=[weights_table(result), shares_table(result), levels_table(result)],
-            charts=[_layers_chart(result, "weights"), _layers_chart(result, "shares"), _levels_chart(result)],
+            charts=[_layers_chart(result, "weights"), _layers_chart(result, "shares"), levels],
         )
     ]
     if result["overlays"]:
@@ -204,11 +201,6 @@ def _layers_chart(result: Mapping[str, Any], what: str) -> Chart:
     scale, title = (1e4, "Weight of a token (10^-4), by layer") if what == "weights" else (1.0, "Share, by layer")
     layers = list(range(1, len(array) + 1))
     return _groups_chart(title, layers, array * scale, linear_axis(1, max(2, len(array)), "layer"))
-
-
-def _levels_chart(result: Mapping[str, Any]) -> Chart:
-    array = np.array(result["by_level"]).mean(0)
-    return _groups_chart("Share, by noise level", result["t"], array, linear_axis(0, 1, "noise level t"))
 
 
 def _groups_chart(title: str, x: Sequence[float], array: np.ndarray, axis: Axis) -> Chart:

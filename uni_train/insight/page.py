@@ -13,27 +13,22 @@ from uni_train.core.reading_limits import read_json
 
 PAGE = "insight.html"
 ANALYSES = ("links", "attention", "states")
-"""Modules of this package; each has `sections(found)` for its NAME.json."""
+"""Modules of this package; each has `sections(result)` for its NAME.json."""
 
 
 def keep(folder: Path, analysis: str, result: Mapping[str, Any]) -> Path:
     """Write an analysis's result into the folder, and the page anew. Returns the page.
 
     Args:
-        found: JSON-able; "model" and "asked" (name -> text) say what it is about.
+        result: JSON-able; "model" and "asked" (name -> text) say what it is about.
 
     Raises:
-        UserError: the folder or the disk cannot be written.
+        UserError: the folder or the disk cannot be written, or another result there is damaged.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    atomic_write_json(folder / f"{analysis}.json", dict(result))
-    return write(folder)
-
-
-def write(folder: Path) -> Path:
-    """Write FOLDER/insight.html from the results that lie there. Raises UserError: one of them is damaged."""
     from uni_train.eval.report.page import Page, Section, write_page
 
+    folder.mkdir(parents=True, exist_ok=True)
+    atomic_write_json(folder / f"{analysis}.json", dict(result))
     results = {name: read_json(folder / f"{name}.json") for name in ANALYSES if (folder / f"{name}.json").is_file()}
     sections: list[Section] = []
     facts: dict[str, str] = {}

@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -31,7 +30,7 @@ from uni_train.eval.report.charts import Chart, Series, chart, linear_axis
 from uni_train.eval.report.page import Section
 from uni_train.eval.statistics import Estimate, share
 from uni_train.eval.task_benchmark import request_of
-from uni_train.models.bagel.hooks import States, states_of
+from uni_train.models.bagel.hooks import HiddenStates, states_of
 from uni_train.models.bagel.unified import BagelUnified
 from uni_train.models.base import UnifiedModel, expect_skill
 
@@ -42,31 +41,28 @@ RIDGE = 1.0  # against a mean squared length of 1 of the standardised states
 _HOLDS = 0.5  # from which share of the items on an answer counts as there
 
 
-@dataclass(frozen=True, slots=True)
-class Vocabulary:
-    """The tokens that stand for each class of a target: {"object": {"cup": (17, 18), ...}, "count": {"1": ...}}."""
-
-    tokens: Mapping[str, Mapping[str, tuple[int, ...]]]
-
-    @classmethod
-    def from_model(cls, model: BagelUnified, world: str) -> Vocabulary:
-        """Singular and plural, digits and number words, with and without a blank before: the first token of each."""
-
-        def first(words: Sequence[str]) -> tuple[int, ...]:
-            tokens = set()
-            for form in (form for base in words for form in (base, f" {base}")):
-                try:
-                    tokens.update(model.tokenizer.encode(form)[:1])
-                except UserError:  # nano knows no number words
-                    continue
-            return tuple(sorted(tokens))
-
-        nouns = {noun.singular: first((noun.singular, noun.plural)) for noun in get_world(world).nouns}
-        counts = {str(i): first((str(i), word)) for i, word in enumerate(COUNTS, start=1)}
-        return cls({"object": told_apart(nouns), "count": told_apart(counts)})
+Vocabulary = Mapping[str, Mapping[str, tuple[int, ...]]]
+"""The tokens that stand for each class of a target: {"object": {"cup": (17, 18), ...}, "count": {"1": ...}}."""
 
 
-def told_apart(tokens: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
+def vocabulary_of(model: BagelUnified, world: str) -> Vocabulary:
+    """Singular and plural, digits and number words, with and without a blank before: the first token of each."""
+
+    def first(words: Sequence[str]) -> tuple[int, ...]:
+        tokens = set()
+        for form in (form for base in words for form in (base, f" {base}")):
+            try:
+                tokens.update(model.tokenizer.encode(form)[:1])
+            except UserError:  # nano knows no number words
+                continue
+        return tuple(sorted(tokens))
+
+    nouns = {noun.singular: first((noun.singular, noun.plural)) for noun in get_world(world).nouns}
+    counts = {str(i): first((str(i), word)) for i, word in enumerate(COUNTS, start=1)}
+    return {"object": distinct_tokens(nouns), "count": distinct_tokens(counts)}
+
+
+def distinct_tokens(tokens: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[int, ...]]:
     """Without tokens that several classes share, unless a class has no other: Qwen's " 3" and " 4" begin alike."""
     times = Counter(token for of_class in tokens.values() for token in of_class)
     return {
@@ -101,7 +97,7 @@ def observe(
     """
     inside = expect_skill(model, BagelUnified)
     labels = [labels_of(case) for case in cases]
-    vocabulary = Vocabulary.from_model(inside, str(cases[0].facts["world"]))
+    vocabulary = vocabulary_of(inside, str(cases[0].facts["world"]))
     requests = [request_of(ask) for ask in asks_of(cases, ["normal"], seed=seed)]
     parts_of: dict[str, list[Tensor]] = {}
     for first in range(0, len(requests), batch):
@@ -122,7 +118,7 @@ def observe(
     return result
 
 
-def positions_of(states: States) -> dict[str, Tensor]:
+def positions_of(states: HiddenStates) -> dict[str, Tensor]:
     """Name -> states [N, B, D]: of understanding, then of drawing (the image's own tokens at every level kept)."""
     positions = {"last word": states.word}
     positions |= {f"answer, word {i}": state for i, state in enumerate(states.answer, start=1)}
@@ -145,10 +141,8 @@ def _read(
         hidden = norm(layer_BD.to(model.device, model.bagel.dtype))
         probability_BV = model.bagel.language_model.lm_head(hidden).float().softmax(-1).cpu()
         for target, columns in result.items():
-            names = list(vocabulary.tokens[target])
-            summed = torch.stack(
-                [probability_BV[:, list(vocabulary.tokens[target][label])].sum(-1) for label in names], -1
-            )
+            names = list(vocabulary[target])
+            summed = torch.stack([probability_BV[:, list(vocabulary[target][label])].sum(-1) for label in names], -1)
             top = summed.argmax(-1).tolist()
             classes = [names.index(label[target]) for label in labels]
             control = _others(classes)

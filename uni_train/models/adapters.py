@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -96,15 +96,6 @@ class Adapter:
         return next(fitting, self.settings.get(own + key))
 
 
-@dataclass(frozen=True, slots=True)
-class Delta:
-    """What one layer gets: `scale` * up [out, rank] @ down [rank, in]."""
-
-    down: Tensor
-    up: Tensor
-    scale: float
-
-
 def adapter_file(path: Path) -> Path | None:
     """The LoRA file that a path is or holds, told by the names of its tensors; None for anything else."""
     if path.is_dir():
@@ -183,13 +174,13 @@ def merge(model: nn.Module, path: Path) -> int:
     for layer, parts in adapter.layers.items():
         down, up = weights.read(parts["down"]), weights.read(parts["up"])
         alpha = weights.read(parts["alpha"]).item() if "alpha" in parts else None
-        add(places[_plain(layer, places)], Delta(down, up, adapter.scale(layer, len(down), alpha)))
+        add(places[_plain(layer, places)], down, up, adapter.scale(layer, len(down), alpha))
     return len(adapter.layers)
 
 
-def add(layer: nn.Linear, delta: Delta) -> None:
-    """Add a delta, computed in float32, to a layer's weight."""
-    layer.weight.data += (delta.up.float() @ delta.down.float() * delta.scale).to(layer.weight)
+def add(layer: nn.Linear, down: Tensor, up: Tensor, scale: float) -> None:
+    """Add `scale` * up [out, rank] @ down [rank, in], computed in float32, to a layer's weight."""
+    layer.weight.data += (up.float() @ down.float() * scale).to(layer.weight)
 
 
 def problems(model: nn.Module, adapter: Adapter, stored: Mapping[str, Any]) -> list[str]:
@@ -198,32 +189,29 @@ def problems(model: nn.Module, adapter: Adapter, stored: Mapping[str, Any]) -> l
     Args:
         stored: the file's tensors (`Weights`).
     """
-    return list(_problems(_places(model), adapter, stored))
-
-
-def _problems(places: Mapping[str, nn.Linear], adapter: Adapter, stored: Mapping[str, Any]) -> Iterator[str]:
+    places, wrong = _places(model), []
     for layer, parts in adapter.layers.items():
         place = places.get(_plain(layer, places))
-        if place is None:
-            yield f"{layer} is not part of the model"
-            continue
         (rank, inner), (outer, other) = stored[parts["down"]].shape, stored[parts["up"]].shape
-        if rank != other or (outer, inner) != (place.out_features, place.in_features):
+        if place is None:
+            wrong.append(f"{layer} is not part of the model")
+        elif rank != other or (outer, inner) != (place.out_features, place.in_features):
             fits = f"{place.out_features} x {place.in_features}"
-            yield f"{layer} has {outer} x {inner} of rank {rank} and {other}, the model {fits}"
+            wrong.append(f"{layer} has {outer} x {inner} of rank {rank} and {other}, the model {fits}")
+    return wrong
 
 
 def _places(model: nn.Module) -> dict[str, nn.Linear]:
     """Linear layers by every ending of their name that no other one has, dots as underscores."""
     from torch import nn
 
-    found: dict[str, list[nn.Linear]] = {}
+    endings: dict[str, list[nn.Linear]] = {}
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
             parts = name.split(".")
             for start in range(len(parts)):
-                found.setdefault("_".join(parts[start:]), []).append(module)
-    return {name: modules[0] for name, modules in found.items() if len(modules) == 1}
+                endings.setdefault("_".join(parts[start:]), []).append(module)
+    return {name: modules[0] for name, modules in endings.items() if len(modules) == 1}
 
 
 def _plain(layer: str, places: Mapping[str, nn.Linear]) -> str:
@@ -249,11 +237,7 @@ def _shapes(file: Path) -> dict[str, list[int]]:
 
 
 def _settings(file: Path) -> Mapping[str, Any]:
-    """peft's, of adapter_config.json beside the file or of diffusers' header.
-
-    Raises:
-        UserError: they are damaged, or one of them makes the file more than a plain LoRA.
-    """
+    """peft's, of adapter_config.json beside the file or of diffusers' header; checked."""
     from safetensors import safe_open
 
     beside = file.parent / _CONFIG

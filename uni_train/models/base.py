@@ -123,6 +123,15 @@ class Example:
     seed: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Dropout:
+    """Shares of the conditions of a drawn image that are left out in training, each by a draw of its own."""
+
+    text: float = 0.0
+    vit: float = 0.0
+    vae: float = 0.0
+
+
 @dataclass(slots=True)
 class SupervisedLoss:
     """Sums and counts of a batch, scalars, so that the trainer can normalise by the counts of all ranks.
@@ -236,7 +245,7 @@ class ImageGenerator(UnifiedModel):
             SkillMissing: it writes no thoughts.
         """
         thoughts = expect_skill(self, TextGenerator).think(requests, temperature, on_step)
-        thoughtful = [replace(one, thought=thought) for one, thought in zip(requests, thoughts, strict=True)]
+        thoughtful = [replace(request, thought=thought) for request, thought in zip(requests, thoughts, strict=True)]
         return thoughts, self.draw(thoughtful, on_step)
 
     def sampling_at(self, guidance: float) -> Any:

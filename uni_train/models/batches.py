@@ -1,9 +1,10 @@
-"""Asking a batch in which one request may be refused."""
+"""Batches: which rows go together, and asking one in which a request may be refused."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Hashable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from uni_train.core.errors import SkillMissing, UserError
@@ -13,11 +14,32 @@ if TYPE_CHECKING:
     from uni_train.models.base import Request
 
 T = TypeVar("T")
+K = TypeVar("K", bound=Hashable)
+_VAE_PIXELS = 2**22  # through a VAE at a time: four images of a megapixel, a small part of the memory
 
 
-def check_requests(requests: Sequence[Request]) -> None:
-    """Raises UserError for the first request with an empty prompt, or with an image that is none."""
+def rows_by(keys: Iterable[K]) -> dict[K, list[int]]:
+    """The numbers of the rows that have each key, in order of appearance."""
+    rows: dict[K, list[int]] = defaultdict(list)
+    for row, key in enumerate(keys):
+        rows[key].append(row)
+    return rows
+
+
+def vae_batches(sizes: Sequence[tuple[int, ...]]) -> list[list[int]]:
+    """Numbers of images of equal size (height and width in pixels) that go through a VAE together."""
+    batches = []
+    for size, rows in rows_by(sizes).items():
+        most = max(1, _VAE_PIXELS // (size[0] * size[1]))
+        batches += [rows[start : start + most] for start in range(0, len(rows), most)]
+    return batches
+
+
+def check_requests(requests: Sequence[Request], markers: Collection[str] = ()) -> None:
+    """Raises UserError for the first request with an empty prompt, a marker in a text, or an image that is none."""
     for request in requests:
+        for noun, text in (("prompt", request.prompt), ("thought", request.thought or "")):
+            check_markers(text, markers, f"request {request.id}: its {noun}")
         if not request.prompt.strip():
             raise UserError(f"request {request.id} has an empty prompt", "Say what is asked.")
         for number, image in enumerate(request.images, start=1):
@@ -26,8 +48,8 @@ def check_requests(requests: Sequence[Request]) -> None:
 
 def markers_of(*tokenizers: Any) -> frozenset[str]:
     """What these tokenizers of transformers read as a marker, wherever it stands in a text: <|im_end|>, </s>."""
-    added = [one for tokenizer in tokenizers for one in getattr(tokenizer, "added_tokens_decoder", {}).values()]
-    return frozenset(str(one) for one in added if one.special and str(one).startswith("<"))
+    added = [token for tokenizer in tokenizers for token in getattr(tokenizer, "added_tokens_decoder", {}).values()]
+    return frozenset(str(token) for token in added if token.special and str(token).startswith("<"))
 
 
 def check_markers(text: str, markers: Collection[str], what: str) -> None:

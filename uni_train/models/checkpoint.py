@@ -1,43 +1,100 @@
-"""The one door to checkpoints: what a name, a path or a Hub id is, its configuration, and what is missing.
+"""What a person may type as a checkpoint: what it is, which configuration it has, and what is missing from it.
 
-    nano, shipped                a model's name (`uni_train models`)
-    FOLDER, FILE.safetensors     a checkpoint that a family knows (`Family.recognise`)
-    runs/RECIPE/NAME             a run: its last finished model
-    .../checkpoints/step=N       a step of an unfinished stage (saved_step.py)
-    hf://ORG/NAME@REVISION       a Hub id (`uni_train.core.hub.local`)
-    ANY_OF_THESE+ADAPTER         with a LoRA merged (adapters.py); several with several +
-
-`recognise` opens small JSON files only and imports nothing heavy. What no family knows is named, so that a person
-learns why it cannot be loaded. `inspect` reads the headers of weights as well.
+`source_of` says what a text is, for all callers. `recognise` says which family reads what lies at a path. Both open
+small JSON files only and import nothing heavy. `inspect` reads the headers of weights as well.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 from uni_train.config import places
 from uni_train.config.kinds import plugins_of
 from uni_train.config.schema import ModelConfig, Quantised
 from uni_train.core import reading_limits
 from uni_train.core.errors import UsageError, UserError, did_you_mean
-from uni_train.core.hub import PICKLES, local, split_adapters
+from uni_train.core.folders import files_below
+from uni_train.core.hub import PICKLES, hub_id, local, split_adapters
+from uni_train.core.reading_limits import image_suffixes
 from uni_train.core.registry import expect_named
-from uni_train.models.family import FAMILIES, Checkpoint, Inspection, family_of, read_json
+from uni_train.models.family import FAMILIES, NEVER_READ, Checkpoint, Inspection, family_of, read_json
 from uni_train.models.saved_step import is_step, model_before, run_config, run_of
 from uni_train.run_folder import final_model, is_run
 
+MANIFESTS = ("manifest.jsonl", "manifest.csv")
+"""Files that say which answer lies where, in a folder of answers."""
+_OF_MODELS = {"config.yaml", "config.json", "model_index.json", "llm_config.json", "evaluation.json"}
 
-def expect_there(name_or_path: str) -> None:
-    """Raises where there is neither a model of this name nor anything at this path, or no adapter; imports no torch."""
-    base, adapters = split_adapters(name_or_path)
-    if not _is_name(base):
-        _expect_path(local(base))
-    if adapters:
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """What a text stands for where a checkpoint is wanted; `base` is the text without adapters.
+
+        endpoint   http://HOST:PORT/v1#MODEL
+        model      nano, shipped               a name of `uni_train models`
+        run        runs/RECIPE/NAME            its last finished model is meant
+        step       .../checkpoints/step=N      of an unfinished stage (saved_step.py)
+        answers    FOLDER                      texts and images of a model that is not here
+        hub        hf://ORG/NAME@REVISION      an id of the Hub (`uni_train.core.hub.local`)
+        path       FOLDER, FILE.safetensors    anything else, such as what a family recognises
+
+    Adapters, each behind a +, are LoRAs to be merged (adapters.py).
+    """
+
+    kind: Literal["endpoint", "model", "run", "step", "answers", "hub", "path"]
+    base: str
+    adapters: Sequence[str] = ()
+
+    @property
+    def is_absent(self) -> bool:
+        """Whether its weights are not on this machine: an id of the Hub, or a path of several parts to nothing."""
+        path = Path(self.base)
+        return self.kind == "hub" or (self.kind == "path" and len(path.parts) > 1 and not path.exists())
+
+
+def source_of(checkpoint: str | Path) -> Source:
+    """What a checkpoint is, by its text and by the names of files. Nothing is downloaded, and nothing need be there."""
+    if str(checkpoint).startswith(("http://", "https://")):
+        return Source("endpoint", str(checkpoint))
+    base, adapters = split_adapters(str(checkpoint))
+    path = Path(base)
+    if base == "shipped" or base in _names():
+        return Source("model", base, adapters)
+    if is_run(path):
+        return Source("run", base, adapters)
+    if is_step(path):
+        return Source("step", base, adapters)
+    if _holds_answers(path):
+        return Source("answers", base, adapters)
+    return Source("path" if hub_id(base) is None else "hub", base, adapters)
+
+
+def _holds_answers(folder: Path) -> bool:
+    """Whether a folder has a manifest of answers, or images or rows and nothing of a model."""
+    files = files_below(folder) if folder.is_dir() else []
+    names, suffixes = {path.name for path in files}, {path.suffix.lower() for path in files}
+    if names & {*MANIFESTS}:
+        return True
+    if names & _OF_MODELS or suffixes & {".safetensors", ".bin", ".pt"}:
+        return False
+    return bool(suffixes & {*image_suffixes(), ".jsonl", ".json"})
+
+
+def expect_there(checkpoint: str) -> None:
+    """Raises where there is neither a model of this name nor anything at this path, or no adapter; imports no torch.
+
+    Of an endpoint nothing is asked.
+    """
+    source = source_of(checkpoint)
+    if source.kind not in ("endpoint", "model"):
+        _expect_path(local(source.base))
+    if source.adapters:
         from uni_train.models.adapters import open_adapter
 
-        for adapter in adapters:
+        for adapter in source.adapters:
             open_adapter(local(adapter))
 
 
@@ -47,11 +104,11 @@ def resolve(checkpoint: str) -> str:
     Raises:
         UserError: nothing lies there, a run without a finished model, or a Hub id that cannot be downloaded.
     """
-    base, adapters = split_adapters(checkpoint)
-    if not _is_name(base):
-        path = local(base)
-        base = str(final_model(path) if is_run(path) else path)
-    return "+".join([base, *(str(local(one)) for one in adapters)])
+    source = source_of(checkpoint)
+    base = source.base
+    if source.kind not in ("endpoint", "model"):
+        base = str(final_model(Path(base)) if source.kind == "run" else local(base))
+    return "+".join([base, *(str(local(adapter)) for adapter in source.adapters)])
 
 
 def _expect_path(path: Path) -> None:
@@ -67,21 +124,6 @@ def _expect_path(path: Path) -> None:
 
 def _names() -> list[str]:
     return [option.name for option in places.options("model")]
-
-
-def _is_name(base: str) -> bool:
-    return base == "shipped" or base in _names()
-
-
-def expect_family(family: str, path: Path, name: str) -> Checkpoint:
-    """What lies at a path. Raises UserError if it is not of `family`, saying what it is. `name`: of the model asked."""
-    found = recognise(path)
-    if found.kind != family:
-        raise UserError(
-            f"model={name} cannot be loaded from {path}: it is {found.what}",
-            found.hint or f"Choose model={found.model}, or another model.checkpoint=FOLDER.",
-        )
-    return found
 
 
 def recognise(path: Path) -> Checkpoint:
@@ -102,11 +144,11 @@ def recognise(path: Path) -> Checkpoint:
     if path.suffix in PICKLES and path.is_file():
         return _pickle(path, path)
     ours = (family_of(name).recognise(path) for name in FAMILIES.names())
-    return next((found for found in ours if found is not None), None) or _other(path)
+    return next((checkpoint for checkpoint in ours if checkpoint is not None), None) or _other(path)
 
 
 def model_config(name_or_path: str, weights: Quantised | None = None, compile: bool = False) -> ModelConfig:
-    """The configuration of a model by its name (`uni_train models`), or of a checkpoint, as this module lists them.
+    """The configuration of a model by its name (`uni_train models`), or of a checkpoint, as `Source` lists them.
 
     "shipped" is nano with the weights inside the package. A model that a run has trained takes that run's settings.
 
@@ -119,24 +161,25 @@ def model_config(name_or_path: str, weights: Quantised | None = None, compile: b
     """
     from uni_train.config.build import build_section
 
-    base, adapters = split_adapters(name_or_path)
-    option = _option(base)
+    source = source_of(name_or_path)
+    option = _option(source.base)
     if option is not None:
         config = build_section(ModelConfig, reading_limits.read_yaml(option))
-        if adapters and config.checkpoint is None:
-            raise UserError(f"{base} is untrained: an adapter needs the weights that it was trained on", "Train it.")
+        if source.adapters and config.checkpoint is None:
+            untrained = f"{source.base} is untrained: an adapter needs the weights that it was trained on"
+            raise UserError(untrained, "Train it.")
     else:
-        found = find(base)
-        known = _recorded(found)
+        stored = find(source.base)
+        known = _recorded(stored)
         if known is None:
-            option = _option(found.model)
+            option = _option(stored.model)
             assert option is not None
             values = reading_limits.read_yaml(option)
-            for key, value in family_of(found.kind).folder_values(found.path).items():
+            for key, value in family_of(stored.kind).folder_values(stored.path).items():
                 values[key] = {**values[key], **value} if isinstance(value, dict) else value
             known = build_section(ModelConfig, values)
-        config = replace(known, checkpoint=str(found.path))
-    whole = "+".join([config.checkpoint or "", *map(str, map(local, adapters))]) or None
+        config = replace(known, checkpoint=str(stored.path))
+    whole = "+".join([config.checkpoint or "", *map(str, map(local, source.adapters))]) or None
     return replace(config, checkpoint=whole, weights=weights or config.weights, compile=compile or config.compile)
 
 
@@ -152,24 +195,24 @@ def find(base: str) -> Checkpoint:
         if values.get("checkpoint") == "shipped":
             return recognise(family_of(values["family"]).shipped_folder)
         base = str(values.get("checkpoint") or base)
-    found = recognise(local(base))
-    if found.kind == "other":
-        raise UserError(f"{base} is {found.what}, not a model that can be loaded", found.hint)
-    return found
+    checkpoint = recognise(local(base))
+    if checkpoint.kind == "other":
+        raise UserError(f"{base} is {checkpoint.what}, not a model that can be loaded", checkpoint.hint)
+    return checkpoint
 
 
 def _option(name: str) -> Path | None:
     """The file of configs/model/ for a name; "shipped" is that of the model whose weights are inside the package."""
     if name == "shipped":
-        name = next(one for one in FAMILIES.names() if FAMILIES.get(one).shipped is not None)
+        name = next(family for family in FAMILIES.names() if FAMILIES.get(family).shipped is not None)
     return next((option.path for option in places.options("model") if option.name == name), None)
 
 
-def _recorded(found: Checkpoint) -> ModelConfig | None:
+def _recorded(stored: Checkpoint) -> ModelConfig | None:
     """What the run was asked that a checkpoint is from."""
     from uni_train.config.build import build_section
 
-    run = run_of(found.path) if is_step(found.path) else found.path.parent.parent.parent
+    run = run_of(stored.path) if is_step(stored.path) else stored.path.parent.parent.parent
     if not (run / "config.yaml").is_file():
         return None
     values = reading_limits.read_yaml(run / "config.yaml")
@@ -179,14 +222,14 @@ def _recorded(found: Checkpoint) -> ModelConfig | None:
 
 def on_disk(config: ModelConfig) -> ModelConfig:
     """The same model with the folder that it starts from as its checkpoint, for what needs its sizes alone."""
-    base, _ = split_adapters(config.checkpoint or "")
-    path = Path(base)
-    if is_run(path):
-        base = str(final_model(path))
-    elif is_step(path):
+    if config.checkpoint is None:
+        return config
+    source = source_of(config.checkpoint)
+    path = Path(source.base)
+    if source.kind == "step":
         before = model_before(path)
         return on_disk(replace(config, checkpoint=str(before or run_config(path).model.checkpoint or "") or None))
-    return replace(config, checkpoint=base or None)
+    return replace(config, checkpoint=str(final_model(path)) if source.kind == "run" else source.base)
 
 
 def inspect(name_or_path: str) -> Inspection:
@@ -195,23 +238,24 @@ def inspect(name_or_path: str) -> Inspection:
     Raises:
         UserError: nothing lies there, or files are damaged. UsageError: no such name.
     """
-    base, adapters = split_adapters(name_or_path)
-    if _is_name(base):
+    source = source_of(name_or_path)
+    base = source.base
+    if source.kind == "model":
         config = model_config(base)
         if config.checkpoint != "shipped" and not (config.checkpoint and Path(config.checkpoint).exists()):
             return _without_weights(config)
-        found = find(base)
+        stored = find(base)
     else:
-        found = recognise(local(base))
-        if found.kind == "other":
-            return Inspection("other", found.what, str(found.path), hint=found.hint)
-        config = model_config(str(found.path))
-    if is_step(found.path):
+        stored = recognise(local(base))
+        if stored.kind == "other":
+            return Inspection("other", stored.what, str(stored.path), hint=stored.hint)
+        config = model_config(str(stored.path))
+    if is_step(stored.path):
         start = on_disk(config)
-        seen = replace(inspect(start.checkpoint or start.name), what=found.what, path=str(found.path))
+        seen = replace(inspect(start.checkpoint or start.name), what=stored.what, path=str(stored.path))
     else:
-        seen = family_of(found.kind).inspect(found, lambda: config)
-    return _with_adapters(seen, config, adapters)
+        seen = family_of(stored.kind).inspect(stored, config)
+    return _with_adapters(seen, config, source.adapters)
 
 
 def _with_adapters(seen: Inspection, config: ModelConfig, adapters: Sequence[str]) -> Inspection:
@@ -219,8 +263,8 @@ def _with_adapters(seen: Inspection, config: ModelConfig, adapters: Sequence[str
     from uni_train.models.adapters import open_adapter, problems
     from uni_train.models.weights import Weights
 
-    for one in adapters:
-        adapter = open_adapter(local(one))
+    for path in adapters:
+        adapter = open_adapter(local(path))
         weights = Weights([adapter.file])
         wrong = problems(family_of(config.family).skeleton(on_disk(config))[0], adapter, weights)
         seen = replace(
@@ -274,10 +318,6 @@ def _other(path: Path) -> Checkpoint:
             listed = config.get("architectures")
             name = ", ".join(map(str, listed)) if isinstance(listed, list) and listed else str(config.get("model_type"))
             return Checkpoint("other", path, f"a transformers model ({name})", f"These can be loaded: {titles}.")
-    return _unknown(path, titles)
-
-
-def _unknown(path: Path, titles: str) -> Checkpoint:
     names = sorted(entry.name for entry in path.iterdir() if not entry.name.startswith("."))
     if any(name.endswith(".safetensors") for name in names):
         return Checkpoint(
@@ -294,9 +334,4 @@ def _unknown(path: Path, titles: str) -> Checkpoint:
 
 
 def _pickle(path: Path, file: Path) -> Checkpoint:
-    return Checkpoint(
-        "other",
-        path,
-        f"a pickle ({file.name})",
-        "Pickles can run any code and are never read. Get the safetensors files, or convert it where you trust it.",
-    )
+    return Checkpoint("other", path, f"a pickle ({file.name})", NEVER_READ)

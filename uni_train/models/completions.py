@@ -53,9 +53,9 @@ def read(body: Any) -> Completion | None:
         stop = "content_filter"  # of the question
     if not items and stop == "stop":
         return None
-    found = [part for item in items for part in _parts(item)]
-    refusals = tuple(words for kind, words in found if kind == "refusal")
-    parts = tuple(Address(words) if kind == "image" else words for kind, words in found)
+    typed = [part for item in items for part in _parts(item)]
+    refusals = tuple(words for kind, words in typed if kind == "refusal")
+    parts = tuple(Address(words) if kind == "image" else words for kind, words in typed)
     counted = (_tokens(body.get("usage"), *names) for names in (("prompt", "input"), ("completion", "output")))
     return Completion(refusals or parts, "refusal" if refusals else stop, *counted)
 
@@ -84,10 +84,10 @@ def _parts(given: Any) -> Iterator[tuple[str, str]]:
         yield "image", url
     for name in ("content", "images"):
         inside = given.get(name)
-        for one in inside if isinstance(inside, list) else [inside]:
-            yield from _parts(one)
+        for part in inside if isinstance(inside, list) else [inside]:
+            yield from _parts(part)
 
 
 def _tokens(usage: Any, *names: str) -> int:
     counts = [usage.get(f"{name}_tokens") for name in names] if isinstance(usage, Mapping) else []
-    return next((int(one) for one in counts if isinstance(one, int | float) and 0 <= one <= _MOST_TOKENS), 0)
+    return next((int(count) for count in counts if isinstance(count, int | float) and 0 <= count <= _MOST_TOKENS), 0)

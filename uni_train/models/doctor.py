@@ -17,12 +17,12 @@ import torch
 from lightning.fabric.utilities.apply_func import move_data_to_device
 
 from uni_train.core.errors import SkillMissing, UserError
-from uni_train.core.hub import local, split_adapters
+from uni_train.core.hub import local
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Item
 from uni_train.models.adapters import FILES, open_adapter
 from uni_train.models.base import Example, ImageGenerator, Request, TextGenerator, Trainable, UnifiedModel, expect_skill
-from uni_train.models.checkpoint import inspect
+from uni_train.models.checkpoint import inspect, source_of
 from uni_train.models.family import Inspection, family_of
 from uni_train.models.load import build_model, model_config
 from uni_train.models.weights import Weights
@@ -42,7 +42,7 @@ class Finding:
 
     check: str
     verdict: Literal["ok", "wrong", "note"]
-    said: str
+    detail: str
 
 
 @dataclass(slots=True)
@@ -54,7 +54,7 @@ class Examination:
 
     @property
     def wrong(self) -> bool:
-        return any(one.verdict == "wrong" for one in self.findings)
+        return any(finding.verdict == "wrong" for finding in self.findings)
 
 
 def examine(name_or_path: str) -> Examination:
@@ -63,14 +63,14 @@ def examine(name_or_path: str) -> Examination:
     Raises:
         UserError: nothing lies there. UsageError: no such name.
     """
-    found = inspect(name_or_path)
-    seen = Examination([_layout(found), _dtypes(found)])
-    folder = Path(found.path) if found.path is not None else None
+    inspection = inspect(name_or_path)
+    seen = Examination([_layout(inspection), _dtypes(inspection)])
+    folder = Path(inspection.path) if inspection.path is not None else None
     if folder is not None:
-        seen.findings += [*_averages(folder), *_adapters(split_adapters(name_or_path)[1]), *_unused(folder)]
-    if not found.loads:
+        seen.findings += [*_averages(folder), *_adapters(source_of(name_or_path).adapters), *_unused(folder)]
+    if not inspection.loads:
         return seen
-    memory = _memory(found)
+    memory = _memory(inspection)
     seen.findings.append(memory)
     if memory.verdict == "wrong":
         return seen
@@ -82,7 +82,7 @@ def examine(name_or_path: str) -> Examination:
         return seen
     seen.findings += [_numbers(model), *_tokenizer(model)]
     item = _item(model)
-    if found.total > _PROBED and not torch.cuda.is_available():
+    if inspection.total > _PROBED and not torch.cuda.is_available():
         seen.findings.append(Finding("probe", "note", "not asked: so large a model takes too long without a GPU"))
     elif not seen.wrong:
         model = model.to("cuda") if torch.cuda.is_available() else model
@@ -94,19 +94,20 @@ def examine(name_or_path: str) -> Examination:
     return seen
 
 
-def _layout(found: Inspection) -> Finding:
-    if found.loads:
-        return Finding("layout", "ok", f"{found.what}; {found.total:,} parameters, complete")
-    more = "; ".join(found.problems[:_SHOWN]) or found.what
-    return Finding("layout", "wrong", f"{more}. {found.hint}".strip())
+def _layout(inspection: Inspection) -> Finding:
+    if inspection.loads:
+        return Finding("layout", "ok", f"{inspection.what}; {inspection.total:,} parameters, complete")
+    more = "; ".join(inspection.problems[:_SHOWN]) or inspection.what
+    return Finding("layout", "wrong", f"{more}. {inspection.hint}".strip())
 
 
-def _dtypes(found: Inspection) -> Finding:
-    kinds = sorted({dtype for dtypes in found.weights.values() for dtype in dtypes})
-    said = "; ".join(f"{name}: {', '.join(dtypes)}" for name, dtypes in found.weights.items()) or "nothing is stored"
+def _dtypes(inspection: Inspection) -> Finding:
+    kinds = sorted({dtype for dtypes in inspection.weights.values() for dtype in dtypes})
+    files = [f"{name}: {', '.join(dtypes)}" for name, dtypes in inspection.weights.items()]
+    detail = "; ".join(files) or "nothing is stored"
     if any("16" in kind and "b" not in kind.lower() for kind in kinds):
-        return Finding("dtypes", "note", f"{said}; float16 is read as float32: it would overflow")
-    return Finding("dtypes", "ok", said)
+        return Finding("dtypes", "note", f"{detail}; float16 is read as float32: it would overflow")
+    return Finding("dtypes", "ok", detail)
 
 
 def _averages(folder: Path) -> Iterator[Finding]:
@@ -118,8 +119,8 @@ def _averages(folder: Path) -> Iterator[Finding]:
     names = sorted(set(ours.shapes) & set(theirs.shapes))
     off, size = 0.0, 0.0
     for name in names[:: max(1, len(names) // 20)]:  # a twentieth: whole files take minutes
-        one, other = ours.read(name).float(), theirs.read(name).float()
-        off, size = off + (one - other).square().sum().item(), size + one.square().sum().item()
+        average, other = ours.read(name).float(), theirs.read(name).float()
+        off, size = off + (average - other).square().sum().item(), size + average.square().sum().item()
     share = math.sqrt(off / max(size, 1e-30))
     verdict: Literal["ok", "note"] = "ok" if 0 < share < 0.1 else "note"
     yield Finding("averages", verdict, f"{_EMA[0]} and {_EMA[1]} differ by {share:.2%} of their length")
@@ -127,13 +128,13 @@ def _averages(folder: Path) -> Iterator[Finding]:
 
 def _adapters(given: Sequence[str]) -> Iterator[Finding]:
     """Adapters that are merged: one whose second matrices are zero changes nothing."""
-    for one in given:
-        adapter = open_adapter(local(one))
+    for path in given:
+        adapter = open_adapter(local(path))
         stored = Weights([adapter.file])
         idle = [layer for layer, parts in adapter.layers.items() if not stored.read(parts["up"]).any()]
         if idle:
-            said = f"{adapter.file}: {len(idle)} of {len(adapter.layers)} layers do nothing (B is zero)"
-            yield Finding("adapters", "wrong", said)
+            detail = f"{adapter.file}: {len(idle)} of {len(adapter.layers)} layers do nothing (B is zero)"
+            yield Finding("adapters", "wrong", detail)
         else:
             yield Finding("adapters", "ok", f"{adapter.file}: {adapter.title}, merged, none of which is zero")
 
@@ -148,22 +149,23 @@ def _unused(folder: Path) -> Iterator[Finding]:
         yield Finding("adapters", "note", f"{beside} is merged into {folder.name} already")
 
 
-def _memory(found: Inspection) -> Finding:
+def _memory(inspection: Inspection) -> Finding:
     """Whether the weights fit where they would be loaded."""
     here = Path("/proc/meminfo")
     free = None
     if here.is_file():
         lines = dict(line.split(":", 1) for line in here.read_text(encoding="ascii").splitlines())
         free = int(lines["MemAvailable"].split()[0]) * 1024
-    said = f"weights {found.bytes / GIB:.2f} GiB; training whole in bfloat16 about {14 * found.total / GIB:.1f} GiB"
+    training = f"training whole in bfloat16 about {14 * inspection.total / GIB:.1f} GiB"
+    detail = f"weights {inspection.bytes / GIB:.2f} GiB; {training}"
     if free is None:
-        return Finding("memory", "note", said)
-    said += f"; {free / GIB:.1f} GiB are free here"
+        return Finding("memory", "note", detail)
+    detail += f"; {free / GIB:.1f} GiB are free here"
     if torch.cuda.is_available():
-        said += f", {torch.cuda.mem_get_info()[0] / GIB:.1f} GiB on the GPU"
-    if found.bytes > free:
-        return Finding("memory", "wrong", f"{said}: the weights do not fit")
-    return Finding("memory", "ok", said)
+        detail += f", {torch.cuda.mem_get_info()[0] / GIB:.1f} GiB on the GPU"
+    if inspection.bytes > free:
+        return Finding("memory", "wrong", f"{detail}: the weights do not fit")
+    return Finding("memory", "ok", detail)
 
 
 def _numbers(model: UnifiedModel) -> Finding:
@@ -181,8 +183,8 @@ def _numbers(model: UnifiedModel) -> Finding:
 def _tokenizer(model: UnifiedModel) -> Iterator[Finding]:
     if model.vocabulary is not None:
         problem = model.tokenizer_problem(_item(model).prompt)
-        said = problem or f"texts come back; markers are four of {model.vocabulary} ids"
-        yield Finding("tokenizer", "wrong" if problem else "ok", said)
+        detail = problem or f"texts come back; markers are four of {model.vocabulary} ids"
+        yield Finding("tokenizer", "wrong" if problem else "ok", detail)
 
 
 def _item(model: UnifiedModel) -> Item:
@@ -211,9 +213,9 @@ def _loss(model: Trainable, item: Item, edits: bool) -> Finding:
         parts.append(("text", (loss.ce_sum / loss.ce_tokens).item(), most, f"a guess: {most:.1f}"))
     if loss.mse_tokens:
         parts.append(("image", (loss.mse_sum / loss.mse_tokens).item(), _NOTHING, "saying nothing: about 2"))
-    said = ", ".join(f"{name} {value:.2f} ({about})" for name, value, _, about in parts)
+    detail = ", ".join(f"{name} {value:.2f} ({about})" for name, value, _, about in parts)
     right = all(math.isfinite(value) and value <= most for _, value, most, _ in parts)
-    return Finding("first loss", "ok" if right else "wrong", said)
+    return Finding("first loss", "ok" if right else "wrong", detail)
 
 
 def _probe(model: UnifiedModel, item: Item, edits: bool, seen: Examination) -> None:
@@ -244,5 +246,5 @@ def image_finding(check: str, image: np.ndarray) -> Finding:
     """Size and spread of an image, uint8 [H, W, 3]; one with nothing on it is wrong."""
     height, width = image.shape[:2]
     spread = float(image.std())
-    said = f"{height} x {width}, pixels {image.min()} to {image.max()}, deviation {spread:.0f}"
-    return Finding(check, "ok" if spread > _FLAT else "wrong", said)
+    detail = f"{height} x {width}, pixels {image.min()} to {image.max()}, deviation {spread:.0f}"
+    return Finding(check, "ok" if spread > _FLAT else "wrong", detail)

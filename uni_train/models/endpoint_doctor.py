@@ -1,6 +1,10 @@
 """What an endpoint can do, found by ten small requests; a parameter that is refused costs one more.
 
 Each protocol is tried that a text or an image may come by. A reply of another form is quoted beside the expected one.
+
+With a checkpoint beside it, also whether the endpoint draws and writes the same: the same prompts, sizes and seeds.
+Rollouts from an engine need this first. One has served BAGEL whose images had nothing to do with their prompts
+(vllm-project/vllm-omni issue 1791), without an error.
 """
 
 from __future__ import annotations
@@ -10,18 +14,23 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
+import torch
 
 from uni_train.config.schema import RemoteConfig
-from uni_train.core.errors import UserError
-from uni_train.models.base import Request
+from uni_train.core.errors import SkillMissing, UserError, first_line
+from uni_train.models.base import ImageGenerator, Request, TextGenerator, UnifiedModel, expect_skill
 from uni_train.models.batches import ModelDown
 from uni_train.models.doctor import Examination, Finding, image_finding
-from uni_train.models.endpoint_parity import ROUNDING, apart, compare
 from uni_train.models.family import FAMILIES, family_of
+from uni_train.models.identity import ModelIdentity, identify
+from uni_train.models.load import build_model, model_config
 from uni_train.models.remote import RemoteModel, UnreadableImage, WrongReply
 
 WRITE, READ_IMAGES, DRAW, EDIT = "write texts", "read images", "draw from words", "edit images"
 """Skills of an endpoint."""
+ROUNDING = 1.0
+"""Mean difference of pixels, in levels of 0 to 255, up to which two images are one up to rounding."""
+
 _QUOTED = 200  # letters of a wrong reply
 _SHOWN = 60  # letters of a text
 _RED = np.full((64, 64, 3), (255, 0, 0), np.uint8)
@@ -65,8 +74,8 @@ def examine_endpoint(address: str, settings: RemoteConfig, against: str | None =
         again = _ask(model, seen, DRAW, "seeds", _DRAWING, drawing=drawing)
         if again is not None:
             same = np.array_equal(again, seen.image)
-            said = f"the same seed draws {'the same' if same else 'another'} image"
-            seen.findings[-1] = Finding("seeds", "ok" if same else "note", said)
+            detail = f"the same seed draws {'the same' if same else 'another'} image"
+            seen.findings[-1] = Finding("seeds", "ok" if same else "note", detail)
         _compare_prompts(model, seen, drawing)
     if not seen.skills:
         seen.findings.append(Finding("skills", "wrong", "it neither writes nor draws: check address, name and key"))
@@ -88,9 +97,9 @@ def _compare_prompts(model: RemoteModel, seen: EndpointExamination, drawing: Any
     other = _ask(model, seen, DRAW, "prompts", _OTHER, drawing=drawing)
     if other is None or seen.image is None:
         return
-    blind = apart(other, seen.image) <= ROUNDING
-    said = "two prompts draw the same image: none is read" if blind else "another prompt draws another image"
-    seen.findings[-1] = Finding("prompts", "wrong" if blind else "ok", said)
+    blind = pixel_difference(other, seen.image) <= ROUNDING
+    detail = "two prompts draw the same image: none is read" if blind else "another prompt draws another image"
+    seen.findings[-1] = Finding("prompts", "wrong" if blind else "ok", detail)
 
 
 def _look(model: RemoteModel, seen: EndpointExamination, text: str) -> None:
@@ -120,7 +129,78 @@ def _ask(model: RemoteModel, seen: EndpointExamination, skill: str, check: str, 
         message = " ".join((reply.message if isinstance(reply, UserError) else str(reply)).split())
         seen.findings.append(Finding(check, "wrong" if wrong else "note", f"{message}{hint}{took}"))
         return None
-    one = Finding(check, "ok", repr(reply[:_SHOWN])) if isinstance(reply, str) else image_finding(check, reply)
-    seen.findings.append(replace(one, said=one.said + took))
+    finding = Finding(check, "ok", repr(reply[:_SHOWN])) if isinstance(reply, str) else image_finding(check, reply)
+    seen.findings.append(replace(finding, detail=finding.detail + took))
     seen.skills.add(skill)
     return reply
+
+
+# --- parity with a checkpoint ----------------------------------------------------------------------------------------
+
+
+def pixel_difference(first: np.ndarray, other: np.ndarray) -> float:
+    """Mean absolute difference of two images uint8 [H, W, 3], in levels; 255 for those of different sizes."""
+    return float(np.abs(first.astype(int) - other.astype(int)).mean()) if first.shape == other.shape else 255.0
+
+
+def compare(remote: RemoteModel, checkpoint: str, drawings: list[Request], question: Request) -> list[Finding]:
+    """What differs between an endpoint and a checkpoint, each asked the same.
+
+    Images are compared with those of the same prompt and with those of the other one. An engine may draw a seed's noise
+    in its own way, which is a note. A text is compared at temperature 0.
+
+    Args:
+        checkpoint: as `uni_train.models.checkpoint.model_config` takes it.
+        drawings: two requests with one seed. question: for a text.
+
+    Raises:
+        UserError: the checkpoint cannot be loaded. ModelDown: the endpoint does not answer.
+    """
+    config = model_config(checkpoint)
+    model = build_model(config, device="cuda" if torch.cuda.is_available() else "cpu")
+    compared = _identities(remote, identify(config)) if remote.ours else []
+    for check, findings in (("parity: images", _images), ("parity: text", _text)):
+        try:
+            compared.append(findings(check, remote, model, drawings if findings is _images else [question]))
+        except SkillMissing as error:
+            compared.append(Finding(check, "note", first_line(error)))
+    return compared
+
+
+def _identities(remote: RemoteModel, own: ModelIdentity) -> list[Finding]:
+    """Of a server that says which weights it has, and how it draws."""
+    same = remote.identity.content == own.content
+    detail = f"{'the same' if same else 'others'} as {own.name}"
+    compared = [Finding("parity: weights", "ok" if same else "wrong", detail)]
+    served: dict[str, Any] = dict(remote.identity.settings["server"])
+    differ = [name for name in {**served, **own.settings} if served.get(name) != own.settings.get(name)]
+    if differ:
+        compared.append(Finding("parity: settings", "note", f"the server has another {', '.join(differ)}"))
+    return compared
+
+
+def _images(check: str, remote: RemoteModel, model: UnifiedModel, requests: list[Request]) -> Finding:
+    own, served = expect_skill(model, ImageGenerator).draw(requests), remote.draw(requests)
+    for reply in served:
+        if isinstance(reply, Exception):
+            return Finding(check, "wrong", first_line(reply))
+    pairs = [(one, other) for one, other in zip(served, own, strict=True) if isinstance(one, np.ndarray)]
+    same, crossed = max(pixel_difference(*pair) for pair in pairs), pixel_difference(*own)
+    detail = f"{same:.1f} levels from the checkpoint's; its two prompts are {crossed:.1f} apart"
+    if same <= ROUNDING:
+        return Finding(check, "ok", detail)
+    if remote.ours:
+        return Finding(check, "wrong", detail)
+    return Finding(check, "note", f"{detail}: other noise for a seed, other settings or other weights")
+
+
+def _text(check: str, remote: RemoteModel, model: UnifiedModel, requests: list[Request]) -> Finding:
+    model.sampling = replace(model.sampling, temperature=0.0)
+    (own,) = expect_skill(model, TextGenerator).answer(requests)
+    remote.settings = replace(remote.settings, temperature=0.0)
+    (served,) = remote.answer(requests)
+    if isinstance(served, Exception):
+        return Finding(check, "wrong", first_line(served))
+    same = own.strip() == served.strip()
+    detail = "the same" if same else f"{served[:60]!r}, the checkpoint {own[:60]!r}"
+    return Finding(check, "ok" if same else "wrong" if remote.ours else "note", detail)

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from importlib import import_module
 from pathlib import Path
@@ -30,10 +30,12 @@ if TYPE_CHECKING:
     from uni_train.config.schema import ModelConfig
     from uni_train.models.base import UnifiedModel
     from uni_train.models.shapes import Shapes
-    from uni_train.models.weights import Start, Weights
+    from uni_train.models.weights import Format, Start, Weights
 
 WEIGHTS = "model.safetensors"
 CONFIG = "config.json"
+NEVER_READ = "Pickles can run any code and are never read. Get the safetensors files, or convert it where you trust it."
+"""The hint where weights are pickles."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,10 +110,8 @@ class Family(ABC):
         bfloat16: whether GPUs take its weights in bfloat16.
         tf32: whether GPUs may round factors of float32 products to TF32. Not where transformers computes rotary
             positions, by such a product (huggingface/transformers issue 48428).
-        tiles: whether its VAE can take images in tiles (`model.vae_tile`). editing: whether it takes `model.editing`.
-        puzzles: whether editors of it read the prompts of `model.puzzles` alone.
-        compiles: whether its steps can be compiled (`model.compile`).
-        caches: whether its denoising steps can be cached (`sampling.first_block_cache`).
+        optional_keys: of "vae_tile", "editing", "puzzles" (of editors), "compile" and "sampling.first_block_cache",
+            those that its models take.
         shipped: the folder of the checkpoint inside the package (`checkpoint: shipped`).
     """
 
@@ -121,11 +121,7 @@ class Family(ABC):
     world: ClassVar[str] = "everyday"
     bfloat16: ClassVar[bool] = True
     tf32: ClassVar[bool] = False
-    tiles: ClassVar[bool] = False
-    puzzles: ClassVar[bool] = False
-    compiles: ClassVar[bool] = False
-    editing: ClassVar[bool] = False
-    caches: ClassVar[bool] = False
+    optional_keys: ClassVar[tuple[str, ...]] = ()
     shipped: ClassVar[Path | None] = None
 
     @property
@@ -185,14 +181,8 @@ class Family(ABC):
             f"The family {self.name} does not describe the shapes of its batches (Family.shapes).",
         )
 
-    def save(
-        self, model: UnifiedModel, folder: Path, dtype: torch.dtype | None = None, shard_bytes: int | None = None
-    ) -> None:
+    def save(self, model: UnifiedModel, folder: Path, form: Format) -> None:
         """Write a folder that `build` and `load` read. Every file is atomic.
-
-        Args:
-            dtype: of floating-point weights; None keeps each one's.
-            shard_bytes: split the weights into files of at most this size.
 
         Raises:
             UserError, OSError: the disk is full or the folder cannot be written; an older checkpoint is untouched.
@@ -201,7 +191,7 @@ class Family(ABC):
         from uni_train.models.weights import write_state
 
         folder.mkdir(parents=True, exist_ok=True)
-        write_state(model.state_dict(), folder, Path(WEIGHTS).stem, dtype, shard_bytes)
+        write_state(model.state_dict(), folder, Path(WEIGHTS).stem, form)
         atomic_write_json(folder / CONFIG, {"model": model.name, **model.describe()})
 
     def load(self, model: UnifiedModel, folder: Path) -> None:
@@ -221,19 +211,8 @@ class Family(ABC):
         check(stored.shapes, shapes_of(model), file, "Check model=...")
         fill(model, stored.read)
 
-    def export(
-        self,
-        source: Path,
-        out: Path,
-        start: Start,
-        dtype: torch.dtype | None = None,
-        shard_bytes: int | None = None,
-    ) -> None:
+    def export(self, source: Path, out: Path, start: Start, form: Format) -> None:
         """Copy a checkpoint to the folder `out` for others to load, tensor by tensor; the model is never built.
-
-        Args:
-            dtype: of floating-point weights; None keeps each one's.
-            shard_bytes: split the weights into files of at most this size.
 
         Raises:
             UserError, OSError: weights that do not fit, or a disk that is full.
@@ -247,22 +226,18 @@ class Family(ABC):
         out.mkdir(parents=True, exist_ok=True)
         with atomic_path(out / CONFIG) as temporary:
             shutil.copyfile(source / CONFIG, temporary)
-        copy(weights, out, Path(WEIGHTS).stem, start, dtype, shard_bytes)
+        copy(weights.read, weights.described, out, Path(WEIGHTS).stem, start, form)
 
     def phrases(self) -> Mapping[str, str]:
         """The fixed sentences of models that understand few others: "caption", "verify" with {question} in it, "draw
         some" with {objects}, and the caption "unclear". Others have none."""
         return {}
 
-    def inspect(self, checkpoint: Checkpoint, config: Callable[[], ModelConfig]) -> Inspection:
-        """What a checkpoint of this family holds, from its headers alone. `config`: tells its configuration.
-
-        Raises:
-            UserError: damaged files.
-        """
+    def inspect(self, checkpoint: Checkpoint, config: ModelConfig) -> Inspection:
+        """What a checkpoint of this family holds, from its headers alone. Raises UserError for damaged files."""
         from uni_train.models.weights import Weights, problems, shapes_of
 
-        expected = shapes_of(self.skeleton(config())[0])
+        expected = shapes_of(self.skeleton(config)[0])
         weights = Weights([checkpoint.path / WEIGHTS]).fitted(expected)
         wrong = problems(weights.shapes, expected)
         return self.inspected(checkpoint, [weights], weights.shapes, wrong)
@@ -304,9 +279,9 @@ class Family(ABC):
 class PublishedFamily(Family):
     """One whose checkpoints have a layout that others have published; `checkpoint.py` beside its `family.py` reads it.
 
-    That module has `build(config, dtype, device)`, `skeleton(config)`, `save(model, folder, dtype, shard_bytes)`,
-    `load(model, folder)` and `export(source, out, start, dtype, shard_bytes)`, as the methods here; it is imported when
-    one is called.
+    That module has `build(config, dtype, device)`, `skeleton(config)`, `save(model, folder, form)`,
+    `load(model, folder)` and `export(source, out, start, form)`, as the methods here. It is imported when one is
+    called.
     """
 
     def _checkpoint(self) -> Any:
@@ -325,24 +300,15 @@ class PublishedFamily(Family):
     def skeleton(self, config: ModelConfig, seed: int = 0) -> tuple[UnifiedModel, bool]:
         return self._checkpoint().skeleton(config)
 
-    def save(
-        self, model: UnifiedModel, folder: Path, dtype: torch.dtype | None = None, shard_bytes: int | None = None
-    ) -> None:
+    def save(self, model: UnifiedModel, folder: Path, form: Format) -> None:
         """With what is not trained, such as the tokenizer, from the folder that the model came from."""
-        self._checkpoint().save(model, folder, dtype, shard_bytes)
+        self._checkpoint().save(model, folder, form)
 
     def load(self, model: UnifiedModel, folder: Path) -> None:
         self._checkpoint().load(model, folder)
 
-    def export(
-        self,
-        source: Path,
-        out: Path,
-        start: Start,
-        dtype: torch.dtype | None = None,
-        shard_bytes: int | None = None,
-    ) -> None:
-        self._checkpoint().export(source, out, start, dtype, shard_bytes)
+    def export(self, source: Path, out: Path, start: Start, form: Format) -> None:
+        self._checkpoint().export(source, out, start, form)
 
 
 def read_json(file: Path) -> dict[str, object]:

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any
 from uni_train.core.errors import UserError
 from uni_train.core.files import atomic_write_json
 from uni_train.core.folders import files_below
-from uni_train.core.hub import id_of, split_adapters
+from uni_train.core.hub import id_of
 from uni_train.core.reading_limits import read_json
-from uni_train.models.checkpoint import on_disk
+from uni_train.models.checkpoint import on_disk, source_of
 from uni_train.models.family import family_of
 from uni_train.models.saved_step import is_step
 
@@ -90,15 +90,16 @@ def identify(config: ModelConfig, dtype: str = "stored") -> ModelIdentity:
     settings = json.loads(json.dumps(settings))  # as it will be read back: tuples are lists
     if config.checkpoint is None:
         return ModelIdentity(f"{config.name}-untrained", "random weights", f"{config.name} seed 0", settings)
-    base, adapters = split_adapters(config.checkpoint)
-    path = family_of(config.family).shipped_folder if base == "shipped" else Path(base)
-    names, contents = [config.name if base == "shipped" else _name(path)], [content_hash(path)]
-    if is_step(path):
+    source = source_of(config.checkpoint)
+    shipped = source.base == "shipped"
+    path = family_of(config.family).shipped_folder if shipped else Path(source.base)
+    names, contents = [config.name if shipped else _name(path)], [content_hash(path)]
+    if source.kind == "step":
         contents.append(identify(on_disk(config)).content)
-    if adapters:
+    if source.adapters:
         from uni_train.models.adapters import FILES, open_adapter
 
-        for file in (open_adapter(Path(adapter)).file for adapter in adapters):
+        for file in (open_adapter(Path(adapter)).file for adapter in source.adapters):
             names.append(_name(file.parent) if file.name in FILES else file.stem)
             contents.append(hash_file(file))
     content = contents[0] if len(contents) == 1 else _digest(contents)
@@ -170,13 +171,13 @@ class _Cache:
             known = self.entries.get(name)
             if isinstance(known, list) and known[:2] == now and len(known) == 3:
                 return str(known[2])
-            found = hash_file(file)
+            digest = hash_file(file)
         except OSError as error:
             raise UserError(f"{file} cannot be read ({error.strerror})", "Copy the checkpoint again.") from error
         if stat.st_size >= _WORTH_KEEPING:
-            self.entries[name] = [*now, found]
+            self.entries[name] = [*now, digest]
             self.changed = True
-        return found
+        return digest
 
     def save(self) -> None:
         if self.changed:

@@ -8,16 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from uni_train.config.schema import ModelConfig
 from uni_train.core.errors import UsageError, UserError
-from uni_train.core.hub import split_adapters
-from uni_train.models.checkpoint import expect_family, find, model_config
+from uni_train.models.checkpoint import find, model_config, recognise, source_of
 from uni_train.models.family import CONFIG, WEIGHTS, Checkpoint, family_of
-from uni_train.models.saved_step import is_step, model_before, put_weights, run_config
+from uni_train.models.saved_step import model_before, put_weights, run_config
 
 if TYPE_CHECKING:
     import torch
 
     from uni_train.models.base import UnifiedModel
-    from uni_train.models.weights import Start
+    from uni_train.models.weights import Format, Start
 
 __all__ = ["CONFIG", "WEIGHTS", "build_model", "export_model", "load_weights", "model_config", "save_model"]
 
@@ -38,19 +37,23 @@ def build_model(
         UserError: weights that are missing, damaged or of another shape; a folder that is something else. UsageError:
             a key that the model's family does not take (`expect_keys`).
     """
+    import torch
+
     expect_keys(config)
     if config.weights is not None:
         from uni_train.models.quantised import need_torchao, quantise
 
         need_torchao(f"model.weights={config.weights}")
-    _set_products(config.family)
-    base, adapters = split_adapters(config.checkpoint) if config.checkpoint is not None else (None, [])
-    first = replace(config, checkpoint=base, weights=None if adapters else config.weights)
-    model = _stored(first, seed, dtype, "cpu" if adapters else device).eval()
-    if adapters:
+    # TF32 for products of float32 on GPUs, in this process: a model may move to its GPU later.
+    torch.backends.cuda.matmul.allow_tf32 = family_of(config.family).tf32
+    source = None if config.checkpoint is None else source_of(config.checkpoint)
+    if source is None or not source.adapters:
+        model = _stored(config, seed, dtype, device).eval()
+    else:
         from uni_train.models.adapters import merge
 
-        for adapter in adapters:
+        model = _stored(replace(config, checkpoint=source.base, weights=None), seed, dtype, "cpu").eval()
+        for adapter in source.adapters:
             merge(model, Path(adapter))
     if config.weights is not None:
         quantise(model, config.weights, device)
@@ -75,13 +78,6 @@ def compile_steps(model: Any, on: bool) -> None:
             module._compiled_call_impl = None
 
 
-def _set_products(family: str) -> None:
-    """TF32 for products of float32 on GPUs, in this process, as far as the family's models allow it."""
-    import torch
-
-    torch.backends.cuda.matmul.allow_tf32 = family_of(family).tf32  # a model may move to its GPU later
-
-
 def _tile(vae: Any, side: int, name: str) -> None:
     """Have a VAE take images in tiles that overlap by a quarter of their side, in pixels."""
     if not hasattr(vae, "enable_tiling"):
@@ -101,8 +97,14 @@ def _stored(config: ModelConfig, seed: int, dtype: torch.dtype | None, device: t
     family = family_of(config.family)
     if config.checkpoint is None or config.checkpoint == "shipped":
         return family.build(config, seed, dtype, device)
-    path = expect_family(config.family, Path(config.checkpoint), config.name).path
-    if not is_step(path):
+    stored = recognise(Path(config.checkpoint))
+    if stored.kind != config.family:
+        raise UserError(
+            f"model={config.name} cannot be loaded from {config.checkpoint}: it is {stored.what}",
+            stored.hint or f"Choose model={stored.model}, or another model.checkpoint=FOLDER.",
+        )
+    path = stored.path
+    if source_of(path).kind != "step":
         return family.build(replace(config, checkpoint=str(path)), seed, dtype, device)
     from uni_train.models.quantised import dequantise, quantise
 
@@ -128,14 +130,15 @@ def dtype_for(precision: str) -> torch.dtype | None:
 def expect_keys(config: ModelConfig) -> None:
     """Raises UsageError where a key is given that the model's family does not take."""
     family = family_of(config.family)
-    keys: dict[str, tuple[Any, bool]] = {
-        "vae_tile": (config.vae_tile, family.tiles),
-        "editing": (config.editing, family.editing),
-        "puzzles": (config.puzzles or None, family.puzzles and config.edits),
-        "compile": (config.compile or None, family.compiles),
-        "sampling.first_block_cache": (config.sampling.first_block_cache, family.caches),
+    values: dict[str, Any] = {
+        "vae_tile": config.vae_tile,
+        "editing": config.editing,
+        "puzzles": config.puzzles or None,
+        "compile": config.compile or None,
+        "sampling.first_block_cache": config.sampling.first_block_cache,
     }
-    for key, (value, takes) in keys.items():
+    for key, value in values.items():
+        takes = key in family.optional_keys and (key != "puzzles" or config.edits)
         if value is not None and not takes:
             raise UsageError(f"model.{key} has no meaning for model={config.name}", f"Leave model.{key} out.")
     if config.compile and config.sampling.first_block_cache is not None:
@@ -155,10 +158,8 @@ def expect_precision(config: ModelConfig, precision: str) -> None:
         )
 
 
-def save_model(
-    model: UnifiedModel, folder: Path, dtype: torch.dtype | None = None, shard_bytes: int | None = None
-) -> None:
-    """Write a folder that `build_model` and `load_weights` read; `dtype` converts floating-point weights.
+def save_model(model: UnifiedModel, folder: Path, form: Format | None = None) -> None:
+    """Write a folder that `build_model` and `load_weights` read.
 
     nano: `model.safetensors` and `config.json`. BAGEL: the official layout, with the autoencoder and the tokenizer of
     the folder it came from. Qwen-Image-Edit: diffusers' layout, with all other parts of that folder. Each file is
@@ -167,7 +168,9 @@ def save_model(
     Raises:
         UserError, OSError: the disk is full or the folder cannot be written; an older checkpoint there is untouched.
     """
-    family_of(model.family).save(model, folder, dtype, shard_bytes)
+    from uni_train.models.weights import Format
+
+    family_of(model.family).save(model, folder, form or Format())
 
 
 def load_weights(model: UnifiedModel, folder: Path) -> None:
@@ -207,8 +210,11 @@ def export_model(
         UserError, OSError: `source` holds no model, `out` holds one already or, without `force`, anything, or the disk
             is full.
     """
-    base, adapters = split_adapters(str(source))
-    found = find(base)
+    from uni_train.models.weights import Format
+
+    form = Format(dtype, shard_bytes)
+    typed = source_of(source)
+    checkpoint = find(typed.base)
     taken = sorted(out.glob("*.safetensors")) if out.is_dir() else []
     if (out / "model_index.json").is_file() or any(
         file.stem.split("-")[0] in ("ema", "model", "model_bf16") for file in taken
@@ -216,8 +222,8 @@ def export_model(
         raise UserError(f"{out} holds a model already", "Give another folder, or remove that one.")
     if out.is_dir() and any(out.iterdir()) and not force:
         raise UserError(f"{out} is not empty", "Give a new folder, or --force to write beside what is there.")
-    if adapters or is_step(found.path):
-        save_model(build_model(model_config(str(source))), out, dtype, shard_bytes)
+    if typed.adapters or source_of(checkpoint.path).kind == "step":
+        save_model(build_model(model_config(str(source))), out, form)
     else:
-        family_of(found.kind).export(found.path, out, start, dtype, shard_bytes)
-    return found
+        family_of(checkpoint.kind).export(checkpoint.path, out, start, form)
+    return checkpoint

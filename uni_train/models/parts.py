@@ -54,11 +54,11 @@ class Parts:
 
     def numbers(self, begin: int, count: int) -> Tensor:
         """So many of the flattened tensor's, [count]."""
-        found = [
+        pieces = [
             values[max(begin - first, 0) : max(begin + count - first, 0)]
             for first, values in sorted(self.values.items())
         ]
-        return torch.cat(found)
+        return torch.cat(pieces)
 
     def whole(self) -> Tensor:
         """The tensor, in memory of its own."""
@@ -132,9 +132,9 @@ def _problem(path: Path, stored: Mapping[str, Any]) -> tuple[str, str] | None:
     """A file that is not as written, and why."""
     name, size = stored["name"], stored["bytes"]
     try:
-        found = (path / name).stat().st_size
-        if found != size:
-            return name, f"it has {found:,} bytes, {size:,} were written"
+        stored_size = (path / name).stat().st_size
+        if stored_size != size:
+            return name, f"it has {stored_size:,} bytes, {size:,} were written"
         if sha256_of(path / name) != stored["sha256"]:
             return name, "its content does not match its checksum"
         if bad := not_finite({tensor: value for tensor, value, _ in _opened(path, name)}):
@@ -157,15 +157,15 @@ def open_tensors(path: Path, content: Mapping[str, Any]) -> dict[str, Tensor | P
     Raises:
         DamagedCheckpoint: a file is none of safetensors.
     """
-    found: dict[str, Tensor | Parts] = {}
-    for name, value, place in (one for stored in content["files"] for one in _opened(path, stored["name"])):
+    tensors: dict[str, Tensor | Parts] = {}
+    for name, value, place in (entry for stored in content["files"] for entry in _opened(path, stored["name"])):
         if place is None:
-            found[name] = value
-        elif value.numel() or name not in found:
-            parts = found.setdefault(name, Parts(place[1]))
+            tensors[name] = value
+        elif value.numel() or name not in tensors:
+            parts = tensors.setdefault(name, Parts(place[1]))
             assert isinstance(parts, Parts)
             parts.values[place[0]] = value
-    return found
+    return tensors
 
 
 def _opened(path: Path, file: str) -> list[tuple[str, Tensor, Any]]:

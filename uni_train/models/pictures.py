@@ -57,20 +57,15 @@ def data_url(image: bytes) -> str:
     return f"data:image/{kind};base64,{base64.b64encode(image).decode()}"
 
 
-def decode_base64(text: str, where: str) -> bytes:
-    """Raises UserError, naming `where`, for what is not base64."""
-    try:
-        return base64.b64decode(text, validate=True)
-    except (binascii.Error, ValueError):
-        raise UserError(f"{where} is damaged: no valid base64", "Send it again.") from None
-
-
 def decode_data_url(url: str, where: str) -> bytes:
     """The bytes in a data URL. Raises UserError, naming `where`, for anything else."""
     match = _DATA_URL.fullmatch(url.strip())
     if match is None:
         raise UserError(f"{where} is no data URL", "Give data:image/png;base64,...; nothing is fetched from elsewhere.")
-    return decode_base64(match["data"], where)
+    try:
+        return base64.b64decode(match["data"], validate=True)
+    except (binascii.Error, ValueError):
+        raise UserError(f"{where} is damaged: no valid base64", "Send it again.") from None
 
 
 def read_image(path: Path) -> np.ndarray:
@@ -103,9 +98,6 @@ def check_image(image: np.ndarray, where: str) -> None:
 
 def _check_size(height: int, width: int, where: str) -> None:
     if height * width > MOST_PIXELS:
-        raise _too_large(where, f"{width} x {height} pixels")
-
-
-def _too_large(where: str, how: str) -> UserError:
-    side = int(MOST_PIXELS**0.5)
-    return UserError(f"{where}: the image is too large ({how})", f"Shrink it to at most {side} x {side} pixels.")
+        side = int(MOST_PIXELS**0.5)
+        message = f"{where}: the image is too large ({width} x {height} pixels)"
+        raise UserError(message, f"Shrink it to at most {side} x {side} pixels.")

@@ -74,12 +74,8 @@ def dequantise(model: nn.Module) -> None:
 
 def decoder_layers(model: nn.Module) -> list[tuple[str, nn.Linear]]:
     """What `quantise` quantises."""
-    named = model.named_modules()
-    return [(name, one) for name, one in named if isinstance(one, nn.Linear) and _quantised(name)]
-
-
-def _quantised(name: str) -> bool:
-    return "lora_" not in name and re.fullmatch(LAYERS, name) is not None
+    linear = [(name, module) for name, module in model.named_modules() if isinstance(module, nn.Linear)]
+    return [(name, layer) for name, layer in linear if "lora_" not in name and re.fullmatch(LAYERS, name)]
 
 
 def stored_bytes(layer: nn.Linear, weights: Quantised) -> int:

@@ -158,12 +158,12 @@ class RemoteModel:
         else:
             expected = (_IMAGE_FORMS if skill == "draw" else _TEXT_FORMS)[path]
             reply = await self._post(client, path, self._body(path, skill, request), expected)
-        found = completions.read(reply) or Completion(())
-        parts = [part for part in found.parts if part.strip()]
+        completion = completions.read(reply) or Completion(())
+        parts = [part for part in completion.parts if part.strip()]
         if skill != "compose":
             parts = [part for part in parts if isinstance(part, Address) == (skill == "draw")]
         if skill != "draw" or not parts:
-            self._expect_whole(skill, found)
+            self._expect_whole(skill, completion)
         if not parts:
             raise self._wrong_reply(reply, expected)
         if skill == "draw":
@@ -195,13 +195,13 @@ class RemoteModel:
                     self.on_fingerprint(reply["system_fingerprint"])
                 return reply
 
-    def _expect_whole(self, skill: str, found: Completion) -> None:
+    def _expect_whole(self, skill: str, completion: Completion) -> None:
         """Raises UserError for a refusal and an answer that was cut off; an unfinished thought is one to draw by."""
         ends = {"refusal": "refused", "content_filter": "its server's filter ended the reply"}
-        if found.stop in ends:
-            raise UserError(f"{ends[found.stop]}: {_short(found.text)}")
-        if found.stop == "max_tokens" and skill in ("answer", "compose"):
-            tokens = f"after {found.output_tokens:,} tokens" if found.output_tokens else "by its limit"
+        if completion.stop in ends:
+            raise UserError(f"{ends[completion.stop]}: {_short(completion.text)}")
+        if completion.stop == "max_tokens" and skill in ("answer", "compose"):
+            tokens = f"after {completion.output_tokens:,} tokens" if completion.output_tokens else "by its limit"
             raise UserError(f"the answer was cut off {tokens}, which is none: raise max_tokens (remote.max_tokens)")
 
     def _wrong_reply(self, reply: Any, expected: str) -> WrongReply:
@@ -241,7 +241,7 @@ class RemoteModel:
         body: dict[str, Any] = {"model": self.name}
         if path == "responses":
             limits["max_output_tokens"] = self.settings.max_tokens
-            body["input"] = [{**one, "content": _input(one["content"])} for one in messages]
+            body["input"] = [{**message, "content": _input(message["content"])} for message in messages]
             if draws:
                 body["tools"] = [{"type": "image_generation"} | _size(request)]
             if skill == "draw":
@@ -351,13 +351,13 @@ class RemoteModel:
 
     def _asked(self, about: Mapping[str, Any] | None) -> dict[str, Any]:
         """What decides an answer besides the request; not how many at once, nor how patiently."""
-        one = self.settings
-        asked: dict[str, Any] = {"temperature": one.temperature, "max_tokens": one.max_tokens, "drawing": one.drawing}
-        if one.text != "chat":
-            asked["text"] = one.text
+        own = self.settings
+        settings: dict[str, Any] = {name: getattr(own, name) for name in ("temperature", "max_tokens", "drawing")}
+        if own.text != "chat":
+            settings["text"] = own.text
         if about is None:
-            return {**asked, "think_system": one.think_system or THINK_THEN_DRAW}
-        return {**asked, "server": dict(about["settings"])}
+            return {**settings, "think_system": own.think_system or THINK_THEN_DRAW}
+        return {**settings, "server": dict(about["settings"])}
 
 
 def _offered(base_url: str, settings: RemoteConfig) -> dict[str, Mapping[str, Any]] | None:

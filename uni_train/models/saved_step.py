@@ -6,7 +6,6 @@ is where the stage began: in the model of the stage before it, or in the recipe'
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +15,7 @@ from uni_train.core.errors import UserError
 from uni_train.run_folder import ALARM, STEP, is_run, stage_folders, stored_config
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    from torch import nn
 
 _WEIGHTS = ("state_dict/model.", "callbacks/Ema/averages/model.")  # the averages count where there are any
 _DOWN, _UP = ".lora_A.default.weight", ".lora_B.default.weight"
@@ -58,9 +57,17 @@ def put_weights(model: nn.Module, step: Path) -> None:
     """
     from torch import nn
 
-    from uni_train.models.adapters import Delta, add
+    from uni_train.models.adapters import add
+    from uni_train.models.parts import open_tensors, verify, whole
 
-    tensors, modules = _trained(step), dict(model.named_modules())
+    stored = open_tensors(step, verify(step))
+    tensors = {
+        name.removeprefix(prefix): whole(value)
+        for prefix in _WEIGHTS
+        for name, value in stored.items()
+        if name.startswith(prefix)
+    }
+    modules = dict(model.named_modules())
     plain = {name: value for name, value in tensors.items() if not name.endswith((_DOWN, _UP))}
     unknown = next((name for name in plain if name not in model.state_dict()), None)
     if unknown is None:
@@ -77,17 +84,4 @@ def put_weights(model: nn.Module, step: Path) -> None:
         if name.endswith(_DOWN):
             layer = modules[name.removesuffix(_DOWN)]
             assert isinstance(layer, nn.Linear)
-            add(layer, Delta(down, tensors[name.removesuffix(_DOWN) + _UP], lora.alpha / lora.rank))
-
-
-def _trained(step: Path) -> Mapping[str, Tensor]:
-    """Each trained weight, by its name in the model. Raises UserError for a damaged checkpoint."""
-    from uni_train.models.parts import open_tensors, verify, whole
-
-    stored = open_tensors(step, verify(step))
-    return {
-        name.removeprefix(prefix): whole(value)
-        for prefix in _WEIGHTS
-        for name, value in stored.items()
-        if name.startswith(prefix)
-    }
+            add(layer, down, tensors[name.removesuffix(_DOWN) + _UP], lora.alpha / lora.rank)

@@ -38,25 +38,24 @@ class ImageRequest:
     stride: int
     grid: tuple[int, int]
 
-    @classmethod
-    def from_request(cls, request: Request, size: tuple[int, int], stride: int, channels: int) -> ImageRequest:
-        """`size`: of the answer, pixels high and wide."""
-        h, w = size[0] // stride, size[1] // stride
-        return cls(request, h * w, channels, stride, (h, w))
-
 
 class Shapes(ABC):
-    """Of one model, whose weights may be on the meta device.
+    """Of one model that draws, whose weights may be on the meta device.
 
     Attributes:
+        stride: pixels a side of a latent token. channels: numbers in one.
         prompt: stands for prompts that cannot be read; 32 tokens, also where characters are counted.
     """
 
     prompt = "the " * 32
 
-    @abstractmethod
+    def __init__(self, model: Any, stride: int, channels: int) -> None:
+        self.model, self.stride, self.channels = model, stride, channels
+
     def image_request(self, request: Request) -> ImageRequest:
         """The size of the image that the model draws for a request."""
+        h, w = (side // self.stride for side in self.model.picture_size(request))
+        return ImageRequest(request, h * w, self.channels, self.stride, (h, w))
 
     @abstractmethod
     def condition(self, image_request: ImageRequest, rows: int, device: str) -> Any:

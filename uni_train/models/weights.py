@@ -44,8 +44,23 @@ _WRAPPERS = ("ema_model.", "ema.", "module.", "model.")  # what DDP, averages an
 
 Get = Callable[[str], Tensor]
 """A tensor by its name."""
+Described = Mapping[str, tuple[torch.dtype, Sequence[int]]]
+"""Dtype and shape by name."""
 Start = Callable[[int], Callable[[], object]]
 """Called with the number of tensors; its result is called after each tensor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Format:
+    """How weights are written.
+
+    Attributes:
+        dtype: of floating-point ones; None keeps each one's.
+        shard_bytes: most bytes of a file, but for a larger tensor; None: one file, or what is usual for the layout.
+    """
+
+    dtype: torch.dtype | None = None
+    shard_bytes: int | None = None
 
 
 @contextmanager
@@ -75,7 +90,7 @@ class Stored:
         return math.prod(self.shape) * self.dtype.itemsize
 
 
-class Weights(Mapping[str, Stored]):
+class Weights(dict[str, Stored]):
     """The tensors of one or several safetensors files. Opening reads the headers only.
 
     Raises:
@@ -83,22 +98,13 @@ class Weights(Mapping[str, Stored]):
     """
 
     def __init__(self, files: Sequence[Path]) -> None:
+        super().__init__()
         self.files = tuple(files)
-        self._stored: dict[str, Stored] = {}
         for file in self.files:
             for name, stored in _read_header(file).items():
-                if name in self._stored:
-                    raise UserError(f"{name} is both in {self._stored[name].file} and in {file}", "Remove one of them.")
-                self._stored[name] = stored
-
-    def __getitem__(self, name: str) -> Stored:
-        return self._stored[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._stored)
-
-    def __len__(self) -> int:
-        return len(self._stored)
+                if name in self:
+                    raise UserError(f"{name} is both in {self[name].file} and in {file}", "Remove one of them.")
+                self[name] = stored
 
     def fitted(self, expected: Collection[str]) -> Weights:
         """The same tensors by the model's own names: without what wrappers write before them, and without counters.
@@ -111,13 +117,18 @@ class Weights(Mapping[str, Stored]):
         fitted = {name: one for name, one in names.items() if not any(map(name.startswith, prefixes - {""}))}
         for prefix in sorted(prefixes - {""}, key=lambda prefix: prefix.startswith("ema")):  # averages replace others
             fitted |= {name.removeprefix(prefix): one for name, one in names.items() if name.startswith(prefix)}
-        found = Weights(())
-        found.files, found._stored = self.files, fitted
-        return found
+        weights = Weights(())
+        weights.files = self.files
+        weights.update(fitted)
+        return weights
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         return {name: stored.shape for name, stored in self.items()}
+
+    @property
+    def described(self) -> Described:
+        return {name: (stored.dtype, stored.shape) for name, stored in self.items()}
 
     @property
     def dtypes(self) -> tuple[torch.dtype, ...]:
@@ -226,8 +237,8 @@ def fill(
         module.load_state_dict(replaced, strict=False, assign=True)
 
 
-def write(file: Path, tensors: Mapping[str, tuple[torch.dtype, Sequence[int]]], get: Get) -> None:
-    """Write a safetensors file atomically. `tensors`: dtype and shape by name; `get` is asked for one after the other.
+def write(file: Path, tensors: Described, get: Get) -> None:
+    """Write a safetensors file atomically; `get` is asked for one tensor after the other.
 
     `get` may return another dtype than announced: it is converted.
 
@@ -247,7 +258,9 @@ def write(file: Path, tensors: Mapping[str, tuple[torch.dtype, Sequence[int]]], 
         with atomic_path(file) as temporary, open(temporary, "wb") as out:
             out.write(len(text).to_bytes(8, "little") + text)
             for name in order:
-                out.write(memoryview(_bytes(plain(get(name)).to("cpu", tensors[name][0]).contiguous())))
+                value = plain(get(name)).to("cpu", tensors[name][0]).contiguous()
+                numbers: Any = value.reshape(-1).view(torch.uint8).numpy()
+                out.write(memoryview(numbers))
             out.flush()
     except OSError as error:
         raise UserError(
@@ -256,18 +269,13 @@ def write(file: Path, tensors: Mapping[str, tuple[torch.dtype, Sequence[int]]], 
         ) from error
 
 
-def write_sharded(
-    folder: Path,
-    stem: str,
-    tensors: Mapping[str, tuple[torch.dtype, Sequence[int]]],
-    get: Get,
-    shard_bytes: int | None = None,
-) -> None:
-    """`<stem>.safetensors`, or several files of at most `shard_bytes` (a larger tensor has its own) and an index.
-
-    Every file is written atomically, the index last.
-    """
-    parts = _parts(tensors, shard_bytes)
+def write_sharded(folder: Path, stem: str, tensors: Described, get: Get, form: Format) -> None:
+    """`<stem>.safetensors`, or several files and an index. Every file is written atomically, the index last."""
+    if form.dtype is not None:
+        tensors = {
+            name: (form.dtype if dtype.is_floating_point else dtype, shape) for name, (dtype, shape) in tensors.items()
+        }
+    parts = _parts(tensors, form.shard_bytes)
     names = [f"{stem}-{i + 1:05d}-of-{len(parts):05d}.safetensors" for i in range(len(parts))]
     if len(parts) == 1:
         names = [f"{stem}.safetensors"]
@@ -283,44 +291,21 @@ def write_sharded(
             old.unlink(missing_ok=True)
 
 
-def write_state(
-    state: Mapping[str, Tensor],
-    folder: Path,
-    stem: str,
-    dtype: torch.dtype | None = None,
-    shard_bytes: int | None = None,
-) -> None:
-    """Write a module's state by `write_sharded`, floating-point weights as `dtype` if one is given."""
-    tensors = {name: (stored_as(value.dtype, dtype), tuple(value.shape)) for name, value in state.items()}
-    write_sharded(folder, stem, tensors, lambda name: state[name].detach(), shard_bytes)
+def write_state(state: Mapping[str, Tensor], folder: Path, stem: str, form: Format) -> None:
+    """Write a module's state by `write_sharded`."""
+    tensors = {name: (value.dtype, tuple(value.shape)) for name, value in state.items()}
+    write_sharded(folder, stem, tensors, lambda name: state[name].detach(), form)
 
 
-def copy(
-    weights: Weights,
-    folder: Path,
-    stem: str,
-    start: Start,
-    dtype: torch.dtype | None = None,
-    shard_bytes: int | None = None,
-) -> None:
-    """Write stored tensors by `write_sharded`, one at a time, floating-point ones as `dtype` if one is given."""
-    tensors = {name: (stored_as(stored.dtype, dtype), stored.shape) for name, stored in weights.items()}
-    write_sharded(folder, stem, tensors, counted(weights.read, start(len(tensors))), shard_bytes)
+def copy(get: Get, tensors: Described, folder: Path, stem: str, start: Start, form: Format) -> None:
+    """Write stored tensors by `write_sharded`, one at a time."""
+    advance = start(len(tensors))
 
-
-def counted(get: Get, advance: Callable[[], object]) -> Get:
-    """`get`, which also calls `advance`."""
-
-    def count(name: str) -> Tensor:
+    def counted(name: str) -> Tensor:
         advance()
         return get(name)
 
-    return count
-
-
-def stored_as(own: torch.dtype, wanted: torch.dtype | None) -> torch.dtype:
-    """What a tensor is written as: `wanted` if one is given and it is of floating point, else its own type."""
-    return wanted if wanted is not None and own.is_floating_point else own
+    write_sharded(folder, stem, tensors, counted, form)
 
 
 def weight_files(folder: Path, names: Sequence[str], hint: str, others: Collection[str] = ()) -> list[Path]:
@@ -434,14 +419,7 @@ def largest(value: Tensor) -> float:
     return float(torch.maximum(-low, high))
 
 
-def _bytes(value: Tensor) -> Any:
-    """The memory of a contiguous CPU tensor as a flat numpy array of bytes."""
-    return value.reshape(-1).view(torch.uint8).numpy()
-
-
-def _parts(
-    tensors: Mapping[str, tuple[torch.dtype, Sequence[int]]], limit: int | None
-) -> list[dict[str, tuple[torch.dtype, Sequence[int]]]]:
+def _parts(tensors: Described, limit: int | None) -> list[dict[str, tuple[torch.dtype, Sequence[int]]]]:
     parts: list[dict[str, tuple[torch.dtype, Sequence[int]]]] = [{}]
     used = 0
     for name, (dtype, shape) in tensors.items():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -25,16 +26,16 @@ def perturbed(logits_BV: Tensor, temperature: float, generators: Sequence[torch.
 
 def write(
     generate: Callable[..., Tensor],
+    tokenizer: Any,
     inputs: Mapping[str, Tensor],
     *,
     end: int,
-    pad: int,
     max_tokens: int,
     temperature: float,
     seeds: Sequence[int],
     on_step: OnStep | None = None,
-) -> list[list[int]]:
-    """The token ids behind each row of `inputs`, the end token and what follows it included.
+) -> list[str]:
+    """What a model writes behind each row of `inputs`, up to the token `end`.
 
     Args:
         generate: transformers' `generate` of the model. inputs: padded on the left, on the model's device.
@@ -49,13 +50,10 @@ def write(
             on_step(next(done), max_tokens)
         return perturbed(logits, temperature, generators)
 
-    found = generate(
-        **inputs,
-        logits_processor=LogitsProcessorList([scores]),
-        # A whole configuration, because that of the folder may hold penalties and a temperature of its own.
-        generation_config=GenerationConfig(
-            max_new_tokens=max_tokens, do_sample=False, eos_token_id=end, pad_token_id=pad
-        ),
+    # A whole configuration, because that of the folder may hold penalties and a temperature of its own.
+    config = GenerationConfig(
+        max_new_tokens=max_tokens, do_sample=False, eos_token_id=end, pad_token_id=tokenizer.pad_token_id
     )
-    rows: list[list[int]] = found[:, inputs["input_ids"].shape[1] :].tolist()
-    return rows
+    ids = generate(**inputs, logits_processor=LogitsProcessorList([scores]), generation_config=config)
+    written = ids[:, inputs["input_ids"].shape[1] :].tolist()
+    return [tokenizer.decode(row, skip_special_tokens=True).strip() for row in written]

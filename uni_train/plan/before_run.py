@@ -57,17 +57,17 @@ def expect_memory(config: RunConfig, ranks: int = 1, planned: bool = False) -> s
         needed, rest = weights, weights
     else:
         traced = scaled(made.traced(config.activation_checkpointing), work.times)
-        found = share(Choice.from_config(config.strategy), traced, ranks, work.micros, made.cast is not None)
-        needed = found.peak + found.host
-        rest = needed - found.parts["activations"] - found.parts["rollouts"]
+        own = share(Choice.from_config(config.strategy), traced, ranks, work.micros, made.cast is not None)
+        needed = own.peak + own.host
+        rest = needed - own.parts["activations"] - own.parts["rollouts"]
     if needed <= here:
         return None
     has = f"this machine has {here / GIB:,.0f} GiB"
     if rest > here:
-        said = f"training {model.name} takes at least {rest / GIB:,.0f} GiB of memory, and {has}"
+        message = f"training {model.name} takes at least {rest / GIB:,.0f} GiB of memory, and {has}"
         if planned and model.checkpoint is not None:
-            return f"{said}; on GPUs {on_gpus(config, ranks, made)}"
-        raise UserError(said, "Lower model.architecture, or see `uni_train plan` for the GPUs that it takes.")
+            return f"{message}; on GPUs {on_gpus(config, ranks, made)}"
+        raise UserError(message, "Lower model.architecture, or see `uni_train plan` for the GPUs that it takes.")
     micro = f"a micro-batch has {work.units:,} {work.unit}"
     raise UserError(
         f"an update of {config.recipe} takes about {needed / GIB:,.0f} GiB of memory, and {has}: {micro}",

@@ -10,18 +10,16 @@ from typing import Any
 
 import numpy as np
 
-from uni_train.config.kinds import Rollouts, kind_of, stage_list
+from uni_train.config.kinds import kind_of, stage_list
 from uni_train.config.schema import SHARDED, RunConfig
 from uni_train.core.errors import UsageError
-from uni_train.models.base import Trainable
 from uni_train.models.quantised import Quantised, decoder_layers
 from uni_train.plan.hardware import GIB, GPUS, Gpu
-from uni_train.plan.one_card import lighter
 from uni_train.plan.ready import SAMPLE, Ready, Work, ready
 from uni_train.plan.result import Choice, OneCardChoice, Plan, StrategyRow
 from uni_train.plan.strategies import choices_for, run_by, share, storage, wire_seconds
 from uni_train.plan.trace import KINDS
-from uni_train.plan.updates import AVERAGE, STEP, Traced
+from uni_train.plan.updates import AVERAGE, STEP, Traced, lighter
 from uni_train.training.data.rows import KEPT_BYTES
 
 _ASKING = ("evaluate", "sample", "filter", "think", "draw", "ask")
@@ -72,14 +70,33 @@ def plan(
     draw = traced.draw_flops * work.draw_batches / rate / (work.updates_per_epoch or 1)
     wanted = Choice.from_config(config.strategy)
     choices = choices_for(config.strategy, gpus, nodes)
-    refused = _refused(rollouts, model) if gpus > 1 and rollouts is not None else None
+    refused = None
+    if gpus > 1 and rollouts is not None:  # as uni_train/training/flow_grpo/trainer.py refuses it
+        partly = "guidance at some noise levels alone (cfg_text_scale, edit_text_scale)"
+        refused = rollouts.unsharded or (partly if getattr(model, "guided", False) else None)
     if refused is not None:
         choices = tuple(one for one in choices if one.kind not in SHARDED)
         notes.append(f"{' and '.join(SHARDED)} are left out, because they cannot do {refused}")
     stages = stage_list(config)
     images, asking = sum(stage.images for stage in stages), [one.name for one in stages if one.kind in _ASKING]
     whole = whole_weights(config, traced)
-    rows = tuple(_row(one, traced, work, gpu, gpus, gpus_a_node, half, compute, whole) for one in choices)
+
+    def row_of(choice: Choice) -> StrategyRow:
+        own = share(choice, traced, gpus, work.micros, half)
+        wire = wire_seconds(own, gpu, gpus, gpus_a_node, choice.replicas)
+        bus = own.bus / gpu.bus if gpu.timed else 0.0
+        return StrategyRow(
+            choice=choice,
+            share=own,
+            storage=storage(choice, traced, gpus, half),
+            fits=max(own.peak, whole) <= gpu.usable,
+            largest=_largest(choice, traced, work, gpu, gpus, half),
+            wire_seconds=wire,
+            bus_seconds=bus,
+            step_seconds=max(compute, wire) + bus,
+        )
+
+    rows = tuple(map(row_of, choices))
     chosen: int | None
     if wanted.kind != "single" and wanted in choices:
         chosen = choices.index(wanted)
@@ -136,31 +153,6 @@ def plan(
     return replace(made, advice=(*made.advice, *_advice(made, work.key, config.ema is not None, kind, best)))
 
 
-def _row(
-    choice: Choice,
-    traced: Traced,
-    work: Work,
-    gpu: Gpu,
-    gpus: int,
-    gpus_a_node: int,
-    half: bool,
-    compute: float,
-    whole: int,
-) -> StrategyRow:
-    found = share(choice, traced, gpus, work.micros, half)
-    wire, bus = wire_seconds(found, gpu, gpus, gpus_a_node, choice.replicas), found.bus / gpu.bus if gpu.timed else 0.0
-    return StrategyRow(
-        choice=choice,
-        share=found,
-        storage=storage(choice, traced, gpus, half),
-        fits=max(found.peak, whole) <= gpu.usable,
-        largest=_largest(choice, traced, work, gpu, gpus, half),
-        wire_seconds=wire,
-        bus_seconds=bus,
-        step_seconds=max(compute, wire) + bus,
-    )
-
-
 def whole_weights(config: RunConfig, traced: Traced) -> int:
     """Bytes of weights that stages which train nothing hold on each GPU, whatever the strategy (0: no such stage)."""
     return traced.weights if any(stage.kind in _ASKING for stage in stage_list(config)) else 0
@@ -183,8 +175,8 @@ def on_gpus(config: RunConfig, gpus: int, made: Ready | None = None, gpu: Gpu = 
         less = f"does not fit; add {fitting.keys}, with which it takes {peaks[fitting] / GIB:.1f} GiB"
         fits = "fits" if fitting == own else less
     cards = f"{f'each of {gpus}' if gpus > 1 else 'one'} {gpu.name}"
-    said = f"an update takes {peaks[own] / GIB:.1f} GiB of {gpu.usable / GIB:.0f} on {cards} with {own.name}"
-    return f"{said}, which {fits}"
+    takes = f"an update takes {peaks[own] / GIB:.1f} GiB of {gpu.usable / GIB:.0f} on {cards} with {own.name}"
+    return f"{takes}, which {fits}"
 
 
 def _steps(traced: Traced) -> np.ndarray:
@@ -215,13 +207,6 @@ def _largest(choice: Choice, traced: Traced, work: Work, gpu: Gpu, gpus: int, ha
     return low
 
 
-def _refused(rollouts: Rollouts, model: Trainable) -> str | None:
-    """What Flow-GRPO refuses where weights are sharded (uni_train/training/flow_grpo/trainer.py)."""
-    if rollouts.unsharded is None and getattr(model, "guided", False):
-        return "guidance at some noise levels alone (cfg_text_scale, edit_text_scale)"
-    return rollouts.unsharded
-
-
 # --- advice -----------------------------------------------------------------------------------------------------------
 
 
@@ -243,32 +228,32 @@ def _advice(made: Plan, key: str, averages: bool, kind: str, checkpointed: int) 
             f"Stages that sample or evaluate hold all weights on each GPU: {made.whole / GIB:.1f} GiB of "
             f"{made.gpu.usable / GIB:.1f} GiB. Take larger cards, or strategy=ddp trained=lora model.weights=nf4."
         ]
-    found: list[str] = []
+    advice: list[str] = []
     of = [row] if row is not None else list(made.rows)
     name = of[0].choice.name if row is not None else "any strategy"
-    found.append(
+    advice.append(
         f"{name} does not fit: {min(one.share.peak for one in of) / GIB:.0f} GiB of {made.gpu.usable / GIB:.0f} GiB."
     )
     fitting = [one.choice.name for one in made.rows if one.fits]
     if fitting:
-        found.append(f"These fit as it is: {', '.join(fitting)}.")
+        advice.append(f"These fit as it is: {', '.join(fitting)}.")
     if not made.activation_checkpointing:
         saved = made.activations["kept"] - made.activations["checkpointed"]
-        found.append(
+        advice.append(
             f"activation_checkpointing=true keeps {saved / GIB:.1f} GiB less of activations; then {checkpointed} "
             f"{made.unit} fit into a micro-batch under one strategy at least."
         )
     largest = max(one.largest for one in of)
     if 0 < largest < made.units:
-        found.append(f"{largest} {made.unit} fit into a micro-batch, in place of {made.units}: see {key}.")
+        advice.append(f"{largest} {made.unit} fit into a micro-batch, in place of {made.units}: see {key}.")
     if kind == "all":
-        found.append("trained=lora needs no gradients, optimizer's state or averages of the weights themselves.")
+        advice.append("trained=lora needs no gradients, optimizer's state or averages of the weights themselves.")
     if averages and kind != "lora":
-        found.append(
+        advice.append(
             f"ema=null leaves out {4 * made.trained / GIB:.0f} GiB of averages (sharded: of all GPUs together); "
             "strategy.offload_averages=true keeps them in the machine's memory."
         )
-    return found
+    return advice
 
 
 WAYS = 2  # traced by `one_card`
@@ -283,9 +268,10 @@ def one_card(config: RunConfig, on_step: Callable[[], object] = lambda: None) ->
     Raises:
         UserError: as `plan`.
     """
-    if not hasattr(config, "trained") or not {"all", "lora"} <= set(_trained_values(config)):
+    choices = typing.get_type_hints(type(config)).get("trained")  # what this key of the recipe may be
+    if not {"all", "lora"} <= set(typing.get_args(choices)):
         return ()
-    found: list[OneCardChoice] = []
+    ways: list[OneCardChoice] = []
     alone = replace(config.strategy, kind="single", offload_optimizer=False, offload_weights=False)
     for trained in ("all", "lora"):
         changed: Any = replace(config, trained=trained, ema=None, strategy=alone)  # type: ignore[call-arg]
@@ -303,15 +289,10 @@ def one_card(config: RunConfig, on_step: Callable[[], object] = lambda: None) ->
             keys = [f"trained={trained}"]
             keys += [f"model.weights={weights}"] if weights else []
             keys += ["optimizer.state=8bit"] if state == "8bit" else []
-            found.append(OneCardChoice(" ".join(keys), light.peak, light.host))
+            ways.append(OneCardChoice(" ".join(keys), light.peak, light.host))
         if trained == "all":
             away = Choice("deepspeed_zero2", offload_optimizer=True)
             kept = share(away, traced, 1, 1, made.cast is not None)
-            said = "trained=all strategy=deepspeed_zero2 strategy.offload_optimizer=true"
-            found.append(OneCardChoice(said, kept.peak, kept.host))
-    return tuple(found)
-
-
-def _trained_values(config: RunConfig) -> tuple[str, ...]:
-    """What the key `trained` of a recipe may be."""
-    return typing.get_args(typing.get_type_hints(type(config))["trained"])
+            offloaded = "trained=all strategy=deepspeed_zero2 strategy.offload_optimizer=true"
+            ways.append(OneCardChoice(offloaded, kept.peak, kept.host))
+    return tuple(ways)

@@ -66,7 +66,7 @@ class Ready:
 
     def traced(self, activation_checkpointing: bool) -> Traced:
         """Followed, with the recipe's quantised weights and moments."""
-        from uni_train.plan.one_card import lighter
+        from uni_train.plan.updates import lighter
 
         self.model.prepare_training(
             timestep_shift=1.0, text_dropout=0.0, activation_checkpointing=activation_checkpointing
@@ -75,11 +75,10 @@ class Ready:
 
     def image_flops(self) -> float:
         """Of drawing an image of the model's own size, for samples and evaluations."""
-        from uni_train.plan.drawing import image_flops
+        from uni_train.plan.updates import image_flops
 
         config = self.config.model
-        side = config.architecture.image_size
-        shown = (np.zeros((side, side, 3), np.uint8),) if config.edits else ()
+        shown = (_blank(self.config),) if config.edits else ()
         one = self.shapes.image_request(Request("planned", self.shapes.prompt, shown))
         policy = expect_skill(self.model, FlowPolicy)
         return image_flops(policy, self.shapes, one, config.sampling.steps, self.cast)
@@ -159,10 +158,8 @@ def _supervised(
 
 def _assumed(config: RunConfig, length: Updates, model: Trainable, prompt: str) -> list[Example]:
     """Examples in place of rows that are not there: as many as an update asks for."""
-    side = config.model.architecture.image_size
-    blank = np.zeros((side, side, 3), np.uint8)
-    shown = (blank,) if config.model.edits else ()
-    one = Example(prompt, images=shown, target=blank)
+    blank = _blank(config)
+    one = Example(prompt, images=(blank,) if config.model.edits else (), target=blank)
     if length.tokens is not None:
         return [one] * max(-(-length.tokens // model.example_tokens(one)), 1)
     return [one] * (length.rows or 1)
@@ -189,7 +186,7 @@ def _reinforced(
     one = shapes.image_request(_prompt(config, rollouts, shapes, notes))
 
     def trace() -> Traced:
-        from uni_train.plan.drawing import reinforced
+        from uni_train.plan.updates import reinforced
 
         drawn = min(draw_rows, most or draw_rows)
         return reinforced(model, shapes, one, followed, rollouts, config, trained, drawn, cast, pictures)
@@ -216,4 +213,9 @@ def _prompt(config: RunConfig, rollouts: Rollouts, shapes: Shapes, notes: list[s
     except UserError as error:
         side = config.model.architecture.image_size
         notes.append(f"{error.message}: prompts of one {side} x {side} image and 32 tokens instead")
-        return Request("prompt", shapes.prompt, (np.zeros((side, side, 3), np.uint8),))
+        return Request("prompt", shapes.prompt, (_blank(config),))
+
+
+def _blank(config: RunConfig) -> np.ndarray:
+    side = config.model.architecture.image_size
+    return np.zeros((side, side, 3), np.uint8)

@@ -30,7 +30,7 @@ def facts_of(plan: Plan) -> list[str]:
         lines.append(
             f"  samples and evaluations: {plan.images:,} images at most, {_time(plan.image_seconds)} each, {hours}"
         )
-    return lines + [f"  assumed: {one}" for one in plan.assumptions]
+    return lines + [f"  assumed: {assumption}" for assumption in plan.assumptions]
 
 
 def tables_of(plan: Plan, price: float | None, ways: Sequence[OneCardChoice]) -> list[Table]:
@@ -51,10 +51,10 @@ def tables_of(plan: Plan, price: float | None, ways: Sequence[OneCardChoice]) ->
 def plain_of(plan: Plan, price: float | None, ways: Sequence[OneCardChoice]) -> dict[str, Any]:
     """All numbers, JSON-able: bytes and seconds."""
     values = dataclasses.asdict(plan)
-    for row, one in zip(values["rows"], plan.rows, strict=True):
-        row["strategy"] = one.choice.name
-        row["gpu_hours"] = plan.gpu_hours(one)
-        row["cost"] = None if price is None else price * plan.gpu_hours(one)
+    for row, planned in zip(values["rows"], plan.rows, strict=True):
+        row["strategy"] = planned.choice.name
+        row["gpu_hours"] = plan.gpu_hours(planned)
+        row["cost"] = None if price is None else price * plan.gpu_hours(planned)
     if not plan.gpu.timed:
         for part in (values, *values["rows"]):
             part |= {key: None for key in part if key.endswith(("_seconds", "_hours")) or key == "cost"}

@@ -71,10 +71,10 @@ def choices_for(config: StrategyConfig, gpus: int, nodes: int = 1) -> tuple[Choi
     wanted = Choice.from_config(config)
     copies = [Choice("fsdp2", replicas=nodes)] if nodes > 1 else []
     known = (replace(one, offload_averages=wanted.offload_averages) for one in (Choice("single"), *CHOICES, *copies))
-    found = dict.fromkeys((*known, wanted))
+    choices = dict.fromkeys((*known, wanted))
     if gpus > 1:
-        return tuple(one for one in found if one.kind != "single")
-    return tuple(one for one in found if one.kind == "single" or one.offload_optimizer or one.offload_weights)
+        return tuple(one for one in choices if one.kind != "single")
+    return tuple(one for one in choices if one.kind == "single" or one.offload_optimizer or one.offload_weights)
 
 
 def share(choice: Choice, traced: Traced, gpus: int, micros: int, half: bool) -> Share:
@@ -163,18 +163,18 @@ def _wire(choice: Choice, traced: Traced, n: int, micros: int) -> dict[str, int]
     shards = n // replicas
     ring, between = (shards - 1) / shards, (replicas - 1) / replicas
     g, w, trained = traced.gradients * ring, traced.weights * ring, traced.trained * ring
-    found: dict[str, float] = {}
+    sent: dict[str, float] = {}
     if n == 1:
         return {}
     if kind == "ddp":
-        found = {"all-reduce of gradients": 2 * g}
+        sent = {"all-reduce of gradients": 2 * g}
     elif kind in ("deepspeed_zero1", "deepspeed_zero2"):
         times = micros if kind == "deepspeed_zero2" else 1
-        found = {"reduce-scatter of gradients": times * g, "all-gather of weights": trained}
+        sent = {"reduce-scatter of gradients": times * g, "all-gather of weights": trained}
     else:
-        found = {"all-gather of weights": 2 * micros * w, "reduce-scatter of gradients": micros * g}
-        found |= {BETWEEN: 2 * micros * traced.gradients / shards * between} if replicas > 1 else {}
-    return {name: int(value) for name, value in found.items()}
+        sent = {"all-gather of weights": 2 * micros * w, "reduce-scatter of gradients": micros * g}
+        sent |= {BETWEEN: 2 * micros * traced.gradients / shards * between} if replicas > 1 else {}
+    return {name: int(value) for name, value in sent.items()}
 
 
 def _bus(choice: Choice, traced: Traced, factor: Mapping[Kind, float], n: int, micros: int) -> int:

@@ -47,8 +47,7 @@ class Timeline:
 
     def peak(self, factors: Sequence[float] | np.ndarray | None = None) -> int:
         """The most at any moment; `factors` [kinds] or [moments, kinds] scale what a device holds of each kind."""
-        scaled = self.bytes if factors is None else self.bytes * np.asarray(factors)
-        return int(scaled.sum(1).max(initial=0))
+        return sum(self.at_peak(factors)[1].values())
 
     def at_peak(self, factors: Sequence[float] | np.ndarray | None = None) -> tuple[str, dict[Kind, int]]:
         """The phase of the peak and the bytes of each kind then, scaled."""
@@ -69,7 +68,7 @@ class Trace(TorchDispatchMode):
         super().__init__()
         self.flops = 0.0
         self.phase = ""
-        self._live = dict.fromkeys(KINDS, 0)
+        self.live = dict.fromkeys(KINDS, 0)  # bytes held now
         self._kinds: dict[int, tuple[int, Kind]] = {}
         self._references: dict[int, weakref.ref[Any]] = {}
         self._moments: list[tuple[int, ...]] = []
@@ -99,11 +98,6 @@ class Trace(TorchDispatchMode):
         self._note()
         self.phase = phase
 
-    @property
-    def live(self) -> dict[Kind, int]:
-        """Bytes held now."""
-        return dict(self._live)
-
     @contextlib.contextmanager
     def gradients_of(self, parameters: Sequence[nn.Parameter]) -> Iterator[None]:
         """Within this block, what is accumulated into these parameters is called gradients as soon as it is there."""
@@ -130,12 +124,12 @@ class Trace(TorchDispatchMode):
             size = storage.nbytes()
             self._kinds[key] = size, kind
             self._references[key] = weakref.ref(storage, lambda _, key=key: self._forget(key))  # type: ignore[misc]
-            self._live[kind] += size
+            self.live[kind] += size
             self._grew = True
         elif again and known[1] != kind:
             self._note()
-            self._live[known[1]] -= known[0]
-            self._live[kind] += known[0]
+            self.live[known[1]] -= known[0]
+            self.live[kind] += known[0]
             self._kinds[key] = known[0], kind
             self._grew = True
 
@@ -143,12 +137,12 @@ class Trace(TorchDispatchMode):
         self._note()
         size, kind = self._kinds.pop(key)
         del self._references[key]
-        self._live[kind] -= size
+        self.live[kind] -= size
 
     def _note(self) -> None:
         """A moment worth keeping: memory only grew since the last one."""
         if self._grew:
-            self._moments.append(tuple(self._live.values()))
+            self._moments.append(tuple(self.live.values()))
             self._phases.append(self.phase)
             self._grew = False
 

@@ -11,22 +11,29 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 
+from uni_train.models.quantised import Quantised, decoder_layers, stored_bytes
 from uni_train.plan.kernels import fused_adamw
-from uni_train.plan.trace import StandIn, Timeline, Trace, following, place
+from uni_train.plan.trace import KINDS, StandIn, Timeline, Trace, following, place
 from uni_train.training.averages import Averages
+from uni_train.training.low_bit_adamw import moments
 from uni_train.training.optimizer import make_optimizer
 from uni_train.training.strategies.sharding import layers
 from uni_train.training.trained import train_only
 
 if TYPE_CHECKING:
+    from uni_train.config.kinds import Rollouts
     from uni_train.config.schema import TrainingConfig
-    from uni_train.models.base import UnifiedModel
+    from uni_train.models.base import FlowPolicy, UnifiedModel
+    from uni_train.models.shapes import ImageRequest, Shapes
 
 Cast = Callable[[str, torch.dtype], torch.dtype]
 Loss = Callable[[], Tensor]
+_COPIES = 3
+"""Weights of the largest layer in the compute dtype that a product with a quantised one holds. An assumption."""
 DRAW, FORWARD, BACKWARD, STEP, AVERAGE = "drawing", "forward", "backward", "optimizer step", "averages"
 
 
@@ -112,7 +119,7 @@ def updates(
     vae = getattr(model, "vae", None)
     if vae is not None:
         trace.name([*vae.parameters(), *vae.buffers()], "vae")
-    optimizer = make_optimizer(named, replace(config.optimizer, state="full"))  # 8-bit ones: one_card.lighter
+    optimizer = make_optimizer(named, replace(config.optimizer, state="full"))  # 8-bit ones: `lighter`
     averages = Averages(config.ema) if config.ema is not None else None
 
     def learn() -> None:
@@ -193,3 +200,85 @@ def _autocast(precision: str, device: StandIn) -> AbstractContextManager[Any]:
 
 def _size(module: nn.Module) -> int:
     return sum(map(nbytes, module.parameters()))
+
+
+# --- reinforcement ---------------------------------------------------------------------------------------------------
+
+
+def reinforced(
+    model: FlowPolicy,
+    shapes: Shapes,
+    image: ImageRequest,
+    rows: int,
+    rollouts: Rollouts,
+    config: TrainingConfig,
+    trained: str,
+    draw_rows: int,
+    cast: Cast | None,
+    pictures: int,
+) -> Traced:
+    """An epoch's drawing and an update on its last micro-batch of `rows` random steps.
+
+    Args:
+        pictures: of this GPU, in an epoch.
+    """
+    with following("meta") as trace:
+        place(model, "meta", cast)
+        losses = rollouts.losses(model, train_only(model, trained))
+        trace.name(losses.others, "reference")
+        under = shapes.condition(image, losses.requests(pictures), "meta")
+        stored = losses.stored(image, pictures)  # held until the update is traced
+        trace.name(stored, "rollouts")
+        trace.name(shapes.tensors(under), "rollouts")
+        drawn = min(draw_rows, pictures)
+
+        def draw() -> None:
+            x = torch.empty(drawn, image.tokens, image.channels, device="meta")
+            with losses.sampling():
+                model.velocity(x, torch.ones((), device="meta"), _picked(under, drawn))
+
+        def loss() -> Tensor:
+            return losses.loss(image, rows, _picked(under, rows))
+
+        return updates(trace, model, config, [loss], "meta", draw, later=rollouts.rows(pictures) > rows)
+
+
+def image_flops(model: FlowPolicy, shapes: Shapes, image: ImageRequest, steps: int, cast: Cast | None) -> float:
+    """Of drawing an image with all branches of the guidance, without reading the prompt and without the VAE."""
+    with following("meta") as trace:
+        place(model, "meta", cast)
+        x = torch.empty(1, image.tokens, image.channels, device="meta")
+        with torch.no_grad():
+            model.velocity(x, torch.ones((), device="meta"), shapes.condition(image, 1, "meta"))
+    return trace.flops * steps
+
+
+def _picked(under: Any, rows: int) -> Any:
+    """`rows` rows of a condition of one row a group."""
+    return under.select([row % len(under) for row in range(rows)])
+
+
+# --- on one card -----------------------------------------------------------------------------------------------------
+
+
+def lighter(traced: Traced, model: nn.Module, weights: Quantised | None, state: str) -> Traced:
+    """`traced`, an update of `model` on plain weights with whole moments, as it is with others.
+
+    Args:
+        weights: of the decoder. state: "full" or "8bit", of AdamW's moments.
+    """
+    line = traced.timeline
+    held, saved, optimizer = line.bytes.astype(np.float64), 0, traced.optimizer
+    if weights is not None:
+        layers = [layer for _, layer in decoder_layers(model)]
+        saved = sum(nbytes(layer.weight) - stored_bytes(layer, weights) for layer in layers)
+        held[:, KINDS.index("weights")] -= saved
+        computing = ~np.isin(np.array(line.phases), (STEP, AVERAGE))
+        held[computing, KINDS.index("activations")] += _COPIES * max(nbytes(layer.weight) for layer in layers)
+    if state == "8bit" and optimizer:
+        trained = [weight for weight in model.parameters() if weight.requires_grad]
+        optimizer = sum(nbytes(tensor) for weight in trained for tensor in moments(weight))
+        held[:, KINDS.index("optimizer")] *= optimizer / traced.optimizer
+    return replace(
+        traced, timeline=replace(line, bytes=held.astype(np.int64)), weights=traced.weights - saved, optimizer=optimizer
+    )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import fields, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -64,16 +64,13 @@ def _draw(model: ImageGenerator, thinking: bool, requests: Sequence[Request]) ->
 
 
 def _texts(model: UnifiedModel, requests: Sequence[Request], texts: Sequence[str]) -> list[Reply]:
-    found = []
+    replies = []
     for request, text in zip(requests, texts, strict=True):
-        asked = Example(prompt=request.prompt, images=request.images)
-        before = _tokens(model, asked)
-        found.append(
-            Reply(
-                text=text, prompt_tokens=before, completion_tokens=_tokens(model, replace(asked, answer=text)) - before
-            )
-        )
-    return found
+        example = Example(prompt=request.prompt, images=request.images)
+        before = _tokens(model, example)
+        written = _tokens(model, replace(example, answer=text)) - before
+        replies.append(Reply(text=text, prompt_tokens=before, completion_tokens=written))
+    return replies
 
 
 def _tokens(model: UnifiedModel, example: Example) -> int:
@@ -88,10 +85,9 @@ def _tokens(model: UnifiedModel, example: Example) -> int:
 def _sampling(model: Any, temperature: float | None, max_tokens: int | None) -> Iterator[None]:
     """The model with a request's own temperature and length; never longer than its configuration allows."""
     own = model.sampling
-    limit = next(field.name for field in fields(own) if field.name in ("max_think_tokens", "max_tokens"))
     changes: dict[str, Any] = {} if temperature is None else {"temperature": float(temperature)}
     if max_tokens is not None:
-        changes[limit] = min(max_tokens, getattr(own, limit))
+        changes["max_think_tokens"] = min(max_tokens, own.max_think_tokens)
     model.sampling = replace(own, **changes)
     try:
         yield

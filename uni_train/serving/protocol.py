@@ -230,15 +230,15 @@ def _read(kind: type[B], body: Any) -> B:
         return kind.model_validate({name: value for name, value in body.items() if value is not None})
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_input=False, include_context=False)[:3]
-        said = (f"{'.'.join(map(str, one['loc']))}: {one['msg'][:200]}" for one in wrong)
-        raise BadRequest("; ".join(said)) from None
+        phrases = (f"{'.'.join(map(str, one['loc']))}: {one['msg'][:200]}" for one in wrong)
+        raise BadRequest("; ".join(phrases)) from None
 
 
 def chat_reply(name: str, replies: Sequence[Reply]) -> dict[str, Any]:
     """The body that answers /v1/chat/completions."""
     choices = [
-        {"index": i, "message": {"role": "assistant", "content": one.text}, "finish_reason": "stop"}
-        for i, one in enumerate(replies)
+        {"index": i, "message": {"role": "assistant", "content": reply.text}, "finish_reason": "stop"}
+        for i, reply in enumerate(replies)
     ]
     head = {"id": "chatcmpl-0", "object": "chat.completion", "created": int(time.time()), "model": name}
     return {**head, "choices": choices, "usage": _usage(replies)}
@@ -248,8 +248,8 @@ def chat_chunks(name: str, replies: Sequence[Reply]) -> list[dict[str, Any]]:
     """The same as a stream: the model writes a batch at once, so that each text is one chunk."""
     head = {"id": "chatcmpl-0", "object": "chat.completion.chunk", "created": int(time.time()), "model": name}
     texts = [
-        {"index": i, "delta": {"role": "assistant", "content": one.text}, "finish_reason": None}
-        for i, one in enumerate(replies)
+        {"index": i, "delta": {"role": "assistant", "content": reply.text}, "finish_reason": None}
+        for i, reply in enumerate(replies)
     ]
     ends = [{"index": i, "delta": {}, "finish_reason": "stop"} for i in range(len(replies))]
     return [{**head, "choices": texts}, {**head, "choices": ends, "usage": _usage(replies)}]
@@ -258,10 +258,10 @@ def chat_chunks(name: str, replies: Sequence[Reply]) -> list[dict[str, Any]]:
 def drawing_reply(replies: Sequence[Reply]) -> dict[str, Any]:
     """The body that answers /v1/images/generations and /v1/images/edits."""
     data = []
-    for one in replies:
-        assert one.image is not None
-        thought = {} if one.thought is None else {"thought": one.thought}
-        data.append({"b64_json": base64.b64encode(one.image).decode(), **thought})
+    for reply in replies:
+        assert reply.image is not None
+        thought = {} if reply.thought is None else {"thought": reply.thought}
+        data.append({"b64_json": base64.b64encode(reply.image).decode(), **thought})
     return {"created": int(time.time()), "data": data}
 
 
@@ -306,6 +306,6 @@ def _pixels(data: bytes) -> int:
 
 
 def _usage(replies: Sequence[Reply]) -> dict[str, int]:
-    prompt = max((one.prompt_tokens for one in replies), default=0)
-    completion = sum(one.completion_tokens for one in replies)
+    prompt = max((reply.prompt_tokens for reply in replies), default=0)
+    completion = sum(reply.completion_tokens for reply in replies)
     return {"prompt_tokens": prompt, "completion_tokens": completion, "total_tokens": prompt + completion}

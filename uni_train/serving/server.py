@@ -58,6 +58,7 @@ from uni_train.serving.protocol import (
 )
 
 logger = logging.getLogger(__name__)
+Parse = Callable[[Any, Limits], ParsedRequest]
 _IDLE = 1.0  # seconds between two checks whether the server is to stop
 _GATHER = 0.005  # seconds that a batch waits for requests that were sent at the same time
 _RETRY_AFTER = 2  # seconds that a client is told to wait for a place
@@ -210,19 +211,18 @@ class OpenAIPaths(LitSpec):
         return await self._answer(request, _json_body, parse_chat, self._chat_response)
 
     async def draw(self, request: HttpRequest) -> Response:
-        return await self._answer(
-            request, _json_body, lambda body, limits: parse_drawing(body, limits=limits), self._drawing_response
-        )
+        parse: Parse = lambda body, limits: parse_drawing(body, limits=limits)  # noqa: E731
+        return await self._answer(request, _json_body, parse, self._drawing_response)
 
     async def edit(self, request: HttpRequest) -> Response:
-        parse: Callable[[Any, Limits], ParsedRequest] = lambda form, limits: parse_drawing(form[0], form[1], limits)  # noqa: E731
+        parse: Parse = lambda form, limits: parse_drawing(form[0], form[1], limits)  # noqa: E731
         return await self._answer(request, _form_body, parse, self._drawing_response)
 
     async def _answer(
         self,
         request: HttpRequest,
         read: Callable[[HttpRequest], Awaitable[Any]],
-        parse: Callable[[Any, Limits], ParsedRequest],
+        parse: Parse,
         respond: Callable[[Any, Sequence[Reply]], Response],
     ) -> Response:
         """Read, wait for a turn, ask the model, and answer; what the client can put right is a 4xx with a sentence."""
@@ -232,7 +232,10 @@ class OpenAIPaths(LitSpec):
             if self._places.locked():
                 raise HTTPException(429, f"{limits.queue} requests are waiting: try again later")
             async with self._places, asyncio.timeout(limits.seconds):
-                self._check_model(body[0] if isinstance(body, tuple) else body)
+                fields = body[0] if isinstance(body, tuple) else body
+                wanted, name = fields.get("model") if isinstance(fields, Mapping) else None, self.served.identity.name
+                if wanted not in (None, name):
+                    raise BadRequest(f"there is no model {wanted!r} here, but {name}")
                 requested = await asyncio.to_thread(parse, body, limits)
                 async with self._turns:
                     if await request.is_disconnected():
@@ -274,14 +277,8 @@ class OpenAIPaths(LitSpec):
             await arrived.wait()
         finally:
             self.response_buffer.pop(uid, None)
-        found, _status = item.response
-        return list(found)
-
-    def _check_model(self, body: Any) -> None:
-        requested = body.get("model") if isinstance(body, Mapping) else None
-        name = self.served.identity.name
-        if requested not in (None, name):
-            raise BadRequest(f"there is no model {requested!r} here, but {name}")
+        replies, _status = item.response
+        return list(replies)
 
     def _chat_response(self, body: Mapping[str, Any], replies: Sequence[Reply]) -> Response:
         name = self.served.identity.name

@@ -18,12 +18,14 @@ from safetensors.torch import load_file
 from torch import Tensor
 
 from uni_train.models.bagel.bagel import Bagel
-from uni_train.models.bagel.config import BagelConfig
+from uni_train.models.bagel.config import BagelConfig, SpecialTokens
 from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage, VitImage
 from uni_train.models.bagel.positions import patchify
 from uni_train.models.bagel.vae import AutoEncoder, VaeConfig
 
 FOLDER = Path(os.environ.get("UNI_TRAIN_GOLDEN", Path(__file__).parents[2] / "data" / "golden")) / "bagel"
+
+MARKERS = ("bos_token_id", "eos_token_id", "start_of_image", "end_of_image")
 
 
 @dataclass(frozen=True)
@@ -61,7 +63,7 @@ def tiny_config() -> Callable[..., BagelConfig]:
         llm, vit, tiny = (json.loads((FOLDER / f"{n}_config.json").read_text()) for n in ("llm", "vit", "tiny"))
         names = ("latent_patch_size", "max_latent_size", "vit_max_num_patch_per_side", "timestep_shift")
         bagel = {name: tiny["bagel"][name] for name in names} | {"latent_channels": tiny["vae"]["z_channels"]} | changes
-        return BagelConfig.from_official(llm, vit, tiny["new_token_ids"], **bagel)
+        return BagelConfig.from_official(llm, vit, SpecialTokens(*map(tiny["new_token_ids"].get, MARKERS)), **bagel)
 
     return build
 
@@ -124,6 +126,12 @@ def packed_order(batch: PackedBatch, x_BUD: Tensor, x_BGD: Tensor, row: int = 0)
     x = torch.cat([x_BUD[row][und], x_BGD[row][gen]])
     order = torch.cat([batch.und_mask.order[row][und], batch.gen_mask.order[row][gen]])
     return x[order.argsort()]
+
+
+def noised(batch: PackedBatch) -> PackedBatch:
+    """The same batch with flow noise of its own."""
+    batch.noise_BGC = torch.randn(batch.clean_BGC.shape, generator=torch.Generator().manual_seed(0))
+    return batch
 
 
 @pytest.fixture(scope="session")

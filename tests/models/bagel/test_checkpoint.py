@@ -19,7 +19,7 @@ from tests.models.bagel.published import published
 from uni_train.config.compose import compose
 from uni_train.config.schema import ModelConfig
 from uni_train.core.errors import UserError
-from uni_train.models.bagel.checkpoint import PublishedBagel, on_meta
+from uni_train.models.bagel.checkpoint import PublishedBagel, skeleton
 from uni_train.models.bagel.positions import patchify
 from uni_train.models.bagel.vae import VaeConfig
 from uni_train.models.base import Example, Request
@@ -78,7 +78,8 @@ def same(model: PublishedBagel, file: Path) -> bool:
 @pytest.mark.golden
 def test_bagel_at_full_size_has_the_released_names_shapes_and_counts(golden_folder: Path, config: ModelConfig) -> None:
     full = json.loads((golden_folder / "full_state_dict.json").read_text())
-    bagel, vae = on_meta(config)
+    model, _ = skeleton(config)
+    bagel, vae = model.bagel, model.vae
     shapes = {name: list(value.shape) for name, value in bagel.state_dict().items()}
     assert len(shapes) == full["num_keys"]
     assert sum(value.numel() for value in bagel.parameters()) == full["total_params"]
@@ -346,7 +347,7 @@ def test_reading_holds_one_copy_and_imports_say_nothing(original: Path, tmp_path
     folder = Path(shutil.copytree(original, tmp_path / "large"))
     sizes = json.loads((folder / "llm_config.json").read_text()) | {"intermediate_size": 2**15}
     (folder / "llm_config.json").write_text(json.dumps(sizes))
-    wanted = on_meta(replace(model_config(str(original)), checkpoint=str(folder)))[0].state_dict()
+    wanted = skeleton(replace(model_config(str(original)), checkpoint=str(folder)))[0].bagel.state_dict()
     announced = {name: (torch.float32, value.shape) for name, value in wanted.items()}
     write(folder / EMA, announced, lambda name: torch.ones(wanted[name].shape))
     code = (

@@ -11,9 +11,9 @@ import torch
 
 from tests.models.bagel.test_unified import picture, unified
 from uni_train.models.bagel.config import GENERATION_NAMES
-from uni_train.models.bagel.examples import Dropout, ExamplePacker
+from uni_train.models.bagel.examples import ExamplePacker
 from uni_train.models.bagel.packing import encode, pack
-from uni_train.models.base import Example, ImageSizes, Turn
+from uni_train.models.base import Dropout, Example, ImageSizes, Turn
 
 TWO = (picture(5, 20, 50), picture(6, 48, 48))
 EDIT = Example(turns=(Turn(image=TWO[0]), Turn("5 6 7"), Turn(image=TWO[1], learn=True)), seed=3)
@@ -85,14 +85,14 @@ def test_bagel_examples_are_laid_out_as_the_released_code_does(name, golden, tin
     assert ours.latent_grids == theirs.latent_grids and ours.vit_lengths == theirs.vit_lengths
 
 
+def tokens(batches):
+    return sum(int(batch.und_valid.sum() + batch.gen_valid.sum()) for batch in batches)
+
+
 def test_the_tokens_of_an_example_are_known_before_it_is_made(packer):
     for example in KINDS:
         (batch,) = packer.pack([example])
-        assert packer.length(example) == int(batch.und_valid.sum() + batch.gen_valid.sum())
-        (shape,) = packer.shapes([example])
-        assert shape.tokens == packer.length(example)
-        assert (shape.ce, shape.mse) == (len(batch.ce_index), len(batch.mse_index))
-        assert (shape.rows, shape.und, shape.gen) == (1, batch.und_id.shape[1], batch.gen_position.shape[1])
+        assert packer.length(example) == tokens([batch])
 
 
 def test_what_is_learned_of_each_kind(packer, bagel):
@@ -123,8 +123,8 @@ def test_dropped_texts_leave_nothing_and_dropped_images_their_position(packer):
     assert int(bare.gen_rope.max()) == 2 + 5, "both views count, and the five text tokens"
     packer.dropout = Dropout(1.0, 1.0, 1.0)
     for kept in (ASKED, WORDS):
-        assert packer.shapes([kept])[0].tokens == packer.length(kept), "nothing to draw, nothing dropped"
-    assert packer.shapes([DRAWN])[0].tokens == 3 * (9 + 2), "a plain example loses all its texts at once"
+        assert tokens(packer.blank([kept])) == packer.length(kept), "nothing to draw, nothing dropped"
+    assert tokens(packer.blank([DRAWN])) == 3 * (9 + 2), "a plain example loses all its texts at once"
 
 
 @pytest.mark.parametrize("dropout", [Dropout(text=1.0), Dropout(1.0, 1.0, 1.0)])
@@ -192,9 +192,9 @@ def test_images_of_a_source_have_its_sizes_as_far_as_the_model_has_positions(pac
     """The tiny model: latents of 16 pixels, patches of 14; its tables reach 128 and 140 pixels."""
 
     def seen(sizes: ImageSizes, example: Example = EDIT) -> tuple[int, int, int]:
-        (shape,) = packer.shapes([replace(example, sizes=sizes)])
-        assert packer.length(replace(example, sizes=sizes)) == shape.tokens
-        return shape.gen, shape.vit, shape.mse
+        (batch,) = packer.blank([replace(example, sizes=sizes)])
+        assert packer.length(replace(example, sizes=sizes)) == tokens([batch])
+        return batch.gen_rope.shape[1], len(batch.vit_index), len(batch.mse_index)
 
     config = packer.bagel.config
     reach = config.max_latent_size * 16, config.vit_max_num_patch_per_side * config.vit.patch_size

@@ -27,7 +27,7 @@ THOUGHTS = ("A is cup . So draw 1 cup .", "So draw 2 trees .", "A means B . B is
 def nano() -> BagelUnified:
     model = build_model(model_config("shipped"))
     assert isinstance(model, BagelUnified)
-    model.sampling = replace(model.sampling, steps=3, guidance=replace(model.sampling.guidance, text_scale=2.0))
+    model.sampling = replace(model.sampling, steps=3, cfg_text_scale=2.0, edit_text_scale=2.0)
     return model
 
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.models.bagel.conftest import noised
 from uni_train.flow.guidance import Guidance
 from uni_train.models.bagel import generation
 from uni_train.models.bagel.bagel import Bagel
@@ -72,7 +73,7 @@ def test_weights_without_tokens_cost_nothing_and_the_others_all_learn(kind):
     """Text alone skips the generation weights; an image has markers, which are understanding tokens."""
     model = fresh()
     sample = [Text([5, 6], loss=True)] if kind == "text" else [picture(VaeImage, 0, noised=True)]
-    out = model(pack([[encode(sample, model.config)]], model.config, noise_seed=0))
+    out = model(noised(pack([[encode(sample, model.config)]], model.config)))
     (out.ce.sum() + out.mse.sum()).backward()
     for name, parameter in model.language_model.model.layers.named_parameters():
         skipped = kind == "text" and "moe_gen" in name
@@ -115,15 +116,15 @@ def test_frozen_text_is_read_once_with_the_same_losses_and_gradients(recompute):
         [Text([8] * 9, loss=True), *(picture(VaeImage, seed, noised=True, logit=-1.0) for seed in (2, 3))],
         [picture(VitImage, 4), Text([9, 10]), *(picture(VaeImage, seed, noised=True, logit=2.0) for seed in (5, 6))],
     ]
-    batch = pack([[encode(sample, toy())] for sample in samples], toy(), noise_seed=0)
-    assert batch.apart is not None and batch.apart[1].shape == (3, 4)
+    batch = noised(pack([[encode(sample, toy())] for sample in samples], toy()))
+    assert batch.prefix_split is not None and batch.prefix_split[1].shape == (3, 4)
     results = []
     for everything in (True, False):
         model = fresh()
         for name, parameter in model.named_parameters():
             parameter.requires_grad_(any(part in name for part in GENERATION_NAMES))
         model.checkpoint_layers(recompute)
-        model.use_everything(everything)  # keeps all tokens in one pass
+        model.use_all_weights(everything)  # keeps all tokens in one pass
         assert model.reads_frozen() is not everything
         out = model(batch)
         out.mse.sum().backward()
@@ -140,7 +141,7 @@ def test_frozen_text_is_read_once_with_the_same_losses_and_gradients(recompute):
 def test_text_is_not_read_apart_where_latents_reach_it():
     clean = [picture(VaeImage, 0), Text([5]), picture(VaeImage, 1, noised=True)]
     unequal = [[Text([5]), picture(VaeImage, 0, noised=True)], [Text([6])]]
-    assert pack([[encode(clean, toy())]], toy()).apart is None
-    assert pack([[encode(sample, toy())] for sample in unequal], toy()).apart is None
+    assert pack([[encode(clean, toy())]], toy()).prefix_split is None
+    assert pack([[encode(sample, toy())] for sample in unequal], toy()).prefix_split is None
     model = fresh()
     assert not model.reads_frozen()  # all weights are trained

@@ -7,15 +7,15 @@ import torch
 
 from uni_train.flow.schedule import inference_timesteps, train_timestep
 from uni_train.models.bagel.masks import TokenMask
-from uni_train.models.bagel.packing import encode, pack
+from uni_train.models.bagel.packing import Text, encode, pack
 from uni_train.models.bagel.positions import grid_position_ids, patchify, rope_tables, sincos_table, timestep_sinusoid
 
 PACKED = ("none", "text_dropped", "vit_dropped", "vae_dropped", "all_dropped", "interleaved", "interleaved_vae_dropped")
 
 
 def official(batch):
-    """The official tensors of a batch with one row."""
-    n_und, n_gen = int(batch.und_valid.sum()), int(batch.gen_valid.sum())
+    """The official tensors of a batch whose first row alone has images and losses."""
+    n_und, n_gen = int(batch.und_valid[0].sum()), int(batch.gen_valid[0].sum())
     order_und, order_gen = batch.und_mask.order[0, :n_und].long(), batch.gen_mask.order[0, :n_gen].long()
     is_text = torch.ones(n_und, dtype=torch.bool)
     is_text[batch.vit_index] = False
@@ -76,14 +76,15 @@ def test_bagel_packing(name, golden, tiny_config, plan):
 
 @pytest.mark.golden
 def test_bagel_packing_flex_padded(golden, tiny_config, plan):
-    """Padding to a fixed length is one more causal sample."""
+    """Padding to the length of another row is one more causal sample."""
     case, config = golden("packing"), tiny_config()
     about = case.settings["cases"]["flex_padded"]
     samples = [encode(sample, config) for sample in plan(about, case.tensors, config)]
     tokens = sum(sample.length for sample in samples)
     padding = about["max_num_tokens"] - tokens
     gen = sum(sample.gen.shape[1] for sample in samples)
-    batch = pack([samples], config, und_length=tokens - gen + padding)
+    longer = encode([Text([7] * (tokens - gen + padding - 2))], config)
+    batch = pack([samples, [longer]], config)
     ours = official(batch)
     for key, value in ours.items():
         theirs = case[f"flex_padded.{key}"] if f"flex_padded.{key}" in case.tensors else None

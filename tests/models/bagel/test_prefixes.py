@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from tests.models.bagel.conftest import noised
 from tests.models.bagel.test_model import fresh, picture, toy
 from tests.training.keys import given, killed_after
 from uni_train.config.compose import compose
@@ -34,7 +35,7 @@ def frozen():
 def packed(*rows):
     """A batch; each row has samples, each of them texts before a noised image."""
     encoded = [[encode([*texts, IMAGE], toy()) for texts in row] for row in rows]
-    return pack(encoded, toy(), noise_seed=0)
+    return noised(pack(encoded, toy()))
 
 
 def learned(model, batch):
@@ -72,7 +73,7 @@ def test_kept_texts_give_the_losses_and_gradients_of_one_pass(recompute, autocas
     calls = calls_of(model)
     for one in (model, whole):
         one.checkpoint_layers(recompute)
-    whole.use_everything(True)
+    whole.use_all_weights(True)
     close = {"rtol": 0.1, "atol": 0.05} if autocast else {"rtol": 1e-4, "atol": 1e-5}
     for batch in batches:
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):

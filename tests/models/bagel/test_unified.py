@@ -14,16 +14,19 @@ import torch
 
 from tests.models.bagel.conftest import vae  # noqa: F401
 from uni_train.config.compose import compose
+from uni_train.config.schema import SamplingConfig
 from uni_train.core.errors import UserError
 from uni_train.flow.euler import euler_step
 from uni_train.flow.guidance import Guidance
 from uni_train.flow.schedule import inference_timesteps
 from uni_train.models.bagel.generation import KVCache
-from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
+from uni_train.models.bagel.unified import BagelUnified, Speech
 from uni_train.models.base import Request, SkillMissing
 
 SYSTEM = "201 202 203"
-GUIDED = Guidance(text_scale=4.0, img_scale=1.0, interval=(0.4, 1.0))
+SAMPLING = SamplingConfig(
+    steps=4, timestep_shift=3.0, cfg_text_scale=4.0, edit_text_scale=4.0, edit_img_scale=2.0, max_think_tokens=9
+)
 EDITING = Guidance(text_scale=4.0, img_scale=2.0, interval=(0.0, 1.0), renorm="text_channel")
 
 
@@ -44,8 +47,7 @@ def bagel(tiny_model, vae) -> BagelUnified:
 
 def unified(model, vae, tokenizer=None) -> BagelUnified:
     speech = Speech(SYSTEM, answer_system="204 205")
-    sampling = Sampling(4, 3.0, GUIDED, max_think_tokens=9, temperature=0.0, editing=EDITING)
-    return BagelUnified("tiny", model, vae, tokenizer or Numbers(), speech, sampling, image_size=48).eval()
+    return BagelUnified("tiny", model, vae, tokenizer or Numbers(), speech, SAMPLING, image_size=48).eval()
 
 
 def picture(seed: int, height: int, width: int) -> np.ndarray:
@@ -172,7 +174,7 @@ def test_the_hooks_draw_what_draw_draws(bagel, rows):
 def test_a_group_shares_its_reading_and_every_row_has_its_own_noise_level(bagel):
     asked = mixed()[2:4]
     condition = bagel.encode(asked).repeat(3)
-    assert condition.rows == 6 and condition.grids[:3] == (condition.grids[0],) * 3
+    assert len(condition) == 6 and condition.grids[:3] == (condition.grids[0],) * 3
     noise = torch.cat([bagel.noise([replace(one, seed=s) for s in range(3)]) for one in asked[:1]])
     x = torch.cat([noise, noise])
     t = torch.tensor([1.0, 0.7, 0.3, 0.9, 0.5, 0.1])
@@ -202,16 +204,17 @@ def test_gradients_reach_the_drawing_weights_and_the_latents(tiny_model, vae):
 def test_image_guidance_does_nothing_without_text_guidance(bagel, tiny_model, vae):
     one = mixed()[2]
     plain, odd = unified(tiny_model(), vae), unified(tiny_model(), vae)
-    plain.sampling = replace(plain.sampling, editing=Guidance())
-    odd.sampling = replace(odd.sampling, editing=Guidance(text_scale=0.5, img_scale=3.0))
+    plain.sampling = replace(plain.sampling, edit_text_scale=1.0, edit_img_scale=1.0)
+    odd.sampling = replace(odd.sampling, edit_text_scale=0.5, edit_img_scale=3.0)
     assert (plain.draw([one])[0] == odd.draw([one])[0]).all()
 
 
-def test_the_settings_of_bagel_7b_are_those_of_the_released_notebook():
-    sampling = Sampling.from_config(compose("stars_curriculum", ["model=bagel_7b"]).model.sampling)
+def test_the_settings_of_bagel_7b_are_those_of_the_released_notebook(tiny_model, vae):
+    model = unified(tiny_model(), vae)
+    model.sampling = sampling = compose("stars_curriculum", ["model=bagel_7b"]).model.sampling
     assert len(inference_timesteps(sampling.steps + 1, sampling.timestep_shift)) == 50
-    assert sampling.guidance == Guidance(4.0, 1.0, (0.4, 1.0), "global", 0.0)
-    assert sampling.editing == Guidance(4.0, 2.0, (0.0, 1.0), "text_channel", 0.0)
+    assert model.guidance(images=False) == Guidance(4.0, 1.0, (0.4, 1.0), "global", 0.0)
+    assert model.guidance(images=True) == Guidance(4.0, 2.0, (0.0, 1.0), "text_channel", 0.0)
     assert sampling.max_think_tokens + 1 == 1000 and sampling.timestep_shift == 3.0
 
 

@@ -57,11 +57,11 @@ def test_tokens_are_those_of_a_decoder_that_reads_everything_anew_under_guidance
     model: Janus, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Written out: no cache, no padding, one row at a time; twice the guidance, then none."""
-    monkeypatch.setattr(model, "sampling", replace(model.sampling, scale=2.0))
+    monkeypatch.setattr(model, "sampling", replace(model.sampling, cfg_text_scale=2.0))
     inner, rows = model.janus.model, ["Draw a cup.", "Draw as many apples as 1 + 2."]
     inputs = model._read([f"{chat(words)}{BEGIN}" for words in rows])
     for scale in (2.0, 1.0):
-        model.sampling = replace(model.sampling, scale=scale)
+        model.sampling = replace(model.sampling, cfg_text_scale=scale)
         found = model._image_tokens(inputs, [3, 4], None)
         for row, words in enumerate(rows):
             ids = model.tokenizer(f"{chat(words)}{BEGIN}", return_tensors="pt")["input_ids"]

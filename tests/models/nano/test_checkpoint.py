@@ -16,7 +16,9 @@ from uni_train.config.schema import ModelConfig
 from uni_train.core.errors import UserError
 from uni_train.models.base import Request
 from uni_train.models.load import CONFIG, WEIGHTS, build_model, load_weights, model_config, save_model
-from uni_train.models.nano.nano import Nano, shipped
+from uni_train.models.nano.family import ASSETS
+from uni_train.models.nano.nano import Nano
+from uni_train.models.weights import Format
 
 
 def failure(model: Nano, folder: Path) -> UserError:
@@ -44,7 +46,7 @@ def test_a_round_trip_keeps_every_bit(nano: Nano, small_config: ModelConfig, tmp
 
 
 def test_weights_can_be_stored_at_half_the_size(nano: Nano, tmp_path: Path) -> None:
-    save_model(nano, tmp_path, dtype=torch.bfloat16)
+    save_model(nano, tmp_path, Format(torch.bfloat16))
     assert {value.dtype for value in load_file(tmp_path / WEIGHTS).values()} == {torch.bfloat16}
     rounded = {name: value.bfloat16().float() for name, value in nano.state_dict().items()}
     load_weights(nano, tmp_path)
@@ -90,4 +92,4 @@ def test_the_shipped_checkpoint_loads_and_is_small() -> None:
     assert config == model_config("nano") and config.checkpoint == "shipped"
     model = build_model(config)
     assert model.draw([Request("a", "Draw 1 apple .")])[0].shape == (config.architecture.image_size,) * 2 + (3,)
-    assert sum(file.stat().st_size for file in shipped().iterdir()) <= 6_000_000
+    assert sum(file.stat().st_size for file in ASSETS.iterdir()) <= 6_000_000

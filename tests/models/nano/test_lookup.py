@@ -36,7 +36,7 @@ def test_before_any_training_the_object_of_the_asked_chain_matters_most(links: i
             ends = zip(chains, meanings, strict=True)
             rules = [f"{a} means {b} ." for chain, meaning in ends for a, b in pairwise([*chain, meaning])]
             text = f"{' '.join(rules[i] for i in order)} Draw what {chains[asked][0]} means"
-            states.append(last_state(nano, [], [nano.tokenizer.bos_id, *nano.tokenizer.encode(text)]))
+            states.append(last_state(nano, [], [nano.tokenizer.tokens.bos, *nano.tokenizer.encode(text)]))
         effects = [float((state - states[0]).norm()) for state in states[1:]]
         wins += max(range(3), key=effects.__getitem__) == asked
     assert wins >= 0.55 * trials  # 1 in 3 by chance: p < 0.001

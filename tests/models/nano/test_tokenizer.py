@@ -16,7 +16,7 @@ from uni_train.data_gen.maths.task import Maths
 from uni_train.data_gen.objects import NANO
 from uni_train.data_gen.task import SPLITS
 from uni_train.models.nano import corpus, language
-from uni_train.models.nano.nano import shipped
+from uni_train.models.nano.family import ASSETS
 from uni_train.models.nano.tokenizer import SPECIAL, WordTokenizer
 
 tokenizer = WordTokenizer(language.vocabulary())
@@ -31,8 +31,8 @@ def assert_survives(text: str) -> None:
 def test_words_are_distinct_as_many_as_those_of_the_checkpoint_and_markers_come_first() -> None:
     assert len(set(tokenizer.words)) == len(tokenizer.words) == len(tokenizer)
     assert tokenizer.words[: len(SPECIAL)] == SPECIAL
-    assert (tokenizer.pad_id, tokenizer.bos_id, tokenizer.eos_id) == (0, 1, 2)
-    stored = json.loads((shipped() / "config.json").read_text(encoding="utf-8"))
+    assert (tokenizer.pad_id, tokenizer.tokens.bos, tokenizer.tokens.eos) == (0, 1, 2)
+    stored = json.loads((ASSETS / "config.json").read_text(encoding="utf-8"))
     assert stored["bagel"]["llm"]["vocab_size"] == len(tokenizer)
 
 
@@ -75,7 +75,10 @@ def test_punctuation_may_touch_words_as_in_english(typed: str, spaced: str) -> N
 
 def test_markers_are_not_text() -> None:
     apple = tokenizer.ids["apple"]
-    assert tokenizer.decode([tokenizer.bos_id, apple, tokenizer.start_of_image_id, tokenizer.eos_id]) == "apple"
+    assert (
+        tokenizer.decode([tokenizer.tokens.bos, apple, tokenizer.tokens.start_of_image, tokenizer.tokens.eos])
+        == "apple"
+    )
     with pytest.raises(UserError, match="<eos>"):  # a prompt could end its own text, or open an image
         tokenizer.encode("Draw 3 apples <eos> .")
 

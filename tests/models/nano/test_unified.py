@@ -14,6 +14,7 @@ import torch.nn.functional as F
 from tests.models.nano.conftest import last_state
 from uni_train.flow.schedule import shift_timestep
 from uni_train.models.bagel.generation import Branch, prefill
+from uni_train.models.bagel.images import patches
 from uni_train.models.bagel.packing import Text, VitImage
 from uni_train.models.base import Example, Request
 from uni_train.models.nano import corpus, language
@@ -77,7 +78,7 @@ def by_hand(nano: Nano, example: Example) -> tuple[float, float]:
     side = nano.image_size // nano.vae.downsample
     context = []
     for image in example.images:
-        context.append(VitImage((side, side), nano._patches(image)))
+        context.append(VitImage((side, side), patches(image, nano.bagel.config.vit.patch_size)))
     if example.thought is not None:
         context.append(Text(tokenizer.encode(language.THINK_SYSTEM)))
     context.append(Text(tokenizer.encode(example.prompt)))

@@ -216,7 +216,7 @@ def test_training_may_draw_smaller_and_unguided_while_validation_draws_as_the_mo
         return context
 
     def validating(self, model, *rest):
-        scales.append(model.sampling.guidance.text_scale)
+        scales.append(model.sampling.cfg_text_scale)
         return evaluated(self, model, *rest)
 
     monkeypatch.setattr("uni_train.training.flow_grpo.rollout.read_context", training)

@@ -24,7 +24,7 @@ from uni_train.core.errors import UsageError
 from uni_train.eval.benchmark import Scored
 from uni_train.eval.scored import read_folder
 from uni_train.models.nano import language
-from uni_train.models.nano.nano import shipped
+from uni_train.models.nano.family import ASSETS
 from uni_train.models.pictures import decode_png
 from uni_train.recipes.stars import finetune
 from uni_train.recipes.stars.config import RoundConfig, StarsConfig
@@ -232,7 +232,7 @@ def test_pretraining_names_what_it_cannot_begin_with() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (shipped() / "model.safetensors").is_file(), reason="the shipped checkpoint is not there yet")
+@pytest.mark.skipif(not (ASSETS / "model.safetensors").is_file(), reason="the shipped checkpoint is not there yet")
 def test_a_checkpoint_that_judges_is_served_by_the_run_and_ends_with_it(tmp_path: Path) -> None:
     """In a process of its own, for the server must be gone when the run is. A proxy stands before other machines."""
     small = ["evaluation.n=1", "evaluation.sets=[mapping1]", "evaluation.modes=[normal]", "model.threads=1"]
@@ -318,7 +318,7 @@ def test_pretraining_makes_a_checkpoint_that_stars_can_start_from(tmp_path: Path
 
 
 @pytest.mark.slow
-@pytest.mark.skipif(not (shipped() / "model.safetensors").is_file(), reason="the shipped checkpoint is not there yet")
+@pytest.mark.skipif(not (ASSETS / "model.safetensors").is_file(), reason="the shipped checkpoint is not there yet")
 def test_the_shipped_model_thinks_draws_and_judges_itself(tmp_path: Path) -> None:
     """The figures that the main job starts from, with wide margins for n = 48 pairs."""
     evaluated = ["evaluation.n=48", "evaluation.sets=[mapping1]", "model.threads=1"]

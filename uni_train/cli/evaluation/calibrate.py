@@ -80,7 +80,7 @@ def calibrate(
     from uni_train.eval.judges.calibrate import anchors_of
     from uni_train.eval.judges.calibrate import calibrate as measured
     from uni_train.eval.judges.ways import CHANGES
-    from uni_train.eval.respondent import fetched
+    from uni_train.models.checkpoint import resolve
 
     overrides, progress = overrides_of(words, options), ConsoleProgress()
     config = config_of(overrides)
@@ -96,7 +96,7 @@ def calibrate(
         raise UsageError("--labels are of one benchmark", "Name it with --benchmark.")
     done: Evaluation | None = None
     if checkpoint is not None:
-        checkpoint = fetched(checkpoint)
+        checkpoint = resolve(checkpoint)
         done = engine.run(plan_of(checkpoint, replace(config, judge=None, verifier="program")), progress)
     store = Path(config.store_folder)
 

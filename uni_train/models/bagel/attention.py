@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextvars import ContextVar
+from functools import cache
 from typing import Any
 
 import torch
@@ -119,9 +120,7 @@ def _sdpa(allowed_B1QL: Tensor | None) -> Attend:
 
 
 def _flex(block_mask: Any) -> Attend:
-    from torch.nn.attention.flex_attention import flex_attention
-
-    compiled = _compiled_flex(flex_attention)
+    compiled = _compiled_flex()
 
     def attend(q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         return compiled(q, k, v, block_mask=block_mask, enable_gqa=q.shape[1] != k.shape[1])
@@ -129,11 +128,9 @@ def _flex(block_mask: Any) -> Attend:
     return attend
 
 
-_flex_cache: list[Any] = []
-
-
-def _compiled_flex(function: Any) -> Any:
+@cache
+def _compiled_flex() -> Any:
     """Compiled once a process: uncompiled flex_attention would build the full score matrix."""
-    if not _flex_cache:
-        _flex_cache.append(torch.compile(function, dynamic=True))
-    return _flex_cache[0]
+    from torch.nn.attention.flex_attention import flex_attention
+
+    return torch.compile(flex_attention, dynamic=True)

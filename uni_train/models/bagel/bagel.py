@@ -23,7 +23,7 @@ from uni_train.flow.objective import interpolate, velocity_from_clean, velocity_
 from uni_train.flow.schedule import train_timestep
 from uni_train.models.bagel.attention import prepare
 from uni_train.models.bagel.config import GENERATION_NAMES, BagelConfig
-from uni_train.models.bagel.masks import join
+from uni_train.models.bagel.masks import concatenate
 from uni_train.models.bagel.mot import LanguageModel
 from uni_train.models.bagel.packing import PackedBatch
 from uni_train.models.bagel.positions import sincos_table, timestep_sinusoid
@@ -80,7 +80,6 @@ class BagelOutput:
         ce: [supervised text tokens] cross-entropy in nats; ce_weight: BAGEL's weights ``1 / sqrt(tokens of the text)``.
         mse: [noised latent tokens] squared error of the velocity (prediction "clean": of the clean latents), mean over
             channels; squared_error: [tokens, C].
-        t: [noised latent tokens] their noise level after the shift.
         hidden_BUD, hidden_BGD: after the final norms.
     """
 
@@ -88,7 +87,6 @@ class BagelOutput:
     ce_weight: Tensor
     mse: Tensor
     squared_error: Tensor
-    t: Tensor
     hidden_BUD: Tensor
     hidden_BGD: Tensor
 
@@ -133,20 +131,19 @@ class Bagel(nn.Module):
 
         self.static = CompiledSteps() if on else None
 
-    def use_everything(self, on: bool) -> None:
-        """Whether each forward pass with gradients uses all weights, also those of kinds of tokens that it has none
-        of."""
-        self.language_model.model.use_everything(on)
+    def use_all_weights(self, on: bool) -> None:
+        """Whether each forward pass with gradients uses all weights, also those for which it has no tokens."""
+        self.language_model.model.use_all_weights(on)
 
     @property
-    def everything(self) -> bool:
-        return self.language_model.model.everything and torch.is_grad_enabled()
+    def all_weights(self) -> bool:
+        return self.language_model.model.all_weights and torch.is_grad_enabled()
 
     def embed_und(self, batch: PackedBatch) -> Tensor:
         """Text and marker embeddings with the images' patches put in: [B, U, D]."""
         x_BUD = self.language_model.model.embed_tokens(batch.und_id)
         if not batch.vit_lengths:
-            return x_BUD + 0 * self._blank() if self.everything and self.config.vit is not None else x_BUD
+            return x_BUD + 0 * self._blank() if self.all_weights and self.config.vit is not None else x_BUD
         patches = batch.vit_patches.to(self.dtype)
         seen = self.connector(self.vit_model(patches, batch.vit_position, batch.vit_lengths))
         seen = (seen + self.vit_pos_embed(batch.vit_position)).to(x_BUD.dtype)
@@ -154,10 +151,10 @@ class Bagel(nn.Module):
 
     def _blank(self) -> Tensor:
         """A number that depends on all weights that look at images."""
-        one = torch.zeros(1, dtype=torch.long, device=self.vae2llm.weight.device)
+        first = torch.zeros(1, dtype=torch.long, device=self.vae2llm.weight.device)
         patch = self.vit_model.vision_model.embeddings.patch_embedding.in_features
-        patches = torch.zeros(1, patch, dtype=self.dtype, device=one.device)
-        return (self.connector(self.vit_model(patches, one, (1,))) + self.vit_pos_embed(one)).sum()
+        patches = torch.zeros(1, patch, dtype=self.dtype, device=first.device)
+        return (self.connector(self.vit_model(patches, first, (1,))) + self.vit_pos_embed(first)).sum()
 
     def embed_latents(self, x_t_BGC: Tensor, time_BGD: Tensor, position_BG: Tensor) -> Tensor:
         """Latent tokens at their noise level: [B, G, D]. `time_BGD` (from `time_embedder`) broadcasts."""
@@ -178,16 +175,15 @@ class Bagel(nn.Module):
             noise_BGC = batch.noise_BGC if batch.noise_BGC is not None else torch.randn_like(batch.clean_BGC)
         t_I = train_timestep(batch.logit, self.config.timestep_shift)
         x_BUD = self.embed_und(batch)
-        if len(t_I) or self.everything:
+        if len(t_I) or self.all_weights:
             t_BG1 = t_I[batch.gen_image][..., None]
             x_t_BGC = interpolate(batch.clean_BGC, noise_BGC, t_BG1)
             time_BGD = self.time_embedder(t_I)[batch.gen_image]
             x_BGD = self.embed_latents(x_t_BGC, time_BGD, batch.gen_position)
         else:
-            x_t_BGC, t_BG1 = batch.clean_BGC, batch.clean_BGC[..., :1]
             x_BGD = x_BUD[:, :0]
-        if batch.apart is not None and batch.apart[0].shape[1] and self.reads_frozen():
-            hidden_BUD, hidden_BGD = self._decode_in_two_passes(x_BUD, x_BGD, batch, *batch.apart)
+        if batch.prefix_split is not None and batch.prefix_split[0].shape[1] and self.reads_frozen():
+            hidden_BUD, hidden_BGD = self._decode_in_two_passes(x_BUD, x_BGD, batch, *batch.prefix_split)
         else:
             attend = prepare(batch.mask, self.config.attention, x_BUD.dtype)
             decoder = self.language_model.model
@@ -195,7 +191,6 @@ class Bagel(nn.Module):
         logits = self.language_model.lm_head(hidden_BUD.flatten(0, 1)[batch.ce_index])
         ce = F.cross_entropy(logits.float(), batch.ce_label, reduction="none")
         noised = batch.mse_index
-        t_M1 = t_BG1.flatten(0, 1)[noised]
         # The error of what the head puts out: a clean image's, divided by t, would be as wide as the smallest t.
         clean = self.config.prediction == "clean"
         target = batch.clean_BGC if clean else velocity_target(batch.clean_BGC, noise_BGC)
@@ -206,7 +201,6 @@ class Bagel(nn.Module):
             ce_weight=batch.ce_weight,
             mse=squared_error.mean(-1),
             squared_error=squared_error,
-            t=t_M1.squeeze(-1),
             hidden_BUD=hidden_BUD,
             hidden_BGD=hidden_BGD,
         )
@@ -219,7 +213,7 @@ class Bagel(nn.Module):
         trained = (name for name, parameter in self.named_parameters() if parameter.requires_grad)
         return (
             torch.is_grad_enabled()
-            and not self.everything
+            and not self.all_weights
             and all(any(part in name for part in GENERATION_NAMES) for name in trained)
         )
 
@@ -233,7 +227,7 @@ class Bagel(nn.Module):
         markers and latents alone.
 
         Args:
-            text, marker: columns of the understanding tokens, int64 [B, N] (`PackedBatch.apart`).
+            text, marker: columns of the understanding tokens, int64 [B, N] (`PackedBatch.prefix_split`).
         """
         decoder, impl, dtype = self.language_model.model, self.config.attention, x_BUD.dtype
         wide = [columns[..., None].expand(-1, -1, x_BUD.shape[2]) for columns in (text, marker)]
@@ -245,13 +239,13 @@ class Bagel(nn.Module):
             with torch.no_grad():
                 of_text, _ = decoder(x_text, x_BGD[:, :0], rope, rope[:, :0], prepare(seen, impl, dtype), read)
         read.reading = True
-        asking = join(batch.und_mask.at(marker), batch.gen_mask)
+        asking = concatenate(batch.und_mask.at(marker), batch.gen_mask)
         of_marker, hidden_BGD = decoder(
             x_BUD.gather(1, wide[1]),
             x_BGD,
             batch.und_rope.gather(1, marker),
             batch.gen_rope,
-            prepare(asking, impl, dtype, join(seen, asking)),
+            prepare(asking, impl, dtype, concatenate(seen, asking)),
             read,
         )
         return torch.zeros_like(x_BUD).scatter(1, wide[0], of_text).scatter(1, wide[1], of_marker), hidden_BGD

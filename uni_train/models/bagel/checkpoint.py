@@ -35,23 +35,23 @@ from uni_train.models.bagel.positions import sincos_table
 from uni_train.models.bagel.prompts import THINK_THEN_ANSWER, THINK_THEN_DRAW
 from uni_train.models.bagel.tokenizer import FILES as TOKENIZER_FILES
 from uni_train.models.bagel.tokenizer import has_tokenizer, read_tokenizer
-from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
+from uni_train.models.bagel.unified import BagelUnified, Speech
 from uni_train.models.bagel.vae import AutoEncoder, VaeConfig
+from uni_train.models.family import NEVER_READ
 from uni_train.models.meta import without_weights
 from uni_train.models.quantised import quantise
 from uni_train.models.shapes import Guess
 from uni_train.models.weights import (
+    Format,
     Start,
     Weights,
     check,
-    counted,
+    copy,
     fill,
     problems,
     read_object,
     shapes_of,
-    stored_as,
     weight_files,
-    write_sharded,
     write_state,
 )
 
@@ -67,6 +67,7 @@ _PATCHES = "vit_model.vision_model.embeddings.patch_embedding.weight"
 _TABLES = ("latent_pos_embed.pos_embed", "vit_pos_embed.pos_embed")
 _LANDMARKS = ("llm2vae.bias", "language_model.model.embed_tokens.weight", "vit_model.vision_model.post_layernorm.bias")
 _VOCABULARY = 152_064  # of the released model; a folder's llm_config.json says its own
+_UNKNOWN = SpecialTokens(0, 0, 0, 0)  # where only sizes matter
 _LATENTS_PER_SIDE = 64  # what the released loader sets
 _VIT_PATCHES_PER_SIDE = 70
 _FROM_RELEASE = "Copy it from the folder of BAGEL-7B-MoT, whose sizes it tells."
@@ -101,7 +102,7 @@ class BagelFolder:
         """The weights' name, for messages."""
         return str(self.weights.files[0] if len(self.weights.files) == 1 else self.path)
 
-    def config(self, tokens: SpecialTokens | None = None) -> BagelConfig:
+    def config(self, tokens: SpecialTokens = _UNKNOWN) -> BagelConfig:
         """Sizes from the JSON files; those that the released loader sets in code are read off the weights.
 
         Raises:
@@ -109,19 +110,13 @@ class BagelFolder:
         """
         shapes = self.weights.shapes
         vae = self.vae_config() if self.vae is not None else VaeConfig()
-        marks = tokens if tokens is not None else SpecialTokens(0, 0, 0, 0)
         try:
             sides = [_LATENTS_PER_SIDE, int(self.vit["image_size"]) // int(self.vit["patch_size"])]
             sides = [math.isqrt(shapes[t][0]) if t in shapes else side for t, side in zip(_TABLES, sides, strict=True)]
             return BagelConfig.from_official(
                 self.llm,
                 self.vit,
-                {
-                    "bos_token_id": marks.bos,
-                    "eos_token_id": marks.eos,
-                    "start_of_image": marks.start_of_image,
-                    "end_of_image": marks.end_of_image,
-                },
+                tokens,
                 latent_channels=vae.latent_channels,
                 latent_patch_size=math.isqrt(shapes["llm2vae.bias"][0] // vae.latent_channels),
                 max_latent_size=sides[0],
@@ -174,41 +169,31 @@ def _weight_files(folder: Path) -> list[Path]:
         pickles = sorted(file.name for file in folder.glob("*") if file.suffix in PICKLES)
         if not pickles:
             raise
-        raise UserError(
-            f"{folder} holds its weights as a pickle ({pickles[0]})",
-            "Pickles can run any code and are never read. Get the safetensors files, or convert it where you trust it.",
-        ) from None
+        raise UserError(f"{folder} holds its weights as a pickle ({pickles[0]})", NEVER_READ) from None
 
 
 # --- building ---------------------------------------------------------------------------------------------------------
 
 
-def on_meta(config: ModelConfig) -> tuple[Bagel, AutoEncoder]:
-    """Model and autoencoder without weights, for counting and dry runs.
-
-    Sizes are those of the folder `config.checkpoint`; where there is none, those of the recipe.
-    """
-    folder = Path(config.checkpoint) if config.checkpoint is not None else None
-    if folder is not None and folder.exists():
-        opened = open_folder(folder)
-        return _meta(opened.config(), opened.vae_config() if opened.vae is not None else VaeConfig())
-    sizes, nobody = config.architecture, SpecialTokens(0, 0, 0, 0)
-    bagel = BagelConfig.from_sizes(sizes, _VOCABULARY, nobody, vit_patches_per_side=_VIT_PATCHES_PER_SIDE)
-    return _meta(bagel, VaeConfig(latent_channels=sizes.latent_channels))
-
-
 def skeleton(config: ModelConfig) -> tuple[BagelUnified, bool]:
     """The model without weights, and whether its tokenizer is a guess.
 
-    Raises:
-        UserError: the checkpoint folder holds something else than this model.
+    Sizes are those of the folder `config.checkpoint`; where there is none, those of the recipe.
     """
-    bagel, vae = on_meta(config)
-    folder = Path(config.checkpoint) if config.checkpoint is not None else None
-    known = folder is not None and folder.is_dir() and has_tokenizer(folder)
-    tokenizer = read_tokenizer(folder) if known and folder is not None else Guess()
-    speech, sampling = Speech(THINK_THEN_DRAW), Sampling.from_config(config.sampling)
-    return BagelUnified(config.name, bagel, vae, tokenizer, speech, sampling, _side(config, bagel, vae)), not known
+    folder = Path(config.checkpoint or "")
+    here = config.checkpoint is not None and folder.exists()
+    if here:
+        opened = open_folder(folder)
+        bagel, vae = _meta(opened.config(), opened.vae_config() if opened.vae is not None else VaeConfig())
+    else:
+        sizes = config.architecture
+        values = BagelConfig.from_sizes(sizes, _VOCABULARY, _UNKNOWN, vit_patches_per_side=_VIT_PATCHES_PER_SIDE)
+        bagel, vae = _meta(values, VaeConfig(latent_channels=sizes.latent_channels))
+    known = here and folder.is_dir() and has_tokenizer(folder)
+    tokenizer = read_tokenizer(folder) if known else Guess()
+    side = _side(config, bagel, vae)
+    model = BagelUnified(config.name, bagel, vae, tokenizer, Speech(THINK_THEN_DRAW), config.sampling, side)
+    return model, not known
 
 
 def _side(config: ModelConfig, bagel: Bagel, vae: AutoEncoder) -> int:
@@ -223,24 +208,13 @@ def _meta(config: BagelConfig, vae: VaeConfig) -> tuple[Bagel, AutoEncoder]:
 
 
 def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> PublishedBagel:
-    """The model of the folder `config.checkpoint`, with its weights.
+    """The model of the folder `config.checkpoint`, made on the meta device, with its weights.
 
     Args:
         dtype: of the model's weights; None: `Weights.compute_dtype`, as the autoencoder always has its own (float32).
     """
-    model = build_on_meta(config)
-    load(model, model.source, dtype, device, config.weights)
-    return model
-
-
-def build_on_meta(config: ModelConfig) -> PublishedBagel:
-    """The model of the folder `config.checkpoint` before its weights are read; shard it, then call `load`.
-
-    Raises:
-        UserError: there is no such folder, or it holds something else.
-    """
-    assert config.checkpoint is not None
-    opened = open_folder(Path(config.checkpoint))
+    path = Path(config.checkpoint or "")
+    opened = open_folder(path)
     tokenizer = read_tokenizer(opened.path)
     sizes = opened.config(tokenizer.tokens)
     if max(tokenizer.tokens.bos, tokenizer.tokens.eos, tokenizer.tokens.end_of_image) >= sizes.llm.vocab_size:
@@ -249,16 +223,9 @@ def build_on_meta(config: ModelConfig) -> PublishedBagel:
             "The folder mixes files of two models: copy the tokenizer of the right one.",
         )
     bagel, vae = _meta(sizes, opened.vae_config())
-    model = PublishedBagel(
-        config.name,
-        bagel,
-        vae,
-        tokenizer,
-        Speech(THINK_THEN_DRAW, answer_system=THINK_THEN_ANSWER),
-        Sampling.from_config(config.sampling),
-        image_size=_side(config, bagel, vae),
-    )
-    model.source = opened.path if Path(config.checkpoint).is_dir() else Path(config.checkpoint)
+    speech, side = Speech(THINK_THEN_DRAW, answer_system=THINK_THEN_ANSWER), _side(config, bagel, vae)
+    model = PublishedBagel(config.name, bagel, vae, tokenizer, speech, config.sampling, side)
+    load(model, opened.path if path.is_dir() else path, dtype, device, config.weights)
     return model
 
 
@@ -334,50 +301,28 @@ def compare(folder: BagelFolder) -> tuple[dict[str, Sequence[int]], list[str]]:
     """Shapes by name of what a folder's weights amount to; and what keeps them from fitting its sizes, in phrases."""
     bagel, vae = _meta(folder.config(), folder.vae_config() if folder.vae is not None else VaeConfig())
     reader = _Reader(folder.weights, shapes_of(bagel))
-    found = list(problems(reader.shapes, reader.expected))
+    phrases = list(problems(reader.shapes, reader.expected))
     if folder.vae is not None:
-        found += [f"{VAE}: {problem}" for problem in problems(folder.vae.shapes, shapes_of(vae))]
-    return reader.shapes, found
+        phrases += [f"{VAE}: {problem}" for problem in problems(folder.vae.shapes, shapes_of(vae))]
+    return reader.shapes, phrases
 
 
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def save(model: PublishedBagel, folder: Path, dtype: torch.dtype | None = None, shard_bytes: int | None = None) -> None:
-    """Write a model to a folder in the official layout: all weights, whether trained or not.
-
-    Args:
-        dtype: of the model's floating-point weights; None keeps theirs.
-        shard_bytes: write shards of at most this size and an index, instead of one file.
-
-    Raises:
-        UserError, OSError: the disk is full or the folder cannot be written. The weights are written last: a folder
-            with weights is complete.
-    """
+def save(model: PublishedBagel, folder: Path, form: Format) -> None:
+    """Write the official layout. The weights are written last: a folder with weights is complete."""
     _carry(model.source, folder)
-    write_state(model.bagel.state_dict(), folder, _STEM, dtype, shard_bytes)
+    write_state(model.bagel.state_dict(), folder, _STEM, form)
 
 
-def export(
-    source: Path,
-    folder: Path,
-    start: Start,
-    dtype: torch.dtype | None = None,
-    shard_bytes: int | None = None,
-) -> None:
-    """Copy a BAGEL folder to the official layout, tensor by tensor: complete, and in `dtype` if one is given.
-
-    Args:
-        start: told how many tensors there will be; what it returns is called after each.
-
-    Raises:
-        UserError, OSError: weights that do not fit the folder's JSON files; a disk that is full.
-    """
+def export(source: Path, folder: Path, start: Start, form: Format) -> None:
+    """Copy a folder to the official layout. Raises UserError: its weights do not fit its JSON files."""
     opened = open_folder(source)
     reader = _checked(opened, *_meta(opened.config(), opened.vae_config()))
     _carry(source, folder)
-    tensors = {name: (stored_as(reader.dtype(name), dtype), shape) for name, shape in reader.expected.items()}
-    write_sharded(folder, _STEM, tensors, counted(reader.read, start(len(tensors))), shard_bytes)
+    tensors = {name: (reader.dtype(name), shape) for name, shape in reader.expected.items()}
+    copy(reader.read, tensors, folder, _STEM, start, form)
 
 
 def _carry(source: Path, folder: Path) -> None:
@@ -404,10 +349,7 @@ _PART_OF = {
 
 
 def part_of(name: str) -> str:
-    """Which of `BagelFamily.parts` a parameter of a Bagel belongs to, by its official name.
-
-    "latents" are the layers around them: vae2llm, llm2vae, time_embedder. "generation" are the `*_moe_gen` weights.
-    """
+    """Which of `BagelFamily.parts` a parameter belongs to, by its official name; "latents" are layers around them."""
     if "moe_gen" in name:
         return "generation"
     return next((part for prefix, part in _PART_OF.items() if name.startswith(prefix)), "latents")

@@ -173,26 +173,15 @@ class BagelConfig:
 
     @classmethod
     def from_official(
-        cls, llm: Mapping[str, Any], vit: Mapping[str, Any], tokens: Mapping[str, int], **bagel: Any
+        cls, llm: Mapping[str, Any], vit: Mapping[str, Any], tokens: SpecialTokens, **bagel: Any
     ) -> BagelConfig:
         """From `llm_config.json`, `vit_config.json`, the marker ids and what the released loader hard-codes.
 
         The released loader builds one ViT layer fewer than the file says (the last one is unused); so does this.
         Keys of the two files that this model does not vary are ignored.
         """
-        vit_values = _known(VitConfig, vit)
-        vit_values["num_hidden_layers"] = int(vit["num_hidden_layers"]) - 1
-        return cls(
-            llm=LlmConfig(**_known(LlmConfig, llm)),
-            vit=VitConfig(**vit_values),
-            tokens=SpecialTokens(
-                bos=tokens["bos_token_id"],
-                eos=tokens["eos_token_id"],
-                start_of_image=tokens["start_of_image"],
-                end_of_image=tokens["end_of_image"],
-            ),
-            **bagel,
-        )
+        vit_values = _known(VitConfig, vit) | {"num_hidden_layers": int(vit["num_hidden_layers"]) - 1}
+        return cls(LlmConfig(**_known(LlmConfig, llm)), VitConfig(**vit_values), tokens, **bagel)
 
 
 def _known(kind: type, values: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""Training examples as BAGEL's packed batches, and the two losses of a batch.
+"""Training examples as BAGEL's packed batches.
 
 An example is a row of texts and images (`Turn`), each shown or learned. The parts of a plain `Example` stand for
 [system prompt] [images] [prompt] [thought] [answer] [target]. The system prompt is there only with a thought. An image
@@ -19,7 +19,7 @@ padded to the largest of its batch; and one that is learned and then shown is en
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 from uni_train.flow.schedule import train_logit
 from uni_train.models.bagel.bagel import Bagel
-from uni_train.models.bagel.images import ImageTransform
+from uni_train.models.bagel.images import ImageTransform, latent_tokens, patches, resized
 from uni_train.models.bagel.packing import (
     Encoded,
     PackedBatch,
@@ -41,15 +41,12 @@ from uni_train.models.bagel.packing import (
     pack,
     read_first,
 )
-from uni_train.models.bagel.positions import patchify
-from uni_train.models.base import Example, ImageSizes, States, SupervisedLoss, Turn
-from uni_train.models.transfer import upload
+from uni_train.models.base import Dropout, Example, ImageSizes, Turn
 
 _PADDING, _PADDING_WIDE, _WIDE = 500, 100, 512
 """Token places that cost about as much as one more forward pass, of models narrower than _WIDE and of wider ones.
 500 was measured for nano on a CPU; 100 follows a report at 100 million weights and is not measured here."""
 _CACHED = 50_000  # texts and layouts
-_VAE_PIXELS = 2**22  # encoded at a time: four images of a megapixel
 _GIVEN = -1  # in place of an image's index
 _LONG = 512  # tokens; from here on GPUs take examples in one long row with a block mask
 
@@ -63,24 +60,12 @@ class Tokenizer(Protocol):
 
 
 @dataclass(frozen=True, slots=True)
-class Dropout:
-    """Shares of the conditions that are left out, each by a draw of its own.
-
-    A plain example has one draw for all its texts; in one of `turns` every text has its own. A dropped image keeps
-    its rope position, a dropped text leaves nothing behind.
-    """
-
-    text: float = 0.0
-    vit: float = 0.0
-    vae: float = 0.0
-
-
-@dataclass(frozen=True, slots=True)
 class _Part:
-    """One segment before its arrays are known: hashable, so that layouts can be cached."""
+    """One segment before its arrays are known: hashable, to cache layouts. `image`: its index, or _GIVEN."""
 
     kind: Literal["text", "vit", "vae"]
     text: str = ""
+    image: int = 0
     grid: Grid = (0, 0)
     learn: bool = False
     dropped: bool = False
@@ -88,50 +73,25 @@ class _Part:
 
 @dataclass(slots=True)
 class _Draft:
-    """An example, its random draws and its parts; images by their index into `images`, as in `shown`.
-
-    shown: the image of every part that is one, dropped ones included; _GIVEN for a state. vae_noise: of the images that
-    are encoded.
-    """
+    """An example, its random draws and its parts. vae_noise: of the images that are encoded, by their index."""
 
     example: Example
     generator: np.random.Generator
     parts: list[_Part]
     images: list[np.ndarray]
-    shown: list[int]
     vae_noise: dict[int, np.ndarray]
 
 
-Row = tuple[Encoded, np.ndarray]
-"""An encoded example and the flow noise of all its latent tokens, [tokens, C] (zeros where nothing is noised)."""
-
-
-@dataclass(frozen=True, slots=True)
-class BatchShape:
-    """Sizes of one packed batch: `rows` rows of `und` text and ViT tokens and `gen` latent tokens, padding included.
-
-    tokens: without padding. vit: patches of all images. ce, mse: text and latent tokens that are learned.
-    """
-
-    rows: int
-    und: int
-    gen: int
-    vit: int
-    tokens: int
-    ce: int
-    mse: int
+EncodedExample = tuple[Encoded, np.ndarray]
+"""An example's arrays, and the flow noise of all its latent tokens, [tokens, C] (zeros where nothing is noised)."""
 
 
 class ExamplePacker:
-    """Examples to packed batches for one BAGEL with its VAE and tokenizer.
-
-    Args:
-        think_system: the system prompt of think mode.
-        noise_levels: how t is drawn before the shift: "logit_normal" (BAGEL) or "uniform".
-        vae_transform, vit_transform: the resizes of images for the VAE and for the ViT.
+    """Examples to packed batches for one BAGEL with its VAE and tokenizer; the arguments are those of `BagelUnified`.
 
     Attributes:
-        dropout: what is left out of the examples that draw an image (for guidance).
+        dropout: of the examples that draw an image. A plain example has one draw for all its texts; in one of `turns`
+            every text has its own. A dropped image keeps its rope position, a dropped text leaves nothing behind.
     """
 
     def __init__(
@@ -157,8 +117,7 @@ class ExamplePacker:
     def pack(self, examples: Sequence[Example]) -> list[PackedBatch]:
         """A few batches: rows of like length, or on a GPU one long row if the examples are long."""
         drafts = [self._draft(example) for example in examples]
-        latents = self._latents(drafts)
-        rows = [self._row(draft, of) for draft, of in zip(drafts, latents, strict=True)]
+        rows = [self._row(draft, latents) for draft, latents in zip(drafts, self._latents(drafts), strict=True)]
         return [self._batch([[rows[i] for i in row] for row in batch]) for batch in self._arranged(rows)]
 
     def blank(self, examples: Sequence[Example], on: str | None = None) -> list[PackedBatch]:
@@ -173,27 +132,7 @@ class ExamplePacker:
             rows.append(self._row(draft, zeros))
         return [self._batch([[rows[i] for i in row] for row in batch]) for batch in self._arranged(rows, on)]
 
-    def shapes(self, examples: Sequence[Example]) -> list[BatchShape]:
-        """The sizes of what `pack` would return, without weights: the model may be on the meta device."""
-        rows = [(self._layout(self._draft(example)), np.empty((0, 0), np.float32)) for example in examples]
-        found = []
-        for batch in self._arranged(rows):
-            inside = [[rows[i][0] for i in row] for row in batch]
-            flat = [encoded for row in inside for encoded in row]
-            found.append(
-                BatchShape(
-                    rows=len(inside),
-                    und=max(sum(one.und.shape[1] for one in row) for row in inside),
-                    gen=max(sum(one.gen.shape[1] for one in row) for row in inside),
-                    vit=sum(sum(one.vit_lengths) for one in flat),
-                    tokens=sum(one.length for one in flat),
-                    ce=sum(one.learned[0] for one in flat),
-                    mse=sum(one.learned[1] for one in flat),
-                )
-            )
-        return found
-
-    def _arranged(self, rows: Sequence[Row], on: str | None = None) -> list[list[list[int]]]:
+    def _arranged(self, rows: Sequence[EncodedExample], on: str | None = None) -> list[list[list[int]]]:
         """Batches of rows of examples, by number."""
         tokens = sum(row.length for row, _ in rows)
         if (on or self._device.type) != "cpu" and tokens >= _LONG * len(rows):
@@ -203,22 +142,9 @@ class ExamplePacker:
 
     def length(self, example: Example) -> int:
         """Tokens of an example of which nothing is dropped, markers included; without making any array."""
-        turns = self._turns(example)
-        draws, tokens = _draws(example, turns), 0
-        if example.states is not None:
-            h, w = self._states_grid(example.states)
-            tokens += len(example.states.t) * (h * w + 2)
-        images = sum(turn.image is not None for turn in turns)
-        for position, turn in enumerate(turns):
-            if turn.image is None:
-                tokens += len(self._encode_text(turn.text or "")) + 2
-                continue
-            shown = not turn.learn or position + 1 < len(turns)
-            vae, vit = self._grids(turn.image, images, example.sizes)
-            tokens += example.noise_draws * (vae[0] * vae[1] + 2) if turn.learn else 0
-            tokens += vae[0] * vae[1] + 2 if shown and draws else 0
-            tokens += vit[0] * vit[1] + 2 if shown else 0
-        return tokens
+        parts = self._parts(example, self._turns(example), lambda share: False)
+        texts = (len(self._encode_text(part.text)) for part in parts if part.kind == "text")
+        return sum(texts) + sum(part.grid[0] * part.grid[1] for part in parts) + 2 * len(parts)
 
     def prefix(self, example: Example) -> bytes:
         """The texts of an example of which nothing is dropped, as `PackedBatch.prefixes`; empty where images are
@@ -254,81 +180,82 @@ class ExamplePacker:
         images = [turn.image for turn in turns if turn.image is not None]
         draws = _draws(example, turns)
         grids = [self._grids(image, len(images), example.sizes) for image in images]
-        noise = {i: self._vae_noise(vae, generator) for i, (vae, _) in enumerate(grids)} if draws else {}
-        bare = not example.turns and self._drops(self.dropout.text, draws, generator)
+        noise: dict[int, np.ndarray] = {}
+        if draws:
+            channels, patch = self.bagel.config.latent_channels, self.bagel.config.latent_patch_size
+            for i, ((h, w), _) in enumerate(grids):
+                noise[i] = generator.standard_normal((channels, h * patch, w * patch), np.float32)
+
+        def dropped(share: float) -> bool:
+            """Draws a number only where it matters, but also for examples without an image to draw: half of a mixture
+            keeps its numbers when the other half is changed."""
+            return share > 0 and bool(generator.random() < share) and draws
+
+        return _Draft(example, generator, self._parts(example, turns, dropped), images, noise)
+
+    def _parts(self, example: Example, turns: Sequence[Turn], dropped: Callable[[float], bool]) -> list[_Part]:
+        """The segments that turns stand for. `dropped`: whether a condition is left out, by its share."""
+        draws, images = _draws(example, turns), sum(turn.image is not None for turn in turns)
+        bare = not example.turns and dropped(self.dropout.text)
         parts: list[_Part] = []
-        shown: list[int] = []
+        index = -1
         for position, turn in enumerate(turns):
             if turn.image is None:
-                if not (self._drops(self.dropout.text, draws, generator) if example.turns else bare):
+                if not (dropped(self.dropout.text) if example.turns else bare):
                     parts.append(_Part("text", text=turn.text or "", learn=turn.learn))
                 continue
-            index = sum(one.image is not None for one in turns[:position])
-            vae, vit = grids[index]
-            new = [_Part("vae", grid=vae, learn=True)] * example.noise_draws if turn.learn else []
+            index += 1
+            vae, vit = self._grids(turn.image, images, example.sizes)
+            parts += [_Part("vae", image=index, grid=vae, learn=True)] * example.noise_draws if turn.learn else []
             if not turn.learn or position + 1 < len(turns):
                 if draws:
-                    new.append(_Part("vae", grid=vae, dropped=self._drops(self.dropout.vae, draws, generator)))
-                new.append(_Part("vit", grid=vit, dropped=self._drops(self.dropout.vit, draws, generator)))
-            parts += new
-            shown += [index] * len(new)
+                    parts.append(_Part("vae", image=index, grid=vae, dropped=dropped(self.dropout.vae)))
+                parts.append(_Part("vit", image=index, grid=vit, dropped=dropped(self.dropout.vit)))
         if example.states is not None:
-            given = len(example.states.t)
-            parts += [_Part("vae", grid=self._states_grid(example.states), learn=True)] * given
-            shown += [_GIVEN] * given
-        return _Draft(example, generator, parts, images, shown, noise)
-
-    @staticmethod
-    def _drops(share: float, draws: bool, generator: np.random.Generator) -> bool:
-        """Draws a number only where it matters, but also for examples without an image to draw: half of a mixture
-        keeps its numbers when the other half is changed."""
-        return share > 0 and bool(generator.random() < share) and draws
+            height, width = example.states.size
+            grid = height // self._token_pixels, width // self._token_pixels
+            parts += [_Part("vae", image=_GIVEN, grid=grid, learn=True)] * len(example.states.t)
+        return parts
 
     def _layout(self, draft: _Draft) -> Encoded:
         """The example without its images, cached."""
         key = tuple(draft.parts)
-        found = self._layouts.get(key)
-        if found is None:
-            found = encode([self._segment(part) for part in draft.parts], self.bagel.config)
+        layout = self._layouts.get(key)
+        if layout is None:
+            layout = encode([self._segment(part) for part in draft.parts], self.bagel.config)
             if len(self._layouts) < _CACHED:
-                self._layouts[key] = found
-        return found
+                self._layouts[key] = layout
+        return layout
 
-    def _row(self, draft: _Draft, latents: dict[int, Tensor]) -> Row:
+    def _row(self, draft: _Draft, latents: dict[int, Tensor]) -> EncodedExample:
         """The example's layout with its patches, latents, noise levels and noise put in."""
         config, generator = self.bagel.config, draft.generator
-        found = self._layout(draft)
-        pictures = iter(draft.shown)
+        encoded = self._layout(draft)
         patches: list[np.ndarray | None] = []
         of_images: list[Tensor] = []
         noised: list[bool] = []
         states = draft.example.states
-        for part in draft.parts:
-            if part.kind == "text":
-                continue
-            index = next(pictures)
-            if part.dropped:
-                continue
+        for part in (part for part in draft.parts if part.kind != "text" and not part.dropped):
             if part.kind == "vit":
-                patches.append(self._patches(draft.images[index], part.grid))
-            elif index == _GIVEN:
+                patches.append(self._patches(draft.images[part.image], part.grid))
+            elif part.image == _GIVEN:
                 assert states is not None
                 given = states.clean[noised.count(True)][: part.grid[0] * part.grid[1]]
                 of_images.append(torch.from_numpy(given))
                 noised.append(True)
             else:
-                of_images.append(latents[index])
+                of_images.append(latents[part.image])
                 noised.append(part.learn)
-        found = replace(found, vit_patches=tuple(patches), latents=tuple(of_images))
+        encoded = replace(encoded, vit_patches=tuple(patches), latents=tuple(of_images))
         noise = np.zeros((sum(len(latent) for latent in of_images), config.latent_dim), np.float32)
         filled = np.repeat(noised, [len(latent) for latent in of_images])
         if states is not None:
-            found = found.with_noise_levels(train_logit(torch.from_numpy(states.t), config.timestep_shift).numpy())
+            encoded = encoded.with_noise_levels(train_logit(torch.from_numpy(states.t), config.timestep_shift).numpy())
             noise[filled] = states.noise[:, : filled.sum() // len(states.t)].reshape(-1, config.latent_dim)
         elif any(noised):
-            found = found.with_noise_levels(self._levels(sum(noised), generator))
+            encoded = encoded.with_noise_levels(self._levels(sum(noised), generator))
             noise[filled] = generator.standard_normal((int(filled.sum()), config.latent_dim), np.float32)
-        return found, noise
+        return encoded, noise
 
     def _segment(self, part: _Part) -> Segment:
         if part.kind == "text":
@@ -345,7 +272,7 @@ class ExamplePacker:
                 self._ids[text] = ids
         return ids
 
-    def _batch(self, rows: Sequence[Sequence[Row]]) -> PackedBatch:
+    def _batch(self, rows: Sequence[Sequence[EncodedExample]]) -> PackedBatch:
         """One batch; each of `rows` is one row of it."""
         batch = pack([[encoded for encoded, _ in row] for row in rows], self.bagel.config)
         if batch.clean_BGC.shape[1]:
@@ -377,9 +304,6 @@ class ExamplePacker:
             vit = seen[0] // patch, seen[1] // patch
         return (vae[0] // stride, vae[1] // stride), vit
 
-    def _states_grid(self, states: States) -> Grid:
-        return states.size[0] // self._token_pixels, states.size[1] // self._token_pixels
-
     def _transforms(self, sizes: ImageSizes) -> tuple[ImageTransform, ImageTransform | None]:
         """Of the VAE and of the ViT, as far as the model has positions."""
         config, vae, vit = self.bagel.config, self.vae_transform, self.vit_transform
@@ -403,57 +327,26 @@ class ExamplePacker:
     def _device(self) -> torch.device:
         return self.bagel.vae2llm.weight.device
 
-    def _vae_noise(self, grid: Grid, generator: np.random.Generator) -> np.ndarray:
-        config = self.bagel.config
-        height, width = (side * config.latent_patch_size for side in grid)
-        return generator.standard_normal((config.latent_channels, height, width), np.float32)
-
     @staticmethod
     def _encoded_grids(draft: _Draft) -> dict[int, Grid]:
         """Of the images that are needed as latents, by their index."""
-        seen = [part for part in draft.parts if part.kind != "text"]
-        pairs = zip(draft.shown, seen, strict=True)
-        return {i: p.grid for i, p in pairs if p.kind == "vae" and not p.dropped and i != _GIVEN}
+        parts = (part for part in draft.parts if part.kind == "vae" and not part.dropped)
+        return {part.image: part.grid for part in parts if part.image != _GIVEN}
 
     @torch.no_grad()
     def _latents(self, drafts: Sequence[_Draft]) -> list[dict[int, Tensor]]:
-        """Clean latent tokens [h*w, C] of the images of each draft that are needed, by their index; sampled from the
-        VAE's posterior, on its device. Images of one size are encoded together."""
-        found: list[dict[int, Tensor]] = [{} for _ in drafts]
-        by_grid: dict[Grid, list[tuple[int, int]]] = {}
-        for d, draft in enumerate(drafts):
-            for i, grid in self._encoded_grids(draft).items():
-                by_grid.setdefault(grid, []).append((d, i))
-        kind = next(self.vae.parameters())
-        for grid, places in by_grid.items():
-            size = grid[0] * self._token_pixels, grid[1] * self._token_pixels
-            at_once = max(1, _VAE_PIXELS // (size[0] * size[1]))
-            for begin in range(0, len(places), at_once):
-                some = places[begin : begin + at_once]
-                images = pixels([resized(drafts[d].images[i], size) for d, i in some])
-                noise = torch.from_numpy(np.stack([drafts[d].vae_noise[i] for d, i in some]))
-                images, noise = (upload(x, kind.device).to(kind.dtype) for x in (images, noise))
-                latents = self.vae.encode(images, noise).float()  # type: ignore[operator]
-                tokens = patchify(latents, self.bagel.config.latent_patch_size)
-                for (d, i), of_image in zip(some, tokens, strict=True):
-                    found[d][i] = of_image
-        return found
+        """Clean latent tokens of the images of each draft that are needed, by their index."""
+        needed = [(draft, i, grid) for draft in drafts for i, grid in self._encoded_grids(draft).items()]
+        side = self._token_pixels
+        images = [resized(draft.images[i], (grid[0] * side, grid[1] * side)) for draft, i, grid in needed]
+        noise = [torch.from_numpy(draft.vae_noise[i]) for draft, i, _ in needed]
+        tokens = iter(latent_tokens(self.vae, images, noise, self.bagel.config.latent_patch_size))
+        return [{i: next(tokens) for i in self._encoded_grids(draft)} for draft in drafts]
 
     def _patches(self, image: np.ndarray, grid: Grid) -> np.ndarray:
         assert self.bagel.config.vit is not None
         patch = self.bagel.config.vit.patch_size
-        return patchify(pixels([resized(image, (grid[0] * patch, grid[1] * patch))])[0], patch).numpy()
-
-
-def supervised_loss(bagel: Bagel, batch: Sequence[PackedBatch]) -> SupervisedLoss:
-    """Cross-entropy and velocity error (BAGEL's two objectives), summed over the packed batches."""
-    zero = torch.zeros((), device=bagel.vae2llm.weight.device)
-    ce, mse, text, latent = zero, zero, 0, 0
-    for part in batch:
-        out = bagel(part)
-        ce, text = ce + out.ce.sum(), text + len(out.ce)
-        mse, latent = mse + out.mse.sum(), latent + len(out.mse)
-    return SupervisedLoss(ce, zero + text, mse, zero + latent)
+        return patches(resized(image, (grid[0] * patch, grid[1] * patch)), patch)
 
 
 def _draws(example: Example, turns: Sequence[Turn]) -> bool:
@@ -461,41 +354,22 @@ def _draws(example: Example, turns: Sequence[Turn]) -> bool:
     return example.states is not None or any(turn.image is not None and turn.learn for turn in turns)
 
 
-def token_counts(batch: Sequence[PackedBatch]) -> tuple[int, int]:
-    """Supervised text tokens and noised latent tokens."""
-    return sum(len(part.ce_index) for part in batch), sum(len(part.mse_index) for part in batch)
-
-
-def pixels(images: Sequence[np.ndarray]) -> Tensor:
-    """uint8 [H, W, 3] each -> float32 [B, 3, H, W] in [-1, 1]."""
-    return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float() / 127.5 - 1
-
-
-def resized(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
-    """uint8 [H, W, 3] to (height, width), bicubic and antialiased; the same array where it has that size."""
-    if image.shape[:2] == size:
-        return image
-    from PIL import Image
-
-    return np.asarray(Image.fromarray(image).resize((size[1], size[0]), Image.Resampling.BICUBIC))
-
-
-def _buckets(rows: Sequence[Row], most: int) -> list[list[int]]:
+def _buckets(rows: Sequence[EncodedExample], most: int) -> list[list[int]]:
     """Numbers of rows of like length together: padding costs time, but so does every further forward pass.
 
     Rows with the same number of latent tokens are sorted by length; a bucket is closed when one more row would leave
     it with more than `most` empty places.
     """
     sizes = [(row.gen.shape[1], row.und.shape[1]) for row, _ in rows]
-    found: list[list[int]] = []
+    buckets: list[list[int]] = []
     latents = padding = 0
     for i in sorted(range(len(rows)), key=lambda i: sizes[i]):
-        if found and sizes[i][0] == latents:
-            stretched = padding + len(found[-1]) * (sizes[i][1] - sizes[found[-1][-1]][1])
+        if buckets and sizes[i][0] == latents:
+            stretched = padding + len(buckets[-1]) * (sizes[i][1] - sizes[buckets[-1][-1]][1])
             if stretched <= most:
-                found[-1].append(i)
+                buckets[-1].append(i)
                 padding = stretched
                 continue
-        found.append([i])
+        buckets.append([i])
         latents, padding = sizes[i][0], 0
-    return found
+    return buckets

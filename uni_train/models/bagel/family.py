@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -22,8 +21,7 @@ VAE = "VAE"
 class BagelFamily(PublishedFamily):
     title = "BAGEL"
     tf32 = True
-    tiles = True
-    compiles = True
+    optional_keys = ("vae_tile", "compile")
     parts = (
         *("understanding", "generation", "text embeddings", "text head", "ViT", "connector", "latents", "positions"),
         VAE,
@@ -51,7 +49,7 @@ class BagelFamily(PublishedFamily):
 
         return BagelShapes(model)
 
-    def inspect(self, checkpoint: Checkpoint, config: Callable[[], ModelConfig]) -> Inspection:
+    def inspect(self, checkpoint: Checkpoint, config: ModelConfig) -> Inspection:
         from uni_train.models.bagel.checkpoint import compare, open_folder
         from uni_train.models.bagel.tokenizer import has_tokenizer
 

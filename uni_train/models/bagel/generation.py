@@ -16,7 +16,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, zip_longest
 from typing import TYPE_CHECKING
 
 import torch
@@ -60,16 +60,13 @@ class KVCache:
         self.keys, self.values, self.valid, self.next_rope, self.full = keys, values, valid, next_rope, full
 
     @classmethod
-    def empty(cls, model: Bagel, rows: int) -> KVCache:
-        """A context without tokens, position 0."""
-        llm, device = model.config.llm, model.vae2llm.weight.device
-        shape = (rows, llm.num_key_value_heads, 0, llm.head_dim)
-        blank = [torch.empty(shape, dtype=model.dtype, device=device) for _ in range(2 * llm.num_hidden_layers)]
-        layers = llm.num_hidden_layers
-        keys, values = blank[:layers], blank[layers:]
-        valid = torch.empty((rows, 0), dtype=torch.bool, device=device)
-        start = torch.zeros(rows, dtype=torch.long, device=device)
-        return cls(keys, values, valid, start, full=True)
+    def empty(cls, model: Bagel, rows: int, length: int = 0, device: torch.device | str | None = None) -> KVCache:
+        """A context without tokens, position 0; or of `length` tokens whose numbers nobody reads."""
+        llm, device = model.config.llm, device or model.vae2llm.weight.device
+        shape, layers = (rows, llm.num_key_value_heads, length, llm.head_dim), range(llm.num_hidden_layers)
+        keys, values = ([torch.empty(shape, dtype=model.dtype, device=device) for _ in layers] for _ in range(2))
+        valid = torch.empty((rows, length), dtype=torch.bool, device=device)
+        return cls(keys, values, valid, torch.zeros(rows, dtype=torch.long, device=device), full=not length)
 
     @property
     def rows(self) -> int:
@@ -78,11 +75,6 @@ class KVCache:
     @property
     def length(self) -> int:
         return self.valid.shape[1]
-
-    @property
-    def lengths(self) -> Tensor:
-        """Tokens in the context of every row."""
-        return self.valid.sum(1)
 
     def select(self, rows: Sequence[int] | Tensor) -> KVCache:
         """The given rows, in that order; a row may appear several times (one context, several candidates)."""
@@ -96,16 +88,12 @@ class KVCache:
             self.full,
         )
 
-    def repeat(self, times: int) -> KVCache:
-        """Every row `times` times in a row."""
-        return self.select(torch.arange(self.rows).repeat_interleave(times))
-
     def first(self, length: int, full: bool) -> KVCache:
         """Only the first columns; `full`: no row has holes there."""
         keys, values = ([x[:, :, :length] for x in layers] for layers in (self.keys, self.values))
         return KVCache(keys, values, self.valid[:, :length], self.next_rope, full)
 
-    def cut(self, keep: Tensor, next_rope: Tensor, full: bool) -> KVCache:
+    def masked(self, keep: Tensor, next_rope: Tensor, full: bool) -> KVCache:
         """Only the tokens that bool [B, length] marks, and the rope position [B] behind them.
 
         `full`: as many of each row, and every row has as many.
@@ -178,9 +166,7 @@ def stacked(caches: Sequence[KVCache]) -> KVCache:
 def prefill(
     model: Bagel, rows: Sequence[Sequence[Segment]] | Sequence[Encoded], cache: KVCache | None = None
 ) -> KVCache:
-    """Read a list of segments (or an encoded sample) per row, behind what the cache already holds.
-
-    Segments are texts, ViT images and clean VAE images; a row may be empty.
+    """Read texts, ViT images and clean VAE images (or an encoded sample) per row, behind what the cache already holds.
 
     Raises:
         ValueError: a noised image, which nobody may see, among the segments.
@@ -219,7 +205,7 @@ def prefill_packed(model: Bagel, batch: PackedBatch, cache: KVCache | None = Non
 def guidance_contexts(
     inputs: Sequence[Segment], system: Sequence[Segment] = (), thought: Sequence[Segment] = ()
 ) -> tuple[list[Segment], list[Segment], list[Segment]]:
-    """BAGEL's three contexts of one request: everything, without the last text, without images.
+    """BAGEL's three contexts of one request: all of it, without the last text, without images.
 
     The text-free one ends before the last text, or after the last image if that comes later. A system prompt goes
     into all three, a generated thought only into the first.
@@ -255,7 +241,6 @@ def generate_text(
         temperature: 0 is greedy; otherwise one generator a row is needed, on the model's device.
         stop: the id that ends a text; default eos.
         close: also feed the final eos, so that the returned cache equals that of the finished segment bos + ids + eos.
-        on_step: called with (tokens a row so far, most tokens) after each.
 
     Returns:
         The new ids of every row, without bos and stop; and the context with the text in it.
@@ -313,35 +298,35 @@ class _StaticText:
     def __init__(self, model: Bagel, cache: KVCache) -> None:
         assert model.static is not None
         self.model, self.static, self.length = model, model.static, cache.length
-        self.held = self.static.room(cache.keys, cache.values, cache.valid, cache.next_rope)
+        self.room = self.static.room(cache.keys, cache.values, cache.valid, cache.next_rope)
 
     def feed(self, ids_B1: Tensor, valid_B1: Tensor) -> Tensor:
-        if self.length == self.held.valid.shape[1]:
-            full = self.held
-            self.held = self.static.room(full.keys, full.values, full.valid, full.rope)
+        if self.length == self.room.valid.shape[1]:
+            full = self.room
+            self.room = self.static.room(full.keys, full.values, full.valid, full.rope)
         self.length += 1
         torch.compiler.cudagraph_mark_step_begin()
-        return self.static.compiled(_static_step, "reduce-overhead")(self.model, self.held, ids_B1, valid_B1)
+        return self.static.compiled(_static_step, "reduce-overhead")(self.model, self.room, ids_B1, valid_B1)
 
     def context(self) -> KVCache:
-        held = self.held
-        counted = KVCache(held.keys, held.values, held.valid[:, : self.length], held.rope)
+        room = self.room
+        counted = KVCache(room.keys, room.values, room.valid[:, : self.length], room.rope)
         return counted.select(range(counted.rows))  # a copy: the next text writes over it
 
 
-def _static_step(model: Bagel, held: StaticKeys, ids_B1: Tensor, valid_B1: Tensor) -> Tensor:
+def _static_step(model: Bagel, room: StaticKeys, ids_B1: Tensor, valid_B1: Tensor) -> Tensor:
     """Put a token a row into the next column; hidden states [B, 1, D] after the final norm.
 
     A token that is not valid does not count, and moves no position.
     """
     x_B1D = model.language_model.model.embed_tokens(ids_B1)
-    here_T = torch.arange(held.valid.shape[1], device=held.valid.device) == held.column
-    attend = prepare_bool((held.valid | here_T)[:, None, None], model.config.attention, x_B1D.dtype)
-    rope = held.rope[:, None]
-    hidden, _ = model.language_model.model(x_B1D, x_B1D[:, :0], rope, rope[:, :0], attend, held)
-    held.valid.logical_or_(here_T & valid_B1)
-    held.rope.add_(valid_B1[:, 0])
-    held.column.add_(1)
+    here_T = torch.arange(room.valid.shape[1], device=room.valid.device) == room.column
+    attend = prepare_bool((room.valid | here_T)[:, None, None], model.config.attention, x_B1D.dtype)
+    rope = room.rope[:, None]
+    hidden, _ = model.language_model.model(x_B1D, x_B1D[:, :0], rope, rope[:, :0], attend, room)
+    room.valid.logical_or_(here_T & valid_B1)
+    room.rope.add_(valid_B1[:, 0])
+    room.column.add_(1)
     return hidden
 
 
@@ -350,8 +335,8 @@ class Contexts:
     """What images are drawn under: one row an image. It holds no gradients, and any number of velocities may use it.
 
     Attributes:
-        full: everything. no_text: without the last text. no_images: the texts alone. The two poorer ones are there
-            only where the guidance needs them.
+        full: all segments. no_text: without the last text. no_images: the texts alone. The latter two are there only
+            where the guidance needs them.
         grids: latent rows and columns of every image; they may differ.
     """
 
@@ -361,12 +346,16 @@ class Contexts:
     grids: tuple[tuple[int, int], ...]
     guidance: Guidance
 
-    @property
-    def rows(self) -> int:
+    def __len__(self) -> int:
         return self.full.rows
 
-    def __len__(self) -> int:
-        return self.rows
+    @property
+    def caches(self) -> list[KVCache]:
+        """Those that the guidance needs, the full one first."""
+        by_text = self.guidance.text_scale > 1
+        no_images = self.no_images if by_text and self.guidance.img_scale > 1 else None
+        needed = (self.full, self.no_text if by_text else None, no_images)
+        return [cache for cache in needed if cache is not None]
 
     def select(self, rows: Sequence[int] | Tensor) -> Contexts:
         """As `KVCache.select`, for all contexts."""
@@ -382,7 +371,7 @@ class Contexts:
 
     def repeat(self, times: int) -> Contexts:
         """Every row `times` times in a row: several candidates of one request."""
-        return self.select(torch.arange(self.rows).repeat_interleave(times))
+        return self.select(torch.arange(len(self)).repeat_interleave(times))
 
 
 def read_contexts(
@@ -393,17 +382,17 @@ def read_contexts(
 ) -> Contexts:
     """Read each request's `guidance_contexts` into caches, every token once.
 
-    A guidance context that is a prefix of the full one is cut out of its cache: what comes later changes nothing before
-    it. The text-free context is always a prefix, the image-free one where there are no images. Only the image-free
-    context of requests with images is a second, shorter reading.
+    A context that the full one begins with is taken out of its cache: later tokens change nothing before them. That
+    holds for the text-free one always, for the image-free one where there are no images.
     """
     full_rows, text_free, image_free = zip(*requests, strict=True)
     batch = pack([[encode(row, model.config)] for row in full_rows], model.config)
     full = prefill_packed(model, batch)
     order = torch.cat([batch.und_mask.order, batch.gen_mask.order], 1).to(full.valid.device)
 
-    def poorer(rows: Sequence[Sequence[Segment]]) -> KVCache:
-        if not all(_starts_with(whole, part) for whole, part in zip(full_rows, rows, strict=True)):
+    def unconditional(rows: Sequence[Sequence[Segment]]) -> KVCache:
+        pairs = [pair for full, part in zip(full_rows, rows, strict=True) for pair in zip_longest(full, part)]
+        if any(segment is not None and segment is not first for first, segment in pairs):
             return prefill(model, rows)
         parts = [encode(row, model.config) for row in rows]
         lengths = [part.length for part in parts]
@@ -411,20 +400,16 @@ def read_contexts(
             return full
         ropes = upload(torch.tensor([part.next_rope for part in parts]), order.device)
         keep = order < upload(torch.tensor(lengths), order.device)[:, None]
-        return full.cut(keep, ropes, full=len(set(lengths)) == 1)
+        return full.masked(keep, ropes, full=len(set(lengths)) == 1)
 
     by_text = guidance.text_scale > 1
     return Contexts(
         full,
-        poorer(text_free) if by_text else None,
-        poorer(image_free) if by_text and guidance.img_scale > 1 else None,
+        unconditional(text_free) if by_text else None,
+        unconditional(image_free) if by_text and guidance.img_scale > 1 else None,
         tuple(grids),
         guidance,
     )
-
-
-def _starts_with(whole: Sequence[Segment], part: Sequence[Segment]) -> bool:
-    return len(part) <= len(whole) and all(a is b for a, b in zip(whole, part, strict=False))
 
 
 class Branch:
@@ -478,34 +463,22 @@ class Denoiser:
     """The guided velocity of images: up to three branches, as many as the guidance needs at a noise level.
 
     Few latent tokens go through all branches in one pass, as the rows of one batch: a small product costs little more
-    for twice the rows. It equals the branches apart up to rounding.
+    for twice the rows. It equals separate passes up to rounding.
 
     Args:
         forward_only: as for `Branch`; only these are drawn in one pass. Reinforcement computes its velocities again
             with gradients, in other batches, and wants the same rounding both times.
-
-    Raises:
-        ValueError: the guidance needs a context that `contexts` lacks.
     """
 
     def __init__(self, model: Bagel, contexts: Contexts, forward_only: bool = False) -> None:
-        self.guidance = guidance = contexts.guidance
-        caches, grids = [contexts.full], contexts.grids
+        self.guidance, caches, grids = contexts.guidance, contexts.caches, contexts.grids
         self.full = Branch(model, contexts.full, grids, forward_only)
-        if guidance.text_scale > 1:
-            if contexts.no_text is None:
-                raise ValueError("a text guidance scale above 1 needs the context without the text")
-            caches.append(contexts.no_text)
-            if guidance.img_scale > 1:
-                if contexts.no_images is None:
-                    raise ValueError("an image guidance scale above 1 needs the context without images")
-                caches.append(contexts.no_images)
         self.branches = len(caches)
-        self.one_pass, self.poorer = None, []
+        self.one_pass, self.unconditional = None, []
         if forward_only and self.branches > 1 and self.full.position_BG.numel() <= ONE_PASS:
             self.one_pass = Branch(model, stacked(caches), grids * self.branches, forward_only)
         else:
-            self.poorer = [Branch(model, cache, grids, forward_only) for cache in caches[1:]]
+            self.unconditional = [Branch(model, cache, grids, forward_only) for cache in caches[1:]]
 
     def __call__(self, x_t_BGC: Tensor, t: Tensor | float) -> Tensor:
         """float32 [B, G, C], zero in padding; `t` a number, or [B] for rows at different noise levels.
@@ -521,10 +494,10 @@ class Denoiser:
             return self.full(x_t_BGC, t)
         if self.one_pass is not None:
             t_all = t.repeat(self.branches) if isinstance(t, Tensor) and t.numel() > 1 else t
-            velocity, *poorer = self.one_pass(x_t_BGC.repeat(self.branches, 1, 1), t_all).chunk(self.branches)
+            velocity, *others = self.one_pass(x_t_BGC.repeat(self.branches, 1, 1), t_all).chunk(self.branches)
         else:
-            velocity, *poorer = (branch(x_t_BGC, t) for branch in (self.full, *self.poorer))
-        guided = guide(velocity, poorer[0], poorer[1] if len(poorer) > 1 else None, self.guidance)
+            velocity, *others = (branch(x_t_BGC, t) for branch in (self.full, *self.unconditional))
+        guided = guide(velocity, others[0], others[1] if len(others) > 1 else None, self.guidance)
         return torch.where(on.reshape(-1, 1, 1), guided, velocity) if isinstance(on, Tensor) else guided
 
 
@@ -538,15 +511,11 @@ def sample_latents(
     timestep_shift: float,
     on_step: Callable[[int, int], None] | None = None,
 ) -> Tensor:
-    """Draw: Euler steps from noise to clean latents.
+    """Draw: Euler steps from noise to clean latent tokens, float32 [B, G, C].
 
     Args:
         noise_BGC: float32, x at t = 1; rows with smaller grids are padded at the end.
         num_timesteps: N points, N - 1 model steps.
-        on_step: called with (steps done, steps in all) after each.
-
-    Returns:
-        float32 [B, G, C] latent tokens; `positions.unpatchify` makes [C, H, W] of a row.
     """
     denoiser = Denoiser(model, contexts, forward_only=True)
     times = inference_timesteps(num_timesteps, timestep_shift).tolist()

@@ -15,8 +15,8 @@ Shapes: B rows, H heads, G latent tokens, T cached columns, L = T + 2 + G keys; 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
+from torch.utils.hooks import RemovableHandle
 
 from uni_train.models.bagel.attention import EAGER_FORWARD_UP_TO, Attend
 from uni_train.models.bagel.packing import Text, VaeImage
@@ -75,7 +76,7 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
-class States:
+class HiddenStates:
     """Hidden states behind every layer, float32.
 
     Attributes:
@@ -100,7 +101,7 @@ def columns_of(model: BagelUnified, requests: Sequence[Request], refined: Sequen
         refined: for each request, at which letter of its thought the refined prompt begins; None: it has none. A token
             that holds letters of both counts as trace.
     """
-    found = []
+    columns = []
     for request, start, (segments, _, _) in zip(requests, refined, model._contexts(requests, think=False), strict=True):
         texts = iter(["system", "instruction", "thought"] if request.thought is not None else ["instruction"])
         und: list[Column] = []
@@ -118,9 +119,9 @@ def columns_of(model: BagelUnified, requests: Sequence[Request], refined: Sequen
                 tokens = [Column(GROUPS.index("image"))] * (segment.grid[0] * segment.grid[1])
                 und += [mark, mark] if isinstance(segment, VaeImage) else [mark, *tokens, mark]
                 gen += tokens if isinstance(segment, VaeImage) else []
-        found.append((und, gen))
-    widest = max((len(und) for und, _ in found), default=0)
-    return [[*und, *[Column(-1)] * (widest - len(und) if gen else 0), *gen] for und, gen in found]
+        columns.append((und, gen))
+    widest = max((len(und) for und, _ in columns), default=0)
+    return [[*und, *[Column(-1)] * (widest - len(und) if gen else 0), *gen] for und, gen in columns]
 
 
 def draw_with_attention(
@@ -145,12 +146,15 @@ def draw_with_attention(
     columns = columns_of(model, requests, refined)
     grids = [model._grid(model.picture_size(request)) for request in requests]
     watch = _AttentionWatch(model, columns, grids, maps)
-    with _on_layers(model, watch.before, layers), _noise_levels(model, watch.at):
+    every: list[Any] = list(model.bagel.language_model.model.layers)
+    watched = every if layers is None else [every[index] for index in layers]
+    handles = [layer.self_attn.register_forward_pre_hook(watch.before) for layer in watched]
+    with _removed([*handles, model.bagel.time_embedder.register_forward_pre_hook(watch.at)]):
         images = model.draw(requests)
     return images, watch.result()
 
 
-def states_of(model: BagelUnified, requests: Sequence[Request], levels: Sequence[int] | None = None) -> States:
+def states_of(model: BagelUnified, requests: Sequence[Request], levels: Sequence[int] | None = None) -> HiddenStates:
     """The states of these positions while the model answers and draws the same requests (without thoughts).
 
     Args:
@@ -160,7 +164,8 @@ def states_of(model: BagelUnified, requests: Sequence[Request], levels: Sequence
     kept = levels if levels is not None else sorted({0, steps // 2, steps - 1})
     watch = _StateWatch(len(requests), kept)
     last = torch.tensor([len(row) - 2 for row in columns_of(model, requests, [None] * len(requests))])  # before eos
-    with _behind_layers(model, watch.behind), _noise_levels(model, watch.at):
+    handles = [layer.register_forward_hook(watch.behind) for layer in model.bagel.language_model.model.layers]
+    with _removed([*handles, model.bagel.time_embedder.register_forward_pre_hook(watch.at)]):
         model.draw(requests)
         watch.answering = True
         model.answer(requests)
@@ -221,7 +226,7 @@ class _AttentionWatch(_Steps):
         return out[..., :d]
 
     def _widened(self, name: str, heads: Tensor, own: int) -> Tensor:
-        """Heads with the channels beside them (values), or zeros; rows of poorer contexts below belong to no group."""
+        """Heads with the channels beside them (values), or zeros; rows of unconditional contexts belong to no group."""
         shape = (*heads.shape[:-1], heads.shape[-1] + own)
         if name not in self.wide or self.wide[name].shape != shape:
             self.wide[name] = heads.new_zeros(shape)
@@ -307,10 +312,10 @@ class _StateWatch(_Steps):
         elif not self.times and len(self.read) == index:
             self.read.append(x_BUD.float())
 
-    def result(self, last: Tensor) -> States:
+    def result(self, last: Tensor) -> HiddenStates:
         rows = torch.arange(len(last))
         steps = sorted(self.marker)
-        return States(
+        return HiddenStates(
             torch.stack([torch.stack(layers) for layers in self.answered[:ANSWER_WORDS]]).cpu(),
             torch.stack([layer.cpu()[rows, last] for layer in self.read]),
             torch.stack([torch.stack(self.marker[step]) for step in steps]).cpu(),
@@ -320,26 +325,10 @@ class _StateWatch(_Steps):
 
 
 @contextmanager
-def _noise_levels(model: BagelUnified, at: Callable[..., None]) -> Iterator[None]:
-    handle = model.bagel.time_embedder.register_forward_pre_hook(at)
+def _removed(handles: Sequence[RemovableHandle]) -> Iterator[None]:
+    """Within it these hooks are there."""
     try:
         yield
     finally:
-        handle.remove()
-
-
-@contextmanager
-def _on_layers(model: BagelUnified, before: Callable[..., Any], layers: Sequence[int] | None) -> Iterator[None]:
-    every = list(model.bagel.language_model.model.layers)
-    with ExitStack() as held:
-        for index in range(len(every)) if layers is None else layers:
-            held.callback(every[index].self_attn.register_forward_pre_hook(before).remove)  # type: ignore[union-attr,operator]
-        yield
-
-
-@contextmanager
-def _behind_layers(model: BagelUnified, behind: Callable[..., None]) -> Iterator[None]:
-    with ExitStack() as held:
-        for layer in model.bagel.language_model.model.layers:
-            held.callback(layer.register_forward_hook(behind).remove)
-        yield
+        for handle in handles:
+            handle.remove()

@@ -1,15 +1,24 @@
-"""The two resizes that BAGEL puts input images through.
+"""Images on their way into BAGEL: its two resizes, patches, and latents.
 
-The released inference code resizes every input image with `VAE_TRANSFORM` for the VAE. It resizes the result again with
-`VIT_TRANSFORM` for the ViT; also where only the ViT looks (understanding). Sides become multiples of a stride, the
-aspect ratio is kept up to that, small images are enlarged: an image of 1 x 1 pixels becomes 512 x 512.
+The released inference code resizes every input image for the VAE. It resizes the result again for the ViT; also where
+only the ViT looks (understanding). Sides become multiples of a stride, the aspect ratio is kept up to that, small
+images are enlarged: an image of 1 x 1 pixels becomes 512 x 512.
+
+Shapes: B images, H, W pixels, C channels, h, w latents.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor, nn
+
+from uni_train.models.bagel.positions import patchify
+from uni_train.models.batches import vae_batches
+from uni_train.models.transfer import upload
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,12 +47,7 @@ class ImageTransform:
 
     def resize(self, image: np.ndarray) -> np.ndarray:
         """uint8 [H, W, 3] -> uint8 [H', W', 3]; the same array where the size is right already."""
-        height, width = self.target_size(*image.shape[:2])
-        if (height, width) == image.shape[:2]:
-            return image
-        from PIL import Image
-
-        return np.asarray(Image.fromarray(image).resize((width, height), Image.Resampling.BICUBIC))
+        return resized(image, self.target_size(*image.shape[:2]))
 
     def _scaled(self, height: int, width: int, scale: float) -> tuple[int, int]:
         return self._multiple(round(height * scale)), self._multiple(round(width * scale))
@@ -52,5 +56,37 @@ class ImageTransform:
         return max(self.stride, round(side / self.stride) * self.stride)
 
 
-VAE_TRANSFORM = ImageTransform(max_size=1024, min_size=512, stride=16)
-VIT_TRANSFORM = ImageTransform(max_size=980, min_size=224, stride=14)
+def resized(image: np.ndarray, size: tuple[int, int]) -> np.ndarray:
+    """uint8 [H, W, 3] to (height, width), bicubic and antialiased; the same array where it has that size."""
+    if image.shape[:2] == size:
+        return image
+    from PIL import Image
+
+    return np.asarray(Image.fromarray(image).resize((size[1], size[0]), Image.Resampling.BICUBIC))
+
+
+def pixels(images: Sequence[np.ndarray]) -> Tensor:
+    """uint8 [H, W, 3] each -> float32 [B, 3, H, W] in [-1, 1]."""
+    return torch.from_numpy(np.stack(images)).permute(0, 3, 1, 2).float() / 127.5 - 1
+
+
+def patches(image: np.ndarray, side: int) -> np.ndarray:
+    """uint8 [H, W, 3] -> float32 [patches, side * side * 3] in [-1, 1], as the ViT takes them."""
+    return patchify(pixels([image])[0], side).numpy()
+
+
+def latent_tokens(vae: nn.Module, images: Sequence[np.ndarray], noise: Sequence[Tensor], patch: int) -> list[Tensor]:
+    """float32 [tokens, patch * patch * C] of each image, on the VAE's device.
+
+    Images of one size are encoded together; padding to a common size would change their latents.
+
+    Args:
+        noise: [C, h, w] of each image, by which its latents are sampled from the VAE's posterior.
+    """
+    weight = next(vae.parameters())
+    tokens: dict[int, Tensor] = {}
+    for rows in vae_batches([image.shape[:2] for image in images]):
+        x, z = pixels([images[row] for row in rows]), torch.stack([noise[row] for row in rows])
+        x, z = (upload(tensor, weight.device).to(weight.dtype) for tensor in (x, z))
+        tokens.update(zip(rows, patchify(vae.encode(x, z).float(), patch), strict=True))  # type: ignore[operator]
+    return [tokens[row] for row in range(len(images))]

@@ -106,7 +106,7 @@ def _ordered(blocks_BQK: Tensor) -> tuple[Tensor, Tensor]:
     return blocks.sum(-1, dtype=torch.int32), blocks.argsort(dim=-1, descending=True, stable=True).int()
 
 
-def join(first: TokenMask, second: TokenMask) -> TokenMask:
+def concatenate(first: TokenMask, second: TokenMask) -> TokenMask:
     """Tokens of `second` behind those of `first`."""
     return TokenMask(
         torch.cat([first.order, second.order], 1),

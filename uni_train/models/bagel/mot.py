@@ -4,7 +4,7 @@ Understanding tokens (text, ViT patches, all markers) and generation tokens (VAE
 tensors. In all layers each has its own norms, projections and MLP (`*_moe_gen` for generation). Only attention joins
 them: [understanding | generation] along the sequence. Nothing is gathered or scattered; the order in which the tokens
 were packed lives in the mask and in the rope positions alone. Either tensor may be empty; its weights are then skipped,
-unless `everything` is set (see Decoder).
+unless `all_weights` is set (see Decoder).
 
 Shapes: B rows, U understanding tokens, G generation tokens, L = U + G; D width, H query heads, K key/value heads, d
 channels of a head.
@@ -69,7 +69,7 @@ class MotAttention(nn.Module):
         self.k_proj_moe_gen = nn.Linear(dim, self.kv_heads * d)
         self.v_proj_moe_gen = nn.Linear(dim, self.kv_heads * d)
         self.o_proj_moe_gen = nn.Linear(self.heads * d, dim, bias=False)
-        self.everything = False
+        self.all_weights = False
 
     def forward(
         self, x_BUD: Tensor, x_BGD: Tensor, rope: Rope, attend: Attend, cache: LayerCache | None, layer: int
@@ -77,7 +77,7 @@ class MotAttention(nn.Module):
         und, d = x_BUD.shape[1], self.head_dim
         rope_und, rope_gen = rope
         parts: list[tuple[Tensor, Tensor, Tensor]] = []
-        run_und, run_gen = _runs(x_BUD, self.everything), _runs(x_BGD, self.everything)
+        run_und, run_gen = _runs(x_BUD, self.all_weights), _runs(x_BGD, self.all_weights)
         if run_und:
             q = self.q_norm(self.q_proj(x_BUD).unflatten(-1, (self.heads, d)), rope_und)
             k = self.k_norm(self.k_proj(x_BUD).unflatten(-1, (self.kv_heads, d)), rope_und)
@@ -113,12 +113,12 @@ class MotLayer(nn.Module):
         self.input_layernorm_moe_gen = RMSNorm(dim, eps)
         self.post_attention_layernorm = RMSNorm(dim, eps)
         self.post_attention_layernorm_moe_gen = RMSNorm(dim, eps)
-        self.everything = False
+        self.all_weights = False
 
     def forward(
         self, x_BUD: Tensor, x_BGD: Tensor, rope: Rope, attend: Attend, cache: LayerCache | None = None
     ) -> tuple[Tensor, Tensor]:
-        und, gen = _runs(x_BUD, self.everything), _runs(x_BGD, self.everything)
+        und, gen = _runs(x_BUD, self.all_weights), _runs(x_BGD, self.all_weights)
         normed_und = self.input_layernorm(x_BUD) if und else x_BUD
         normed_gen = self.input_layernorm_moe_gen(x_BGD) if gen else x_BGD
         mixed_und, mixed_gen = self.self_attn(normed_und, normed_gen, rope, attend, cache, self.index)
@@ -136,7 +136,7 @@ class Decoder(nn.Module):
 
     Attributes:
         checkpoint_layers: recompute every layer in the backward pass instead of keeping its activations.
-        everything: with gradients, use the weights of empty tensors too. Devices that hold parts of one another's
+        all_weights: with gradients, use the weights of empty tensors too. Devices that hold parts of one another's
             weights have to ask for them equally often.
     """
 
@@ -148,14 +148,14 @@ class Decoder(nn.Module):
         self.norm = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.norm_moe_gen = RMSNorm(config.hidden_size, config.rms_norm_eps)
         self.checkpoint_layers = False
-        self.everything = False
+        self.all_weights = False
 
-    def use_everything(self, on: bool) -> None:
-        """Set `everything` here and in all layers."""
-        self.everything = on
+    def use_all_weights(self, on: bool) -> None:
+        """Set `all_weights` here and in all layers."""
+        self.all_weights = on
         for layer in self.layers:
             assert isinstance(layer, MotLayer)
-            layer.everything = layer.self_attn.everything = on
+            layer.all_weights = layer.self_attn.all_weights = on
 
     def forward(
         self,
@@ -177,8 +177,8 @@ class Decoder(nn.Module):
                 x_BUD, x_BGD = checkpoint(layer, x_BUD, x_BGD, rope, attend, cache, use_reentrant=False)
             else:
                 x_BUD, x_BGD = layer(x_BUD, x_BGD, rope, attend, cache)
-        und = self.norm(x_BUD) if _runs(x_BUD, self.everything) else x_BUD
-        gen = self.norm_moe_gen(x_BGD) if _runs(x_BGD, self.everything) else x_BGD
+        und = self.norm(x_BUD) if _runs(x_BUD, self.all_weights) else x_BUD
+        gen = self.norm_moe_gen(x_BGD) if _runs(x_BGD, self.all_weights) else x_BGD
         return und, gen
 
 
@@ -191,6 +191,6 @@ class LanguageModel(nn.Module):
         self.lm_head = nn.Linear(config.hidden_size, config.vocab_size, bias=False)
 
 
-def _runs(x: Tensor, everything: bool) -> bool:
+def _runs(x: Tensor, all_weights: bool) -> bool:
     """An empty tensor skips its weights; DDP must expect parameters without gradient."""
-    return x.shape[1] > 0 or (everything and torch.is_grad_enabled())
+    return x.shape[1] > 0 or (all_weights and torch.is_grad_enabled())

@@ -27,7 +27,7 @@ import torch
 from torch import Tensor
 
 from uni_train.models.bagel.config import BagelConfig
-from uni_train.models.bagel.masks import TokenMask, join
+from uni_train.models.bagel.masks import TokenMask, concatenate
 from uni_train.models.bagel.positions import grid_position_ids
 from uni_train.models.transfer import upload
 
@@ -117,11 +117,6 @@ class Encoded:
     def length(self) -> int:
         """Tokens of both kinds."""
         return self.und.shape[1] + self.gen.shape[1]
-
-    @property
-    def learned(self) -> tuple[int, int]:
-        """Supervised text tokens, noised latent tokens."""
-        return int((self.und[_LABEL] != NO_LABEL).sum()), int((self.gen[_NOISE] > 0).sum())
 
     def with_noise_levels(self, logits: Sequence[float] | np.ndarray) -> Encoded:
         """The same sample with new pre-sigmoid noise levels for its targets, in order."""
@@ -247,10 +242,11 @@ class PackedBatch:
         latent_grids: grid of every VAE image; next_rope: [B], of the last sample of the row.
         und_valid, gen_valid: bool, False in padding; full: there is none.
         sample_lengths: per row the lengths of its samples.
-        apart: columns of und_id, int64 [B, .]: those that no latent token reaches (text, ViT images, padding), and the
-            markers of noised images. None: there are clean latents, or rows with unequal numbers of markers.
-        prefixes: per row the text of each of its samples, as `PrefixStore` takes it: what `apart` reads first. None:
-            there is no `apart`, or no text in it, or a ViT image.
+        prefix_split: columns of und_id, int64 [B, .]: the prefix, which no latent token reaches (text, ViT images,
+            padding), and the markers of noised images. None: there are clean latents, or rows with unequal numbers of
+            markers.
+        prefixes: per row the text of each of its samples, as `PrefixStore` takes it. None: there is no `prefix_split`,
+            or no text in its prefix, or a ViT image.
     """
 
     und_id: Tensor
@@ -277,7 +273,7 @@ class PackedBatch:
     latent_grids: tuple[tuple[int, int], ...]
     next_rope: Tensor
     sample_lengths: tuple[tuple[int, ...], ...]
-    apart: tuple[Tensor, Tensor] | None
+    prefix_split: tuple[Tensor, Tensor] | None
     prefixes: tuple[tuple[bytes, ...], ...] | None
 
     @property
@@ -287,7 +283,7 @@ class PackedBatch:
     @property
     def mask(self) -> TokenMask:
         """Of [understanding | generation]."""
-        return join(self.und_mask, self.gen_mask)
+        return concatenate(self.und_mask, self.gen_mask)
 
     def to(self, device: torch.device | str) -> PackedBatch:
         """The batch on `device`, without waiting for it."""
@@ -296,7 +292,7 @@ class PackedBatch:
             value = getattr(self, f.name)
             if isinstance(value, TokenMask):
                 value = TokenMask(*(upload(getattr(value, g.name), device) for g in fields(value)))
-            elif f.name == "apart" and value is not None:
+            elif f.name == "prefix_split" and value is not None:
                 value = tuple(upload(columns, device) for columns in value)
             elif isinstance(value, Tensor):
                 value = upload(value, device)
@@ -304,23 +300,10 @@ class PackedBatch:
         return PackedBatch(**values)
 
 
-def pack(
-    rows: Sequence[Sequence[Encoded]],
-    config: BagelConfig,
-    *,
-    noise_seed: int | None = None,
-    und_length: int | None = None,
-    gen_length: int | None = None,
-) -> PackedBatch:
-    """One tensor per quantity for all rows, padded to the longest or to the given lengths.
+def pack(rows: Sequence[Sequence[Encoded]], config: BagelConfig) -> PackedBatch:
+    """Put encoded samples into the tensors of a batch: each row holds its samples one after the other, then padding.
 
-    Args:
-        rows: encoded samples; a row may hold several.
-        noise_seed: draw the flow noise here, from this seed; None leaves it to the forward pass.
-        und_length, gen_length: fixed lengths (static shapes for compilation).
-
-    Raises:
-        ValueError: a row is longer than a fixed length.
+    Flow noise is left to the caller, or to the forward pass.
     """
     flat = [sample for row in rows for sample in row]
     per_row = np.array([len(row) for row in rows])
@@ -331,9 +314,7 @@ def pack(
     und_offset, und_total = _offsets(und_count, first, row_of)
     gen_offset, gen_total = _offsets(gen_count, first, row_of)
     order_offset, order_total = und_offset + gen_offset, und_total + gen_total
-    U = _length(und_total, und_length, "understanding")
-    G = _length(gen_total, gen_length, "generation")
-    B = len(rows)
+    B, U, G = len(rows), int(und_total.max(initial=0)), int(gen_total.max(initial=0))
 
     und = _place([s.und for s in flat], und_count, row_of * U + und_offset, order_offset, B * U, NO_LABEL)
     gen = _place([s.gen for s in flat], gen_count, row_of * G + gen_offset, order_offset, B * G, 0)
@@ -355,11 +336,6 @@ def pack(
         there = torch.cat([upload(one, device) for one in latents])
         where = upload(torch.from_numpy(gen_where), there.device)
         clean = there.new_zeros(clean.shape).index_copy(0, where, there)
-    noise = None
-    if noise_seed is not None:
-        shape = (B, G, config.latent_dim)
-        noise = torch.from_numpy(np.random.default_rng(noise_seed).standard_normal(shape, np.float32))
-
     und_where = _where(und_count, row_of * U + und_offset)
     weight = np.zeros(B * U, np.float32)
     weight[und_where] = np.concatenate([s.ce_weight for s in flat])
@@ -389,9 +365,9 @@ def pack(
     starts[und_where] = np.repeat(order_offset, und_count)
     gen_starts = np.repeat(order_total, G).astype(np.int32)
     gen_starts[gen_where] = np.repeat(order_offset, gen_count)
-    apart = _apart(und[_NOISE].reshape(B, U) > 0) if len(logit) and noisy.all() else None
+    prefix_split = _prefix_split(und[_NOISE].reshape(B, U) > 0) if len(logit) and noisy.all() else None
     prefixes = None
-    if apart is not None and not all_patches:
+    if prefix_split is not None and not all_patches:
         texts = tuple(tuple(map(read_first, row)) for row in rows)
         prefixes = texts if any(map(any, texts)) else None
     return PackedBatch(
@@ -406,7 +382,7 @@ def pack(
         gen_valid=torch.from_numpy(gen_valid),
         full=bool(und_valid.all() and gen_valid.all()),
         clean_BGC=clean.view(B, G, config.latent_dim),
-        noise_BGC=noise,
+        noise_BGC=None,
         logit=torch.from_numpy(logit.astype(np.float32)),
         ce_index=torch.from_numpy(ce_index),
         ce_label=torch.from_numpy(label[ce_index].astype(np.int64)),
@@ -419,7 +395,7 @@ def pack(
         latent_grids=tuple(grid for s in flat for grid in s.latent_grids),
         next_rope=torch.tensor([flat[i].next_rope if n else 0 for i, n in zip(last, per_row, strict=True)]),
         sample_lengths=tuple(tuple(s.length for s in row) for row in rows),
-        apart=apart,
+        prefix_split=prefix_split,
         prefixes=prefixes,
     )
 
@@ -429,8 +405,8 @@ def read_first(sample: Encoded) -> bytes:
     return sample.und[:_ORDER, sample.und[_NOISE] == 0].tobytes()
 
 
-def _apart(marker_BU: np.ndarray) -> tuple[Tensor, Tensor] | None:
-    """See `PackedBatch.apart`; marker_BU: whether a token is the marker of a noised image."""
+def _prefix_split(marker_BU: np.ndarray) -> tuple[Tensor, Tensor] | None:
+    """See `PackedBatch.prefix_split`; marker_BU: whether a token is the marker of a noised image."""
     markers = marker_BU.sum(1)
     rest = marker_BU.shape[1] - int(markers[0])
     if (markers != markers[0]).any():
@@ -443,15 +419,6 @@ def _offsets(count: np.ndarray, first: np.ndarray, row_of: np.ndarray) -> tuple[
     """Where each sample begins in its row, and the tokens of every row."""
     ends = np.concatenate([[0], np.cumsum(count)])
     return ends[:-1] - ends[first[:-1]][row_of], ends[first[1:]] - ends[first[:-1]]
-
-
-def _length(totals: np.ndarray, fixed: int | None, kind: str) -> int:
-    longest = int(totals.max(initial=0))
-    if fixed is None:
-        return longest
-    if longest > fixed:
-        raise ValueError(f"a row has {longest} {kind} tokens, more than the fixed length {fixed}")
-    return fixed
 
 
 def _where(count: np.ndarray, begin: np.ndarray) -> np.ndarray:

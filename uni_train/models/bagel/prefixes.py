@@ -95,8 +95,8 @@ class PrefixStore:
             if text in self._group and text not in self._kept:
                 self._kept |= self._compute(self._group[text])
         others = [text for text in distinct if text not in self._group]
-        found = self._kept | self._compute(others) if others else self._kept
-        some_keys, some_hidden = found[next(iter(distinct))]
+        computed = self._kept | self._compute(others) if others else self._kept
+        some_keys, some_hidden = computed[next(iter(distinct))]
         layers, heads, _, channels = some_keys.shape
         keys = some_keys.new_zeros(layers, len(rows), heads, length, channels)
         hidden = some_hidden.new_zeros(len(rows), length, some_hidden.shape[1])
@@ -104,7 +104,7 @@ class PrefixStore:
             end = 0
             for text in row:
                 begin, end = end, end + _tokens(text)
-                keys[:, i, :, begin:end], hidden[i, begin:end] = found[text]
+                keys[:, i, :, begin:end], hidden[i, begin:end] = computed[text]
         read = LayerKeys()
         read.layers = {i // 2: (keys[i], keys[i + 1]) for i in range(0, layers, 2)}
         return hidden, read

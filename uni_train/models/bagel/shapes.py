@@ -4,32 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import torch
 from torch import Tensor
 
-from uni_train.flow.guidance import Guidance
 from uni_train.models.bagel import attention
 from uni_train.models.bagel.generation import Contexts, KVCache, guidance_contexts
 from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage, VitImage, encode
 from uni_train.models.bagel.prefixes import MOST_BYTES
 from uni_train.models.bagel.unified import BagelUnified
-from uni_train.models.base import Example, Request
+from uni_train.models.base import Example
 from uni_train.models.shapes import ImageRequest, Shapes
 
 
 class BagelShapes(Shapes):
-    def __init__(self, model: BagelUnified) -> None:
-        self.model = model
+    model: BagelUnified
 
-    def image_request(self, request: Request) -> ImageRequest:
-        model = self.model
-        size = model.picture_size(request)
-        return ImageRequest.from_request(request, size, model.stride, model.bagel.config.latent_dim)
+    def __init__(self, model: BagelUnified) -> None:
+        super().__init__(model, model.stride, model.bagel.config.latent_dim)
 
     def condition(self, image_request: ImageRequest, rows: int, device: str) -> Contexts:
         """Caches as long as the guidance's three contexts."""
         model, request = self.model, image_request.request
-        editing = model.sampling.editing
         images: list[Segment] = []
         for image in request.images:
             h, w = (side // model.stride for side in model.vae_transform.target_size(*image.shape[:2]))
@@ -38,7 +32,7 @@ class BagelShapes(Shapes):
                 patch = model.vit_transform.stride
                 seen = model.vit_transform.target_size(*model.vae_transform.target_size(*image.shape[:2]))
                 images.append(VitImage((seen[0] // patch, seen[1] // patch)))
-        guidance: Guidance = editing if request.images and editing is not None else model.sampling.guidance
+        guidance = model.guidance(bool(request.images))
         full, no_text, no_images = guidance_contexts([*images, Text(model.tokenizer.encode(request.prompt))])
         by_text = guidance.text_scale > 1
         return Contexts(
@@ -50,18 +44,11 @@ class BagelShapes(Shapes):
         )
 
     def _cache(self, segments: Sequence[Segment], rows: int, device: str) -> KVCache:
-        bagel = self.model.bagel
-        llm = bagel.config.llm
-        length = encode(segments, bagel.config).length if segments else 0
-        shape = (rows, llm.num_key_value_heads, length, llm.head_dim)
-        blank = [torch.empty(shape, dtype=bagel.dtype, device=device) for _ in range(2 * llm.num_hidden_layers)]
-        layers = llm.num_hidden_layers
-        valid = torch.empty((rows, length), dtype=torch.bool, device=device)
-        return KVCache(blank[:layers], blank[layers:], valid, torch.zeros(rows, dtype=torch.long, device=device))
+        length = encode(segments, self.model.bagel.config).length if segments else 0
+        return KVCache.empty(self.model.bagel, rows, length, device)
 
     def tensors(self, condition: Contexts) -> list[Tensor]:
-        caches = [one for one in (condition.full, condition.no_text, condition.no_images) if one is not None]
-        return [tensor for cache in caches for tensor in (*cache.keys, *cache.values)]
+        return [tensor for cache in condition.caches for tensor in (*cache.keys, *cache.values)]
 
     def loss(self, examples: Sequence[Example], ce_weight: float, mse_weight: float) -> Callable[[], Tensor]:
         packed = self.model.examples.blank(examples, "cuda")
@@ -72,18 +59,21 @@ class BagelShapes(Shapes):
 
     def describe(self, batches: Sequence[Sequence[Example]]) -> list[str]:
         config, micros = self.model.bagel.config, len(batches)
-        shapes = [shape for examples in batches for shape in self.model.examples.shapes(examples)]
-        tokens, ce, mse = (sum(getattr(shape, key) for shape in shapes) for key in ("tokens", "ce", "mse"))
+        packed = [batch for examples in batches for batch in self.model.examples.blank(examples)]
+        tokens = sum(map(sum, (lengths for batch in packed for lengths in batch.sample_lengths)))
+        ce, mse = self.model.token_counts(packed)
         examples = sum(map(len, batches))
         lines = [
             f"one update: {examples} examples, {tokens:,} tokens; learned: {ce:,} text tokens, {mse:,} latent tokens"
         ]
         if micros > 1:
             lines.append(f"  {micros} micro-batches, the first of them:")
-        for shape in shapes[: max(len(shapes) // micros, 1)]:
-            vit = f", ViT [{shape.vit:,}, {config.vit.patch_dim}]" if shape.vit and config.vit is not None else ""
-            und = f"text and ViT tokens [{shape.rows}, {shape.und:,}]"
-            lines.append(f"  {und}, latents [{shape.rows}, {shape.gen:,}, {config.latent_dim}]{vit}")
+        for batch in packed[: max(len(packed) // micros, 1)]:
+            (rows, und), gen, patches = batch.und_id.shape, batch.gen_rope.shape[1], len(batch.vit_index)
+            vit = f", ViT [{patches:,}, {config.vit.patch_dim}]" if patches and config.vit is not None else ""
+            lines.append(
+                f"  text and ViT tokens [{rows}, {und:,}], latents [{rows}, {gen:,}, {config.latent_dim}]{vit}"
+            )
         return lines
 
 

@@ -7,8 +7,7 @@ the ViT. To write about one, it uses the ViT alone. examples.py lays out trainin
 
 from __future__ import annotations
 
-from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -23,15 +22,7 @@ from uni_train.flow.guidance import Guidance
 from uni_train.flow.schedule import Schedule, bagel_schedule
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import ADAPTER_LAYERS, PARTS
-from uni_train.models.bagel.examples import (
-    Dropout,
-    ExamplePacker,
-    NoiseLevels,
-    Tokenizer,
-    pixels,
-    supervised_loss,
-    token_counts,
-)
+from uni_train.models.bagel.examples import ExamplePacker, NoiseLevels, Tokenizer
 from uni_train.models.bagel.generation import (
     Contexts,
     Denoiser,
@@ -42,15 +33,22 @@ from uni_train.models.bagel.generation import (
     read_contexts,
     sample_latents,
 )
-from uni_train.models.bagel.images import ImageTransform
+from uni_train.models.bagel.images import ImageTransform, latent_tokens, patches
 from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage, VitImage, encode, pack
-from uni_train.models.bagel.positions import patchify, unpatchify
+from uni_train.models.bagel.positions import unpatchify
 from uni_train.models.bagel.prefixes import PrefixStore
-from uni_train.models.base import Example, FlowPolicy, OnStep, Request, SkillMissing, SupervisedLoss, ThoughtPolicy
-from uni_train.models.batches import check_requests
+from uni_train.models.base import (
+    Dropout,
+    Example,
+    FlowPolicy,
+    OnStep,
+    Request,
+    SkillMissing,
+    SupervisedLoss,
+    ThoughtPolicy,
+)
+from uni_train.models.batches import check_requests, rows_by, vae_batches
 from uni_train.models.transfer import upload
-
-_VAE_PIXELS = 2**22  # at once: four images of 1024 x 1024, so that the VAE stays a small part of the memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,43 +64,6 @@ class Speech:
     think_system: str
     verification: str | None = None
     answer_system: str | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class Sampling:
-    """How a model draws and writes.
-
-    Attributes:
-        steps: Euler steps. The released code counts the points between them, one more.
-        guidance: for images from text; editing: for images from images and text, None for the same.
-        max_think_tokens: most tokens of a thought or an answer. temperature: of both; 0 is greedy.
-    """
-
-    steps: int
-    timestep_shift: float
-    guidance: Guidance
-    max_think_tokens: int
-    temperature: float = 0.0
-    editing: Guidance | None = None
-
-    @classmethod
-    def from_config(cls, config: SamplingConfig) -> Sampling:
-        """The settings of a model's configuration; those of configs/model/bagel_7b.yaml are the released ones."""
-        guidance = Guidance(
-            text_scale=config.cfg_text_scale,
-            img_scale=config.cfg_img_scale,
-            interval=config.cfg_interval,
-            renorm=config.cfg_renorm,
-            renorm_min=config.cfg_renorm_min,
-        )
-        editing = replace(
-            guidance,
-            text_scale=config.edit_text_scale,
-            img_scale=config.edit_img_scale,
-            interval=config.edit_interval,
-            renorm=config.edit_renorm,
-        )
-        return cls(config.steps, config.timestep_shift, guidance, config.max_think_tokens, config.temperature, editing)
 
 
 class BagelUnified(FlowPolicy, ThoughtPolicy):
@@ -129,7 +90,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
         vae: nn.Module,
         tokenizer: Tokenizer,
         speech: Speech,
-        sampling: Sampling,
+        sampling: SamplingConfig,
         image_size: int,
         noise_levels: NoiseLevels = "logit_normal",
         vae_transform: ImageTransform | None = None,
@@ -187,14 +148,17 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
         `passes`: forward passes to make, at least one a packed batch, each of which uses all weights: devices that hold
         parts of one another's weights have to ask for them equally often. Those too many count nothing.
         """
-        self.bagel.use_everything(passes is not None)
-        loss = supervised_loss(self.bagel, batch)
-        if passes is not None and passes > len(batch):
-            smallest = min(batch, key=lambda part: part.und_id.numel() + part.gen_rope.numel())
-            for _ in range(passes - len(batch)):
-                out = self.bagel(smallest)
-                loss = replace(loss, ce_sum=loss.ce_sum + 0 * out.ce.sum(), mse_sum=loss.mse_sum + 0 * out.mse.sum())
-        return loss
+        self.bagel.use_all_weights(passes is not None)
+        zero = torch.zeros((), device=self.device)
+        ce = mse = zero
+        for part in batch:
+            out = self.bagel(part)
+            ce, mse = ce + out.ce.sum(), mse + out.mse.sum()
+        for _ in range(0 if passes is None else passes - len(batch)):
+            out = self.bagel(min(batch, key=lambda part: part.und_id.numel() + part.gen_rope.numel()))
+            ce, mse = ce + 0 * out.ce.sum(), mse + 0 * out.mse.sum()
+        tokens, latents = self.token_counts(batch)
+        return SupervisedLoss(ce, zero + tokens, mse, zero + latents)
 
     def passes(self, batch: Sequence[PackedBatch]) -> int:
         """Forward passes that `supervised_loss` makes."""
@@ -202,7 +166,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
 
     def token_counts(self, batch: Sequence[PackedBatch]) -> tuple[int, int]:
         """Supervised text tokens and noised latent tokens."""
-        return token_counts(batch)
+        return sum(len(part.ce_index) for part in batch), sum(len(part.mse_index) for part in batch)
 
     def example_tokens(self, example: Example) -> int:
         return self.examples.length(example)
@@ -215,9 +179,8 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
     ) -> list[str]:
         """The text after [system prompt] [images] [prompt], as `draw` will read it."""
         self._check(requests)
-        return self._texts(
-            [full for full, _, _ in self._contexts(requests, think=True)], requests, temperature, on_step
-        )
+        contexts = [full for full, _, _ in self._contexts(requests, think=True)]
+        return self._texts(contexts, requests, temperature, on_step)
 
     @torch.inference_mode()
     def answer(self, requests: Sequence[Request], *, think: bool = False, on_step: OnStep | None = None) -> list[str]:
@@ -233,12 +196,9 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
 
     @torch.inference_mode()
     def draw(self, requests: Sequence[Request], on_step: OnStep | None = None) -> list[np.ndarray]:
-        """Images by Euler's method from each request's own noise.
-
-        An image has `request.size`, else that of the (resized) last input image, else `image_size` squared.
-        """
+        """Images by Euler's method from each request's own noise, of `picture_size`."""
         drawn: dict[int, np.ndarray] = {}
-        for rows in _alike(requests):
+        for rows in rows_by(bool(request.images) for request in requests).values():
             part = [requests[row] for row in rows]
             drawn.update(zip(rows, self._draw(self.encode(part), self.noise(part), on_step), strict=True))
         return [drawn[row] for row in range(len(requests))]
@@ -251,7 +211,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
         self._check(requests)
         thoughts: dict[int, str] = {}
         drawn: dict[int, np.ndarray] = {}
-        for rows in _alike(requests):
+        for rows in rows_by(bool(request.images) for request in requests).values():
             part = [requests[row] for row in rows]
             read = self._read(part, think=True)
             ids, full = self._write(part, read.full, temperature, on_step, close=True)
@@ -292,11 +252,10 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
         """What images of these requests are drawn under, with the guidance of `sampling`.
 
         Raises:
-            UserError: requests with and without input images together (they are guided differently), or one that
-                cannot be read.
+            UserError: requests with and without input images together, which are guided differently.
         """
         self._check(requests)
-        if len(_alike(requests)) > 1:
+        if len({bool(request.images) for request in requests}) > 1:
             raise UserError(
                 f"request {requests[0].id} and others differ in having input images",
                 "Encode requests for editing and for drawing from text apart.",
@@ -327,7 +286,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
         return [[*row, end] if len(row) < most else row for row, most in zip(ids, limits, strict=True)]
 
     def thought_text(self, ids: Sequence[int]) -> str:
-        return self.tokenizer.decode([one for one in ids if one != self.bagel.config.tokens.eos])
+        return self.tokenizer.decode([token for token in ids if token != self.bagel.config.tokens.eos])
 
     def thought_log_probs(self, requests: Sequence[Request], ids: Sequence[Sequence[int]]) -> Tensor:
         end = self.bagel.config.tokens.eos
@@ -338,18 +297,20 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
             rows.append([encode([*full, Text(list(own[:-1] if done else own), loss=True)], self.bagel.config)])
             # The end marker of a thought that was cut has a label, but has not been chosen.
             chosen += [True] * len(own) + [False] * (not done)
-        found = self.bagel(pack(rows, self.bagel.config).to(self.device)).ce
-        return -found[upload(torch.tensor(chosen).nonzero().squeeze(1), found.device)]
+        surprise = self.bagel(pack(rows, self.bagel.config).to(self.device)).ce
+        return -surprise[upload(torch.tensor(chosen).nonzero().squeeze(1), surprise.device)]
 
     @property
     def most_thought_ids(self) -> int:
         return self.sampling.max_think_tokens + 1
 
-    def sampling_at(self, guidance: float) -> Sampling:
-        """For images from text and for edits."""
+    def guidance(self, images: bool) -> Guidance:
+        """Of images from images and text, or else from text alone."""
         own = self.sampling
-        editing = None if own.editing is None else replace(own.editing, text_scale=guidance)
-        return replace(own, guidance=replace(own.guidance, text_scale=guidance), editing=editing)
+        scales = own.cfg_text_scale, own.cfg_img_scale, own.cfg_interval, own.cfg_renorm
+        if images:
+            scales = own.edit_text_scale, own.edit_img_scale, own.edit_interval, own.edit_renorm
+        return Guidance(*scales, own.cfg_renorm_min)
 
     def schedule(self, condition: Contexts | None = None, row: int = 0, steps: int | None = None) -> Schedule:
         """The same for images of all sizes."""
@@ -361,7 +322,8 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
         grids = [self._grid(side)] * len(latents) if condition is None else condition.grids
         weight = next(self.vae.parameters())
         pictures: dict[int, np.ndarray] = {}
-        for grid, rows in self._equal_grids(grids):
+        for rows in vae_batches([(h * self.stride, w * self.stride) for h, w in grids]):
+            grid = grids[rows[0]]
             tokens = latents[rows, : grid[0] * grid[1]]
             z = unpatchify(tokens, grid, self.bagel.config.latent_patch_size).to(weight.device, weight.dtype)
             pixels_BCHW = (self.vae.decode(z).float() * 0.5 + 0.5).clamp(0, 1) * 255  # type: ignore[operator]
@@ -373,23 +335,21 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
     def _read(self, requests: Sequence[Request], think: bool) -> Contexts:
         """The contexts of requests that all have images, or none of which has."""
         grids = [self._grid(self.picture_size(request)) for request in requests]
-        guidance = self.sampling.guidance
-        if requests and requests[0].images and self.sampling.editing is not None:
-            guidance = self.sampling.editing
+        guidance = self.guidance(bool(requests and requests[0].images))
         return read_contexts(self.bagel, self._contexts(requests, think), grids, guidance)
 
     def _contexts(
         self, requests: Sequence[Request], think: bool
     ) -> list[tuple[list[Segment], list[Segment], list[Segment]]]:
         """The three contexts of each request, in think mode where it has a thought or is about to have one."""
-        found = []
+        contexts = []
         for request, latents in zip(requests, self._latents(requests), strict=True):
             system = [self._text(self.speech.think_system)] if think or request.thought is not None else []
             thought = [self._text(request.thought)] if request.thought is not None and not think else []
             images = [segment for pair in zip(latents, self._seen(request), strict=True) for segment in pair]
-            found.append(guidance_contexts([*images, self._text(request.prompt)], system, thought))
-            self._check_length(request, found[-1][0])
-        return found
+            contexts.append(guidance_contexts([*images, self._text(request.prompt)], system, thought))
+            self._check_length(request, contexts[-1][0])
+        return contexts
 
     def _seen(self, request: Request) -> list[Segment]:
         """Input images as the ViT sees them."""
@@ -399,13 +359,10 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
             raise SkillMissing(self.name, "look at images")
         patch = self.vit_transform.stride
         images = [self.vit_transform.resize(self.vae_transform.resize(image)) for image in request.images]
-        return [VitImage((i.shape[0] // patch, i.shape[1] // patch), self._patches(i)) for i in images]
+        return [VitImage((i.shape[0] // patch, i.shape[1] // patch), patches(i, patch)) for i in images]
 
     def _latents(self, requests: Sequence[Request]) -> list[list[Segment]]:
-        """Input images as latents, sampled from the VAE's posterior with noise of the request's seed.
-
-        Images of one size are encoded together; padding to a common size would change their latents.
-        """
+        """Input images as latents, sampled with noise of the request's seed."""
         images: list[np.ndarray] = []
         noises: list[Tensor] = []
         for request in requests:
@@ -416,23 +373,13 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
                 h, w = self._grid(images[-1].shape[:2])
                 p = self.bagel.config.latent_patch_size
                 noises.append(torch.randn(self.bagel.config.latent_channels, h * p, w * p, generator=generator))
-        weight = next(self.vae.parameters())
-        segments: dict[int, Segment] = {}
-        for grid, rows in self._equal_grids([self._grid(image.shape[:2]) for image in images]):
-            x, noise = pixels([images[row] for row in rows]), torch.stack([noises[row] for row in rows])
-            x, noise = (upload(one, weight.device).to(weight.dtype) for one in (x, noise))
-            latents = self.vae.encode(x, noise).float()  # type: ignore[operator]
-            tokens = patchify(latents, self.bagel.config.latent_patch_size)
-            segments.update((row, VaeImage(grid, own)) for row, own in zip(rows, tokens, strict=True))
-        in_order = iter(segments[row] for row in range(len(images)))
-        return [[next(in_order) for _ in request.images] for request in requests]
+        tokens = latent_tokens(self.vae, images, noises, self.bagel.config.latent_patch_size)
+        pairs = zip(images, tokens, strict=True)
+        segments = iter([VaeImage(self._grid(image.shape[:2]), latent) for image, latent in pairs])
+        return [[next(segments) for _ in request.images] for request in requests]
 
     def _text(self, text: str) -> Text:
         return Text(self.tokenizer.encode(text))
-
-    def _patches(self, image: np.ndarray) -> np.ndarray:
-        assert self.bagel.config.vit is not None
-        return patchify(pixels([image])[0], self.bagel.config.vit.patch_size).numpy()
 
     # --- writing and drawing -------------------------------------------------------------------------------------
 
@@ -526,21 +473,3 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
     def _grid(self, size: tuple[int, ...]) -> tuple[int, int]:
         """Latent tokens (rows, columns) of an image of this height and width."""
         return size[0] // self.stride, size[1] // self.stride
-
-    def _equal_grids(self, grids: Sequence[tuple[int, int]]) -> Iterator[tuple[tuple[int, int], list[int]]]:
-        """Grids with the rows that have them, at most `_VAE_PIXELS` at a time."""
-        rows_of = defaultdict(list)
-        for row, grid in enumerate(grids):
-            rows_of[grid].append(row)
-        for grid, rows in rows_of.items():
-            together = max(1, _VAE_PIXELS // (grid[0] * grid[1] * self.stride**2))
-            for start in range(0, len(rows), together):
-                yield grid, rows[start : start + together]
-
-
-def _alike(requests: Sequence[Request]) -> list[list[int]]:
-    """Rows of requests with input images, and of those without: they are guided differently."""
-    kinds: tuple[list[int], list[int]] = ([], [])
-    for row, request in enumerate(requests):
-        kinds[bool(request.images)].append(row)
-    return [rows for rows in kinds if rows]

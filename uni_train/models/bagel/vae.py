@@ -55,12 +55,12 @@ class VaeConfig:
 
 
 def _count(shapes: Mapping[str, Sequence[int]], name: str) -> int:
-    found = 0
-    while name.format(found) in shapes:
-        found += 1
-    if not found:
+    count = 0
+    while name.format(count) in shapes:
+        count += 1
+    if not count:
         raise KeyError(name.format(0))
-    return found
+    return count
 
 
 class AutoEncoder(nn.Module):

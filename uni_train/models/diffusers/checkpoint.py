@@ -8,6 +8,7 @@ import shutil
 import warnings
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from uni_train.models.diffusers.unified import DiffusersModel
 from uni_train.models.meta import without_weights
 from uni_train.models.quantised import quantise
 from uni_train.models.weights import (
+    Format,
     Start,
     Weights,
     check,
@@ -39,7 +41,7 @@ from uni_train.models.weights import (
 )
 
 _HINT = "It must be a pipeline in diffusers' layout with safetensors; `uni_train models inspect` shows what it is."
-_TRAINED, _STEM, _SHARD_BYTES = "transformer", "diffusion_pytorch_model", 10 * 10**9
+_TRAINED, _STEM = "transformer", "diffusion_pytorch_model"
 _SCHEDULER = "FlowMatchEulerDiscreteScheduler"
 _LIBRARIES = ("diffusers", "transformers")
 _FILES = ("diffusion_pytorch_model.safetensors", "model.safetensors")
@@ -76,15 +78,15 @@ def misfits(folder: Path, trained: bool = True) -> list[str]:
     Args:
         trained: whether such pipelines are trained here; older names of their transformer and VAE are not known then.
     """
-    found: list[str] = []
+    phrases: list[str] = []
     for part, weights in open_parts(folder).items():
         if trained and part in (_TRAINED, "vae"):
             expected = shapes_of(part_on_meta(folder, part))
             wrong = list(problems(weights.fitted(expected).shapes, expected))
         else:
             wrong = unread(folder, part)
-        found += [f"{part}: {problem}" for problem in wrong]
-    return found
+        phrases += [f"{part}: {problem}" for problem in wrong]
+    return phrases
 
 
 def unread(folder: Path, part: str) -> list[str]:
@@ -99,14 +101,14 @@ def unread(folder: Path, part: str) -> list[str]:
     logging.disable(logging.WARNING)  # a table of the same names
     try:
         with without_bars():
-            _, told = kind.from_pretrained(
+            _, report = kind.from_pretrained(
                 folder / part, device_map="meta", output_loading_info=True, use_safetensors=True, local_files_only=True
             )
     except (OSError, ValueError, RuntimeError) as error:
         return [f"cannot be loaded: {reason(error)}"]
     finally:
         logging.disable(before)
-    return [f"{one} is missing" for one in sorted(told["missing_keys"]) if not one.startswith("lm_head.")]
+    return [f"{key} is missing" for key in sorted(report["missing_keys"]) if not key.startswith("lm_head.")]
 
 
 def expect_whole(folder: Path, *parts: str) -> None:
@@ -116,14 +118,10 @@ def expect_whole(folder: Path, *parts: str) -> None:
 
 
 def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> DiffusersModel:
-    """The pipeline of the folder `config.checkpoint`, on the CPU.
+    """The pipeline of the folder `config.checkpoint`, on the CPU, as diffusers reads whole parts.
 
     Args:
         dtype: of all weights; None: the `Weights.compute_dtype` of its largest part.
-        device: not used, as diffusers reads whole parts.
-
-    Raises:
-        UserError: the folder holds something else, or its parts cannot be loaded.
     """
     assert config.checkpoint is not None
     folder = Path(config.checkpoint)
@@ -144,7 +142,7 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.d
 
 
 def skeleton(config: ModelConfig) -> tuple[DiffusersModel, bool]:
-    """The pipeline of the folder `config.checkpoint` without weights. Raises UserError where there is none."""
+    """The pipeline without weights. Raises UserError where there is no folder, which alone tells its sizes."""
     folder = Path(config.checkpoint or "")
     if not (folder / "model_index.json").is_file():
         missing = f"{folder} holds no model_index.json" if config.checkpoint else "no model.checkpoint is given"
@@ -190,28 +188,14 @@ def image_size(folder: Path) -> int:
 # --- writing ----------------------------------------------------------------------------------------------------------
 
 
-def save(
-    model: FlowMatchingModel, folder: Path, dtype: torch.dtype | None = None, shard_bytes: int | None = None
-) -> None:
-    """Write a folder that diffusers' `from_pretrained` reads: a new transformer, the rest as it was.
-
-    Args:
-        dtype: of the transformer's floating-point weights; None keeps theirs.
-        shard_bytes: write shards of at most this size; None: 10 GB.
-
-    Raises:
-        UserError, OSError: the disk is full or the folder cannot be written. The weights are written last.
-    """
+def save(model: FlowMatchingModel, folder: Path, form: Format) -> None:
+    """Write a folder that diffusers' `from_pretrained` reads: the rest as it was, and last the new transformer."""
     _carry(model.source, folder)
-    write_state(model.transformer.state_dict(), folder / _TRAINED, _STEM, dtype, shard_bytes or _SHARD_BYTES)
+    write_state(model.transformer.state_dict(), folder / _TRAINED, _STEM, _sharded(form))
 
 
 def load(model: FlowMatchingModel, path: Path) -> None:
-    """Take the transformer's weights from a folder that `save` has written; nothing else is ever trained.
-
-    Raises:
-        UserError: names and shapes that do not fit (at most ten), files that are missing or damaged.
-    """
+    """Take the transformer's weights from a folder that `save` has written; nothing else is ever trained."""
     fill_part(model.transformer, path, _TRAINED, None, model.device)
     model.source = path
 
@@ -240,26 +224,18 @@ def fill_part(
     fill(module, weights.read, dtype, device)
 
 
-def export(
-    source: Path,
-    folder: Path,
-    start: Start,
-    dtype: torch.dtype | None = None,
-    shard_bytes: int | None = None,
-) -> None:
-    """Copy a folder, its transformer tensor by tensor and in `dtype` if one is given.
-
-    Args:
-        start: told how many tensors there will be; what it returns is called after each.
-
-    Raises:
-        UserError, OSError: weights that do not fit the folder's JSON files; a disk that is full.
-    """
+def export(source: Path, folder: Path, start: Start, form: Format) -> None:
+    """Copy a folder, its transformer tensor by tensor. Raises UserError: its weights do not fit its JSON files."""
     if wrong := misfits(source):
         raise UserError(f"{source} does not fit its config.json: {'; '.join(wrong[:10])}", _HINT)
     _carry(source, folder)
     weights = part_weights(source, _TRAINED)
-    copy(weights, folder / _TRAINED, _STEM, start, dtype, shard_bytes or _SHARD_BYTES)
+    copy(weights.read, weights.described, folder / _TRAINED, _STEM, start, _sharded(form))
+
+
+def _sharded(form: Format) -> Format:
+    """In files of 10 GB, as diffusers writes them, where nothing else is wanted."""
+    return replace(form, shard_bytes=form.shard_bytes or 10 * 10**9)
 
 
 def _carry(source: Path, folder: Path) -> None:
@@ -294,14 +270,14 @@ def without_bars() -> Iterator[None]:
     from diffusers.utils import logging as ours
     from transformers.utils import logging as theirs
 
-    shown = [one for one in (ours, theirs) if one.is_progress_bar_enabled()]
-    for one in shown:
-        one.disable_progress_bar()
+    shown = [library for library in (ours, theirs) if library.is_progress_bar_enabled()]
+    for library in shown:
+        library.disable_progress_bar()
     try:
         yield
     finally:
-        for one in shown:
-            one.enable_progress_bar()
+        for library in shown:
+            library.enable_progress_bar()
 
 
 def _parts(folder: Path) -> dict[str, list[str]]:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
+from uni_train.models.batches import rows_by
 from uni_train.models.diffusers.latents import Grid
 from uni_train.models.transfer import upload
 
@@ -52,10 +52,7 @@ class FlowCondition:
 
     def alike(self) -> list[list[int]]:
         """Rows whose grids are all equal: the transformer gives all rows of a batch the same positions."""
-        rows_of: dict[tuple[Grid, ...], list[int]] = defaultdict(list)
-        for row, reading in enumerate(self.rows):
-            rows_of[self.shapes[reading]].append(row)
-        return list(rows_of.values())
+        return list(rows_by(self.shapes[reading] for reading in self.rows).values())
 
 
 def padded(rows: Sequence[Tensor]) -> tuple[Tensor, Tensor | None]:

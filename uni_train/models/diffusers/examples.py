@@ -73,15 +73,6 @@ class FlowBatch:
         return sum(h * w for h, w in (self.shapes[row][0] for row in self.rows))
 
 
-@dataclass(frozen=True, slots=True)
-class Dropout:
-    """Shares of the words and of the two forms of shown images that are left out."""
-
-    text: float = 0.0
-    look: float = 0.0
-    latents: float = 0.0
-
-
 def edits_of(example: Example, editing: bool = True) -> list[Edit]:
     """The edits that an example stands for.
 

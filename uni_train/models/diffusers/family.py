@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from uni_train.core.hub import PICKLES
 from uni_train.models.family import FAMILIES, Checkpoint, Inspection, PublishedFamily, read_json
@@ -23,9 +23,7 @@ _PARTS |= {"vae": "VAE", "vqvae": "VAE", "vqgan": "VAE", "movq": "VAE"}
 class PipelineFamily(PublishedFamily):
     """Folders in diffusers' layout."""
 
-    tiles = True
-    compiles = True
-    caches = True
+    optional_keys: ClassVar[tuple[str, ...]] = ("vae_tile", "compile", "sampling.first_block_cache")
 
     def shapes(self, model: UnifiedModel) -> Shapes:
         from uni_train.models.base import expect_skill
@@ -34,24 +32,16 @@ class PipelineFamily(PublishedFamily):
 
         return FlowShapes(expect_skill(model, FlowMatchingModel))
 
-    def inspect(self, checkpoint: Checkpoint, config: Callable[[], ModelConfig]) -> Inspection:
+    def inspect(self, checkpoint: Checkpoint, config: ModelConfig) -> Inspection:
         from uni_train.models.diffusers.checkpoint import interface_of, misfits, missing, open_parts
         from uni_train.models.diffusers.classes import TRANSFORMERS
 
         trained = interface_of(checkpoint.path).name in (*TRANSFORMERS, *EDITORS)
         weights = open_parts(checkpoint.path)
-        shapes = {f"{part}.{name}": one.shape for part, stored in weights.items() for name, one in stored.items()}
+        shapes = {f"{part}.{name}": tensor.shape for part, stored in weights.items() for name, tensor in stored.items()}
         wrong = list(missing(checkpoint.path, weights)) or misfits(checkpoint.path, trained)
-        return Inspection(
-            self.name,
-            checkpoint.what,
-            str(checkpoint.path),
-            {part: stored.dtype_names for part, stored in weights.items()},
-            sum(stored.bytes for stored in weights.values()),
-            self.by_part(shapes),
-            tuple(wrong),
-            "Copy the folder again." if wrong else "",
-        )
+        seen = self.inspected(checkpoint, list(weights.values()), shapes, wrong, "Copy the folder again.")
+        return replace(seen, weights={part: stored.dtype_names for part, stored in weights.items()})
 
 
 @FAMILIES.register("diffusers")

@@ -45,21 +45,17 @@ class FlowModel(FlowMatchingModel, DiffusersModel):  # type: ignore[misc]
         return self.sampling.cfg_text_scale
 
     def draw(self, requests: Sequence[Request], on_step: OnStep | None = None) -> list[np.ndarray]:
-        return super().draw([replace(one, size=self.picture_size(one)) for one in requests], on_step)
+        return super().draw([replace(request, size=self.picture_size(request)) for request in requests], on_step)
 
     @torch.no_grad()
     def encode(self, requests: Sequence[Request]) -> FlowCondition:
-        """Read each prompt once, and the negative prompt where there is guidance by it.
-
-        Raises:
-            UserError: an empty prompt. SkillMissing: a request with images.
-        """
+        """Read each prompt once, and the negative prompt where there is guidance by it."""
         check_requests(requests)
         for request in requests:
             self._check(request)
-        words = self._words({"prompt": [full_prompt(one) for one in requests]})
+        words = self._words({"prompt": [full_prompt(request) for request in requests]})
         empty = self._words({"prompt": [self.negative]}) * len(words) if self.guided else None
-        shapes = [(self.latents.grid(self.picture_size(one)),) for one in requests]
+        shapes = [(self.latents.grid(self.picture_size(request)),) for request in requests]
         return FlowCondition(words, empty, self._encode([()] * len(words)), shapes, range(len(words)))
 
     def schedule(self, condition: FlowCondition, row: int = 0, steps: int | None = None) -> Schedule:

@@ -22,11 +22,11 @@ from uni_train.core.errors import UserError
 from uni_train.core.seeds import derive_seed
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import train_timestep
-from uni_train.models.base import Example, FlowPolicy, Request, States, SupervisedLoss
+from uni_train.models.base import Dropout, Example, FlowPolicy, Request, States, SupervisedLoss
 from uni_train.models.batches import check_markers
 from uni_train.models.diffusers.classes import FlowTransformer
 from uni_train.models.diffusers.condition import FlowCondition, Words, padded
-from uni_train.models.diffusers.examples import Dropout, Edit, FlowBatch, copies_of, draws, edits_of, noise_of
+from uni_train.models.diffusers.examples import Edit, FlowBatch, copies_of, draws, edits_of, noise_of
 from uni_train.models.diffusers.latents import Grid, fit_area, pixels, resize
 from uni_train.models.transfer import level_on, upload
 
@@ -197,11 +197,7 @@ class FlowMatchingModel(FlowPolicy):
         return edits
 
     def collate(self, examples: Sequence[Example], seed: int) -> FlowBatch:
-        """Edits and noised copies of their targets. All draws come from `Example.seed`, none from `seed`.
-
-        Raises:
-            UserError: an example of another kind.
-        """
+        """Edits and noised copies of their targets. All draws come from `Example.seed`, none from `seed`."""
         texts: list[str] = []
         looked: list[np.ndarray] = []
         batch = FlowBatch({}, [], [], [], [], [], torch.empty(0))
@@ -242,8 +238,8 @@ class FlowMatchingModel(FlowPolicy):
         with torch.no_grad():
             shown = self._encode(batch.shown)
             condition = FlowCondition(self._words(batch.inputs), None, shown, batch.shapes, batch.rows)
-            clean, _ = padded([one.to(device) for one in self._clean(batch.targets)])
-            noise, mask = padded([one.to(device) for one in batch.noise])
+            clean, _ = padded([tensor.to(device) for tensor in self._clean(batch.targets)])
+            noise, mask = padded([tensor.to(device) for tensor in batch.noise])
             t = batch.levels.to(device)
             x_t = interpolate(clean, noise, t.view(-1, 1, 1))
         error = (self._velocity(x_t, t, condition, 1.0) - velocity_target(clean, noise)).square().mean(-1)
@@ -259,9 +255,9 @@ class FlowMatchingModel(FlowPolicy):
 
     def _clean(self, targets: Sequence[Tensor]) -> list[Tensor]:
         """Latents [G, C] of targets; an image that comes several times is encoded once."""
-        images = {id(one): one for one in targets if one.dtype == torch.uint8}
+        images = {id(target): target for target in targets if target.dtype == torch.uint8}
         encoded = dict(zip(images, self.latents.encode(list(images.values())), strict=True)) if images else {}
-        return [encoded.get(id(one), one) for one in targets]
+        return [encoded.get(id(target), target) for target in targets]
 
     def passes(self, batch: FlowBatch) -> int:
         """Forward passes of the transformer that `supervised_loss` makes: one for each size of edits."""
@@ -279,7 +275,7 @@ class FlowMatchingModel(FlowPolicy):
     def shape(self, edit: Edit) -> tuple[int, int]:
         """Latent tokens of an edit: of its target, and of its shown images."""
         h, w = self.latents.grid(self._target_size(edit.target))
-        return h * w, sum(one[0] * one[1] for one in self.shown_grids(edit.images))
+        return h * w, sum(grid[0] * grid[1] for grid in self.shown_grids(edit.images))
 
     # --- images --------------------------------------------------------------------------------------------------
 

@@ -14,6 +14,7 @@ from uni_train.core.errors import UserError
 _IMAGES = ("image", "images")
 _EXTRA = ("mask_image", "control_image", "controlnet_conditioning_scale", "adapter_conditioning_scale", "video_length")
 """Parameters of pipelines that need more than words and images, or make videos."""
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _HINT = "Give a pipeline that makes images from words, or from words and images."
 
 
@@ -84,7 +85,8 @@ def interface(name: str) -> Interface:
     extra = [
         one.name
         for one in list(parameters.values())[1:]
-        if one.name in _EXTRA or (one.default is one.empty and one.name not in ("prompt", image) and not _variadic(one))
+        if one.name in _EXTRA
+        or (one.default is one.empty and one.name not in ("prompt", image) and one.kind not in _VARIADIC)
     ]
     if "images" not in _outputs(pipeline) or extra or "prompt" not in parameters:
         reason = f"it needs {', '.join(extra)}" if extra else "it makes no images from a prompt"
@@ -101,10 +103,6 @@ def interface(name: str) -> Interface:
         next((one for one in scales if defaults[one] is not None), scales[0] if scales else None),
         "image_guidance_scale" if "image_guidance_scale" in defaults else None,
     )
-
-
-def _variadic(parameter: inspect.Parameter) -> bool:
-    return parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
 
 
 def _outputs(pipeline: type) -> set[str]:

@@ -7,7 +7,6 @@ sides to multiples of 32. They get the area of a square of a given side: 1024 pi
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,11 +14,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from uni_train.models.batches import vae_batches
+
 Grid = tuple[int, int]
 """Rows and columns of latent tokens."""
 PATCH = 2
 _MULTIPLE = 32  # of the sides of resized images
-_PIXELS = 2**22  # through the VAE at a time: four images of a megapixel
 
 
 def fit_area(side: int, height: int, width: int) -> tuple[int, int]:
@@ -88,26 +88,26 @@ class Latents:
     def encode(self, images: Sequence[Tensor]) -> list[Tensor]:
         """Tokens float32 [h w, C] of images uint8 [3, H, W], the posterior's mode. Equal sizes go together."""
         weight = next(self.vae.parameters())
-        found: dict[int, Tensor] = {}
-        for rows in self._alike([self.grid(image.shape[1:]) for image in images]):
+        tokens: dict[int, Tensor] = {}
+        for rows in vae_batches([tuple(image.shape[1:]) for image in images]):
             x = torch.stack([images[row] for row in rows]).to(weight.device).float() / 255 * 2 - 1
             z = self._encoded(x.to(weight.dtype)).float()
-            found.update(zip(rows, pack((z - self._mean.to(z)) / self._std.to(z)), strict=True))
-        return [found[row] for row in range(len(images))]
+            tokens.update(zip(rows, pack((z - self._mean.to(z)) / self._std.to(z)), strict=True))
+        return [tokens[row] for row in range(len(images))]
 
     @torch.no_grad()
     def decode(self, latents: Tensor, grids: Sequence[Grid]) -> list[np.ndarray]:
         """Images uint8 [H, W, 3] of tokens [B, G, C]; a row's grid says how many of its tokens count."""
         weight = next(self.vae.parameters())
-        found: dict[int, np.ndarray] = {}
-        for rows in self._alike(grids):
+        decoded: dict[int, np.ndarray] = {}
+        for rows in vae_batches([(h * self.stride, w * self.stride) for h, w in grids]):
             grid = grids[rows[0]]
             z = unpack(latents[rows, : grid[0] * grid[1]].float(), grid)
             z = (z * self._std.to(z) + self._mean.to(z)).to(weight.device, weight.dtype)
             image = self._decoded(z)
             image = (image.float() / 2 + 0.5).clamp(0, 1).permute(0, 2, 3, 1) * 255
-            found.update(zip(rows, image.round().to(torch.uint8).cpu().numpy(), strict=True))
-        return [found[row] for row in range(len(latents))]
+            decoded.update(zip(rows, image.round().to(torch.uint8).cpu().numpy(), strict=True))
+        return [decoded[row] for row in range(len(latents))]
 
     def _encoded(self, x: Tensor) -> Tensor:
         """The mode of the posterior [B, C, h, w] of images [B, 3, H, W]."""
@@ -116,17 +116,6 @@ class Latents:
     def _decoded(self, z: Tensor) -> Tensor:
         """The inverse of `_encoded`."""
         return self.vae.decode(_frames(z), return_dict=False)[0][:, :, 0]  # type: ignore[operator]
-
-    def _alike(self, grids: Sequence[Grid]) -> list[list[int]]:
-        """Rows of equal grids, at most `_PIXELS` together."""
-        rows_of: dict[Grid, list[int]] = defaultdict(list)
-        for row, grid in enumerate(grids):
-            rows_of[grid].append(row)
-        parts = []
-        for (h, w), rows in rows_of.items():
-            together = max(1, _PIXELS // (h * w * self.stride**2))
-            parts += [rows[start : start + together] for start in range(0, len(rows), together)]
-        return parts
 
 
 class KLLatents(Latents):

@@ -17,12 +17,10 @@ from uni_train.models.shapes import ImageRequest, Shapes
 
 
 class FlowShapes(Shapes):
-    def __init__(self, model: FlowMatchingModel) -> None:
-        self.model = model
+    model: FlowMatchingModel
 
-    def image_request(self, request: Request) -> ImageRequest:
-        latents = self.model.latents
-        return ImageRequest.from_request(request, self.model.picture_size(request), latents.stride, latents.channels)
+    def __init__(self, model: FlowMatchingModel) -> None:
+        super().__init__(model, model.latents.stride, model.latents.channels)
 
     def condition(self, image_request: ImageRequest, rows: int, device: str) -> FlowCondition:
         model, request = self.model, image_request.request

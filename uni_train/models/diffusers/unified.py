@@ -125,8 +125,8 @@ class DiffusersModel(ImageGenerator):
 
         takes, first, parameters = self.takes, requests[0], self.takes.parameters
         values = takes.arguments(self.sampling, bool(first.images))
-        values["prompt"] = [full_prompt(one) for one in requests]
-        values["generator"] = [torch.Generator().manual_seed(derive_seed(one.seed, "draw")) for one in requests]
+        values["prompt"] = [full_prompt(request) for request in requests]
+        values["generator"] = [torch.Generator().manual_seed(derive_seed(request.seed, "draw")) for request in requests]
         if takes.guidance == "true_cfg_scale" and values["true_cfg_scale"] > 1:
             values["negative_prompt"] = [" "] * len(requests)  # without one there is no guidance
         if first.images and takes.image is not None:

@@ -6,7 +6,7 @@ config.json, model.safetensors alone or in shards with an index, the tokenizer, 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +16,10 @@ from torch import nn
 from uni_train.config.schema import ModelConfig
 from uni_train.core.errors import UserError
 from uni_train.core.files import atomic_path
-from uni_train.models.janus.unified import Janus, JanusSampling
+from uni_train.models.janus.unified import Janus
 from uni_train.models.meta import without_weights
 from uni_train.models.shapes import Guess
-from uni_train.models.weights import Start, Weights, check, copy, read_object, shapes_of, weight_files
+from uni_train.models.weights import Format, Start, Weights, check, copy, read_object, shapes_of, weight_files
 
 _STEM = "model"
 _HINT = "It must be a Janus in transformers' layout, such as deepseek-community/Janus-Pro-7B."
@@ -28,19 +28,11 @@ _HEAD = "lm_head.weight"
 
 
 def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> Janus:
-    """The model of the folder `config.checkpoint`, on the CPU.
-
-    Args:
-        dtype: of all weights; None: `Weights.compute_dtype`.
-        device: not used, as transformers reads the whole model.
-
-    Raises:
-        UserError: there is no such folder, it holds something else, or its weights do not fit.
-    """
+    """The model of the folder `config.checkpoint`, on the CPU, as transformers reads it whole."""
     assert config.checkpoint is not None
     folder = Path(config.checkpoint)
     weights = open_weights(folder)
-    check(weights.shapes, shapes(on_meta(sizes(folder))), folder, _HINT)  # transformers draws at random what is missing
+    check(weights.shapes, shapes(on_meta(folder)), folder, _HINT)  # transformers draws at random what is missing
     try:
         from transformers import AutoTokenizer, JanusForConditionalGeneration
         from transformers.models.janus.image_processing_pil_janus import JanusImageProcessorPil
@@ -56,63 +48,60 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.d
         ) from error
     except (OSError, ValueError, RuntimeError) as error:
         raise UserError(f"{folder} cannot be loaded: {error}", _HINT) from error
-    return Janus(config.name, janus, tokenizer, processor, JanusSampling.from_config(config))
+    return Janus(config.name, janus, tokenizer, processor, config.sampling)
 
 
 def skeleton(config: ModelConfig) -> tuple[Janus, bool]:
     """The model without weights, of the sizes of its folder or else of the recipe. Its tokenizer is a guess."""
-    folder = Path(config.checkpoint) if config.checkpoint is not None else None
-    janus = on_meta(sizes(folder) if folder is not None and folder.exists() else _sizes_of_recipe(config))
-    return Janus(config.name, janus, Guess(), None, JanusSampling.from_config(config)), True
+    here = config.checkpoint is not None and Path(config.checkpoint).exists()
+    janus = on_meta(Path(config.checkpoint or "") if here else _sizes_of_recipe(config))
+    return Janus(config.name, janus, Guess(), None, config.sampling), True
 
 
-def on_meta(sizes: Mapping[str, Any]) -> Any:
-    """transformers' module of a config.json, without weights."""
+def on_meta(sizes: Path | dict[str, Any]) -> Any:
+    """transformers' module of a folder's config.json or of given sizes, without weights."""
     from transformers import JanusConfig, JanusForConditionalGeneration
 
     with without_weights():
-        return JanusForConditionalGeneration(JanusConfig.from_dict(dict(sizes)))
+        values = sizes if isinstance(sizes, dict) else read_object(sizes / "config.json", _HINT)
+        return JanusForConditionalGeneration(JanusConfig.from_dict(values))
 
 
 def shapes(janus: nn.Module) -> dict[str, Sequence[int]]:
     """Names and shapes as they are stored: a head that is the embedding is not."""
-    found = shapes_of(janus)
+    stored = shapes_of(janus)
     if janus.config.tie_word_embeddings:  # type: ignore[union-attr]
-        del found[_HEAD]
-    return found
-
-
-def sizes(folder: Path) -> dict[str, Any]:
-    return read_object(folder / "config.json", _HINT)
+        del stored[_HEAD]
+    return stored
 
 
 def _sizes_of_recipe(config: ModelConfig) -> dict[str, Any]:
-    one = config.architecture
+    sizes = config.architecture
     return {
         "text_config": {
             "model_type": "llama",
-            "hidden_size": one.hidden_size,
-            "intermediate_size": one.intermediate_size,
-            "num_hidden_layers": one.layers,
-            "num_attention_heads": one.heads,
-            "num_key_value_heads": one.kv_heads,
+            "hidden_size": sizes.hidden_size,
+            "intermediate_size": sizes.intermediate_size,
+            "num_hidden_layers": sizes.layers,
+            "num_attention_heads": sizes.heads,
+            "num_key_value_heads": sizes.kv_heads,
             "vocab_size": _VOCABULARY,
-            "max_position_embeddings": one.max_text_tokens,
+            "max_position_embeddings": sizes.max_text_tokens,
         },
         "vision_config": {
-            "hidden_size": one.vit_hidden_size,
-            "num_hidden_layers": one.vit_layers,
-            "num_attention_heads": one.vit_heads,
-            "mlp_ratio": one.vit_intermediate_size / one.vit_hidden_size,
-            "patch_size": one.vit_patch,
-            "image_size": one.image_size,
-            "num_image_tokens": (one.image_size // one.vit_patch) ** 2,
-            "projection_dim": one.hidden_size,
+            "hidden_size": sizes.vit_hidden_size,
+            "num_hidden_layers": sizes.vit_layers,
+            "num_attention_heads": sizes.vit_heads,
+            "mlp_ratio": sizes.vit_intermediate_size / sizes.vit_hidden_size,
+            "patch_size": sizes.vit_patch,
+            "image_size": sizes.image_size,
+            "num_image_tokens": (sizes.image_size // sizes.vit_patch) ** 2,
+            "projection_dim": sizes.hidden_size,
         },
         "vq_config": {
-            "embed_dim": one.latent_channels,
-            "projection_dim": one.hidden_size,
-            "image_token_embed_dim": one.hidden_size,
+            "embed_dim": sizes.latent_channels,
+            "projection_dim": sizes.hidden_size,
+            "image_token_embed_dim": sizes.hidden_size,
         },
         "tie_word_embeddings": False,
     }
@@ -123,13 +112,7 @@ def open_weights(folder: Path) -> Weights:
     return Weights(weight_files(folder, (f"{_STEM}.safetensors",), _HINT))
 
 
-def export(
-    source: Path,
-    out: Path,
-    start: Start,
-    dtype: torch.dtype | None = None,
-    shard_bytes: int | None = None,
-) -> None:
+def export(source: Path, out: Path, start: Start, form: Format) -> None:
     """Copy a folder tensor by tensor, its small files as they are."""
     weights = open_weights(source)
     out.mkdir(parents=True, exist_ok=True)
@@ -137,4 +120,4 @@ def export(
         if file.suffix in (".json", ".jinja", ".txt", ".model") and "safetensors" not in file.name:
             with atomic_path(out / file.name) as temporary:
                 shutil.copyfile(file, temporary)
-    copy(weights, out, _STEM, start, dtype, shard_bytes)
+    copy(weights.read, weights.described, out, _STEM, start, form)

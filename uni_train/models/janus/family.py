@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from uni_train.models.family import CONFIG, FAMILIES, Checkpoint, Inspection, PublishedFamily
+from uni_train.models.family import CONFIG, FAMILIES, Checkpoint, Inspection, PublishedFamily, read_json
 
 if TYPE_CHECKING:
     from uni_train.config.schema import ModelConfig
@@ -29,8 +28,6 @@ class JanusFamily(PublishedFamily):
 
     def recognise(self, path: Path) -> Checkpoint | None:
         """DeepSeek's own layout is named and not read: its code is not transformers', its weights are pickles."""
-        from uni_train.models.family import read_json
-
         config = read_json(path / CONFIG) if (path / CONFIG).is_file() else {}
         kind, text = config.get("model_type"), config.get("text_config")
         if kind == "multi_modality":
@@ -46,10 +43,10 @@ class JanusFamily(PublishedFamily):
         """Of "model.vqmodel.decoder...", as stored, or with "janus." before it, as in the model."""
         return _PARTS.get(name.removeprefix("janus.").removeprefix("model.").split(".")[0], "decoder")
 
-    def inspect(self, found: Checkpoint, config: Callable[[], ModelConfig]) -> Inspection:
-        from uni_train.models.janus.checkpoint import on_meta, open_weights, shapes, sizes
+    def inspect(self, checkpoint: Checkpoint, config: ModelConfig) -> Inspection:
+        from uni_train.models.janus.checkpoint import on_meta, open_weights, shapes
         from uni_train.models.weights import problems
 
-        stored = open_weights(found.path)
-        wrong = problems(stored.shapes, shapes(on_meta(sizes(found.path))))
-        return self.inspected(found, [stored], stored.shapes, wrong, "Copy the folder again.")
+        stored = open_weights(checkpoint.path)
+        wrong = problems(stored.shapes, shapes(on_meta(checkpoint.path)))
+        return self.inspected(checkpoint, [stored], stored.shapes, wrong, "Copy the folder again.")

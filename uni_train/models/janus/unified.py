@@ -9,7 +9,6 @@ Shapes: B rows, L tokens of the longest chat, G tokens of an image, V of the ima
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -17,12 +16,12 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from uni_train.config.schema import ModelConfig
+from uni_train.config.schema import SamplingConfig
 from uni_train.core.errors import UserError
 from uni_train.core.seeds import derive_seed
 from uni_train.models.bagel.prompts import THINK_THEN_DRAW
 from uni_train.models.base import ImageGenerator, OnStep, Request, SkillMissing, TextGenerator
-from uni_train.models.batches import check_markers, check_requests
+from uni_train.models.batches import check_requests
 from uni_train.models.writing import perturbed, write
 
 SYSTEM = (
@@ -32,20 +31,6 @@ SYSTEM = (
 """Of answers, as in pretraining; images are drawn without a system prompt."""
 IMAGE, BEGIN, END = "<image_placeholder>", "<begin_of_image>", "<end_of_image>"
 _IMAGE_TEMPERATURE = 1.0  # of the released sampling
-
-
-@dataclass(frozen=True, slots=True)
-class JanusSampling:
-    """scale: of the guidance by words; 1 is none. max_tokens, temperature: of thoughts and answers; 0 is greedy."""
-
-    scale: float
-    max_tokens: int
-    temperature: float
-
-    @classmethod
-    def from_config(cls, config: ModelConfig) -> JanusSampling:
-        one = config.sampling
-        return cls(one.cfg_text_scale, one.max_think_tokens, one.temperature)
 
 
 def chat(prompt: str, images: int = 0, system: str = "") -> str:
@@ -69,7 +54,7 @@ class Janus(ImageGenerator, TextGenerator):
     janus: Any  # transformers' module, whose methods nn.Module does not have
 
     def __init__(
-        self, name: str, janus: nn.Module, tokenizer: Any, image_processor: Any, sampling: JanusSampling
+        self, name: str, janus: nn.Module, tokenizer: Any, image_processor: Any, sampling: SamplingConfig
     ) -> None:
         super().__init__()
         self.name = name
@@ -103,7 +88,7 @@ class Janus(ImageGenerator, TextGenerator):
         """
         if not requests:
             return []
-        self._check(requests)
+        check_requests(requests, (IMAGE, BEGIN, END))
         for request in requests:
             if request.images:
                 raise SkillMissing(self.name, "draw from images")
@@ -112,17 +97,15 @@ class Janus(ImageGenerator, TextGenerator):
                     f"request {request.id}: {self.name} cannot draw {request.size[0]} x {request.size[1]} pixels",
                     f"It draws {self._side} x {self._side} alone.",
                 )
-        told = [one.prompt if one.thought is None else f"{one.prompt}\n\n{one.thought}" for one in requests]
-        inputs = self._read([f"{chat(words)}{BEGIN}" for words in told])
-        tokens_BG = self._image_tokens(inputs, [derive_seed(one.seed, "draw") for one in requests], on_step)
+        thoughts = ["" if request.thought is None else f"\n\n{request.thought}" for request in requests]
+        prompts = [f"{request.prompt}{thought}" for request, thought in zip(requests, thoughts, strict=True)]
+        inputs = self._read([f"{chat(words)}{BEGIN}" for words in prompts])
+        tokens_BG = self._image_tokens(inputs, [derive_seed(request.seed, "draw") for request in requests], on_step)
         pixels = self.janus.decode_image_tokens(tokens_BG).float().cpu()  # [B, H, W, 3] in [-1, 1]
         return list(((pixels + 1) * 127.5).clamp(0, 255).to(torch.uint8).numpy())
 
     def picture_size(self, request: Request) -> tuple[int, int]:
         return self._side, self._side
-
-    def sampling_at(self, guidance: float) -> JanusSampling:
-        return replace(self.sampling, scale=guidance)
 
     # --- inside --------------------------------------------------------------------------------------------------
 
@@ -133,19 +116,18 @@ class Janus(ImageGenerator, TextGenerator):
 
         if not requests:
             return []
-        self._check(requests)
-        chats = [chat(one.prompt, len(one.images), system) for one in requests]
-        found = write(
+        check_requests(requests, (IMAGE, BEGIN, END))
+        chats = [chat(request.prompt, len(request.images), system) for request in requests]
+        return write(
             partial(GenerationMixin.generate, self.janus),  # Janus's own leaves processors of logits out
-            self._read(chats, [image for one in requests for image in one.images]),
+            self.tokenizer,
+            self._read(chats, [image for request in requests for image in request.images]),
             end=self.tokenizer.eos_token_id,
-            pad=self.tokenizer.pad_token_id,
-            max_tokens=self.sampling.max_tokens,
+            max_tokens=self.sampling.max_think_tokens,
             temperature=self.sampling.temperature if temperature is None else temperature,
             seeds=[derive_seed(request.seed, "write") for request in requests],
             on_step=on_step,
         )
-        return [self.tokenizer.decode(row, skip_special_tokens=True).strip() for row in found]
 
     def _read(self, chats: Sequence[str], images: Sequence[np.ndarray] = ()) -> dict[str, Tensor]:
         """input_ids and attention_mask int64 [B, L], padded on the left; with images also pixel_values."""
@@ -165,7 +147,8 @@ class Janus(ImageGenerator, TextGenerator):
         inner = self.janus.model
         generators = [torch.Generator(self.device).manual_seed(seed) for seed in seeds]
         ids_BL, mask_BL = inputs["input_ids"], inputs["attention_mask"]
-        guided = self.sampling.scale != 1
+        scale = self.sampling.cfg_text_scale
+        guided = scale != 1
         if guided:
             begin = self.tokenizer.convert_tokens_to_ids(BEGIN)
             words = (ids_BL != self.tokenizer.bos_token_id) & (ids_BL != begin)
@@ -182,7 +165,7 @@ class Janus(ImageGenerator, TextGenerator):
             logits = inner.generation_head(read.last_hidden_state[:, -1]).float()
             if guided:
                 under, empty = logits.chunk(2)
-                logits = empty + self.sampling.scale * (under - empty)
+                logits = empty + scale * (under - empty)
             tokens.append(perturbed(logits, _IMAGE_TEMPERATURE, generators).argmax(-1))
             x_BLD = self.janus.prepare_embeddings_for_image_generation(tokens[-1].repeat(1 + guided)[:, None])
             mask_BL = torch.cat([mask_BL, mask_BL.new_ones(len(mask_BL), 1)], -1)
@@ -200,10 +183,3 @@ class Janus(ImageGenerator, TextGenerator):
     def _side(self) -> int:
         """Pixels a side: each stage of the VQ model but one halves it."""
         return self._grid * 2 ** (len(self.janus.config.vq_config.channel_multiplier) - 1)
-
-    def _check(self, requests: Sequence[Request]) -> None:
-        """Raises UserError for the first request that cannot be meant."""
-        check_requests(requests)
-        for request in requests:
-            for noun, text in (("prompt", request.prompt), ("thought", request.thought or "")):
-                check_markers(text, (IMAGE, BEGIN, END), f"request {request.id}: its {noun}")

@@ -10,24 +10,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import chain
 from typing import Any
 
 import numpy as np
 import torch
 
-from uni_train.config.schema import ModelConfig
+from uni_train.config.schema import ModelConfig, SamplingConfig
 from uni_train.core.errors import UserError
 from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.registry import get_task
-from uni_train.flow.guidance import Guidance
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import BagelConfig, SpecialTokens
 from uni_train.models.bagel.images import ImageTransform
 from uni_train.models.bagel.mot import MotAttention
 from uni_train.models.bagel.positions import sincos_table
-from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
+from uni_train.models.bagel.unified import BagelUnified, Speech
 from uni_train.models.base import Example, Request
 from uni_train.models.nano.vae import Pixels
 
@@ -68,7 +66,7 @@ class SentenceTokenizer:
         DataError: a family whose prompts differ from puzzle to puzzle.
     """
 
-    bos_id, eos_id, start_of_image_id, end_of_image_id = range(4)
+    tokens = SpecialTokens(*range(4))
 
     def __init__(self, steps: bool = False, puzzles: Sequence[str] = ()) -> None:
         self.puzzles, self.steps = tuple(puzzles), STEPS if steps else ()
@@ -84,15 +82,15 @@ class SentenceTokenizer:
         """The sentence's id, or those of the steps. Raises UserError for any other text."""
         if text in self.sentences:
             return [4 + self.pieces.index(text)]
-        said = [one.strip() for one in re.split(r"[,.]|(?<=From S go)", text) if one.strip()]
-        if not said or not set(said) <= set(self.steps):
+        legs = [leg.strip() for leg in re.split(r"[,.]|(?<=From S go)", text) if leg.strip()]
+        if not legs or not set(legs) <= set(self.steps):
             steps = f"; {STEPS[0]} {STEPS[1]}, ... {STEPS[-1]}." if self.steps else ""
             puzzles = f"; the nano prompts of {', '.join(self.puzzles)}." if self.puzzles else ""
             raise UserError(
                 f"nano_edit does not know the instruction {text[:120]!r}",
                 f"All that it reads is: {self.instruction}{steps}{puzzles}",
             )
-        return [4 + self.pieces.index(one) for one in said]
+        return [4 + self.pieces.index(leg) for leg in legs]
 
     def decode(self, ids: Sequence[int]) -> str:
         """The sentences, joined; markers are left out."""
@@ -140,7 +138,7 @@ def build(config: ModelConfig, seed: int) -> NanoEdit:
         BagelConfig.from_sizes(
             sizes,
             len(tokenizer),
-            SpecialTokens(tokenizer.bos_id, tokenizer.eos_id, tokenizer.start_of_image_id, tokenizer.end_of_image_id),
+            tokenizer.tokens,
             vit_patches_per_side=1,
             prediction="clean",
         )
@@ -154,7 +152,13 @@ def build(config: ModelConfig, seed: int) -> NanoEdit:
         Pixels(),
         tokenizer,
         Speech(tokenizer.instruction),
-        replace(Sampling.from_config(config.sampling), guidance=Guidance(), editing=None, temperature=0.0),
+        SamplingConfig(  # unguided
+            steps=config.sampling.steps,
+            timestep_shift=config.sampling.timestep_shift,
+            max_think_tokens=config.sampling.max_think_tokens,
+            cfg_interval=(0.0, 1.0),
+            edit_renorm="global",
+        ),
         image_size=sizes.image_size,
         noise_levels="uniform",
         vae_transform=ImageTransform(sizes.image_size, token, token),  # images of any size stay as they are

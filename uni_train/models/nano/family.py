@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from uni_train.core.errors import UserError
 from uni_train.core.reading_limits import reason
 from uni_train.models.bagel.family import BagelFamily
-from uni_train.models.family import CONFIG, FAMILIES, WEIGHTS, Checkpoint, Family, Inspection
+from uni_train.models.family import CONFIG, FAMILIES, Checkpoint, Family, read_json
 
 if TYPE_CHECKING:
     import torch
@@ -31,14 +30,11 @@ class NanoFamily(Family):
     world = "nano"
     bfloat16 = False
     tf32 = True
-    puzzles = True
-    compiles = True
+    optional_keys = ("puzzles", "compile")
     shipped: ClassVar[Path | None] = ASSETS
     part_of = BagelFamily.part_of
 
     def recognise(self, path: Path) -> Checkpoint | None:
-        from uni_train.models.family import read_json
-
         if not (path / CONFIG).is_file():
             return None
         name = read_json(path / CONFIG).get("model")
@@ -69,8 +65,6 @@ class NanoFamily(Family):
     def build(
         self, config: ModelConfig, seed: int, dtype: torch.dtype | None, device: torch.device | str = "cpu"
     ) -> UnifiedModel:
-        if config.editing is not None:
-            raise UserError(f"model.editing has no meaning for {config.name}", "Leave it out.")
         model: UnifiedModel
         if config.edits:
             from uni_train.models.nano import edit
@@ -102,29 +96,10 @@ class NanoFamily(Family):
 
         return {"caption": CAPTION_PROMPT, "verify": VERIFY_PROMPT, "draw some": SOME, "unclear": UNCLEAR}
 
-    def inspect(self, checkpoint: Checkpoint, config: Callable[[], ModelConfig]) -> Inspection:
-        import torch
-        from torch import nn
-
-        from uni_train.models.bagel.bagel import Bagel
-        from uni_train.models.nano.vae import PatchVAE, Pixels
-        from uni_train.models.weights import Weights, problems, shapes_of
-
-        sizes, _, _ = _described(checkpoint.path)
-        stored = Weights([checkpoint.path / WEIGHTS])
-        patch = stored.shapes.get("vae.encoder.0.weight", (1, 3, 1, 1))
-        with torch.device("meta"):
-            bagel = Bagel(sizes)
-            learned = PatchVAE(sizes.latent_channels, hidden=patch[0], downsample=patch[-1])
-            vae = Pixels() if checkpoint.model == "nano_edit" else learned
-        expected = shapes_of(nn.ModuleDict({"bagel": bagel, "vae": vae}))
-        return self.inspected(checkpoint, [stored], stored.shapes, problems(stored.shapes, expected))
-
 
 def _described(folder: Path) -> tuple[BagelConfig, int, list[str]]:
     """Sizes of a stored model, its images' side in pixels, its puzzles. Raises UserError where they are damaged."""
     from uni_train.models.bagel.config import BagelConfig
-    from uni_train.models.family import read_json
 
     try:
         described: Any = read_json(folder / CONFIG)

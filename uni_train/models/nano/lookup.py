@@ -68,15 +68,15 @@ def add_lookup_heads(bagel: Bagel, seed: int) -> None:
         first.o_proj.weight[:, head * d : head * d + n] = _NOTE * note
 
     # Layer 1 asks with the note of the token before, each later hop with what the hop before it has found.
-    asked = one_back
+    query = one_back
     for hop, layer in enumerate(layers[1 : 1 + HOPS]):
-        found = basis[:, (3 + hop) * n : (4 + hop) * n]
+        result = basis[:, (3 + hop) * n : (4 + hop) * n]
         attention = layer.self_attn
         for projection in (attention.q_proj, attention.k_proj, attention.v_proj):
             projection.weight[:d] = 0
         attention.o_proj.weight[:, :d] = 0
-        attention.q_proj.weight[slow] = asked.T
+        attention.q_proj.weight[slow] = query.T
         attention.k_proj.weight[slow] = two_back.T
         attention.v_proj.weight[:n] = read
-        attention.o_proj.weight[:, :n] = _COPY * found
-        asked = found
+        attention.o_proj.weight[:, :n] = _COPY * result
+        query = result

@@ -9,7 +9,6 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
 import torch
 from torch import nn
@@ -18,8 +17,8 @@ from uni_train.config.schema import ModelConfig
 from uni_train.core.errors import UserError
 from uni_train.core.seeds import derive_seed
 from uni_train.models.bagel.bagel import Bagel
-from uni_train.models.bagel.config import BagelConfig, SpecialTokens
-from uni_train.models.bagel.unified import BagelUnified, Sampling, Speech
+from uni_train.models.bagel.config import BagelConfig
+from uni_train.models.bagel.unified import BagelUnified, Speech
 from uni_train.models.base import Example
 from uni_train.models.nano import language
 from uni_train.models.nano.lookup import add_lookup_heads
@@ -65,11 +64,7 @@ class Nano(BagelUnified):
         return {name: (share, makers[name]) for name, share in shares.items()}
 
     def example_tokens(self, example: Example) -> int:
-        """Tokens of an example of which nothing is dropped.
-
-        Raises:
-            UserError: a word that nano does not know, or an image that is no sprite.
-        """
+        """Raises UserError for a word that nano does not know, or an image that is no sprite."""
         side = self.image_size
         for image in (example.target, *example.images, *(turn.image for turn in example.turns)):
             if image is not None and image.shape[:2] != (side, side):
@@ -89,7 +84,7 @@ def build(config: ModelConfig, seed: int, words: Sequence[str] | None = None) ->
         BagelConfig.from_sizes(
             sizes,
             len(tokenizer),
-            SpecialTokens(tokenizer.bos_id, tokenizer.eos_id, tokenizer.start_of_image_id, tokenizer.end_of_image_id),
+            tokenizer.tokens,
             vit_patches_per_side=sizes.image_size // sizes.vit_patch,
         )
     )
@@ -98,21 +93,23 @@ def build(config: ModelConfig, seed: int, words: Sequence[str] | None = None) ->
         bagel.init_weights(derive_seed(seed, "nano"))
         add_lookup_heads(bagel, derive_seed(seed, "induction"))
         _init_vae(vae, derive_seed(seed, "nano vae"))
+    drawn = config.sampling
     return Nano(
         config.name,
         bagel,
         vae,
         tokenizer,
         Speech(language.THINK_SYSTEM, language.VERIFY_PROMPT),
-        replace(Sampling.from_config(config.sampling), editing=None),
+        replace(
+            drawn,  # from images as from text
+            edit_text_scale=drawn.cfg_text_scale,
+            edit_img_scale=drawn.cfg_img_scale,
+            edit_interval=drawn.cfg_interval,
+            edit_renorm=drawn.cfg_renorm,
+        ),
         image_size=sizes.image_size,
         noise_levels="uniform",
     )
-
-
-def shipped() -> Path:
-    """The folder of the checkpoint inside the package."""
-    return Path(__file__).parent / "assets"
 
 
 def _init_vae(vae: PatchVAE, seed: int) -> None:

@@ -7,6 +7,7 @@ import re
 from collections.abc import Sequence
 
 from uni_train.core.errors import UserError
+from uni_train.models.bagel.config import SpecialTokens
 
 SPECIAL = ("<pad>", "<bos>", "<eos>", "<start_of_image>", "<end_of_image>")
 _CHUNK = re.compile(r"\n|[^\s]+")
@@ -23,7 +24,8 @@ class WordTokenizer:
         self.words = (*SPECIAL, *words)
         # Markers have no word: a prompt cannot end its own text.
         self.ids = {word: index for index, word in enumerate(self.words) if index >= len(SPECIAL)}
-        self.pad_id, self.bos_id, self.eos_id, self.start_of_image_id, self.end_of_image_id = range(len(SPECIAL))
+        self.pad_id, *markers = range(len(SPECIAL))
+        self.tokens = SpecialTokens(*markers)
 
     def __len__(self) -> int:
         return len(self.words)

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
 
 from uni_train.config.schema import EditingConfig, ModelConfig
 from uni_train.core.errors import UserError
@@ -42,7 +41,7 @@ from uni_train.models.qwen_image_edit.unified import QwenImageEdit
 from uni_train.models.shapes import Guess
 from uni_train.models.weights import read_object
 
-__all__ = ["build", "export", "load", "on_meta", "save", "skeleton"]
+__all__ = ["build", "export", "load", "save", "skeleton"]
 
 _HINT = "It must be a Qwen-Image-Edit in diffusers' layout; `uni_train models inspect` shows what it is."
 _TEXT_7B = {
@@ -95,85 +94,62 @@ def _libraries(name: str) -> Iterator[None]:
 # --- building ---------------------------------------------------------------------------------------------------------
 
 
-def on_meta(config: ModelConfig) -> tuple[nn.Module, nn.Module, nn.Module]:
-    """Transformer, text encoder and VAE without weights, for counting and dry runs.
+def skeleton(config: ModelConfig) -> tuple[QwenImageEdit, bool]:
+    """The model without weights, and whether its tokenizer is a guess.
 
     Sizes are those of the folder `config.checkpoint`; where there is none, those of the recipe.
     """
-    folder = Path(config.checkpoint) if config.checkpoint is not None else None
+    folder, sizes = Path(config.checkpoint or ""), config.architecture
     with _libraries(config.name):
         from transformers import Qwen2_5_VLConfig, Qwen2_5_VLForConditionalGeneration
 
-        if folder is not None and folder.exists():
+        if config.checkpoint is not None and folder.exists():
             _is_plus(folder)
             transformer, vae = (part_on_meta(folder, part) for part in ("transformer", "vae"))
             text = Qwen2_5_VLConfig.from_dict(read_object(folder / "text_encoder" / "config.json", _HINT))
         else:
             transformer, vae = _meta_of_recipe(config)
-            one = config.architecture
             seeing = {
-                "depth": one.vit_layers,
-                "hidden_size": one.vit_hidden_size,
-                "intermediate_size": one.vit_intermediate_size,
-                "num_heads": one.vit_heads,
-                "patch_size": one.vit_patch,
+                "depth": sizes.vit_layers,
+                "hidden_size": sizes.vit_hidden_size,
+                "intermediate_size": sizes.vit_intermediate_size,
+                "num_heads": sizes.vit_heads,
+                "patch_size": sizes.vit_patch,
                 "out_hidden_size": _TEXT_7B["hidden_size"],
             }
             text = Qwen2_5_VLConfig(text_config=_TEXT_7B, vision_config=seeing)
         with without_weights():
-            return transformer, Qwen2_5_VLForConditionalGeneration(text), vae
-
-
-def skeleton(config: ModelConfig) -> tuple[QwenImageEdit, bool]:
-    """The model without weights, and whether its tokenizer is a guess.
-
-    Raises:
-        UserError: the checkpoint folder holds something else than this model.
-    """
-    parts, processor = on_meta(config), read_processor(config)
-    editing, side = config.editing or EditingConfig(), config.architecture.image_size
-    return QwenImageEdit(
-        config.name, *parts, processor or Guess(), DynamicShift(), config.sampling, editing, side
-    ), processor is None
+            parts = transformer, Qwen2_5_VLForConditionalGeneration(text), vae
+    processor, editing = read_processor(config), config.editing or EditingConfig()
+    reading = processor or Guess()
+    model = QwenImageEdit(config.name, *parts, reading, DynamicShift(), config.sampling, editing, sizes.image_size)
+    return model, processor is None
 
 
 def _meta_of_recipe(config: ModelConfig) -> tuple[Any, Any]:
     from diffusers import AutoencoderKLQwenImage, QwenImageTransformer2DModel
 
-    one = config.architecture
+    sizes = config.architecture
     with without_weights():
         transformer = QwenImageTransformer2DModel(
-            patch_size=one.latent_patch,
-            in_channels=one.latent_channels * one.latent_patch**2,
-            out_channels=one.latent_channels,
-            num_layers=one.layers,
-            attention_head_dim=one.hidden_size // one.heads,
-            num_attention_heads=one.heads,
+            patch_size=sizes.latent_patch,
+            in_channels=sizes.latent_channels * sizes.latent_patch**2,
+            out_channels=sizes.latent_channels,
+            num_layers=sizes.layers,
+            attention_head_dim=sizes.hidden_size // sizes.heads,
+            num_attention_heads=sizes.heads,
             joint_attention_dim=_TEXT_7B["hidden_size"],
         )
-        return transformer, AutoencoderKLQwenImage(z_dim=one.latent_channels)
+        return transformer, AutoencoderKLQwenImage(z_dim=sizes.latent_channels)
 
 
 def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> QwenImageEdit:
-    """The model of the folder `config.checkpoint`, with its weights.
-
-    Args:
-        dtype: of all weights; None: each part's `Weights.compute_dtype`.
-
-    Raises:
-        UserError: there is no such folder, it holds something else, or its weights do not fit.
-    """
-    assert config.checkpoint is not None
-    folder = Path(config.checkpoint)
+    """The model of the folder `config.checkpoint`. dtype: None is each part's `Weights.compute_dtype`."""
+    folder = Path(config.checkpoint or "")
+    editing = replace(config.editing or EditingConfig(), plus=_is_plus(folder))
     with _libraries(config.name):
-        return _build(config, folder, replace(config.editing or EditingConfig(), plus=_is_plus(folder)), dtype, device)
-
-
-def _build(
-    config: ModelConfig, folder: Path, editing: EditingConfig, dtype: torch.dtype | None, device: torch.device | str
-) -> QwenImageEdit:
-    from diffusers.models.transformers.transformer_qwenimage import QwenEmbedRope
-    from transformers import Qwen2_5_VLForConditionalGeneration
+        from diffusers.models.transformers.transformer_qwenimage import QwenEmbedRope
+        from transformers import Qwen2_5_VLForConditionalGeneration
 
     shift, stored = _shift(folder), part_weights(folder, "text_encoder").compute_dtype
     transformer, vae = (part_on_meta(folder, part) for part in ("transformer", "vae"))

@@ -11,7 +11,7 @@ from uni_train.models.family import FAMILIES, Checkpoint, read_json
 @FAMILIES.register("qwen_image_edit")
 class QwenImageEditFamily(PipelineFamily):
     title = "Qwen-Image-Edit"
-    editing = True
+    optional_keys = (*PipelineFamily.optional_keys, "editing")
     parts = ("transformer", "text encoder", "VAE")
 
     def recognise(self, path: Path) -> Checkpoint | None:

@@ -12,16 +12,13 @@ sequential positions. `positions` chooses: "spatial" as pretrained, "sequential"
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
-import numpy as np
 import torch
 from torch import Tensor, nn
-
-from uni_train.models import writing
-from uni_train.models.base import OnStep
 
 Positions = Literal["spatial", "sequential"]
 IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
@@ -34,12 +31,12 @@ EDIT_SYSTEM = (
 """The checkpoints were trained with exactly these words (they are in their pipelines)."""
 ANSWER_SYSTEM = "You are a helpful assistant."
 _PAD = "<|image_pad|>"
-_END = "<|im_end|>"
+END = "<|im_end|>"
 
 
 def chat(system: str, user: str) -> str:
     """The chat up to where the assistant begins."""
-    return f"<|im_start|>system\n{system}{_END}\n<|im_start|>user\n{user}{_END}\n<|im_start|>assistant\n"
+    return f"<|im_start|>system\n{system}{END}\n<|im_start|>user\n{user}{END}\n<|im_start|>assistant\n"
 
 
 def user_turn(prompt: str, images: int, plus: bool) -> str:
@@ -89,32 +86,18 @@ class Processor:
         """
         from transformers.feature_extraction_utils import BatchFeature
 
-        found: dict[str, Any] = {}
+        inputs: dict[str, Any] = {}
         pieces = list(text)
         if images is not None and not (isinstance(images, list | tuple) and not images):
-            found = dict(self.image_processor(images=images, return_tensors="pt"))
+            inputs = dict(self.image_processor(images=images, return_tensors="pt"))
             merged = self.image_processor.merge_size**2
-            counts = iter((found["image_grid_thw"].prod(-1) // merged).tolist())
-            pieces = ["".join(part if part != _PAD else _PAD * next(counts) for part in _split(one)) for one in pieces]
-        ids = [self.tokenizer(one)["input_ids"] for one in pieces]
-        longest = max(map(len, ids))
-        rows, mask = torch.full((len(ids), longest), self.tokenizer.pad_token_id), torch.zeros(len(ids), longest).long()
-        for row, own in enumerate(ids):
-            start = longest - len(own) if padding_side == "left" else 0
-            rows[row, start : start + len(own)] = torch.tensor(own)
-            mask[row, start : start + len(own)] = 1
-        found |= {"input_ids": rows, "attention_mask": mask}
-        if "pixel_values" in found:
-            found["mm_token_type_ids"] = (rows == self.image_token).int()
-        return BatchFeature(found)
-
-
-def _split(text: str) -> list[str]:
-    """The text in pieces, each image token one of its own."""
-    pieces: list[str] = []
-    for i, part in enumerate(text.split(_PAD)):
-        pieces += [part] if i == 0 else [_PAD, part]
-    return pieces
+            counts = iter((inputs["image_grid_thw"].prod(-1) // merged).tolist())
+            pieces = [re.sub(re.escape(_PAD), lambda _: _PAD * next(counts), piece) for piece in pieces]
+        read = self.tokenizer(pieces, padding=True, padding_side=padding_side, return_tensors="pt")
+        inputs |= {name: read[name] for name in ("input_ids", "attention_mask")}
+        if "pixel_values" in inputs:
+            inputs["mm_token_type_ids"] = (inputs["input_ids"] == self.image_token).int()
+        return BatchFeature(inputs)
 
 
 @torch.no_grad()
@@ -124,43 +107,10 @@ def hidden_states(text_encoder: nn.Module, inputs: dict[str, Tensor], positions:
     Args:
         inputs: of `Processor`, padded on the right.
     """
-    given = {name: value.to(_device(text_encoder)) for name, value in inputs.items()}
+    device = next(text_encoder.parameters()).device
+    given = {name: value.to(device) for name, value in inputs.items()}
     if positions == "sequential":
         given.pop("mm_token_type_ids", None)
     states: Tensor = text_encoder.model(**given).last_hidden_state  # type: ignore[operator, union-attr]
     lengths = given["attention_mask"].sum(-1).tolist()
     return [row[TEMPLATE_TOKENS:length] for row, length in zip(states, lengths, strict=True)]
-
-
-@torch.no_grad()
-def write(
-    text_encoder: Any,
-    processor: Processor,
-    chats: Sequence[str],
-    images: Sequence[np.ndarray],
-    max_tokens: int,
-    temperature: float,
-    seeds: Sequence[int],
-    on_step: OnStep | None = None,
-) -> list[str]:
-    """How each chat goes on, until the assistant's turn ends.
-
-    Args:
-        images: those of the first chat first.
-    """
-    tokenizer = processor.tokenizer
-    found = writing.write(
-        text_encoder.generate,
-        processor(chats, list(images), padding_side="left").to(_device(text_encoder)),
-        end=tokenizer.convert_tokens_to_ids(_END),
-        pad=tokenizer.pad_token_id,
-        max_tokens=max_tokens,
-        temperature=temperature,
-        seeds=seeds,
-        on_step=on_step,
-    )
-    return [tokenizer.decode(row, skip_special_tokens=True).strip() for row in found]
-
-
-def _device(module: nn.Module) -> torch.device:
-    return next(module.parameters()).device

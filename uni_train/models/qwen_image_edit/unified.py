@@ -22,7 +22,7 @@ from uni_train.core.seeds import derive_seed
 from uni_train.flow.euler import euler_step
 from uni_train.flow.schedule import DynamicShift, Schedule
 from uni_train.models.base import Example, OnStep, Request, SkillMissing, TextGenerator
-from uni_train.models.batches import check_markers, check_requests, markers_of
+from uni_train.models.batches import check_requests, markers_of
 from uni_train.models.diffusers.classes import QWEN_IMAGE
 from uni_train.models.diffusers.condition import FlowCondition, Words
 from uni_train.models.diffusers.examples import Edit, with_thought
@@ -32,11 +32,12 @@ from uni_train.models.diffusers.step_cache import first_block_cache
 from uni_train.models.qwen_image_edit.reading import (
     ANSWER_SYSTEM,
     EDIT_SYSTEM,
+    END,
     chat,
     hidden_states,
     user_turn,
-    write,
 )
+from uni_train.models.writing import write
 
 _LOOK_TOKEN = 28  # pixels a side of what the Qwen2.5-VL takes for one token
 _LONGEST = 200  # times the shorter side, in what the Qwen2.5-VL looks at
@@ -113,7 +114,7 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
         if not requests:
             return []
         if self.sampling.first_block_cache is not None and len(requests) > 1:
-            return [image for one in requests for image in self.draw([one], on_step)]
+            return [image for request in requests for image in self.draw([request], on_step)]
         condition = self.encode(requests)
         x = self.noise(requests)
         schedule = Schedule.together([self.schedule(condition, row) for row in range(len(requests))]).to(self.device)
@@ -129,20 +130,16 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
 
     @torch.no_grad()
     def encode(self, requests: Sequence[Request]) -> FlowCondition:
-        """Read each request once: its chat, the chat with the negative prompt (if guided), its images as latents.
-
-        Images and requests of any sizes go together.
-
-        Raises:
-            UserError: a request without an image or a prompt, or one that cannot be read.
-        """
+        """Read each request once: its chat, the chat with the negative prompt (if guided), its images as latents."""
         self._check(requests)
         prompts = [r.prompt if r.thought is None else with_thought(r.prompt, r.thought) for r in requests]
         images = [self._looked(request.images) for request in requests]
         words = self._states(prompts, images)
         empty = self._states([self.editing.negative_prompt] * len(images), images) if self.guided else None
         shown = [[pixels(image) for image in self._shown(request.images)] for request in requests]
-        shapes = [(self.latents.grid(self.picture_size(one)), *self.shown_grids(one.images)) for one in requests]
+        sizes = [self.picture_size(request) for request in requests]
+        pairs = zip(sizes, requests, strict=True)
+        shapes = [(self.latents.grid(size), *self.shown_grids(request.images)) for size, request in pairs]
         return FlowCondition(words, empty, self._encode(shown), shapes, range(len(requests)))
 
     def schedule(self, condition: FlowCondition, row: int = 0, steps: int | None = None) -> Schedule:
@@ -166,8 +163,8 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
     def _thinned(self, edit: Edit, random_: random.Random) -> tuple[str, list[np.ndarray], Sequence[np.ndarray]]:
         drop = self.dropout
         prompt = self.editing.negative_prompt if random_.random() < drop.text else edit.prompt
-        seen = self._looked(() if random_.random() < drop.look else edit.images)
-        shown = () if random_.random() < drop.latents else edit.images
+        seen = self._looked(() if random_.random() < drop.vit else edit.images)
+        shown = () if random_.random() < drop.vae else edit.images
         return chat(EDIT_SYSTEM, user_turn(prompt, len(seen), self.editing.plus)), seen, shown
 
     # --- requests and images -------------------------------------------------------------------------------------
@@ -183,16 +180,19 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
         if not requests:
             return []
         self._check(requests, needs_image)
-        images = [self._looked(request.images) for request in requests]
+        turns = [user_turn(request.prompt, len(request.images), self.editing.plus) for request in requests]
+        chats = [chat(system, turn) for turn in turns]
+        images = [image for request in requests for image in self._looked(request.images)]
+        tokenizer = self.processor.tokenizer
         return write(
-            self.text_encoder,
-            self.processor,
-            [chat(system, user_turn(request.prompt, len(request.images), self.editing.plus)) for request in requests],
-            [image for own in images for image in own],
-            self.sampling.max_think_tokens,
-            self.sampling.temperature if temperature is None else temperature,
-            [derive_seed(request.seed, "write") for request in requests],
-            on_step,
+            self.text_encoder.generate,
+            tokenizer,
+            self.processor(chats, images, padding_side="left").to(next(self.text_encoder.parameters()).device),
+            end=tokenizer.convert_tokens_to_ids(END),
+            max_tokens=self.sampling.max_think_tokens,
+            temperature=self.sampling.temperature if temperature is None else temperature,
+            seeds=[derive_seed(request.seed, "write") for request in requests],
+            on_step=on_step,
         )
 
     def _states(self, prompts: Sequence[str], images: Sequence[Sequence[np.ndarray]]) -> list[Words]:
@@ -208,7 +208,7 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
 
     def _words(self, inputs: dict[str, Any]) -> list[Words]:
         states = hidden_states(self.text_encoder, inputs, self.editing.positions)
-        return [{"encoder_hidden_states": one} for one in states]
+        return [{"encoder_hidden_states": state} for state in states]
 
     def _looked(self, images: Sequence[np.ndarray]) -> list[np.ndarray]:
         """Images as the Qwen2.5-VL is given them."""
@@ -224,10 +224,8 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
 
     def _check(self, requests: Sequence[Request], needs_image: bool = True) -> None:
         """Raises UserError for the first request that cannot be meant."""
-        check_requests(requests)
+        check_requests(requests, self.markers)
         for request in requests:
-            for noun, text in (("prompt", request.prompt), ("thought", request.thought or "")):
-                check_markers(text, self.markers, f"request {request.id}: its {noun}")
             if needs_image and not request.images:
                 raise UserError(
                     f"request {request.id} shows no image, but {self.name} draws by editing one",
