@@ -75,9 +75,10 @@ from uni_train.plan.updates import supervised
 from uni_train.rewards.contract import Prompt, Reward
 from uni_train.training.curriculum import Constant
 from uni_train.training.fit import fit_supervised
-from uni_train.training.flow_grpo.config import AlarmsConfig, GrpoConfig, ObjectiveConfig, RolloutConfig
+from uni_train.training.flow_grpo.config import AlarmsConfig, GrpoConfig, RolloutConfig
 from uni_train.training.flow_grpo.rollout import PromptList
 from uni_train.training.flow_grpo.trainer import ROLLOUTS, fit_flow_grpo
+from uni_train.training.flow_grpo.variants import ObjectiveConfig
 from uni_train.training.lora import adapted, add_adapters
 
 GIB = 2**30

@@ -53,9 +53,10 @@ from uni_train.models.qwen_image_edit.unified import QwenImageEdit
 from uni_train.rewards.contract import Prompt, Reward
 from uni_train.stages.cpu import prepare_cpu
 from uni_train.training.curriculum import Constant
-from uni_train.training.flow_grpo.config import AlarmsConfig, GrpoConfig, ObjectiveConfig, RolloutConfig
+from uni_train.training.flow_grpo.config import AlarmsConfig, GrpoConfig, RolloutConfig
 from uni_train.training.flow_grpo.rollout import PromptList, ScoredImages, sample_epoch
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
+from uni_train.training.flow_grpo.variants import ObjectiveConfig
 
 GROUP = 16
 STEPS = 10

@@ -19,6 +19,8 @@ from torch import Tensor
 from uni_train.flow.transition import Transition, row_mean
 
 ADVANTAGE_CLIP = 5.0
+STEP_METRICS = ("policy_loss", "approx_kl", "ratio", "clip_ratio/high_mean", "clip_ratio/low_mean")
+"""Metrics of `PolicyLoss.summary`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +42,11 @@ class PolicyLoss:
     clipped_low: Tensor
     log_ratio: Tensor
     approx_kl: Tensor
+
+    def summary(self) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+        """The loss, its metrics by the names of STEP_METRICS, and the log ratio."""
+        values = (self.loss, self.approx_kl, self.ratio.mean(), self.clipped_high, self.clipped_low)
+        return self.loss, dict(zip(STEP_METRICS, values, strict=True)), self.log_ratio
 
 
 def grpo_loss(

@@ -16,8 +16,8 @@ from tests.training.keys import changed
 from uni_train.config.kinds import Updates
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.flow.window import Window
+from uni_train.training.flow_grpo.batches import MicroBatch
 from uni_train.training.flow_grpo.config import GrpoConfig
-from uni_train.training.flow_grpo.losses import MicroBatch
 from uni_train.training.flow_grpo.rollout import Rollouts, requests_of
 from uni_train.training.flow_grpo.trainer import FlowGrpoModule, Row, update_rows
 

@@ -27,8 +27,9 @@ from uni_train.models.bagel.generation import _feed, prefill
 from uni_train.models.base import Request
 from uni_train.models.load import build_model
 from uni_train.rewards.contract import Prompt, Reward
+from uni_train.training.flow_grpo.batches import MicroBatch, ThoughtBatch
 from uni_train.training.flow_grpo.config import ThoughtsConfig
-from uni_train.training.flow_grpo.losses import Losses, MicroBatch, ThoughtBatch
+from uni_train.training.flow_grpo.losses import Losses
 from uni_train.training.flow_grpo.rollout import sample_epoch, token_table
 from uni_train.training.flow_grpo.trainer import EPOCH_METRICS, FlowGrpoModule, fit_flow_grpo
 from uni_train.training.metric_log import read_metrics

@@ -112,11 +112,11 @@ def _training_rules(config: FlowGrpoConfig) -> list[Rule]:
     frozen = config.lora.only_generation(config.trained)
     why = f"trained={config.trained} leaves what thinks as it is" if frozen else f"{variant} has none"
     near = [n * passes for n in range(1, min(images, 2 * updates) + 1) if images % n == 0]
-    (first, last), random = config.bounds, not config.forward
+    (first, last), forward = config.bounds, config.algorithm.forward
     steps, thoughts = objective.image_weight > 0, config.thoughts or ThoughtsConfig(weight=0)
-    limit = rollout.steps - (variant == "cps")
+    limit = rollout.steps - (not config.algorithm.noisy_end)
     return [
-        ("thoughts", (bool(thoughts.weight) and frozen) or (config.thoughts is not None and config.forward),
+        ("thoughts", (bool(thoughts.weight) and frozen) or (config.thoughts is not None and forward),
          f"thoughts cannot be learned: {why}", "thoughts=null, or trained=all."),
         ("objective.image_weight", not steps and not thoughts.weight, "objective.image_weight is 0 and no thought is "
          "learned: there is nothing to learn", "objective.image_weight=1."),
@@ -133,13 +133,13 @@ def _training_rules(config: FlowGrpoConfig) -> list[Rule]:
          f"rollout.prompts_per_epoch {rollout.prompts_per_epoch} x rollout.group_size {rollout.group_size}: {images} "
          f"images cannot be divided into {updates} equal updates{f' in {passes} passes' if passes > 1 else ''}",
          f"The nearest number is updates_per_epoch={min(near, key=lambda n: abs(n - updates))}."),
-        ("rollout.shared_noise", config.forward and rollout.shared_noise,
+        ("rollout.shared_noise", forward and rollout.shared_noise,
          f"rollout.shared_noise: {variant} has no random step, so a group would be one image", None),
-        ("rollout", random and (not first < last <= limit or (rollout.window or 1) > last - first),
+        ("rollout", not forward and (not first < last <= limit or (rollout.window or 1) > last - first),
          f"rollout.window {rollout.window} does not fit between step {first} and step {last} of {rollout.steps}",
          "Raise rollout.steps, or lower rollout.window. The last step of cps has no noise."),
-        ("rollout.noise_level", random and level == 0, "rollout.noise_level 0 leaves no step random", None),
-        ("rollout.noise_level", variant == "cps" and level is not None and level > 1,
-         "rollout.noise_level of cps must be between 0 and 1", None),
-        ("objective.clip_low", random and objective.clip_low >= 1, "objective.clip_low must be below 1", None),
+        ("rollout.noise_level", not forward and level == 0, "rollout.noise_level 0 leaves no step random", None),
+        ("rollout.noise_level", level is not None and level > config.algorithm.most_noise,
+         f"rollout.noise_level of {variant} must be between 0 and {config.algorithm.most_noise:g}", None),
+        ("objective.clip_low", not forward and objective.clip_low >= 1, "objective.clip_low must be below 1", None),
     ]  # fmt: skip

@@ -109,7 +109,7 @@ def _first_request(config: FlowGrpoConfig) -> Request:
 def _epoch(asked: FlowGrpoConfig, ranks: int) -> list[str]:
     """What an epoch of reinforcement draws and trains on."""
     rollout, pictures = asked.rollout, asked.images
-    kind = "noise levels" if asked.forward else "random steps"
+    kind = "noise levels" if asked.algorithm.forward else "random steps"
     each = f" on each of {ranks} ranks" if ranks > 1 else ""
     more = "" if asked.sft is None else f" and {asked.sft.rows} rows of sft"
     return [

@@ -16,10 +16,8 @@ Then `updates_per_epoch` times, each on an equal part of the epoch's images, in 
        sft           rows with their images, where the recipe has some            training.supervised
     8. step          gradients clipped, AdamW, averages                           training.fit.run, by Lightning
 
-A variant changes one part: the random step (cps, dance: flow.steps), the window (fast, mix: flow.window), the ratio
-(guard: flow.grpo.guard_loss) or its bound (dppo: flow.grpo.dppo_loss). DiffusionNFT and AWM replace 5 and 6 by losses
-on images noised again (flow.nft, flow.grpo.awm_loss). DiffusionNFT samples with averaged weights. Logs and alarms are
-in callbacks.py. A rank trains on the images it has sampled; where others have more, it pads with rows of weight 0.
+A variant changes the random steps of 2, or the loss of 5 and 6: variants.py has all of them. Logs and alarms are in
+callbacks.py. A rank trains on the images it has sampled; where others have more, it pads with rows of weight 0.
 
 Left out on purpose: dropout (sampling and training must agree: the model is in eval mode), a critic, a replay buffer.
 
@@ -49,16 +47,17 @@ from uni_train.config.kinds import Updates
 from uni_train.core.errors import UserError
 from uni_train.core.seeds import derive_seed, rng
 from uni_train.distributed.ranks import Ranks
-from uni_train.flow.grpo import TOKEN_METRICS
+from uni_train.flow.grpo import STEP_METRICS, TOKEN_METRICS
 from uni_train.flow.objective import interpolate
 from uni_train.models.base import FlowPolicy
 from uni_train.models.transfer import upload
 from uni_train.rewards.contract import Reward
 from uni_train.training.callbacks import Evaluate, Validation
 from uni_train.training.fit import CHECKPOINTS, HELD_OUT, FitResult, Run, run
+from uni_train.training.flow_grpo.batches import MicroBatch, ThoughtBatch
 from uni_train.training.flow_grpo.callbacks import Alarms, EpochLog, OnImages
 from uni_train.training.flow_grpo.config import GrpoConfig
-from uni_train.training.flow_grpo.losses import METRICS, Losses, MicroBatch, ThoughtBatch
+from uni_train.training.flow_grpo.losses import Losses
 from uni_train.training.flow_grpo.rollout import Context, Prompts, Rollouts, read_context, sample_epoch, thought_request
 from uni_train.training.metric_log import truncate_metrics
 from uni_train.training.steps import Source, StepBatch, StepDataset, StepLoader
@@ -254,7 +253,7 @@ class FlowGrpoModule(SupervisedModule):
         """Old log probabilities by the micro-batches of training, before weights change: of thoughts, and with
         `on_policy=recompute` of steps."""
         config, rollouts = self.config, self.rollouts
-        recompute = config.objective.on_policy == "recompute" and not config.forward
+        recompute = config.objective.on_policy == "recompute" and not config.algorithm.forward
         thoughts = config.learned_thoughts
         ratios = recompute or (thoughts is not None and thoughts.loss == "grpo")
         updates = range(config.updates_per_pass if ratios else 0)
@@ -280,7 +279,7 @@ class FlowGrpoModule(SupervisedModule):
         if batch.micro == 0:
             self._log_ratios, self._means = [], {}
             if config.learned_thoughts is not None:  # a rank may have rows of one kind only; all reduce the same names
-                names = (*METRICS, *TOKEN_METRICS, *["kl"] * bool(config.objective.kl))
+                names = (*STEP_METRICS, *TOKEN_METRICS, *["kl"] * bool(config.objective.kl))
                 self._means = dict.fromkeys((*names, *["thoughts/kl"] * bool(config.learned_thoughts.kl)), zero)
         if content is None:
             total = torch.zeros((), device=self.device, requires_grad=True) * 1
