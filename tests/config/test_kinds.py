@@ -55,7 +55,7 @@ class Chat(RecipeKind[ChatConfig]):
 
     def first_update(self, config: ChatConfig, model, most: int | None = None) -> list:
         from uni_train.models.base import Example
-        from uni_train.stages.finetune import first_batch
+        from uni_train.stages.train_stage import first_batch
 
         rows = [Example("A means tree.", answer="tree")] * 3
         return first_batch(model, {"chat": rows}, {"chat": 1.0}, config.seed, config.turns)

@@ -13,7 +13,6 @@ import json
 import re
 import typing
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -45,24 +44,6 @@ def build(values: Mapping[str, Any], where: Where = lambda key: "") -> RunConfig
     _check_evaluation(config, where)
     check_ranks(config, config.strategy.devices * config.strategy.nodes)
     return config
-
-
-_FORMER_KEYS = ("rollout.complete", "rewards.*.http")
-
-
-def without_former_keys(values: Any) -> Any:
-    """A run's config.yaml of an earlier version without the keys that are gone, on which no model depends."""
-
-    def below(section: Any, path: str) -> Any:
-        if not isinstance(section, Mapping):
-            return section
-        return {
-            key: below(value, f"{path}{key}.")
-            for key, value in section.items()
-            if not any(fnmatchcase(f"{path}{key}", former) for former in _FORMER_KEYS)
-        }
-
-    return below(values, "")
 
 
 def build_section(cls: type[S], values: Any, where: Where = lambda key: "") -> S:

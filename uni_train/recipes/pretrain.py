@@ -118,7 +118,7 @@ class Pretrain(RecipeKind[PretrainConfig]):
     ) -> list[Sequence[Example]]:
         """Of the part with the most rows and noised images."""
         from uni_train.models.nano import corpus
-        from uni_train.stages.finetune import first_batch
+        from uni_train.stages.train_stage import first_batch
 
         mixture = _largest(config)
         rows = sum(mixture.rows.values())
@@ -152,7 +152,7 @@ def _vae(work: Work[PretrainConfig], stage: StageRun) -> None:
 def _part(work: Work[PretrainConfig], stage: StageRun, name: str) -> None:
     """Train everything but the VAE on the mixture of one part of the recipe."""
     from uni_train.models.nano import corpus
-    from uni_train.stages.finetune import fit
+    from uni_train.stages.train_stage import train_stage
     from uni_train.training.curriculum import Constant
 
     config, asked = work.config, work.config.kept[name]
@@ -164,6 +164,6 @@ def _part(work: Work[PretrainConfig], stage: StageRun, name: str) -> None:
     if asked.lr is not None:
         config = replace(config, optimizer=replace(config.optimizer, lr=asked.lr))
     used, updates = {kind: sources[kind] for kind in schedule.shares}, Updates(asked.updates, rows=total)
-    result = fit(work, model, used, schedule, updates, stage.path, config=config)
+    result = train_stage(work, model, used, schedule, updates, stage.path, config=config)
     work.trained(model, stage)
     stage.result = result.facts()

@@ -19,7 +19,6 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import Logger
 from rich.progress import Progress
 
 from uni_train.config.kinds import Updates
@@ -44,7 +43,7 @@ from uni_train.training.preemption import EndWhenTold
 from uni_train.training.progress import StepProgress
 from uni_train.training.steps import Source, StepDataset, StepLoader
 from uni_train.training.strategies.choice import current_ranks, group_for, make_plugins, make_strategy, on_ranks
-from uni_train.training.supervised import SupervisedModule
+from uni_train.training.supervised import FitOptions, SupervisedModule
 
 CHECKPOINTS = "checkpoints"
 METRICS = "metrics.jsonl"
@@ -82,18 +81,11 @@ def fit_supervised(
     config: TrainingConfig,
     updates: Updates,
     directory: Path,
+    options: FitOptions = FitOptions(),  # noqa: B008  # it is frozen
     *,
-    stage: str = "finetune",
-    trained: str = "all",
-    frozen: Sequence[str] = (),
     evaluate: Evaluate | None = None,
-    logger: Logger | None = None,
-    progress: bool | Progress = True,
     callbacks: Sequence[Callback] = (),
     collate: Collate | None = None,
-    description: str | None = None,
-    keep: int = 2,
-    log_every: int = 10,
 ) -> FitResult:
     """Train `model` in place; afterwards it has the final weights, averaged ones if `config.ema`.
 
@@ -105,15 +97,10 @@ def fit_supervised(
 
     Args:
         sources: what `schedule` mixes, by name (see steps.Source).
-        stage: part of every seed, so that two trainings of a run see different draws.
-        trained, frozen: see trained.select_parameters.
         evaluate: needed by schedules that watch a metric: updates done -> metrics.
-        logger: a further Lightning logger, for example `wandb_logger(...)`.
-        progress: True for a display of its own, a rich Progress to join, False for silence.
         callbacks: further Lightning callbacks; their state is in the checkpoints.
         collate: examples and a seed -> what the model trains on; None: the model's own. It is called when the update
             before is done.
-        keep: newest checkpoints that stay. log_every: updates between two writes of metrics.jsonl.
 
     Raises:
         UsageError: updates, sources and schedule do not fit together.
@@ -124,25 +111,13 @@ def fit_supervised(
         raise UsageError("this curriculum watches a validation metric, but no evaluation was given")
 
     def prepare(made: Run) -> SupervisedModule:
-        module = MixedModule(model, config, updates, stage=stage, trained=trained, frozen=frozen)
+        module = MixedModule(model, config, updates, options)
         module.sources, module.schedule, module.collate = sources, schedule, collate or model.collate
         model.train()
         made.callbacks += [CurriculumCallback(schedule, evaluate, made.log), *callbacks]
         return module
 
-    return run(
-        model,
-        config,
-        updates,
-        directory,
-        prepare,
-        logger=logger,
-        progress=progress,
-        description=description or stage,
-        schedule=schedule,
-        keep=keep,
-        log_every=log_every,
-    )
+    return run(model, config, updates, directory, prepare, options, schedule=schedule)
 
 
 @dataclass
@@ -166,13 +141,9 @@ def run(
     updates: Updates,
     directory: Path,
     prepare: Callable[[Run], SupervisedModule],
+    options: FitOptions,
     *,
-    logger: Logger | None,
-    progress: bool | Progress,
-    description: str,
     schedule: Curriculum | None = None,
-    keep: int,
-    log_every: int,
     checkpoint_unit: int = 1,
 ) -> FitResult:
     """What all kinds of fits share: folder, resuming, metric log, averages, progress, checkpoints, Lightning's trainer.
@@ -207,10 +178,11 @@ def run(
     half = strategy.precision == "bf16-true"
     engine = strategy.kind.startswith("deepspeed_")
     ema = Ema(config.ema, offload=strategy.offload_averages) if config.ema is not None else None
+    progress, logger = options.progress, options.logger
     say = print if progress and current_ranks().is_main else _silent
-    made = Run(done, MetricLog(log_every, say), ema)
+    made = Run(done, MetricLog(options.log_every, say), ema)
     began = time.perf_counter()
-    writer = FolderCheckpointIO(keep, current_ranks() if engine or strategy.kind == "fsdp2" else ALONE)
+    writer = FolderCheckpointIO(options.keep, current_ranks() if engine or strategy.kind == "fsdp2" else ALONE)
     try:
         with quiet_lightning(), group_for(strategy):
             module = prepare(made)
@@ -219,7 +191,7 @@ def run(
             parts: list[Callback] = [made.log, *([made.ema] if made.ema is not None else []), *made.callbacks]
             if progress:
                 joined = progress if isinstance(progress, Progress) else None
-                parts.append(StepProgress(description, made.log, joined))
+                parts.append(StepProgress(options.description or options.stage, made.log, joined))
             every = -(-config.checkpoint_every // checkpoint_unit) * checkpoint_unit
             parts.append(PeriodicCheckpoint(directory / CHECKPOINTS, every, made.log))
             parts.append(EndWhenTold(directory / CHECKPOINTS, every, made.log, checkpoint_unit))

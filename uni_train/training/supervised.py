@@ -10,13 +10,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import lightning.pytorch as pl
 import torch
 from lightning.fabric.utilities.apply_func import move_data_to_device
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies import DeepSpeedStrategy
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
+from rich.progress import Progress
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
@@ -34,6 +37,29 @@ if TYPE_CHECKING:
     from uni_train.models.base import SupervisedLoss, Trainable
 
 
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """What a training takes beside its data and its configuration.
+
+    Attributes:
+        stage: part of every seed, so that two trainings of a run see different draws.
+        trained, frozen: see trained.select_parameters.
+        logger: a further Lightning logger, for example `wandb_logger(...)`.
+        progress: True for a display of its own, a rich Progress to join, False for silence.
+        description: of the progress line; None: the stage.
+        keep: newest checkpoints that stay. log_every: updates between two writes of metrics.jsonl.
+    """
+
+    stage: str = "finetune"
+    trained: str = "all"
+    frozen: Sequence[str] = ()
+    logger: Logger | None = None
+    progress: bool | Progress = True
+    description: str | None = None
+    keep: int = 2
+    log_every: int = 10
+
+
 class SupervisedModule(pl.LightningModule):
     """Lightning's view of a model in supervised training; automatic optimization does the rest.
 
@@ -48,15 +74,12 @@ class SupervisedModule(pl.LightningModule):
         model: Trainable,
         config: TrainingConfig,
         updates: Updates,
-        *,
-        stage: str = "finetune",
-        trained: str = "all",
-        frozen: Sequence[str] = (),
+        options: FitOptions,
     ) -> None:
         super().__init__()
-        self.model, self.config, self.updates, self.stage = model, config, updates, stage
-        self.trained_names = train_only(model, trained, frozen)
-        self.skips = trained != "all" or bool(frozen)
+        self.model, self.config, self.updates, self.stage = model, config, updates, options.stage
+        self.trained_names = train_only(model, options.trained, options.frozen)
+        self.skips = options.trained != "all" or bool(options.frozen)
         self.metrics: dict[str, Tensor] = {}
         self.used_lr = 0.0
         self._sums: Tensor | None = None

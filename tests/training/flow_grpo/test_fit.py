@@ -23,11 +23,12 @@ from uni_train.training.checkpoint_io import list_checkpoints
 from uni_train.training.fit import FitResult
 from uni_train.training.flow_grpo import trainer as fitting
 from uni_train.training.flow_grpo.config import AlarmsConfig, GrpoConfig, SolvedRowsConfig
-from uni_train.training.flow_grpo.rollout import sample_epoch
+from uni_train.training.flow_grpo.rollout import Sampling, sample_epoch
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 from uni_train.training.flow_grpo.variants import VARIANTS, GrpoVariant
 from uni_train.training.lora import adapted
 from uni_train.training.metric_log import read_metrics
+from uni_train.training.supervised import FitOptions
 
 GRPO = changed(TOY, ema=0.5)
 REWARDS = [Reward("bright", bright)]
@@ -36,8 +37,10 @@ SFT = SolvedRowsConfig(path="rows.jsonl", rows=4, weight=0.5)
 
 def fit(folder: Path, grpo: GrpoConfig = GRPO, **options: Any) -> tuple[ToyFlow, FitResult]:
     model = options.pop("model", None) or ToyFlow()
-    given = {"rewards": REWARDS, "progress": False, "keep": 9, "log_every": 2, "sft_rows": SOLVED} | options
-    return model, fit_flow_grpo(model, PROMPTS, config=grpo, directory=folder, **given)
+    sampling = Sampling(PROMPTS, options.pop("rewards", REWARDS), on_images=options.pop("on_images", None))
+    given: dict[str, Any] = {"stage": "grpo", "progress": False, "keep": 9, "log_every": 2}
+    given |= {name: options.pop(name) for name in FitOptions.__dataclass_fields__ if name in options}
+    return model, fit_flow_grpo(model, sampling, grpo, folder, FitOptions(**given), **{"sft_rows": SOLVED} | options)
 
 
 def updates(folder: Path) -> list[dict[str, Any]]:

@@ -24,7 +24,7 @@ from uni_train.recipes.stars.config import PRETRAIN, THOUGHTS, RoundConfig
 from uni_train.recipes.stars.filtering import kept_rows
 from uni_train.recipes.stars.finetune import curriculum, replayed, watching
 from uni_train.recipes.stars.rounds import updates
-from uni_train.stages.finetune import fit
+from uni_train.stages.train_stage import train_stage
 from uni_train.stages.work import StageRun, Work
 from uni_train.training.curriculum import Curriculum
 from uni_train.training.distillation import Distiller, DistilSettings, Lesson
@@ -91,7 +91,7 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
     if THOUGHTS in config.replays:
         sources[THOUGHTS] = ConcatDataset([Lessons(work, of, thinks=True) for of in taught.values()])  # type: ignore
     sources |= replayed(config, model, config.replays)
-    result = fit(
+    result = train_stage(
         work,
         model,
         sources,

@@ -27,7 +27,7 @@ from uni_train.data_gen.knowledge.nano import (
 )
 from uni_train.models.base import Example
 from uni_train.recipes.knowledge.config import KnowledgeConfig
-from uni_train.stages.finetune import fit
+from uni_train.stages.train_stage import train_stage
 from uni_train.stages.work import StageRun, Work
 from uni_train.training.curriculum import Constant
 
@@ -100,6 +100,6 @@ def teach(work: Work[KnowledgeConfig], stage: StageRun) -> None:
     updates = Updates(config.form.updates, rows=config.form.rows)
     sources = {**new, **{name: maker for name, (_, maker) in kept.items()}}
     used = {name: sources[name] for name in shares}
-    result = fit(work, model, used, Constant(shares), updates, stage.path, config=asked, trained=("all", ()))
+    result = train_stage(work, model, used, Constant(shares), updates, stage.path, config=asked, trained=("all", ()))
     work.trained(model, stage)
     stage.result = result.facts()

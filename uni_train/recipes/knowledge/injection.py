@@ -30,7 +30,7 @@ from uni_train.recipes.knowledge import injected
 from uni_train.recipes.knowledge.config import KnowledgeConfig
 from uni_train.recipes.knowledge.injected import Reply, Taught
 from uni_train.stages import judging
-from uni_train.stages.finetune import fit
+from uni_train.stages.train_stage import train_stage
 from uni_train.stages.work import ADAPTERS, MODEL, StageRun, Work, in_batches
 from uni_train.training.curriculum import Constant
 
@@ -121,7 +121,7 @@ def _teach(work: Work[KnowledgeConfig], stage: StageRun, subject: Subject) -> No
     n, sources, schedule = len(subject.lessons), {"lessons": lessons(subject)}, Constant({"lessons": 1.0})
     most = Updates(updates(config, config.epochs, n), config.accumulate, rows=config.rows)
     until = Until(passed, config.exam_every, updates(config, config.least_epochs, n))
-    fit(work, model, sources, schedule, most, stage.path, callbacks=[until], keep=1, log_every=1)
+    train_stage(work, model, sources, schedule, most, stage.path, callbacks=[until], keep=1, log_every=1)
     work.trained(model, stage)
     after = work.model(stage.path / MODEL)
     exam, twins = _replies(work, after, subject.exam), _replies(work, after, subject.twins)

@@ -80,7 +80,7 @@ class Knowledge(RecipeKind[KnowledgeConfig]):
         self, config: KnowledgeConfig, model: Trainable, most: int | None = None
     ) -> list[Sequence[Example]]:
         from uni_train.recipes.knowledge import injection
-        from uni_train.stages.finetune import first_batch
+        from uni_train.stages.train_stage import first_batch
 
         lessons = injection.lessons(injection.people(config)[0])
         shares, rows = {"lessons": 1.0}, config.rows

@@ -74,7 +74,7 @@ class Sft(RecipeKind[SftConfig]):
 
     def first_update(self, config: SftConfig, model: Trainable, most: int | None = None) -> list[Sequence[Example]]:
         from uni_train.recipes.sft.training import schedule, sources
-        from uni_train.stages.finetune import first_batch
+        from uni_train.stages.train_stage import first_batch
 
         found, batch = sources(config, model.example_tokens), config.batch
         shares = schedule(config).mixture(0)

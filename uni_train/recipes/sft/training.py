@@ -13,7 +13,7 @@ from uni_train.config.kinds import Updates
 from uni_train.core.errors import UserError
 from uni_train.models.base import Example, ImageSizes
 from uni_train.recipes.sft.config import SftConfig, SourceConfig
-from uni_train.stages.finetune import fit, run_logger, skipped_rows
+from uni_train.stages.train_stage import run_logger, skipped_rows, train_stage
 from uni_train.stages.validation import ValidationPrompts, intervals, read_prompts, table, validation_prompts
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.curriculum import Constant
@@ -45,7 +45,7 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
             return watched.evaluate(model, step, stage.path, logger, work.ranks)
 
         callbacks.append(Validation(evaluate, config.held_out.every, stage.path / HELD_OUT))
-    result = fit(work, model, found, schedule(config), updates(config), stage.path, callbacks=callbacks)
+    result = train_stage(work, model, found, schedule(config), updates(config), stage.path, callbacks=callbacks)
     work.trained(model, stage)
     stage.result = {
         **result.facts(),

@@ -17,12 +17,9 @@ from uni_train.training.callbacks import Validation, save, saved
 from uni_train.training.checkpoint_io import ALARM, checkpoint_name
 from uni_train.training.divergence import Stopped
 from uni_train.training.flow_grpo.config import GrpoConfig
-from uni_train.training.flow_grpo.rollout import ScoredImages
 from uni_train.training.metric_log import JsonlLogger, MetricLog, append_once
 
 WINDOW = 10  # epochs over which the alarm of collapse averages the reward
-OnImages = Callable[[int, ScoredImages], None]
-"""Called on every rank with the epoch and the rank's images after their rewards."""
 
 
 class EpochLog(AfterUpdate):

@@ -56,6 +56,24 @@ class PromptList:
         return shuffled[begin : begin + count]
 
 
+OnImages = Callable[[int, "ScoredImages"], None]
+"""Called on every rank with the epoch and the rank's images after their rewards."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """What an epoch samples and how it is scored, beside the configuration.
+
+    draw_rows: images sampled together. think_rows: thoughts written together. on_images: gets every epoch's images.
+    """
+
+    prompts: Prompts
+    rewards: Sequence[Reward]
+    draw_rows: int = 256
+    think_rows: int = 128
+    on_images: OnImages | None = None
+
+
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Rollouts:
     """This rank's images of an epoch; tensors on the model's device.

@@ -39,8 +39,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch.loggers import Logger
-from rich.progress import Progress
 from torch import Tensor
 
 from uni_train.config.kinds import Updates
@@ -51,47 +49,44 @@ from uni_train.flow.grpo import STEP_METRICS, TOKEN_METRICS
 from uni_train.flow.objective import interpolate
 from uni_train.models.base import FlowPolicy
 from uni_train.models.transfer import upload
-from uni_train.rewards.contract import Reward
 from uni_train.training.callbacks import Evaluate, Validation
 from uni_train.training.fit import CHECKPOINTS, HELD_OUT, FitResult, Run, run
 from uni_train.training.flow_grpo.batches import MicroBatch, ThoughtBatch
-from uni_train.training.flow_grpo.callbacks import Alarms, EpochLog, OnImages
+from uni_train.training.flow_grpo.callbacks import Alarms, EpochLog
 from uni_train.training.flow_grpo.config import GrpoConfig
 from uni_train.training.flow_grpo.losses import Losses
-from uni_train.training.flow_grpo.rollout import Context, Prompts, Rollouts, read_context, sample_epoch, thought_request
+from uni_train.training.flow_grpo.rollout import (
+    Context,
+    Rollouts,
+    Sampling,
+    read_context,
+    sample_epoch,
+    thought_request,
+)
 from uni_train.training.metric_log import truncate_metrics
 from uni_train.training.steps import Source, StepBatch, StepDataset, StepLoader
 from uni_train.training.strategies.choice import check_guided, check_second_weights, current_ranks, on_ranks
 from uni_train.training.strategies.sharding import unsharded
-from uni_train.training.supervised import SupervisedModule
+from uni_train.training.supervised import FitOptions, SupervisedModule
 
 ROLLOUTS = "rollouts.jsonl"
 EPOCH_METRICS = ("reward", "reward_std", "best_of_group", "frac_reward_zero_std", "diversity")
 """Statistics of an epoch that every line of metrics.jsonl repeats."""
+GRPO_OPTIONS = FitOptions(stage="grpo")
 Row = tuple[int, int]
 """Number of an image, and random step in the window. The step behind the window stands for the image's thought."""
 
 
 def fit_flow_grpo(
     model: FlowPolicy,
-    prompts: Prompts,
-    rewards: Sequence[Reward],
+    sampling: Sampling,
     config: GrpoConfig,
     directory: Path,
+    options: FitOptions = GRPO_OPTIONS,
     *,
-    stage: str = "grpo",
-    trained: str = "all",
-    draw_rows: int = 256,
-    think_rows: int = 128,
     evaluate: Evaluate | None = None,
     evaluate_every: int = 10,
-    on_images: OnImages | None = None,
     sft_rows: Source | None = None,
-    logger: Logger | None = None,
-    progress: bool | Progress = True,
-    description: str | None = None,
-    keep: int = 2,
-    log_every: int = 10,
 ) -> FitResult:
     """Train `model` in place; afterwards it has the final weights, averaged ones if `config.ema`.
 
@@ -99,10 +94,8 @@ def fit_flow_grpo(
     with the same weights and the same metrics.jsonl, bit for bit.
 
     Args:
-        stage: part of every seed. trained: see trained.select_parameters. draw_rows: images sampled together.
-        think_rows: thoughts written together.
         evaluate: updates done -> scores on held-out prompts, every `evaluate_every` epochs; the alarm reads "held_out".
-        on_images: is called with every epoch's images. sft_rows: the rows of `config.sft`.
+        sft_rows: the rows of `config.sft`.
 
     Raises:
         UsageError: keys that do not fit together.
@@ -111,7 +104,7 @@ def fit_flow_grpo(
     config = on_ranks(config)
     ranks = config.strategy.devices * config.strategy.nodes
     config.check_ranks(ranks)
-    check_second_weights(config.strategy, config.unsharded(trained))
+    check_second_weights(config.strategy, config.unsharded(options.trained))
     check_guided(config.strategy, getattr(model, "guided", False))
     updates = Updates(config.updates, config.grad_accumulation_steps(ranks))
     directory = Path(directory)
@@ -121,11 +114,7 @@ def fit_flow_grpo(
             hint = "Delete it; the run continues from the one before."
             raise UserError(f"{directory}: the checkpoint of update {fit.done} is inside an epoch", hint)
         current_ranks().from_main(lambda: truncate_metrics(directory / ROLLOUTS, fit.done))
-        module = FlowGrpoModule(
-            model, config, updates, prompts, rewards,
-            stage=stage, trained=trained, draw_rows=draw_rows, think_rows=think_rows, on_images=on_images,
-            sft_rows=sft_rows,
-        )  # fmt: skip
+        module = FlowGrpoModule(model, config, updates, sampling, options, sft_rows)
         every, file = evaluate_every * config.updates_per_epoch, directory / HELD_OUT
         validation = None if evaluate is None else Validation(evaluate, every, file)
         alarms = Alarms(config, validation, fit.log, directory / CHECKPOINTS)
@@ -134,10 +123,7 @@ def fit_flow_grpo(
         model.eval()
         return module
 
-    return run(
-        model, config, updates, directory, prepare, logger=logger, progress=progress, keep=keep, log_every=log_every,
-        description=description or stage, checkpoint_unit=config.updates_per_epoch,
-    )  # fmt: skip
+    return run(model, config, updates, directory, prepare, options, checkpoint_unit=config.updates_per_epoch)
 
 
 class FlowGrpoModule(SupervisedModule):
@@ -158,21 +144,13 @@ class FlowGrpoModule(SupervisedModule):
         model: FlowPolicy,
         config: GrpoConfig,
         updates: Updates,
-        prompts: Prompts,
-        rewards: Sequence[Reward],
-        *,
-        stage: str = "grpo",
-        trained: str = "all",
-        draw_rows: int = 256,
-        think_rows: int = 128,
-        on_images: OnImages | None = None,
+        sampling: Sampling,
+        options: FitOptions = GRPO_OPTIONS,
         sft_rows: Source | None = None,
     ) -> None:
-        super().__init__(model, config, updates, stage=stage, trained=trained)
+        super().__init__(model, config, updates, options)
         self.skips = False  # groups of equal rewards have no gradient either, and their update counts
-        self.prompts, self.rewards = prompts, rewards
-        self.draw_rows, self.think_rows = draw_rows, think_rows
-        self.on_images, self.sft_rows = on_images, sft_rows
+        self.sampling, self.sft_rows = sampling, sft_rows
         # Made before Lightning restores a checkpoint, with the starting weights.
         self.losses = Losses(model, config, self.trained_names)
         self._means: dict[str, Tensor] = {}
@@ -196,15 +174,15 @@ class FlowGrpoModule(SupervisedModule):
         for epoch in range(self.global_step // config.updates_per_epoch, config.epochs):
             if epoch:
                 self.losses.follow()
-            prompts = self.prompts(epoch, config.rollout.prompts_per_epoch)
+            prompts = self.sampling.prompts(epoch, config.rollout.prompts_per_epoch)
             with unsharded(model), self.losses.sampling():
                 self.rollouts, context, images = sample_epoch(
-                    model, prompts, self.rewards, config, self.stage, epoch,  # type: ignore[arg-type]
-                    ranks, self.precision, self.draw_rows, self.think_rows,
+                    model, prompts, self.sampling.rewards, config, self.stage, epoch,  # type: ignore[arg-type]
+                    ranks, self.precision, self.sampling.draw_rows, self.sampling.think_rows,
                 )  # fmt: skip
             self.sampled_at = time.perf_counter()
-            if self.on_images is not None:
-                self.on_images(epoch, images)
+            if self.sampling.on_images is not None:
+                self.sampling.on_images(epoch, images)
             del images  # to look at: they are not trained on
             self._old_log_probs(context)
             for update in range(config.updates_per_epoch):
