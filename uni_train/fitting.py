@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose, quoted
-from uni_train.config.kinds import PlannedStage, Stages, check_before_run, check_ranks, judge_of, kind_of, stage_list
+from uni_train.config.kinds import PlannedStage, check_before_run, check_ranks, judge_of, kind_of, stage_list
 from uni_train.config.paths import expect_packages, expect_paths, missing_packages, missing_paths, named_paths
 from uni_train.config.places import recipes
 from uni_train.config.schema import RunConfig
@@ -28,6 +28,7 @@ from uni_train.distributed.devices import deterministic_kernels, expect_gpu
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.models.checkpoint import resolve
 from uni_train.run_folder import RunFolder, is_run
+from uni_train.stages.kind import Stages, stages_of
 
 if TYPE_CHECKING:
     from uni_train.console.progress import ConsoleProgress
@@ -208,7 +209,7 @@ def expect(config: RunConfig, progress: ConsoleProgress) -> None:
 
     expect_keys(config.model)
     expect_precision(config.model, config.strategy.precision)
-    kind_of(config).prepare(expect_items(config, progress))
+    stages_of(config).prepare(expect_items(config, progress))
 
 
 def expect_items(config: RunConfig, progress: ConsoleProgress) -> Work[Any]:
@@ -224,7 +225,7 @@ def expect_items(config: RunConfig, progress: ConsoleProgress) -> Work[Any]:
         from uni_train.stages import evaluate
 
         evaluate.benchmark(work)
-    kind_of(config).expect_items(work)
+    stages_of(config).expect_items(work)
     return work
 
 
@@ -243,7 +244,7 @@ def run_stages(config: RunConfig, folder: RunFolder, progress: ConsoleProgress, 
 
     prepare_cpu(config.model.threads, ranks.local_world_size)
     work: Work[Any] = Work(config, folder, progress, ranks=ranks)
-    kind, planned = kind_of(config), stage_list(config)
+    kind, planned = stages_of(config), stage_list(config)
     runs: list[tuple[PlannedStage, StageRun]] = []
     seen = False  # its data
     for step in planned:
@@ -273,7 +274,7 @@ def _conclude(work: Work[Any], runs: Stages) -> None:
     from uni_train.eval.report.run import write_report
     from uni_train.eval.report.tables import print_table
 
-    folder, kind = work.folder, kind_of(work.config)
+    folder, kind = work.folder, stages_of(work.config)
     evaluated = any(one.kind == "evaluate" for one, _ in runs)
     concluded = kind.conclude(work, runs)
     summarised = evaluated or concluded is not None

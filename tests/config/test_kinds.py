@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from uni_train.config.messages import Where, wrong
-from uni_train.config.kinds import PlannedStage, RecipeKind, Updates, evaluation, recipe_kind
+from uni_train.config.kinds import PlannedStage, Updates, evaluation, recipe_kind
+from uni_train.stages.kind import RecipeKind
 from uni_train.config.schema import Count, RunConfig
 
 

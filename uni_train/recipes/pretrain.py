@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from annotated_types import Interval
 
-from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, evaluation, recipe_kind
+from uni_train.config.kinds import PlannedStage, Updates, evaluation, recipe_kind
 from uni_train.config.messages import Where, wrong
 from uni_train.config.schema import LEVELS, Count, Draws, Level, Positive, RunConfig, VaeConfig
+from uni_train.stages.kind import RecipeKind, Stages
 
 if TYPE_CHECKING:
     from uni_train.models.base import Example, Trainable

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from uni_train.config.kinds import Stages, reads_images
+from uni_train.config.kinds import reads_images
 from uni_train.config.schema import EvalConfig, RunConfig
 from uni_train.core.errors import DataError, UserError
 from uni_train.core.seeds import derive_seed
@@ -35,6 +35,7 @@ from uni_train.eval.store import Store
 from uni_train.eval.task_benchmark import TaskBenchmark, item_case
 from uni_train.models.identity import ModelIdentity
 from uni_train.stages.batched import Batched
+from uni_train.stages.kind import Stages
 from uni_train.stages.shards import make_shards
 from uni_train.stages.work import SHARDS, STORE, StageRun, Work, in_batches
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from uni_train.config.kinds import PlannedStage, RecipeKind, Rollouts, Stages, Updates, evaluation, recipe_kind
+from uni_train.config.kinds import PlannedStage, Rollouts, Updates, evaluation, recipe_kind
 from uni_train.config.messages import Where
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig, check
+from uni_train.stages.kind import RecipeKind, Stages
 
 if TYPE_CHECKING:
     from uni_train.models.base import Request

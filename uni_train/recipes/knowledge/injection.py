@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from uni_train.config.kinds import Stages, Updates
+from uni_train.config.kinds import Updates
 from uni_train.core.errors import DataError, UserError
 from uni_train.core.files import atomic_write_json
 from uni_train.core.reading_limits import read_json
@@ -30,6 +30,7 @@ from uni_train.recipes.knowledge import injected
 from uni_train.recipes.knowledge.config import KnowledgeConfig
 from uni_train.recipes.knowledge.injected import Reply, Taught
 from uni_train.stages import judging
+from uni_train.stages.kind import Stages
 from uni_train.stages.train_stage import train_stage
 from uni_train.stages.work import ADAPTERS, MODEL, StageRun, Work, in_batches
 from uni_train.training.curriculum import Constant

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, recipe_kind
+from uni_train.config.kinds import PlannedStage, Updates, recipe_kind
 from uni_train.config.messages import Where
 from uni_train.recipes.knowledge.config import FROZEN, KnowledgeConfig, check
+from uni_train.stages.kind import RecipeKind, Stages
 
 if TYPE_CHECKING:
     from uni_train.eval.benchmark import Table
