@@ -157,7 +157,7 @@ def _part(work: Work[PretrainConfig], stage: StageRun, name: str) -> None:
     from uni_train.training.curriculum import Constant
 
     config, asked = work.config, work.config.kept[name]
-    model = work.learner(work.weights, config.timestep_shift)
+    model = work.trainable_model(work.weights, config.timestep_shift)
     rows = asked.mixture.rows
     total = sum(rows.values())
     sources = corpus.sources(asked.mixture.noise_draws, asked.mixture.levels)
@@ -166,5 +166,5 @@ def _part(work: Work[PretrainConfig], stage: StageRun, name: str) -> None:
         config = replace(config, optimizer=replace(config.optimizer, lr=asked.lr))
     used, updates = {kind: sources[kind] for kind in schedule.shares}, Updates(asked.updates, rows=total)
     result = train_stage(work, model, used, schedule, updates, stage.path, config=config)
-    work.trained(model, stage)
+    work.save_trained(model, stage)
     stage.result = result.facts()

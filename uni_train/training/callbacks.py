@@ -61,12 +61,12 @@ def saved(trainer: pl.Trainer) -> None:
     Ranks(trainer.global_rank, trainer.world_size).on_all(writer.wait)
 
 
-class WholeAgain(Callback):
-    """Unshards the weights into plain parameters when training ends; must be the last callback."""
+class Unshard(Callback):
+    """Gives the module plain parameters again when training on sharded ones ends; must be the last callback."""
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         saved(trainer)  # its copy goes before the whole weights come
-        trainer.strategy.whole_again()  # type: ignore[attr-defined]
+        trainer.strategy.unshard()  # type: ignore[attr-defined]
 
 
 def evaluated(trainer: pl.Trainer, module: pl.LightningModule, evaluate: Evaluate, step: int) -> dict[str, float]:
@@ -121,8 +121,8 @@ class Validation(AfterUpdate):
         self.scores, self.best = state_dict["scores"], state_dict["best"]
 
 
-class Until(AfterUpdate):
-    """Ends a fit at the first check that `passed`; without one it ends after all of its updates.
+class EarlyStop(AfterUpdate):
+    """Ends a training early: at the first check that `passed`; without one it ends after all of its updates.
 
     It checks every `every` updates from `least` updates on. `passed` gets the number of updates and must otherwise be a
     function of the weights alone. Then a resumed fit ends where an unbroken one does.
@@ -180,7 +180,7 @@ class CurriculumCallback(AfterUpdate):
         self.curriculum.load_state_dict(state_dict)
 
 
-class Following(Averages, AfterUpdate):
+class EmaTeacher(Averages, AfterUpdate):
     """A teacher whose weights are an average of its student's: teacher <- decay teacher + (1 - decay) student.
 
     The average is in the checkpoints.

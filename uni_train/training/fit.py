@@ -19,7 +19,6 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
-from rich.progress import Progress
 
 from uni_train.config.kinds import Updates
 from uni_train.config.schema import SHARDED, TrainingConfig
@@ -28,7 +27,7 @@ from uni_train.distributed.preemption import deferred
 from uni_train.distributed.ranks import ALONE
 from uni_train.models.base import Example, Trainable
 from uni_train.models.parts import whole
-from uni_train.training.callbacks import CurriculumCallback, Evaluate, PeriodicCheckpoint, WholeAgain
+from uni_train.training.callbacks import CurriculumCallback, Evaluate, PeriodicCheckpoint, Unshard
 from uni_train.training.checkpoint_io import (
     FolderCheckpointIO,
     checkpoint_step,
@@ -39,7 +38,7 @@ from uni_train.training.curriculum import Curriculum
 from uni_train.training.divergence import Stopped
 from uni_train.training.ema import Ema
 from uni_train.training.metric_log import JsonlLogger, MetricLog, read_metrics, truncate_metrics
-from uni_train.training.preemption import EndWhenTold
+from uni_train.training.preemption import SaveOnSignal
 from uni_train.training.progress import StepProgress
 from uni_train.training.steps import Source, StepDataset, StepLoader
 from uni_train.training.strategies.choice import current_ranks, group_for, make_plugins, make_strategy, on_ranks
@@ -178,8 +177,8 @@ def run(
     half = strategy.precision == "bf16-true"
     engine = strategy.kind.startswith("deepspeed_")
     ema = Ema(config.ema, offload=strategy.offload_averages) if config.ema is not None else None
-    progress, logger = options.progress, options.logger
-    say = print if progress and current_ranks().is_main else _silent
+    logger = options.logger
+    say = print if options.progress and current_ranks().is_main else _silent
     made = Run(done, MetricLog(options.log_every, say), ema)
     began = time.perf_counter()
     writer = FolderCheckpointIO(options.keep, current_ranks() if engine or strategy.kind == "fsdp2" else ALONE)
@@ -189,14 +188,13 @@ def run(
             trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
             used = make_strategy(strategy, trained)
             parts: list[Callback] = [made.log, *([made.ema] if made.ema is not None else []), *made.callbacks]
-            if progress:
-                joined = progress if isinstance(progress, Progress) else None
-                parts.append(StepProgress(options.description or options.stage, made.log, joined))
+            if options.progress:
+                parts.append(StepProgress(options.description or options.stage, made.log))
             every = -(-config.checkpoint_every // checkpoint_unit) * checkpoint_unit
             parts.append(PeriodicCheckpoint(directory / CHECKPOINTS, every, made.log))
-            parts.append(EndWhenTold(directory / CHECKPOINTS, every, made.log, checkpoint_unit))
-            if hasattr(used, "whole_again"):
-                parts.append(WholeAgain())
+            parts.append(SaveOnSignal(directory / CHECKPOINTS, every, made.log, checkpoint_unit))
+            if hasattr(used, "unshard"):
+                parts.append(Unshard())
             trainer = pl.Trainer(
                 accelerator=strategy.accelerator,
                 devices=strategy.devices,

@@ -15,7 +15,7 @@ from uni_train.training.checkpoint_io import checkpoint_name
 from uni_train.training.metric_log import MetricLog
 
 
-class EndWhenTold(AfterUpdate, Checkpoint):
+class SaveOnSignal(AfterUpdate, Checkpoint):
     """Saves and ends after a multiple of `unit` updates if any rank got a signal; every update is noted.
 
     Comes after PeriodicCheckpoint, which saves every `every` updates.

@@ -19,7 +19,6 @@ from lightning.fabric.utilities.apply_func import move_data_to_device
 from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies import DeepSpeedStrategy
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
-from rich.progress import Progress
 from torch import Tensor, nn
 from torch.distributed.tensor import DTensor
 
@@ -45,7 +44,7 @@ class FitOptions:
         stage: part of every seed, so that two trainings of a run see different draws.
         trained, frozen: see trained.select_parameters.
         logger: a further Lightning logger, for example `wandb_logger(...)`.
-        progress: True for a display of its own, a rich Progress to join, False for silence.
+        progress: whether it shows a progress line.
         description: of the progress line; None: the stage.
         keep: newest checkpoints that stay. log_every: updates between two writes of metrics.jsonl.
     """
@@ -54,7 +53,7 @@ class FitOptions:
     trained: str = "all"
     frozen: Sequence[str] = ()
     logger: Logger | None = None
-    progress: bool | Progress = True
+    progress: bool = True
     description: str | None = None
     keep: int = 2
     log_every: int = 10
@@ -90,6 +89,7 @@ class SupervisedModule(pl.LightningModule):
         checkpoint["state_dict"] = {name: v for name, v in checkpoint["state_dict"].items() if name not in frozen}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Complete what `on_save_checkpoint` left out, and count micro-batches as this number of ranks makes them."""
         frozen = self._frozen()
         here = {name: value for name, value in self.state_dict().items() if name in frozen}
         checkpoint["state_dict"] = here | checkpoint["state_dict"]

@@ -58,7 +58,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
 
     config = work.config
     prompt_source = work.ranks.on_all(lambda: prompts(work))
-    learner = work.learner(work.weights, config.sft.timestep_shift if config.sft is not None else 1.0)
+    learner = work.trainable_model(work.weights, config.sft.timestep_shift if config.sft is not None else 1.0)
     model = expect_skill(learner, FlowPolicy)
     sampling = model.sampling
     solved = work.ranks.on_all(lambda: solved_rows(config, model.example_tokens))
@@ -96,7 +96,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
             evaluate=measure if held_out is not None else None, evaluate_every=config.held_out.every, sft_rows=solved,
         )  # fmt: skip
     say_idle(work, result)
-    work.trained(model, stage)
+    work.save_trained(model, stage)
     skipped = {} if solved is None else skipped_rows(work, [solved])
     facts = result.facts()
     del facts["final_loss"]  # which says little of a policy

@@ -86,7 +86,7 @@ def teach(work: Work[KnowledgeConfig], stage: StageRun) -> None:
         UserError: the model has no pretraining rows to keep its skills with.
     """
     config = work.config
-    model = work.learner(None)
+    model = work.trainable_model(None)
     kept = model.replay_rows(("mapping",))
     if kept is None:
         raise UserError(f"{model.name} has no pretraining rows to replay", "Set form.updates=0.")
@@ -101,5 +101,5 @@ def teach(work: Work[KnowledgeConfig], stage: StageRun) -> None:
     sources = {**new, **{name: maker for name, (_, maker) in kept.items()}}
     used = {name: sources[name] for name in shares}
     result = train_stage(work, model, used, Constant(shares), updates, stage.path, config=asked, trained=("all", ()))
-    work.trained(model, stage)
+    work.save_trained(model, stage)
     stage.result = result.facts()

@@ -28,7 +28,7 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
     """Train on the recipe's sources."""
     config = work.config
     dropouts = {"vit_dropout": config.vit_dropout, "vae_dropout": config.vae_dropout}
-    model = work.learner(work.weights, config.timestep_shift, **dropouts)
+    model = work.trainable_model(work.weights, config.timestep_shift, **dropouts)
     found = sources(config, model.example_tokens)
     if not (stage.path / "metrics.jsonl").exists():
         for rows in found.values():
@@ -46,7 +46,7 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
 
         callbacks.append(Validation(evaluate, config.held_out.every, stage.path / HELD_OUT))
     result = train_stage(work, model, found, schedule(config), updates(config), stage.path, callbacks=callbacks)
-    work.trained(model, stage)
+    work.save_trained(model, stage)
     stage.result = {
         **result.facts(),
         "rows": {name: len(rows) for name, rows in found.items()},

@@ -84,7 +84,10 @@ class Losses:
         )  # fmt: skip
 
     def _token_weights(self, batch: ThoughtBatch) -> Tensor:
-        """float32 [R, L]: `result_weight` behind CONCLUSION, else 1."""
+        """How much each token of a thought counts, float32 [R, L]: `result_weight` behind the words "So draw", else 1.
+
+        A binary search finds the first token at which the text so far contains these words.
+        """
         text, weights = expect_skill(self.model, ThoughtPolicy).thought_text, torch.ones(batch.ids.shape)
         for row, ids in zip(weights, batch.ids.tolist(), strict=True):
             own = [token for token in ids if token != NO_TOKEN]

@@ -199,7 +199,9 @@ class FlowGrpoModule(SupervisedModule):
             context = None  # freed before the next one is made
 
     def _micro_batches(self, update: int, context: Context | None) -> list[MicroBatch]:
-        """This rank's rows of an update in micro-batches, as many as on every other rank.
+        """Cut the rows of an update that this rank trains on into micro-batches, as many as every other rank has.
+
+        A row is a random step of an image, or its thought. A rank without rows gets one with the share 0.
 
         Args:
             context: of this rank's images; None: read it now.
@@ -352,6 +354,7 @@ class FlowGrpoModule(SupervisedModule):
             checkpoint["sampler"] = self.losses.sampler
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Restore the weights that sample, where they are a second set."""
         super().on_load_checkpoint(checkpoint)
         if self.losses.sampler is not None:
             self.losses.sampler = dict(checkpoint["sampler"])
