@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from annotated_types import Interval
 
 from uni_train.config.kinds import check_fits
-from uni_train.config.messages import Where, check_draws, check_known, check_thinks, wrong
+from uni_train.config.messages import Rule, Where, check_draws, check_known, check_rules, check_thinks
 from uni_train.config.schema import Count, RunConfig, TaskLevel
 from uni_train.data_gen.registry import TASKS
 from uni_train.rewards.config import RewardConfig
@@ -55,10 +55,6 @@ class FlowGrpoConfig(GrpoConfig, RunConfig):
         return {name: reward for name, reward in self.rewards.items() if reward is not None}
 
 
-Rule = tuple[str, bool, str, str | None]
-"""A key, whether its value cannot be meant, why, and what can be."""
-
-
 def check(config: FlowGrpoConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
     task = config.prompts.task
@@ -70,9 +66,7 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
             check_fits(config, task, config.held_out.levels or (), "held_out.levels", where)
     if config.thoughts is not None:
         check_thinks(config.model, "thoughts", "model", where)
-    for key, broken, message, hint in (*_source_rules(config), *_training_rules(config)):
-        if broken:
-            raise wrong(message, key, where, hint)
+    check_rules((*_source_rules(config), *_training_rules(config)), where)
 
 
 def _source_rules(config: FlowGrpoConfig) -> list[Rule]:
