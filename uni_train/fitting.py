@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose, quoted
 from uni_train.config.kinds import PlannedStage, check_before_run, check_ranks, judge_of, kind_of, stage_list
-from uni_train.config.paths import expect_packages, expect_paths, missing_packages, missing_paths, named_paths
+from uni_train.config.paths import expect_needs, missing_packages, missing_paths, named_paths
 from uni_train.config.places import recipes
 from uni_train.config.schema import RunConfig
 from uni_train.core.errors import UserError
@@ -57,8 +57,7 @@ def run_recipe(
         config = _resolved(config, recipe, overrides)
         run = Path(config.out) / config.recipe / config.run_name
         if fresh or not any(run.glob("stages/*/manifest.json")):  # else it may be done with them
-            expect_packages(config)
-            expect_paths(config)
+            expect_needs(config)
         expect_gpu(config.strategy.accelerator)
         if max(ranks.world_size, config.strategy.nodes) > 1:
             from uni_train.distributed.preflight import expect_layout

@@ -11,7 +11,9 @@ import torch
 from lightning.pytorch.callbacks import Callback, Checkpoint
 from torch import nn
 
+from uni_train.distributed import preemption
 from uni_train.distributed.ranks import Ranks
+from uni_train.distributed.watchdog import note
 from uni_train.training.after_update import AfterUpdate
 from uni_train.training.averages import Averages, put
 from uni_train.training.checkpoint_io import FolderCheckpointIO, checkpoint_name
@@ -59,6 +61,30 @@ def saved(trainer: pl.Trainer) -> None:
     writer = trainer.strategy.checkpoint_io
     assert isinstance(writer, FolderCheckpointIO)
     Ranks(trainer.global_rank, trainer.world_size).on_all(writer.wait)
+
+
+class SaveOnSignal(AfterUpdate, Checkpoint):
+    """Saves and ends a fit after a multiple of `unit` updates if any rank got a signal; every update is noted.
+
+    `uni_train.distributed.preemption` receives the signal. It comes after PeriodicCheckpoint, which saves every `every`
+    updates.
+    """
+
+    def __init__(self, directory: Path, every: int, metric_log: MetricLog, unit: int = 1) -> None:
+        self.directory, self.every, self.metric_log, self.unit = Path(directory), every, metric_log, unit
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        preemption.listen()
+
+    def after_update(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
+        note()
+        if step % self.unit or step == trainer.max_steps or not preemption.agreed():
+            return
+        if step % self.every:  # else it is saved already
+            self.metric_log.flush(trainer)
+            save(trainer, self.directory / checkpoint_name(step))
+        saved(trainer)
+        preemption.end(f"update {step} is saved")
 
 
 class Unshard(Callback):

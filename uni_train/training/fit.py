@@ -27,7 +27,7 @@ from uni_train.distributed.preemption import deferred
 from uni_train.distributed.ranks import ALONE
 from uni_train.models.base import Example, Trainable
 from uni_train.models.parts import whole
-from uni_train.training.callbacks import CurriculumCallback, Evaluate, PeriodicCheckpoint, Unshard
+from uni_train.training.callbacks import CurriculumCallback, Evaluate, PeriodicCheckpoint, SaveOnSignal, Unshard
 from uni_train.training.checkpoint_io import (
     FolderCheckpointIO,
     checkpoint_step,
@@ -38,7 +38,6 @@ from uni_train.training.curriculum import Curriculum
 from uni_train.training.divergence import Stopped
 from uni_train.training.ema import Ema
 from uni_train.training.metric_log import JsonlLogger, MetricLog, read_metrics, truncate_metrics
-from uni_train.training.preemption import SaveOnSignal
 from uni_train.training.progress import StepProgress
 from uni_train.training.steps import Source, StepDataset, StepLoader
 from uni_train.training.strategies.choice import current_ranks, group_for, make_plugins, make_strategy, on_ranks
@@ -167,7 +166,8 @@ def run(
             f"{resume} was written after {done} updates, but only {updates.total} are asked for",
             "Ask for at least as many, or start over under a new name.",
         )
-    current_ranks().from_main(lambda: _tidy(directory, done))
+    current_ranks().from_main(lambda: remove_leftovers(directory / CHECKPOINTS))
+    current_ranks().from_main(lambda: truncate_metrics(metrics, done))
     given_up = strategy.kind in SHARDED and not current_ranks().is_main
     if resume is not None and done == updates.total:
         return _finished(None if given_up else model, schedule, resume, metrics)
@@ -178,7 +178,7 @@ def run(
     engine = strategy.kind.startswith("deepspeed_")
     ema = Ema(config.ema, offload=strategy.offload_averages) if config.ema is not None else None
     logger = options.logger
-    say = print if options.progress and current_ranks().is_main else _silent
+    say = print if options.progress and current_ranks().is_main else lambda text: None
     made = Run(done, MetricLog(options.log_every, say), ema)
     began = time.perf_counter()
     writer = FolderCheckpointIO(options.keep, current_ranks() if engine or strategy.kind == "fsdp2" else ALONE)
@@ -267,12 +267,6 @@ class MixedModule(SupervisedModule):
         return StepLoader(updates.total * updates.accumulate, lambda: dataset.batches(self.global_step))
 
 
-def _tidy(directory: Path, done: int) -> None:
-    """Remove what an interrupted fit left half done."""
-    remove_leftovers(directory / CHECKPOINTS)
-    truncate_metrics(directory / METRICS, done)
-
-
 def _finished(model: Trainable | None, schedule: Curriculum | None, checkpoint: Path, metrics: Path) -> FitResult:
     """Nothing is left to train: take the weights of the last checkpoint (the averaged ones, if there are such)."""
     state = FolderCheckpointIO(ranks=current_ranks()).load_checkpoint(checkpoint)
@@ -298,10 +292,6 @@ def _result(updates: int, seconds: float, metrics: Path, resumed_from: int) -> F
             "each group were equal.",
         )
     return FitResult(updates, seconds, [line["loss"] for line in lines], resumed_from, idle)
-
-
-def _silent(text: str) -> None:
-    """For ranks and callers that show nothing."""
 
 
 @contextmanager

@@ -37,7 +37,8 @@ SFT = SolvedRowsConfig(path="rows.jsonl", rows=4, weight=0.5)
 
 def fit(folder: Path, grpo: GrpoConfig = GRPO, **options: Any) -> tuple[ToyFlow, FitResult]:
     model = options.pop("model", None) or ToyFlow()
-    sampling = Sampling(PROMPTS, options.pop("rewards", REWARDS), on_images=options.pop("on_images", None))
+    own = {name: options.pop(name) for name in ("draw_rows", "on_images") if name in options}
+    sampling = Sampling(PROMPTS, options.pop("rewards", REWARDS), **own)
     given: dict[str, Any] = {"stage": "grpo", "progress": False, "keep": 9, "log_every": 2}
     given |= {name: options.pop(name) for name in FitOptions.__dataclass_fields__ if name in options}
     return model, fit_flow_grpo(model, sampling, grpo, folder, FitOptions(**given), **{"sft_rows": SOLVED} | options)
