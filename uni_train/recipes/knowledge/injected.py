@@ -170,16 +170,15 @@ def _drawn_of_known(
     return [(case.set, right, ", ".join(one.names)) for case, right, one in known]
 
 
+def _rows(columns: Sequence[Mapping[str, Any]]) -> list[tuple[Cell, ...]]:
+    """A row a set, with its estimate of each column."""
+    named = [(name, counting.SET_NAMES.get(name, "Overall")) for name in columns[0]]
+    return [(title, *(Estimate.from_dict(column[name]) for column in columns)) for name, title in named]
+
+
 def _knowing(settings: Sequence[str], after: Mapping[str, Any]) -> Table:
     names = [counting.SETTING_NAMES[setting] for setting in settings]
-    rows: list[tuple[Cell, ...]] = [
-        (
-            counting.SET_NAMES.get(name, "Overall"),
-            Estimate.from_dict(after["text"][name]),
-            *(Estimate.from_dict(after["drawn_of_known"][setting][name]) for setting in settings),
-        )
-        for name in after["text"]
-    ]
+    rows = _rows([after["text"], *(after["drawn_of_known"][setting] for setting in settings)])
     note = (
         "Text: the same question as the image's, answered in words. The others: of the images whose question is "
         "answered right in words, those that are right. In the inverse search one who names one of the two characters "
@@ -214,14 +213,7 @@ def _choosing(settings: Sequence[str], taught: Sequence[InjectedModel], counted:
 
 
 def _unlearned(settings: Sequence[str], before: Mapping[str, Any]) -> Table:
-    rows: list[tuple[Cell, ...]] = [
-        (
-            counting.SET_NAMES.get(name, "Overall"),
-            Estimate.from_dict(before["text"][name]),
-            *(Estimate.from_dict(before[setting][name]) for setting in settings),
-        )
-        for name in before["text"]
-    ]
+    rows = _rows([before["text"], *(before[setting] for setting in settings)])
     columns = ("Task", "Text", *(counting.SETTING_NAMES[setting] for setting in settings))
     return Table(
         "Before the lessons", columns, tuple(rows), "The same questions to the model that all others start from."

@@ -73,7 +73,7 @@ ROLLOUTS = "rollouts.jsonl"
 EPOCH_METRICS = ("reward", "reward_std", "best_of_group", "frac_reward_zero_std", "diversity")
 """Statistics of an epoch that every line of metrics.jsonl repeats."""
 GRPO_OPTIONS = FitOptions(stage="grpo")
-Row = tuple[int, int]
+ImageStep = tuple[int, int]
 """Number of an image, and random step in the window. The step behind the window stands for the image's thought."""
 
 
@@ -365,7 +365,7 @@ class FlowGrpoModule(SupervisedModule):
         return super().transfer_batch_to_device(batch, device, dataloader_idx)
 
 
-def update_rows(rollouts: Rollouts, config: GrpoConfig, stage: str, update: int) -> list[Row]:
+def update_rows(rollouts: Rollouts, config: GrpoConfig, stage: str, update: int) -> list[ImageStep]:
     """The rows of an update on all ranks: an equal part of the images, shuffled by seed, epoch and pass.
 
     Images that teach nothing are left out. Where no image is left, a `kl` penalty acts on all.
@@ -379,7 +379,7 @@ def update_rows(rollouts: Rollouts, config: GrpoConfig, stage: str, update: int)
 
 
 def step_fields(
-    rollouts: Rollouts, context: Context, rows: Sequence[Row], config: GrpoConfig, stage: str
+    rollouts: Rollouts, context: Context, rows: Sequence[ImageStep], config: GrpoConfig, stage: str
 ) -> dict[str, Any]:
     """Fields of MicroBatch for some rows: stored random steps, or finished images noised again."""
     device = rollouts.final.device
