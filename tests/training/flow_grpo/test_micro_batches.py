@@ -19,7 +19,7 @@ from uni_train.flow.window import Window
 from uni_train.training.flow_grpo.batches import MicroBatch
 from uni_train.training.flow_grpo.config import GrpoConfig
 from uni_train.training.flow_grpo.rollout import Rollouts, Sampling, requests_of
-from uni_train.training.flow_grpo.trainer import FlowGrpoModule, Row, update_rows
+from uni_train.training.flow_grpo.trainer import FlowGrpoModule, ImageStep, update_rows
 
 GRPO = changed(TOY, updates_per_epoch=1, prompts_per_epoch=32, group_size=8, last_step=2, rows=3)
 
@@ -60,7 +60,7 @@ def test_every_row_is_trained_once_a_pass_by_the_rank_that_sampled_it_in_micro_b
     world_size: int, updates: int, passes: int, most: int, flat: int
 ) -> None:
     config = changed(GRPO, updates_per_epoch=updates, passes=passes, rows=most)
-    trained: Counter[Row] = Counter()
+    trained: Counter[ImageStep] = Counter()
     for update in range(updates):
         ranks = cut(config, flat, world_size, update)
         assert len({len(batches) for batches in ranks}) == 1, "ranks have equally many"
