@@ -153,8 +153,8 @@ def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
     progress = ConsoleProgress()
     expect(config, progress)
     if not any(run.path.glob("stages/*/manifest.json")):  # else it fitted
-        said = ranks.from_main(lambda: check_before_run(config, ranks.world_size))
-        for line in said if ranks.is_main else ():
+        remarks = ranks.from_main(lambda: check_before_run(config, ranks.world_size))
+        for line in remarks if ranks.is_main else ():
             progress.say(line)
     with ExitStack() as stack:
 
@@ -361,8 +361,8 @@ def _remarks(config: RunConfig) -> list[str]:
     from uni_train.stages.dry_run import describe
 
     expect(config, ConsoleProgress())
-    said = check_before_run(config, config.strategy.devices * config.strategy.nodes, planned=True)
-    return [*needs(config), *said, *describe(config)]
+    checks = check_before_run(config, config.strategy.devices * config.strategy.nodes, planned=True)
+    return [*needs(config), *checks, *describe(config)]
 
 
 def needs(config: RunConfig) -> list[str]:

@@ -331,10 +331,10 @@ def flat(value: Any, key: str = "") -> dict[str, Any]:
         items = enumerate(value)
     else:
         return {key: value}
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for name, item in items:
-        found.update(flat(item, f"{key}.{name}" if key else str(name)))
-    return found
+        flattened.update(flat(item, f"{key}.{name}" if key else str(name)))
+    return flattened
 
 
 def _read_json(file: Path, remedy: str) -> dict[str, Any]:

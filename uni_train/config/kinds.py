@@ -230,8 +230,8 @@ before_run = BEFORE_RUN.register
 
 def check_before_run(config: RunConfig, ranks: int, planned: bool = False) -> list[str]:
     """What all checks say. Raises UserError."""
-    said = [BEFORE_RUN.get(name)(config, ranks, planned) for name in BEFORE_RUN.names()]
-    return [line for line in said if line is not None]
+    remarks = [BEFORE_RUN.get(name)(config, ranks, planned) for name in BEFORE_RUN.names()]
+    return [line for line in remarks if line is not None]
 
 
 def plugins_of(values: Mapping[str, Any]) -> list[str]:
@@ -315,19 +315,19 @@ def check_fits(config: RunConfig, name: str, levels: Sequence[int], key: str, wh
 
 def stage_list(config: RunConfig) -> tuple[PlannedStage, ...]:
     """All stages of a run, from index 0 on. A name that comes again gets a number: finetune-mapping2-2."""
-    found: list[PlannedStage] = []
+    stages: list[PlannedStage] = []
     times: Counter[str] = Counter()
     for index, stage in enumerate(kind_of(config).stages(config)):
         times[stage.name] += 1
         again = f"-{times[stage.name]}" if times[stage.name] > 1 else ""
-        found.append(replace(stage, name=f"{stage.name}{again}", index=index))
-    return tuple(found)
+        stages.append(replace(stage, name=f"{stage.name}{again}", index=index))
+    return tuple(stages)
 
 
 def evaluation(config: RunConfig, label: str, rounds: tuple[int, ...] = ()) -> PlannedStage:
     """The stage that measures accuracy; `label`: before, after, ..."""
-    asked = config.evaluation
-    measured = f"{' and '.join(asked.modes)} accuracy on {', '.join(asked.sets)}"
-    draws = sum(TASKS.get(sources()[name].task).items_per_draw for name in asked.sets)
-    images = asked.n * draws * len({"normal", "cot"}.intersection(asked.modes))
+    section = config.evaluation
+    measured = f"{' and '.join(section.modes)} accuracy on {', '.join(section.sets)}"
+    draws = sum(TASKS.get(sources()[name].task).items_per_draw for name in section.sets)
+    images = section.n * draws * len({"normal", "cot"}.intersection(section.modes))
     return PlannedStage("evaluate", f"evaluate-{label}", measured, rounds, images=images)

@@ -145,9 +145,9 @@ def dppo_loss(
         far = row_mean(moved, transition.mask) >= divergence
         high, low = far & (ratio > 1) & (advantage > 0), far & (ratio < 1) & (advantage < 0)
     terms = torch.where(high | low, torch.zeros_like(ratio), -advantage * ratio)
-    apart = log_ratio.detach()
+    detached = log_ratio.detach()
     return PolicyLoss(
-        terms.mean(), ratio.detach(), high.float().mean(), low.float().mean(), apart, apart.square().mean() / 2
+        terms.mean(), ratio.detach(), high.float().mean(), low.float().mean(), detached, detached.square().mean() / 2
     )
 
 

@@ -116,10 +116,10 @@ class Work(Generic[C]):
             model = self.model(weights)
         if config.model.compile:
             compile_steps(model, False)
-        text, again = config.text_dropout, config.activation_checkpointing
+        text, checkpointing = config.text_dropout, config.activation_checkpointing
         model = expect_skill(model, Trainable)
         model.prepare_training(
-            timestep_shift=timestep_shift, text_dropout=text, activation_checkpointing=again, **dropouts
+            timestep_shift=timestep_shift, text_dropout=text, activation_checkpointing=checkpointing, **dropouts
         )
         return model
 

@@ -104,10 +104,10 @@ def evaluated(trainer: pl.Trainer, module: pl.LightningModule, evaluate: Evaluat
     modes = {part: part.training for part in module.modules()}
     module.eval()
     with torch.no_grad(), ema.averaged(module) if ema is not None else unsharded(module):
-        found = {name: float(value) for name, value in evaluate(step).items()}
+        metrics = {name: float(value) for name, value in evaluate(step).items()}
     for part, training in modes.items():
         part.training = training
-    return trainer.strategy.broadcast(found)
+    return trainer.strategy.broadcast(metrics)
 
 
 class Validation(AfterUpdate):

@@ -68,8 +68,8 @@ class FitResult:
     def facts(self) -> dict[str, Any]:
         """For a manifest; the loss is the mean of the last 20 updates."""
         last = self.losses[-20:]
-        found = {"updates": self.updates, "seconds": self.seconds, "final_loss": sum(last) / max(len(last), 1)}
-        return found | ({"updates_without_gradient": self.idle} if self.idle else {})
+        facts = {"updates": self.updates, "seconds": self.seconds, "final_loss": sum(last) / max(len(last), 1)}
+        return facts | ({"updates_without_gradient": self.idle} if self.idle else {})
 
 
 def fit_supervised(

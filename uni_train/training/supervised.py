@@ -184,11 +184,11 @@ class SupervisedModule(pl.LightningModule):
             optimizer.zero_grad()  # gradients of zero would move weights by AdamW's momentum
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        asked = self.config.optimizer
-        named = {n: p for n, p in self.model.named_parameters() if n in self.trained_names}
-        optimizer = make_optimizer(named, asked)
+        config = self.config.optimizer
+        trained = {n: p for n, p in self.model.named_parameters() if n in self.trained_names}
+        optimizer = make_optimizer(trained, config)
         schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: learning_rate_factor(step, asked, self.updates.total)
+            optimizer, lambda step: learning_rate_factor(step, config, self.updates.total)
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 

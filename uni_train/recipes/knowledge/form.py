@@ -96,10 +96,12 @@ def teach(work: Work[KnowledgeConfig], stage: StageRun) -> None:
     shares |= {name: config.form.replay * share / whole for name, (share, _) in kept.items() if config.form.replay}
     # The rate falls over the second half: at a constant one images stay unclear.
     optimizer = replace(config.optimizer, lr=config.form.lr, decay="cosine", decay_share=0.5, final_lr=0.05)
-    asked = replace(config, optimizer=optimizer)
+    form_config = replace(config, optimizer=optimizer)
     updates = Updates(config.form.updates, rows=config.form.rows)
     sources = {**new, **{name: maker for name, (_, maker) in kept.items()}}
     used = {name: sources[name] for name in shares}
-    result = train_stage(work, model, used, Constant(shares), updates, stage.path, config=asked, trained=("all", ()))
+    result = train_stage(
+        work, model, used, Constant(shares), updates, stage.path, config=form_config, trained=("all", ())
+    )
     work.save_trained(model, stage)
     stage.result = result.facts()

@@ -52,12 +52,12 @@ class Sft(RecipeKind[SftConfig]):
         from uni_train.recipes.sft.training import held_out
         from uni_train.stages.validation import check_levels
 
-        asked = work.config.held_out
-        if asked.task is not None:
-            task = work.task(asked.task)
-            check_levels(task, asked.levels, "held_out.levels")
-            for level in asked.levels:
-                task.validate(level, asked.split)
+        section = work.config.held_out
+        if section.task is not None:
+            task = work.task(section.task)
+            check_levels(task, section.levels, "held_out.levels")
+            for level in section.levels:
+                task.validate(level, section.split)
         held_out(work)
 
     def run(self, work: Work[SftConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
