@@ -36,7 +36,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import lightning.pytorch  # noqa: F401  # before the forks
 import torch  # noqa: F401
 
-import uni_train.stages.run  # noqa: F401
+import uni_train.stages.evaluate  # noqa: F401
 from bench import bad_inputs_corpus as bad_inputs
 from bench.bad_inputs_corpus import Case, Outcome
 from uni_train.config.compose import compose

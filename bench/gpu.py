@@ -74,10 +74,12 @@ from uni_train.plan.updates import lighter, supervised
 from uni_train.rewards.contract import Prompt, Reward
 from uni_train.training.curriculum import Constant
 from uni_train.training.fit import fit_supervised
-from uni_train.training.flow_grpo.config import AlarmsConfig, GrpoConfig, ObjectiveConfig, RolloutConfig
-from uni_train.training.flow_grpo.rollout import PromptList
+from uni_train.training.flow_grpo.config import AlarmsConfig, GrpoConfig, RolloutConfig
+from uni_train.training.flow_grpo.rollout import PromptList, Sampling
 from uni_train.training.flow_grpo.trainer import ROLLOUTS, fit_flow_grpo
+from uni_train.training.flow_grpo.variants import ObjectiveConfig
 from uni_train.training.lora import adapted, add_adapters
+from uni_train.training.supervised import FitOptions
 
 GIB = 2**30
 LONG = 5.0
@@ -381,7 +383,7 @@ def _train(bench: Bench, config: ModelConfig, side: int, trained: str, moments: 
     with tempfile.TemporaryDirectory() as folder, adapted(model, LORA, 0) if trained == "lora" else nullcontext():
         fit_supervised(
             model, {"rows": rows}, Constant({"rows": 1.0}), training, Updates(bench.sizes.updates, rows=len(rows)),
-            Path(folder), trained=trained, progress=False, callbacks=[clock],
+            Path(folder), FitOptions(trained=trained, progress=False), callbacks=[clock],
         )  # fmt: skip
     seconds = statistics.median(np.diff(clock.moments)[1:])
     tokens = sum(model.example_tokens(one) for one in rows)
@@ -609,8 +611,8 @@ def _grpo(bench: Bench, config: ModelConfig, side: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder, adapted(model, LORA, 0) if large else nullcontext():
         with model.guided_at(1.0):
             fit_flow_grpo(
-                model, prompts, [Reward("brightness", brightness)], settings, Path(folder),
-                trained="lora" if large else "all", progress=False, log_every=1,
+                model, Sampling(prompts, [Reward("brightness", brightness)]), settings, Path(folder),
+                FitOptions(stage="grpo", trained="lora" if large else "all", progress=False, log_every=1),
             )  # fmt: skip
         epochs = [json.loads(line) for line in (Path(folder) / ROLLOUTS).read_text().splitlines()]
         first = json.loads((Path(folder) / "metrics.jsonl").read_text().splitlines()[0])

@@ -31,7 +31,7 @@ from uni_train.models.base import Example, SupervisedLoss, Trainable
 from uni_train.training.curriculum import Curriculum
 from uni_train.training.fit import fit_supervised
 from uni_train.training.steps import Source, StepDataset
-from uni_train.training.supervised import SupervisedModule
+from uni_train.training.supervised import FitOptions, SupervisedModule
 
 SKIPPED = 2  # first updates of a loop, which allocate memory
 
@@ -73,7 +73,8 @@ def lightning_steps(
     """How long each update takes but the first ones."""
     clock = Clock()
     with tempfile.TemporaryDirectory() as directory, contextlib.redirect_stdout(io.StringIO()):
-        fit_supervised(model, sources, schedule, config, updates, Path(directory), trained=trained, callbacks=[clock])
+        options = FitOptions(trained=trained)
+        fit_supervised(model, sources, schedule, config, updates, Path(directory), options, callbacks=[clock])
     return [after.since(before) for before, after in itertools.pairwise(clock.moments[SKIPPED - 1 :])]
 
 
@@ -95,7 +96,7 @@ def bare_steps(
         seed=config.seed,
         stage="finetune",
     )
-    made = SupervisedModule(model, config, updates, trained=trained).configure_optimizers()
+    made = SupervisedModule(model, config, updates, FitOptions(trained=trained)).configure_optimizers()
     optimizer, scheduler = made["optimizer"], made["lr_scheduler"]["scheduler"]  # type: ignore[typeddict-item,index]
     weights = [parameter for parameter in model.parameters() if parameter.requires_grad]
     mixed = config.strategy.precision == "bf16-mixed"

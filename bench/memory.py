@@ -49,6 +49,7 @@ from uni_train.plan.updates import supervised
 from uni_train.training.curriculum import Constant
 from uni_train.training.fit import fit_supervised
 from uni_train.training.lora import adapted, add_adapters
+from uni_train.training.supervised import FitOptions
 
 LIBC = ctypes.CDLL("libc.so.6")
 M_MMAP_THRESHOLD = -3
@@ -184,7 +185,7 @@ def fit(case: Case, updates: int) -> int:
         with suppress(Enough):
             fit_supervised(
                 model, sources, schedule, case.config, length, Path(folder),
-                trained=case.trained, progress=False, callbacks=[Look()],
+                FitOptions(trained=case.trained, progress=False), callbacks=[Look()],
             )  # fmt: skip
         return resident("VmHWM")
 

@@ -53,9 +53,11 @@ from uni_train.models.qwen_image_edit.unified import QwenImageEdit
 from uni_train.rewards.contract import Prompt, Reward
 from uni_train.stages.cpu import prepare_cpu
 from uni_train.training.curriculum import Constant
-from uni_train.training.flow_grpo.config import AlarmsConfig, GrpoConfig, ObjectiveConfig, RolloutConfig
-from uni_train.training.flow_grpo.rollout import PromptList, ScoredImages, sample_epoch
+from uni_train.training.flow_grpo.config import AlarmsConfig, GrpoConfig, RolloutConfig
+from uni_train.training.flow_grpo.rollout import PromptList, Sampling, ScoredImages, sample_epoch
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
+from uni_train.training.flow_grpo.variants import ObjectiveConfig
+from uni_train.training.supervised import FitOptions
 
 GROUP = 16
 STEPS = 10
@@ -297,8 +299,8 @@ def reinforced_epochs(model: QwenImageEdit, prompts: Sequence[Prompt]) -> list[f
         moments.append(time.process_time())
 
     with tempfile.TemporaryDirectory() as directory:
-        fit_flow_grpo(model, PromptList(prompts, 0), [Reward("b", brightness)], GRPO, Path(directory),
-                      on_images=note, progress=False)  # fmt: skip
+        sampling = Sampling(PromptList(prompts, 0), [Reward("b", brightness)], on_images=note)
+        fit_flow_grpo(model, sampling, GRPO, Path(directory), FitOptions(stage="grpo", progress=False))
     return [after - before for before, after in itertools.pairwise(moments)]
 
 

@@ -85,6 +85,7 @@ def train(place: Path, strategy: str, arguments: argparse.Namespace) -> tuple[li
     from uni_train.models.load import build_model
     from uni_train.training.curriculum import Constant
     from uni_train.training.fit import fit_supervised
+    from uni_train.training.supervised import FitOptions
 
     class Clock(Callback):
         def __init__(self) -> None:
@@ -111,7 +112,7 @@ def train(place: Path, strategy: str, arguments: argparse.Namespace) -> tuple[li
         config,
         Updates(arguments.updates, rows=arguments.rows),
         place,
-        progress=False,
+        FitOptions(progress=False),
         callbacks=[clock],
     )
     times = [after - before for before, after in zip(clock.ends[1:], clock.ends[2:], strict=False)]

@@ -63,7 +63,7 @@ import yaml  # noqa: E402
 import uni_train.eval.evaluation  # noqa: E402
 import uni_train.recipes.flow_grpo.training  # noqa: E402
 import uni_train.recipes.pretrain  # noqa: E402
-import uni_train.stages.run  # noqa: E402
+import uni_train.stages.evaluate  # noqa: E402
 from tests.models.bagel.conftest import FOLDER  # noqa: E402
 from tests.models.bagel.published import published  # noqa: E402
 from tests.models.nano.test_edit import SMALL  # noqa: E402

@@ -21,7 +21,7 @@ FORKS = multiprocessing.get_context("forkserver")
 FORKS.set_forkserver_preload(
     [
         *("lightning.pytorch", "hydra", "PIL.PngImagePlugin", "pyarrow.parquet", "statsmodels.stats.proportion"),
-        *("uni_train.eval.report", "uni_train.recipes.flow_grpo.training", "uni_train.stages.run"),
+        *("uni_train.eval.report", "uni_train.recipes.flow_grpo.training", "uni_train.stages.evaluate"),
     ]
 )
 

@@ -17,8 +17,10 @@ from uni_train.flow.advantages import group_advantages, group_index
 from uni_train.flow.schedule import Schedule
 from uni_train.models.base import FlowPolicy
 from uni_train.models.load import build_model, model_config
-from uni_train.training.flow_grpo.config import GrpoConfig, ObjectiveConfig, RolloutConfig
-from uni_train.training.flow_grpo.losses import Losses, MicroBatch
+from uni_train.training.flow_grpo.batches import MicroBatch
+from uni_train.training.flow_grpo.config import GrpoConfig, RolloutConfig
+from uni_train.training.flow_grpo.losses import Losses
+from uni_train.training.flow_grpo.variants import ObjectiveConfig
 from uni_train.training.trained import train_only
 
 FILE = Path(__file__).parents[1] / "examples" / "flow_grpo_loop.py"

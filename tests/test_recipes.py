@@ -19,11 +19,11 @@ from uni_train.config.kinds import check_ranks, kind_of, stage_list
 from uni_train.config.schema import ModelConfig, RunConfig
 from uni_train.console.progress import ConsoleProgress
 from uni_train.core.errors import UsageError
+from uni_train.fitting import expect_items
 from uni_train.models.load import expect_keys
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
 from uni_train.recipes.stars.config import StarsConfig
 from uni_train.recipes.stars.rounds import most_updates
-from uni_train.stages.run import expect_items
 
 RECIPES = [recipe.name for recipe in places.recipes()]
 LAST = {"sft": "sft", "flow_grpo": "grpo", "knowledge": "inject-inverse"}

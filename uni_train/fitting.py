@@ -1,4 +1,8 @@
-"""The body of `uni_train fit`: compose, open the run folder, run the stages; in one process or in several."""
+"""The body of `uni_train fit`: compose, open the run folder, run the stages and conclude; in one process or in several.
+
+Running it again continues where it stopped. A dry run whose answer is cached loads no torch, so functions import what
+they need.
+"""
 
 from __future__ import annotations
 
@@ -10,18 +14,24 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose, quoted
-from uni_train.config.kinds import check_before_run, check_ranks, judge_of, kind_of, stage_list
-from uni_train.config.paths import expect_packages, expect_paths, missing_packages, missing_paths, named_paths
+from uni_train.config.kinds import PlannedStage, check_before_run, check_ranks, judge_of, kind_of, stage_list
+from uni_train.config.paths import expect_needs, missing_packages, missing_paths, named_paths
 from uni_train.config.places import recipes
 from uni_train.config.schema import RunConfig
 from uni_train.core.errors import UserError
 from uni_train.distributed.devices import deterministic_kernels, expect_gpu
-from uni_train.distributed.ranks import Ranks
+from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.models.checkpoint import resolve, source_of
-from uni_train.run_folder import RunFolder
+from uni_train.run_folder import RunFolder, is_run
+from uni_train.stages.kind import Stages, stages_of
+
+if TYPE_CHECKING:
+    from uni_train.console.progress import ConsoleProgress
+    from uni_train.stages.work import StageRun, Work
 
 PROCESS = 2**30  # bytes of memory that a process of nano takes, rounded up
 MOST_PROCESSES = 8  # an update of 40 rows gains nothing from more
@@ -46,8 +56,7 @@ def run_recipe(
         config = _resolved(config, recipe, overrides)
         run = Path(config.out) / config.recipe / config.run_name
         if fresh or not any(run.glob("stages/*/manifest.json")):  # else it may be done with them
-            expect_packages(config)
-            expect_paths(config)
+            expect_needs(config)
         expect_gpu(config.strategy.accelerator)
         if max(ranks.world_size, config.strategy.nodes) > 1:
             from uni_train.distributed.preflight import expect_layout
@@ -131,7 +140,6 @@ def _run_with_others(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
 def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
     from uni_train.console.progress import ConsoleProgress
     from uni_train.distributed.preemption import preemptible
-    from uni_train.stages.run import expect, fit
 
     def choose() -> str:
         place = RunFolder.fresh if fresh else RunFolder
@@ -145,8 +153,8 @@ def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
     progress = ConsoleProgress()
     expect(config, progress)
     if not any(run.path.glob("stages/*/manifest.json")):  # else it fitted
-        said = ranks.from_main(lambda: check_before_run(config, ranks.world_size))
-        for line in said if ranks.is_main else ():
+        remarks = ranks.from_main(lambda: check_before_run(config, ranks.world_size))
+        for line in remarks if ranks.is_main else ():
             progress.say(line)
     with ExitStack() as stack:
 
@@ -172,7 +180,7 @@ def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
             progress.say(f"to continue it later, leave out --fresh and add name={run.name}")
 
         try:
-            fit(config, run, progress, ranks)
+            run_stages(config, run, progress, ranks)
         except SystemExit as end:
             if isinstance(end.__context__, KeyboardInterrupt):  # Lightning's way to end after Ctrl-C
                 raise KeyboardInterrupt from None
@@ -185,6 +193,144 @@ def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
 
             for folder in offline_folders(run.path):
                 progress.say(f"W&B, offline: {folder}; `wandb sync` uploads it")
+
+
+# --- the stages -------------------------------------------------------------------------------------------------------
+
+
+def expect(config: RunConfig, progress: ConsoleProgress) -> None:
+    """Check keys of the model, sets, rewards and data before anything is written.
+
+    Raises:
+        UserError: the first such thing.
+    """
+    from uni_train.models.load import expect_keys, expect_precision
+
+    expect_keys(config.model)
+    expect_precision(config.model, config.strategy.precision)
+    stages_of(config).prepare(expect_items(config, progress))
+
+
+def expect_items(config: RunConfig, progress: ConsoleProgress) -> Work[Any]:
+    """Check that tasks have the items that stages and validations ask for; no file is read.
+
+    Raises:
+        UserError: a task has too few.
+    """
+    from uni_train.stages.work import Work
+
+    work: Work[Any] = Work(config, RunFolder(config.out, config.recipe, config.run_name), progress)
+    if any(one.kind == "evaluate" for one in stage_list(config)):
+        from uni_train.stages import evaluate
+
+        evaluate.benchmark(work)
+    stages_of(config).expect_items(work)
+    return work
+
+
+def run_stages(config: RunConfig, folder: RunFolder, progress: ConsoleProgress, ranks: Ranks = ALONE) -> None:
+    """Run all stages of a recipe that are not finished yet, then write summary.json and report.html.
+
+    Args:
+        folder: locked by the first of `ranks`, which all call this.
+
+    Raises:
+        UserError: for everything that a person can put right.
+    """
+    from uni_train.stages.cpu import prepare_cpu
+    from uni_train.stages.data import expect_same_data
+    from uni_train.stages.work import MODEL, Work
+
+    prepare_cpu(config.model.threads, ranks.local_world_size)
+    work: Work[Any] = Work(config, folder, progress, ranks=ranks)
+    kind, planned = stages_of(config), stage_list(config)
+    runs: list[tuple[PlannedStage, StageRun]] = []
+    seen = False  # its data
+    for step in planned:
+        with work.stage(step, len(planned)) as stage:
+            if not (seen or stage.done or step.kind == "evaluate"):
+                ranks.from_main(lambda: expect_same_data(work))
+                seen = True
+            if not stage.done:
+                if judge_of(config) is not None or kind.servers(config):
+                    from uni_train.stages import judging
+
+                    judging.ready(work)
+                if step.kind == "evaluate":
+                    from uni_train.stages import evaluate
+
+                    evaluate.run(work, stage, step.name.removeprefix("evaluate-"))
+                else:
+                    kind.run(work, step, stage, runs)
+        if step.base and (stage.path / MODEL).is_dir():
+            work.weights = stage.path / MODEL
+        runs.append((step, stage))
+    ranks.from_main(lambda: _conclude(work, runs))
+
+
+def _conclude(work: Work[Any], runs: Stages) -> None:
+    from uni_train.eval import summary
+    from uni_train.eval.report.run import write_report
+    from uni_train.eval.report.tables import print_table
+
+    folder, kind = work.folder, stages_of(work.config)
+    evaluated = any(one.kind == "evaluate" for one, _ in runs)
+    concluded = kind.conclude(work, runs)
+    summarised = evaluated or concluded is not None
+    if not _concluded(folder, runs, ("summary.json", "report.html") if summarised else ("report.html",)):
+        if concluded is not None:
+            summary.write(folder.path, {**_about(work, runs), "rounds": [], **concluded[0]})
+        elif evaluated:
+            from uni_train.stages import evaluate
+
+            summary.write(folder.path, evaluate.summarised(runs, kind.rounds(work, runs), _about(work, runs)))
+        write_report(folder.path)
+    shown = concluded[1][:4] if concluded is not None else []  # the report has them all
+    if concluded is None and evaluated:
+        from uni_train.eval.sets import training_run
+
+        shown = list(training_run.tables(summary.read(folder.path)))
+    for table in shown:
+        print_table(table, work.progress)
+    if summarised:
+        _track(work)
+
+
+def _about(work: Work[Any], runs: Stages) -> dict[str, Any]:
+    """What every summary says of a run."""
+    from uni_train.stages.work import PEAK, peak_rss
+
+    config = work.config
+    return {
+        "recipe": config.recipe,
+        "model": config.model.name,
+        "seed": config.seed,
+        "wall_seconds": sum(stage.manifest.seconds for _, stage in runs if stage.manifest is not None),
+        "peak_rss_bytes": max(peak_rss(), *(int(stage.facts().get(PEAK, 0)) for _, stage in runs)),
+    }
+
+
+def _concluded(folder: RunFolder, runs: Stages, names: Sequence[str]) -> bool:
+    """Whether summary and report exist and are newer than every stage, so that they need not be written again."""
+    conclusions = [folder.path / name for name in names]
+    if not all(file.is_file() for file in conclusions):
+        return False
+    finished = max((stage.path / "manifest.json").stat().st_mtime_ns for _, stage in runs)
+    return min(file.stat().st_mtime_ns for file in conclusions) >= finished
+
+
+def _track(work: Work[Any]) -> None:
+    if work.config.logger.kind != "wandb":
+        return
+    from uni_train.eval import tracking
+    from uni_train.stages.train_stage import wandb_names
+    from uni_train.training.wandb_run import open_run
+
+    with open_run(work.folder.path, **wandb_names(work)) as run:
+        tracking.log_run(run, work.folder.path)
+
+
+# --- dry runs ---------------------------------------------------------------------------------------------------------
 
 
 def _print_plan(config: RunConfig, whole: bool) -> None:
@@ -213,11 +359,10 @@ def _remarks(config: RunConfig) -> list[str]:
     """What a run needs, and its first update. Raises UserError as a run would."""
     from uni_train.console.progress import ConsoleProgress
     from uni_train.stages.dry_run import describe
-    from uni_train.stages.run import expect
 
     expect(config, ConsoleProgress())
-    said = check_before_run(config, config.strategy.devices * config.strategy.nodes, planned=True)
-    return [*needs(config), *said, *describe(config)]
+    checks = check_before_run(config, config.strategy.devices * config.strategy.nodes, planned=True)
+    return [*needs(config), *checks, *describe(config)]
 
 
 def needs(config: RunConfig) -> list[str]:

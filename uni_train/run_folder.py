@@ -31,7 +31,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any
 
-from uni_train.config.build import adapter, build, to_plain, without_former_keys
+from uni_train.config.build import adapter, build, to_plain
 from uni_train.config.kinds import plugins_of
 from uni_train.config.schema import RunConfig
 from uni_train.core.errors import UserError
@@ -181,7 +181,7 @@ class RunFolder:
         if not continues:
             text = yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True, width=100)
             atomic_write_text(file, text)
-        self.key = stage_key(config=decisive(read_yaml(file)))  # as written, maybe by a version with other keys
+        self.key = stage_key(config=decisive(read_yaml(file)))
         self._note_start(argv)
         return continues
 
@@ -331,10 +331,10 @@ def flat(value: Any, key: str = "") -> dict[str, Any]:
         items = enumerate(value)
     else:
         return {key: value}
-    found: dict[str, Any] = {}
+    flattened: dict[str, Any] = {}
     for name, item in items:
-        found.update(flat(item, f"{key}.{name}" if key else str(name)))
-    return found
+        flattened.update(flat(item, f"{key}.{name}" if key else str(name)))
+    return flattened
 
 
 def _read_json(file: Path, remedy: str) -> dict[str, Any]:
@@ -369,7 +369,7 @@ def stored_config(run: Path) -> RunConfig:
         if not isinstance(values, dict):
             raise ValueError("it holds no keys")
         expect_named(plugins_of(values), file)
-        return build(without_former_keys(values))
+        return build(values)
     except PluginError:
         raise
     except (OSError, ValueError, UserError) as error:

@@ -26,15 +26,15 @@ from uni_train.eval.benchmarks.unisandbox.cases import Questions
 from uni_train.eval.scored import read_scored
 from uni_train.eval.statistics import Estimate, PairedComparison, share
 from uni_train.recipes.knowledge import injected
-from uni_train.recipes.knowledge.injected import Taught
+from uni_train.recipes.knowledge.injected import InjectedModel
 from uni_train.recipes.knowledge.injection import SCORED
 
 
-def models_of(run: Path, kind: str) -> Iterator[tuple[list[Taught], list[Scored]]]:
+def models_of(run: Path, kind: str) -> Iterator[tuple[list[InjectedModel], list[Scored]]]:
     """Who was taught in each finished stage of a kind, and what was drawn; names and questions marked by the run."""
     mark = f"{run.name}: "
     for manifest in sorted(run.glob(f"stages/*-{kind}*/manifest.json")):
-        told = [Taught.from_dict(one) for one in read_json(manifest)["result"]["taught"]]
+        told = [InjectedModel.from_dict(one) for one in read_json(manifest)["result"]["taught"]]
         names = {name: f"{mark}{name}" for one in told for name in one.twins}
         taught = [
             replace(
@@ -59,9 +59,9 @@ def _marked(one: Scored, mark: str) -> Scored:
     return replace(one, sample=replace(one.sample, ask=ask))
 
 
-def pooled(runs: Sequence[Path]) -> tuple[list[Table], list[Taught], list[Scored]]:
+def pooled(runs: Sequence[Path]) -> tuple[list[Table], list[InjectedModel], list[Scored]]:
     """The tables of all runs together, who was taught, and what was drawn after the lessons."""
-    found: dict[str, tuple[list[Taught], list[Scored]]] = {"ask": ([], []), "inject": ([], [])}
+    found: dict[str, tuple[list[InjectedModel], list[Scored]]] = {"ask": ([], []), "inject": ([], [])}
     for run in runs:
         for kind, (taught, scored) in found.items():
             for more_taught, more_scored in models_of(run, kind):

@@ -24,7 +24,7 @@ from typing import Any
 
 from pydantic import BaseModel, TypeAdapter
 
-from uni_train.config.kinds import KINDS, RecipeKind
+from uni_train.config.kinds import KINDS, RecipeKeys
 from uni_train.core.errors import UserError
 from uni_train.core.reading_limits import parse_json, read_json, read_text, read_yaml, reason
 from uni_train.eval import summary as run_summary
@@ -51,7 +51,7 @@ def write_report(run_dir: Path) -> Path:
         found = read_yaml(run_dir / "config.yaml")
         config = found if isinstance(found, dict) else {}
     summary = run_summary.read(run_dir) if os.path.lexists(run_dir / "summary.json") else _unevaluated(run_dir)
-    kind = KINDS.get(config["kind"]) if config.get("kind") in KINDS.names() else RecipeKind
+    kind = KINDS.get(config["kind"]) if config.get("kind") in KINDS.names() else RecipeKeys
     made = importlib.import_module(kind.report).page(run_dir, summary, config)
     return write_page(run_dir / "report.html", made)
 

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 
-from uni_train.config.build import build, to_plain, without_former_keys
 from uni_train.config.compose import compose
 from uni_train.core.errors import UsageError
 from uni_train.recipes.sft.config import SftConfig
@@ -148,14 +147,3 @@ def test_mistakes_in_a_file_name_the_file(tmp_path: Path, text: str, message: st
         compose(str(file))
     assert message.format(file=file) in caught.value.message
     assert str(file) in str(caught.value)
-
-
-def test_a_run_of_an_earlier_version_is_read_without_the_keys_that_are_gone() -> None:
-    now = compose("flow_grpo_maze")
-    former = to_plain(now)
-    former["rollout"]["complete"] = "all"
-    for reward in former["rewards"].values():
-        reward["http"] = None
-    with pytest.raises(UsageError, match=r"complete|http"):
-        build(former)
-    assert build(without_former_keys(former)) == now

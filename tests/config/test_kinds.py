@@ -24,7 +24,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from uni_train.config.messages import Where, wrong
-from uni_train.config.kinds import PlannedStage, RecipeKind, Updates, evaluation, recipe_kind
+from uni_train.config.kinds import PlannedStage, Updates, evaluation, recipe_kind
+from uni_train.stages.kind import RecipeKind
 from uni_train.config.schema import Count, RunConfig
 
 
@@ -55,7 +56,7 @@ class Chat(RecipeKind[ChatConfig]):
 
     def first_update(self, config: ChatConfig, model, most: int | None = None) -> list:
         from uni_train.models.base import Example
-        from uni_train.stages.finetune import first_batch
+        from uni_train.stages.train_stage import first_batch
 
         rows = [Example("A means tree.", answer="tree")] * 3
         return first_batch(model, {"chat": rows}, {"chat": 1.0}, config.seed, config.turns)

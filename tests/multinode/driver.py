@@ -46,8 +46,8 @@ import torch.distributed.launcher.api as launcher
 from torch.distributed.elastic.multiprocessing import DefaultLogsSpecs, SignalException
 from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
+import uni_train.fitting
 import uni_train.recipes.flow_grpo.training
-import uni_train.stages.run
 from tests.multinode.network import ADDRESSES, CABLE, enter, plug
 from tests.processes import python
 from uni_train.cli.main import uni_train

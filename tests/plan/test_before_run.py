@@ -15,13 +15,13 @@ from uni_train.config import places
 from uni_train.config.compose import compose
 from uni_train.console.progress import ConsoleProgress
 from uni_train.core.errors import UserError
+from uni_train.fitting import expect_items
 from uni_train.plan import before_run
 from uni_train.plan import plan as planning
 from uni_train.plan.before_run import expect_memory
 from uni_train.plan.hardware import GIB, GPUS, RESERVED
 from uni_train.plan.plan import scaled
 from uni_train.plan.ready import SAMPLE, ready
-from uni_train.stages.run import expect_items
 
 
 @pytest.fixture(autouse=True)

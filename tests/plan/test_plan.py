@@ -13,12 +13,12 @@ from uni_train.config.compose import compose
 from uni_train.console.progress import ConsoleProgress
 from uni_train.core.errors import UserError
 from uni_train.data_gen.mapping.task import Mapping
+from uni_train.fitting import expect_items
 from uni_train.models.bagel.prefixes import MOST_BYTES
 from uni_train.plan import plan as planning
 from uni_train.plan.hardware import GPUS, RESERVED
 from uni_train.plan.shown import facts_of, tables_of
 from uni_train.plan.trace import KINDS
-from uni_train.stages.run import expect_items
 
 H100 = GPUS["h100-80gb"]
 SIZES = "{layers:1,hidden_size:256,heads:4,kv_heads:2,intermediate_size:512,image_size:256,vit_layers:1}"

@@ -13,7 +13,7 @@ import pytest
 
 from tests.multinode.driver import Start, drive
 from tests.once import once
-from tests.stages.test_run import numbers
+from tests.test_run_stages import numbers
 from tests.tiny import TINY, shards
 from uni_train.eval.scored import read_scored
 

@@ -53,9 +53,10 @@ from uni_train.rewards.contract import Reward
 from uni_train.training.curriculum import Constant, Level, Threshold
 from uni_train.training.fit import FitResult, fit_supervised
 from uni_train.training.flow_grpo.config import SolvedRowsConfig
+from uni_train.training.flow_grpo.rollout import Sampling
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 from uni_train.training.lora import adapted
-from uni_train.training.supervised import SupervisedModule
+from uni_train.training.supervised import FitOptions, SupervisedModule
 
 SETTINGS: dict[str, Any] = {
     "updates": 6, "rows": 24, "lr": 3e-3, "weight_decay": 0.1, "clip": 0.5, "accumulate": 4,
@@ -66,7 +67,7 @@ GRPO = changed(
 )
 CRASHING = given(
     updates=60, rows=12, lr=1e-2, weight_decay=0.1, warmup_updates=5, decay="cosine", checkpoint_every=7, log_every=4,
-    ema=0.9, seed=11,
+    ema=0.9, seed=11, progress=False,
 )  # fmt: skip
 BAGEL_ROWS = [EDIT, CHAIN, ASKED, DRAWN]
 
@@ -118,8 +119,9 @@ def grpo(out: Path, trained: str = "all", **keys: Any) -> ToyFlow:
     lora = adapted(model, LoraConfig(rank=2, targets="re:body"), 0)
     with lora if trained == "lora" else nullcontext():
         fit_flow_grpo(
-            model, PROMPTS, [Reward("it", lit)], changed(GRPO, **keys), out,
-            trained=trained, evaluate=looks, evaluate_every=1, progress=False, keep=9, log_every=1, sft_rows=SOLVED,
+            model, Sampling(PROMPTS, [Reward("it", lit)]), changed(GRPO, **keys), out,
+            FitOptions(stage="grpo", trained=trained, progress=False, keep=9, log_every=1),
+            evaluate=looks, evaluate_every=1, sft_rows=SOLVED,
         )  # fmt: skip
     return model
 
@@ -129,7 +131,7 @@ def bagel(out: Path, checkpoint: str, model: Any = None, **keys: Any) -> Any:
     model = model or build_model(compose("sft", [f"model.checkpoint={checkpoint}"]).model)
     model.prepare_training(timestep_shift=4.0, text_dropout=0.0)
     asked = given(updates=1, tokens=150, rows=1, lr=1.0, eps=1e3, clip=0.0, ce_weight=0.25, seed=2, **keys)
-    fit_supervised(model, {"rows": BAGEL_ROWS}, Constant({"rows": 1.0}), directory=out, progress=False, **asked)
+    fit_supervised(model, {"rows": BAGEL_ROWS}, Constant({"rows": 1.0}), directory=out, **asked)
     return model
 
 
@@ -245,9 +247,7 @@ def train_crashing(directory: Path) -> tuple[ToyModel, FitResult]:
     sources = {name: toy_examples(40, seed) for seed, name in enumerate(("easy", "middle", "hard", "base"))}
     levels = [Level({name: 1.0, "base": 0.25}, "accuracy", 0.47, 25) for name in ("easy", "middle", "hard")]
     curriculum = Threshold(levels, check_every=5)
-    result = fit_supervised(
-        model, sources, curriculum, directory=directory, evaluate=evaluate, progress=False, **CRASHING
-    )
+    result = fit_supervised(model, sources, curriculum, directory=directory, evaluate=evaluate, **CRASHING)
     return model, result
 
 

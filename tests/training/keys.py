@@ -12,6 +12,7 @@ import pytest
 from uni_train.config.kinds import Updates
 from uni_train.config.schema import OptimizerConfig, StrategyConfig, TrainingConfig
 from uni_train.training.callbacks import PeriodicCheckpoint
+from uni_train.training.supervised import FitOptions
 
 C = TypeVar("C", bound=TrainingConfig)
 _UPDATES = {"updates": "total", "accumulate": "accumulate", "rows": "rows", "tokens": "tokens"}
@@ -30,13 +31,14 @@ def changed(config: C, **keys: Any) -> C:
 
 
 def given(**keys: Any) -> dict[str, Any]:
-    """`config`, `updates` and further options of `fit_supervised`."""
+    """`config`, `updates`, `options` and further arguments of `fit_supervised`."""
     config = TrainingConfig(optimizer=OptimizerConfig(lr=1e-3), strategy=StrategyConfig(accelerator="cpu"))
     known = {one.name for one in fields(config)}
     known |= {one.name for section in (config.optimizer, config.strategy) for one in fields(section)}
     length = {_UPDATES[key]: keys.pop(key) for key in list(keys) if key in _UPDATES}
     own = {key: keys.pop(key) for key in list(keys) if key in known}
-    return {"config": changed(config, **own), "updates": Updates(**length), **keys}
+    options = FitOptions(**{name: keys.pop(name) for name in FitOptions.__dataclass_fields__ if name in keys})
+    return {"config": changed(config, **own), "updates": Updates(**length), "options": options, **keys}
 
 
 class Killed(BaseException):

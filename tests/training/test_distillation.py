@@ -19,7 +19,7 @@ from uni_train.flow.distillation import as_noised, chosen_steps, trajectory, vel
 from uni_train.flow.objective import interpolate, velocity_target
 from uni_train.flow.schedule import Schedule, bagel_schedule, train_logit, train_timestep
 from uni_train.models.base import FlowPolicy, Request
-from uni_train.training.callbacks import Following
+from uni_train.training.callbacks import EmaTeacher
 from uni_train.training.distillation import Distiller, DistilSettings, Lesson, Trajectory
 
 MEANS, WIDTH, PRIOR = {"left": -2.0, "right": 2.0}, 0.3, {"left": 0.7, "right": 0.3}
@@ -141,7 +141,7 @@ def test_a_teacher_that_follows_is_an_average_of_its_student() -> None:
     teacher, student = nn.Linear(2, 1), nn.Linear(2, 1)
     student.bias.requires_grad_(False)
     before, bias = teacher.weight.detach().clone(), teacher.bias.detach().clone()
-    following = Following(teacher, student, 0.9)
+    following = EmaTeacher(teacher, student, 0.9)
 
     class Last:
         last, step = True, 0
@@ -150,11 +150,11 @@ def test_a_teacher_that_follows_is_an_average_of_its_student() -> None:
     torch.testing.assert_close(teacher.weight.detach(), 0.9 * before + 0.1 * student.weight.detach())
     assert torch.equal(teacher.bias, bias), "what is not trained stays"
     half = nn.Linear(2, 1).bfloat16()
-    follows, start = Following(half, student, 0.999), half.weight.detach().float().clone()
+    follows, start = EmaTeacher(half, student, 0.999), half.weight.detach().float().clone()
     for _ in range(500):
         follows.on_train_batch_end(None, None, None, Last(), 0)  # type: ignore[arg-type]
     expected = student.weight.detach() + 0.999**500 * (start - student.weight.detach())
     torch.testing.assert_close(half.weight.detach().float(), expected, rtol=0.01, atol=0.01)
     other = nn.Linear(2, 1)
-    Following(other, student, 0.9).load_state_dict(following.state_dict())
+    EmaTeacher(other, student, 0.9).load_state_dict(following.state_dict())
     assert torch.equal(other.weight, teacher.weight) and list(following.state_dict()["averages"]) == ["weight"]

@@ -17,8 +17,10 @@ from uni_train.rewards.contract import Reward
 from uni_train.training.checkpoint_io import checkpoint_name, list_checkpoints, load_folder
 from uni_train.training.curriculum import Constant
 from uni_train.training.fit import fit_supervised
+from uni_train.training.flow_grpo.rollout import Sampling
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
 from uni_train.training.metric_log import read_metrics
+from uni_train.training.supervised import FitOptions
 
 NAN = float("nan")
 
@@ -31,9 +33,9 @@ def train(folder: Path, model: ToyModel | None = None, **keys: Any) -> ToyModel:
 
 
 def reinforce(folder: Path, **keys: Any) -> ToyFlow:
-    model, options = ToyFlow(), {"progress": keys.pop("progress", False), "keep": 9, "log_every": 1}
-    rewards = [Reward("it", keys.pop("reward", bright))]
-    fit_flow_grpo(model, PROMPTS, rewards, changed(GRPO, **keys), folder, **options)  # type: ignore[arg-type]
+    model, options = ToyFlow(), FitOptions(stage="grpo", progress=keys.pop("progress", False), keep=9, log_every=1)
+    sampling = Sampling(PROMPTS, [Reward("it", keys.pop("reward", bright))])
+    fit_flow_grpo(model, sampling, changed(GRPO, **keys), folder, options)
     return model
 
 

@@ -70,7 +70,7 @@ def test_what_needs_a_second_set_of_weights_is_refused_with_the_strategies_that_
     tmp_path: Path, changes: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(UsageError, match=f"strategy=fsdp2 cannot do {said}") as error:
-        fit_flow_grpo(None, None, [], changed(GRPO, kind="fsdp2", **changes), tmp_path)  # type: ignore[arg-type]
+        fit_flow_grpo(None, None, changed(GRPO, kind="fsdp2", **changes), tmp_path)  # type: ignore[arg-type]
     assert "deepspeed_zero2" in (error.value.hint or "")
 
 

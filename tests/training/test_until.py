@@ -17,7 +17,7 @@ EXAMPLES = [ToyExample(tuple(float(i == j) for j in range(8)), i % 5, image=True
 GIVEN = given(updates=10, rows=4, lr=1e-2, checkpoint_every=2, log_every=1, progress=False)
 
 
-def fitted(folder: Path, least: int = 0) -> tuple[ToyModel, callbacks.Until, list[int]]:
+def fitted(folder: Path, least: int = 0) -> tuple[ToyModel, callbacks.EarlyStop, list[int]]:
     torch.manual_seed(0)
     model, looks = ToyModel(), list[int]()
 
@@ -26,7 +26,7 @@ def fitted(folder: Path, least: int = 0) -> tuple[ToyModel, callbacks.Until, lis
         looks.append(step)
         return step >= 4
 
-    until = callbacks.Until(passed, every=2, least=least)
+    until = callbacks.EarlyStop(passed, every=2, least=least)
     fit_supervised(model, {"a": EXAMPLES}, Constant({"a": 1.0}), directory=folder, callbacks=[until], **GIVEN)
     return model, until, looks
 

@@ -117,7 +117,7 @@ def launch(
       uni_train launch --nodes 4 --gpus 8 --slurm --time 1-00:00:00 -- fit --recipe flow_grpo_maze strategy=ddp
       uni_train launch --nodes 2 --gpus 8 --torchrun --hosts node1,node2 -- fit --recipe sft model=bagel_7b
     """
-    from uni_train.config.paths import expect_paths
+    from uni_train.config.paths import missing_paths
     from uni_train.distributed.scripts import (
         Slurm,
         Start,
@@ -148,7 +148,8 @@ def launch(
     if gpus and config.strategy.accelerator == "cpu":
         raise UsageError(f"--gpus {gpus}, and strategy.accelerator=cpu", "--gpus 0 --processes N starts on CPUs.")
     if submit:
-        expect_paths(config)
+        for error in missing_paths(config):
+            raise error
     for line in needs(config):
         echo(f"# {line}", err=True)
     if gpus and config.model.checkpoint not in (None, "shipped"):

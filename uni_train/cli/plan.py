@@ -94,7 +94,7 @@ def _made(
     from rich.console import Console
 
     from uni_train.console.progress import ConsoleProgress
-    from uni_train.stages.run import expect_items
+    from uni_train.fitting import expect_items
 
     progress = ConsoleProgress(Console(stderr=True))
     expect_items(config, progress)

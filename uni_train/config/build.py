@@ -13,13 +13,12 @@ import json
 import re
 import typing
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from functools import cache
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from uni_train.config.kinds import KINDS, check_fits, check_ranks, kind_named, kind_of, reads_images
-from uni_train.config.messages import Where, check_draws, check_known, members, refused, wrong
+from uni_train.config.messages import Rule, Where, check_draws, check_known, check_rules, members, refused, wrong
 from uni_train.config.schema import JudgeConfig, RunConfig
 from uni_train.core.errors import DataError, UsageError
 from uni_train.data_gen.registry import TASKS, get_task, sources
@@ -45,24 +44,6 @@ def build(values: Mapping[str, Any], where: Where = lambda key: "") -> RunConfig
     _check_evaluation(config, where)
     check_ranks(config, config.strategy.devices * config.strategy.nodes)
     return config
-
-
-_FORMER_KEYS = ("rollout.complete", "rewards.*.http")
-
-
-def without_former_keys(values: Any) -> Any:
-    """A run's config.yaml of an earlier version without the keys that are gone, on which no model depends."""
-
-    def below(section: Any, path: str) -> Any:
-        if not isinstance(section, Mapping):
-            return section
-        return {
-            key: below(value, f"{path}{key}.")
-            for key, value in section.items()
-            if not any(fnmatchcase(f"{path}{key}", former) for former in _FORMER_KEYS)
-        }
-
-    return below(values, "")
 
 
 def build_section(cls: type[S], values: Any, where: Where = lambda key: "") -> S:
@@ -157,33 +138,20 @@ def _check_common(config: RunConfig, where: Where) -> None:
     for i, name in enumerate(config.evaluation.sets):
         check_known(name, sources(), "set", f"evaluation.sets.{i}", where)
     _check_puzzles(config.model.puzzles, where)
-    low, high = config.model.sampling.cfg_interval
-    if low > high:
-        raise wrong(f"model.sampling.cfg_interval starts at {low} after its end {high}", "model.sampling", where)
-    architecture = config.model.architecture
-    if architecture.hidden_size % (2 * architecture.heads):
-        raise wrong(
-            f"model.architecture.hidden_size {architecture.hidden_size} is no even multiple of heads "
-            f"{architecture.heads} (rope turns pairs of channels)",
-            "model.architecture.hidden_size",
-            where,
-        )
-    if architecture.heads % architecture.kv_heads:
-        raise wrong(
-            f"model.architecture.heads {architecture.heads} is no multiple of kv_heads {architecture.kv_heads}",
-            "model.architecture.kv_heads",
-            where,
-        )
+    (low, high), architecture = config.model.sampling.cfg_interval, config.model.architecture
     token = architecture.latent_downsample * architecture.latent_patch
-    if architecture.image_size % token:
-        raise wrong(
-            f"model.architecture.image_size {architecture.image_size} is no multiple of a token's {token} pixels",
-            "model.architecture.image_size",
-            where,
-        )
-    for key in ("sets", "modes"):
-        if not getattr(config.evaluation, key):
-            raise wrong(f"evaluation.{key} is empty: nothing would be measured", f"evaluation.{key}", where)
+    check_rules([
+        ("model.sampling", low > high, f"model.sampling.cfg_interval starts at {low} after its end {high}", None),
+        ("model.architecture.hidden_size", architecture.hidden_size % (2 * architecture.heads),
+         f"model.architecture.hidden_size {architecture.hidden_size} is no even multiple of heads "
+         f"{architecture.heads} (rope turns pairs of channels)", None),
+        ("model.architecture.kv_heads", architecture.heads % architecture.kv_heads,
+         f"model.architecture.heads {architecture.heads} is no multiple of kv_heads {architecture.kv_heads}", None),
+        ("model.architecture.image_size", architecture.image_size % token,
+         f"model.architecture.image_size {architecture.image_size} is no multiple of a token's {token} pixels", None),
+        *((f"evaluation.{key}", not getattr(config.evaluation, key),
+           f"evaluation.{key} is empty: nothing would be measured", None) for key in ("sets", "modes")),
+    ], where)  # fmt: skip
     targets = config.lora.targets
     if targets.startswith("re:"):
         try:
@@ -193,29 +161,32 @@ def _check_common(config: RunConfig, where: Where) -> None:
     elif targets not in ("understanding", "generation", "both"):
         message = f"lora.targets must be understanding, generation, both or re:PATTERN, not {targets!r}"
         raise wrong(message, "lora.targets", where)
-    strategy = config.strategy
-    if strategy.offload_optimizer and not strategy.kind.startswith("deepspeed_"):
-        raise wrong(
-            f"strategy.offload_optimizer has no meaning for {strategy.kind}",
-            "strategy.offload_optimizer",
-            where,
-            "deepspeed_zero1, deepspeed_zero2 and deepspeed_zero3 have it; fsdp2 has offload_weights.",
-        )
-    if strategy.offload_weights and strategy.kind not in ("deepspeed_zero3", "fsdp2"):
-        raise wrong(
-            f"strategy.offload_weights has no meaning for {strategy.kind}",
-            "strategy.offload_weights",
-            where,
-            "deepspeed_zero3 and fsdp2 have it.",
-        )
-    if strategy.replicas > 1 and strategy.kind != "fsdp2":
-        message = f"strategy.replicas has no meaning for {strategy.kind}"
-        raise wrong(message, "strategy.replicas", where, "strategy=fsdp2 has it.")
-    if strategy.offload_averages and config.ema is None:
-        raise wrong("strategy.offload_averages has no meaning without ema", "strategy.offload_averages", where)
-    _check_one_card(config, where)
-    if config.ema is not None and config.ema >= 1:
-        raise wrong("ema must be below 1: at 1 the average never moves", "ema", where)
+    check_rules(_strategy_rules(config), where)
+
+
+def _strategy_rules(config: RunConfig) -> list[Rule]:
+    """Of the strategy, of quantised weights and moments, and of averages."""
+    strategy, weights, state = config.strategy, config.model.weights, config.optimizer.state
+    alone, (trained, _) = strategy.kind in ("single", "ddp"), kind_of(config).trained(config)
+    reduced = (("model.weights", weights), ("optimizer.state", state if state != "full" else None))
+    unfit = f"has no meaning for {strategy.kind}"
+    return [
+        ("strategy.offload_optimizer", strategy.offload_optimizer and not strategy.kind.startswith("deepspeed_"),
+         f"strategy.offload_optimizer {unfit}",
+         "deepspeed_zero1, deepspeed_zero2 and deepspeed_zero3 have it; fsdp2 has offload_weights."),
+        ("strategy.offload_weights", strategy.offload_weights and strategy.kind not in ("deepspeed_zero3", "fsdp2"),
+         f"strategy.offload_weights {unfit}", "deepspeed_zero3 and fsdp2 have it."),
+        ("strategy.replicas", strategy.replicas > 1 and strategy.kind != "fsdp2", f"strategy.replicas {unfit}",
+         "strategy=fsdp2 has it."),
+        ("strategy.offload_averages", strategy.offload_averages and config.ema is None,
+         "strategy.offload_averages has no meaning without ema", None),
+        *((key, value is not None and not alone, f"{key}={value} {unfit}, which takes weights apart",
+           "strategy=single, or strategy=ddp with the same on each device.") for key, value in reduced),
+        ("model.weights", weights is not None and trained != "lora",
+         f"model.weights={weights} freezes the decoder, and this recipe trains {trained}",
+         "trained=lora trains adapters on top."),
+        ("ema", config.ema is not None and config.ema >= 1, "ema must be below 1: at 1 the average never moves", None),
+    ]  # fmt: skip
 
 
 def _check_evaluation(config: RunConfig, where: Where) -> None:
@@ -234,32 +205,13 @@ def _check_evaluation(config: RunConfig, where: Where) -> None:
         )
 
 
-def _check_one_card(config: RunConfig, where: Where) -> None:
-    """What quantised weights and moments cannot do."""
-    strategy, weights, state = config.strategy, config.model.weights, config.optimizer.state
-    alone = strategy.kind in ("single", "ddp")
-    for key, value in (("model.weights", weights), ("optimizer.state", state if state != "full" else None)):
-        if value is not None and not alone:
-            message = f"{key}={value} has no meaning for {strategy.kind}, which takes weights apart"
-            raise wrong(message, key, where, "strategy=single, or strategy=ddp with the same on each device.")
-    if weights is None:
-        return
-    trained, _ = kind_of(config).trained(config)
-    if trained != "lora":
-        message = f"model.weights={weights} freezes the decoder, and this recipe trains {trained}"
-        raise wrong(message, "model.weights", where, "trained=lora trains adapters on top.")
-
-
 def _check_judge(judge: JudgeConfig, where: Where) -> None:
-    if (judge.model is None) == (judge.checkpoint is None):
-        raise wrong(
-            "judge needs one of model and checkpoint",
-            "judge",
-            where,
-            "\"judge.model='http://HOST:PORT/v1#MODEL'\", or judge.checkpoint=FOLDER; the other one is null.",
-        )
-    if judge.question is not None:
-        raise wrong("judge.question has no meaning here: the paper's own are asked", "judge.question", where)
+    check_rules([
+        ("judge", (judge.model is None) == (judge.checkpoint is None), "judge needs one of model and checkpoint",
+         "\"judge.model='http://HOST:PORT/v1#MODEL'\", or judge.checkpoint=FOLDER; the other one is null."),
+        ("judge.question", judge.question is not None, "judge.question has no meaning here: the paper's own are asked",
+         None),
+    ], where)  # fmt: skip
 
 
 _LONGEST_NAME = 200  # bytes: what file systems take, with room for the ends that are put behind it

@@ -1,4 +1,4 @@
-"""What a kind of recipe is, and which there are: a module each of `uni_train.recipes`, and those of plug-ins.
+"""The keys and stages of kinds of recipes, and which there are: a module each of `uni_train.recipes`, and plug-ins.
 
 Nothing heavy is imported here, nor by the modules of `uni_train.recipes` themselves: composing a recipe and naming its
 stages need no torch. What a stage does is imported when it is done.
@@ -27,14 +27,6 @@ if TYPE_CHECKING:
     from uni_train.models.shapes import ImageRequest
 
 C = TypeVar("C", bound=RunConfig)
-Work = Any
-"""The context of a run, `uni_train.stages.work.Work[C]`. That module reads configurations, so it is not imported."""
-StageRun = Any
-"""A stage's folder, outputs and results: `uni_train.stages.work.StageRun`."""
-Table = Any
-"""`uni_train.eval.benchmark.Table`. Evaluation asks models, which may be steps of a run: it is not imported."""
-Round = Any
-"""`uni_train.eval.summary.Round`, likewise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,10 +49,6 @@ class PlannedStage:
     index: int = 0
     base: bool = True
     images: int = 0
-
-
-Stages = Sequence[tuple[PlannedStage, StageRun]]
-"""Finished stages, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -138,8 +126,10 @@ class PlannedLosses(Protocol):
         """Of a micro-batch of so many rows under a condition of as many."""
 
 
-class RecipeKind(ABC, Generic[C]):
-    """A kind of recipe: its keys, their rules, its stages, and what each stage does.
+class RecipeKeys(ABC, Generic[C]):
+    """A kind of recipe as far as its configuration goes: its keys, their rules, the names of its stages.
+
+    `uni_train.stages.kind.RecipeKind` adds what each stage does.
 
     Attributes:
         config: the dataclass of its keys.
@@ -200,24 +190,6 @@ class RecipeKind(ABC, Generic[C]):
     def stages(self, config: C) -> Iterator[PlannedStage]:
         """All stages of a run, in order; `stage_list` numbers them."""
 
-    def expect_items(self, work: Work) -> None:
-        """Draw the items that stages and validations ask tasks for. Raises UserError where there are too few."""
-
-    def prepare(self, work: Work) -> None:
-        """Refuse what else can be refused before anything is written. Raises UserError."""
-
-    @abstractmethod
-    def run(self, work: Work, planned: PlannedStage, stage: StageRun, before: Stages) -> None:
-        """Do one stage, which is none of evaluation. `before`: the stages before it. Raises UserError."""
-
-    def rounds(self, work: Work, runs: Stages) -> list[Round]:
-        """What summary.json says of the recipe's rounds."""
-        return []
-
-    def conclude(self, work: Work, runs: Stages) -> tuple[Mapping[str, Any], list[Table]] | None:
-        """What summary.json says in place of evaluations, and the tables of it; None where evaluations say all."""
-        return None
-
     # --- what it would train
 
     @abstractmethod
@@ -247,7 +219,7 @@ class RecipeKind(ABC, Generic[C]):
 # --- all of them ------------------------------------------------------------------------------------------------------
 
 
-KINDS = Registry[type[RecipeKind[Any]]]("kind of recipe", "uni_train.recipes.*", ("config", "stages", "run", "updates"))
+KINDS = Registry[type[RecipeKeys[Any]]]("kind of recipe", "uni_train.recipes.*", ("config", "stages", "run", "updates"))
 recipe_kind = KINDS.register
 
 BEFORE_RUN = Registry[Callable[[RunConfig, int, bool], str | None]]("check before a run", "uni_train.*.before_run")
@@ -258,8 +230,8 @@ before_run = BEFORE_RUN.register
 
 def check_before_run(config: RunConfig, ranks: int, planned: bool = False) -> list[str]:
     """What all checks say. Raises UserError."""
-    said = [BEFORE_RUN.get(name)(config, ranks, planned) for name in BEFORE_RUN.names()]
-    return [line for line in said if line is not None]
+    remarks = [BEFORE_RUN.get(name)(config, ranks, planned) for name in BEFORE_RUN.names()]
+    return [line for line in remarks if line is not None]
 
 
 def plugins_of(values: Mapping[str, Any]) -> list[str]:
@@ -276,12 +248,12 @@ def code_of(values: Mapping[str, Any]) -> list[str]:
     return [*plugins_of(values), *(name.rpartition(":")[0] for name in functions if ":" in name)]
 
 
-def kind_named(name: str) -> RecipeKind[Any]:
+def kind_named(name: str) -> RecipeKeys[Any]:
     """The kind of a name. Raises DataError: there is none, or a plug-in cannot be used."""
     return KINDS.get(name)()
 
 
-def kind_of(config: RunConfig) -> RecipeKind[Any]:
+def kind_of(config: RunConfig) -> RecipeKeys[Any]:
     """The kind of a recipe."""
     return kind_named(config.kind)
 
@@ -343,19 +315,19 @@ def check_fits(config: RunConfig, name: str, levels: Sequence[int], key: str, wh
 
 def stage_list(config: RunConfig) -> tuple[PlannedStage, ...]:
     """All stages of a run, from index 0 on. A name that comes again gets a number: finetune-mapping2-2."""
-    found: list[PlannedStage] = []
+    stages: list[PlannedStage] = []
     times: Counter[str] = Counter()
     for index, stage in enumerate(kind_of(config).stages(config)):
         times[stage.name] += 1
         again = f"-{times[stage.name]}" if times[stage.name] > 1 else ""
-        found.append(replace(stage, name=f"{stage.name}{again}", index=index))
-    return tuple(found)
+        stages.append(replace(stage, name=f"{stage.name}{again}", index=index))
+    return tuple(stages)
 
 
 def evaluation(config: RunConfig, label: str, rounds: tuple[int, ...] = ()) -> PlannedStage:
     """The stage that measures accuracy; `label`: before, after, ..."""
-    asked = config.evaluation
-    measured = f"{' and '.join(asked.modes)} accuracy on {', '.join(asked.sets)}"
-    draws = sum(TASKS.get(sources()[name].task).items_per_draw for name in asked.sets)
-    images = asked.n * draws * len({"normal", "cot"}.intersection(asked.modes))
+    section = config.evaluation
+    measured = f"{' and '.join(section.modes)} accuracy on {', '.join(section.sets)}"
+    draws = sum(TASKS.get(sources()[name].task).items_per_draw for name in section.sets)
+    images = section.n * draws * len({"normal", "cot"}.intersection(section.modes))
     return PlannedStage("evaluate", f"evaluate-{label}", measured, rounds, images=images)

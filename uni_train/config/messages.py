@@ -31,6 +31,17 @@ def wrong(message: str, key: str, where: Where, hint: str | None = None) -> Usag
     return UsageError(f"{message} ({place})" if place else message, hint)
 
 
+Rule = tuple[str, object, str, str | None]
+"""A key, whether its value is wrong, the message, and a hint."""
+
+
+def check_rules(rules: Iterable[Rule], where: Where) -> None:
+    """Raises UsageError: the first rule that is broken."""
+    for key, broken, message, hint in rules:
+        if broken:
+            raise wrong(message, key, where, hint)
+
+
 def check_known(name: str | None, known: Iterable[str], noun: str, key: str, where: Where) -> None:
     """Raises UsageError for a name that is not known; None is no name."""
     names = tuple(known)

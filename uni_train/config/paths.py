@@ -53,15 +53,9 @@ def missing_packages(config: RunConfig) -> Iterator[UserError]:
             yield UserError(f"{key} needs {package}", f"Install it with: DS_BUILD_OPS=0 pip install -e '.[{extra}]'.")
 
 
-def expect_packages(config: RunConfig) -> None:
-    """Raises UserError: the first package that is not installed."""
-    for error in missing_packages(config):
-        raise error
-
-
-def expect_paths(config: RunConfig) -> None:
-    """Raises UserError: the first key whose file or folder is not there."""
-    for error in missing_paths(config):
+def expect_needs(config: RunConfig) -> None:
+    """Raises UserError: the first package, file or folder that is not there."""
+    for error in (*missing_packages(config), *missing_paths(config)):
         raise error
 
 

@@ -19,6 +19,8 @@ from torch import Tensor
 from uni_train.flow.transition import Transition, row_mean
 
 ADVANTAGE_CLIP = 5.0
+STEP_METRICS = ("policy_loss", "approx_kl", "ratio", "clip_ratio/high_mean", "clip_ratio/low_mean")
+"""Metrics of `PolicyLoss.summary`."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -40,6 +42,11 @@ class PolicyLoss:
     clipped_low: Tensor
     log_ratio: Tensor
     approx_kl: Tensor
+
+    def summary(self) -> tuple[Tensor, dict[str, Tensor], Tensor]:
+        """The loss, its metrics by the names of STEP_METRICS, and the log ratio."""
+        values = (self.loss, self.approx_kl, self.ratio.mean(), self.clipped_high, self.clipped_low)
+        return self.loss, dict(zip(STEP_METRICS, values, strict=True)), self.log_ratio
 
 
 def grpo_loss(
@@ -138,9 +145,9 @@ def dppo_loss(
         far = row_mean(moved, transition.mask) >= divergence
         high, low = far & (ratio > 1) & (advantage > 0), far & (ratio < 1) & (advantage < 0)
     terms = torch.where(high | low, torch.zeros_like(ratio), -advantage * ratio)
-    apart = log_ratio.detach()
+    detached = log_ratio.detach()
     return PolicyLoss(
-        terms.mean(), ratio.detach(), high.float().mean(), low.float().mean(), apart, apart.square().mean() / 2
+        terms.mean(), ratio.detach(), high.float().mean(), low.float().mean(), detached, detached.square().mean() / 2
     )
 
 

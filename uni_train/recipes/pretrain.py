@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated, Literal
 
 from annotated_types import Interval
 
-from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, evaluation, recipe_kind
+from uni_train.config.kinds import PlannedStage, Updates, evaluation, recipe_kind
 from uni_train.config.messages import Where, wrong
 from uni_train.config.schema import LEVELS, Count, Draws, Level, Positive, RunConfig, VaeConfig
+from uni_train.stages.kind import RecipeKind, Stages
 
 if TYPE_CHECKING:
     from uni_train.models.base import Example, Trainable
@@ -118,7 +119,7 @@ class Pretrain(RecipeKind[PretrainConfig]):
     ) -> list[Sequence[Example]]:
         """Of the part with the most rows and noised images."""
         from uni_train.models.nano import corpus
-        from uni_train.stages.finetune import first_batch
+        from uni_train.stages.train_stage import first_batch
 
         mixture = _largest(config)
         rows = sum(mixture.rows.values())
@@ -152,11 +153,11 @@ def _vae(work: Work[PretrainConfig], stage: StageRun) -> None:
 def _part(work: Work[PretrainConfig], stage: StageRun, name: str) -> None:
     """Train everything but the VAE on the mixture of one part of the recipe."""
     from uni_train.models.nano import corpus
-    from uni_train.stages.finetune import fit
+    from uni_train.stages.train_stage import train_stage
     from uni_train.training.curriculum import Constant
 
     config, asked = work.config, work.config.kept[name]
-    model = work.learner(work.weights, config.timestep_shift)
+    model = work.trainable_model(work.weights, config.timestep_shift)
     rows = asked.mixture.rows
     total = sum(rows.values())
     sources = corpus.sources(asked.mixture.noise_draws, asked.mixture.levels)
@@ -164,6 +165,6 @@ def _part(work: Work[PretrainConfig], stage: StageRun, name: str) -> None:
     if asked.lr is not None:
         config = replace(config, optimizer=replace(config.optimizer, lr=asked.lr))
     used, updates = {kind: sources[kind] for kind in schedule.shares}, Updates(asked.updates, rows=total)
-    result = fit(work, model, used, schedule, updates, stage.path, config=config)
-    work.trained(model, stage)
+    result = train_stage(work, model, used, schedule, updates, stage.path, config=config)
+    work.save_trained(model, stage)
     stage.result = result.facts()

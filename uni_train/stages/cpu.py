@@ -68,7 +68,7 @@ def _cores() -> int:
 
 def memory() -> int:
     """Bytes of this machine, or of the container that this process may use."""
-    found: int = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    available: int = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     with contextlib.suppress(OSError, ValueError):  # no such file, or "max"
-        found = min(found, int(_MEMORY.read_text(encoding="ascii")))
-    return found
+        available = min(available, int(_MEMORY.read_text(encoding="ascii")))
+    return available

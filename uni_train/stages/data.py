@@ -50,7 +50,7 @@ def expect_same_data(work: Work[Any]) -> None:
     """Say what is read, and note its digests; where a checkpoint was trained, compare with those of then.
 
     Raises:
-        UserError: a file, or the number of rows is another; of a run that noted numbers alone, the number.
+        UserError: a file, or the number of rows is another.
     """
     data, stages = opened(work.config), work.folder.path / "stages"
     for line in described(data):
@@ -62,18 +62,10 @@ def expect_same_data(work: Work[Any]) -> None:
         was, is_ = before[key]["files"], now[key]["files"]
         changed = [name for name in {**was, **is_} if was.get(name) != is_.get(name)]
         if changed:
-            raise _changed(f"{key}: {changed[0]}", len(data[key]), before[key]["rows"])
-    for old in stages.glob(f"*/{DATA}"):  # of an earlier version
-        for name, rows in read_json(old).items():
-            there = sum(len(rows) for key, rows in data.items() if key.startswith(f"sources.{name}.path"))
-            if there != rows:
-                raise _changed(f"sources.{name}", there, rows)
+            raise UserError(
+                f"{key}: {changed[0]} has changed since this run began: {len(data[key])} rows now, "
+                f"{before[key]['rows']} then",
+                "Put the data back as it was, or start over with --fresh.",
+            )
     if now:
         atomic_write_json(stages / DATA, {**now, **before})
-
-
-def _changed(what: str, rows: int, before: int) -> UserError:
-    return UserError(
-        f"{what} has changed since this run began: {rows} rows now, {before} then",
-        "Put the data back as it was, or start over with --fresh.",
-    )

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from uni_train.config.kinds import Stages, reads_images
+from uni_train.config.kinds import reads_images
 from uni_train.config.schema import EvalConfig, RunConfig
 from uni_train.core.errors import DataError, UserError
 from uni_train.core.seeds import derive_seed
@@ -35,6 +35,7 @@ from uni_train.eval.store import Store
 from uni_train.eval.task_benchmark import TaskBenchmark, item_case
 from uni_train.models.identity import ModelIdentity
 from uni_train.stages.batched import Batched
+from uni_train.stages.kind import Stages
 from uni_train.stages.shards import make_shards
 from uni_train.stages.work import SHARDS, STORE, StageRun, Work, in_batches
 
@@ -151,18 +152,18 @@ def normal_accuracy(model: UnifiedModel, work: Work[Any], name: str, folder: Pat
     Raises:
         UserError: the judge gave no verdict on most of them.
     """
-    ranks, asked = work.ranks, TaskBenchmark.from_items(watched(work, name), "normal")
-    asks = asked.asks(derive_seed("check", work.config.seed))
+    ranks, questions = work.ranks, TaskBenchmark.from_items(watched(work, name), "normal")
+    asks = questions.asks(derive_seed("check", work.config.seed))
     batches = [batch for _, batch in in_batches(asks, work.config.model.draw_batch)]
     respondent = Batched(model, work.config.model.think_batch)
 
     def make(index: int) -> list[Scored]:
-        return asked.verified(respondent, batches[index])
+        return questions.verified(respondent, batches[index])
 
     if reads_images(work.config):
         from uni_train.stages import judging
 
-        judged = partial(judging.judged, work, folder, asked)
+        judged = partial(judging.judged, work, folder, questions)
         make_shards(work, folder, [len(batch) for batch in batches], make, name, judged, quiet=True)
         scored = ranks.from_main(lambda: list(read_folder(folder / SHARDS, images=False)))
         ranks.from_main(lambda: shutil.rmtree(folder, ignore_errors=True))

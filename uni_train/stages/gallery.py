@@ -92,13 +92,13 @@ def log_images(logger: Any, key: str, scored: Iterable[Scored], step: int) -> No
 
 def caption(one: Scored) -> list[str]:
     """An image's verdict and rewards, in words."""
-    facts, said = one.sample.facts, list[str]()
+    facts, lines = one.sample.facts, list[str]()
     if one.verdict is not None:
-        said.append(": ".join(filter(None, (one.verdict.status, one.verdict.reason))))
+        lines.append(": ".join(filter(None, (one.verdict.status, one.verdict.reason))))
     if "reward" in facts:
         each = ", ".join(f"{name} {'failed' if v is None else f'{v:.3g}'}" for name, v in facts["rewards"])
-        said.append(f"reward {facts['reward']:.3g} ({each})")
-    return said
+        lines.append(f"reward {facts['reward']:.3g} ({each})")
+    return lines
 
 
 def _reward(one: Scored) -> float:

@@ -71,11 +71,11 @@ def judge_samples(work: Work[Any], folder: Path, samples: Sequence[Sample], benc
     from uni_train.eval import judges
 
     assert work.judge is not None, "`ready` comes before the first stage"
-    said = judges.run(samples, benchmark, work.judge, folder, work.progress)
-    failed = sum(one.failure == "judge_failed" for one in said)
+    judged_samples = judges.run(samples, benchmark, work.judge, folder, work.progress)
+    failed = sum(one.failure == "judge_failed" for one in judged_samples)
     if failed:
-        raise silent(work.config, failed, len(said))
-    return said
+        raise silent(work.config, failed, len(judged_samples))
+    return judged_samples
 
 
 def silent(config: RunConfig, failed: int, images: int) -> UserError:
@@ -122,8 +122,8 @@ def _served(checkpoint: str, log: Path) -> str:
             except OSError:
                 time.sleep(0.2)
     _end(server)
-    said = log.read_text(encoding="utf-8", errors="replace").splitlines()
-    reason = next((line.removeprefix("error: ") for line in said if line.startswith("error: ")), "no reason given")
+    lines = log.read_text(encoding="utf-8", errors="replace").splitlines()
+    reason = next((line.removeprefix("error: ") for line in lines if line.startswith("error: ")), "no reason given")
     raise UserError(
         f"judge.checkpoint={checkpoint} cannot be served: {reason}",
         f"{log} has all that it said.",

@@ -71,18 +71,18 @@ class Work(Generic[C]):
     def model(self, weights: Path | None) -> UnifiedModel:
         """The model with the weights of a stage (None: those that the recipe starts from), loaded once, on the device
         that trains."""
-        at, model = self._loaded or (None, self.started())
+        at, model = self._loaded or (None, self.initial_model())
         if at != weights:
             if weights is None:
-                model = self.started()
+                model = self.initial_model()
             else:
                 load_weights(model, weights)
-        self._loaded = (weights, self.placed(model))
+        self._loaded = (weights, self.to_device(model))
         if self.config.model.compile:
             compile_steps(model, True)
         return model
 
-    def started(self) -> UnifiedModel:
+    def initial_model(self) -> UnifiedModel:
         """The model that the recipe starts from, loaded again."""
         precision = dtype_for(self.config.strategy.precision)
         return build_model(self.config.model, self.config.seed, precision, self.device)
@@ -95,7 +95,7 @@ class Work(Generic[C]):
         gpu = self.config.strategy.accelerator != "cpu" and torch.cuda.is_available()
         return f"cuda:{self.ranks.local_rank}" if gpu else "cpu"
 
-    def learner(self, weights: Path | None, timestep_shift: float = 1.0, **dropouts: float) -> Trainable:
+    def trainable_model(self, weights: Path | None, timestep_shift: float = 1.0, **dropouts: float) -> Trainable:
         """`model(weights)`, ready to be trained as the recipe says; nothing of it is compiled.
 
         To be sharded, its weights stay in their files (uni_train.models.weights.mapped), from which the strategy takes
@@ -116,14 +116,14 @@ class Work(Generic[C]):
             model = self.model(weights)
         if config.model.compile:
             compile_steps(model, False)
-        text, again = config.text_dropout, config.activation_checkpointing
+        text, checkpointing = config.text_dropout, config.activation_checkpointing
         model = expect_skill(model, Trainable)
         model.prepare_training(
-            timestep_shift=timestep_shift, text_dropout=text, activation_checkpointing=again, **dropouts
+            timestep_shift=timestep_shift, text_dropout=text, activation_checkpointing=checkpointing, **dropouts
         )
         return model
 
-    def placed(self, model: UnifiedModel) -> UnifiedModel:
+    def to_device(self, model: UnifiedModel) -> UnifiedModel:
         """`model`, quantised as the recipe says, on this rank's device."""
         if self.config.model.weights is not None:
             from uni_train.models.quantised import quantise
@@ -131,12 +131,12 @@ class Work(Generic[C]):
             quantise(model, self.config.model.weights, self.device)
         return model.to(self.device)
 
-    def trained(self, model: UnifiedModel, stage: StageRun) -> None:
+    def save_trained(self, model: UnifiedModel, stage: StageRun) -> None:
         """Save the trained `model` in the folder of `stage`."""
         folder = stage.path / MODEL
         self.ranks.from_main(lambda: save_model(model, folder))
         # Where weights were sharded the first rank alone has them.
-        self._loaded = None if self.config.strategy.kind in SHARDED else (folder, self.placed(model))
+        self._loaded = None if self.config.strategy.kind in SHARDED else (folder, self.to_device(model))
         written = [*folder.rglob("*"), *(stage.path / ADAPTERS).rglob("*")]
         stage.outputs = sorted(file for file in written if file.is_file())
 

@@ -11,7 +11,9 @@ import torch
 from lightning.pytorch.callbacks import Callback, Checkpoint
 from torch import nn
 
+from uni_train.distributed import preemption
 from uni_train.distributed.ranks import Ranks
+from uni_train.distributed.watchdog import note
 from uni_train.training.after_update import AfterUpdate
 from uni_train.training.averages import Averages, put
 from uni_train.training.checkpoint_io import FolderCheckpointIO, checkpoint_name
@@ -61,12 +63,36 @@ def saved(trainer: pl.Trainer) -> None:
     Ranks(trainer.global_rank, trainer.world_size).on_all(writer.wait)
 
 
-class WholeAgain(Callback):
-    """Unshards the weights into plain parameters when training ends; must be the last callback."""
+class SaveOnSignal(AfterUpdate, Checkpoint):
+    """Saves and ends a fit after a multiple of `unit` updates if any rank got a signal; every update is noted.
+
+    `uni_train.distributed.preemption` receives the signal. It comes after PeriodicCheckpoint, which saves every `every`
+    updates.
+    """
+
+    def __init__(self, directory: Path, every: int, metric_log: MetricLog, unit: int = 1) -> None:
+        self.directory, self.every, self.metric_log, self.unit = Path(directory), every, metric_log, unit
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        preemption.listen()
+
+    def after_update(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
+        note()
+        if step % self.unit or step == trainer.max_steps or not preemption.agreed():
+            return
+        if step % self.every:  # else it is saved already
+            self.metric_log.flush(trainer)
+            save(trainer, self.directory / checkpoint_name(step))
+        saved(trainer)
+        preemption.end(f"update {step} is saved")
+
+
+class Unshard(Callback):
+    """Gives the module plain parameters again when training on sharded ones ends; must be the last callback."""
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         saved(trainer)  # its copy goes before the whole weights come
-        trainer.strategy.whole_again()  # type: ignore[attr-defined]
+        trainer.strategy.unshard()  # type: ignore[attr-defined]
 
 
 def evaluated(trainer: pl.Trainer, module: pl.LightningModule, evaluate: Evaluate, step: int) -> dict[str, float]:
@@ -78,10 +104,10 @@ def evaluated(trainer: pl.Trainer, module: pl.LightningModule, evaluate: Evaluat
     modes = {part: part.training for part in module.modules()}
     module.eval()
     with torch.no_grad(), ema.averaged(module) if ema is not None else unsharded(module):
-        found = {name: float(value) for name, value in evaluate(step).items()}
+        metrics = {name: float(value) for name, value in evaluate(step).items()}
     for part, training in modes.items():
         part.training = training
-    return trainer.strategy.broadcast(found)
+    return trainer.strategy.broadcast(metrics)
 
 
 class Validation(AfterUpdate):
@@ -121,8 +147,8 @@ class Validation(AfterUpdate):
         self.scores, self.best = state_dict["scores"], state_dict["best"]
 
 
-class Until(AfterUpdate):
-    """Ends a fit at the first check that `passed`; without one it ends after all of its updates.
+class EarlyStop(AfterUpdate):
+    """Ends a training early: at the first check that `passed`; without one it ends after all of its updates.
 
     It checks every `every` updates from `least` updates on. `passed` gets the number of updates and must otherwise be a
     function of the weights alone. Then a resumed fit ends where an unbroken one does.
@@ -180,7 +206,7 @@ class CurriculumCallback(AfterUpdate):
         self.curriculum.load_state_dict(state_dict)
 
 
-class Following(Averages, AfterUpdate):
+class EmaTeacher(Averages, AfterUpdate):
     """A teacher whose weights are an average of its student's: teacher <- decay teacher + (1 - decay) student.
 
     The average is in the checkpoints.

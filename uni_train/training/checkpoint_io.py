@@ -47,11 +47,11 @@ from uni_train.models.parts import (
     verify,
     whole,
 )
+from uni_train.run_folder import STEP
 from uni_train.training.strategies.sharding import held
 
 TAG = "$"
 
-_NAME = re.compile(r"step=(\d{8,})")
 ALARM = "alarm"  # in place of step, of a checkpoint to be looked at: no training continues from it
 _LEFTOVER = re.compile(rf"\.(step|{ALARM})=\d+\.(new|old)")
 
@@ -322,7 +322,7 @@ def checkpoint_name(step: int, kind: str = "step") -> str:
 
 def checkpoint_step(path: Path) -> int:
     """The update a checkpoint folder was written after."""
-    match = _NAME.fullmatch(Path(path).name)
+    match = STEP.fullmatch(Path(path).name)
     if match is None:
         raise UserError(f"{path} is not a checkpoint: its name must look like {checkpoint_name(100)}")
     return int(match[1])
@@ -333,7 +333,7 @@ def list_checkpoints(directory: Path) -> list[Path]:
     directory = Path(directory)
     if not directory.is_dir():
         return []
-    return sorted((p for p in directory.iterdir() if _NAME.fullmatch(p.name)), key=checkpoint_step)
+    return sorted((p for p in directory.iterdir() if STEP.fullmatch(p.name)), key=checkpoint_step)
 
 
 def latest_checkpoint(directory: Path) -> Path | None:

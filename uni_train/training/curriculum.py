@@ -12,50 +12,37 @@ import bisect
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 from uni_train.core.errors import UsageError
 
 Mixture = dict[str, float]
 
 
-@runtime_checkable
-class Curriculum(Protocol):
-    """What `fit_supervised` asks of a schedule.
+class Curriculum:
+    """What `fit_supervised` asks of a schedule; one whose mixtures are fixed from the start needs `mixture` alone.
 
     check_every: updates between two calls of `observe`, or None for a schedule whose mixtures are fixed from the
         start. Where it is a number, the batch of an update can only be made once all earlier updates are observed.
     """
 
-    check_every: int | None
+    check_every: int | None = None
 
     def mixture(self, step: int) -> Mixture:
         """The shares of update `step` (from 0); the same answer every time it is asked, once `step` is reached."""
+        raise NotImplementedError
 
     def observe(self, step: int, metrics: Mapping[str, float]) -> None:
         """Take note of validation metrics after `step` updates."""
-
-    def state_dict(self) -> dict[str, Any]: ...
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None: ...
-
-
-class _Fixed:
-    """The part that all schedules without memory have in common."""
-
-    check_every: int | None = None
-
-    def observe(self, step: int, metrics: Mapping[str, float]) -> None:
-        """Nothing to learn from metrics."""
 
     def state_dict(self) -> dict[str, Any]:
         return {}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Nothing to restore."""
+        """The inverse of `state_dict`."""
 
 
-class Constant(_Fixed):
+class Constant(Curriculum):
     """The same mixture at every update."""
 
     def __init__(self, shares: Mapping[str, float]) -> None:
@@ -65,7 +52,7 @@ class Constant(_Fixed):
         return dict(self.shares)
 
 
-class Ramp(_Fixed):
+class Ramp(Curriculum):
     """A mixture that moves linearly, over `updates` updates, through `points` at equal distances.
 
     With two points p and q, update s of n has the shares (1 - s/(n-1)) p + s/(n-1) q. With one point per level
@@ -102,7 +89,7 @@ class Level:
     max_updates: int
 
 
-class Threshold:
+class Threshold(Curriculum):
     """Levels that are left when the model has learnt them.
 
     Every `check_every` updates the trainer evaluates and calls `observe`. The updates at which levels began are the
@@ -119,7 +106,7 @@ class Threshold:
             if level.max_updates < 1:
                 raise UsageError(f"max_updates={level.max_updates}: must be at least 1")
         self.levels = list(levels)
-        self.check_every: int | None = check_every
+        self.check_every = check_every
         self._starts = [0]
 
     def level(self, step: int) -> int:

@@ -39,19 +39,19 @@ class Trajectory(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Lesson:
-    """A prompt with one of the teacher's thoughts.
+    """One example of distillation: a prompt with one of the teacher's thoughts.
 
     Attributes:
-        told: what the teacher is told; the student is told the same but for the thought.
-        drawn: reads what the teacher has drawn of it: its whole trajectory, or the clean latents alone; None where
+        request: the teacher's; the student's is the same without the thought.
+        trajectory: reads what the teacher has drawn: its whole trajectory, or the clean latents alone; None where
             states are the student's own.
         draws: states to compare velocities at.
         seed: decides which.
-        thinks: the student says the thought, too, and is asked behind it: what keeps thinking alive.
+        thinks: the student learns the thought, too, and draws behind it, so that it does not forget to think.
     """
 
-    told: Request
-    drawn: Callable[[], Trajectory] | None
+    request: Request
+    trajectory: Callable[[], Trajectory] | None
     draws: int
     seed: int = 0
     thinks: bool = False
@@ -98,9 +98,9 @@ class Distiller:
         if not lessons:
             return []
         x_t, t, known = self._noised(lessons) if self.settings.states == "noised" else self._on_the_way(lessons)
-        target = velocities_at(self.teacher, [one.told for one in lessons], x_t, t) if known is None else known
+        target = velocities_at(self.teacher, [one.request for one in lessons], x_t, t) if known is None else known
         clean, noise = as_noised(x_t, target, t[..., None, None])
-        sizes = [self.teacher.picture_size(lesson.told) for lesson in lessons]
+        sizes = [self.teacher.picture_size(lesson.request) for lesson in lessons]
         arrays = (value.cpu().numpy() for value in (t.double(), clean.float(), noise.float()))
         return [States(*one) for one in zip(*arrays, sizes, strict=True)]
 
@@ -110,7 +110,7 @@ class Distiller:
         for lesson in lessons:
             generator = np.random.default_rng(derive_seed(lesson.seed, "levels"))
             levels.append(levels_between(self.settings.shift, lesson.draws, generator))
-            requests = [replace(lesson.told, seed=derive_seed(lesson.seed, "noise", d)) for d in range(lesson.draws)]
+            requests = [replace(lesson.request, seed=derive_seed(lesson.seed, "noise", d)) for d in range(lesson.draws)]
             noise.append(self.teacher.noise(requests))
         clean = _stacked([_drawn(lesson).states[-1] for lesson in lessons]).to(noise[0])
         t = torch.from_numpy(np.stack(levels)).to(clean)
@@ -188,13 +188,13 @@ def _alike(model: FlowPolicy, requests: Sequence[Request]) -> list[list[int]]:
 
 def _student(lesson: Lesson) -> Request:
     """What the student is asked, with noise of the lesson's own."""
-    thought = lesson.told.thought if lesson.thinks else None
-    return replace(lesson.told, thought=thought, seed=derive_seed(lesson.seed, "rollout"))
+    thought = lesson.request.thought if lesson.thinks else None
+    return replace(lesson.request, thought=thought, seed=derive_seed(lesson.seed, "rollout"))
 
 
 def _drawn(lesson: Lesson) -> Trajectory:
-    assert lesson.drawn is not None, "states of the teacher need what it has drawn"
-    return lesson.drawn()
+    assert lesson.trajectory is not None, "states of the teacher need what it has drawn"
+    return lesson.trajectory()
 
 
 def _stacked(latents: Sequence[Tensor]) -> Tensor:

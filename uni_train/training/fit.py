@@ -19,8 +19,6 @@ from typing import Any
 
 import lightning.pytorch as pl
 from lightning.pytorch.callbacks import Callback
-from lightning.pytorch.loggers import Logger
-from rich.progress import Progress
 
 from uni_train.config.kinds import Updates
 from uni_train.config.schema import SHARDED, TrainingConfig
@@ -29,7 +27,7 @@ from uni_train.distributed.preemption import deferred
 from uni_train.distributed.ranks import ALONE
 from uni_train.models.base import Example, Trainable
 from uni_train.models.parts import whole
-from uni_train.training.callbacks import CurriculumCallback, Evaluate, PeriodicCheckpoint, WholeAgain
+from uni_train.training.callbacks import CurriculumCallback, Evaluate, PeriodicCheckpoint, SaveOnSignal, Unshard
 from uni_train.training.checkpoint_io import (
     FolderCheckpointIO,
     checkpoint_step,
@@ -40,11 +38,10 @@ from uni_train.training.curriculum import Curriculum
 from uni_train.training.divergence import Stopped
 from uni_train.training.ema import Ema
 from uni_train.training.metric_log import JsonlLogger, MetricLog, read_metrics, truncate_metrics
-from uni_train.training.preemption import EndWhenTold
 from uni_train.training.progress import StepProgress
 from uni_train.training.steps import Source, StepDataset, StepLoader
 from uni_train.training.strategies.choice import current_ranks, group_for, make_plugins, make_strategy, on_ranks
-from uni_train.training.supervised import SupervisedModule
+from uni_train.training.supervised import FitOptions, SupervisedModule
 
 CHECKPOINTS = "checkpoints"
 METRICS = "metrics.jsonl"
@@ -71,8 +68,8 @@ class FitResult:
     def facts(self) -> dict[str, Any]:
         """For a manifest; the loss is the mean of the last 20 updates."""
         last = self.losses[-20:]
-        found = {"updates": self.updates, "seconds": self.seconds, "final_loss": sum(last) / max(len(last), 1)}
-        return found | ({"updates_without_gradient": self.idle} if self.idle else {})
+        facts = {"updates": self.updates, "seconds": self.seconds, "final_loss": sum(last) / max(len(last), 1)}
+        return facts | ({"updates_without_gradient": self.idle} if self.idle else {})
 
 
 def fit_supervised(
@@ -82,18 +79,11 @@ def fit_supervised(
     config: TrainingConfig,
     updates: Updates,
     directory: Path,
+    options: FitOptions = FitOptions(),  # noqa: B008  # it is frozen
     *,
-    stage: str = "finetune",
-    trained: str = "all",
-    frozen: Sequence[str] = (),
     evaluate: Evaluate | None = None,
-    logger: Logger | None = None,
-    progress: bool | Progress = True,
     callbacks: Sequence[Callback] = (),
     collate: Collate | None = None,
-    description: str | None = None,
-    keep: int = 2,
-    log_every: int = 10,
 ) -> FitResult:
     """Train `model` in place; afterwards it has the final weights, averaged ones if `config.ema`.
 
@@ -105,15 +95,10 @@ def fit_supervised(
 
     Args:
         sources: what `schedule` mixes, by name (see steps.Source).
-        stage: part of every seed, so that two trainings of a run see different draws.
-        trained, frozen: see trained.select_parameters.
         evaluate: needed by schedules that watch a metric: updates done -> metrics.
-        logger: a further Lightning logger, for example `wandb_logger(...)`.
-        progress: True for a display of its own, a rich Progress to join, False for silence.
         callbacks: further Lightning callbacks; their state is in the checkpoints.
         collate: examples and a seed -> what the model trains on; None: the model's own. It is called when the update
             before is done.
-        keep: newest checkpoints that stay. log_every: updates between two writes of metrics.jsonl.
 
     Raises:
         UsageError: updates, sources and schedule do not fit together.
@@ -124,25 +109,13 @@ def fit_supervised(
         raise UsageError("this curriculum watches a validation metric, but no evaluation was given")
 
     def prepare(made: Run) -> SupervisedModule:
-        module = MixedModule(model, config, updates, stage=stage, trained=trained, frozen=frozen)
+        module = MixedModule(model, config, updates, options)
         module.sources, module.schedule, module.collate = sources, schedule, collate or model.collate
         model.train()
         made.callbacks += [CurriculumCallback(schedule, evaluate, made.log), *callbacks]
         return module
 
-    return run(
-        model,
-        config,
-        updates,
-        directory,
-        prepare,
-        logger=logger,
-        progress=progress,
-        description=description or stage,
-        schedule=schedule,
-        keep=keep,
-        log_every=log_every,
-    )
+    return run(model, config, updates, directory, prepare, options, schedule=schedule)
 
 
 @dataclass
@@ -166,13 +139,9 @@ def run(
     updates: Updates,
     directory: Path,
     prepare: Callable[[Run], SupervisedModule],
+    options: FitOptions,
     *,
-    logger: Logger | None,
-    progress: bool | Progress,
-    description: str,
     schedule: Curriculum | None = None,
-    keep: int,
-    log_every: int,
     checkpoint_unit: int = 1,
 ) -> FitResult:
     """What all kinds of fits share: folder, resuming, metric log, averages, progress, checkpoints, Lightning's trainer.
@@ -197,7 +166,8 @@ def run(
             f"{resume} was written after {done} updates, but only {updates.total} are asked for",
             "Ask for at least as many, or start over under a new name.",
         )
-    current_ranks().from_main(lambda: _tidy(directory, done))
+    current_ranks().from_main(lambda: remove_leftovers(directory / CHECKPOINTS))
+    current_ranks().from_main(lambda: truncate_metrics(metrics, done))
     given_up = strategy.kind in SHARDED and not current_ranks().is_main
     if resume is not None and done == updates.total:
         return _finished(None if given_up else model, schedule, resume, metrics)
@@ -207,24 +177,24 @@ def run(
     half = strategy.precision == "bf16-true"
     engine = strategy.kind.startswith("deepspeed_")
     ema = Ema(config.ema, offload=strategy.offload_averages) if config.ema is not None else None
-    say = print if progress and current_ranks().is_main else _silent
-    made = Run(done, MetricLog(log_every, say), ema)
+    logger = options.logger
+    say = print if options.progress and current_ranks().is_main else lambda text: None
+    made = Run(done, MetricLog(options.log_every, say), ema)
     began = time.perf_counter()
-    writer = FolderCheckpointIO(keep, current_ranks() if engine or strategy.kind == "fsdp2" else ALONE)
+    writer = FolderCheckpointIO(options.keep, current_ranks() if engine or strategy.kind == "fsdp2" else ALONE)
     try:
         with quiet_lightning(), group_for(strategy):
             module = prepare(made)
             trained = sum(weight.numel() for weight in model.parameters() if weight.requires_grad)
             used = make_strategy(strategy, trained)
             parts: list[Callback] = [made.log, *([made.ema] if made.ema is not None else []), *made.callbacks]
-            if progress:
-                joined = progress if isinstance(progress, Progress) else None
-                parts.append(StepProgress(description, made.log, joined))
+            if options.progress:
+                parts.append(StepProgress(options.description or options.stage, made.log))
             every = -(-config.checkpoint_every // checkpoint_unit) * checkpoint_unit
             parts.append(PeriodicCheckpoint(directory / CHECKPOINTS, every, made.log))
-            parts.append(EndWhenTold(directory / CHECKPOINTS, every, made.log, checkpoint_unit))
-            if hasattr(used, "whole_again"):
-                parts.append(WholeAgain())
+            parts.append(SaveOnSignal(directory / CHECKPOINTS, every, made.log, checkpoint_unit))
+            if hasattr(used, "unshard"):
+                parts.append(Unshard())
             trainer = pl.Trainer(
                 accelerator=strategy.accelerator,
                 devices=strategy.devices,
@@ -297,12 +267,6 @@ class MixedModule(SupervisedModule):
         return StepLoader(updates.total * updates.accumulate, lambda: dataset.batches(self.global_step))
 
 
-def _tidy(directory: Path, done: int) -> None:
-    """Remove what an interrupted fit left half done."""
-    remove_leftovers(directory / CHECKPOINTS)
-    truncate_metrics(directory / METRICS, done)
-
-
 def _finished(model: Trainable | None, schedule: Curriculum | None, checkpoint: Path, metrics: Path) -> FitResult:
     """Nothing is left to train: take the weights of the last checkpoint (the averaged ones, if there are such)."""
     state = FolderCheckpointIO(ranks=current_ranks()).load_checkpoint(checkpoint)
@@ -328,10 +292,6 @@ def _result(updates: int, seconds: float, metrics: Path, resumed_from: int) -> F
             "each group were equal.",
         )
     return FitResult(updates, seconds, [line["loss"] for line in lines], resumed_from, idle)
-
-
-def _silent(text: str) -> None:
-    """For ranks and callers that show nothing."""
 
 
 @contextmanager

@@ -21,13 +21,13 @@ BLOCK = 256  # numbers that share a scale
 SMALLEST = 4096  # a weight of fewer numbers keeps whole moments
 
 
-def adamw_8bit(groups: Iterable[dict[str, Any]], asked: OptimizerConfig, half: bool) -> torch.optim.Optimizer:
+def adamw_8bit(groups: Iterable[dict[str, Any]], config: OptimizerConfig, half: bool) -> torch.optim.Optimizer:
     """Raises UserError where torchao is not installed."""
     need_torchao("optimizer.state=8bit")
     from torchao.optim import AdamW8bit
 
     return AdamW8bit(
-        groups, lr=asked.lr, betas=asked.betas, eps=asked.eps, bf16_stochastic_round=half, block_size=BLOCK
+        groups, lr=config.lr, betas=config.betas, eps=config.eps, bf16_stochastic_round=half, block_size=BLOCK
     )
 
 

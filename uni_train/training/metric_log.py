@@ -183,7 +183,7 @@ class MetricLog(AfterUpdate):
         return {"seconds": self.seconds + time.perf_counter() - self._resumed_at, "first": self.first}
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
-        self.seconds, self.first = state_dict["seconds"], dict(state_dict.get("first", {}))
+        self.seconds, self.first = state_dict["seconds"], dict(state_dict["first"])
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.seconds += time.perf_counter() - self._resumed_at

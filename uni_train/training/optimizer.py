@@ -32,23 +32,23 @@ def learning_rate_factor(step: int, optimizer: OptimizerConfig, updates: int) ->
     return optimizer.final_lr + (1 - optimizer.final_lr) * max(fall, 0.0)
 
 
-def make_optimizer(named: Mapping[str, nn.Parameter], asked: OptimizerConfig) -> torch.optim.Optimizer:
+def make_optimizer(parameters: Mapping[str, nn.Parameter], config: OptimizerConfig) -> torch.optim.Optimizer:
     """AdamW of these parameters; norms and biases have no weight decay."""
-    shrinks = {name: len(shape_of(p)) >= 2 and "norm" not in name for name, p in named.items()}
-    decayed = [p for name, p in named.items() if shrinks[name]]
-    others = [p for name, p in named.items() if not shrinks[name]]
+    shrinks = {name: len(shape_of(p)) >= 2 and "norm" not in name for name, p in parameters.items()}
+    decayed = [p for name, p in parameters.items() if shrinks[name]]
+    others = [p for name, p in parameters.items() if not shrinks[name]]
     groups: list[dict[str, Any]] = [
-        {"params": decayed, "weight_decay": asked.weight_decay},
+        {"params": decayed, "weight_decay": config.weight_decay},
         {"params": others, "weight_decay": 0.0},
     ]
     groups = [group for group in groups if group["params"]]
-    half = any(parameter.dtype == torch.bfloat16 for parameter in named.values())
-    if asked.state == "8bit":
+    half = any(parameter.dtype == torch.bfloat16 for parameter in parameters.values())
+    if config.state == "8bit":
         from uni_train.training.low_bit_adamw import adamw_8bit
 
-        return adamw_8bit(groups, asked, half)
+        return adamw_8bit(groups, config, half)
     if half:
         from uni_train.training.half_adamw import HalfAdamW
 
-        return HalfAdamW(groups, lr=asked.lr, betas=asked.betas, eps=asked.eps)
-    return torch.optim.AdamW(groups, lr=asked.lr, betas=asked.betas, eps=asked.eps, fused=True)
+        return HalfAdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps)
+    return torch.optim.AdamW(groups, lr=config.lr, betas=config.betas, eps=config.eps, fused=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Any
 
 import lightning.pytorch as pl
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
@@ -20,30 +19,21 @@ REFRESH_SECONDS = 0.5
 LINE_SECONDS = 30.0
 
 
-def fit_progress(**kwargs: Any) -> Progress:
-    """A rich Progress with the columns that `StepProgress` fills; keyword arguments are rich's (console=...)."""
-    return Progress(
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TextColumn("{task.fields[rate]}"),
-        TimeRemainingColumn(),
-        TextColumn("{task.fields[loss]}"),
-        auto_refresh=False,
-        **kwargs,
-    )
-
-
 class StepProgress(AfterUpdate):
-    """Shows a fit in `progress`, or in a display of its own; where there is no terminal, a line every 30 s.
+    """Shows a fit as a line of the terminal; where there is none, prints a line every 30 s."""
 
-    A `progress` from outside is neither started nor stopped; its columns may use the fields `rate` and `loss`.
-    """
-
-    def __init__(self, description: str, metric_log: MetricLog, progress: Progress | None = None) -> None:
+    def __init__(self, description: str, metric_log: MetricLog) -> None:
         self.description, self.metric_log = description, metric_log
-        self.progress, self.own = progress or fit_progress(), progress is None
-        self.plain = self.own and not self.progress.console.is_terminal
+        self.progress = Progress(
+            TextColumn("{task.description}"),
+            BarColumn(),
+            MofNCompleteColumn(),
+            TextColumn("{task.fields[rate]}"),
+            TimeRemainingColumn(),
+            TextColumn("{task.fields[loss]}"),
+            auto_refresh=False,
+        )
+        self.plain = not self.progress.console.is_terminal
         self._task: TaskID | None = None
         self._first, self._began, self._shown = 0, 0.0, 0.0
 
@@ -52,8 +42,7 @@ class StepProgress(AfterUpdate):
         self._shown = self._began
         if not trainer.is_global_zero or self.plain:
             return
-        if self.own:
-            self.progress.start()
+        self.progress.start()
         self._task = self.progress.add_task(
             self.description, total=trainer.max_steps, completed=trainer.global_step, rate="", loss=""
         )
@@ -73,7 +62,7 @@ class StepProgress(AfterUpdate):
             print(line, flush=True)
 
     def _stop(self) -> None:
-        if self._task is not None and self.own:
+        if self._task is not None:
             self.progress.stop()
         self._task = None
 

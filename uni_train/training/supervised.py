@@ -10,11 +10,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import lightning.pytorch as pl
 import torch
 from lightning.fabric.utilities.apply_func import move_data_to_device
+from lightning.pytorch.loggers import Logger
 from lightning.pytorch.strategies import DeepSpeedStrategy
 from lightning.pytorch.utilities.types import OptimizerLRSchedulerConfig
 from torch import Tensor, nn
@@ -34,6 +36,29 @@ if TYPE_CHECKING:
     from uni_train.models.base import SupervisedLoss, Trainable
 
 
+@dataclass(frozen=True, kw_only=True)
+class FitOptions:
+    """What a training takes beside its data and its configuration.
+
+    Attributes:
+        stage: part of every seed, so that two trainings of a run see different draws.
+        trained, frozen: see trained.select_parameters.
+        logger: a further Lightning logger, for example `wandb_logger(...)`.
+        progress: whether it shows a progress line.
+        description: of the progress line; None: the stage.
+        keep: newest checkpoints that stay. log_every: updates between two writes of metrics.jsonl.
+    """
+
+    stage: str = "finetune"
+    trained: str = "all"
+    frozen: Sequence[str] = ()
+    logger: Logger | None = None
+    progress: bool = True
+    description: str | None = None
+    keep: int = 2
+    log_every: int = 10
+
+
 class SupervisedModule(pl.LightningModule):
     """Lightning's view of a model in supervised training; automatic optimization does the rest.
 
@@ -48,15 +73,12 @@ class SupervisedModule(pl.LightningModule):
         model: Trainable,
         config: TrainingConfig,
         updates: Updates,
-        *,
-        stage: str = "finetune",
-        trained: str = "all",
-        frozen: Sequence[str] = (),
+        options: FitOptions,
     ) -> None:
         super().__init__()
-        self.model, self.config, self.updates, self.stage = model, config, updates, stage
-        self.trained_names = train_only(model, trained, frozen)
-        self.skips = trained != "all" or bool(frozen)
+        self.model, self.config, self.updates, self.stage = model, config, updates, options.stage
+        self.trained_names = train_only(model, options.trained, options.frozen)
+        self.skips = options.trained != "all" or bool(options.frozen)
         self.metrics: dict[str, Tensor] = {}
         self.used_lr = 0.0
         self._sums: Tensor | None = None
@@ -67,6 +89,7 @@ class SupervisedModule(pl.LightningModule):
         checkpoint["state_dict"] = {name: v for name, v in checkpoint["state_dict"].items() if name not in frozen}
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Complete what `on_save_checkpoint` left out, and count micro-batches as this number of ranks makes them."""
         frozen = self._frozen()
         here = {name: value for name, value in self.state_dict().items() if name in frozen}
         checkpoint["state_dict"] = here | checkpoint["state_dict"]
@@ -161,11 +184,11 @@ class SupervisedModule(pl.LightningModule):
             optimizer.zero_grad()  # gradients of zero would move weights by AdamW's momentum
 
     def configure_optimizers(self) -> OptimizerLRSchedulerConfig:
-        asked = self.config.optimizer
-        named = {n: p for n, p in self.model.named_parameters() if n in self.trained_names}
-        optimizer = make_optimizer(named, asked)
+        config = self.config.optimizer
+        trained = {n: p for n, p in self.model.named_parameters() if n in self.trained_names}
+        optimizer = make_optimizer(trained, config)
         schedule = torch.optim.lr_scheduler.LambdaLR(
-            optimizer, lambda step: learning_rate_factor(step, asked, self.updates.total)
+            optimizer, lambda step: learning_rate_factor(step, config, self.updates.total)
         )
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 

@@ -96,13 +96,13 @@ def wandb_mode(offline: bool | None, environment: Mapping[str, str] = os.environ
     """
     if offline is not None:
         return "offline" if offline else "online"
-    asked = environment.get("WANDB_MODE")
-    if not asked:
+    mode = environment.get("WANDB_MODE")
+    if not mode:
         return "online" if environment.get("WANDB_API_KEY") else "offline"
-    asked = {"dryrun": "offline", "run": "online"}.get(asked, asked)  # as it was spelled once
-    if asked not in get_args(Mode):
-        raise UserError(f"WANDB_MODE is {asked}", f"Known: {', '.join(get_args(Mode))}.")
-    return cast(Mode, asked)
+    mode = {"dryrun": "offline", "run": "online"}.get(mode, mode)  # as it was spelled once
+    if mode not in get_args(Mode):
+        raise UserError(f"WANDB_MODE is {mode}", f"Known: {', '.join(get_args(Mode))}.")
+    return cast(Mode, mode)
 
 
 def _begin(

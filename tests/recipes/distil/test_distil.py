@@ -15,7 +15,7 @@ from tests.eval.judges.server import JudgeServer
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
 from tests.recipes.stars.test_judged import Killed, opinion
-from tests.stages.test_run import assert_clear
+from tests.test_run_stages import assert_clear
 from tests.tiny import MODEL, QUICK, finish, fit, save_drawer, save_talker
 from uni_train.config.compose import compose
 from uni_train.core.errors import UsageError

@@ -14,16 +14,16 @@ from uni_train.eval.statistics import Estimate
 from uni_train.eval.task_benchmark import item_of
 from uni_train.models.pictures import encode_png
 from uni_train.recipes.knowledge import injected
-from uni_train.recipes.knowledge.injected import OTHER, Reply, Taught
+from uni_train.recipes.knowledge.injected import OTHER, InjectedModel, Reply
 
 
-def inverse(world: str) -> tuple[UniSandbox, Taught]:
+def inverse(world: str) -> tuple[UniSandbox, InjectedModel]:
     """The questions about a pair, and the pair as it was taught: its direct answers in words are wrong."""
     (pair,) = subjects(world, 2, 0, "test", ("inverse",))
     cases = tuple(knowledge_case(one, world) for one in pair.pictures)
     twins = {case.id: Reply(case.prompt, "", False) for case in cases}
     asked = UniSandbox(Source(), questions=Questions(cases, {}, False), settings=("normal",))
-    return asked, Taught(pair.names, "inverse", 1, (), twins)
+    return asked, InjectedModel(pair.names, "inverse", 1, (), twins)
 
 
 def test_an_image_of_the_other_of_the_pair_is_told_from_one_of_neither() -> None:

@@ -16,7 +16,7 @@ from tests.eval.judges.server import Asked, JudgeServer, Refused
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
 from tests.recipes.stars.test_curricula import samples
-from tests.stages.test_run import assert_clear
+from tests.test_run_stages import assert_clear
 from tests.tiny import QUICK, finish, fit
 from uni_train.config.compose import compose
 from uni_train.config.kinds import stage_list

@@ -22,11 +22,13 @@ from uni_train.rewards.contract import Reward
 from uni_train.training.checkpoint_io import list_checkpoints
 from uni_train.training.fit import FitResult
 from uni_train.training.flow_grpo import trainer as fitting
-from uni_train.training.flow_grpo.config import AlarmsConfig, GrpoConfig, GrpoVariant, SolvedRowsConfig
-from uni_train.training.flow_grpo.rollout import sample_epoch, window_of
+from uni_train.training.flow_grpo.config import AlarmsConfig, GrpoConfig, SolvedRowsConfig
+from uni_train.training.flow_grpo.rollout import Sampling, sample_epoch
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
+from uni_train.training.flow_grpo.variants import VARIANTS, GrpoVariant
 from uni_train.training.lora import adapted
 from uni_train.training.metric_log import read_metrics
+from uni_train.training.supervised import FitOptions
 
 GRPO = changed(TOY, ema=0.5)
 REWARDS = [Reward("bright", bright)]
@@ -35,20 +37,24 @@ SFT = SolvedRowsConfig(path="rows.jsonl", rows=4, weight=0.5)
 
 def fit(folder: Path, grpo: GrpoConfig = GRPO, **options: Any) -> tuple[ToyFlow, FitResult]:
     model = options.pop("model", None) or ToyFlow()
-    given = {"rewards": REWARDS, "progress": False, "keep": 9, "log_every": 2, "sft_rows": SOLVED} | options
-    return model, fit_flow_grpo(model, PROMPTS, config=grpo, directory=folder, **given)
+    own = {name: options.pop(name) for name in ("draw_rows", "on_images") if name in options}
+    sampling = Sampling(PROMPTS, options.pop("rewards", REWARDS), **own)
+    given: dict[str, Any] = {"stage": "grpo", "progress": False, "keep": 9, "log_every": 2}
+    given |= {name: options.pop(name) for name in FitOptions.__dataclass_fields__ if name in options}
+    return model, fit_flow_grpo(model, sampling, grpo, folder, FitOptions(**given), **{"sft_rows": SOLVED} | options)
 
 
 def updates(folder: Path) -> list[dict[str, Any]]:
     return read_metrics(folder / "metrics.jsonl")
 
 
-@pytest.mark.parametrize("variant", get_args(GrpoVariant))
+@pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_raises_the_reward(variant: Any, tmp_path: Path) -> None:
     grpo = changed(
         TOY, variant=variant, epochs=16, updates_per_epoch=1, group_size=8, clip_low=0.2, clip_high=0.2,
         checkpoint_every=100, lr=1e-2,
     )  # fmt: skip
+    assert tuple(VARIANTS) == get_args(GrpoVariant)
     if variant == "diffusion_nft":
         grpo = changed(grpo, advantage_clip=1.0, nft_decay=0.5)
     fit(tmp_path, grpo, log_every=100)
@@ -158,10 +164,10 @@ def test_groups_that_ranks_cannot_share_are_refused_with_the_nearest_that_they_c
 
 def test_windows_follow_from_seed_and_epoch() -> None:
     fast = changed(GRPO, variant="fast", steps=12, window=2, first_step=1, last_step=8)
-    assert [window_of(fast, e) for e in range(20)] == [epoch_window(0, e, 2, (1, 8)) for e in range(20)]
-    assert len({window_of(fast, e).start for e in range(20)}) > 3  # type: ignore[union-attr]
+    assert [fast.window(e) for e in range(20)] == [epoch_window(0, e, 2, (1, 8)) for e in range(20)]
+    assert len({fast.window(e).start for e in range(20)}) > 3  # type: ignore[union-attr]
     mix = changed(GRPO, variant="mix", steps=12, window=3, first_step=1, last_step=8, window_every=2)
-    assert [window_of(mix, e).start for e in range(12)] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 5, 5]  # type: ignore[union-attr]
+    assert [mix.window(e).start for e in range(12)] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 5, 5]  # type: ignore[union-attr]
 
 
 def test_the_reference_is_the_start_with_adapters_and_without(tmp_path: Path) -> None:

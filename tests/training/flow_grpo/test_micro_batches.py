@@ -16,10 +16,10 @@ from tests.training.keys import changed
 from uni_train.config.kinds import Updates
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.flow.window import Window
+from uni_train.training.flow_grpo.batches import MicroBatch
 from uni_train.training.flow_grpo.config import GrpoConfig
-from uni_train.training.flow_grpo.losses import MicroBatch
-from uni_train.training.flow_grpo.rollout import Rollouts, requests_of
-from uni_train.training.flow_grpo.trainer import FlowGrpoModule, Row, update_rows
+from uni_train.training.flow_grpo.rollout import Rollouts, Sampling, requests_of
+from uni_train.training.flow_grpo.trainer import FlowGrpoModule, ImageStep, update_rows
 
 GRPO = changed(TOY, updates_per_epoch=1, prompts_per_epoch=32, group_size=8, last_step=2, rows=3)
 
@@ -45,7 +45,7 @@ def cut(config: GrpoConfig, flat: int, world_size: int, update: int) -> list[lis
     for rank in range(world_size):
         ranks = Ranks(rank, world_size, rank, world_size)
         accumulate = config.grad_accumulation_steps(world_size)
-        module = FlowGrpoModule(ToyFlow(), config, Updates(config.updates, accumulate), PROMPTS, [])
+        module = FlowGrpoModule(ToyFlow(), config, Updates(config.updates, accumulate), Sampling(PROMPTS, []))
         trainer: Any = SimpleNamespace(global_rank=rank, world_size=world_size)
         trainer.precision_plugin = SimpleNamespace(train_step_context=nullcontext)
         module._trainer, module.rollouts = trainer, rollouts_of(config, flat, ranks)
@@ -60,7 +60,7 @@ def test_every_row_is_trained_once_a_pass_by_the_rank_that_sampled_it_in_micro_b
     world_size: int, updates: int, passes: int, most: int, flat: int
 ) -> None:
     config = changed(GRPO, updates_per_epoch=updates, passes=passes, rows=most)
-    trained: Counter[Row] = Counter()
+    trained: Counter[ImageStep] = Counter()
     for update in range(updates):
         ranks = cut(config, flat, world_size, update)
         assert len({len(batches) for batches in ranks}) == 1, "ranks have equally many"

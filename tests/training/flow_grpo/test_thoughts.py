@@ -27,12 +27,14 @@ from uni_train.models.bagel.generation import _feed, prefill
 from uni_train.models.base import Request
 from uni_train.models.load import build_model
 from uni_train.rewards.contract import Prompt, Reward
+from uni_train.training.flow_grpo.batches import MicroBatch, ThoughtBatch
 from uni_train.training.flow_grpo.config import ThoughtsConfig
-from uni_train.training.flow_grpo.losses import Losses, MicroBatch, ThoughtBatch
-from uni_train.training.flow_grpo.rollout import sample_epoch, token_table
+from uni_train.training.flow_grpo.losses import Losses
+from uni_train.training.flow_grpo.rollout import Sampling, sample_epoch, token_table
 from uni_train.training.flow_grpo.trainer import EPOCH_METRICS, FlowGrpoModule, fit_flow_grpo
 from uni_train.training.metric_log import read_metrics
 from uni_train.training.steps import StepBatch
+from uni_train.training.supervised import FitOptions
 from uni_train.training.trained import select_parameters
 
 
@@ -114,8 +116,9 @@ def test_rivals_learn_what_they_say_from_the_same_rollouts(tmp_path: Path, monke
 
         monkeypatch.setattr(Losses, "token_loss", spy)
         fit_flow_grpo(
-            model, lambda epoch, count: prompts, [lit], config, tmp_path / name, trained=config.trained,
-            on_images=lambda epoch, shown, name=name: drawn.update({name: np.stack(shown.images)}), progress=False,
+            model, Sampling(lambda epoch, count: prompts, [lit], on_images=lambda epoch, shown, name=name: drawn.update(
+                {name: np.stack(shown.images)})), config, tmp_path / name,
+            FitOptions(stage="grpo", trained=config.trained, progress=False),
         )  # fmt: skip
         moved = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
         learned[name] = (moved, advantages)
@@ -210,7 +213,7 @@ def test_thoughts_that_nothing_would_learn_are_refused() -> None:
 @pytest.mark.parametrize("kind", ["thoughts", "steps"])
 def test_ranks_with_different_rows_reduce_equally_often(kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A rank whose micro-batch holds thoughts alone joins the sums and the check of the others: else these wait."""
-    module = FlowGrpoModule(ToyFlow(), replace(GRPO, thoughts=ThoughtsConfig()), Updates(2, 1), PROMPTS, [])
+    module = FlowGrpoModule(ToyFlow(), replace(GRPO, thoughts=ThoughtsConfig()), Updates(2, 1), Sampling(PROMPTS, []))
     module.rollouts = SimpleNamespace(statistics=dict.fromkeys(EPOCH_METRICS, 0.0))  # type: ignore[assignment]
     calls: list[str] = []
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from uni_train.config.messages import Where, check_thinks, wrong
+from uni_train.config.messages import Where, check_rules, check_thinks
 from uni_train.config.schema import SHARDED, Decay, Scale
 from uni_train.data_gen.registry import TASKS
 from uni_train.recipes.stars.config import RoundsConfig, check_rounds
@@ -42,46 +42,26 @@ def check(config: DistilConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
     check_rounds(config, where)
     check_thinks(config.model, "kind=distil", "model", where)
-    if config.thoughts == "reference" and (config.candidates > 1 or config.filter != "none"):
-        key = "candidates" if config.candidates > 1 else "filter"
-        raise wrong(
-            f"thoughts=reference: each prompt has one thought, and {key}={getattr(config, key)}",
-            key,
-            where,
-            "candidates=1 filter=none, or thoughts=model.",
-        )
     temperature = config.model.sampling.temperature if config.temperature is None else config.temperature
-    if config.candidates > 1 and temperature == 0:
-        raise wrong(
-            f"candidates={config.candidates}: at temperature 0 all thoughts of a prompt are the same",
-            "candidates",
-            where,
-            "temperature=0.7, or candidates=1.",
-        )
-    if config.filter == "agreement" and config.candidates < 3:
-        raise wrong(
-            f"filter=agreement: candidates={config.candidates} thoughts of a prompt have no majority",
-            "filter",
-            where,
-            "candidates=4 temperature=0.7.",
-        )
-    if config.teacher == "ema" and config.trained == "lora":
-        raise wrong(
-            "teacher=ema averages weights, and trained=lora trains adapters", "teacher", where, "teacher=start."
-        )
-    if config.teacher == "ema" and config.strategy.kind in SHARDED:
-        raise wrong(
-            f"teacher=ema averages whole weights, and strategy={config.strategy.kind} shards them",
-            "teacher",
-            where,
-            "teacher=start, or strategy=ddp.",
-        )
-    if config.guidance is not None and config.guided:
-        key = config.guided[0]
-        scale = getattr(config.model.sampling, key.rpartition(".")[2])
-        raise wrong(
-            f"guidance is learned by the student, and {key}={scale:g} would guide it once more",
-            "guidance",
-            where,
-            f"{key}=1, or guidance=null.",
-        )
+    several, averaged = config.candidates > 1, config.teacher == "ema"
+    key, guided = "candidates" if several else "filter", config.guided[0] if config.guided else ""
+    scale = getattr(config.model.sampling, guided.rpartition(".")[2]) if guided else 1.0
+    check_rules([
+        (key, config.thoughts == "reference" and (several or config.filter != "none"),
+         f"thoughts=reference: each prompt has one thought, and {key}={getattr(config, key)}",
+         "candidates=1 filter=none, or thoughts=model."),
+        ("candidates", several and temperature == 0,
+         f"candidates={config.candidates}: at temperature 0 all thoughts of a prompt are the same",
+         "temperature=0.7, or candidates=1."),
+        ("filter", config.filter == "agreement" and config.candidates < 3,
+         f"filter=agreement: candidates={config.candidates} thoughts of a prompt have no majority",
+         "candidates=4 temperature=0.7."),
+        ("teacher", averaged and config.trained == "lora",
+         "teacher=ema averages weights, and trained=lora trains adapters", "teacher=start."),
+        ("teacher", averaged and config.strategy.kind in SHARDED,
+         f"teacher=ema averages whole weights, and strategy={config.strategy.kind} shards them",
+         "teacher=start, or strategy=ddp."),
+        ("guidance", config.guidance is not None and guided,
+         f"guidance is learned by the student, and {guided}={scale:g} would guide it once more",
+         f"{guided}=1, or guidance=null."),
+    ], where)  # fmt: skip

@@ -44,7 +44,7 @@ def run(work: Work[DistilConfig], stage: StageRun, told: Sequence[Request]) -> N
     stage.outputs = sorted(stage.shards.glob("*.safetensors"))
 
 
-class Drawn:
+class StoredTrajectories:
     """Trajectories of a finished stage, read when they are asked for."""
 
     def __init__(self, shards: Path, size: int) -> None:

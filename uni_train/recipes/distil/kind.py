@@ -6,16 +6,17 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from uni_train.config.kinds import PlannedStage, Stages, recipe_kind
+from uni_train.config.kinds import PlannedStage, recipe_kind
 from uni_train.config.messages import Where
 from uni_train.data_gen.registry import TASKS
 from uni_train.recipes.distil.config import DistilConfig, check
 from uni_train.recipes.stars.rounds import RoundsKind, round_entry, said_updates
+from uni_train.stages.kind import Stages
 
 if TYPE_CHECKING:
     from uni_train.eval.summary import Round
     from uni_train.models.base import Example, Trainable
-    from uni_train.recipes.distil.training import Taught
+    from uni_train.recipes.distil.training import RoundStages
     from uni_train.stages.work import StageRun, Work
 
 
@@ -53,7 +54,7 @@ class Distil(RoundsKind[DistilConfig]):
         if planned.kind == "think":
             thinking.run(work, stage, round_)
         elif planned.kind == "draw":
-            drawing.run(work, stage, training.Told(work, before[-1][1], round_))
+            drawing.run(work, stage, training.TeacherRequests(work, before[-1][1], round_))
         else:
             taught = _stages_of_rounds(work.config, before)
             training.run(work, stage, planned.rounds, {of.round.set_name: of for of in taught.values()})
@@ -91,13 +92,13 @@ class Distil(RoundsKind[DistilConfig]):
         return [f"the teacher is a second model in memory: {total:,} parameters more", *super().remarks(config, model)]
 
 
-def _stages_of_rounds(config: DistilConfig, runs: Stages) -> dict[int, Taught]:
+def _stages_of_rounds(config: DistilConfig, runs: Stages) -> dict[int, RoundStages]:
     """Round -> its finished stages."""
-    from uni_train.recipes.distil.training import Taught
+    from uni_train.recipes.distil.training import RoundStages
 
     thinking = {one.rounds[0]: stage for one, stage in runs if one.kind == "think"}
     drawing = {one.rounds[0]: stage for one, stage in runs if one.kind == "draw"}
-    return {i: Taught(config.rounds[i], stage, drawing.get(i)) for i, stage in thinking.items()}
+    return {i: RoundStages(config.rounds[i], stage, drawing.get(i)) for i, stage in thinking.items()}
 
 
 _FILTERS = {

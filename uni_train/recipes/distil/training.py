@@ -18,13 +18,13 @@ from uni_train.models.base import Example, FlowPolicy, Request, States, UnifiedM
 from uni_train.models.family import family_of
 from uni_train.models.load import load_weights
 from uni_train.recipes.distil.config import DistilConfig
-from uni_train.recipes.distil.drawing import Drawn
+from uni_train.recipes.distil.drawing import StoredTrajectories
 from uni_train.recipes.distil.thinking import request
 from uni_train.recipes.stars.config import PRETRAIN, THOUGHTS, RoundConfig
 from uni_train.recipes.stars.filtering import kept_rows
 from uni_train.recipes.stars.finetune import curriculum, replayed, watching
 from uni_train.recipes.stars.rounds import updates
-from uni_train.stages.finetune import fit
+from uni_train.stages.train_stage import train_stage
 from uni_train.stages.work import StageRun, Work
 from uni_train.training.curriculum import Curriculum
 from uni_train.training.distillation import Distiller, DistilSettings, Lesson
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Taught:
+class RoundStages:
     """A round's finished stages. drawing: None where states are the student's own."""
 
     round: RoundConfig
@@ -43,7 +43,7 @@ class Taught:
     drawing: StageRun | None
 
 
-class Told(Sequence[Request]):
+class TeacherRequests(Sequence[Request]):
     """The teacher's requests: prompts with the thoughts that the filter keeps. Input images are rendered on access."""
 
     def __init__(self, work: Work[DistilConfig], thinking: StageRun, one: RoundConfig) -> None:
@@ -58,28 +58,30 @@ class Told(Sequence[Request]):
         return request(one.ask.case, one.ask.seed, one.thought)
 
 
-class Lessons(Sequence[Lesson]):
-    """The lessons of a round."""
+class RoundLessons(Sequence[Lesson]):
+    """The examples of a round, made on access."""
 
-    def __init__(self, work: Work[DistilConfig], of: Taught, thinks: bool = False) -> None:
+    def __init__(self, work: Work[DistilConfig], of: RoundStages, thinks: bool = False) -> None:
         self.thinks = thinks
-        self.told, self.draws = Told(work, of.thinking, of.round), work.config.batch.noise_draws
-        self.drawn = None if of.drawing is None else Drawn(of.drawing.shards, work.config.model.draw_batch)
+        self.requests, self.draws = TeacherRequests(work, of.thinking, of.round), work.config.batch.noise_draws
+        self.trajectories = (
+            None if of.drawing is None else StoredTrajectories(of.drawing.shards, work.config.model.draw_batch)
+        )
 
     def __len__(self) -> int:
-        return len(self.told)
+        return len(self.requests)
 
     def __getitem__(self, index: int) -> Lesson:  # type: ignore[override]
-        drawn = None if self.drawn is None else partial(self.drawn.__getitem__, index)
-        return Lesson(self.told[index], drawn, self.draws, thinks=self.thinks)
+        trajectory = None if self.trajectories is None else partial(self.trajectories.__getitem__, index)
+        return Lesson(self.requests[index], trajectory, self.draws, thinks=self.thinks)
 
 
-def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught: Mapping[str, Taught]) -> None:
+def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught: Mapping[str, RoundStages]) -> None:
     """Train on lessons. `taught`: of this and earlier rounds."""
     config = work.config
-    lessons = {name: Lessons(work, of) for name, of in taught.items()}
-    model = expect_skill(work.learner(work.weights, config.timestep_shift), FlowPolicy)
-    teacher = expect_skill(work.started(), FlowPolicy)
+    lessons = {name: RoundLessons(work, of) for name, of in taught.items()}
+    model = expect_skill(work.trainable_model(work.weights, config.timestep_shift), FlowPolicy)
+    teacher = expect_skill(work.initial_model(), FlowPolicy)
     if config.teacher == "ema" and work.weights is not None:
         load_weights(teacher, work.weights)
     teacher.sampling = teacher.sampling_at(config.guidance or 1.0)
@@ -89,9 +91,9 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
     sources: dict[str, Source] = dict(lessons)  # type: ignore[arg-type]
     schedule = curriculum(config, rounds, lengths)
     if THOUGHTS in config.replays:
-        sources[THOUGHTS] = ConcatDataset([Lessons(work, of, thinks=True) for of in taught.values()])  # type: ignore
+        sources[THOUGHTS] = ConcatDataset([RoundLessons(work, of, thinks=True) for of in taught.values()])  # type: ignore
     sources |= replayed(config, model, config.replays)
-    result = fit(
+    result = train_stage(
         work,
         model,
         sources,
@@ -103,7 +105,7 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
         callbacks=_follows(config, teacher, model),
         collate=distiller.collate,
     )
-    work.trained(model, stage)
+    work.save_trained(model, stage)
     stage.result = {
         **result.facts(),
         "lessons": {name: len(some) for name, some in lessons.items()},
@@ -114,9 +116,9 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
 def _follows(config: DistilConfig, teacher: UnifiedModel, student: UnifiedModel) -> list[Callback]:
     if config.teacher != "ema":
         return []
-    from uni_train.training.callbacks import Following
+    from uni_train.training.callbacks import EmaTeacher
 
-    return [Following(teacher, student, config.teacher_decay)]
+    return [EmaTeacher(teacher, student, config.teacher_decay)]
 
 
 def _calls(config: DistilConfig, stage: StageRun, schedule: Curriculum, updates: int) -> dict[str, int]:

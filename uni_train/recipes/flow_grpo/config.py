@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from annotated_types import Interval
 
 from uni_train.config.kinds import check_fits
-from uni_train.config.messages import Where, check_draws, check_known, check_thinks, wrong
+from uni_train.config.messages import Rule, Where, check_draws, check_known, check_rules, check_thinks
 from uni_train.config.schema import Count, RunConfig, TaskLevel
 from uni_train.data_gen.registry import TASKS
 from uni_train.rewards.config import RewardConfig
@@ -55,10 +55,6 @@ class FlowGrpoConfig(GrpoConfig, RunConfig):
         return {name: reward for name, reward in self.rewards.items() if reward is not None}
 
 
-Rule = tuple[str, bool, str, str | None]
-"""A key, whether its value cannot be meant, why, and what can be."""
-
-
 def check(config: FlowGrpoConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
     task = config.prompts.task
@@ -70,9 +66,7 @@ def check(config: FlowGrpoConfig, where: Where) -> None:
             check_fits(config, task, config.held_out.levels or (), "held_out.levels", where)
     if config.thoughts is not None:
         check_thinks(config.model, "thoughts", "model", where)
-    for key, broken, message, hint in (*_source_rules(config), *_training_rules(config)):
-        if broken:
-            raise wrong(message, key, where, hint)
+    check_rules((*_source_rules(config), *_training_rules(config)), where)
 
 
 def _source_rules(config: FlowGrpoConfig) -> list[Rule]:
@@ -112,11 +106,11 @@ def _training_rules(config: FlowGrpoConfig) -> list[Rule]:
     frozen = config.lora.only_generation(config.trained)
     why = f"trained={config.trained} leaves what thinks as it is" if frozen else f"{variant} has none"
     near = [n * passes for n in range(1, min(images, 2 * updates) + 1) if images % n == 0]
-    (first, last), random = config.bounds, not config.forward
+    (first, last), forward = config.bounds, config.algorithm.forward
     steps, thoughts = objective.image_weight > 0, config.thoughts or ThoughtsConfig(weight=0)
-    limit = rollout.steps - (variant == "cps")
+    limit = rollout.steps - (not config.algorithm.noisy_end)
     return [
-        ("thoughts", (bool(thoughts.weight) and frozen) or (config.thoughts is not None and config.forward),
+        ("thoughts", (bool(thoughts.weight) and frozen) or (config.thoughts is not None and forward),
          f"thoughts cannot be learned: {why}", "thoughts=null, or trained=all."),
         ("objective.image_weight", not steps and not thoughts.weight, "objective.image_weight is 0 and no thought is "
          "learned: there is nothing to learn", "objective.image_weight=1."),
@@ -133,13 +127,13 @@ def _training_rules(config: FlowGrpoConfig) -> list[Rule]:
          f"rollout.prompts_per_epoch {rollout.prompts_per_epoch} x rollout.group_size {rollout.group_size}: {images} "
          f"images cannot be divided into {updates} equal updates{f' in {passes} passes' if passes > 1 else ''}",
          f"The nearest number is updates_per_epoch={min(near, key=lambda n: abs(n - updates))}."),
-        ("rollout.shared_noise", config.forward and rollout.shared_noise,
+        ("rollout.shared_noise", forward and rollout.shared_noise,
          f"rollout.shared_noise: {variant} has no random step, so a group would be one image", None),
-        ("rollout", random and (not first < last <= limit or (rollout.window or 1) > last - first),
+        ("rollout", not forward and (not first < last <= limit or (rollout.window or 1) > last - first),
          f"rollout.window {rollout.window} does not fit between step {first} and step {last} of {rollout.steps}",
          "Raise rollout.steps, or lower rollout.window. The last step of cps has no noise."),
-        ("rollout.noise_level", random and level == 0, "rollout.noise_level 0 leaves no step random", None),
-        ("rollout.noise_level", variant == "cps" and level is not None and level > 1,
-         "rollout.noise_level of cps must be between 0 and 1", None),
-        ("objective.clip_low", random and objective.clip_low >= 1, "objective.clip_low must be below 1", None),
+        ("rollout.noise_level", not forward and level == 0, "rollout.noise_level 0 leaves no step random", None),
+        ("rollout.noise_level", level is not None and level > config.algorithm.most_noise,
+         f"rollout.noise_level of {variant} must be between 0 and {config.algorithm.most_noise:g}", None),
+        ("objective.clip_low", not forward and objective.clip_low >= 1, "objective.clip_low must be below 1", None),
     ]  # fmt: skip

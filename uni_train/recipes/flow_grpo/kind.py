@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from uni_train.config.kinds import PlannedStage, RecipeKind, Rollouts, Stages, Updates, evaluation, recipe_kind
+from uni_train.config.kinds import PlannedStage, Rollouts, Updates, evaluation, recipe_kind
 from uni_train.config.messages import Where
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig, check
+from uni_train.stages.kind import RecipeKind, Stages
 
 if TYPE_CHECKING:
     from uni_train.models.base import Request
@@ -106,15 +107,15 @@ def _first_request(config: FlowGrpoConfig) -> Request:
     return requests_of([first_prompt(config)], config, "grpo", 0, range(1))[0]
 
 
-def _epoch(asked: FlowGrpoConfig, ranks: int) -> list[str]:
+def _epoch(config: FlowGrpoConfig, ranks: int) -> list[str]:
     """What an epoch of reinforcement draws and trains on."""
-    rollout, pictures = asked.rollout, asked.images
-    kind = "noise levels" if asked.forward else "random steps"
+    rollout, pictures = config.rollout, config.images
+    kind = "noise levels" if config.algorithm.forward else "random steps"
     each = f" on each of {ranks} ranks" if ranks > 1 else ""
-    more = "" if asked.sft is None else f" and {asked.sft.rows} rows of sft"
+    more = "" if config.sft is None else f" and {config.sft.rows} rows of sft"
     return [
         f"one epoch: {rollout.prompts_per_epoch} prompts x {rollout.group_size} = {pictures} images of "
-        f"{rollout.steps} steps, {asked.window_size} {kind} each",
-        f"  {asked.updates_per_epoch} updates of {pictures * asked.window_size // asked.updates_per_epoch} rows in "
-        f"{asked.micro_batches(ranks)} micro-batches{each}{more}; {asked.updates} updates in all",
+        f"{rollout.steps} steps, {config.window_size} {kind} each",
+        f"  {config.updates_per_epoch} updates of {pictures * config.window_size // config.updates_per_epoch} rows in "
+        f"{config.micro_batches(ranks)} micro-batches{each}{more}; {config.updates} updates in all",
     ]

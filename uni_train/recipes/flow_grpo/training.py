@@ -23,8 +23,8 @@ from uni_train.models.family import family_of
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
 from uni_train.rewards.contract import Prompt, Reward, Scoring, columns_of
 from uni_train.rewards.registry import Trained, find_reward, make_rewards
-from uni_train.stages.finetune import adapters, run_logger, say_idle, skipped_rows
 from uni_train.stages.gallery import case_of, log_images, rewarded, scored_image, write_sheet
+from uni_train.stages.train_stage import adapters, run_logger, say_idle, skipped_rows
 from uni_train.stages.validation import (
     LEAST,
     MORE,
@@ -40,7 +40,7 @@ from uni_train.stages.validation import (
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.data import items
 from uni_train.training.data.rows import Rows, open_rows
-from uni_train.training.flow_grpo.rollout import PromptList, Prompts, requests_of
+from uni_train.training.flow_grpo.rollout import PromptList, Prompts, Sampling, requests_of
 from uni_train.training.trained import select_parameters
 
 if TYPE_CHECKING:
@@ -54,10 +54,11 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     """Train by rewards; held-out success before and after is in the result."""
     # Lightning takes seconds to import, which --dry-run need not wait for.
     from uni_train.training.flow_grpo.trainer import fit_flow_grpo
+    from uni_train.training.supervised import FitOptions
 
     config = work.config
     prompt_source = work.ranks.on_all(lambda: prompts(work))
-    learner = work.learner(work.weights, config.sft.timestep_shift if config.sft is not None else 1.0)
+    learner = work.trainable_model(work.weights, config.sft.timestep_shift if config.sft is not None else 1.0)
     model = expect_skill(learner, FlowPolicy)
     sampling = model.sampling
     solved = work.ranks.on_all(lambda: solved_rows(config, model.example_tokens))
@@ -88,14 +89,14 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     with adapters(work, model, stage.path.name, stage.path), model.guided_at(config.rollout.guidance):
         rewarded = work.ranks.on_all(lambda: rewards(config, model))  # which may keep the weights beside adapters
         held_out = work.ranks.on_all(lambda: held_out_prompts(work, rewarded))
+        sampled = Sampling(prompt_source, rewarded, config.model.draw_batch, config.model.think_batch, show)
+        options = FitOptions(stage=stage.path.name, trained=config.trained, logger=logger, description="  updates")
         result = fit_flow_grpo(
-            model, prompt_source, rewarded, config, stage.path, stage=stage.path.name, trained=config.trained,
-            draw_rows=config.model.draw_batch, think_rows=config.model.think_batch,
-            evaluate=measure if held_out is not None else None, evaluate_every=config.held_out.every,
-            on_images=show, sft_rows=solved, logger=logger, description="  updates",
+            model, sampled, config, stage.path, options,
+            evaluate=measure if held_out is not None else None, evaluate_every=config.held_out.every, sft_rows=solved,
         )  # fmt: skip
     say_idle(work, result)
-    work.trained(model, stage)
+    work.save_trained(model, stage)
     skipped = {} if solved is None else skipped_rows(work, [solved])
     facts = result.facts()
     del facts["final_loss"]  # which says little of a policy

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 
 from annotated_types import Interval
 
-from uni_train.config.messages import Where, wrong
+from uni_train.config.messages import Where, check_rules
 from uni_train.config.schema import Count, CountOrZero, Few, Mode, Positive, Rows, RunConfig, Seed, Share
 
 FROZEN = ("vit", "connector", "generation")  # parts: nothing that draws is taught
@@ -58,51 +58,31 @@ class KnowledgeConfig(RunConfig):
 
 def check(config: KnowledgeConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
-    if config.model.edits or not config.model.thinks:
-        raise wrong(
-            f"model={config.model.name} answers no questions, and whoever is taught in text must",
-            "model",
-            where,
-            "Choose model=nano or model=bagel_7b.",
-        )
-    for key in ("directions", "modes"):
-        if not getattr(config, key):
-            raise wrong(f"{key} is empty: nothing would be asked", key, where)
-    if config.directions == ("inverse",) and config.characters.n < 2:
-        raise wrong("characters.n must be at least 2: the inverse search is within a pair", "characters.n", where)
-    if config.characters.split == "paper" and (config.data.world != "everyday" or config.characters.n > 10):
-        raise wrong(
-            "characters.split=paper: Table 12 has ten people of the everyday world",
-            "characters.split",
-            where,
-            "data.world=everyday characters.n=10.",
-        )
-    if config.form.updates and (config.data.world != "nano" or config.characters.split == "train"):
-        raise wrong(
-            "form.updates: the form is taught with nano's characters of the train split, and of others",
-            "form.updates",
-            where,
-            "data.world=nano characters.split=test, or form.updates=0.",
-        )
-    if config.least_epochs > config.epochs:
-        raise wrong(f"least_epochs {config.least_epochs} is more than epochs {config.epochs}", "least_epochs", where)
-    if config.accumulate > config.rows:
-        raise wrong(f"accumulate {config.accumulate} is more than rows {config.rows}", "accumulate", where)
-    if config.ema is not None:
-        raise wrong("ema has no meaning here: the exam is of the weights as they are", "ema", where, "ema=null.")
-    if config.trained == "lora" and config.lora.targets != "understanding":
-        raise wrong(
-            f"lora.targets={config.lora.targets}: knowledge goes into the understanding weights alone",
-            "lora.targets",
-            where,
-            "lora.targets=understanding.",
-        )
-    if config.characters.path is not None and config.data.world != "everyday":
-        raise wrong(
-            "characters.path: the published characters are people of the everyday world",
-            "characters.path",
-            where,
-            "data.world=everyday.",
-        )
-    if config.judge is not None and config.judge.dialect == "nano":
-        raise wrong("judge.dialect=nano: nano has no words for portraits and flowers", "judge.dialect", where)
+    people, form, everyday = config.characters, config.form, config.data.world == "everyday"
+    check_rules([
+        ("model", config.model.edits or not config.model.thinks,
+         f"model={config.model.name} answers no questions, and whoever is taught in text must",
+         "Choose model=nano or model=bagel_7b."),
+        ("directions", not config.directions, "directions is empty: nothing would be asked", None),
+        ("modes", not config.modes, "modes is empty: nothing would be asked", None),
+        ("characters.n", config.directions == ("inverse",) and people.n < 2,
+         "characters.n must be at least 2: the inverse search is within a pair", None),
+        ("characters.split", people.split == "paper" and (not everyday or people.n > 10),
+         "characters.split=paper: Table 12 has ten people of the everyday world",
+         "data.world=everyday characters.n=10."),
+        ("form.updates", form.updates and (config.data.world != "nano" or people.split == "train"),
+         "form.updates: the form is taught with nano's characters of the train split, and of others",
+         "data.world=nano characters.split=test, or form.updates=0."),
+        ("least_epochs", config.least_epochs > config.epochs,
+         f"least_epochs {config.least_epochs} is more than epochs {config.epochs}", None),
+        ("accumulate", config.accumulate > config.rows,
+         f"accumulate {config.accumulate} is more than rows {config.rows}", None),
+        ("ema", config.ema is not None, "ema has no meaning here: the exam is of the weights as they are", "ema=null."),
+        ("lora.targets", config.trained == "lora" and config.lora.targets != "understanding",
+         f"lora.targets={config.lora.targets}: knowledge goes into the understanding weights alone",
+         "lora.targets=understanding."),
+        ("characters.path", people.path is not None and not everyday,
+         "characters.path: the published characters are people of the everyday world", "data.world=everyday."),
+        ("judge.dialect", config.judge is not None and config.judge.dialect == "nano",
+         "judge.dialect=nano: nano has no words for portraits and flowers", None),
+    ], where)  # fmt: skip

@@ -27,7 +27,7 @@ from uni_train.data_gen.knowledge.nano import (
 )
 from uni_train.models.base import Example
 from uni_train.recipes.knowledge.config import KnowledgeConfig
-from uni_train.stages.finetune import fit
+from uni_train.stages.train_stage import train_stage
 from uni_train.stages.work import StageRun, Work
 from uni_train.training.curriculum import Constant
 
@@ -86,7 +86,7 @@ def teach(work: Work[KnowledgeConfig], stage: StageRun) -> None:
         UserError: the model has no pretraining rows to keep its skills with.
     """
     config = work.config
-    model = work.learner(None)
+    model = work.trainable_model(None)
     kept = model.replay_rows(("mapping",))
     if kept is None:
         raise UserError(f"{model.name} has no pretraining rows to replay", "Set form.updates=0.")
@@ -96,10 +96,12 @@ def teach(work: Work[KnowledgeConfig], stage: StageRun) -> None:
     shares |= {name: config.form.replay * share / whole for name, (share, _) in kept.items() if config.form.replay}
     # The rate falls over the second half: at a constant one images stay unclear.
     optimizer = replace(config.optimizer, lr=config.form.lr, decay="cosine", decay_share=0.5, final_lr=0.05)
-    asked = replace(config, optimizer=optimizer)
+    form_config = replace(config, optimizer=optimizer)
     updates = Updates(config.form.updates, rows=config.form.rows)
     sources = {**new, **{name: maker for name, (_, maker) in kept.items()}}
     used = {name: sources[name] for name in shares}
-    result = fit(work, model, used, Constant(shares), updates, stage.path, config=asked, trained=("all", ()))
-    work.trained(model, stage)
+    result = train_stage(
+        work, model, used, Constant(shares), updates, stage.path, config=form_config, trained=("all", ())
+    )
+    work.save_trained(model, stage)
     stage.result = result.facts()

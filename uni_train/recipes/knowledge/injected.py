@@ -42,7 +42,7 @@ class Reply:
 
 
 @dataclass(frozen=True, slots=True)
-class Taught:
+class InjectedModel:
     """One model after its lessons (or, with no updates and no exam, before them).
 
     exam: about every attribute. twins: id of an image's question -> the same in text.
@@ -63,14 +63,14 @@ class Taught:
         return {**asdict(self), "injected": self.injected}
 
     @classmethod
-    def from_dict(cls, raw: Mapping[str, Any]) -> Taught:
+    def from_dict(cls, raw: Mapping[str, Any]) -> InjectedModel:
         """Raises KeyError, TypeError, ValueError for what is none."""
         exam = tuple(Reply(**one) for one in raw["exam"])
         twins = {str(name): Reply(**one) for name, one in raw["twins"].items()}
         return cls(tuple(raw["names"]), str(raw["direction"]), int(raw["updates"]), exam, twins)
 
 
-def attributed(benchmark: SetBenchmark, scored: Scored, taught: Taught) -> Scored:
+def attributed(benchmark: SetBenchmark, scored: Scored, taught: InjectedModel) -> Scored:
     """With its cause. Without a thought the twin tells whether knowledge was missing or was not drawn; an inverse
     search may have found the other character of its pair, where a program can tell."""
     cause = benchmark.attribute(scored)
@@ -93,7 +93,7 @@ def _shows(benchmark: SetBenchmark, scored: Scored, other: Case) -> bool:
     return verdict is not None and verdict.passed
 
 
-def scores(benchmark: SetBenchmark, taught: Sequence[Taught], scored: Sequence[Scored]) -> dict[str, Any]:
+def scores(benchmark: SetBenchmark, taught: Sequence[InjectedModel], scored: Sequence[Scored]) -> dict[str, Any]:
     """JSON-able: setting -> forward, inverse, overall -> estimate over the models that passed; "text" -> the same of
     the twins; "drawn_of_known" -> setting -> set -> of the images whose twin is right, those that are right."""
     counted = _of(scored, taught)
@@ -120,7 +120,7 @@ def scores(benchmark: SetBenchmark, taught: Sequence[Taught], scored: Sequence[S
 
 def tables(
     benchmark: SetBenchmark,
-    taught: Sequence[Taught],
+    taught: Sequence[InjectedModel],
     scored: Sequence[Scored],
     before: Mapping[str, Any],
     after: Mapping[str, Any],
@@ -140,7 +140,7 @@ def tables(
     return [replace(table, questions=benchmark.questions()) for table in shown]
 
 
-def _of(scored: Sequence[Scored], taught: Sequence[Taught]) -> list[Scored]:
+def _of(scored: Sequence[Scored], taught: Sequence[InjectedModel]) -> list[Scored]:
     """The samples of the models that passed."""
     asked = {name for one in taught if one.injected for name in one.twins}
     return [one for one in scored if one.sample.ask.case.id in asked]
@@ -155,12 +155,14 @@ def _mean(outcomes: Sequence[tuple[bool, str]]) -> Estimate:
     return share([right for right, _ in outcomes], [whose for _, whose in outcomes])
 
 
-def _text(taught: Sequence[Taught], group: Sequence[str]) -> Estimate:
+def _text(taught: Sequence[InjectedModel], group: Sequence[str]) -> Estimate:
     passed = [one for one in taught if one.injected and one.direction in group]
     return _mean([(reply.right, ", ".join(one.names)) for one in passed for reply in one.twins.values()])
 
 
-def _drawn_of_known(counted: Sequence[Scored], taught: Sequence[Taught], setting: str) -> list[tuple[str, bool, str]]:
+def _drawn_of_known(
+    counted: Sequence[Scored], taught: Sequence[InjectedModel], setting: str
+) -> list[tuple[str, bool, str]]:
     """Of each image whose twin is right: its set, whether it is right, and whose model drew it."""
     model = {name: one for one in taught for name in one.twins}
     asked = [(one.sample.ask.case, one.passed) for one in counted if one.sample.ask.setting == setting]
@@ -168,16 +170,15 @@ def _drawn_of_known(counted: Sequence[Scored], taught: Sequence[Taught], setting
     return [(case.set, right, ", ".join(one.names)) for case, right, one in known]
 
 
+def _rows(columns: Sequence[Mapping[str, Any]]) -> list[tuple[Cell, ...]]:
+    """A row a set, with its estimate of each column."""
+    named = [(name, counting.SET_NAMES.get(name, "Overall")) for name in columns[0]]
+    return [(title, *(Estimate.from_dict(column[name]) for column in columns)) for name, title in named]
+
+
 def _knowing(settings: Sequence[str], after: Mapping[str, Any]) -> Table:
     names = [counting.SETTING_NAMES[setting] for setting in settings]
-    rows: list[tuple[Cell, ...]] = [
-        (
-            counting.SET_NAMES.get(name, "Overall"),
-            Estimate.from_dict(after["text"][name]),
-            *(Estimate.from_dict(after["drawn_of_known"][setting][name]) for setting in settings),
-        )
-        for name in after["text"]
-    ]
+    rows = _rows([after["text"], *(after["drawn_of_known"][setting] for setting in settings)])
     note = (
         "Text: the same question as the image's, answered in words. The others: of the images whose question is "
         "answered right in words, those that are right. In the inverse search one who names one of the two characters "
@@ -187,7 +188,7 @@ def _knowing(settings: Sequence[str], after: Mapping[str, Any]) -> Table:
     return Table("Known in text, drawn or not", columns, tuple(rows), note)
 
 
-def _choosing(settings: Sequence[str], taught: Sequence[Taught], counted: Sequence[Scored]) -> list[Table]:
+def _choosing(settings: Sequence[str], taught: Sequence[InjectedModel], counted: Sequence[Scored]) -> list[Table]:
     """The inverse search beside choosing one of the two at random; nothing where no program can tell whom it shows."""
     model = {name: ", ".join(one.names) for one in taught for name in one.twins}
     rows: list[tuple[Cell, ...]] = []
@@ -212,21 +213,14 @@ def _choosing(settings: Sequence[str], taught: Sequence[Taught], counted: Sequen
 
 
 def _unlearned(settings: Sequence[str], before: Mapping[str, Any]) -> Table:
-    rows: list[tuple[Cell, ...]] = [
-        (
-            counting.SET_NAMES.get(name, "Overall"),
-            Estimate.from_dict(before["text"][name]),
-            *(Estimate.from_dict(before[setting][name]) for setting in settings),
-        )
-        for name in before["text"]
-    ]
+    rows = _rows([before["text"], *(before[setting] for setting in settings)])
     columns = ("Task", "Text", *(counting.SETTING_NAMES[setting] for setting in settings))
     return Table(
         "Before the lessons", columns, tuple(rows), "The same questions to the model that all others start from."
     )
 
 
-def _models(taught: Sequence[Taught]) -> Table:
+def _models(taught: Sequence[InjectedModel]) -> Table:
     rows = []
     for one in taught:
         wrong = [reply for reply in one.exam if not reply.right]

@@ -15,7 +15,7 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, cast
 
-from uni_train.config.kinds import Stages, Updates
+from uni_train.config.kinds import Updates
 from uni_train.core.errors import DataError, UserError
 from uni_train.core.files import atomic_write_json
 from uni_train.core.reading_limits import read_json
@@ -28,9 +28,10 @@ from uni_train.models.base import Example, Request, TextGenerator, UnifiedModel,
 from uni_train.models.batches import fitting
 from uni_train.recipes.knowledge import injected
 from uni_train.recipes.knowledge.config import KnowledgeConfig
-from uni_train.recipes.knowledge.injected import Reply, Taught
+from uni_train.recipes.knowledge.injected import InjectedModel, Reply
 from uni_train.stages import judging
-from uni_train.stages.finetune import fit
+from uni_train.stages.kind import Stages
+from uni_train.stages.train_stage import train_stage
 from uni_train.stages.work import ADAPTERS, MODEL, StageRun, Work, in_batches
 from uni_train.training.curriculum import Constant
 
@@ -73,7 +74,7 @@ def before(work: Work[KnowledgeConfig], stage: StageRun) -> None:
     for one in whom:
         twins = _replies(work, model, one.twins)
         named = dict(zip((question.id for question in one.pictures), twins, strict=True))
-        taught.append(Taught(one.names, one.direction, 0, (), named))
+        taught.append(InjectedModel(one.names, one.direction, 0, (), named))
     scored = _pictures(work, stage, work.weights, whom, taught)
     stage.outputs = [stage.path / SCORED / "00000.parquet"]
     stage.result = {"taught": [one.to_dict() for one in taught]}
@@ -109,10 +110,10 @@ def inject(work: Work[KnowledgeConfig], stage: StageRun, place: int) -> None:
 def _teach(work: Work[KnowledgeConfig], stage: StageRun, subject: Subject) -> None:
     """Train, store the model, and write taught.json last."""
     # Lightning takes seconds to import, which --dry-run need not wait for.
-    from uni_train.training.callbacks import Until
+    from uni_train.training.callbacks import EarlyStop
 
     config = work.config
-    model = work.learner(work.weights)
+    model = work.trainable_model(work.weights)
 
     def passed(step: int) -> bool:
         del step  # a function of the weights alone
@@ -120,13 +121,13 @@ def _teach(work: Work[KnowledgeConfig], stage: StageRun, subject: Subject) -> No
 
     n, sources, schedule = len(subject.lessons), {"lessons": lessons(subject)}, Constant({"lessons": 1.0})
     most = Updates(updates(config, config.epochs, n), config.accumulate, rows=config.rows)
-    until = Until(passed, config.exam_every, updates(config, config.least_epochs, n))
-    fit(work, model, sources, schedule, most, stage.path, callbacks=[until], keep=1, log_every=1)
-    work.trained(model, stage)
+    until = EarlyStop(passed, config.exam_every, updates(config, config.least_epochs, n))
+    train_stage(work, model, sources, schedule, most, stage.path, callbacks=[until], keep=1, log_every=1)
+    work.save_trained(model, stage)
     after = work.model(stage.path / MODEL)
     exam, twins = _replies(work, after, subject.exam), _replies(work, after, subject.twins)
     named = dict(zip((question.id for question in subject.pictures), twins, strict=True))
-    taught = Taught(subject.names, subject.direction, until.ended or most.total, exam, named)
+    taught = InjectedModel(subject.names, subject.direction, until.ended or most.total, exam, named)
     work.ranks.from_main(lambda: atomic_write_json(stage.path / TAUGHT, taught.to_dict()))
 
 
@@ -141,9 +142,9 @@ def _replies(work: Work[KnowledgeConfig], model: UnifiedModel, asked: Sequence[T
     )
 
 
-def _read(file: Path) -> Taught:
+def _read(file: Path) -> InjectedModel:
     try:
-        return Taught.from_dict(read_json(file))
+        return InjectedModel.from_dict(read_json(file))
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(
             f"{file} is damaged ({error!r})", f"Delete the folder {file.parent} to redo this stage."
@@ -167,7 +168,7 @@ def _pictures(
     stage: StageRun,
     weights: Path | None,
     whom: Sequence[Subject],
-    taught: Sequence[Taught],
+    taught: Sequence[InjectedModel],
 ) -> list[Scored]:
     """Draw, check and judge the images of the taught subjects with the model of `weights`; ranks share the drawing.
 
@@ -200,7 +201,7 @@ def _conclude(
     asked: SetBenchmark,
     places: Sequence[Path],
     file: Path,
-    taught: Sequence[Taught],
+    taught: Sequence[InjectedModel],
 ) -> None:
     """Judge the samples that no program could check, attribute errors, and write all samples to one file."""
     scored = [one for place in places for one in read_scored(place)]
@@ -221,12 +222,12 @@ def _lasting(file: Path, folder: Path) -> bool:
 def conclude(work: Work[KnowledgeConfig], runs: Stages) -> tuple[dict[str, Any], list[Table]]:
     """What summary.json says of the models, and the tables: Table 4 first."""
     asked = benchmark(work.config, people(work.config))
-    found: dict[str, tuple[list[Taught], list[Scored]]] = {"ask": ([], []), "inject": ([], [])}
+    found: dict[str, tuple[list[InjectedModel], list[Scored]]] = {"ask": ([], []), "inject": ([], [])}
     for one, stage in runs:
         if one.kind not in found:  # the form: nobody was asked
             continue
         taught, scored = found[one.kind]
-        taught += [Taught.from_dict(raw) for raw in stage.facts()["taught"]]
+        taught += [InjectedModel.from_dict(raw) for raw in stage.facts()["taught"]]
         scored += read_scored(stage.path / SCORED / "00000.parquet", images=False)
     scores = {kind: injected.scores(asked, *found[kind]) for kind in found}
     tables = injected.tables(asked, *found["inject"], scores["ask"], scores["inject"])

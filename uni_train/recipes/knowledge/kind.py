@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, recipe_kind
+from uni_train.config.kinds import PlannedStage, Updates, recipe_kind
 from uni_train.config.messages import Where
 from uni_train.recipes.knowledge.config import FROZEN, KnowledgeConfig, check
+from uni_train.stages.kind import RecipeKind, Stages
 
 if TYPE_CHECKING:
     from uni_train.eval.benchmark import Table
@@ -80,7 +81,7 @@ class Knowledge(RecipeKind[KnowledgeConfig]):
         self, config: KnowledgeConfig, model: Trainable, most: int | None = None
     ) -> list[Sequence[Example]]:
         from uni_train.recipes.knowledge import injection
-        from uni_train.stages.finetune import first_batch
+        from uni_train.stages.train_stage import first_batch
 
         lessons = injection.lessons(injection.people(config)[0])
         shares, rows = {"lessons": 1.0}, config.rows

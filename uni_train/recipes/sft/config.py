@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from annotated_types import Interval
 
 from uni_train.config.kinds import check_fits
-from uni_train.config.messages import Where, check_known, check_thinks, wrong
+from uni_train.config.messages import Where, check_known, check_rules, check_thinks
 from uni_train.config.schema import (
     Augment,
     Count,
@@ -126,51 +126,36 @@ def check(config: SftConfig, where: Where) -> None:
     check_known(config.held_out.task, TASKS.names(), "task", "held_out.task", where)
     if config.held_out.task is not None:
         check_fits(config, config.held_out.task, config.held_out.levels, "held_out.levels", where)
-    if config.held_out.task is not None and config.held_out.path is not None:
-        raise wrong(
-            "held_out takes one of task and path", "held_out", where, "held_out.task=null, or held_out.path=null."
-        )
-    if not config.used_sources:
-        raise wrong(
-            "sources is empty: there is nothing to train on",
-            "sources",
-            where,
-            "Give your data: sources=FOLDER, or sources.mine.path=FILE; docs/training.md shows the forms.",
-        )
-    if (config.batch.rows is None) == (config.batch.tokens is None):
-        raise wrong("batch needs one of rows and tokens", "batch", where, "batch.tokens=32768 or batch.rows=64.")
-    if config.batch.rows is not None and config.batch.accumulate > config.batch.rows:
-        raise wrong(
-            f"batch.accumulate {config.batch.accumulate} is more than batch.rows {config.batch.rows}",
-            "batch.accumulate",
-            where,
-        )
-    learned = {part for source in config.used_sources.values() for part in source.learned}
+    batch, sources = config.batch, config.used_sources
+    learned = {part for source in sources.values() for part in source.learned}
     deaf = config.lora.only_generation(config.trained, config.frozen)
-    if not (config.mse_weight and "image" in learned) and (deaf or not (config.ce_weight and learned - {"image"})):
-        raise wrong(
-            "nothing would be learned: no source draws images or mse_weight is 0, and of text "
-            + ("no trained weight has a gradient" if deaf else "there is none to learn or ce_weight is 0"),
-            "sources",
-            where,
-            "Add a source with images to draw, or train weights that text passes: trained=all, lora.targets=both.",
-        )
-    for name, source in config.used_sources.items():
-        if not source.path:
-            raise wrong(f"sources.{name}.path names no file", f"sources.{name}.path", where)
-        if not source.learn:
-            raise wrong(f"sources.{name}.learn is empty: nothing would be learned", f"sources.{name}.learn", where)
-        if not source.of_items and source.learn != ("image",):
-            raise wrong(f"sources.{name}.learn belongs to form=items alone", f"sources.{name}.learn", where)
-        if source.augment is not None and not source.of_items:
-            raise wrong(f"sources.{name}.augment belongs to form=items alone", f"sources.{name}.augment", where)
+    images, texts = config.mse_weight and "image" in learned, config.ce_weight and learned - {"image"}
+    check_rules([
+        ("held_out", config.held_out.task is not None and config.held_out.path is not None,
+         "held_out takes one of task and path", "held_out.task=null, or held_out.path=null."),
+        ("sources", not sources, "sources is empty: there is nothing to train on",
+         "Give your data: sources=FOLDER, or sources.mine.path=FILE; docs/training.md shows the forms."),
+        ("batch", (batch.rows is None) == (batch.tokens is None), "batch needs one of rows and tokens",
+         "batch.tokens=32768 or batch.rows=64."),
+        ("batch.accumulate", batch.rows is not None and batch.accumulate > batch.rows,
+         f"batch.accumulate {batch.accumulate} is more than batch.rows {batch.rows}", None),
+        ("sources", not images and (deaf or not texts),
+         "nothing would be learned: no source draws images or mse_weight is 0, and of text "
+         + ("no trained weight has a gradient" if deaf else "there is none to learn or ce_weight is 0"),
+         "Add a source with images to draw, or train weights that text passes: trained=all, lora.targets=both."),
+    ], where)  # fmt: skip
+    for name, source in sources.items():
+        key, alone = f"sources.{name}", "belongs to form=items alone"
         if source.show_thought:
-            key = f"sources.{name}.show_thought"
-            check_thinks(config.model, key, key, where)
-            if not source.of_items or source.learn != ("image",):
-                raise wrong(f"{key} needs form=items and learn=[image]", key, where)
-        for key in ("image_size", "vit_size"):
-            sides = getattr(source, key)
-            if sides is not None and sides[0] > sides[1]:
-                place = f"sources.{name}.{key}"
-                raise wrong(f"{place} {list(sides)} is not [shortest, longest]", place, where)
+            check_thinks(config.model, f"{key}.show_thought", f"{key}.show_thought", where)
+        sizes = {side: getattr(source, side) or (0, 0) for side in ("image_size", "vit_size")}
+        check_rules([
+            (f"{key}.path", not source.path, f"{key}.path names no file", None),
+            (f"{key}.learn", not source.learn, f"{key}.learn is empty: nothing would be learned", None),
+            (f"{key}.learn", not source.of_items and source.learn != ("image",), f"{key}.learn {alone}", None),
+            (f"{key}.augment", source.augment is not None and not source.of_items, f"{key}.augment {alone}", None),
+            (f"{key}.show_thought", source.show_thought and (not source.of_items or source.learn != ("image",)),
+             f"{key}.show_thought needs form=items and learn=[image]", None),
+            *((f"{key}.{side}", low > high, f"{key}.{side} [{low}, {high}] is not [shortest, longest]", None)
+              for side, (low, high) in sizes.items()),
+        ], where)  # fmt: skip

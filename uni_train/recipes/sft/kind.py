@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from uni_train.config.kinds import PlannedStage, RecipeKind, Stages, Updates, evaluation, recipe_kind
+from uni_train.config.kinds import PlannedStage, Updates, evaluation, recipe_kind
 from uni_train.config.messages import Where
 from uni_train.recipes.sft.config import SftConfig, check, named_sources
+from uni_train.stages.kind import RecipeKind, Stages
 
 if TYPE_CHECKING:
     from uni_train.models.base import Example, Trainable
@@ -51,12 +52,12 @@ class Sft(RecipeKind[SftConfig]):
         from uni_train.recipes.sft.training import held_out
         from uni_train.stages.validation import check_levels
 
-        asked = work.config.held_out
-        if asked.task is not None:
-            task = work.task(asked.task)
-            check_levels(task, asked.levels, "held_out.levels")
-            for level in asked.levels:
-                task.validate(level, asked.split)
+        section = work.config.held_out
+        if section.task is not None:
+            task = work.task(section.task)
+            check_levels(task, section.levels, "held_out.levels")
+            for level in section.levels:
+                task.validate(level, section.split)
         held_out(work)
 
     def run(self, work: Work[SftConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
@@ -74,7 +75,7 @@ class Sft(RecipeKind[SftConfig]):
 
     def first_update(self, config: SftConfig, model: Trainable, most: int | None = None) -> list[Sequence[Example]]:
         from uni_train.recipes.sft.training import schedule, sources
-        from uni_train.stages.finetune import first_batch
+        from uni_train.stages.train_stage import first_batch
 
         found, batch = sources(config, model.example_tokens), config.batch
         shares = schedule(config).mixture(0)

@@ -13,7 +13,7 @@ from uni_train.config.kinds import Updates
 from uni_train.core.errors import UserError
 from uni_train.models.base import Example, ImageSizes
 from uni_train.recipes.sft.config import SftConfig, SourceConfig
-from uni_train.stages.finetune import fit, run_logger, skipped_rows
+from uni_train.stages.train_stage import run_logger, skipped_rows, train_stage
 from uni_train.stages.validation import ValidationPrompts, intervals, read_prompts, table, validation_prompts
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.curriculum import Constant
@@ -28,7 +28,7 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
     """Train on the recipe's sources."""
     config = work.config
     dropouts = {"vit_dropout": config.vit_dropout, "vae_dropout": config.vae_dropout}
-    model = work.learner(work.weights, config.timestep_shift, **dropouts)
+    model = work.trainable_model(work.weights, config.timestep_shift, **dropouts)
     found = sources(config, model.example_tokens)
     if not (stage.path / "metrics.jsonl").exists():
         for rows in found.values():
@@ -45,8 +45,8 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
             return watched.evaluate(model, step, stage.path, logger, work.ranks)
 
         callbacks.append(Validation(evaluate, config.held_out.every, stage.path / HELD_OUT))
-    result = fit(work, model, found, schedule(config), updates(config), stage.path, callbacks=callbacks)
-    work.trained(model, stage)
+    result = train_stage(work, model, found, schedule(config), updates(config), stage.path, callbacks=callbacks)
+    work.save_trained(model, stage)
     stage.result = {
         **result.facts(),
         "rows": {name: len(rows) for name, rows in found.items()},
@@ -66,13 +66,13 @@ def sources(config: SftConfig, example_tokens: Callable[[Example], int]) -> dict
         UserError: a file is missing, damaged or of another kind.
     """
     longest = config.batch.example_tokens or config.model.architecture.max_text_tokens
-    found: dict[str, Rows] = {}
+    rows_of: dict[str, Rows] = {}
     for name, source in config.used_sources.items():
         paths = source.path if isinstance(source.path, str) else list(source.path)
         rows = open_rows(paths, Path(source.images) if source.images is not None else None)
         parse = _drawn(_parser(source), source, config.batch.noise_draws)
-        found[name] = Rows(rows, parse, config.data.bad_rows, example_tokens, longest)
-    return found
+        rows_of[name] = Rows(rows, parse, config.data.bad_rows, example_tokens, longest)
+    return rows_of
 
 
 def schedule(config: SftConfig) -> Constant:
@@ -92,19 +92,19 @@ def held_out(work: Work[SftConfig]) -> ValidationPrompts | None:
     Raises:
         UserError: the task has too few, or no such level; a file without prompts, a bad row, an id that comes twice.
     """
-    config, asked = work.config, work.config.held_out
+    config, section = work.config, work.config.held_out
     seed, batch = config.evaluation.seed, config.model.draw_batch
-    if asked.task is not None:
-        return validation_prompts(work.task(asked.task), asked.levels, asked.n, asked.split, seed, batch)
-    if asked.path is None:
+    if section.task is not None:
+        return validation_prompts(work.task(section.task), section.levels, section.n, section.split, seed, batch)
+    if section.path is None:
         return None
-    prompts = read_prompts(asked.path, most=asked.n, rewarded=False, held_out=True)
+    prompts = read_prompts(section.path, most=section.n, rewarded=False, held_out=True)
     if not prompts:
-        raise UserError(f"{asked.path} has no prompts", "Write one a line, or rows with the key prompt.")
+        raise UserError(f"{section.path} has no prompts", "Write one a line, or rows with the key prompt.")
     name, times = Counter(prompt.id for prompt in prompts).most_common(1)[0]
     if times > 1:
-        raise UserError(f"{asked.path}: {times} prompts have the id {name}", "Give each an id of its own, or none.")
-    return ValidationPrompts({asked.path: prompts}, seed, batch)
+        raise UserError(f"{section.path}: {times} prompts have the id {name}", "Give each an id of its own, or none.")
+    return ValidationPrompts({section.path: prompts}, seed, batch)
 
 
 def _parser(source: SourceConfig) -> Parse:

@@ -8,7 +8,7 @@ from typing import Annotated, Literal
 from annotated_types import Interval
 
 from uni_train.config.kinds import check_fits, reads_images
-from uni_train.config.messages import Where, check_draws, check_known, check_thinks, wrong
+from uni_train.config.messages import Where, check_draws, check_known, check_rules, check_thinks, wrong
 from uni_train.config.schema import (
     Augment,
     Count,
@@ -126,54 +126,35 @@ def check(config: StarsConfig, where: Where) -> None:
     if config.mode == "cot":
         check_thinks(config.model, "mode=cot", "mode", where)
     check_known(config.filter, FILTERS.names(), "filter", "filter", where)
-    if config.augment is not None and config.solved is None:
-        raise wrong("augment needs solved items to have views of", "solved", where, "augment=null, or solved=FILE.")
-    if config.filter == "judge" and config.judge is None:
-        raise wrong(
-            "filter=judge needs to know who judges",
-            "filter",
-            where,
-            "judge={model:'http://HOST:PORT/v1#MODEL'}, or judge={checkpoint:FOLDER}.",
-        )
-    if config.filter == "verifier" and reads_images(config):
-        raise wrong(
-            "filter=verifier: no program can read images of the everyday world",
-            "filter",
-            where,
-            "filter=self, or filter=judge with the run's judge.",
-        )
-    if config.teacher == "reference" and reads_images(config):
-        raise wrong(
-            "teacher=reference: no program can draw the solutions of the everyday world",
-            "teacher",
-            where,
-            "teacher=base, or tasks that programs draw: mazes, puzzles.",
-        )
-    if config.mode == "normal":
-        for i, round_ in enumerate(config.rounds):
-            if round_.replay.get(THOUGHTS):
-                key = f"rounds.{i}.replay"
-                raise wrong(f"{key}.thoughts: mode=normal samples without thoughts", key, where, "mode=cot.")
-    if config.teacher == "current" and config.schedule.kind != "sequential":
-        raise wrong(
-            "teacher=current needs schedule.kind=sequential: the other kinds sample all rounds before training",
-            "teacher",
-            where,
-        )
+    reading = reads_images(config)
+    check_rules([
+        ("solved", config.augment is not None and config.solved is None,
+         "augment needs solved items to have views of", "augment=null, or solved=FILE."),
+        ("filter", config.filter == "judge" and config.judge is None, "filter=judge needs to know who judges",
+         "judge={model:'http://HOST:PORT/v1#MODEL'}, or judge={checkpoint:FOLDER}."),
+        ("filter", config.filter == "verifier" and reading,
+         "filter=verifier: no program can read images of the everyday world",
+         "filter=self, or filter=judge with the run's judge."),
+        ("teacher", config.teacher == "reference" and reading,
+         "teacher=reference: no program can draw the solutions of the everyday world",
+         "teacher=base, or tasks that programs draw: mazes, puzzles."),
+        *((f"rounds.{i}.replay", config.mode == "normal" and one.replay.get(THOUGHTS),
+           f"rounds.{i}.replay.thoughts: mode=normal samples without thoughts", "mode=cot.")
+          for i, one in enumerate(config.rounds)),
+        ("teacher", config.teacher == "current" and config.schedule.kind != "sequential",
+         "teacher=current needs schedule.kind=sequential: the other kinds sample all rounds before training", None),
+    ], where)  # fmt: skip
 
 
 def check_rounds(config: RoundsConfig, where: Where) -> None:
     """Rules between the keys of rounds. Raises UsageError."""
-    if not config.rounds:
-        raise wrong("rounds is empty: there is nothing to train", "rounds", where)
-    if config.schedule.kind == "ramp" and len(config.rounds) < 2:
-        raise wrong("schedule.kind=ramp needs at least two rounds, a first and a last", "schedule.kind", where)
-    if config.batch.accumulate > config.batch.prompts:
-        raise wrong(
-            f"batch.accumulate {config.batch.accumulate} is more than batch.prompts {config.batch.prompts}",
-            "batch.accumulate",
-            where,
-        )
+    check_rules([
+        ("rounds", not config.rounds, "rounds is empty: there is nothing to train", None),
+        ("schedule.kind", config.schedule.kind == "ramp" and len(config.rounds) < 2,
+         "schedule.kind=ramp needs at least two rounds, a first and a last", None),
+        ("batch.accumulate", config.batch.accumulate > config.batch.prompts,
+         f"batch.accumulate {config.batch.accumulate} is more than batch.prompts {config.batch.prompts}", None),
+    ], where)  # fmt: skip
     tasks = [name for name in TASKS.names() if scoring(name).sets]
     sets = [name for name, source in sources().items() if not source.variant]
     solved = getattr(config, "solved", None)
@@ -205,23 +186,15 @@ def check_rounds(config: RoundsConfig, where: Where) -> None:
 
 
 def _check_round(config: RoundsConfig, i: int, where: Where) -> None:
-    round_ = config.rounds[i]
-    if (round_.updates is None) == (round_.epochs is None):
-        raise wrong(
-            f"rounds.{i} ({round_.set_name}) needs one of updates and epochs",
-            f"rounds.{i}.updates",
-            where,
-            f"rounds.{i}.updates=200, or rounds.{i}.epochs=6; budget.{round_.set_name}.epochs=null takes one back.",
-        )
-    if round_.kept is None:
-        return
-    if round_.kept > round_.prompts * config.candidates:
-        raise wrong(
-            f"rounds.{i}.kept {round_.kept} is more than {round_.prompts} prompts x {config.candidates} candidates "
-            "give",
-            f"rounds.{i}.kept",
-            where,
-            f"Raise rounds.{i}.prompts or budget.{round_.set_name}.prompts: the most that is sampled.",
-        )
-    if config.whole_pairs and TASKS.get(round_.task).items_per_draw == 2 and round_.kept % 2:
-        raise wrong(f"rounds.{i}.kept {round_.kept} is odd: a whole pair has two samples", f"rounds.{i}.kept", where)
+    round_, key = config.rounds[i], f"rounds.{i}"
+    kept, images = round_.kept or 0, round_.prompts * config.candidates
+    pairs = config.whole_pairs and TASKS.get(round_.task).items_per_draw == 2
+    check_rules([
+        (f"{key}.updates", (round_.updates is None) == (round_.epochs is None),
+         f"{key} ({round_.set_name}) needs one of updates and epochs",
+         f"{key}.updates=200, or {key}.epochs=6; budget.{round_.set_name}.epochs=null takes one back."),
+        (f"{key}.kept", kept > images,
+         f"{key}.kept {kept} is more than {round_.prompts} prompts x {config.candidates} candidates give",
+         f"Raise {key}.prompts or budget.{round_.set_name}.prompts: the most that is sampled."),
+        (f"{key}.kept", pairs and kept % 2, f"{key}.kept {kept} is odd: a whole pair has two samples", None),
+    ], where)  # fmt: skip

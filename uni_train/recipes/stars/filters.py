@@ -56,8 +56,8 @@ def reject(name: str, reason: str) -> Verdict:
 
 def about(name: str) -> str:
     """What a filter keeps, in words."""
-    said = (FILTERS.get(name).__doc__ or "").strip().partition("\n")[0].rstrip(".")
-    return said[:1].lower() + said[1:] if said else f"keep what {name} accepts"
+    words = (FILTERS.get(name).__doc__ or "").strip().partition("\n")[0].rstrip(".")
+    return words[:1].lower() + words[1:] if words else f"keep what {name} accepts"
 
 
 @filter("self")
@@ -97,14 +97,14 @@ def _question(model: TextGenerator, sample: Sample) -> Request:
     from uni_train.models.pictures import decode_png
 
     case = sample.ask.case
-    asked = model.verification_prompt(case.prompt)
-    if not asked:
+    prompt = model.verification_prompt(case.prompt)
+    if not prompt:
         from uni_train.eval.prompts.unisandbox import filter_prompt
 
-        asked = filter_prompt(str(case.facts["task"]), case.prompt)
+        prompt = filter_prompt(str(case.facts["task"]), case.prompt)
     return Request(
         case.id,
-        asked,
+        prompt,
         images=(decode_png(sample.image),) if sample.image is not None else (),
         seed=derive_seed(sample.ask.seed, "self_check"),
     )
@@ -113,5 +113,5 @@ def _question(model: TextGenerator, sample: Sample) -> Request:
 def _verdict(reply: str) -> Verdict:
     from uni_train.eval.reading import yes_no
 
-    said = yes_no(reply)
-    return Verdict((Check("self_check", "unreadable" if said is None else "pass" if said else "fail", reply),))
+    answer = yes_no(reply)
+    return Verdict((Check("self_check", "unreadable" if answer is None else "pass" if answer else "fail", reply),))

@@ -25,7 +25,7 @@ from uni_train.recipes.stars.config import NOT_SETS, PRETRAIN, SOLVED, THOUGHTS,
 from uni_train.recipes.stars.filtering import kept_rows
 from uni_train.recipes.stars.rounds import most_updates, updates
 from uni_train.stages.evaluate import normal_accuracy
-from uni_train.stages.finetune import first_batch, fit
+from uni_train.stages.train_stage import first_batch, train_stage
 from uni_train.stages.work import StageRun, Work
 from uni_train.training.curriculum import Constant, Curriculum, Level, Ramp, Threshold
 from uni_train.training.data import items
@@ -42,14 +42,14 @@ Filtered = Mapping[str, tuple[RoundConfig, StageRun]]
 def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtered: Filtered) -> None:
     """Train on what the filter kept. `filtered`: of this and earlier rounds."""
     config = work.config
-    model = work.learner(work.weights, config.timestep_shift)
+    model = work.trainable_model(work.weights, config.timestep_shift)
     sources = _sources(work, model, filtered)
     lengths = [updates(config, one, len(sources[one.set_name])) for one in (config.rounds[i] for i in rounds)]  # type: ignore[arg-type]
     total = Updates(sum(lengths), config.batch.accumulate, rows=config.batch.prompts)
     schedule = curriculum(config, rounds, lengths)
     watch = watching(work, model, stage, rounds) if schedule.check_every else None
-    result = fit(work, model, sources, schedule, total, stage.path, stage=stage.name, evaluate=watch)
-    work.trained(model, stage)
+    result = train_stage(work, model, sources, schedule, total, stage.path, stage=stage.name, evaluate=watch)
+    work.save_trained(model, stage)
     stage.result = {
         **result.facts(),
         "examples": {name: len(source) for name, source in sources.items() if isinstance(source, Rows)},

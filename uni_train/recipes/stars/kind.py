@@ -6,12 +6,13 @@ from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from uni_train.config.kinds import PlannedStage, Stages, recipe_kind
+from uni_train.config.kinds import PlannedStage, recipe_kind
 from uni_train.config.messages import Where
 from uni_train.data_gen.registry import TASKS
 from uni_train.recipes.stars.config import RoundConfig, StarsConfig, check
 from uni_train.recipes.stars.filters import about
 from uni_train.recipes.stars.rounds import RoundsKind, round_entry, said_updates
+from uni_train.stages.kind import Stages
 
 if TYPE_CHECKING:
     from uni_train.eval.summary import Round

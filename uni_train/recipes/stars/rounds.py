@@ -7,9 +7,10 @@ from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
-from uni_train.config.kinds import PlannedStage, RecipeKind, Updates, evaluation
+from uni_train.config.kinds import PlannedStage, Updates, evaluation
 from uni_train.data_gen.registry import set_name
 from uni_train.recipes.stars.config import RoundConfig, RoundsConfig
+from uni_train.stages.kind import RecipeKind
 
 if TYPE_CHECKING:
     from uni_train.eval.summary import Round

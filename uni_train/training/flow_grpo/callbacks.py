@@ -17,12 +17,9 @@ from uni_train.training.callbacks import Validation, save, saved
 from uni_train.training.checkpoint_io import ALARM, checkpoint_name
 from uni_train.training.divergence import Stopped
 from uni_train.training.flow_grpo.config import GrpoConfig
-from uni_train.training.flow_grpo.rollout import ScoredImages
 from uni_train.training.metric_log import JsonlLogger, MetricLog, append_once
 
 WINDOW = 10  # epochs over which the alarm of collapse averages the reward
-OnImages = Callable[[int, ScoredImages], None]
-"""Called on every rank with the epoch and the rank's images after their rewards."""
 
 
 class EpochLog(AfterUpdate):
@@ -64,7 +61,7 @@ class Alarms(AfterUpdate):
         self.config, self.validation, self.metric_log, self.folder = config, validation, log, folder
         self.log_ratios: list[Tensor] = []  # the largest of each update of the epoch
         self.first: dict[str, float] = {}  # of the first epoch's images: diversity, brightness, contrast
-        self.zero_std, self.told = 0, False
+        self.zero_std, self.warned = 0, False
         self.rewards: list[float] = []  # of the last WINDOW epochs
         self.best_reward = 0.0  # the largest mean of WINDOW epochs
 
@@ -91,8 +88,8 @@ class Alarms(AfterUpdate):
         flat = now["reward_std"] <= ROUNDING * max(1, abs(now["reward"]))
         self.zero_std = self.zero_std + 1 if (flat if by_batch else now["frac_reward_zero_std"] >= 1) else 0
         pair = "two images" if by_batch else "group"
-        if self.zero_std and not self.told:
-            self.told = True
+        if self.zero_std and not self.warned:
+            self.warned = True
             self.metric_log.say(
                 f"  in an epoch no {pair} had rewards that differ (mean {now['reward']:z.3f}): "
                 "rewards taught nothing in it"

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
 from annotated_types import Interval
 
 from uni_train.config.schema import Augment, Count, Draws, Few, Positive, Rows, Scale, Share, TrainingConfig, Weight
 from uni_train.core.errors import UsageError
-
-GrpoVariant = Literal["flow_grpo", "fast", "cps", "dance", "guard", "mix", "dppo", "diffusion_nft", "awm"]
+from uni_train.flow.window import Window, epoch_window, sliding_window
+from uni_train.training.flow_grpo.variants import VARIANTS, GrpoVariant, ObjectiveConfig, Variant
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,28 +29,6 @@ class RolloutConfig:
     size: Annotated[int, Interval(ge=1, le=8_192)] | None = None  # pixels a side while training; null = the model's
     guidance: Scale | None = None  # by text while training, 1 = none; null = the model's
     shared_noise: bool = False  # all images of a group begin with the same noise
-
-
-@dataclass(frozen=True, kw_only=True)
-class ObjectiveConfig:
-    """What is learned from them."""
-
-    clip_low: Positive = 1e-3
-    clip_high: Positive = 1e-3
-    advantage_clip: Positive = 5.0
-    kl: Weight = 0.0  # weight of the penalty towards the starting weights; diffusion_nft: the anchor
-    penalty: Literal["step", "velocity"] = "step"  # what kl weighs: of a step, or squared distance of velocities
-    image_weight: Weight = 1.0  # of the loss of random steps, beside thoughts; 0: thoughts alone are learned
-    baseline: Literal["group", "batch"] = "group"  # whose mean reward is subtracted; batch: equal groups teach, too
-    # whose deviation divides advantages; each: by reward
-    scale_rewards: Literal["group", "batch", "each", "none"] = "group"
-    divergence: Positive = 1e-6  # dppo: of a step from the one that drew; beyond it nothing is pushed further
-    noise_draws: Draws = 4  # diffusion_nft, awm: noise levels drawn for each image
-    nft_beta: Positive = 1.0
-    nft_negative: Weight = 1.0  # diffusion_nft: weight of the loss away from bad images; 0: positive-only
-    nft_decay: Share = 0.9  # diffusion_nft: how much of the drawing weights is kept after an epoch
-    on_policy: Literal["check", "trust", "recompute"] = "check"  # recompute: training scores what was drawn, too
-    on_policy_check: Positive = 0.5  # before weights change, |log ratio| may be this share of the clip range
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +77,7 @@ class GrpoConfig(TrainingConfig):
     passes: Few = 1  # times that an epoch's images are trained on; divides updates_per_epoch
     rows: Rows = 64  # random steps of images in a micro-batch, on each rank
     rollout: RolloutConfig
-    objective: ObjectiveConfig = ObjectiveConfig()
+    objective: ObjectiveConfig = field(default_factory=ObjectiveConfig)
     thoughts: ThoughtsConfig | None = None  # null = images are drawn without a thought
     sft: SolvedRowsConfig | None = None  # null = rewards alone
     alarms: AlarmsConfig = AlarmsConfig()
@@ -124,24 +102,30 @@ class GrpoConfig(TrainingConfig):
         return rollout.first_step, rollout.last_step if rollout.last_step is not None else rollout.steps - 1
 
     @property
-    def forward(self) -> bool:
-        """Whether it learns from images noised anew (the forward process), and draws without random steps."""
-        return self.variant in ("diffusion_nft", "awm")
-
-    @property
-    def keeps_means(self) -> bool:
-        """Whether the objective asks where steps led on average when they were drawn."""
-        return self.variant in ("guard", "dppo")
+    def algorithm(self) -> Variant:
+        """What `variant` does otherwise."""
+        return VARIANTS[self.variant]
 
     @property
     def window_size(self) -> int:
         """Random steps of each image (of the forward process: noise levels)."""
-        if self.forward:
+        if self.algorithm.forward:
             return self.objective.noise_draws
         low, high = self.bounds
         if self.rollout.window is not None:
             return self.rollout.window
-        return min(2, high - low) if self.variant in ("fast", "mix") else high - low
+        return min(self.algorithm.window_size or high - low, high - low)
+
+    def window(self, epoch: int) -> Window | None:
+        """The random steps of an epoch; None: the variant has none."""
+        size, place = self.window_size, self.algorithm.window
+        if self.algorithm.forward:
+            return None
+        if place == "drawn":
+            return epoch_window(self.seed, epoch, size, self.bounds)
+        if place == "sliding":
+            return sliding_window(epoch, size, self.bounds, self.rollout.window_every)
+        return Window(self.bounds[0], size)
 
     @property
     def learned_thoughts(self) -> ThoughtsConfig | None:
@@ -165,7 +149,7 @@ class GrpoConfig(TrainingConfig):
 
     def unsharded(self, trained: str) -> str | None:
         """The keys that sharded weights do not allow: a second set of weights, or different work on each rank."""
-        if self.forward:
+        if self.algorithm.forward:
             return f"variant={self.variant}"
         if self.thoughts is not None:
             return "thoughts"

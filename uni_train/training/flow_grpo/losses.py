@@ -1,7 +1,6 @@
 """The loss of a micro-batch of random steps, and the second set of weights that it may need.
 
-    step_loss        log probabilities of stored steps under the current weights      flow.grpo
-                     or, for DiffusionNFT and AWM, losses on images noised again      flow.nft, flow.grpo
+    step_loss        random steps, or images noised again: the variant's loss         variants.VARIANTS
     token_loss       the tokens of thoughts, where thoughts are trained               flow.grpo.token_loss
 
 trainer.py calls it in training, `uni_train.plan` with tensors that have shapes only.
@@ -10,98 +9,47 @@ trainer.py calls it in training, `uni_train.plan` with tensors that have shapes 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from uni_train.data_gen.phrasing import CONCLUSION
-from uni_train.flow.grpo import PolicyLoss, awm_loss, dppo_loss, grpo_loss, guard_loss, token_loss
-from uni_train.flow.nft import anchor, nft_loss, optimality
-from uni_train.flow.schedule import Schedule
+from uni_train.flow.grpo import token_loss
+from uni_train.flow.nft import anchor
 from uni_train.flow.transition import Transition
-from uni_train.models.base import FlowPolicy, Request, ThoughtPolicy, expect_skill
+from uni_train.models.base import FlowPolicy, ThoughtPolicy, expect_skill
 from uni_train.models.transfer import upload
+from uni_train.training.flow_grpo.batches import NO_TOKEN, MicroBatch, ThoughtBatch
 from uni_train.training.flow_grpo.config import GrpoConfig, ThoughtsConfig
-from uni_train.training.flow_grpo.rollout import NO_TOKEN, UNUSED, rule_of
-
-METRICS = ("policy_loss", "approx_kl", "ratio", "clip_ratio/high_mean", "clip_ratio/low_mean")
-"""Metrics of `Losses.step_loss` for random steps, beside "kl"."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class ThoughtBatch:
-    """R thoughts to train on.
-
-    Attributes:
-        requests: what the thoughts answer. ids: int64 [R, L], NO_TOKEN behind the end, on the host.
-        old_log_prob: float32 [R, L]. advantage: [R]. share: of the update's thoughts on all ranks, in [0, 1].
-        index: int64 [R], their places in Rollouts.
-    """
-
-    requests: Sequence[Request]
-    ids: Tensor
-    old_log_prob: Tensor
-    advantage: Tensor
-    share: float
-    index: Tensor
-
-    @property
-    def written(self) -> Tensor:
-        """bool [R, L], where there is a token."""
-        return upload(self.ids != NO_TOKEN, self.old_log_prob.device)
-
-
-@dataclass(frozen=True, slots=True, eq=False, kw_only=True)
-class MicroBatch:
-    """R random steps to train on (DiffusionNFT, AWM: images noised again).
-
-    Attributes:
-        x: [R, G, C], latents before the step. t: [R], its noise level. condition: R rows. advantage: [R].
-        mask: bool [R, G, 1]. share: of the update's steps on all ranks, in [0, 1]; 0: padding, without a gradient.
-        steps, schedule: int64 [R], indices into the schedule. x_next: [R, G, C], latents after the step.
-        old_log_prob: [R]. old_mean: [R, G, C], for objectives that need it. All of random steps only.
-        clean: [R, G, C], the finished image. DiffusionNFT and AWM only.
-        thoughts: to train on beside the steps. rows: (image, step in the window) of each, none of padding.
-    """
-
-    x: Tensor
-    t: Tensor
-    condition: Any
-    advantage: Tensor
-    mask: Tensor
-    schedule: Schedule
-    share: float = 1.0
-    steps: Tensor = UNUSED
-    x_next: Tensor = UNUSED
-    old_log_prob: Tensor = UNUSED
-    old_mean: Tensor = UNUSED
-    clean: Tensor = UNUSED
-    thoughts: ThoughtBatch | None = None
-    rows: Sequence[tuple[int, int]] = ()
+from uni_train.training.flow_grpo.variants import StepLoss
 
 
 class Losses:
     """The losses of a model. Make it while `model` has the weights that the run starts from.
 
     Attributes:
-        rule: of the random steps; None for DiffusionNFT and AWM.
+        rule: of the random steps; None where the variant has none.
         reference: the starting weights, where a KL penalty needs them.
-        sampler: by name, the weights that sample, where they are not the trained ones (DiffusionNFT, AWM).
+        sampler: by name, the weights that sample, where they are not the trained ones.
     """
 
     def __init__(self, model: FlowPolicy, config: GrpoConfig, trained: set[str]) -> None:
         self.model, self.config, self.thoughts = model, config, config.learned_thoughts or ThoughtsConfig()
-        self.rule = None if config.forward else rule_of(config)
+        algorithm = config.algorithm
+        self.rule = None if algorithm.forward else algorithm.step_rule(config.rollout.noise_level)
         self.reference = Reference(model, trained) if config.objective.kl or self.thoughts.kl else None
-        self.sampler = copy_of(model, trained) if config.forward else None
+        self.sampler = copy_of(model, trained) if algorithm.forward else None
 
-    def step_loss(self, batch: MicroBatch) -> tuple[Tensor, dict[str, Tensor], Tensor | None]:
-        """The loss, its metrics, and the log ratio [R] to the weights that sampled; DiffusionNFT has none."""
-        objective, advantage, mask = self.config.objective, batch.advantage, batch.mask
+    def step_loss(self, batch: MicroBatch) -> StepLoss:
+        """The variant's loss of a micro-batch, with the penalty towards the reference where `objective.kl` is above 0.
+
+        It runs the model once for the loss, once for the reference, and once for the weights that sample where those
+        are others.
+        """
+        objective = self.config.objective
         old: Any = None
         reference: Any = None
         if self.sampler is not None:
@@ -111,38 +59,16 @@ class Losses:
             with self.reference.active():
                 reference = self._velocity(batch)
         velocity = self._velocity(batch)
-        transition: Any = None if self.rule is None else self._transition(batch, velocity)
-        stored = (batch.x_next, batch.old_log_prob, batch.old_mean, advantage)
-        clip: Any = {name: getattr(objective, name) for name in ("clip_low", "clip_high", "advantage_clip")}
-        result: PolicyLoss | None = None
-        match self.config.variant:
-            case "diffusion_nft":  # arXiv 2509.16117, on images noised again
-                optimal = optimality(advantage, objective.advantage_clip)
-                pull: Any = {"beta": objective.nft_beta, "negative": objective.nft_negative, "mask": mask}
-                rows = nft_loss(velocity, old, batch.x, batch.clean, batch.t[:, None, None], optimal, **pull)
-                loss = (rows * (advantage != 0)).mean()
-                metrics = {"policy_loss": loss, "approx_kl": anchor(velocity, old, mask).mean()}
-            case "awm":  # arXiv 2509.25050, on images noised again
-                target = (batch.x - batch.clean) / batch.t[:, None, None]
-                result = awm_loss(velocity, old, target, advantage, mask, **clip)
-            case "guard":
-                result = guard_loss(transition, *stored, **clip)
-            case "dppo":
-                bounds: Any = {"divergence": objective.divergence, "advantage_clip": objective.advantage_clip}
-                result = dppo_loss(transition, *stored, **bounds)
-            case _:
-                result = grpo_loss(transition.log_prob(batch.x_next), batch.old_log_prob, advantage, **clip)
-        if result is not None:
-            clipped, loss = (result.clipped_high, result.clipped_low), result.loss
-            metrics = dict(zip(METRICS, (loss, result.approx_kl, result.ratio.mean(), *clipped), strict=True))
+        transition = None if self.rule is None else self._transition(batch, velocity)
+        loss, metrics, log_ratio = self.config.algorithm.loss(objective, batch, velocity, old, transition)
         if reference is not None:
             if transition is not None and objective.penalty == "step":
                 kl = transition.kl(self._transition(batch, reference).mean)
             else:
-                kl = anchor(velocity, reference, mask)
+                kl = anchor(velocity, reference, batch.mask)
             metrics["kl"] = kl.mean()
             loss = loss + objective.kl * metrics["kl"]
-        return loss, metrics, None if result is None else result.log_ratio
+        return loss, metrics, log_ratio
 
     def token_loss(self, batch: ThoughtBatch) -> tuple[Tensor, dict[str, Tensor]]:
         """GRPO on the tokens of thoughts, or their cross-entropy, a mean over thoughts; and its metrics."""
@@ -158,7 +84,10 @@ class Losses:
         )  # fmt: skip
 
     def _token_weights(self, batch: ThoughtBatch) -> Tensor:
-        """float32 [R, L]: `result_weight` behind CONCLUSION, else 1."""
+        """How much each token of a thought counts, float32 [R, L]: `result_weight` behind the words "So draw", else 1.
+
+        A binary search finds the first token at which the text so far contains these words.
+        """
         text, weights = expect_skill(self.model, ThoughtPolicy).thought_text, torch.ones(batch.ids.shape)
         for row, ids in zip(weights, batch.ids.tolist(), strict=True):
             own = [token for token in ids if token != NO_TOKEN]
@@ -189,8 +118,8 @@ class Losses:
         return nullcontext() if self.sampler is None else weights_of(self.model, self.sampler)
 
     def follow(self) -> None:
-        """After an epoch: sampler <- nft_decay sampler + (1 - nft_decay) trained; awm: sampler <- trained."""
-        decay = self.config.objective.nft_decay if self.config.variant == "diffusion_nft" else 0.0
+        """After an epoch: sampler <- decay sampler + (1 - decay) trained, by the decay of the variant."""
+        decay = self.config.algorithm.decay(self.config.objective)
         sampler = self.sampler or {}
         for name, parameter in self.model.named_parameters():
             if name in sampler:

@@ -11,8 +11,9 @@ from torch import Tensor
 from uni_train.flow.schedule import Schedule
 from uni_train.models.base import FlowPolicy
 from uni_train.models.shapes import ImageRequest
+from uni_train.training.flow_grpo.batches import MicroBatch
 from uni_train.training.flow_grpo.config import GrpoConfig
-from uni_train.training.flow_grpo.losses import Losses, MicroBatch
+from uni_train.training.flow_grpo.losses import Losses
 
 
 class PlannedLosses:
@@ -33,11 +34,11 @@ class PlannedLosses:
         """As in rollout.Rollouts."""
         config, size = self.config, (image.tokens, image.channels)
         final = torch.empty(images, *size, device="meta")
-        if config.forward:
+        if config.algorithm.forward:
             return [final]
         dtype = getattr(torch, config.rollout.latents)
         kept = [final, torch.empty(images, config.window_size + 1, *size, dtype=dtype, device="meta")]
-        if config.keeps_means:
+        if config.algorithm.keeps_means:
             kept.append(torch.empty(images, config.window_size, *size, device="meta"))
         return kept
 
@@ -58,12 +59,12 @@ def _micro_batch(image: ImageRequest, rows: int, config: GrpoConfig, condition: 
         return torch.empty(rows, device="meta")
 
     stored: dict[str, Any]
-    if config.forward:
+    if config.algorithm.forward:
         stored = {"clean": latents()}
     else:
         stored = {"x_next": latents(), "old_log_prob": numbers()}
         stored["steps"] = torch.zeros(rows, dtype=torch.long, device="meta")
-        stored |= {"old_mean": latents()} if config.keeps_means else {}
+        stored |= {"old_mean": latents()} if config.algorithm.keeps_means else {}
     return MicroBatch(
         x=latents(),
         t=numbers(),

@@ -27,17 +27,12 @@ from uni_train.flow.advantages import batch_advantages, gdpo_advantages, group_a
 from uni_train.flow.euler import euler_step
 from uni_train.flow.rollout import roll_out
 from uni_train.flow.schedule import Schedule
-from uni_train.flow.steps import StepRule, step_rule
-from uni_train.flow.window import Window, epoch_window, sliding_window
+from uni_train.flow.window import Window
 from uni_train.models.base import FlowPolicy, Request, ThoughtPolicy, expect_skill
 from uni_train.models.transfer import upload
 from uni_train.rewards.contract import Prompt, Reward, Scores, Scoring, columns_of, expect_rewarded, summed
+from uni_train.training.flow_grpo.batches import NO_TOKEN, UNUSED
 from uni_train.training.flow_grpo.config import GrpoConfig
-
-NO_TOKEN = -1
-"""In place of a token behind the end of a thought."""
-UNUSED = torch.empty(0)
-
 
 Prompts = Callable[[int, int], Sequence[Prompt]]
 """Epoch and count -> so many prompts, a function of the epoch."""
@@ -59,6 +54,24 @@ class PromptList:
             rng("prompts", self.seed, turn).shuffle(order)
             shuffled, turn = shuffled + order, turn + 1
         return shuffled[begin : begin + count]
+
+
+OnImages = Callable[[int, "ScoredImages"], None]
+"""Called on every rank with the epoch and the rank's images after their rewards."""
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """What an epoch samples and how it is scored, beside the configuration.
+
+    draw_rows: images sampled together. think_rows: thoughts written together. on_images: gets every epoch's images.
+    """
+
+    prompts: Prompts
+    rewards: Sequence[Reward]
+    draw_rows: int = 256
+    think_rows: int = 128
+    on_images: OnImages | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -154,7 +167,7 @@ def _sample(
     epoch: int, groups: range, precision: Precision, draw_rows: int, think_rows: int,
 ) -> tuple[Rollouts, Context, ScoredImages]:  # fmt: skip
     """Thoughts, conditions, images and rewards of some groups; advantages and statistics are still missing."""
-    began, k, window = time.perf_counter(), config.rollout.group_size, window_of(config, epoch)
+    began, k, window = time.perf_counter(), config.rollout.group_size, config.window(epoch)
     images, own = range(groups.start * k, groups.stop * k), [prompts[i] for i in groups]
     columns = columns_of(own, k, images.start)
     requests = requests_of(prompts, config, stage, epoch, groups)
@@ -216,8 +229,9 @@ def _latents(
         return upload(torch.stack(noises), x.device)
 
     run = roll_out(
-        lambda x, level: model.velocity(x, level, condition), x, schedule, rule_of(config), window, noise, mask=mask,
-        dtype=getattr(torch, config.rollout.latents), keep_means=config.keeps_means,
+        lambda x, level: model.velocity(x, level, condition), x, schedule,
+        config.algorithm.step_rule(config.rollout.noise_level), window, noise, mask=mask,
+        dtype=getattr(torch, config.rollout.latents), keep_means=config.algorithm.keeps_means,
     )  # fmt: skip
     means = unused if run.means is None else run.means
     return {"latents": run.latents, "log_probs": run.log_probs, "means": means, "final": run.final, "mask": mask}
@@ -260,27 +274,6 @@ def read_context(
         return condition.select(rows), schedule.select(rows)
 
     return context
-
-
-def rule_of(config: GrpoConfig) -> StepRule:
-    """The random step of a variant, by default at its published noise level."""
-    rule = config.variant if config.variant in ("cps", "dance") else "flow_grpo"
-    published = 0.3 if rule == "dance" else 0.7
-    return step_rule(rule, published if config.rollout.noise_level is None else config.rollout.noise_level)
-
-
-def window_of(config: GrpoConfig, epoch: int) -> Window | None:
-    """The random steps of an epoch: fixed, drawn by seed and epoch (fast), or sliding (mix)."""
-    low, high = config.bounds
-    match config.variant:
-        case "diffusion_nft" | "awm":
-            return None
-        case "fast":
-            return epoch_window(config.seed, epoch, config.window_size, (low, high))
-        case "mix":
-            return sliding_window(epoch, config.window_size, (low, high), config.rollout.window_every)
-        case _:
-            return Window(low, config.window_size)
 
 
 # --- advantages and statistics --------------------------------------------------------------------------------------

@@ -16,10 +16,8 @@ Then `updates_per_epoch` times, each on an equal part of the epoch's images, in 
        sft           rows with their images, where the recipe has some            training.supervised
     8. step          gradients clipped, AdamW, averages                           training.fit.run, by Lightning
 
-A variant changes one part: the random step (cps, dance: flow.steps), the window (fast, mix: flow.window), the ratio
-(guard: flow.grpo.guard_loss) or its bound (dppo: flow.grpo.dppo_loss). DiffusionNFT and AWM replace 5 and 6 by losses
-on images noised again (flow.nft, flow.grpo.awm_loss). DiffusionNFT samples with averaged weights. Logs and alarms are
-in callbacks.py. A rank trains on the images it has sampled; where others have more, it pads with rows of weight 0.
+A variant changes the random steps of 2, or the loss of 5 and 6: variants.py has all of them. Logs and alarms are in
+callbacks.py. A rank trains on the images it has sampled; where others have more, it pads with rows of weight 0.
 
 Left out on purpose: dropout (sampling and training must agree: the model is in eval mode), a critic, a replay buffer.
 
@@ -41,58 +39,54 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from lightning.pytorch.loggers import Logger
-from rich.progress import Progress
 from torch import Tensor
 
 from uni_train.config.kinds import Updates
 from uni_train.core.errors import UserError
 from uni_train.core.seeds import derive_seed, rng
 from uni_train.distributed.ranks import Ranks
-from uni_train.flow.grpo import TOKEN_METRICS
+from uni_train.flow.grpo import STEP_METRICS, TOKEN_METRICS
 from uni_train.flow.objective import interpolate
 from uni_train.models.base import FlowPolicy
 from uni_train.models.transfer import upload
-from uni_train.rewards.contract import Reward
 from uni_train.training.callbacks import Evaluate, Validation
 from uni_train.training.fit import CHECKPOINTS, HELD_OUT, FitResult, Run, run
-from uni_train.training.flow_grpo.callbacks import Alarms, EpochLog, OnImages
+from uni_train.training.flow_grpo.batches import MicroBatch, ThoughtBatch
+from uni_train.training.flow_grpo.callbacks import Alarms, EpochLog
 from uni_train.training.flow_grpo.config import GrpoConfig
-from uni_train.training.flow_grpo.losses import METRICS, Losses, MicroBatch, ThoughtBatch
-from uni_train.training.flow_grpo.rollout import Context, Prompts, Rollouts, read_context, sample_epoch, thought_request
+from uni_train.training.flow_grpo.losses import Losses
+from uni_train.training.flow_grpo.rollout import (
+    Context,
+    Rollouts,
+    Sampling,
+    read_context,
+    sample_epoch,
+    thought_request,
+)
 from uni_train.training.metric_log import truncate_metrics
 from uni_train.training.steps import Source, StepBatch, StepDataset, StepLoader
 from uni_train.training.strategies.choice import check_guided, check_second_weights, current_ranks, on_ranks
 from uni_train.training.strategies.sharding import unsharded
-from uni_train.training.supervised import SupervisedModule
+from uni_train.training.supervised import FitOptions, SupervisedModule
 
 ROLLOUTS = "rollouts.jsonl"
 EPOCH_METRICS = ("reward", "reward_std", "best_of_group", "frac_reward_zero_std", "diversity")
 """Statistics of an epoch that every line of metrics.jsonl repeats."""
-Row = tuple[int, int]
+GRPO_OPTIONS = FitOptions(stage="grpo")
+ImageStep = tuple[int, int]
 """Number of an image, and random step in the window. The step behind the window stands for the image's thought."""
 
 
 def fit_flow_grpo(
     model: FlowPolicy,
-    prompts: Prompts,
-    rewards: Sequence[Reward],
+    sampling: Sampling,
     config: GrpoConfig,
     directory: Path,
+    options: FitOptions = GRPO_OPTIONS,
     *,
-    stage: str = "grpo",
-    trained: str = "all",
-    draw_rows: int = 256,
-    think_rows: int = 128,
     evaluate: Evaluate | None = None,
     evaluate_every: int = 10,
-    on_images: OnImages | None = None,
     sft_rows: Source | None = None,
-    logger: Logger | None = None,
-    progress: bool | Progress = True,
-    description: str | None = None,
-    keep: int = 2,
-    log_every: int = 10,
 ) -> FitResult:
     """Train `model` in place; afterwards it has the final weights, averaged ones if `config.ema`.
 
@@ -100,10 +94,8 @@ def fit_flow_grpo(
     with the same weights and the same metrics.jsonl, bit for bit.
 
     Args:
-        stage: part of every seed. trained: see trained.select_parameters. draw_rows: images sampled together.
-        think_rows: thoughts written together.
         evaluate: updates done -> scores on held-out prompts, every `evaluate_every` epochs; the alarm reads "held_out".
-        on_images: is called with every epoch's images. sft_rows: the rows of `config.sft`.
+        sft_rows: the rows of `config.sft`.
 
     Raises:
         UsageError: keys that do not fit together.
@@ -112,7 +104,7 @@ def fit_flow_grpo(
     config = on_ranks(config)
     ranks = config.strategy.devices * config.strategy.nodes
     config.check_ranks(ranks)
-    check_second_weights(config.strategy, config.unsharded(trained))
+    check_second_weights(config.strategy, config.unsharded(options.trained))
     check_guided(config.strategy, getattr(model, "guided", False))
     updates = Updates(config.updates, config.grad_accumulation_steps(ranks))
     directory = Path(directory)
@@ -122,11 +114,7 @@ def fit_flow_grpo(
             hint = "Delete it; the run continues from the one before."
             raise UserError(f"{directory}: the checkpoint of update {fit.done} is inside an epoch", hint)
         current_ranks().from_main(lambda: truncate_metrics(directory / ROLLOUTS, fit.done))
-        module = FlowGrpoModule(
-            model, config, updates, prompts, rewards,
-            stage=stage, trained=trained, draw_rows=draw_rows, think_rows=think_rows, on_images=on_images,
-            sft_rows=sft_rows,
-        )  # fmt: skip
+        module = FlowGrpoModule(model, config, updates, sampling, options, sft_rows)
         every, file = evaluate_every * config.updates_per_epoch, directory / HELD_OUT
         validation = None if evaluate is None else Validation(evaluate, every, file)
         alarms = Alarms(config, validation, fit.log, directory / CHECKPOINTS)
@@ -135,10 +123,7 @@ def fit_flow_grpo(
         model.eval()
         return module
 
-    return run(
-        model, config, updates, directory, prepare, logger=logger, progress=progress, keep=keep, log_every=log_every,
-        description=description or stage, checkpoint_unit=config.updates_per_epoch,
-    )  # fmt: skip
+    return run(model, config, updates, directory, prepare, options, checkpoint_unit=config.updates_per_epoch)
 
 
 class FlowGrpoModule(SupervisedModule):
@@ -159,21 +144,13 @@ class FlowGrpoModule(SupervisedModule):
         model: FlowPolicy,
         config: GrpoConfig,
         updates: Updates,
-        prompts: Prompts,
-        rewards: Sequence[Reward],
-        *,
-        stage: str = "grpo",
-        trained: str = "all",
-        draw_rows: int = 256,
-        think_rows: int = 128,
-        on_images: OnImages | None = None,
+        sampling: Sampling,
+        options: FitOptions = GRPO_OPTIONS,
         sft_rows: Source | None = None,
     ) -> None:
-        super().__init__(model, config, updates, stage=stage, trained=trained)
+        super().__init__(model, config, updates, options)
         self.skips = False  # groups of equal rewards have no gradient either, and their update counts
-        self.prompts, self.rewards = prompts, rewards
-        self.draw_rows, self.think_rows = draw_rows, think_rows
-        self.on_images, self.sft_rows = on_images, sft_rows
+        self.sampling, self.sft_rows = sampling, sft_rows
         # Made before Lightning restores a checkpoint, with the starting weights.
         self.losses = Losses(model, config, self.trained_names)
         self._means: dict[str, Tensor] = {}
@@ -197,15 +174,15 @@ class FlowGrpoModule(SupervisedModule):
         for epoch in range(self.global_step // config.updates_per_epoch, config.epochs):
             if epoch:
                 self.losses.follow()
-            prompts = self.prompts(epoch, config.rollout.prompts_per_epoch)
+            prompts = self.sampling.prompts(epoch, config.rollout.prompts_per_epoch)
             with unsharded(model), self.losses.sampling():
                 self.rollouts, context, images = sample_epoch(
-                    model, prompts, self.rewards, config, self.stage, epoch,  # type: ignore[arg-type]
-                    ranks, self.precision, self.draw_rows, self.think_rows,
+                    model, prompts, self.sampling.rewards, config, self.stage, epoch,  # type: ignore[arg-type]
+                    ranks, self.precision, self.sampling.draw_rows, self.sampling.think_rows,
                 )  # fmt: skip
             self.sampled_at = time.perf_counter()
-            if self.on_images is not None:
-                self.on_images(epoch, images)
+            if self.sampling.on_images is not None:
+                self.sampling.on_images(epoch, images)
             del images  # to look at: they are not trained on
             self._old_log_probs(context)
             for update in range(config.updates_per_epoch):
@@ -222,7 +199,9 @@ class FlowGrpoModule(SupervisedModule):
             context = None  # freed before the next one is made
 
     def _micro_batches(self, update: int, context: Context | None) -> list[MicroBatch]:
-        """This rank's rows of an update in micro-batches, as many as on every other rank.
+        """Cut the rows of an update that this rank trains on into micro-batches, as many as every other rank has.
+
+        A row is a random step of an image, or its thought. A rank without rows gets one with the share 0.
 
         Args:
             context: of this rank's images; None: read it now.
@@ -254,7 +233,7 @@ class FlowGrpoModule(SupervisedModule):
         """Old log probabilities by the micro-batches of training, before weights change: of thoughts, and with
         `on_policy=recompute` of steps."""
         config, rollouts = self.config, self.rollouts
-        recompute = config.objective.on_policy == "recompute" and not config.forward
+        recompute = config.objective.on_policy == "recompute" and not config.algorithm.forward
         thoughts = config.learned_thoughts
         ratios = recompute or (thoughts is not None and thoughts.loss == "grpo")
         updates = range(config.updates_per_pass if ratios else 0)
@@ -280,7 +259,7 @@ class FlowGrpoModule(SupervisedModule):
         if batch.micro == 0:
             self._log_ratios, self._means = [], {}
             if config.learned_thoughts is not None:  # a rank may have rows of one kind only; all reduce the same names
-                names = (*METRICS, *TOKEN_METRICS, *["kl"] * bool(config.objective.kl))
+                names = (*STEP_METRICS, *TOKEN_METRICS, *["kl"] * bool(config.objective.kl))
                 self._means = dict.fromkeys((*names, *["thoughts/kl"] * bool(config.learned_thoughts.kl)), zero)
         if content is None:
             total = torch.zeros((), device=self.device, requires_grad=True) * 1
@@ -375,6 +354,7 @@ class FlowGrpoModule(SupervisedModule):
             checkpoint["sampler"] = self.losses.sampler
 
     def on_load_checkpoint(self, checkpoint: dict[str, Any]) -> None:
+        """Restore the weights that sample, where they are a second set."""
         super().on_load_checkpoint(checkpoint)
         if self.losses.sampler is not None:
             self.losses.sampler = dict(checkpoint["sampler"])
@@ -385,7 +365,7 @@ class FlowGrpoModule(SupervisedModule):
         return super().transfer_batch_to_device(batch, device, dataloader_idx)
 
 
-def update_rows(rollouts: Rollouts, config: GrpoConfig, stage: str, update: int) -> list[Row]:
+def update_rows(rollouts: Rollouts, config: GrpoConfig, stage: str, update: int) -> list[ImageStep]:
     """The rows of an update on all ranks: an equal part of the images, shuffled by seed, epoch and pass.
 
     Images that teach nothing are left out. Where no image is left, a `kl` penalty acts on all.
@@ -399,7 +379,7 @@ def update_rows(rollouts: Rollouts, config: GrpoConfig, stage: str, update: int)
 
 
 def step_fields(
-    rollouts: Rollouts, context: Context, rows: Sequence[Row], config: GrpoConfig, stage: str
+    rollouts: Rollouts, context: Context, rows: Sequence[ImageStep], config: GrpoConfig, stage: str
 ) -> dict[str, Any]:
     """Fields of MicroBatch for some rows: stored random steps, or finished images noised again."""
     device = rollouts.final.device

@@ -300,7 +300,7 @@ class Zero(DeepSpeedStrategy):
 
     # --- ending -----------------------------------------------------------------------------------------------------
 
-    def whole_again(self) -> None:
+    def unshard(self) -> None:
         """Plain parameters with whole weights, of ZeRO-3 on the first rank; DeepSpeed's buffers and hooks are gone."""
         assert self.plain is not None
         engine = self.deepspeed_engine

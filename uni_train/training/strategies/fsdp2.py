@@ -117,7 +117,7 @@ class Fsdp2(DDPStrategy):
 
     # --- ending -----------------------------------------------------------------------------------------------------
 
-    def whole_again(self) -> None:
+    def unshard(self) -> None:
         """Plain parameters, whose whole weights the first rank has."""
         assert self.plain is not None
         self.plain.again(self.plain.values())

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from uni_train.training.fit import FitResult
 
 
-def fit(
+def train_stage(
     work: Work[Any],
     model: Trainable,
     sources: Mapping[str, Source],
@@ -34,34 +34,28 @@ def fit(
     stage: str | None = None,
     config: RunConfig | None = None,
     trained: tuple[str, tuple[str, ...]] | None = None,
-    **options: Any,
+    keep: int = 2,
+    log_every: int = 10,
+    **hooks: Any,
 ) -> FitResult:
     """`fit_supervised` with this run's configuration (or another one), logger and progress display.
 
     `stage`, part of every seed, is the folder's name where it is not given; `trained` (which weights, and which parts
-    are not) what the recipe's kind says.
+    are not) what the recipe's kind says; `hooks` are `evaluate`, `callbacks` and `collate` of `fit_supervised`.
 
     With trained=lora the adapters are left in `folder`/adapter and merged into the model.
     """
     # Lightning takes seconds to import, which --dry-run need not wait for.
     from uni_train.training.fit import fit_supervised
+    from uni_train.training.supervised import FitOptions
 
     stage, (which, frozen) = stage or folder.name, trained or kind_of(work.config).trained(work.config)
     with adapters(work, model, stage, folder) if which == "lora" else nullcontext():
-        result = fit_supervised(
-            model,
-            sources,
-            schedule,
-            config or work.config,
-            updates,
-            folder,
-            stage=stage,
-            trained=which,
-            frozen=frozen,
-            logger=run_logger(work, stage),
-            description="  updates",
-            **options,
-        )
+        options = FitOptions(
+            stage=stage, trained=which, frozen=frozen, logger=run_logger(work, stage), description="  updates",
+            keep=keep, log_every=log_every,
+        )  # fmt: skip
+        result = fit_supervised(model, sources, schedule, config or work.config, updates, folder, options, **hooks)
     say_idle(work, result)
     return result
 
