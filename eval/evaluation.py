@@ -172,8 +172,6 @@ class Evaluation:
     def scored(self, benchmark: str, images: bool = False) -> Iterator[Scored]:
         """Every sample of a benchmark, in the order of asking; images are read when they are asked for.
 
-        images: of an evaluation of an earlier version, whose rows hold them: False leaves them out.
-
         Raises:
             UserError: a file is missing. DamagedShard: it is not what was written.
         """
