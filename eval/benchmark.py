@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from uni_train.core.errors import DataError, UsageError, did_you_mean
 from uni_train.core.hub import id_of
@@ -32,7 +32,7 @@ from uni_train.data_gen.registry import task_of
 from uni_train.data_gen.task import Check, Item, Verdict
 from uni_train.eval.images import encoded, pixels
 from uni_train.eval.paper import Paper, TableSpec, printed
-from uni_train.eval.results import Results, Table, Unit, plain, unit_of
+from uni_train.eval.results import Metric, Results, Table, Unit, plain, unit_of
 from uni_train.eval.sample import (  # noqa: F401  # a plug-in's benchmark imports them from here
     GENERATED,
     NO_ANSWER,
@@ -285,23 +285,15 @@ def worlds_of(cases: Iterable[Case]) -> str:
     return "+".join(sorted({str(case.facts["world"] or case.facts["task"]) for case in cases}))
 
 
-class Headline(NamedTuple):
-    """A number that a paper's own table ends with. sets: of which; empty: all. over: the mean over "set", each alike;
-    None: over units."""
-
-    sets: Sequence[str] = ()
-    over: str | None = "set"
-
-
 class Benchmark(ABC):
     """One benchmark. `revision` is a content hash of its data and of what is asked, part of every result.
 
     title: its name in messages; "": `name`. known_sets: what `sets` may name. optional_settings: asked where `settings`
     names them. options: keys of `options.NAME`. hashed: what of a case is in the revision. headline: the settings that
-    a leaderboard shows; empty: all. headlines: the scores of each, by name, "" for the only or first one. hub: the
-    published data set on the Hub, "" where there is none. published: whether its questions are its paper's; None: it
-    has no paper. yours: they are somebody's files in its schema. world: of generated questions. whole: how many cases
-    the whole benchmark has; None: not known.
+    a leaderboard shows; empty: all. overall: the score of all sets that are asked. groups: name -> sets that are also
+    scored together. hub: the published data set on the Hub, "" where there is none. published: whether its questions
+    are its paper's; None: it has no paper. yours: they are somebody's files in its schema. world: of generated
+    questions. whole: how many cases the whole benchmark has; None: not known.
 
     A subclass makes its cases and hands them over; `open` has checked what it is told:
 
@@ -316,7 +308,8 @@ class Benchmark(ABC):
     options: ClassVar[tuple[Option, ...]] = ()
     hashed: ClassVar[tuple[str, ...]] = ("id", "set", "prompt", "cluster", "category", "facts")
     headline: ClassVar[tuple[str, ...]] = ()
-    headlines: ClassVar[Mapping[str, Headline]] = {"": Headline()}
+    overall: ClassVar[Metric] = Metric()
+    groups: ClassVar[Mapping[str, Sequence[str]]] = {}
     hub: ClassVar[str] = ""
     revision: str
     settings: tuple[str, ...]
@@ -441,21 +434,31 @@ class Benchmark(ABC):
         return "" if scored.passed else scored.outcome.replace("_", " ")
 
     def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-        """JSON-able: setting -> set or "overall" (the mean of the first headline) -> Estimate.to_dict(), and whatever
-        else the tables show."""
-        by_setting = Results(self.units(scored, "")).by("setting", self.settings)
-        over = next(iter(self.headlines.values())).over
-        return plain({setting: some.by_set(self.sets, over) for setting, some in by_setting.items()})  # type: ignore[no-any-return]
+        """JSON-able: setting -> set, group or "overall" -> Estimate.to_dict(), and `details` beside the settings."""
+        results = Results(self.units(scored, ""))
+        groups = {**{name: (name,) for name in self.sets}, **self.groups}
+        by_setting = results.by("setting", self.settings)
+        found = {setting: self.overall.by_set(some, groups) for setting, some in by_setting.items()}
+        return plain({**found, **self.details(results)})  # type: ignore[no-any-return]
 
-    def specs(self) -> Sequence[TableSpec]:
-        """The paper's tables, declared; what `tables` fills in."""
+    def details(self, results: Results) -> Mapping[str, Any]:
+        """Further keys of `scores`: estimates and comparisons in mappings, whatever else the tables show."""
+        return {}
+
+    def specs(self, results: Results) -> Iterable[TableSpec]:
+        """The paper's tables, declared; `tables` fills them in. results: `units` of all samples."""
         return ()
 
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
         """The paper's tables, filled in, without those that have no rows."""
         results = Results(self.units(scored, ""))
-        made = (spec.table(results, self.paper) for spec in self.specs())
+        made = (spec.table(results, self.paper) for spec in self.specs(results))
         return [table for table in made if table.rows]
+
+    @classmethod
+    def metrics(cls) -> Mapping[str, Metric]:
+        """The scores that a leaderboard shows of each setting, by name."""
+        return {"": cls.overall}
 
     @property
     def paper(self) -> Paper | None:

@@ -54,7 +54,7 @@ def export(done: Evaluation, form: str, out: Path, organization: str = "unknown"
 def scores_of(done: Evaluation, benchmark: str) -> Iterator[tuple[Column, str, Estimate]]:
     """The columns of a leaderboard: the score (`ALL`), and that of each set; what has no score is left out."""
     for column, counted in columns_of(done, benchmark):
-        yield column, ALL, counted.mean(column.over)
+        yield column, ALL, column.metric(counted)
         yield from ((column, name, part.mean()) for name, part in counted.by("set").items())
 
 

@@ -15,10 +15,10 @@ code: it is answered directly, and counted as visual.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,14 +31,12 @@ from uni_train.eval.benchmark import (
     Ask,
     Benchmark,
     Case,
-    Headline,
     JudgeAsk,
     Option,
     Sample,
     Scored,
     Source,
     Step,
-    Table,
     benchmark,
     expect_known,
     failed,
@@ -69,8 +67,9 @@ from uni_train.eval.benchmarks.ufo.names import (
     task_of_set,
 )
 from uni_train.eval.images import Image, bytes_of, pixels
+from uni_train.eval.paper import TableSpec
 from uni_train.eval.prompts import filled
-from uni_train.eval.results import Unit
+from uni_train.eval.results import Metric, Results, Unit
 from uni_train.models.pictures import decode_picture, encode_png
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ class Ufo(Benchmark):
     name, title, hub = "ufo", "UFO", HUB
     known_sets = SETS
     headline = ANSWERS
-    headlines: ClassVar = {counting.HEADS[one]: Headline(counting.of_kind(one), None) for one in KINDS}  # Tables 3, 4
+    overall = counting.AVERAGES["mean of regimes"]
     options = (Option("extra", (), "also ask some of blind, dimensions, swap"),)
 
     def __init__(self, source: Source, *, extra: Sequence[str] = ()) -> None:
@@ -248,11 +247,16 @@ class Ufo(Benchmark):
     def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:
         return list(counting.units(scored))
 
-    def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-        return counting.scores(counting.Count(scored))
+    @classmethod
+    def metrics(cls) -> Mapping[str, Metric]:
+        """Tables 3 and 4."""
+        return {counting.HEADS[kind]: Metric(counting.of_kind(kind), None) for kind in KINDS}
 
-    def tables(self, scored: Iterable[Scored]) -> list[Table]:
-        return counting.tables(counting.Count(scored), self.paper)
+    def details(self, results: Results) -> Mapping[str, Any]:
+        return counting.details(counting.Count(results))
+
+    def specs(self, results: Results) -> Iterable[TableSpec]:
+        return counting.specs(counting.Count(results), self.paper)
 
 
 def _place(ask: Ask) -> tuple[str, int]:

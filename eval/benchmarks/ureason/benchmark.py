@@ -40,7 +40,7 @@ from uni_train.eval.benchmark import (
     Scored,
     Source,
     Step,
-    Table,
+    Unit,
     Unparseable,
     benchmark,
     described,
@@ -63,7 +63,9 @@ from uni_train.eval.benchmarks.ureason.settings import (
 )
 from uni_train.eval.extraction import LABEL, extract
 from uni_train.eval.images import pixels
+from uni_train.eval.paper import TableSpec
 from uni_train.eval.prompts import ureason as prompts
+from uni_train.eval.results import Results, unit_of
 from uni_train.models.pictures import encode_png
 
 if TYPE_CHECKING:
@@ -323,23 +325,22 @@ class UReason(Benchmark):
 
     # --- counting ------------------------------------------------------------------------------------------------
 
-    def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-        """setting -> task or "overall" -> Estimate, and beside the settings:
+    @classmethod
+    def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:
+        """Equation 4 counts images that are right: a graded verdict (a tournament's) is right or not."""
+        return [unit_of(one) for one in scored]
 
-        "gains": (reasoning | interference | length_4x | length_8x | external) -> task or "overall" ->
+    def details(self, results: Results) -> Mapping[str, Any]:
+        """ "gains": (reasoning | interference | length_4x | length_8x | external) -> task or "overall" ->
         PairedComparison. "of_right_thoughts": setting -> task or "overall" -> Estimate. "subcategories": setting ->
         task -> subcategory -> Estimate. "extraction": how -> share of the thoughts. "outcomes": setting -> outcome ->
         share of the samples. "errors": type -> share of the wrong images of setting 2.
         """
-        return counting.scores(self.count(scored))
+        return counting.details(counting.Count(self, results))
 
-    def tables(self, scored: Iterable[Scored]) -> list[Table]:
-        """Tables 2 (or 7), 11, 3, 4 and 8, error types and Figure 3; then what the paper leaves out."""
-        return [table for table in counting.tables(self.count(scored)) if table.rows]
-
-    def count(self, scored: Iterable[Scored]) -> counting.Count:
-        """The samples, with what their numbers depend on beside them."""
-        return counting.Count(self, scored)
+    def specs(self, results: Results) -> Iterable[TableSpec]:
+        """Tables 2 (or 7), 3, 4, 8 and 11, error types and Figure 3; then what the paper leaves out."""
+        return counting.specs(counting.Count(self, results))
 
 
 def _published(source: Source) -> list[Row]:

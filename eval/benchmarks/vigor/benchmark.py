@@ -17,7 +17,7 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from uni_train.core.errors import UsageError
 from uni_train.core.seeds import derive_seed
@@ -27,14 +27,12 @@ from uni_train.eval.benchmark import (
     Ask,
     Benchmark,
     Case,
-    Headline,
     JudgeAsk,
     Option,
     Sample,
     Scored,
     Source,
     Step,
-    Table,
     Unit,
     benchmark,
     described,
@@ -45,7 +43,7 @@ from uni_train.eval.benchmark import (
     with_parts,
 )
 from uni_train.eval.benchmarks.vigor import counting, prompts
-from uni_train.eval.benchmarks.vigor.cases import HUB, TASKS, Fields, digest, generated, read_folder, title
+from uni_train.eval.benchmarks.vigor.cases import DOMAINS, HUB, TASKS, Fields, digest, generated, read_folder, title
 from uni_train.eval.benchmarks.vigor.programs import Program, program_of
 from uni_train.eval.benchmarks.vigor.prompts import (
     BACKGROUND,
@@ -58,8 +56,9 @@ from uni_train.eval.benchmarks.vigor.prompts import (
     RULE,
 )
 from uni_train.eval.images import Image, StoredImage, bytes_of, pixels
+from uni_train.eval.paper import TableSpec
 from uni_train.eval.prompts import filled
-from uni_train.eval.results import unit_of
+from uni_train.eval.results import Metric, Results, unit_of
 from uni_train.models.pictures import decode_picture, encode_png
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ class Vigor(Benchmark):
     known_sets = TASKS
     hashed = ("id", "set", "prompt", "category", "facts")
     headline = (DIRECT, COT, PLANNED, INTERLEAVED)
-    headlines: ClassVar = {"": Headline(over=None)}  # Table 3
+    overall, groups = Metric(over=None), DOMAINS  # Table 3
     options = (
         Option("ground_truth", "shown", "whether the judge sees the answer", ("shown", "hidden")),
         Option("visual_quality", "program", "who judges it where a program decides the rest", ("program", "judge")),
@@ -289,11 +288,11 @@ class Vigor(Benchmark):
             return None
         return f"size of {title(case.set).lower()}", float(max(int(side) for side in case.category.split("x")))
 
-    def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-        return counting.scores(scored)
+    def details(self, results: Results) -> Mapping[str, Any]:
+        return counting.details(results)
 
-    def tables(self, scored: Iterable[Scored]) -> list[Table]:
-        return counting.tables(scored, self.paper, self._copies(), self.fields)
+    def specs(self, results: Results) -> Iterable[TableSpec]:
+        return counting.specs(results, self.paper, self._copies(), self.fields)
 
     def _copies(self) -> list[Verdict]:
         """What a model that copies its input is worth on the mazes, by the program."""
