@@ -38,7 +38,7 @@ from uni_train.eval.images import ImageStore
 from uni_train.eval.progress import Bar, Progress, Silent
 from uni_train.eval.results import Results
 from uni_train.eval.sample import mostly_failed
-from uni_train.eval.scored import DamagedShard, read_scored, stored, write_scored
+from uni_train.eval.scored import read_scored, stored, write_scored
 from uni_train.eval.store import Skill, Store
 from uni_train.models.identity import ModelIdentity
 from uni_train.run_folder import flat, git_state, versions
@@ -142,10 +142,10 @@ class Result:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Result:
-        known = {one.name: raw[one.name] for one in fields(cls) if one.name in raw}
+        known = {one.name: raw[one.name] for one in fields(cls)}
         known |= {name: tuple(raw[name]) for name in ("settings", "sets", "shards")}
         for name in ("unjudged", "not_scored", "no_skill"):
-            known[name] = tuple(tuple(map(str, cell)) for cell in raw.get(name, ()))
+            known[name] = tuple(tuple(map(str, cell)) for cell in raw[name])
         return cls(**known | {"tables": tuple(map(Table.from_dict, raw["tables"]))})
 
 
@@ -169,13 +169,12 @@ class Evaluation:
         """What pages and tables call its model."""
         return str(self.asked["model"].get("called", self.asked["model"]["name"]))
 
-    def scored(self, benchmark: str, images: bool = False) -> Iterator[Scored]:
+    def scored(self, benchmark: str) -> Iterator[Scored]:
         """Every sample of a benchmark, in the order of asking; images are read when they are asked for.
 
         Raises:
             UserError: a file is missing. DamagedShard: it is not what was written.
         """
-        seen = set()
         for name in self.results[benchmark].shards:
             path = below(self.folder / SCORED, name)
             if not path.exists():
@@ -183,14 +182,7 @@ class Evaluation:
                     f"{path} is missing",
                     "Run the evaluation's command again in another folder: stored calls are shared.",
                 )
-            for one in read_scored(path, images):
-                if one.sample.identity in seen:
-                    case, setting, k = one.sample.identity
-                    raise DamagedShard(path, f"damaged shard (draw {k} of {case} in {setting} is there twice)")
-                if one.sample.ask.setting not in self.results[benchmark].settings:
-                    raise DamagedShard(path, f"damaged shard ({SCORES} has no setting {one.sample.ask.setting})")
-                seen.add(one.sample.identity)
-                yield one
+            yield from read_scored(path)
 
     def units(
         self,
@@ -205,7 +197,7 @@ class Evaluation:
             left_out: (setting, set) pairs; None: those that have no score.
 
         Raises:
-            UserError: a file is missing, or the samples lack what the benchmark counts by.
+            UserError: a file is missing.
         """
         kind, result = BENCHMARKS.get(benchmark), self.results[benchmark]
         left_out = result.without_score if left_out is None else left_out
@@ -215,8 +207,7 @@ class Evaluation:
             for one, ask in asks
             if (settings is None or ask.setting in settings) and (ask.setting, ask.case.set) not in left_out
         ]
-        with counting(self.folder, benchmark):
-            return {label: Results(kind.units(scored, label)) for label in kind.labels(result.scores)}
+        return {label: Results(kind.units(scored, label)) for label in kind.labels(result.scores)}
 
     def questions_identity(self, benchmark: str) -> dict[str, Any]:
         """Equal in two evaluations that asked the same questions of a benchmark."""
@@ -486,18 +477,6 @@ def _begin(folder: Path, asked: Mapping[str, Any], judge: JudgeConfig | None = N
             )
     with disk_errors(file):
         atomic_write_json(file, asked)
-
-
-@contextmanager
-def counting(folder: Path, benchmark: str) -> Iterator[None]:
-    """While a benchmark counts samples that were read. Raises UserError where these lack what it counts by."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(
-            f"{folder / SCORED}: damaged samples, which {benchmark} cannot count ({error!r})",
-            "Run the evaluation's command again in another folder: stored calls are shared.",
-        ) from error
 
 
 @contextmanager

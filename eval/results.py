@@ -257,7 +257,7 @@ def cell_from_json(raw: Any) -> Cell:
 
 
 def plain(tree: Any) -> Any:
-    """JSON-able: estimates and comparisons of nested mappings as dicts."""
+    """JSON-able: estimates, comparisons and what else has `to_dict` in nested mappings as dicts."""
     if isinstance(tree, Mapping):
         return {key: plain(value) for key, value in tree.items()}
-    return tree.to_dict() if isinstance(tree, Estimate | PairedComparison) else tree
+    return tree.to_dict() if hasattr(tree, "to_dict") else tree

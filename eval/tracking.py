@@ -12,7 +12,6 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +52,7 @@ def log_run(run: Run, run_dir: Path, n_images: int = 24) -> None:
     shown = [*training_run.tables(summary), *map(Table.from_dict, summary.get("tables", ()))]
     for place, table in enumerate(shown, 1):
         logged[f"tables/{place}_{_slug(table.title)}"] = wandb.Table(**wandb_table(table))
-    moments = {when: partial(read_folder, folder) for when, folder in evaluations(run_dir).items()}
+    moments = {when: list(read_folder(folder)) for when, folder in evaluations(run_dir).items()}
     for when, samples in gallery.excerpt(moments, n_images).items():
         logged[f"gallery/{when}"] = [wandb.Image(_picture(one.sample.image), caption=_told(one)) for one in samples]
     run.log(logged)
@@ -84,7 +83,7 @@ def log_evaluation(run: Run, evaluation: Evaluation, step: int | None, n_images:
             logged.update({f"{name}/outcomes/{setting}/{k}": v / counts.total() for k, v in counts.items()})
         for place, paper in enumerate(result.tables, 1):
             logged[f"{name}/tables/{place}_{_slug(paper.title)}"] = wandb.Table(**wandb_table(paper))
-        shown = gallery.excerpt({"": partial(evaluation.scored, name)}, n_images)[""]
+        shown = gallery.excerpt({"": list(evaluation.scored(name))}, n_images)[""]
         logged[f"{name}/gallery"] = [wandb.Image(_picture(one.sample.image), caption=_told(one)) for one in shown]
     questions = {name: result.questions for name, result in evaluation.results.items()}
     run.config.update({"evaluation": dict(evaluation.asked), "questions": questions}, allow_val_change=True)

@@ -24,6 +24,7 @@ from uni_train.core.files import atomic_write_json
 from uni_train.core.reading_limits import read_json
 from uni_train.core.seeds import derive_seed
 from uni_train.eval.benchmark import Benchmark, Scored, Table
+from uni_train.eval.results import plain
 from uni_train.eval.sample import mostly_failed
 from uni_train.eval.statistics import CONFIDENCE, Estimate, proportion, share
 
@@ -292,8 +293,7 @@ class Calibration:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
-        plain = {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
-        return {"format": FORMAT, "n": self.n, **plain}
+        return {"format": FORMAT, "n": self.n, **plain({one.name: getattr(self, one.name) for one in fields(self)})}
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Calibration:
@@ -369,12 +369,6 @@ def _path(store: Path, judge: JudgeConfig, benchmark: str) -> Path:
         said = json.dumps(judge.manner, sort_keys=True, default=str)
         way += f"cascade-{hashlib.blake2b(said.encode(), digest_size=8).hexdigest()}-"
     return Path(store) / "calibrations" / f"{benchmark}-{judge.dialect}-{way}{judge.key}.json"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
-    return value.to_dict() if isinstance(value, Agreement | Estimate) else value
 
 
 # --- corrected scores ------------------------------------------------------------------------------------------------

@@ -295,10 +295,7 @@ async def _nobody(prompt: str, images: Sequence[bytes] = (), **how: Any) -> Any:
 
 
 def anchors_from_programs(scored: Iterable[Scored], n: int | None = None, seed: int = 0) -> list[Anchor]:
-    """Samples that a program has read as right or wrong; `n`: so many at most, as even between the two as can be.
-
-    Samples must hold their images (`Evaluation.scored(name, images=True)`).
-    """
+    """Samples that a program has read as right or wrong; `n`: so many at most, as even between the two as can be."""
     anchors = [
         Anchor(anchor.sample, anchor.passed, "program")
         for anchor in scored

@@ -18,7 +18,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +64,7 @@ def page(
     lead = "What training did to the model."
     if scores["before"]:
         lead = f"What the model draws{f', before and after {trained}' if scores['after'] else ''}."
-    moments = {moment: partial(read_folder, folder) for moment, folder in evaluations(run_dir).items()}
+    moments = {moment: list(read_folder(folder)) for moment, folder in evaluations(run_dir).items()}
     questions = str(summary.get("questions", ""))
     tiles, accuracy, gallery = list[dict[str, Any]](), list[Section](), list[Section]()
     if scores["before"] or summary["rounds"] or moments:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from uni_train.eval.benchmark import OUTCOMES, Scored, Table
-from uni_train.eval.report.gallery import Read, build, pictures_of
+from uni_train.eval.report.gallery import build
 from uni_train.eval.report.page import Section
 
 if TYPE_CHECKING:
@@ -39,14 +38,14 @@ class Part:
     """One benchmark on a page.
 
     Attributes:
-        moments: name ("before", "after"; "" where there is one) -> its samples.
+        moments: name ("before", "after"; "" where there is one) -> its samples, in the order of asking.
         settings, sets: in the order of tables.
         scores: setting -> set -> estimate. Where it has none, the share of samples that passed is shown.
         without_score: (setting, set) pairs that are left out of the plots.
     """
 
     name: str
-    moments: Mapping[str, Read]
+    moments: Mapping[str, Sequence[Scored]]
     tables: Sequence[Table] = ()
     settings: Sequence[str] = ()
     sets: Sequence[str] = ()
@@ -55,26 +54,14 @@ class Part:
     without_score: Collection[tuple[str, str]] = ()
 
     @classmethod
-    def from_result(cls, result: Result, moments: Mapping[str, Read]) -> Part:
+    def from_result(cls, result: Result, moments: Mapping[str, Sequence[Scored]]) -> Part:
         return cls(result.name, moments, result.tables, result.settings, result.sets, result.questions, result.scores,
                    result.without_score)  # fmt: skip
-
-    @cached_property
-    def scored(self) -> dict[str, list[Scored]]:
-        """Moment -> its samples, in the order of asking; their images may be b""."""
-        return {moment: list(read(False)) for moment, read in self.moments.items()}
-
-    def read(self, moment: str, images: bool) -> Iterable[Scored]:
-        """As `gallery.Read`; nothing is read twice but shards that hold images."""
-        scored = self.scored[moment]
-        inside = images and any(isinstance(image, bytes) for one in scored for image in pictures_of(one))
-        return self.moments[moment](True) if inside else scored
 
 
 def gallery_of(parts: Sequence[Part], text: str, **limits: Any) -> Section:
     """The samples of all parts; empty without samples. limits: as in `build`."""
-    reads = {part.name: {moment: partial(part.read, moment) for moment in part.moments} for part in parts}
-    gallery = build(reads, **limits)
+    gallery = build({part.name: part.moments for part in parts}, **limits)
     if len(gallery.cards) < gallery.total:
         text += f" Shown are {len(gallery.cards):,} of {gallery.total:,}: whole cases, chosen by a hash and not by how "
         text += "they turned out."
@@ -91,7 +78,7 @@ def outcomes_of(part: Part) -> Section:
     cells = {
         (moment, setting): [one for one in scored if one.sample.ask.setting == setting]
         for setting in part.settings
-        for moment, scored in part.scored.items()
+        for moment, scored in part.moments.items()
     }
     cells = {cell: scored for cell, scored in cells.items() if scored}
     causes = {cell: Counter(one.cause for one in some if not one.passed and one.cause) for cell, some in cells.items()}
