@@ -240,12 +240,12 @@ def run(
     if model.damaged:
         progress.say(f"  damaged in the store: {', '.join(model.damaged)}; calls that are missing are made again")
     asked = describe(plan, jobs, model)
-    folder = _folder_of(plan, asked)
+    folder = _evaluation_folder(plan, asked)
     with ExitStack() as held:
 
         def begin() -> None:
             held.enter_context(_claimed(folder))
-            _begin(folder, asked, plan.judge)
+            _write_asked(folder, asked, plan.judge)
 
         ranks.barrier()  # `begin` removes what killed writers have left: none may be opening its store below the folder
         ranks.from_main(begin)
@@ -316,7 +316,6 @@ def _conclude(
 
 
 def _summed(counts: Sequence[Mapping[Skill, Counts]]) -> dict[str, dict[str, int]]:
-    """The calls of all ranks: skill -> made, stored, failed."""
     total: dict[str, Counter[str]] = {}
     for by_skill in counts:
         for skill, one in by_skill.items():
@@ -389,7 +388,7 @@ class _Job:
 
 def describe(plan: EvaluationPlan, jobs: Sequence[_Job], model: StoredModel | FolderAnswers) -> dict[str, Any]:
     """evaluation.json."""
-    judge = None if plan.judge is None else plan.judge.manner
+    judge = None if plan.judge is None else plan.judge.protocol
     asked = {
         "format": FORMAT,
         "model": {**model.identity.to_dict(), "called": called(model.identity)},
@@ -430,15 +429,15 @@ def default_name(asked: Mapping[str, Any], judge: JudgeConfig | None = None) -> 
     """
     compared = _compared(asked)
     if judge is not None:
-        compared["judge"] = judge.typed.manner
+        compared["judge"] = judge.configured.protocol
     plain = json.dumps(compared, sort_keys=True, default=str)
     digest = hashlib.blake2b(plain.encode(), digest_size=3).hexdigest()
     model = "".join(c if c.isalnum() or c in "-_." else "-" for c in asked["model"]["name"]).strip(".-") or "model"
     return f"{model}-{'+'.join(asked['benchmarks'])}-{digest}"
 
 
-def _folder_of(plan: EvaluationPlan, asked: Mapping[str, Any]) -> Path:
-    """By the given name, or the default one; a judge that by now is another checkpoint gets a folder of its own."""
+def _evaluation_folder(plan: EvaluationPlan, asked: Mapping[str, Any]) -> Path:
+    """The folder by its given name, or by default_name; a judge that has another checkpoint by now gets a new one."""
     if plan.config.name is not None:
         return plan.out / plan.config.name
     folder = plan.out / default_name(asked, plan.judge)
@@ -456,15 +455,16 @@ def _compared(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "model": {"content": model["content"], "settings": model["settings"]}}
 
 
-def _begin(folder: Path, asked: Mapping[str, Any], judge: JudgeConfig | None = None) -> None:
-    """Write evaluation.json, or compare with the one there."""
+def _write_asked(folder: Path, asked: Mapping[str, Any], judge: JudgeConfig | None = None) -> None:
+    """Write evaluation.json. Raises UserError: the one that is there asked something else."""
     file = folder / ASKED
     if file.exists():
         noted = _read(file)
         if noted.get("format") == FORMAT:
             _expect_asked(noted, file)
         there, here = _compared(noted), _compared(asked)
-        if judge is not None and judge.served and there.get("judge") == json.loads(json.dumps(judge.typed.manner)):
+        unserved = json.loads(json.dumps(judge.configured.protocol)) if judge is not None and judge.served else None
+        if unserved and there.get("judge") == unserved:
             there["judge"] = here["judge"]  # its server was down then
         before, now = flat(there), flat(here)
         differing = [key for key in dict.fromkeys([*now, *before]) if before.get(key) != now.get(key)]
@@ -563,7 +563,6 @@ def _no_skill(scored: Sequence[Scored]) -> dict[tuple[str, str], str]:
 
 
 def _no_skill_tables(lacking: Mapping[tuple[str, str], str]) -> list[Table]:
-    """One row for each setting and reason."""
     sets: dict[tuple[str, str], list[str]] = defaultdict(list)
     for (setting, name), why in lacking.items():
         sets[setting, why].append(name)
@@ -657,7 +656,6 @@ def _count(scored: Iterable[Scored], of: Callable[[Scored], str]) -> dict[str, d
 
 
 def _chunk(model: StoredModel | FolderAnswers) -> int:
-    """Whole batches of both kinds at once."""
     return max(model.think_batch, model.draw_batch)
 
 

@@ -205,7 +205,6 @@ def _every_eval_ever(done: Evaluation, name: str, out: Path, began: datetime, or
 
 
 def _result(done: Evaluation, column: Column, part: str, estimate: Estimate) -> dict[str, Any]:
-    """One score as Every Eval Ever has it."""
     name = column.benchmark
     result, repo, which = done.results[name], _repo(done, name), column.part if part == ALL else part
     metric: dict[str, Any] = {"lower_is_better": False, "score_type": "continuous", "min_score": 0, "max_score": 1}

@@ -185,10 +185,10 @@ def columns_of(one: Evaluation, benchmark: str) -> Iterator[tuple[Column, Result
     kind, labelled = BENCHMARKS.get(benchmark), one.units(benchmark)
     for label, units in labelled.items():
         for setting, counted in units.by("setting").items():
-            if not kind.headline or setting in kind.headline:
-                for part, metric in kind.metrics().items():
-                    if some := metric.among(counted):
-                        yield Column(benchmark, setting, label if len(labelled) > 1 else "", part), some
+            shown = {part: metric.among(counted) for part, metric in kind.metrics().items()}
+            for part, some in shown.items() if not kind.headline or setting in kind.headline else ():
+                if some:
+                    yield Column(benchmark, setting, label if len(labelled) > 1 else "", part), some
 
 
 def _place(column: Column, evaluations: Mapping[str, Evaluation]) -> tuple[Any, ...]:

@@ -79,11 +79,7 @@ def open_model(
     if is_remote(checkpoint):
         from uni_train.config.schema import RemoteConfig
 
-        if given := [
-            *(sampling or {}),
-            *(["weights"] if weights is not None else []),
-            *(["compile"] if compile else []),
-        ]:
+        if given := [*(sampling or {}), *["weights"] * (weights is not None), *["compile"] * compile]:
             raise UsageError(f"a remote model takes no {given[0]}=...", "Its server decides how it draws and writes.")
         settings = remote or RemoteConfig()
         size = batch or 4 * settings.connections  # a batch waits for its slowest call

@@ -229,7 +229,7 @@ class Table:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; `from_dict` gives an equal table. `digits` is there where it is not 2."""
-        rows = [[_cell_to_json(cell) for cell in row] for row in self.rows]
+        rows = [[*map(plain, row)] for row in self.rows]
         about: dict[str, Any] = {"note": self.note, "questions": self.questions}
         about |= {} if self.digits == 2 else {"digits": self.digits}
         return {"title": self.title, "columns": list(self.columns), "rows": rows, **about}
@@ -239,10 +239,6 @@ class Table:
         rows = tuple(tuple(cell_from_json(cell) for cell in row) for row in raw["rows"])
         note, questions = (str(raw.get(name, "")) for name in ("note", "questions"))
         return cls(str(raw["title"]), tuple(raw["columns"]), rows, note, questions, int(raw.get("digits", 2)))
-
-
-def _cell_to_json(cell: Cell) -> Any:
-    return cell if cell is None or isinstance(cell, str) else cell.to_dict()
 
 
 def cell_from_json(raw: Any) -> Cell:

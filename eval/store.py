@@ -198,12 +198,12 @@ class Store:
 
     def calls(self, identity: ModelIdentity) -> ModelCalls:
         """The calls of one model. Raises UserError: the folder cannot be written."""
-        return ModelCalls(self._folder_of(identity), identity, self.images)
+        return ModelCalls(self._calls_folder(identity), identity, self.images)
 
     def speed_of(self, identity: ModelIdentity, machine: str) -> dict[str, Speed]:
         """Skill -> how fast this machine was at this model; of skills that were not asked of it, nothing."""
         speeds: dict[str, Speed] = {}
-        for taken in Log(self._folder_of(identity)).read(lambda batch: _speeds(batch, machine)):
+        for taken in Log(self._calls_folder(identity)).read(lambda batch: _speeds(batch, machine)):
             for skill, speed in taken.items():
                 before = speeds.get(skill, Speed(0, 0.0))
                 speeds[skill] = Speed(before.calls + speed.calls, before.seconds + speed.seconds)
@@ -213,7 +213,7 @@ class Store:
         """Whether any model's speed is known."""
         return any((self.folder / "calls").glob("*/*.jsonl"))
 
-    def _folder_of(self, identity: ModelIdentity) -> Path:
+    def _calls_folder(self, identity: ModelIdentity) -> Path:
         return self.folder / "calls" / identity.key[:16]
 
 

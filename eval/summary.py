@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 from uni_train.core.errors import UserError
-from uni_train.core.files import atomic_write_json
+from uni_train.core.files import atomic_write_json, disk_errors
 from uni_train.core.reading_limits import read_json, reason
 from uni_train.eval.results import Table
 from uni_train.eval.statistics import Estimate, proportion, share
@@ -116,12 +116,8 @@ class Round:
 def write(run_dir: Path, summary: Mapping[str, Any]) -> Path:
     """Write run_dir/summary.json, atomically. Raises UserError when the file cannot be written."""
     path = Path(run_dir) / "summary.json"
-    try:
+    with disk_errors(path):
         atomic_write_json(path, summary)
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot be written ({error.strerror or error})", "Check the folder and the disk."
-        ) from error
     return path
 
 

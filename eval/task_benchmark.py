@@ -78,7 +78,7 @@ class TaskBenchmark(Benchmark):
         asked = [name for name in self.offered if not settings or name in settings]
         super().__init__(Source(), cases, settings=asked, asked=(self.protocol, self.name))
         self.sets = tuple(dict.fromkeys(case.set for case in cases))
-        self.published = self.whole = None
+        self.published = self.total_cases = None
 
     @classmethod
     def from_items(cls, items: Iterable[Item], *settings: str) -> Self:

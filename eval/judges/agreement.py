@@ -257,7 +257,7 @@ class Calibration:
     """What was found.
 
     Attributes:
-        judge: `JudgeConfig.manner`. way: `JudgeConfig.label`. benchmark, benchmark_revision: what it was asked.
+        judge: `JudgeConfig.protocol`. way: `JudgeConfig.label`. benchmark, benchmark_revision: what it was asked.
         anchors: a hash of the samples and their truths; only judges of the same can be compared.
         counts: kind -> "right"|"wrong" -> "pass"|"fail"|"none" -> number of ratings.
         overall: of all ratings. by_kind, by_setting: of each kind and setting.
@@ -366,7 +366,7 @@ def _read(path: Path) -> Calibration | None:
 def _path(store: Path, judge: JudgeConfig, benchmark: str) -> Path:
     way = "" if judge.way == "published" else f"{judge.way}{judge.votes}-"
     if judge.small:
-        said = json.dumps(judge.manner, sort_keys=True, default=str)
+        said = json.dumps(judge.protocol, sort_keys=True, default=str)
         way += f"cascade-{hashlib.blake2b(said.encode(), digest_size=8).hexdigest()}-"
     return Path(store) / "calibrations" / f"{benchmark}-{judge.dialect}-{way}{judge.key}.json"
 

@@ -312,5 +312,5 @@ def _loss_charts(curves: Mapping[str, Mapping[str, Sequence[tuple[float, float]]
             if name != "lr":
                 series.append(charts.Series("", part, 1, faint=True))
             series.append(charts.Series("", [(step, v) for (step, _), v in zip(part, smooth, strict=True)], 1))
-        told = f"From {points[0][1]:.3g} to {points[-1][1]:.3g} over {offset:.0f} updates."
-        yield charts.chart(title, told, series, x, y, dividers if len(dividers) > 1 else ())
+        described = f"From {points[0][1]:.3g} to {points[-1][1]:.3g} over {offset:.0f} updates."
+        yield charts.chart(title, described, series, x, y, dividers if len(dividers) > 1 else ())

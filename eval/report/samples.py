@@ -15,22 +15,10 @@ from uni_train.eval.report.page import Section
 if TYPE_CHECKING:
     from uni_train.eval.evaluation import Result
 
-OUTCOME_NAMES = {
-    "pass": "right",
-    "fail": "wrong",
-    "unreadable": "unreadable",
-    "generation_failed": "no image",
-    "no_skill": "no such skill",
-    "not_extracted": "not extracted",
-    "cue_missing": "cue missing",
-    "judge_failed": "judge failed",
-    "judge_blank": "judge blank",
-    "judge_refused": "judge refused",
-    "judge_filtered": "judge filtered",
-    "unparseable": "judge unparseable",
-    "missing": "missing",
-    "unjudged": "not judged",
-}
+OUTCOME_NAMES = {name: name.replace("_", " ") for name in OUTCOMES} | {
+    "pass": "right", "fail": "wrong", "generation_failed": "no image", "no_skill": "no such skill",
+    "unparseable": "judge unparseable", "unjudged": "not judged",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -87,8 +75,8 @@ def outcomes_of(part: Part) -> Section:
         for (moment, setting), some in cells.items():
             counts = Counter(one.outcome for one in some if one.sample.ask.case.set == name)
             if counts:
-                told = {"set": name, "setting": setting, "moment": moment}
-                links = [(outcome, counts[outcome], link(part.name, **told, verdict=outcome)) for outcome in OUTCOMES
+                wanted = {"set": name, "setting": setting, "moment": moment}
+                links = [(outcome, counts[outcome], link(part.name, **wanted, verdict=outcome)) for outcome in OUTCOMES
                          if counts[outcome]]  # fmt: skip
                 rows.append({"set": name, "setting": _cell_name(moment, setting), "n": counts.total(), "cells": links})
     return Section(

@@ -181,7 +181,6 @@ def _averages(some: Results, settings: Sequence[str]) -> dict[str, Estimate]:
 
 
 def _overall(some: Results, settings: Sequence[str]) -> dict[str, Estimate]:
-    """Table 4's last row."""
     return {setting: accuracy(part) for setting, part in KNOWLEDGE.among(some).by("setting", settings).items()}
 
 

@@ -175,7 +175,6 @@ def _named_at_the_end(text: str, nouns: Iterable[str]) -> set[str]:
 
 
 def _objects(case: Case) -> list[str]:
-    """The things that the rules of a mapping question lead to."""
     from uni_train.data_gen.mapping.reading import read_mapping
 
     try:

@@ -101,7 +101,7 @@ class UEval(Benchmark):
         asked = ("official", *self.official.all) if self.official else ("paper", JUDGE)
         super().__init__(source, cases, settings=settings, asked=(PROTOCOL, *asked))
         every = read_folder(source.data) if source.data is not None and source.sets else cases
-        self.whole = len(every)
+        self.total_cases = len(every)
         self.set_origin(source.data, (case.id for case in every), *QUESTIONS)
 
     def reference(self, case: Case) -> None:
@@ -158,7 +158,6 @@ class UEval(Benchmark):
         return sample if sample.parts else replace(sample, status="generation_failed")
 
     def _at_once(self, ask: Ask) -> bool:
-        """Whether text and images are asked for in one pass."""
         return ask.setting == ONE_PASS or (ask.setting == TRACED and self._traced_at_once)
 
     # --- scoring -------------------------------------------------------------------------------------------------

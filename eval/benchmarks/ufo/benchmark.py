@@ -103,7 +103,7 @@ class Ufo(Benchmark):
         self._others = _others(cases)
         asked = {*ANSWERS, TEXT_CUE, IMAGE_CUE, *(setting for each in extra for setting in EXTRA[each])}
         super().__init__(source, cases, settings=[setting for setting in SETTINGS if setting in asked])
-        self.whole = len(every)
+        self.total_cases = len(every)
 
     def content_hash(self, asked: Sequence[Any]) -> str:
         """Each case is hashed beside its images, so that no two layouts of the same bytes are one."""
@@ -250,7 +250,9 @@ class Ufo(Benchmark):
     @classmethod
     def metrics(cls) -> Mapping[str, Metric]:
         """Tables 3 and 4."""
-        return {counting.HEADS[kind]: Metric(counting.of_kind(kind), None) for kind in KINDS}
+        return {
+            counting.HEADS[kind]: Metric([name for name in SETS if kind_of_set(name) == kind], None) for kind in KINDS
+        }
 
     def details(self, results: Results) -> Mapping[str, Any]:
         return counting.details(counting.Count(results))
@@ -358,7 +360,6 @@ def _decoded(image: Image) -> np.ndarray:
 
 
 def _blank(case: Case) -> np.ndarray:
-    """White, of the size of the true cue, or 512 x 512."""
     return np.full(_decoded(case.references[0]).shape if case.references else (512, 512, 3), 255, dtype=np.uint8)
 
 
@@ -372,6 +373,5 @@ def _drawn(case: Case, image: Image) -> Verdict:
 
 
 def _concludes(cue: str, case: Case) -> bool:
-    """Whether nano's words end with "So draw" and the answer."""
     _, said, rest = cue.rpartition("So draw")
     return bool(said) and reading.normalised(rest) == reading.normalised(str(case.facts["right"]))

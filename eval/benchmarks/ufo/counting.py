@@ -23,7 +23,6 @@ from uni_train.eval.benchmarks.ufo.names import (
     IMAGE_CUE,
     KINDS,
     REGIMES,
-    SETS,
     SETTINGS,
     SOURCES,
     TASKS,
@@ -45,17 +44,9 @@ QUESTIONS = {
     "mcq": dict(zip(REGIMES, (822, 836, 285), strict=True)),
     "open": dict(zip(REGIMES, (834, 872, 287), strict=True)),
 }
-# Of State Reconstruction: inpainting A and B, exo-to-ego, jigsaw. Its accuracy follows from Tables B within 0.006,
-# though the printed halves of inpainting are shares of 230 and 60.
-RECONSTRUCTION_QUESTIONS = {"mcq": (170, 326, 310, 30), "open": (170, 362, 310, 30)}
 INPAINTING = ("inpainting a", "inpainting b", "inpainting")  # its columns in Tables B; the last: of an unknown half
 _CUES = {TEXT_CUE: "textual", IMAGE_CUE: "visual"}
 HEADS = {"mcq": "multiple choice", "open": "open questions"}
-
-
-def of_kind(kind: str) -> list[str]:
-    """The sets of a kind of question."""
-    return [name for name in SETS if kind_of_set(name) == kind]
 
 
 def units(scored: Iterable[Scored]) -> Results:

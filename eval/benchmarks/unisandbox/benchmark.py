@@ -100,8 +100,8 @@ class UniSandbox(SetBenchmark):
         super().__init__(cases, (*settings, *source.settings), source)
         self.label_names = names
         self.published = questions.files and questions.as_published
-        self.yours = questions.files and not self.published
-        self.whole = PUBLISHED_CASES
+        self.user_files = questions.files and not self.published
+        self.total_cases = PUBLISHED_CASES
         self.world = worlds_of(questions.cases) or source.world
         self.excluded = questions.excluded if "corrected" in names else {}
 

@@ -73,8 +73,6 @@ if TYPE_CHECKING:
     from uni_train.eval.calls import StoredModel
     from uni_train.models.base import Request
 
-Place = tuple[str, int]
-"""Case and draw."""
 # Where the released scripts keep the images of a setting.
 _RELEASED = {DIRECT: "direct/direct_{task}", GUIDED: "think/{task}", BARE: "think-generated_prompts/{task}"}
 PROMPTS = ("tagged", "published")
@@ -134,7 +132,7 @@ class UReason(Benchmark):
         there = [(task, at) for at, task in enumerate(NUMBERED) if task in self.sets]
         paper = [[f"{task} {at * n + i}" for task, at in there for i in range(1, n + 1)] for n in SIZES]
         self.set_origin(None if ours else source.data, (f"{case.set} {case.id}" for case in self._cases), *paper)
-        self.whole = len(TASKS) * max(Counter(case.set for case in self._cases).values(), default=0)
+        self.total_cases = len(TASKS) * max(Counter(case.set for case in self._cases).values(), default=0)
         self.world = str(self._cases[0].facts.get("world", source.world)) if self._cases else source.world
 
     def helpers(self) -> Mapping[str, StoredModel]:
@@ -185,7 +183,7 @@ class UReason(Benchmark):
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
         """A thought once for all settings that share it; at most one judgement of it beside those of the images."""
         by_program = {ask.case.id for ask in asks if _world(ask.case) == "nano"}
-        thinks = {_place(ask) for ask in asks if _thinks(ask.setting)}
+        thinks = {(ask.case.id, ask.k) for ask in asks if _thinks(ask.setting)}
         pictures = [ask.case.id for ask in asks if ask.setting != CHAIN]
         judged = sum(self.verifier == "judge" or case not in by_program for case in pictures)
         chains = sum(case not in by_program for case, _ in thinks)
@@ -405,7 +403,3 @@ def _concludes(sample: Sample, outcome: Outcome) -> bool | None:
     if not conclusion:
         return False if isinstance(outcome, Sprites) else None
     return outcome.find(conclusion)
-
-
-def _place(ask: Ask) -> Place:
-    return ask.case.id, ask.k

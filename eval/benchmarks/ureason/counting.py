@@ -139,7 +139,7 @@ def _of_paper(count: Count) -> Iterable[TableSpec]:
     """Tables 2 (or 7), 3, 4 and 8, error types, Table 11 and Figure 3."""
     by_setting = count.by_setting
     headline = {setting: by_setting[setting] for setting in HEADLINE if setting in by_setting}
-    number, split = (7, "test") if (count.benchmark.whole or 0) > TESTMINI else (2, None)
+    number, split = (7, "test") if (count.benchmark.total_cases or 0) > TESTMINI else (2, None)
     yield TableSpec(
         f"Visual verification accuracy (Table {number})", _with_gains(count), headline, names=TITLES,
         paper=[row for row in PAPER[f"Table {number}"] if row.get("split") == split],
@@ -176,7 +176,6 @@ def _of_paper(count: Count) -> Iterable[TableSpec]:
 
 
 def _samples(count: Count) -> Iterable[TableSpec]:
-    """What became of thoughts and samples."""
     extraction = count.extraction()
     yield TableSpec(
         f"How the refined prompt was found (compat={count.benchmark.compat})",
@@ -195,7 +194,6 @@ def _samples(count: Count) -> Iterable[TableSpec]:
 
 
 def _accuracies(count: Count) -> list[Column]:
-    """Accuracy by task and overall."""
     return [Column(name.capitalize(), lambda some, name=name: count.accuracies(some).get(name),  # type: ignore[misc]
                    partial(_paper, count, name, "")) for name in (*count.tasks, "overall")]  # fmt: skip
 
@@ -245,7 +243,6 @@ def _contexts(count: Count) -> Iterable[TableSpec]:
 
 
 def _errors(count: Count) -> TableSpec:
-    """The four error types of setting 2, by task."""
     by_task = {**{task: count.errors(task) for task in count.tasks}, "overall": count.errors()}
     kinds = {kind.capitalize(): kind for kind in by_task["overall"]}
     return TableSpec(

@@ -150,10 +150,8 @@ class Vigor(Benchmark):
 
     def recorded_options(self) -> Mapping[str, Any]:
         """Who decides by what, and what the planner is."""
-        told = {"ground_truth": self.ground_truth, "visual_quality": self.visual_quality}
-        return (
-            told if self.planner is None else {**told, "planner": {**described(self.planner), "steps": self.most_steps}}
-        )
+        planner = {} if self.planner is None else {"planner": {**described(self.planner), "steps": self.most_steps}}
+        return {"ground_truth": self.ground_truth, "visual_quality": self.visual_quality, **planner}
 
     def reference(self, case: Case) -> bytes | None:
         """The image ground truth, or the one that a program draws, as PNG."""
@@ -176,7 +174,6 @@ class Vigor(Benchmark):
         return {**calls, "answer": sequences} if sequences else calls
 
     def _decides(self, ask: Ask) -> bool:
-        """Whether a program knows of the images of a setting."""
         program = self._programs.get(ask.case.id)
         return program is not None and (ask.setting != PROCESS or program.process is not None)
 
@@ -221,7 +218,6 @@ class Vigor(Benchmark):
         return sample.ask.setting in STEPWISE and number < len(self._plan(sample))
 
     def _step_request(self, number: int, sample: Sample) -> Request:
-        """On the image of the step before."""
         return _request(sample, self._plan(sample)[number], sample.drawn[-1:], f"/{number}")
 
     def _with_step(self, number: int, sample: Sample, image: np.ndarray | StoredImage) -> Sample:

@@ -97,7 +97,6 @@ def details(results: Results) -> dict[str, Any]:
 
 
 def _repeated(settings: Mapping[str, Results]) -> dict[str, Results]:
-    """The settings that were asked more than once."""
     return {setting: some for setting, some in settings.items() if len(some.by("k")) > 1}
 
 
@@ -215,7 +214,6 @@ def _by_size(results: Mapping[str, Results]) -> TableSpec:
 
 
 def _fields_read(fields: Fields) -> TableSpec:
-    """Which fields of records.json were read as what."""
     roles = dict.fromkeys(role for by_role in fields.values() for role in by_role)
     columns = [Column(role, lambda by_role, role=role: ", ".join(by_role.get(role, ())) or None) for role in roles]  # type: ignore[misc]
     note = "Field names were probed: check them against the dataset's own description."

@@ -50,7 +50,7 @@ class Wise(Benchmark):
         sets = [name for name, n in zip(SETS, self.edition.sizes, strict=True) for _ in range(n)]
         paper = (f"{number} {name}" for number, name in enumerate(sets, 1))
         self.set_origin(source.data, (f"{case.id} {case.set}" for case in every), paper)
-        self.whole = len(every)
+        self.total_cases = len(every)
 
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
         judged = sum(self.verifier == "judge" or not has_program(ask.case) for ask in asks)

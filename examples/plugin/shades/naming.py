@@ -51,7 +51,7 @@ class ShadeNaming(Benchmark):
         ]
         super().__init__(source, cases, settings=("normal", "cot"), asked=(PROTOCOL, tolerance))
         self.set_origin(source.data, (row.id for row in rows), QUESTIONS)
-        self.whole = len(rows)
+        self.total_cases = len(rows)
 
     def check(self, sample: Sample) -> Verdict | None:
         tenths, right = pixels(sample.drawn[-1]).mean() / 25.5, sample.ask.case.facts["tenths"]

@@ -24,6 +24,9 @@ from uni_train.eval.paper import printed
 from uni_train.eval.sets.counting import PAPER as UNISANDBOX
 
 Row = Mapping[str, str]
+# Of UFO's State Reconstruction: inpainting A and B, exo-to-ego, jigsaw. Its accuracy follows from Tables B within
+# 0.006, though the printed halves of inpainting are shares of 230 and 60.
+RECONSTRUCTION_QUESTIONS = {"mcq": (170, 326, 310, 30), "open": (170, 362, 310, 30)}
 UEVAL, WISE = printed(Path(ueval.__file__)), printed(Path(wise.__file__))
 
 
@@ -190,7 +193,7 @@ def test_where_ufo_s_averages_disagree_is_stated() -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_ufo_s_reconstruction_follows_from_its_tasks_and_the_halves_of_inpainting(kind: str) -> None:
-    weights, checked = ufo.RECONSTRUCTION_QUESTIONS[kind], 0
+    weights, checked = RECONSTRUCTION_QUESTIONS[kind], 0
     assert sum(weights) == ufo.QUESTIONS[kind]["reconstruction"]
     names = ("inpainting a", "inpainting b", "exo_to_ego", "jigsaw")
     for row, regime in ufo_rows(kind):
