@@ -62,7 +62,7 @@ def large_part(samples: int) -> Part:
         verdict = Verdict((Check("criterion", status, "" if status == "pass" else "it does not"),))
         scored.append(Scored(sample, verdict, "openai/judge", replies=("Because. " * 30,), cause="drawn wrong"))
     sets = tuple(f"task{i}" for i in range(5))
-    return Part("many", {"": lambda images: scored}, settings=SETTINGS, sets=sets)
+    return Part("many", {"": scored}, settings=SETTINGS, sets=sets)
 
 
 def write_large(path: Path, samples: int) -> Path:

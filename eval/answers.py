@@ -133,7 +133,9 @@ class FolderAnswers:
                 f"`uni_train eval questions -b {benchmark.name}` writes what is asked, and says how to answer.",
             )
         if unknown:
-            self._say(f"{root}: {_named(unknown)} to no question of {benchmark.name}")
+            several = f"{len(unknown)} answers ({_few(unknown)}) belong"
+            one_or_more = several if len(unknown) > 1 else f"the answer {unknown[0]} belongs"
+            self._say(f"{root}: {one_or_more} to no question of {benchmark.name}")
         return answers
 
 
@@ -273,10 +275,6 @@ def _rows(file: Path) -> list[Row]:
         if not all(str(row.get(name) or 0).isdecimal() for name in ("k", "step")):
             raise UserError(f"{file}: k or step of {row['id']} is no number", "Both count from 0.")
     return [row for row in rows if str(row.get("status") or "ok") in ("ok", "not_extracted")]  # others are no answers
-
-
-def _named(ids: Sequence[str]) -> str:
-    return f"{len(ids)} answers ({_few(ids)}) belong" if len(ids) > 1 else f"the answer {ids[0]} belongs"
 
 
 def _few(ids: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""What a benchmark is, and what it is told. The nouns (case, sample, score) are in `eval.sample`.
+"""What a benchmark is, and what it is given. The nouns (case, sample, score) are in `eval.sample`.
 
 A `Benchmark` owns its cases, its settings, its program checks, its judge, and the tables of its paper. A setting turns
 a case into calls of a model. Storage, concurrency and statistics are the engine's, and the same for all.
@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 from uni_train.core.errors import DataError, UsageError, did_you_mean
 from uni_train.core.hub import id_of
@@ -32,7 +32,7 @@ from uni_train.data_gen.registry import task_of
 from uni_train.data_gen.task import Check, Item, Verdict
 from uni_train.eval.images import encoded, pixels
 from uni_train.eval.paper import Paper, TableSpec, printed
-from uni_train.eval.results import Results, Table, Unit, plain, unit_of
+from uni_train.eval.results import Metric, Results, Table, Unit, plain, unit_of
 from uni_train.eval.sample import (  # noqa: F401  # a plug-in's benchmark imports them from here
     GENERATED,
     NO_ANSWER,
@@ -85,7 +85,7 @@ def are_published(ids: Iterable[str], *numberings: Iterable[int | str]) -> bool:
 
 
 def described(model: StoredModel) -> dict[str, Any]:
-    """What a model beside the evaluated one is, and not what it was called: JSON-able, for `Benchmark.told`."""
+    """What a model beside the evaluated one is, whatever it is called: JSON-able, for `Benchmark.recorded_options`."""
     return {"content": model.identity.content, "settings": dict(model.identity.settings)}
 
 
@@ -221,9 +221,22 @@ class Unparseable(Exception):
         self.outcome = outcome
 
 
+class JudgeAsked(Exception):
+    """What `ask_nobody` raises in the place of asking a judge: how many letters and images it would be shown."""
+
+    def __init__(self, letters: int, images: int) -> None:
+        super().__init__("the judge would be asked now")
+        self.letters, self.images = letters, images
+
+
+async def ask_nobody(prompt: str, images: Sequence[bytes] = (), **_: Any) -> Any:
+    """A `JudgeAsk` that finds out whether a benchmark would ask. Raises JudgeAsked."""
+    raise JudgeAsked(len(prompt), len(images))
+
+
 @dataclass(frozen=True, slots=True)
 class Option:
-    """Something that one benchmark can be told: `eval options.NAME.key=value`.
+    """An option of one benchmark: `eval options.NAME.key=value`.
 
     default: says the kind too: a text, a number, or a tuple of names. choices: the values that it may have; empty: any.
     """
@@ -285,23 +298,15 @@ def worlds_of(cases: Iterable[Case]) -> str:
     return "+".join(sorted({str(case.facts["world"] or case.facts["task"]) for case in cases}))
 
 
-class Headline(NamedTuple):
-    """A number that a paper's own table ends with. sets: of which; empty: all. over: the mean over "set", each alike;
-    None: over units."""
-
-    sets: Sequence[str] = ()
-    over: str | None = "set"
-
-
 class Benchmark(ABC):
     """One benchmark. `revision` is a content hash of its data and of what is asked, part of every result.
 
     title: its name in messages; "": `name`. known_sets: what `sets` may name. optional_settings: asked where `settings`
     names them. options: keys of `options.NAME`. hashed: what of a case is in the revision. headline: the settings that
-    a leaderboard shows; empty: all. headlines: the scores of each, by name, "" for the only or first one. hub: the
-    published data set on the Hub, "" where there is none. published: whether its questions are its paper's; None: it
-    has no paper. yours: they are somebody's files in its schema. world: of generated questions. whole: how many cases
-    the whole benchmark has; None: not known.
+    a leaderboard shows; empty: all. overall: the score of all sets that are asked. groups: name -> sets that are also
+    scored together. hub: the published data set on the Hub, "" where there is none. published: whether its questions
+    are its paper's; None: it has no paper. user_files: they are somebody's files in its schema. world: of generated
+    questions. total_cases: of the complete benchmark; None: not known.
 
     A subclass makes its cases and hands them over; `open` has checked what it is told:
 
@@ -316,15 +321,16 @@ class Benchmark(ABC):
     options: ClassVar[tuple[Option, ...]] = ()
     hashed: ClassVar[tuple[str, ...]] = ("id", "set", "prompt", "cluster", "category", "facts")
     headline: ClassVar[tuple[str, ...]] = ()
-    headlines: ClassVar[Mapping[str, Headline]] = {"": Headline()}
+    overall: ClassVar[Metric] = Metric()
+    groups: ClassVar[Mapping[str, Sequence[str]]] = {}
     hub: ClassVar[str] = ""
     revision: str
     settings: tuple[str, ...]
     sets: tuple[str, ...]
     published: bool | None = None
-    yours: bool = False
+    user_files: bool = False
     world: str = ""
-    whole: int | None = None
+    total_cases: int | None = None
 
     def __init__(
         self, source: Source, cases: Iterable[Case], *, settings: Sequence[str], asked: Sequence[Any] = ()
@@ -341,7 +347,7 @@ class Benchmark(ABC):
         self.settings = tuple(settings)
         there = {case.set for case in self._cases}
         self.sets = tuple(name for name in self.known_sets if name in there)
-        self.whole = len(self._cases) if source.sets is None else None
+        self.total_cases = len(self._cases) if source.sets is None else None
         self.set_origin(source.data)
         self.revision = self.content_hash(asked)
 
@@ -373,13 +379,13 @@ class Benchmark(ABC):
         return [[dict(cell) if isinstance(cell, Mapping) else cell for cell in row] for row in rows]
 
     def set_origin(self, data: Path | str | None, ids: Iterable[str] = (), *paper: Iterable[int | str]) -> None:
-        """Set `published` and `yours` by what `data` is: generated (None), somebody's files, or those of the Hub.
+        """Set `published` and `user_files` by what `data` is: generated (None), somebody's files, or those of the Hub.
 
         ids: of all questions there. paper: those of the paper, in one or several numberings (`are_published`).
         """
         of_hub = bool(self.hub) and data is not None and (id_of(Path(data)) or "").partition("@")[0] == self.hub
         self.published = data is not None and (are_published(ids, *paper) or of_hub)
-        self.yours = data is not None and not self.published
+        self.user_files = data is not None and not self.published
 
     def questions(self, asked: Iterable[Case] | None = None) -> str:
         """What is asked, for every table and page; asked: some of the cases, None: all. Sets of which nothing is asked
@@ -388,12 +394,12 @@ class Benchmark(ABC):
         n, there = len({case.facts.get("drawn_as", case.id) for case in every}), {case.set for case in every}
         left = [name for name in self.sets if name not in there]
         without = f"; none of {', '.join(left)}" if left else ""
-        if self.yours:
+        if self.user_files:
             return f"files of yours, {n:,} cases{without}"
         if self.published is False:
             return generated_questions(self.world) + without
         files = PUBLISHED if self.published else f"questions of {self.name}"
-        whole = len(self.cases()) if self.published is None else self.whole
+        whole = len(self.cases()) if self.published is None else self.total_cases
         share = f"{n:,} cases of {', '.join(self.sets)}" if whole is None else f"{n:,} of {whole:,} cases"
         return f"{files}, revision {self.revision}, {share}{without}"
 
@@ -441,21 +447,31 @@ class Benchmark(ABC):
         return "" if scored.passed else scored.outcome.replace("_", " ")
 
     def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-        """JSON-able: setting -> set or "overall" (the mean of the first headline) -> Estimate.to_dict(), and whatever
-        else the tables show."""
-        by_setting = Results(self.units(scored, "")).by("setting", self.settings)
-        over = next(iter(self.headlines.values())).over
-        return plain({setting: some.by_set(self.sets, over) for setting, some in by_setting.items()})  # type: ignore[no-any-return]
+        """JSON-able: setting -> set, group or "overall" -> Estimate.to_dict(), and `details` beside the settings."""
+        results = Results(self.units(scored, ""))
+        groups = {**{name: (name,) for name in self.sets}, **self.groups}
+        by_setting = results.by("setting", self.settings)
+        found = {setting: self.overall.by_set(some, groups) for setting, some in by_setting.items()}
+        return plain({**found, **self.details(results)})  # type: ignore[no-any-return]
 
-    def specs(self) -> Sequence[TableSpec]:
-        """The paper's tables, declared; what `tables` fills in."""
+    def details(self, results: Results) -> Mapping[str, Any]:
+        """Further keys of `scores`: estimates and comparisons in mappings, whatever else the tables show."""
+        return {}
+
+    def specs(self, results: Results) -> Iterable[TableSpec]:
+        """The paper's tables, declared; `tables` fills them in. results: `units` of all samples."""
         return ()
 
     def tables(self, scored: Iterable[Scored]) -> list[Table]:
         """The paper's tables, filled in, without those that have no rows."""
         results = Results(self.units(scored, ""))
-        made = (spec.table(results, self.paper) for spec in self.specs())
+        made = (spec.table(results, self.paper) for spec in self.specs(results))
         return [table for table in made if table.rows]
+
+    @classmethod
+    def metrics(cls) -> Mapping[str, Metric]:
+        """The scores that a leaderboard shows of each setting, by name."""
+        return {"": cls.overall}
 
     @property
     def paper(self) -> Paper | None:

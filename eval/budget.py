@@ -11,11 +11,10 @@ import asyncio
 import io
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from uni_train.config.schema import CostsConfig, EvalConfig, JudgeConfig
 from uni_train.core.errors import UsageError, did_you_mean
-from uni_train.eval.benchmark import Ask, Benchmark, Sample
+from uni_train.eval.benchmark import Ask, Benchmark, JudgeAsked, Sample, ask_nobody
 from uni_train.eval.configured import plan_of
 from uni_train.eval.evaluation import EvaluationPlan
 from uni_train.eval.respondent import identity_of
@@ -180,14 +179,6 @@ def total(rows: Sequence[Row]) -> Row:
     )
 
 
-class _Asked(Exception):
-    """The judge would be asked now."""
-
-    def __init__(self, letters: int, images: int) -> None:
-        super().__init__("the judge would be asked now")
-        self.letters, self.images = letters, images
-
-
 def judge_prompt(benchmark: Benchmark, asks: Sequence[Ask]) -> tuple[float, float]:
     """Mean letters and images of a call of the judge, from the first call for a few samples, evenly spread.
 
@@ -203,14 +194,11 @@ def judge_prompt(benchmark: Benchmark, asks: Sequence[Ask]) -> tuple[float, floa
 
 
 async def _first_call(benchmark: Benchmark, one: Ask) -> tuple[int, int] | None:
-    async def ask(prompt: str, images: Sequence[bytes] = (), **_: Any) -> Any:
-        raise _Asked(len(prompt), len(images))
-
     prompt = one.case.prompt
     sample = Sample(one, prompt=prompt, thought=prompt, parts=(prompt, _blank()))
     try:
-        await benchmark.judge(sample, ask)
-    except _Asked as asked:
+        await benchmark.judge(sample, ask_nobody)
+    except JudgeAsked as asked:
         return asked.letters, asked.images
     except NotImplementedError:
         pass

@@ -73,7 +73,7 @@ class StoredModel:
         self._retry = retry_failed
         self._tried: set[str] = set()
         self._lacking: dict[str, UserError] = {}  # calls for which the model said that it lacks the skill
-        self._made_ahead: set[str] = set()  # and not asked for yet
+        self._made_together: set[str] = set()  # and not asked for yet
 
     @property
     def finished(self) -> int:
@@ -113,12 +113,15 @@ class StoredModel:
         size = min(self.think_batch, self.draw_batch)
         for start in range(0, len(requests), size):
             batch = requests[start : start + size]
-            self._ahead({call_key(self.identity, "think", request): request for request in batch}, on_step)
+            self._draw_with_thought({call_key(self.identity, "think", request): request for request in batch}, on_step)
         return think_then_draw(self, requests, on_step)
 
-    def _ahead(self, asked: Mapping[str, Request], on_step: OnStep | None) -> None:
-        """Make the missing calls of a batch, a thought and an image each; skip a batch that the model refuses."""
-        requests = [one for key, one in asked.items() if not self._finished(key)]
+    def _draw_with_thought(self, batch: Mapping[str, Request], on_step: OnStep | None) -> None:
+        """Have the model think and draw in one pass where no thought is stored; store both calls of each request.
+
+        A batch that the model refuses is left to the single calls.
+        """
+        requests = [request for key, request in batch.items() if not self._finished(key)]
         if not requests:
             return
         if self._model is None:
@@ -143,7 +146,7 @@ class StoredModel:
         self._calls.add(fresh, time.perf_counter() - began)
         keys = {call.key for call in fresh}
         self._tried |= keys
-        self._made_ahead |= keys
+        self._made_together |= keys
 
     def reread(self) -> None:
         """Take note of what other processes have stored meanwhile."""
@@ -164,7 +167,7 @@ class StoredModel:
             batch = requests[start : start + size]
             keys = [call_key(self.identity, skill, request) for request in batch]
             # A request that is asked twice in a batch is one call.
-            missing = {key: one for key, one in zip(keys, batch, strict=True) if not self._finished(key)}
+            missing = {key: request for key, request in zip(keys, batch, strict=True) if not self._finished(key)}
             fresh: dict[str, Call] = {}
             if missing:
                 answers, seconds = self._forward(skill, missing, on_step)
@@ -172,24 +175,24 @@ class StoredModel:
                     fresh[key] = self._finished_call(skill, request, answer)
                 self._calls.add(list(fresh.values()), seconds)
                 self._tried.update(fresh)
-            ahead = self._made_ahead.intersection(keys)
-            self._made_ahead -= ahead
-            counts.made += len(fresh) + len(ahead)
-            counts.stored += len(set(keys)) - len(fresh) - len(ahead)
+            earlier = self._made_together.intersection(keys)
+            self._made_together -= earlier
+            counts.made += len(fresh) + len(earlier)
+            counts.stored += len(set(keys)) - len(fresh) - len(earlier)
             counts.failed += sum(call.error is not None for call in fresh.values())
             for key in keys:
                 call = self._calls.get(key)
                 assert call is not None
                 yield call
 
-    def _forward(self, skill: Skill, asked: Mapping[str, Request], on_step: OnStep | None) -> tuple[list[Any], float]:
+    def _forward(self, skill: Skill, missing: Mapping[str, Request], on_step: OnStep | None) -> tuple[list[Any], float]:
         """The answers, an exception in the place of each that failed, and the seconds they took. A missing skill is no
         answer and not stored; it is remembered, so that scoring does not load the model to hear it again."""
         from uni_train.models.base import SKILLS, expect_skill
         from uni_train.models.batches import each_answered
 
-        requests = list(asked.values())
-        if error := next((self._lacking[key] for key in asked if key in self._lacking), None):
+        requests = list(missing.values())
+        if error := next((self._lacking[key] for key in missing if key in self._lacking), None):
             raise error
         if self._model is None:
             self._model = self._load()
@@ -198,8 +201,8 @@ class StoredModel:
             model = expect_skill(self._model, SKILLS[skill])
             answers = each_answered(partial(getattr(model, skill), on_step=on_step), requests)
         except SkillMissing as error:
-            if len(asked) == 1:
-                self._lacking |= dict.fromkeys(asked, error)
+            if len(requests) == 1:
+                self._lacking |= dict.fromkeys(missing, error)
             raise
         return answers, time.perf_counter() - began
 
@@ -209,12 +212,10 @@ class StoredModel:
         request: Request,
         answer: str | np.ndarray | Sequence[str | np.ndarray] | Exception,
     ) -> Call:
-        """The call, its images in the store."""
         key = call_key(self.identity, skill, request)
         call = Call(key, skill, request.id, request.prompt, request.seed, request.thought)
         if isinstance(answer, Exception):
-            said = getattr(answer, "message", "") or described(answer)
-            return replace(call, error=said)
+            return replace(call, error=getattr(answer, "message", "") or described(answer))
         parts = [answer] if isinstance(answer, str | np.ndarray) else answer
         put = self._calls.images.put
         return replace(call, parts=tuple(part if isinstance(part, str) else put(encode_png(part)) for part in parts))

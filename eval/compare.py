@@ -110,7 +110,6 @@ class Comparison:
 
 
 def _cells(rows: Sequence[Row]) -> tuple[tuple[Cell, ...], ...]:
-    """The table of one benchmark."""
     labelled = len({row.label for row in rows}) > 1
     return tuple(
         (

@@ -127,6 +127,5 @@ def world_of(checkpoint: str) -> str:
 
 
 def _other_model(config: EvalConfig, name: str) -> StoredModel:
-    """A model that a benchmark asks beside the evaluated one."""
     store = Store(Path(config.store_folder))
     return open_model(name, store, remote=config.remote, retry_failed=config.retry_failed)

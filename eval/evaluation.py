@@ -38,7 +38,7 @@ from uni_train.eval.images import ImageStore
 from uni_train.eval.progress import Bar, Progress, Silent
 from uni_train.eval.results import Results
 from uni_train.eval.sample import mostly_failed
-from uni_train.eval.scored import DamagedShard, read_scored, stored, write_scored
+from uni_train.eval.scored import read_scored, stored, write_scored
 from uni_train.eval.store import Skill, Store
 from uni_train.models.identity import ModelIdentity
 from uni_train.run_folder import flat, git_state, versions
@@ -142,10 +142,10 @@ class Result:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Result:
-        known = {one.name: raw[one.name] for one in fields(cls) if one.name in raw}
+        known = {one.name: raw[one.name] for one in fields(cls)}
         known |= {name: tuple(raw[name]) for name in ("settings", "sets", "shards")}
         for name in ("unjudged", "not_scored", "no_skill"):
-            known[name] = tuple(tuple(map(str, cell)) for cell in raw.get(name, ()))
+            known[name] = tuple(tuple(map(str, cell)) for cell in raw[name])
         return cls(**known | {"tables": tuple(map(Table.from_dict, raw["tables"]))})
 
 
@@ -169,15 +169,12 @@ class Evaluation:
         """What pages and tables call its model."""
         return str(self.asked["model"].get("called", self.asked["model"]["name"]))
 
-    def scored(self, benchmark: str, images: bool = False) -> Iterator[Scored]:
+    def scored(self, benchmark: str) -> Iterator[Scored]:
         """Every sample of a benchmark, in the order of asking; images are read when they are asked for.
-
-        images: of an evaluation of an earlier version, whose rows hold them: False leaves them out.
 
         Raises:
             UserError: a file is missing. DamagedShard: it is not what was written.
         """
-        seen = set()
         for name in self.results[benchmark].shards:
             path = below(self.folder / SCORED, name)
             if not path.exists():
@@ -185,14 +182,7 @@ class Evaluation:
                     f"{path} is missing",
                     "Run the evaluation's command again in another folder: stored calls are shared.",
                 )
-            for one in read_scored(path, images):
-                if one.sample.identity in seen:
-                    case, setting, k = one.sample.identity
-                    raise DamagedShard(path, f"damaged shard (draw {k} of {case} in {setting} is there twice)")
-                if one.sample.ask.setting not in self.results[benchmark].settings:
-                    raise DamagedShard(path, f"damaged shard ({SCORES} has no setting {one.sample.ask.setting})")
-                seen.add(one.sample.identity)
-                yield one
+            yield from read_scored(path)
 
     def units(
         self,
@@ -207,7 +197,7 @@ class Evaluation:
             left_out: (setting, set) pairs; None: those that have no score.
 
         Raises:
-            UserError: a file is missing, or the samples lack what the benchmark counts by.
+            UserError: a file is missing.
         """
         kind, result = BENCHMARKS.get(benchmark), self.results[benchmark]
         left_out = result.without_score if left_out is None else left_out
@@ -217,8 +207,7 @@ class Evaluation:
             for one, ask in asks
             if (settings is None or ask.setting in settings) and (ask.setting, ask.case.set) not in left_out
         ]
-        with counting(self.folder, benchmark):
-            return {label: Results(kind.units(scored, label)) for label in kind.labels(result.scores)}
+        return {label: Results(kind.units(scored, label)) for label in kind.labels(result.scores)}
 
     def questions_identity(self, benchmark: str) -> dict[str, Any]:
         """Equal in two evaluations that asked the same questions of a benchmark."""
@@ -251,12 +240,12 @@ def run(
     if model.damaged:
         progress.say(f"  damaged in the store: {', '.join(model.damaged)}; calls that are missing are made again")
     asked = describe(plan, jobs, model)
-    folder = _folder_of(plan, asked)
+    folder = _evaluation_folder(plan, asked)
     with ExitStack() as held:
 
         def begin() -> None:
             held.enter_context(_claimed(folder))
-            _begin(folder, asked, plan.judge)
+            _write_asked(folder, asked, plan.judge)
 
         ranks.barrier()  # `begin` removes what killed writers have left: none may be opening its store below the folder
         ranks.from_main(begin)
@@ -328,7 +317,6 @@ def _conclude(
 
 
 def _summed(counts: Sequence[Mapping[Skill, Counts]]) -> dict[str, dict[str, int]]:
-    """The calls of all ranks: skill -> made, stored, failed."""
     total: dict[str, Counter[str]] = {}
     for by_skill in counts:
         for skill, one in by_skill.items():
@@ -401,7 +389,7 @@ class _Job:
 
 def describe(plan: EvaluationPlan, jobs: Sequence[_Job], model: StoredModel | FolderAnswers) -> dict[str, Any]:
     """evaluation.json."""
-    judge = None if plan.judge is None else plan.judge.manner
+    judge = None if plan.judge is None else plan.judge.protocol
     asked = {
         "format": FORMAT,
         "model": {**model.identity.to_dict(), "called": called(model.identity)},
@@ -442,15 +430,15 @@ def default_name(asked: Mapping[str, Any], judge: JudgeConfig | None = None) -> 
     """
     compared = _compared(asked)
     if judge is not None:
-        compared["judge"] = judge.typed.manner
+        compared["judge"] = judge.configured.protocol
     plain = json.dumps(compared, sort_keys=True, default=str)
     digest = hashlib.blake2b(plain.encode(), digest_size=3).hexdigest()
     model = "".join(c if c.isalnum() or c in "-_." else "-" for c in asked["model"]["name"]).strip(".-") or "model"
     return f"{model}-{'+'.join(asked['benchmarks'])}-{digest}"
 
 
-def _folder_of(plan: EvaluationPlan, asked: Mapping[str, Any]) -> Path:
-    """By the given name, or the default one; a judge that by now is another checkpoint gets a folder of its own."""
+def _evaluation_folder(plan: EvaluationPlan, asked: Mapping[str, Any]) -> Path:
+    """The folder by its given name, or by default_name; a judge that has another checkpoint by now gets a new one."""
     if plan.config.name is not None:
         return plan.out / plan.config.name
     folder = plan.out / default_name(asked, plan.judge)
@@ -468,15 +456,16 @@ def _compared(asked: Mapping[str, Any]) -> dict[str, Any]:
     return {**kept, "model": {"content": model["content"], "settings": model["settings"]}}
 
 
-def _begin(folder: Path, asked: Mapping[str, Any], judge: JudgeConfig | None = None) -> None:
-    """Write evaluation.json, or compare with the one there."""
+def _write_asked(folder: Path, asked: Mapping[str, Any], judge: JudgeConfig | None = None) -> None:
+    """Write evaluation.json. Raises UserError: the one that is there asked something else."""
     file = folder / ASKED
     if file.exists():
         noted = _read(file)
         if noted.get("format") == FORMAT:
             _expect_asked(noted, file)
         there, here = _compared(noted), _compared(asked)
-        if judge is not None and judge.served and there.get("judge") == json.loads(json.dumps(judge.typed.manner)):
+        unserved = json.loads(json.dumps(judge.configured.protocol)) if judge is not None and judge.served else None
+        if unserved and there.get("judge") == unserved:
             there["judge"] = here["judge"]  # its server was down then
         before, now = flat(there), flat(here)
         differing = [key for key in dict.fromkeys([*now, *before]) if before.get(key) != now.get(key)]
@@ -489,18 +478,6 @@ def _begin(folder: Path, asked: Mapping[str, Any], judge: JudgeConfig | None = N
             )
     with disk_errors(file):
         atomic_write_json(file, asked)
-
-
-@contextmanager
-def counting(folder: Path, benchmark: str) -> Iterator[None]:
-    """While a benchmark counts samples that were read. Raises UserError where these lack what it counts by."""
-    try:
-        yield
-    except (LookupError, TypeError, ValueError, AttributeError) as error:
-        raise UserError(
-            f"{folder / SCORED}: damaged samples, which {benchmark} cannot count ({error!r})",
-            "Run the evaluation's command again in another folder: stored calls are shared.",
-        ) from error
 
 
 @contextmanager
@@ -587,7 +564,6 @@ def _no_skill(scored: Sequence[Scored]) -> dict[tuple[str, str], str]:
 
 
 def _no_skill_tables(lacking: Mapping[tuple[str, str], str]) -> list[Table]:
-    """One row for each setting and reason."""
     sets: dict[tuple[str, str], list[str]] = defaultdict(list)
     for (setting, name), why in lacking.items():
         sets[setting, why].append(name)
@@ -681,7 +657,6 @@ def _count(scored: Iterable[Scored], of: Callable[[Scored], str]) -> dict[str, d
 
 
 def _chunk(model: StoredModel | FolderAnswers) -> int:
-    """Whole batches of both kinds at once."""
     return max(model.think_batch, model.draw_batch)
 
 

@@ -54,7 +54,7 @@ def export(done: Evaluation, form: str, out: Path, organization: str = "unknown"
 def scores_of(done: Evaluation, benchmark: str) -> Iterator[tuple[Column, str, Estimate]]:
     """The columns of a leaderboard: the score (`ALL`), and that of each set; what has no score is left out."""
     for column, counted in columns_of(done, benchmark):
-        yield column, ALL, counted.mean(column.over)
+        yield column, ALL, column.metric(counted)
         yield from ((column, name, part.mean()) for name, part in counted.by("set").items())
 
 
@@ -205,7 +205,6 @@ def _every_eval_ever(done: Evaluation, name: str, out: Path, began: datetime, or
 
 
 def _result(done: Evaluation, column: Column, part: str, estimate: Estimate) -> dict[str, Any]:
-    """One score as Every Eval Ever has it."""
     name = column.benchmark
     result, repo, which = done.results[name], _repo(done, name), column.part if part == ALL else part
     metric: dict[str, Any] = {"lower_is_better": False, "score_type": "continuous", "min_score": 0, "max_score": 1}

@@ -5,7 +5,7 @@
     board.by_complexity  scores by level, by size of a grid
     board.tables         the papers' tables with the rows of all models
 
-A score is the headline of a paper's own table (`Benchmark.headlines`), counted from `Benchmark.units`. A model is
+A score is the headline of a paper's own table (`Benchmark.metrics`), counted from `Benchmark.units`. A model is
 marked as equal to the best where the 95 % interval of their paired difference holds zero. Each is compared with the
 best alone, and the intervals are not widened for the number of comparisons.
 """
@@ -21,8 +21,8 @@ from typing import Any, Literal
 from uni_train.core.errors import UserError
 from uni_train.core.files import below
 from uni_train.eval.benchmark import BENCHMARKS, Table
-from uni_train.eval.evaluation import ASKED, Evaluation, counting, load
-from uni_train.eval.results import PAPER, Results, printed
+from uni_train.eval.evaluation import ASKED, Evaluation, load
+from uni_train.eval.results import PAPER, Metric, Results, printed
 from uni_train.eval.statistics import Estimate, PairedComparison
 from uni_train.eval.submission import file_name, write_submission
 
@@ -32,7 +32,7 @@ Mark = Literal["best", "equal", "below", ""]
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A setting of a benchmark. label: under which labels it is counted; part: which of `Benchmark.headlines`; each ""
+    """A setting of a benchmark. label: under which labels it is counted; part: which of `Benchmark.metrics`; each ""
     where there is one kind."""
 
     benchmark: str
@@ -45,9 +45,8 @@ class Column:
         return ", ".join(filter(None, named))
 
     @property
-    def over(self) -> str | None:
-        """What the score is the mean over."""
-        return BENCHMARKS.get(self.benchmark).headlines[self.part].over
+    def metric(self) -> Metric:
+        return BENCHMARKS.get(self.benchmark).metrics()[self.part]
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,9 +111,8 @@ class Leaderboard:
         for name, one in self.evaluations.items():
             for benchmark in one.results:
                 place = below(folder, f"{file_name(name)}/{benchmark}")
-                files = BENCHMARKS.get(benchmark).submission(one.scored(benchmark, images=True))
-                with counting(one.folder, benchmark):
-                    yield place, write_submission(place, files)
+                files = BENCHMARKS.get(benchmark).submission(one.scored(benchmark))
+                yield place, write_submission(place, files)
 
 
 def _shown(cell: Cell | None) -> str:
@@ -187,9 +185,9 @@ def columns_of(one: Evaluation, benchmark: str) -> Iterator[tuple[Column, Result
     kind, labelled = BENCHMARKS.get(benchmark), one.units(benchmark)
     for label, units in labelled.items():
         for setting, counted in units.by("setting").items():
-            if not kind.headline or setting in kind.headline:
-                parts = {part: of.sets or counted.by("set") for part, of in kind.headlines.items()}
-                for part, some in counted.groups(parts).items():
+            shown = {part: metric.among(counted) for part, metric in kind.metrics().items()}
+            for part, some in shown.items() if not kind.headline or setting in kind.headline else ():
+                if some:
                     yield Column(benchmark, setting, label if len(labelled) > 1 else "", part), some
 
 
@@ -197,7 +195,7 @@ def _place(column: Column, evaluations: Mapping[str, Evaluation]) -> tuple[Any, 
     """Benchmarks in the order of their registry, settings in that of the first evaluation that has them."""
     results = [one.results[column.benchmark] for one in evaluations.values() if column.benchmark in one.results]
     order = next(result.settings for result in results if column.setting in result.settings)
-    parts = list(BENCHMARKS.get(column.benchmark).headlines)
+    parts = list(BENCHMARKS.get(column.benchmark).metrics())
     place = column.label, parts.index(column.part), order.index(column.setting)
     return BENCHMARKS.names().index(column.benchmark), *place
 
@@ -206,13 +204,14 @@ def _column(
     found: Mapping[str, Results], column: Column, evaluations: Mapping[str, Evaluation]
 ) -> dict[tuple[str, Column], Cell]:
     """The cells of a column; the best is that of the evaluations that were asked the same."""
-    means = {name: some.mean(column.over) for name, some in found.items()}
+    metric = column.metric
+    means = {name: metric(some) for name, some in found.items()}
     cells = {(name, column): Cell(mean) for name, mean in means.items()}
     for group in _asked_the_same(column.benchmark, {name: evaluations[name] for name in found}):
         best = max(group, key=lambda name: means[name].value or 0.0)
         for name in group:
             mark: Mark = "best" if len(group) > 1 else ""
-            comparison = None if name == best else found[name].minus(found[best], column.over)
+            comparison = None if name == best else metric.gain(found[best], found[name])
             if comparison is not None:
                 gap = comparison.difference
                 mark = "equal" if gap.low <= 0 <= gap.high else "below"
@@ -235,10 +234,9 @@ def _charts(
     complexity = BENCHMARKS.get(column.benchmark).complexity
     charts: dict[str, dict[str, dict[float, Estimate]]] = defaultdict(lambda: defaultdict(dict))
     for name, units in counted.items():
-        with counting(evaluations[name].folder, column.benchmark):
-            places = units.by(lambda unit: complexity(unit.case))
+        places = units.by(lambda unit: complexity(unit.case))
         for title, x in filter(None, places):
-            charts[title][name][x] = places[title, x].mean(column.over)
+            charts[title][name][x] = column.metric(places[title, x])
     for title, lines in charts.items():
         if max(map(len, lines.values())) > 1:
             yield Complexity(column, title, {name: dict(sorted(line.items())) for name, line in lines.items()})

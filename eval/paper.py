@@ -94,7 +94,7 @@ class TableSpec:
     first: str = "Setting"
     note: str = ""
 
-    def table(self, results: Results = Results(()), paper: Paper | None = None) -> Table:  # noqa: B008  # immutable
+    def table(self, results: Results, paper: Paper | None) -> Table:
         """The table, filled in; without groups it has no rows. paper: `printed`; None: other questions are asked."""
         groups: Mapping[Any, Any] = self.rows if isinstance(self.rows, Mapping) else results.by(self.rows, self.order)
         lines = [(self.names.get(key, key), *(one.score(some) for one in self.columns)) for key, some in groups.items()]

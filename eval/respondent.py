@@ -48,11 +48,7 @@ def open_model(
     if source_of(checkpoint).kind == "endpoint":
         from uni_train.config.schema import RemoteConfig
 
-        if given := [
-            *(sampling or {}),
-            *(["weights"] if weights is not None else []),
-            *(["compile"] if compile else []),
-        ]:
+        if given := [*(sampling or {}), *["weights"] * (weights is not None), *["compile"] * compile]:
             raise UsageError(f"a remote model takes no {given[0]}=...", "Its server decides how it draws and writes.")
         settings = remote or RemoteConfig()
         size = batch or 4 * settings.connections  # a batch waits for its slowest call

@@ -77,6 +77,10 @@ def unit_of(scored: Scored, value: float | None = None) -> Unit:
     )  # fmt: skip
 
 
+def _question(unit: Unit) -> tuple[str, str]:
+    return unit.set, unit.name
+
+
 class Results:
     """Units in the order of asking."""
 
@@ -120,15 +124,11 @@ class Results:
         each = ((unit, value(unit.samples[0])) for unit in self)
         return Results(replace(unit, value=found) for unit, found in each if found is not None)
 
-    def mean(self, over: Key | None = None, unit: Key = lambda unit: (unit.set, unit.name)) -> Estimate:
+    def mean(self, over: Key | None = None, unit: Key = _question) -> Estimate:
         """The mean, with `over` the unweighted mean over the values of that column. n: different values of `unit`."""
         return share(
             [one.worth for one in self], [*map(_column(unit), self)], [one.cluster for one in self], self._cells(over)
         )
-
-    def by_set(self, sets: Iterable[str], over: Key | None) -> dict[str, Estimate]:
-        """Set or "overall" -> its mean; overall has the `over` of `mean`."""
-        return {**{name: some.mean() for name, some in self.by("set", sets).items()}, "overall": self.mean(over)}
 
     def minus(self, before: Results, over: Key | None = None) -> PairedComparison | None:
         """Paired by `Unit.place` on what both have; None where that is nothing."""
@@ -148,6 +148,34 @@ class Results:
     def _cells(self, over: Key | None) -> list[Any] | None:
         cells = [] if over is None else [*map(_column(over), self)]
         return cells if len(set(cells)) > 1 else None
+
+
+@dataclass(frozen=True, slots=True)
+class Metric:
+    """A score of units, declared once: scores.json, tables, leaderboards and exports take it from here.
+
+    sets: whose units count; empty: all. over: the mean over the values of this column, each alike; None: over units.
+    unit: n counts its different values.
+    """
+
+    sets: Collection[str] = ()
+    over: Key | None = "set"
+    unit: Key = _question
+
+    def among(self, some: Results) -> Results:
+        """The units that count."""
+        return some.where(lambda unit: unit.set in self.sets) if self.sets else some
+
+    def __call__(self, some: Results) -> Estimate:
+        return self.among(some).mean(self.over, self.unit)
+
+    def gain(self, before: Results, after: Results) -> PairedComparison | None:
+        """After minus before, paired by `Unit.place`; None where they share nothing."""
+        return self.among(after).minus(before, self.over)
+
+    def by_set(self, some: Results, groups: Mapping[str, Collection[str]]) -> dict[str, Estimate]:
+        """Name of a group of sets, or "overall" -> the score."""
+        return {**{name: self(part) for name, part in some.groups(groups).items()}, "overall": self(some)}
 
 
 def paired_cells(before: Results, after: Results) -> Iterator[tuple[Results, Results, PairedComparison]]:
@@ -201,7 +229,7 @@ class Table:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able; `from_dict` gives an equal table. `digits` is there where it is not 2."""
-        rows = [[_cell_to_json(cell) for cell in row] for row in self.rows]
+        rows = [[*map(plain, row)] for row in self.rows]
         about: dict[str, Any] = {"note": self.note, "questions": self.questions}
         about |= {} if self.digits == 2 else {"digits": self.digits}
         return {"title": self.title, "columns": list(self.columns), "rows": rows, **about}
@@ -211,10 +239,6 @@ class Table:
         rows = tuple(tuple(cell_from_json(cell) for cell in row) for row in raw["rows"])
         note, questions = (str(raw.get(name, "")) for name in ("note", "questions"))
         return cls(str(raw["title"]), tuple(raw["columns"]), rows, note, questions, int(raw.get("digits", 2)))
-
-
-def _cell_to_json(cell: Cell) -> Any:
-    return cell if cell is None or isinstance(cell, str) else cell.to_dict()
 
 
 def cell_from_json(raw: Any) -> Cell:
@@ -229,7 +253,7 @@ def cell_from_json(raw: Any) -> Cell:
 
 
 def plain(tree: Any) -> Any:
-    """JSON-able: estimates and comparisons of nested mappings as dicts."""
+    """JSON-able: estimates, comparisons and what else has `to_dict` in nested mappings as dicts."""
     if isinstance(tree, Mapping):
         return {key: plain(value) for key, value in tree.items()}
-    return tree.to_dict() if isinstance(tree, Estimate | PairedComparison) else tree
+    return tree.to_dict() if hasattr(tree, "to_dict") else tree

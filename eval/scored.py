@@ -16,7 +16,7 @@ import hashlib
 import json
 import os
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,14 +26,13 @@ from uni_train.core.files import atomic_path, disk_errors
 from uni_train.core.reading_limits import Unreadable, parquet_footer, read_group, rows_of
 from uni_train.data_gen.task import Verdict
 from uni_train.eval.images import Image, ImageStore, bytes_of, digest_of, named_parts
-from uni_train.eval.sample import GENERATED, Ask, Case, Sample, Scored
+from uni_train.eval.sample import Ask, Case, Sample, Scored
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 Row = Mapping[str, Any]
 FORMAT = "uni_train.scored/4"
-_FORMATS = ("uni_train.scored/2", "uni_train.scored/3", FORMAT)  # 2: bytes in the rows; 3: in a store
 _IMAGES = "images_in"  # of the footer: where the store is
 _BLOBS = ("images", "earlier", "image")
 TO_TRAIN_ON = 1 << 22  # bytes of images in a row group: what training reads to take one of them
@@ -66,7 +65,7 @@ def write_scored(path: Path, scored: Sequence[Scored], store: ImageStore | None 
         UserError: the disk is full, or the folder cannot be written; nothing half-written stays behind then.
     """
     facts = {} if store is None else {_IMAGES: os.path.relpath(store.folder, path.parent)}
-    write_rows(path, [_to_row(one, store is None) for one in scored], facts)
+    _write_rows(path, [_to_row(one, store is None) for one in scored], facts)
 
 
 def stored(sample: Sample, store: ImageStore) -> Sample:
@@ -84,9 +83,9 @@ def read_scored(path: Path, images: bool = True) -> list[Scored]:
     Images of a store are read when they are asked for. Of other shards images=False leaves them on disk (b"" stands for
     each that is there): enough for every number.
     """
-    where = read_footer(path, _FORMATS).get(_IMAGES)
+    where = _read_footer(path).get(_IMAGES)
     store = None if where is None else ImageStore(path.parent / where)
-    rows = read_rows(path, _FORMATS, _BLOBS, images and store is None)
+    rows = _read_rows(path, images and store is None)
     scored: list[Scored] = []
     try:
         for row in rows:
@@ -119,7 +118,7 @@ def completed(folder: Path) -> set[int]:
     names = [path.name for path in folder.iterdir()] if folder.is_dir() else []
     numbers = {int(match[1]) for match in map(_SHARD_NAME.fullmatch, names) if match}
     for number in numbers:
-        read_footer(shard_path(folder, number), _FORMATS)
+        _read_footer(shard_path(folder, number))
     return numbers
 
 
@@ -202,14 +201,6 @@ def _named_images(case: Case) -> Any:
 def _from_row(row: Row, store: ImageStore | None) -> Scored:
     """Of a row that was read without its images: with b"" in their place."""
     facts, case_facts, replies, parts = (json.loads(row[name]) for name in ("facts", "case_facts", "replies", "parts"))
-    if row["status"] not in GENERATED:
-        raise ValueError(f"no status of a sample: {row['status']!r}")
-    if not isinstance(facts, dict) or not isinstance(case_facts, dict):
-        raise ValueError("facts are no object")
-    if not isinstance(parts, list) or not isinstance(replies, list) or not all(isinstance(one, str) for one in replies):
-        raise ValueError("parts or replies are no list")
-    if row["k"] < 0 or not 0 <= row["value"] <= 1:
-        raise ValueError(f"draw {row['k']} with the value {row['value']}")
     shown, references, parts = _images_of(row, parts, store)
     case = Case(
         row["id"], row["set"], row["case_prompt"], shown, row["cluster"], row["category"], case_facts, references
@@ -231,7 +222,7 @@ def _images_of(
     row: Row, parts: Sequence[Any], store: ImageStore | None
 ) -> tuple[tuple[Image, ...], tuple[Image, ...], tuple[str | Image, ...]]:
     """What the case shows, its references, and the sample's parts."""
-    shown = row["shown"] if isinstance(row["shown"], int) else json.loads(row["shown"])
+    shown = json.loads(row["shown"])
     if store is not None:
         named = shown if isinstance(shown, dict) else {"images": shown, "references": []}
         images, references = (tuple(map(store.get, named[kind])) for kind in ("images", "references"))
@@ -260,12 +251,12 @@ def _json(value: Mapping[str, Any]) -> str:
 # --- rows as a file --------------------------------------------------------------------------------------------------
 
 
-def write_rows(path: Path, rows: Sequence[Row], facts: Mapping[str, str]) -> None:
+def _write_rows(path: Path, rows: Sequence[Row], facts: Mapping[str, str]) -> None:
     """Rows of samples with their digests, and further `facts` for the footer. Raises as `write_scored`."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    digests = {**facts, "format": FORMAT, "rows": _digest_rows(rows, _BLOBS), "images": _digest_blobs(rows, _BLOBS)}
+    digests = {**facts, "format": FORMAT, "rows": _digest_rows(rows), "images": _digest_blobs(rows)}
     table = pa.Table.from_pylist(list(rows), schema=_schema().with_metadata(digests))
     group = max(1, TO_TRAIN_ON * len(rows) // max(sum(table.column(name).nbytes for name in _BLOBS), 1))
     with disk_errors(path):
@@ -276,24 +267,18 @@ def write_rows(path: Path, rows: Sequence[Row], facts: Mapping[str, str]) -> Non
             )
 
 
-def read_rows(
-    path: Path, formats: Collection[str], blobs: Collection[str], images: bool = True
-) -> list[dict[str, Any]]:
-    """The rows of one shard, in the order in which they were written, without the columns `blobs` if images=False.
-
-    Raises:
-        DamagedShard: it is no such shard, or its content is not what was written.
-    """
+def _read_rows(path: Path, images: bool) -> list[dict[str, Any]]:
+    """The rows of one shard, in order, without the columns `_BLOBS` if images=False. Raises DamagedShard."""
     import pyarrow as pa
 
-    footer = read_footer(path, formats)
+    footer = _read_footer(path)
     try:
         stored = parquet_footer(path)
-        names = [name for name in stored.schema.to_arrow_schema().names if images or name not in blobs]
+        names = [name for name in stored.schema.to_arrow_schema().names if images or name not in _BLOBS]
         rows = rows_of(path, (read_group(path, number, names) for number in range(stored.num_row_groups)))
-        intact = _digest_rows(rows, blobs) == footer.get("rows")
+        intact = _digest_rows(rows) == footer.get("rows")
         if images:
-            intact = intact and _digest_blobs(rows, blobs) == footer.get("images")
+            intact = intact and _digest_blobs(rows) == footer.get("images")
     except Unreadable as error:
         raise DamagedShard(path, error.reason) from error
     except (pa.ArrowException, OSError, ValueError, KeyError, TypeError) as error:
@@ -303,7 +288,7 @@ def read_rows(
     return rows
 
 
-def read_footer(path: Path, formats: Collection[str]) -> dict[str, str]:
+def _read_footer(path: Path) -> dict[str, str]:
     """The footer's words; quick, and enough to tell a truncated file. Raises DamagedShard, FileNotFoundError."""
     import pyarrow as pa
 
@@ -315,24 +300,22 @@ def read_footer(path: Path, formats: Collection[str]) -> dict[str, str]:
         raise DamagedShard(path, f"truncated or damaged shard ({first_line(error)})") from error
     words = {key.decode(errors="replace"): value.decode(errors="replace") for key, value in metadata.items()}
     form = words.get("format", "unknown")
-    if form not in formats:
-        *_, newest = formats
-        kind = newest.rpartition(".")[2].partition("/")[0]
-        raise DamagedShard(path, f"not a shard of {kind} (format {form}, expected {newest})")
+    if form != FORMAT:
+        raise DamagedShard(path, f"not a shard of scored samples (format {form}, expected {FORMAT})")
     return words
 
 
-def _digest_rows(rows: Sequence[Row], blobs: Collection[str]) -> str:
-    """Of every column but the `blobs`, so that it can be checked without reading them."""
-    plain = [[value for name, value in sorted(row.items()) if name not in blobs] for row in rows]
+def _digest_rows(rows: Sequence[Row]) -> str:
+    """Of every column but `_BLOBS`, so that it can be checked without reading them."""
+    plain = [[value for name, value in sorted(row.items()) if name not in _BLOBS] for row in rows]
     return hashlib.blake2b(json.dumps(plain).encode(), digest_size=16).hexdigest()
 
 
-def _digest_blobs(rows: Sequence[Row], blobs: Collection[str]) -> str:
-    """Of the binary columns `blobs`, each of bytes, None, or a list of bytes."""
+def _digest_blobs(rows: Sequence[Row]) -> str:
+    """Of the binary columns `_BLOBS`, each of bytes, None, or a list of bytes."""
     digest = hashlib.blake2b(digest_size=16)
     for row in rows:
-        for name in sorted(blobs):
+        for name in sorted(_BLOBS):
             value = row.get(name)
             for one in value if isinstance(value, list) else [value]:
                 digest.update(b"-" if one is None else len(one).to_bytes(8, "big") + one)

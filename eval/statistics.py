@@ -12,13 +12,15 @@ import itertools
 import math
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any
 
 from uni_train.core.seeds import derive_seed
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import ArrayLike
+
+    from uni_train.eval.sample import Case
 
 CONFIDENCE = 0.95
 
@@ -380,34 +382,18 @@ def detectable_change(n: int, discordant: float) -> float:
     return (2 * share - 1) * m / n
 
 
-class Unit(Protocol):
-    """What a subset is drawn from: `uni_train.eval.benchmark.Case` is one."""
-
-    @property
-    def id(self) -> str: ...
-
-    @property
-    def set(self) -> str: ...
-
-    @property
-    def cluster(self) -> str | None: ...
-
-
-U = TypeVar("U", bound=Unit)
-
-
-def draw_subset(units: Sequence[U], n: int, seed: int) -> list[U]:
-    """At most `n` of `units`, in their order: every set in proportion, whole clusters, the same for equal arguments.
+def draw_subset(cases: Sequence[Case], n: int, seed: int) -> list[Case]:
+    """At most `n` of the cases, in their order: every set in proportion, whole clusters, the same for equal arguments.
 
     A larger subset of the same seed contains every smaller one, so that growing one asks nothing twice. Sets come in
     turn (the first cluster of each before any second). A cluster that does not fit ends the draw. So a small subset may
     leave sets out; the first cluster is always there. Raises ValueError unless n > 0.
     """
     if n <= 0:
-        raise ValueError(f"a subset needs at least one unit, got {n}")
+        raise ValueError(f"a subset needs at least one case, got {n}")
     members: dict[tuple[str, str], list[int]] = {}
-    for index, unit in enumerate(units):
-        members.setdefault((unit.set, unit.cluster or unit.id), []).append(index)
+    for index, case in enumerate(cases):
+        members.setdefault((case.set, case.cluster or case.id), []).append(index)
     strata: dict[str, list[tuple[str, str]]] = {}
     for key in members:
         strata.setdefault(key[0], []).append(key)
@@ -420,7 +406,7 @@ def draw_subset(units: Sequence[U], n: int, seed: int) -> list[U]:
         if chosen and len(chosen) + len(members[key]) > n:
             break
         chosen += members[key]
-    return [units[index] for index in sorted(chosen)]
+    return [cases[index] for index in sorted(chosen)]
 
 
 def _codes(labels: Sequence[Hashable]) -> list[int]:

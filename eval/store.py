@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
 Skill = Literal["think", "draw", "answer", "compose"]
 _Parsed = TypeVar("_Parsed")
-_PARQUET = "uni_train.calls/1"  # shards of an earlier version, which hold the images
 
 
 class Log:
@@ -198,13 +197,13 @@ class Store:
         self.images = ImageStore(self.folder / "images")
 
     def calls(self, identity: ModelIdentity) -> ModelCalls:
-        """The calls of one model. Raises UserError: the folder cannot be written, or an old shard is damaged."""
-        return ModelCalls(self._folder_of(identity), identity, self.images)
+        """The calls of one model. Raises UserError: the folder cannot be written."""
+        return ModelCalls(self._calls_folder(identity), identity, self.images)
 
     def speed_of(self, identity: ModelIdentity, machine: str) -> dict[str, Speed]:
         """Skill -> how fast this machine was at this model; of skills that were not asked of it, nothing."""
         speeds: dict[str, Speed] = {}
-        for taken in Log(self._folder_of(identity)).read(lambda batch: _speeds(batch, machine)):
+        for taken in Log(self._calls_folder(identity)).read(lambda batch: _speeds(batch, machine)):
             for skill, speed in taken.items():
                 before = speeds.get(skill, Speed(0, 0.0))
                 speeds[skill] = Speed(before.calls + speed.calls, before.seconds + speed.seconds)
@@ -214,7 +213,7 @@ class Store:
         """Whether any model's speed is known."""
         return any((self.folder / "calls").glob("*/*.jsonl"))
 
-    def _folder_of(self, identity: ModelIdentity) -> Path:
+    def _calls_folder(self, identity: ModelIdentity) -> Path:
         return self.folder / "calls" / identity.key[:16]
 
 
@@ -241,8 +240,6 @@ class ModelCalls:
             with disk_errors(about):
                 folder.mkdir(parents=True, exist_ok=True)
                 atomic_write_json(about, identity.to_dict())
-        if any(folder.glob("[!.]*.parquet")):
-            self._take_over()
         self.reread()
 
     def __len__(self) -> int:
@@ -277,35 +274,6 @@ class ModelCalls:
 
     def _whole(self, call: Call) -> bool:
         return all(isinstance(part, str) or part.digest in self.images for part in call.parts)
-
-    def _take_over(self) -> None:
-        """Move the shards of an earlier version, whose rows hold the images, into the log; a kill repeats one."""
-        from filelock import FileLock
-
-        from uni_train.eval.scored import read_rows
-
-        folder = self.log.folder
-        log = Log(folder)  # what another has appended is read afterwards
-        with disk_errors(folder), FileLock(folder / ".calls.lock"):  # ranks open it at the same time
-            for path in sorted(folder.glob("[!.]*.parquet")):
-                rows = [_taken_over(row, self.images) for row in read_rows(path, (_PARQUET,), ("image",))]
-                log.append({"calls": rows, "machine": "", "seconds": 0.0})
-                path.unlink()
-        log.close()
-
-
-def _taken_over(row: Mapping[str, Any], images: ImageStore) -> dict[str, Any]:
-    """A row of the earlier version; of answers in parts it has a list of texts and lengths, and all images in one."""
-    image, start, parts = row["image"], 0, list[str | StoredImage]()
-    composed = row["skill"] == "compose" and image is not None
-    pieces = json.loads(row["text"]) if composed else [row["text"] if image is None else len(image)]
-    for piece in pieces:
-        if isinstance(piece, int):
-            parts.append(images.put(image[start : start + piece]))
-            start += piece
-        elif piece is not None:
-            parts.append(piece)
-    return {name: row[name] for name in row if name not in ("text", "image")} | {"parts": named_parts(parts)}
 
 
 def _to_row(call: Call) -> dict[str, Any]:

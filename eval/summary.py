@@ -24,9 +24,9 @@ from pathlib import Path
 from typing import Any
 
 from uni_train.core.errors import UserError
-from uni_train.core.files import atomic_write_json
+from uni_train.core.files import atomic_write_json, disk_errors
 from uni_train.core.reading_limits import read_json, reason
-from uni_train.eval.results import Cell, Table
+from uni_train.eval.results import Table
 from uni_train.eval.statistics import Estimate, proportion, share
 
 
@@ -116,12 +116,8 @@ class Round:
 def write(run_dir: Path, summary: Mapping[str, Any]) -> Path:
     """Write run_dir/summary.json, atomically. Raises UserError when the file cannot be written."""
     path = Path(run_dir) / "summary.json"
-    try:
+    with disk_errors(path):
         atomic_write_json(path, summary)
-    except OSError as error:
-        raise UserError(
-            f"{path}: cannot be written ({error.strerror or error})", "Check the folder and the disk."
-        ) from error
     return path
 
 
@@ -173,9 +169,7 @@ def round_table(rounds: Sequence[Mapping[str, Any]], questions: str) -> Table:
             None if entry.get("distinct") is None else str(entry["distinct"]),
             str(entry["kept"]),
             estimate_of(entry.get("acceptance_estimate")) or proportion(entry["kept"], entry["sampled"]),
-            _reliability(entry, "precision"),
-            _reliability(entry, "recall"),
-            estimate_of(entry.get("specificity_estimate")),
+            *(estimate_of(entry.get(f"{name}_estimate")) for name in ("precision", "recall", "specificity")),
             str(entry["updates"]),
             f"{entry['seconds']:.0f}",
         )
@@ -187,12 +181,6 @@ def round_table(rounds: Sequence[Mapping[str, Any]], questions: str) -> Table:
         "Specificity: of the wrong ones, the share that was refused; a filter that accepts everything has 0."
     )
     return Table("Rounds: what the filter kept, against the exact verifier", columns, body, note, questions, digits=3)
-
-
-def _reliability(entry: Mapping[str, Any], name: str) -> Cell:
-    if (estimate := estimate_of(entry.get(f"{name}_estimate"))) is not None:
-        return estimate
-    return None if entry[name] is None else f"{entry[name]:.3f}"
 
 
 def estimate_of(raw: Mapping[str, Any] | None) -> Estimate | None:

@@ -26,12 +26,12 @@ from uni_train.eval.benchmark import (
     Scored,
     Source,
     Step,
-    Table,
     with_part,
     with_thought_and_image,
 )
 from uni_train.eval.images import pixels
-from uni_train.eval.results import Results, plain, unit_of
+from uni_train.eval.paper import Column, TableSpec, mean_of
+from uni_train.eval.results import Metric, Results
 from uni_train.models.pictures import encode_png
 
 if TYPE_CHECKING:
@@ -53,6 +53,7 @@ class TaskBenchmark(Benchmark):
     """
 
     name = "task"
+    overall = Metric(over=None)
     known_sets: ClassVar[tuple[str, ...]] = ()
     protocol: ClassVar[str] = "task/1"
     """What is asked; a change makes another revision."""
@@ -77,7 +78,7 @@ class TaskBenchmark(Benchmark):
         asked = [name for name in self.offered if not settings or name in settings]
         super().__init__(Source(), cases, settings=asked, asked=(self.protocol, self.name))
         self.sets = tuple(dict.fromkeys(case.set for case in cases))
-        self.published = self.whole = None
+        self.published = self.total_cases = None
 
     @classmethod
     def from_items(cls, items: Iterable[Item], *settings: str) -> Self:
@@ -157,23 +158,12 @@ class TaskBenchmark(Benchmark):
         """What the model makes of them, each verified if a program can."""
         return [Scored(sample, self.check(sample)) for sample in self.respond(model, asks)]
 
-    def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-        """setting -> set or "overall" -> Estimate.to_dict()."""
-        return dict(plain(self._shares(scored)))
-
-    def tables(self, scored: Iterable[Scored]) -> list[Table]:
+    def specs(self, results: Results) -> Iterable[TableSpec]:
         """The share that is right, by setting and set."""
-        columns = [*self.sets, *(["overall"] if len(self.sets) > 1 else [])]
-        rows = tuple((self.titles[setting], *map(of.get, columns)) for setting, of in self._shares(scored).items())
-        return [Table("Right, by setting", ("Setting", *columns), rows, "95 % intervals, clustered by canonical form.")]
-
-    def _shares(self, scored: Iterable[Scored]) -> dict[str, dict[str, Any]]:
-        """n counts items; intervals are clustered by canonical form."""
-        by_setting = Results(map(unit_of, scored)).by("setting", self.settings)
-        return {
-            setting: {**{name: part.mean() for name, part in some.by("set", self.sets).items()}, "overall": some.mean()}
-            for setting, some in by_setting.items()
-        }
+        columns = [Column(name, mean_of("set", name)) for name in self.sets]
+        columns += [Column("overall", self.overall)] if len(self.sets) > 1 else []
+        note = "95 % intervals, clustered by canonical form."
+        yield TableSpec("Right, by setting", columns, order=self.settings, names=self.titles, note=note)
 
 
 # --- requests ---------------------------------------------------------------------------------------------------------

@@ -12,7 +12,6 @@ import io
 import re
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -47,15 +46,17 @@ def log_run(run: Run, run_dir: Path, n_images: int = 24) -> None:
         raise UserError("logger=wandb: wandb is not installed", "pip install -e '.[wandb]'") from error
 
     summary = run_summary.read(run_dir)
-    logged: dict[str, Any] = dict(flat_scores(summary))
+    logged: dict[str, Any] = {key: summary[key] for key in ("wall_seconds", "peak_rss_bytes")}
+    for top in ("scores", "after_round", "average"):
+        logged |= _estimates(top, summary.get(top) or {})
     if questions := str(summary.get("questions", "")):
         logged["questions"] = questions
     shown = [*training_run.tables(summary), *map(Table.from_dict, summary.get("tables", ()))]
     for place, table in enumerate(shown, 1):
         logged[f"tables/{place}_{_slug(table.title)}"] = wandb.Table(**wandb_table(table))
-    moments = {when: partial(read_folder, folder) for when, folder in evaluations(run_dir).items()}
+    moments = {when: list(read_folder(folder)) for when, folder in evaluations(run_dir).items()}
     for when, samples in gallery.excerpt(moments, n_images).items():
-        logged[f"gallery/{when}"] = [wandb.Image(_picture(one.sample.image), caption=_told(one)) for one in samples]
+        logged[f"gallery/{when}"] = [wandb.Image(_picture(one.sample.image), caption=_caption(one)) for one in samples]
     run.log(logged)
 
 
@@ -84,8 +85,8 @@ def log_evaluation(run: Run, evaluation: Evaluation, step: int | None, n_images:
             logged.update({f"{name}/outcomes/{setting}/{k}": v / counts.total() for k, v in counts.items()})
         for place, paper in enumerate(result.tables, 1):
             logged[f"{name}/tables/{place}_{_slug(paper.title)}"] = wandb.Table(**wandb_table(paper))
-        shown = gallery.excerpt({"": partial(evaluation.scored, name)}, n_images)[""]
-        logged[f"{name}/gallery"] = [wandb.Image(_picture(one.sample.image), caption=_told(one)) for one in shown]
+        shown = gallery.excerpt({"": list(evaluation.scored(name))}, n_images)[""]
+        logged[f"{name}/gallery"] = [wandb.Image(_picture(one.sample.image), caption=_caption(one)) for one in shown]
     questions = {name: result.questions for name, result in evaluation.results.items()}
     run.config.update({"evaluation": dict(evaluation.asked), "questions": questions}, allow_val_change=True)
     run.log(logged, step=None if step is None else max(step, run.step), commit=True)
@@ -108,7 +109,7 @@ def _slug(title: str) -> str:
     return "_".join(re.findall(r"[a-z0-9]+", title.partition("(")[0].lower()))
 
 
-def _told(one: Scored) -> str:
+def _caption(one: Scored) -> str:
     ask = one.sample.ask
     reason = one.verdict.reason if one.verdict is not None else ""
     parts = (
@@ -123,11 +124,3 @@ def _picture(png: bytes | None) -> Any:
     from PIL import Image
 
     return Image.open(io.BytesIO(png or b"")).convert("RGB")
-
-
-def flat_scores(summary: Mapping[str, Any]) -> Iterator[tuple[str, float | int]]:
-    """(key, number) for every estimate below `scores`, `after_round` and `average`, and for time and memory."""
-    for top in ("scores", "after_round", "average"):
-        yield from _estimates(top, summary.get(top) or {})
-    for key in ("wall_seconds", "peak_rss_bytes"):
-        yield key, summary[key]

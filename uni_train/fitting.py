@@ -26,7 +26,7 @@ from uni_train.core.errors import UserError
 from uni_train.distributed.devices import deterministic_kernels, expect_gpu
 from uni_train.distributed.ranks import ALONE, Ranks
 from uni_train.models.checkpoint import resolve, source_of
-from uni_train.run_folder import RunFolder, is_run
+from uni_train.run_folder import RunFolder
 from uni_train.stages.kind import Stages, stages_of
 
 if TYPE_CHECKING:

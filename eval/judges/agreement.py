@@ -24,6 +24,7 @@ from uni_train.core.files import atomic_write_json
 from uni_train.core.reading_limits import read_json
 from uni_train.core.seeds import derive_seed
 from uni_train.eval.benchmark import Benchmark, Scored, Table
+from uni_train.eval.results import plain
 from uni_train.eval.sample import mostly_failed
 from uni_train.eval.statistics import CONFIDENCE, Estimate, proportion, share
 
@@ -256,7 +257,7 @@ class Calibration:
     """What was found.
 
     Attributes:
-        judge: `JudgeConfig.manner`. way: `JudgeConfig.label`. benchmark, benchmark_revision: what it was asked.
+        judge: `JudgeConfig.protocol`. way: `JudgeConfig.label`. benchmark, benchmark_revision: what it was asked.
         anchors: a hash of the samples and their truths; only judges of the same can be compared.
         counts: kind -> "right"|"wrong" -> "pass"|"fail"|"none" -> number of ratings.
         overall: of all ratings. by_kind, by_setting: of each kind and setting.
@@ -292,8 +293,7 @@ class Calibration:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
-        plain = {one.name: _plain(getattr(self, one.name)) for one in fields(self)}
-        return {"format": FORMAT, "n": self.n, **plain}
+        return {"format": FORMAT, "n": self.n, **plain({one.name: getattr(self, one.name) for one in fields(self)})}
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Calibration:
@@ -366,15 +366,9 @@ def _read(path: Path) -> Calibration | None:
 def _path(store: Path, judge: JudgeConfig, benchmark: str) -> Path:
     way = "" if judge.way == "published" else f"{judge.way}{judge.votes}-"
     if judge.small:
-        said = json.dumps(judge.manner, sort_keys=True, default=str)
+        said = json.dumps(judge.protocol, sort_keys=True, default=str)
         way += f"cascade-{hashlib.blake2b(said.encode(), digest_size=8).hexdigest()}-"
     return Path(store) / "calibrations" / f"{benchmark}-{judge.dialect}-{way}{judge.key}.json"
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Mapping):
-        return {key: _plain(one) for key, one in value.items()}
-    return value.to_dict() if isinstance(value, Agreement | Estimate) else value
 
 
 # --- corrected scores ------------------------------------------------------------------------------------------------

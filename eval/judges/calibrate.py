@@ -55,7 +55,7 @@ from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.data_gen.verifying import find_image
 from uni_train.eval import reading
-from uni_train.eval.benchmark import Ask, Benchmark, Case, Sample, Scored
+from uni_train.eval.benchmark import Ask, Benchmark, Case, JudgeAsked, Sample, Scored, ask_nobody
 from uni_train.eval.generation import cases_of
 from uni_train.eval.judges.agreement import OUTCOMES, Agreement, Calibration, Rating, agreement, keep
 from uni_train.eval.judges.judge import run
@@ -276,29 +276,18 @@ def anchors_from_labels(
         if sample.status != "ok":
             raise UserError(f"{where}: the model made no answer ({sample.status}: {sample.note})", "Take out the line.")
         try:
-            asyncio.run(benchmark.judge(sample, _nobody))
+            asyncio.run(benchmark.judge(sample, ask_nobody))
         except AssertionError as error:
             raise UserError(f"{where}: nothing to judge ({error})", "Give its image in the column images.") from error
-        except _Asked:
+        except JudgeAsked:
             pass
         mean = sum(label.value for label in one.labels) / len(one.labels)
         found.append(Anchor(sample, mean > 0.5, "human", one.labels))
     return found
 
 
-class _Asked(Exception):
-    """The judge would be asked now."""
-
-
-async def _nobody(prompt: str, images: Sequence[bytes] = (), **how: Any) -> Any:
-    raise _Asked
-
-
 def anchors_from_programs(scored: Iterable[Scored], n: int | None = None, seed: int = 0) -> list[Anchor]:
-    """Samples that a program has read as right or wrong; `n`: so many at most, as even between the two as can be.
-
-    Samples must hold their images (`Evaluation.scored(name, images=True)`).
-    """
+    """Samples that a program has read as right or wrong; `n`: so many at most, as even between the two as can be."""
     anchors = [
         Anchor(anchor.sample, anchor.passed, "program")
         for anchor in scored
@@ -502,7 +491,7 @@ def measure(
         counts[one.anchor.kind]["right" if one.rating.right else "wrong"][one.rating.outcome] += 1
     people = [rating for anchor in anchors for rating in _person_by_person(anchor)]
     return Calibration(
-        judge=judge.manner,
+        judge=judge.protocol,
         way=judge.label,
         benchmark=benchmark.name,
         benchmark_revision=benchmark.revision,

@@ -134,7 +134,7 @@ def _panel(judge: JudgeConfig) -> list[JudgeConfig]:
             way="published" if small.way == "majority" else small.way,
             draws=1,
             first_draw=draw,
-            temperature=small.heat,
+            temperature=small.effective_temperature,
         )
         for small in judge.small
         for draw in range(small.first_draw, small.first_draw + small.votes)
@@ -347,7 +347,6 @@ class Session:
     async def _ask(
         self, client: Client, config: JudgeConfig, turns: Sequence[Turn], schema: Mapping[str, Any] | None, draw: int
     ) -> Reply:
-        """A new reply."""
         try:
             reply = await ask(client, config, turns, schema, draw)
         except UserError as error:
@@ -391,8 +390,6 @@ class Session:
         coming = [worst, *self._reserved]
         read = self.elsewhere.input_tokens + self.spent.input_tokens + sum(tokens for tokens, _ in coming)
         written = self.elsewhere.output_tokens + self.spent.output_tokens + sum(tokens for _, tokens in coming)
-        if config.token_limit is not None and read + written > config.token_limit:
-            return f"the limit of {config.token_limit:,} tokens is reached"
         if config.cost_limit is not None and (config.dollars(read, written) or 0.0) > config.cost_limit:
             return f"the limit of ${config.cost_limit:,} is reached"
         return ""
@@ -411,7 +408,6 @@ class _Record:
             self.parts = {}
 
     def spent_elsewhere(self) -> Spent:
-        """On other samples of this evaluation."""
         others = [part for name, part in self.parts.items() if name != self.part]
         return Spent(**{name: sum(part[name] for part in others) for name in asdict(Spent())})
 
@@ -537,7 +533,7 @@ def _body(
     # A server of one's own is sent a seed from the second draw on: `uni_train serve` gives one reply a seed.
     seed = judge.seed + draw if judge.seed is not None else (draw or None) if judge.base_url else None
     body = {"model": name, "messages": [_message(turn) for turn in turns], "max_tokens": judge.max_tokens}
-    body |= {"temperature": judge.heat} | ({} if seed is None else {"seed": seed})
+    body |= {"temperature": judge.effective_temperature} | ({} if seed is None else {"seed": seed})
     if schema is not None:
         body["response_format"] = {"type": "json_schema", "json_schema": {"name": "reply", "schema": dict(schema)}}
     return body | judge.extra_body

@@ -66,18 +66,14 @@ def reply_key(judge: str, turns: Sequence[Turn], schema: Mapping[str, Any] | Non
 
 
 class ReplyStore:
-    """Replies by key; a context manager. Any number of processes may use one folder at once.
-
-    Blank replies are not kept; those that earlier versions kept are passed over.
-    """
+    """Replies by key, but for blank ones; a context manager. Any number of processes may use one folder at once."""
 
     def __init__(self, folder: Path) -> None:
         """Read what is there. Raises UserError where the folder cannot be read."""
         self._log = Log(folder, FLUSH_SECONDS)
         self._replies: dict[str, Reply] = {}
         for key, reply in self._log.read(_parsed):
-            if not reply.blank:
-                self._replies.setdefault(key, reply)  # the first reply to a question stays the reply to it
+            self._replies.setdefault(key, reply)  # the first reply to a question stays the reply to it
 
     def __enter__(self) -> ReplyStore:
         return self

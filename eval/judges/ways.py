@@ -124,12 +124,9 @@ async def image_satisfies(ask: JudgeAsk, image: bytes, criterion: str) -> Verdic
 
     Raises Unparseable.
     """
-    if dialect(ask) == "nano":
-        question = family_of(dialect(ask)).phrases()["verify"].format(question=criterion)
-    else:
-        question = ureason.verify_image_prompt(criterion)
-    read = _FINAL_ANSWER if dialect(ask) == "nano" else tagged_yes_no
-    satisfied = await ask(question, (image,), parse=read)
+    nano = dialect(ask) == "nano"
+    question = _nano_verify(criterion) if nano else ureason.verify_image_prompt(criterion)
+    satisfied = await ask(question, (image,), parse=_FINAL_ANSWER if nano else tagged_yes_no)
     return verdict_of("criterion", satisfied, f"the judge does not see: {criterion}")
 
 
@@ -142,10 +139,7 @@ async def prompt_accepted(ask: JudgeAsk, image: bytes, task: str, prompt: str) -
 
     Raises Unparseable.
     """
-    if dialect(ask) == "nano":
-        question = family_of(dialect(ask)).phrases()["verify"].format(question=prompt)
-    else:
-        question = unisandbox.filter_prompt(task, prompt)
+    question = _nano_verify(prompt) if dialect(ask) == "nano" else unisandbox.filter_prompt(task, prompt)
     accepted = await ask(question, (image,), parse=_FINAL_ANSWER)
     return verdict_of("filter", accepted, "the judge does not accept it")
 
@@ -168,6 +162,10 @@ async def filled_in(ask: JudgeAsk, prompt: str, schema: Mapping[str, Any], image
     The prompt says what is wanted in words; a server that can hold a model to a schema is given it too.
     """
     return await ask(prompt, images, parse=JsonReader(schema), schema=schema)
+
+
+def _nano_verify(prompt: str) -> str:
+    return family_of("nano").phrases()["verify"].format(question=prompt)
 
 
 async def _nano_caption_matches(ask: JudgeAsk, image: bytes, expected: str, kind: str) -> Verdict:

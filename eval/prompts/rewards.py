@@ -30,8 +30,3 @@ Instruction: {prompt}
 
 End with exactly one line, a number from 0 to 10 in the place of N, and nothing after it:
 Score: N"""  # noqa: E501
-
-
-def with_prompt(template: str, prompt: str) -> str:
-    """`template` about an image for `prompt`."""
-    return template.replace("{prompt}", prompt)  # not str.format: prompts may contain braces

@@ -11,10 +11,9 @@ emphasis is part of the published text and kept.
 # ruff: noqa: E501
 from __future__ import annotations
 
-import re
-
 from uni_train.data_gen.registry import get_task
-from uni_train.eval.prompts.rewards import SELF_CHECK, with_prompt
+from uni_train.eval.prompts import filled
+from uni_train.eval.prompts.rewards import SELF_CHECK
 
 # Table 9, prompt 1.
 CAPTION_MATHS = """\
@@ -171,12 +170,11 @@ REFUSED_CAPTIONS = ("Error", "Reject")
 
 def filter_prompt(task: str, question: str) -> str:
     """The filter's instruction for one prompt: the task's own (Table 13 for maths, ours for mapping), or one for any."""
-    # Not str.format: mapping questions may contain braces.
     own = get_task(task).filter_question
-    return own.replace("{question}", question) if own else with_prompt(SELF_CHECK, question)
+    return filled(own, question=question) if own else filled(SELF_CHECK, prompt=question)
 
 
 def compare_prompt(caption: str, expected_answer: str, kind: str = "maths") -> str:
     """The second prompt of Tables 9 to 11, for a kind of COMPARISONS, or that of maths."""
-    before, between, after = re.split(r"\{caption\}|\{expected_answer\}|\{gt\}", COMPARISONS.get(kind, COMPARE))
-    return before + caption + between + expected_answer + after
+    template = COMPARISONS.get(kind, COMPARE)
+    return filled(template, caption=caption, expected_answer=expected_answer, gt=expected_answer)

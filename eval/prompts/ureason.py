@@ -12,6 +12,8 @@ from __future__ import annotations
 
 import re
 
+from uni_train.eval.prompts import filled
+
 # Figure 25. Placeholder: {description}.
 VERIFY_IMAGE = """\
 You are an objective image evaluator. Your goal is to verify if the image content matches the provided text description.
@@ -71,18 +73,17 @@ _MARKERS = ("</think>", "<image_start>")
 
 def verify_image_prompt(description: str) -> str:
     """Figure 25 for one criterion."""
-    return VERIFY_IMAGE.replace("{description}", description)
+    return filled(VERIFY_IMAGE, description=description)
 
 
 def verify_reasoning_prompt(user_prompt: str, model_thought: str, criteria: str) -> str:
     """Figure 26 for one thought."""
-    filled = {"user_prompt": user_prompt, "model_thought": model_thought, "criteria": criteria}
-    return re.sub(r"\{(user_prompt|model_thought|criteria)\}", lambda found: filled[found[1]], VERIFY_REASONING)
+    return filled(VERIFY_REASONING, user_prompt=user_prompt, model_thought=model_thought, criteria=criteria)
 
 
 def external_prompt(prompt: str) -> str:
     """What an external prompt model is asked about a benchmark's prompt."""
-    return EXTERNAL_PROMPT_MODEL.replace("{prompt}", prompt)
+    return filled(EXTERNAL_PROMPT_MODEL, prompt=prompt)
 
 
 def published_refined_prompt(thought: str) -> str | None:

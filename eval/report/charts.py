@@ -173,26 +173,26 @@ def scores(
     title: str,
     lines: Mapping[str, Sequence[tuple[float, Estimate | None]]],
     x: Axis,
-    apart: float = 0.0,
-    told: str = "{}",
+    spacing: float = 0.0,
+    description: str = "{}",
     reference: tuple[float, str] | None = None,
 ) -> Chart:
     """A line for each name: shares with their intervals, without those that have no value.
 
     Its place among `lines` is its colour: charts that show the same names have all of them, those without points too.
-    apart: how far neighbours are moved from each other, so that whiskers do not hide each other. told: the description,
-    which the ends of the lines complete.
+    spacing: how far neighbours are moved from each other, so that whiskers do not hide each other. description: as of
+    `chart`; {} stands for the ends of the lines.
     """
     series = []
     for index, (name, points) in enumerate(lines.items()):
-        shift = apart * (index - (len(lines) - 1) / 2)
+        shift = spacing * (index - (len(lines) - 1) / 2)
         placed = [(at + shift, one) for at, one in points if one is not None and one.value is not None]
         if placed:
             whiskers = [(one.low, one.high) for _, one in placed]
             heights = [(at, one.value or 0.0) for at, one in placed]
             series.append(Series(name, heights, index + 1, markers=True, intervals=whiskers))
     ends = "; ".join(f"{one.name} from {one.points[0][1]:.2f} to {one.points[-1][1]:.2f}" for one in series)
-    return chart(title, told.format(ends), series, x, SHARES, reference=reference)
+    return chart(title, description.format(ends), series, x, SHARES, reference=reference)
 
 
 def dots(title: str, values: Mapping[str, Mapping[str, Estimate]], colours: Mapping[str, int]) -> Dots:
@@ -207,7 +207,7 @@ def dots(title: str, values: Mapping[str, Mapping[str, Estimate]], colours: Mapp
     def at(share: float) -> float:
         return round(left + min(max(share, 0.0), 1.0) * (WIDTH - left - _MARGIN), 1)
 
-    marks, rows, told = [], [], []
+    marks, rows, described = [], [], []
     for i, (name, by_series) in enumerate(values.items()):
         top = _ABOVE + i * height
         rows.append((round(top + height / 2, 1), short[name]))
@@ -218,10 +218,10 @@ def dots(title: str, values: Mapping[str, Mapping[str, Estimate]], colours: Mapp
             assert one.value is not None
             tip = f"{name}, {series}: {one.value:.2f} [{one.low:.2f}, {one.high:.2f}], n = {one.n}"
             marks.append(Mark(at(one.value), at(one.low), at(one.high), y, colours[series], tip))
-        told += [f"{name}: " + ", ".join(f"{series} {one.value:.2f}" for series, one in shown)] if shown else []
+        described += [f"{name}: " + ", ".join(f"{series} {one.value:.2f}" for series, one in shown)] if shown else []
     ticks = [(at(value), name) for value, name in SHARES.ticks]
     legend = [(colour, series) for series, colour in colours.items()]
-    return Dots(title, "; ".join(told), _ABOVE + len(values) * height + _BELOW, rows, ticks, marks, legend, left)
+    return Dots(title, "; ".join(described), _ABOVE + len(values) * height + _BELOW, rows, ticks, marks, legend, left)
 
 
 def thin(points: Sequence[tuple[float, float]]) -> Sequence[tuple[float, float]]:

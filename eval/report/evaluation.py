@@ -11,7 +11,6 @@ import shlex
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +39,7 @@ def report_of(evaluation: Evaluation) -> Path:
         UserError: it cannot be written. DamagedShard: a file of scored samples is not what was written.
     """
     asked, results = evaluation.asked, evaluation.results
-    parts = [Part.from_result(result, {"": partial(evaluation.scored, name)}) for name, result in results.items()]
+    parts = [Part.from_result(result, {"": list(evaluation.scored(name))}) for name, result in results.items()]
     last = about(
         "About this evaluation",
         shlex.join(asked.get("command") or []),
@@ -142,7 +141,7 @@ def sections_of(
 
 
 def _scores(part: Part) -> Section:
-    samples = [one for scored in part.scored.values() for one in scored]
+    samples = [one for scored in part.moments.values() for one in scored]
     judges = Counter(one.by for one in samples if one.verdict is not None)
     by = f"; verdicts by {', '.join(f'{judge} ({count:,})' for judge, count in sorted(judges.items()))}"
     note = "Whiskers: 95 % intervals. By category: the share of samples that are right."
@@ -155,7 +154,7 @@ def _scores(part: Part) -> Section:
 
 def charts(part: Part) -> list[Dots]:
     """Accuracy by set, and by category within each set that has several."""
-    every = Results(unit_of(one) for scored in part.scored.values() for one in scored)
+    every = Results(unit_of(one) for scored in part.moments.values() for one in scored)
     there = every.by("setting")
     colours = {name: i % COLOURS + 1 for i, name in enumerate(part.settings) if name in there}
     sets = every.where(lambda unit: (unit.setting, unit.set) not in part.without_score).by("set", part.sets)
@@ -217,7 +216,7 @@ def parts_of(comparison: Comparison) -> list[Part]:
     return [
         replace(
             Part.from_result(
-                comparison.first.results[name], {who: partial(one.scored, name) for who, one in both.items()}
+                comparison.first.results[name], {who: list(one.scored(name)) for who, one in both.items()}
             ),
             tables=[table],
         )

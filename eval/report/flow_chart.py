@@ -65,11 +65,11 @@ def flow(title: str, columns: Sequence[tuple[str, Sequence[str]]], rows: Sequenc
         place.append(boxes)
     heads = [(x, head) for x, (head, _) in zip(xs, columns, strict=True)]
     shown = [box for boxes in place for box in boxes.values() if box.height]
-    told = "; ".join(
+    description = "; ".join(
         f"{head}: " + ", ".join(box.label for box in boxes.values())
         for (head, _), boxes in zip(columns, place, strict=True)
     )
-    return Flow(title, told, heads, shown, _bands(place, columns, rows, scale))
+    return Flow(title, description, heads, shown, _bands(place, columns, rows, scale))
 
 
 def _bands(

@@ -270,22 +270,20 @@ def _curve(
     x = charts.linear_axis(0, last, "updates")
     x = charts.Axis(0, last, [tick for tick in x.ticks if tick[0] <= last], "updates")
     named = [one for one in series if not one.faint]
-    told = "; ".join(f"{one.name or title} from {one.points[0][1]:.3g} to {one.points[-1][1]:.3g}" for one in named)
-    yield charts.chart(title, f"{told}.", series, x, y)
+    ends = "; ".join(f"{one.name or title} from {one.points[0][1]:.3g} to {one.points[-1][1]:.3g}" for one in named)
+    yield charts.chart(title, f"{ends}.", series, x, y)
 
 
 # --- images -------------------------------------------------------------------------------------------------------
 
 
 def _epoch(folder: Path) -> dict[str, Any]:
-    """The groups of an epoch."""
     scored = read_validation(folder)
     title = f"Epoch {int(folder.name.removeprefix('epoch-'))}, before update {_step(scored) + 1}"
     return _album(title, [_group(group) for group in groups_of(scored)])
 
 
 def _same_prompts(validations: Sequence[Path], names: Sequence[str]) -> dict[str, Any]:
-    """The same held-out prompts at several moments, side by side."""
     by_id = [
         {one.sample.ask.case.id: one for one in read_validation(folder) if one.sample.drawn} for folder in validations
     ]

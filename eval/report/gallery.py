@@ -1,7 +1,4 @@
-"""Galleries: samples as cards, by whole clusters, with as many images as a page can hold.
-
-Samples are read twice, so that memory holds only what is shown: first without images, then with those of one sample.
-"""
+"""Galleries: samples as cards, by whole clusters, with as many images as a page can hold."""
 
 from __future__ import annotations
 
@@ -9,7 +6,7 @@ import base64
 import io
 import json
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,8 +20,8 @@ MOST_CARDS = 6_000
 _BLOCK = 48  # images that the script reads at once
 _LARGEST_EDGE = 192  # larger images are shown as thumbnails
 
-Read = Callable[[bool], Iterable[Scored]]
-"""The samples of an evaluation in the order of asking; True: with their images, else these may be b""."""
+Moments = Mapping[str, Sequence[Scored]]
+"""An evaluation's moment ("before", "after") -> its samples, in the order of asking."""
 Slot = dict[str, Scored]
 """The samples of one case, setting and draw: the evaluation's moment ("before", "after") -> sample."""
 
@@ -59,12 +56,12 @@ class Gallery:
 
 
 def build(
-    parts: Mapping[str, Mapping[str, Read]],
+    parts: Mapping[str, Moments],
     cards: int = MOST_CARDS,
     budget: int = IMAGE_BUDGET,
     changed_first: bool = False,
 ) -> Gallery:
-    """A card for every case, setting and draw of `parts`, benchmark -> moment -> its samples, in the order of asking.
+    """A card for every case, setting and draw of `parts`, by benchmark.
 
     Beyond `cards` samples, or images of `budget` bytes, whole clusters (pairs) are left out, of every set the same
     number. A hash chooses, not how samples turned out.
@@ -72,14 +69,11 @@ def build(
     Args:
         changed_first: only samples of all moments, without regard to clusters. Those that are right at some moment and
             wrong at another come first, and lack nothing that fits.
-
-    Raises:
-        DamagedShard: a file of samples is not what was written.
     """
     slots: dict[tuple[Hashable, ...], Slot] = defaultdict(dict)
     for benchmark, moments in parts.items():
-        for moment, read in moments.items():
-            for one in read(False):
+        for moment, scored in moments.items():
+            for one in scored:
                 slots[benchmark, *one.sample.identity][moment] = one
     if changed_first:
         slots = {key: slot for key, slot in slots.items() if len(slot) == len(parts[str(key[0])])}
@@ -98,8 +92,8 @@ def build(
     shelf = Shelf()
     shown: dict[tuple[Hashable, ...], dict[str, Any]] = {key: {} for key in slots if unit_of[key] in chosen}
     for benchmark, moments in parts.items():
-        for moment, read in moments.items():
-            for one in read(True):
+        for moment, scored in moments.items():
+            for one in scored:
                 if (key := (benchmark, *one.sample.identity)) in shown:
                     held = shelf if unit_of[key] in pictured else None
                     card = shown[key] = shown[key] or _card(benchmark, one, held, whole=len(moments) == 1)
@@ -129,21 +123,21 @@ def _within(units: Iterable[Any], sizes: Mapping[Any, int], most: int) -> set[An
     return kept
 
 
-def _room(parts: Mapping[str, Mapping[str, Read]], budget: int) -> int:
+def _room(parts: Mapping[str, Moments], budget: int) -> int:
     """How many images fit, by the size of the first ones."""
     every: Iterator[Image] = (
-        image for moments in parts.values() for read in moments.values() for one in read(True)
+        image for moments in parts.values() for scored in moments.values() for one in scored
         for image in pictures_of(one)
     )  # fmt: skip
     sizes = [len(thumbnail(bytes_of(image))[1]) * 4 / 3 for image, _ in zip(every, range(_BLOCK), strict=False)]
     return round(budget / (sum(sizes) / len(sizes))) if sizes else 0
 
 
-def excerpt(moments: Mapping[str, Read], n: int) -> dict[str, list[Scored]]:
+def excerpt(moments: Moments, n: int) -> dict[str, list[Scored]]:
     """At most `n` samples with an image, the same in every moment: sets, settings and outcomes in turn, by a hash."""
     strata: dict[Hashable, tuple[str, str, str]] = {}
-    for read in moments.values():
-        for one in read(False):
+    for scored in moments.values():
+        for one in scored:
             if one.sample.drawn:
                 ask = one.sample.ask
                 strata[one.sample.identity] = ask.case.set, ask.setting, one.outcome
@@ -154,8 +148,8 @@ def excerpt(moments: Mapping[str, Read], n: int) -> dict[str, list[Scored]]:
     while len(chosen) < n and any(queues.values()):
         chosen.update([queue.pop() for _, queue in sorted(queues.items()) if queue][: n - len(chosen)])
     return {
-        moment: [one for one in read(True) if one.sample.identity in chosen and one.sample.image is not None]
-        for moment, read in moments.items()
+        moment: [one for one in scored if one.sample.identity in chosen and one.sample.drawn]
+        for moment, scored in moments.items()
     }
 
 

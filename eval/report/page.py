@@ -16,8 +16,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.core.errors import UserError
-from uni_train.core.files import atomic_write_text
+from uni_train.core.files import atomic_write_text, disk_errors
 from uni_train.eval.report.tables import shown_table
 from uni_train.eval.statistics import Estimate, signed
 
@@ -110,10 +109,8 @@ def write_page(path: Path, page: Page) -> Path:
         "scripts": scripts,
         "script_hash": base64.b64encode(hashlib.sha256(scripts.encode()).digest()).decode(),
     }
-    try:
+    with disk_errors(path):
         atomic_write_text(path, environment().get_template("page.html").render(context))
-    except OSError as error:
-        raise UserError(f"{path}: cannot be written ({error.strerror})", "Check the folder and the disk.") from error
     return path
 
 

@@ -18,7 +18,6 @@ import math
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,7 +64,7 @@ def page(
     lead = "What training did to the model."
     if scores["before"]:
         lead = f"What the model draws{f', before and after {trained}' if scores['after'] else ''}."
-    moments = {moment: partial(read_folder, folder) for moment, folder in evaluations(run_dir).items()}
+    moments = {moment: list(read_folder(folder)) for moment, folder in evaluations(run_dir).items()}
     questions = str(summary.get("questions", ""))
     tiles, accuracy, gallery = list[dict[str, Any]](), list[Section](), list[Section]()
     if scores["before"] or summary["rounds"] or moments:
@@ -313,5 +312,5 @@ def _loss_charts(curves: Mapping[str, Mapping[str, Sequence[tuple[float, float]]
             if name != "lr":
                 series.append(charts.Series("", part, 1, faint=True))
             series.append(charts.Series("", [(step, v) for (step, _), v in zip(part, smooth, strict=True)], 1))
-        told = f"From {points[0][1]:.3g} to {points[-1][1]:.3g} over {offset:.0f} updates."
-        yield charts.chart(title, told, series, x, y, dividers if len(dividers) > 1 else ())
+        described = f"From {points[0][1]:.3g} to {points[-1][1]:.3g} over {offset:.0f} updates."
+        yield charts.chart(title, described, series, x, y, dividers if len(dividers) > 1 else ())

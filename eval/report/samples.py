@@ -3,35 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlencode
 
 from uni_train.eval.benchmark import OUTCOMES, Scored, Table
-from uni_train.eval.report.gallery import Read, build, pictures_of
+from uni_train.eval.report.gallery import build
 from uni_train.eval.report.page import Section
 
 if TYPE_CHECKING:
     from uni_train.eval.evaluation import Result
 
-OUTCOME_NAMES = {
-    "pass": "right",
-    "fail": "wrong",
-    "unreadable": "unreadable",
-    "generation_failed": "no image",
-    "no_skill": "no such skill",
-    "not_extracted": "not extracted",
-    "cue_missing": "cue missing",
-    "judge_failed": "judge failed",
-    "judge_blank": "judge blank",
-    "judge_refused": "judge refused",
-    "judge_filtered": "judge filtered",
-    "unparseable": "judge unparseable",
-    "missing": "missing",
-    "unjudged": "not judged",
-}
+OUTCOME_NAMES = {name: name.replace("_", " ") for name in OUTCOMES} | {
+    "pass": "right", "fail": "wrong", "generation_failed": "no image", "no_skill": "no such skill",
+    "unparseable": "judge unparseable", "unjudged": "not judged",
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -39,14 +26,14 @@ class Part:
     """One benchmark on a page.
 
     Attributes:
-        moments: name ("before", "after"; "" where there is one) -> its samples.
+        moments: name ("before", "after"; "" where there is one) -> its samples, in the order of asking.
         settings, sets: in the order of tables.
         scores: setting -> set -> estimate. Where it has none, the share of samples that passed is shown.
         without_score: (setting, set) pairs that are left out of the plots.
     """
 
     name: str
-    moments: Mapping[str, Read]
+    moments: Mapping[str, Sequence[Scored]]
     tables: Sequence[Table] = ()
     settings: Sequence[str] = ()
     sets: Sequence[str] = ()
@@ -55,26 +42,14 @@ class Part:
     without_score: Collection[tuple[str, str]] = ()
 
     @classmethod
-    def from_result(cls, result: Result, moments: Mapping[str, Read]) -> Part:
+    def from_result(cls, result: Result, moments: Mapping[str, Sequence[Scored]]) -> Part:
         return cls(result.name, moments, result.tables, result.settings, result.sets, result.questions, result.scores,
                    result.without_score)  # fmt: skip
-
-    @cached_property
-    def scored(self) -> dict[str, list[Scored]]:
-        """Moment -> its samples, in the order of asking; their images may be b""."""
-        return {moment: list(read(False)) for moment, read in self.moments.items()}
-
-    def read(self, moment: str, images: bool) -> Iterable[Scored]:
-        """As `gallery.Read`; nothing is read twice but shards that hold images."""
-        scored = self.scored[moment]
-        inside = images and any(isinstance(image, bytes) for one in scored for image in pictures_of(one))
-        return self.moments[moment](True) if inside else scored
 
 
 def gallery_of(parts: Sequence[Part], text: str, **limits: Any) -> Section:
     """The samples of all parts; empty without samples. limits: as in `build`."""
-    reads = {part.name: {moment: partial(part.read, moment) for moment in part.moments} for part in parts}
-    gallery = build(reads, **limits)
+    gallery = build({part.name: part.moments for part in parts}, **limits)
     if len(gallery.cards) < gallery.total:
         text += f" Shown are {len(gallery.cards):,} of {gallery.total:,}: whole cases, chosen by a hash and not by how "
         text += "they turned out."
@@ -91,7 +66,7 @@ def outcomes_of(part: Part) -> Section:
     cells = {
         (moment, setting): [one for one in scored if one.sample.ask.setting == setting]
         for setting in part.settings
-        for moment, scored in part.scored.items()
+        for moment, scored in part.moments.items()
     }
     cells = {cell: scored for cell, scored in cells.items() if scored}
     causes = {cell: Counter(one.cause for one in some if not one.passed and one.cause) for cell, some in cells.items()}
@@ -100,8 +75,8 @@ def outcomes_of(part: Part) -> Section:
         for (moment, setting), some in cells.items():
             counts = Counter(one.outcome for one in some if one.sample.ask.case.set == name)
             if counts:
-                told = {"set": name, "setting": setting, "moment": moment}
-                links = [(outcome, counts[outcome], link(part.name, **told, verdict=outcome)) for outcome in OUTCOMES
+                wanted = {"set": name, "setting": setting, "moment": moment}
+                links = [(outcome, counts[outcome], link(part.name, **wanted, verdict=outcome)) for outcome in OUTCOMES
                          if counts[outcome]]  # fmt: skip
                 rows.append({"set": name, "setting": _cell_name(moment, setting), "n": counts.total(), "cells": links})
     return Section(

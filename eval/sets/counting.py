@@ -19,7 +19,8 @@ from uni_train.data_gen.shortcuts import chances, known_shortcuts
 from uni_train.data_gen.task import Question
 from uni_train.eval import paper
 from uni_train.eval.benchmark import OUTCOMES, Case, Scored, Table
-from uni_train.eval.results import Cell, Results, Unit, plain, unit_of
+from uni_train.eval.paper import Column, TableSpec
+from uni_train.eval.results import Cell, Metric, Results, Unit, plain, unit_of
 from uni_train.eval.sets.names import KNOWLEDGE_SETS, SAID, SETS, SETTINGS, all_sets, per_unit
 from uni_train.eval.sets.thoughts import conclusion
 from uni_train.eval.shortcuts import Trivial, best, counted, trivial
@@ -37,6 +38,12 @@ SET_NAMES = {
     "inverse": "Inverse Search",
 }
 _POOLED = {"average": "Reasoning, average", "overall": "Knowledge, overall"}
+REASONING = Metric(SETS)
+"""Table 1: the mean over sets, each alike."""
+KNOWLEDGE = Metric(KNOWLEDGE_SETS, None)
+"""Table 4's last row: all questions in one pot."""
+_CELLS = Metric(over=lambda unit: (unit.setting, unit.set))
+"""The last column of Tables 2 and 3: the mean over levels and both settings."""
 
 
 def units(scored: Iterable[Scored], label: str) -> Results:
@@ -115,9 +122,8 @@ def strategies(scored: Sequence[Scored], label: str, sets: Sequence[str]) -> dic
     return found
 
 
-def accuracy(some: Results) -> Estimate:
-    """The headline: the share of prompts and pairs that are right; n counts them, of knowledge the taught models."""
-    return some.mean(unit=lambda unit: unit.cluster if unit.set in KNOWLEDGE_SETS else (unit.set, unit.name))
+accuracy = Metric(over=None, unit=lambda unit: unit.cluster if unit.set in KNOWLEDGE_SETS else (unit.set, unit.name))
+"""The share of prompts and pairs that are right; n counts them, of knowledge the taught models."""
 
 
 def per_image(some: Results) -> Estimate:
@@ -163,25 +169,19 @@ def average(some: Results, task: str, variant: str = "") -> Estimate:
     variant: of the sets, "" for the task's own. Answers in words are no part of it.
     """
     wanted = {name for name, source in sources().items() if (source.task, source.variant) == (task, variant)}
-    return _mean_of_cells(some.where(lambda unit: unit.set in wanted and unit.setting in SETTINGS))
-
-
-def _mean_of_cells(some: Results) -> Estimate:
-    return some.mean(over=lambda unit: (unit.setting, unit.set))
+    return _CELLS(some.where(lambda unit: unit.set in wanted and unit.setting in SETTINGS))
 
 
 def _averages(some: Results, settings: Sequence[str]) -> dict[str, Estimate]:
     """A setting: over the reasoning sets (Table 1); "maths" and "mapping": over levels and settings (Tables 2, 3)."""
-    reasoning = some.where(lambda unit: unit.set in SETS)
-    means = {setting: _mean_of_cells(part) for setting, part in reasoning.by("setting", settings).items()}
+    reasoning = REASONING.among(some)
+    means = {setting: REASONING(part) for setting, part in reasoning.by("setting", settings).items()}
     tasks = {task: average(reasoning, task) for task in dict.fromkeys(sources()[name].task for name in SETS)}
     return means | {task: mean for task, mean in tasks.items() if mean.n}
 
 
 def _overall(some: Results, settings: Sequence[str]) -> dict[str, Estimate]:
-    """Table 4's last row: all knowledge questions in one pot."""
-    knowledge = some.where(lambda unit: unit.set in KNOWLEDGE_SETS)
-    return {setting: accuracy(part) for setting, part in knowledge.by("setting", settings).items()}
+    return {setting: accuracy(part) for setting, part in KNOWLEDGE.among(some).by("setting", settings).items()}
 
 
 def cot_gain(some: Results, sets: Sequence[str]) -> dict[str, PairedComparison]:
@@ -190,9 +190,8 @@ def cot_gain(some: Results, sets: Sequence[str]) -> dict[str, PairedComparison]:
     by_setting = some.by("setting")
     if not {"normal", "cot"} <= set(by_setting):
         return {}
-    groups = {**{name: (name,) for name in sets}, "average": SETS, "overall": KNOWLEDGE_SETS}
-    found = {name: part.minus(by_setting["normal"], "set" if name == "average" else None)
-             for name, part in by_setting["cot"].groups(groups).items()}  # fmt: skip
+    metrics = {**{name: Metric((name,)) for name in sets}, "average": REASONING, "overall": KNOWLEDGE}
+    found = {name: metric.gain(by_setting["normal"], by_setting["cot"]) for name, metric in metrics.items()}
     return {name: gain for name, gain in found.items() if gain is not None}
 
 
@@ -299,27 +298,26 @@ def tables(
     published: the questions are the paper's own, so its numbers stand below ours.
     """
     under = {label: units(scored, label) for label in labels}
-    first = under[labels[0]]
+    first, printed = under[labels[0]], PAPER if published else None
     reasoning = [name for name in sets if name in SETS]
     knowledge = [name for name in sets if name in KNOWLEDGE_SETS]
-    asked = list(first.by("setting", settings))
-    built: list[Table] = []
-    if reasoning:
-        leading = strategies(scored, labels[0], reasoning)
-        built.append(_reasoning_table(under, asked, reasoning, excluded, published, leading))
-    if knowledge:
-        built.append(_knowledge_table(first, asked, knowledge, published))
     beside = [name for name in sets if name not in (*SETS, *KNOWLEDGE_SETS)]
+    asked = list(first.by("setting", settings))
+    specs: list[TableSpec] = []
+    if reasoning:
+        specs.append(_reasoning(under, asked, reasoning, excluded, strategies(scored, labels[0], reasoning)))
+    if knowledge:
+        specs.append(_knowledge(first, asked, knowledge, printed))
     if beside and asked:
-        built.append(_beside_table(first, asked, beside, strategies(scored, labels[0], beside)))
+        specs.append(_beside(first, asked, beside, strategies(scored, labels[0], beside)))
     if {"normal", "cot"} <= set(asked):
-        built.append(_gain_table(first, sets))
+        specs.append(_gains(first, sets))
     if pairs_of(sets):
-        built.append(_shortcut_table(first, asked, pairs_of(sets)))
-    built.append(_outcome_table(first, asked, sets))
+        specs.append(_shortcuts(first, asked, pairs_of(sets)))
+    specs.append(_outcomes(first, asked, sets))
     if "cot" in asked:
-        built.append(_thought_table(_thoughts(images(scored, labels[0]), sets)))
-    return built
+        specs.append(_conclusions(_thoughts(images(scored, labels[0]), sets)))
+    return [table for spec in specs if (table := spec.table(first, printed)).rows]
 
 
 def _named(name: str) -> str:
@@ -330,29 +328,45 @@ def _row_name(setting: str, label: str, labels: Iterable[str]) -> str:
     return SETTING_NAMES[setting] + (f", {label} labels" if len(list(labels)) > 1 or label != "official" else "")
 
 
-def _reasoning_table(
+def _of_sets(sets: Sequence[str]) -> list[Column]:
+    """Accuracy of each set, which the paper prints as a share."""
+
+    def score(name: str, some: Results) -> Cell:
+        part = some.where(lambda unit: unit.set == name)
+        return accuracy(part) if part else None
+
+    return [Column(_named(name), partial(score, name), partial(_share, name)) for name in sets]
+
+
+def _share(name: str, row: paper.Row) -> str:
+    return f"{float(row[name]):.2f}"
+
+
+def _looked_up(heads: Mapping[str, str]) -> list[Column]:
+    """Columns of rows that are mappings: key -> head."""
+    return [Column(head, lambda found, key=key: found.get(key)) for key, head in heads.items()]  # type: ignore[misc]
+
+
+def _reasoning(
     under: Mapping[str, Results],
     settings: Sequence[str],
     sets: Sequence[str],
     excluded: Mapping[str, Mapping[str, str]],
-    published: bool,
     found: Mapping[str, Sequence[Trivial]],
-) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    for label, some in under.items():
-        cells, means = by_cell(some, accuracy, settings, sets), _averages(some, settings)
-        rows += [(_row_name(s, label, under), *map(cells[s].get, sets), means.get(s)) for s in settings]
-    chances_of = chances()
-    leading = {name: best(found.get(name, ())) for name in sets}
+) -> TableSpec:
+    asked = {label: some.where(lambda unit: unit.set in sets).by("setting") for label, some in under.items()}
+    rows = {
+        _row_name(setting, label, under): by_setting.get(setting, Results(()))
+        for label, by_setting in asked.items()
+        for setting in settings
+    }
+    chances_of, leading = chances(), {name: best(found.get(name, ())) for name in sets}
     guessed = [chances_of[sources()[name].task] for name in sets]
-    if any(cell is not None for row in rows for cell in row[1:]):  # beside a score, not without one
-        rows.append(("Best trivial strategy", *(one.estimate if one else None for one in leading.values()), None))
-        rows.append(("Chance", *(f"{chance:.2f}" for chance in guessed), f"{sum(guessed) / len(guessed):.2f}"))
-        rows.append(("n / distinct", *(counted(one.estimate) if one else None for one in leading.values()), None))
-    names = [*sets, "average"] if len(sets) == len(SETS) else sets
-    for row in PAPER["Table 1"] if published else ():
-        cells_of = [f"{float(row[name]):.2f}" if name in names else None for name in (*sets, "average")]
-        rows.append((f"{row['model']} in the paper", *cells_of))
+    below: list[tuple[Cell, ...]] = []
+    if any(rows.values()):  # beside a score, not without one
+        below.append(("Best trivial strategy", *(one.estimate if one else None for one in leading.values()), None))
+        below.append(("Chance", *(f"{chance:.2f}" for chance in guessed), f"{sum(guessed) / len(guessed):.2f}"))
+        below.append(("n / distinct", *(counted(one.estimate) if one else None for one in leading.values()), None))
     note = (
         "Maths counts prompts, mapping counts pairs of which both are right. Guessing gives "
         f"{chances_of['maths']:.2f} and {chances_of['mapping']:.2f}."
@@ -366,77 +380,91 @@ def _reasoning_table(
     if excluded:
         without = ", ".join(f"{_named(name)} {len(reasons)}" for name, reasons in excluded.items())
         note += f" Left out of the corrected labels, because no single right answer can be drawn: {without}."
-    columns = ("Setting", *map(_named, sets), "Average")
-    return Table("Reasoning generation (paper, Tables 1 to 3)", columns, tuple(rows), note)
+    of_paper = partial(_share, "average") if len(sets) == len(SETS) else ""
+    columns = [*_of_sets(sets), Column("Average", lambda some: REASONING(some) if some else None, of_paper)]
+    title = "Reasoning generation (paper, Tables 1 to 3)"
+    return TableSpec(title, columns, rows, paper="Table 1", below=below, note=note)
 
 
-def _knowledge_table(some: Results, settings: Sequence[str], sets: Sequence[str], published: bool) -> Table:
-    cells, overall = by_cell(some, accuracy, settings, sets), _overall(some, settings)
-    gains = cot_gain(some, sets)
-    theirs = PAPER["Table 4"] if published else ()
-    rows: list[tuple[Cell, ...]] = []
-    for name in (*sets, "overall"):
-        ours = [overall.get(setting) if name == "overall" else cells[setting].get(name) for setting in settings]
-        title = "Overall" if name == "overall" else _named(name)
-        rows.append((title, *ours, gains.get(name), *(f"{float(row[name]):.2f}" for row in theirs)))
-    columns = ("Task", *(SETTING_NAMES[setting] for setting in settings), "CoT - Normal")
-    columns += tuple(f"{row['model']} in the paper" for row in theirs)
-    return Table("Knowledge transfer (paper, Table 4)", columns, tuple(rows))
-
-
-def _beside_table(
-    some: Results, settings: Sequence[str], sets: Sequence[str], found: Mapping[str, Sequence[Trivial]]
-) -> Table:
-    cells, leading = by_cell(some, accuracy, settings, sets), [best(found.get(name, ())) for name in sets]
-    rows: list[tuple[Cell, ...]] = [(SETTING_NAMES[one], *map(cells[one].get, sets)) for one in settings]
-    rows.append(("Best trivial strategy", *(one.estimate if one else None for one in leading)))
-    rows.append(("Chance", *(f"{chances()[sources()[name].task]:.2f}" for name in sets)))
-    return Table("Sets beside the paper's", ("Setting", *map(_named, sets)), tuple(rows))
-
-
-def _gain_table(some: Results, sets: Sequence[str]) -> Table:
-    rows: list[tuple[Cell, ...]] = []
-    for name, gain in cot_gain(some, sets).items():
-        n = gain.both + gain.only_first + gain.only_second + gain.neither
-        flips = (str(gain.only_second), str(gain.only_first))
-        rows.append((_POOLED.get(name, _named(name)), gain, *flips, f"{gain.p_value:.2g}", str(n)))
-    return Table(
-        "What a thought changes, on the same questions",
-        ("Set", "CoT - Normal", "only CoT right", "only Normal right", "p", "n"),
-        tuple(rows),
-        "McNemar's exact test; several draws of a question and the average: a sign-flip test.",
-    )
-
-
-def _shortcut_table(some: Results, settings: Sequence[str], sets: Sequence[str]) -> Table:
-    single, half = (by_cell(some, value, settings, sets) for value in (per_image, one_of_two))
-    rows: list[tuple[Cell, ...]] = []
+def _knowledge(some: Results, settings: Sequence[str], sets: Sequence[str], printed: paper.Paper | None) -> TableSpec:
+    cells, overall, gains = by_cell(some, accuracy, settings, sets), _overall(some, settings), cot_gain(some, sets)
+    theirs = {f"{row['model']} in the paper": row for row in (printed or {}).get("Table 4", ())}
+    names = {**{name: _named(name) for name in sets}, "overall": "Overall"}
+    rows = {
+        title: {**{setting: cells[setting].get(name) for setting in settings}, "gain": gains.get(name),
+                **{model: _share(name, row) for model, row in theirs.items()}}
+        for name, title in names.items()
+    }  # fmt: skip
     for setting in settings:
-        rows.append((f"{SETTING_NAMES[setting]}, single images", *map(single[setting].get, sets)))
-        rows.append((f"{SETTING_NAMES[setting]}, one of a pair", *map(half[setting].get, sets)))
-    return Table(
-        "Mapping below the rule for pairs",
-        ("Counted", *map(_named, sets)),
-        tuple(rows),
-        "A model that always draws the same object of a pair has 0.50 of the images and one of every pair.",
+        rows["Overall"][setting] = overall.get(setting)
+    heads = {**{setting: SETTING_NAMES[setting] for setting in settings}, "gain": "CoT - Normal"}
+    heads |= {model: model for model in theirs}
+    return TableSpec("Knowledge transfer (paper, Table 4)", _looked_up(heads), rows, first="Task")
+
+
+def _beside(
+    some: Results, settings: Sequence[str], sets: Sequence[str], found: Mapping[str, Sequence[Trivial]]
+) -> TableSpec:
+    leading = [best(found.get(name, ())) for name in sets]
+    below: list[tuple[Cell, ...]] = [
+        ("Best trivial strategy", *(one.estimate if one else None for one in leading)),
+        ("Chance", *(f"{chances()[sources()[name].task]:.2f}" for name in sets)),
+    ]
+    return TableSpec(
+        "Sets beside the paper's", _of_sets(sets), some.by("setting", settings), names=SETTING_NAMES, below=below
     )
 
 
-def _outcome_table(some: Results, settings: Sequence[str], sets: Sequence[str]) -> Table:
+def _gains(some: Results, sets: Sequence[str]) -> TableSpec:
+    gains = cot_gain(some, sets)
+    columns = [
+        Column("CoT - Normal", lambda gain: gain),
+        Column("only CoT right", lambda gain: str(gain.only_second)),
+        Column("only Normal right", lambda gain: str(gain.only_first)),
+        Column("p", lambda gain: f"{gain.p_value:.2g}"),
+        Column("n", lambda gain: str(gain.both + gain.only_first + gain.only_second + gain.neither)),
+    ]
+    names = {name: _POOLED.get(name, _named(name)) for name in gains}
+    note = "McNemar's exact test; several draws of a question and the average: a sign-flip test."
+    return TableSpec(
+        "What a thought changes, on the same questions", columns, gains, names=names, first="Set", note=note
+    )
+
+
+def _shortcuts(some: Results, settings: Sequence[str], sets: Sequence[str]) -> TableSpec:
+    counts = (("single images", per_image), ("one of a pair", one_of_two))
+    cells = {name: by_cell(some, value, settings, sets) for name, value in counts}
+    rows = {f"{SETTING_NAMES[s]}, {name}": cells[name][s] for s in settings for name, _ in counts}
+    note = "A model that always draws the same object of a pair has 0.50 of the images and one of every pair."
+    heads = {name: _named(name) for name in sets}
+    return TableSpec("Mapping below the rule for pairs", _looked_up(heads), rows, first="Counted", note=note)
+
+
+def _outcomes(some: Results, settings: Sequence[str], sets: Sequence[str]) -> TableSpec:
     cells = by_cell(some, outcome_shares, settings, sets)
-    named = [(setting, name, found) for setting in settings for name, found in cells[setting].items()]
+    rows: dict[Any, dict[str, Any]] = {
+        (setting, name): {"set": _named(name), **found}
+        for setting in settings
+        for name, found in cells[setting].items()
+    }
     always = ("pass", "fail", "unreadable")
-    seen = [one for one in OUTCOMES if one in always or any(found[one].value for *_, found in named)]
-    rows = tuple((SETTING_NAMES[setting], _named(name), *map(found.get, seen)) for setting, name, found in named)
-    columns = ("Setting", "Set", *(outcome.replace("_", " ") for outcome in seen))
-    return Table("Outcomes of the images", columns, rows, "Shares of all requested images.")
-
-
-def _thought_table(found: Mapping[str, Mapping[str, Estimate]]) -> Table:
-    keys = ("right", "wrong", "unclear", "drawn_right")
-    return Table(
-        "Thoughts: is the conclusion right, and is it drawn?",
-        ("Set", "conclusion right", "wrong", "not found", "drawn right, of the right ones"),
-        tuple((_named(name), *(of[key] for key in keys)) for name, of in found.items()),
-        "A program reads what each thought concludes. Wrong images of right conclusions are drawn wrong.",
+    seen = [one for one in OUTCOMES if one in always or any(found[one].value for found in rows.values())]
+    heads = {"set": "Set", **{outcome: outcome.replace("_", " ") for outcome in seen}}
+    names = {place: SETTING_NAMES[place[0]] for place in rows}
+    return TableSpec(
+        "Outcomes of the images", _looked_up(heads), rows, names=names, note="Shares of all requested images."
     )
+
+
+def _conclusions(found: Mapping[str, Mapping[str, Estimate]]) -> TableSpec:
+    heads = {
+        "right": "conclusion right",
+        "wrong": "wrong",
+        "unclear": "not found",
+        "drawn_right": "drawn right, of the right ones",
+    }
+    return TableSpec(
+        "Thoughts: is the conclusion right, and is it drawn?", _looked_up(heads), found,
+        names={name: _named(name) for name in found}, first="Set",
+        note="A program reads what each thought concludes. Wrong images of right conclusions are drawn wrong.",
+    )  # fmt: skip

@@ -9,7 +9,7 @@ the words of the reference. What was taught of characters, UniSandbox reads (`RE
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Literal
 
 from uni_train.core.errors import UnreadableError
@@ -101,14 +101,8 @@ def concluded(text: str | None, case: Case) -> str | None:
         return " ".join(map(str, next(iter(found)))) if len(found) == 1 else None
     if case.facts["task"] in _MATHS:
         return _last_number(text, str(case.facts["answer"]))
-    candidates = {singular_of(one.lower()) for one in _objects(case)}
-    patterns = {one: re.compile(rf"\b(?:{'|'.join(map(re.escape, _forms(one)))})\b") for one in candidates}
-    for sentence in _from_the_end(text):
-        meant = _REJECTED.sub(" ", sentence.lower())
-        named = [one for one, pattern in patterns.items() if pattern.search(meant)]
-        if named:
-            return named[0] if len(named) == 1 else None
-    return None
+    named = _named_at_the_end(text, {singular_of(noun.lower()) for noun in _objects(case)})
+    return named.pop() if len(named) == 1 else None
 
 
 def _words(text: str) -> str:
@@ -123,13 +117,7 @@ def _last_number(text: str, answer: str) -> str | None:
         _, noun = read_count(answer)
     except UnreadableError:
         return None
-    object_ = "|".join(map(re.escape, _forms(noun)))
-    named = re.findall(rf"\b{_NUMBER}\s+(?:[a-z-]+\s+){{0,2}}(?:{object_})\b", text, re.IGNORECASE)
-    others = [number for number in named if number.lower() != "one"]
-    last = (others or named or _RESULT.findall(text) or [None])[-1]
-    if last is None:
-        return None
-    return str(_NUMBERS.index(last.lower())) if last.lower() in _NUMBERS else last
+    return _last_count(text, noun, one_counts=False)
 
 
 def _nano(thought: str, case: Case) -> Conclusion:
@@ -143,47 +131,50 @@ def _nano(thought: str, case: Case) -> Conclusion:
 
 
 def _counted(thought: str, answer: str) -> Conclusion:
-    """The last number that stands before the object; without one, the last number that is called a result.
-
-    The word "one" is mostly no count ("one chair leans on the wall"): beside other numbers it is only believed where
-    one object is the answer.
-    """
+    """Whether the last number before the object, or else the last that is called a result, is the answer's."""
     from uni_train.data_gen.maths.exact import read_count
 
     try:
         value, noun = read_count(answer)
     except UnreadableError:
         return "unclear"
+    last = _last_count(thought, noun, one_counts=value.whole == 1)
+    return "unclear" if last is None else "right" if int(last) == value.whole else "wrong"
+
+
+def _last_count(text: str, noun: str, one_counts: bool) -> str | None:
+    """The digits of the last number before the object; without one, of the last number that is called a result.
+
+    The word "one" is mostly no count ("one chair leans on the wall"): beside other numbers it is only believed where
+    one object is the answer (one_counts).
+    """
     object_ = "|".join(map(re.escape, _forms(noun)))
-    named = re.findall(rf"\b{_NUMBER}\s+(?:[a-z-]+\s+){{0,2}}(?:{object_})\b", thought, re.IGNORECASE)
-    others = [number for number in named if number.lower() != "one"]
-    last = (others if others and value.whole != 1 else named or [None])[-1]
+    named = re.findall(rf"\b{_NUMBER}\s+(?:[a-z-]+\s+){{0,2}}(?:{object_})\b", text, re.IGNORECASE)
+    others = [] if one_counts else [number for number in named if number.lower() != "one"]
+    last = (others or named or _RESULT.findall(text) or [None])[-1]
     if last is None:
-        results = _RESULT.findall(thought)
-        last = results[-1] if results else None
-    if last is None:
-        return "unclear"
-    number = _NUMBERS.index(last.lower()) if last.lower() in _NUMBERS else int(last)
-    return "right" if number == value.whole else "wrong"
+        return None
+    return str(_NUMBERS.index(last.lower())) if last.lower() in _NUMBERS else last
 
 
 def last_named(thought: str, answer: str, candidates: Iterable[str]) -> Conclusion:
     """The last sentence that names a candidate must name the answer and no other."""
     expected = singular_of(answer.strip(" .").lower())
-    singulars = {singular_of(candidate.lower()) for candidate in candidates} | {expected}
-    patterns = {one: re.compile(rf"\b(?:{'|'.join(map(re.escape, _forms(one)))})\b") for one in singulars}
-    for sentence in _from_the_end(thought):
+    named = _named_at_the_end(thought, {singular_of(candidate.lower()) for candidate in candidates} | {expected})
+    return "unclear" if len(named) != 1 else "right" if named == {expected} else "wrong"
+
+
+def _named_at_the_end(text: str, nouns: Iterable[str]) -> set[str]:
+    """Those of the nouns that the last sentence with any of them names."""
+    patterns = {noun: re.compile(rf"\b(?:{'|'.join(map(re.escape, _forms(noun)))})\b") for noun in nouns}
+    for sentence in reversed(re.split(r"(?<=[.!?])\s+|\n+", text.strip())):
         meant = _REJECTED.sub(" ", sentence.lower())
-        found = {one for one, pattern in patterns.items() if pattern.search(meant)}
-        if len(found) == 1:
-            return "right" if found == {expected} else "wrong"
-        if found:
-            return "unclear"
-    return "unclear"
+        if named := {noun for noun, pattern in patterns.items() if pattern.search(meant)}:
+            return named
+    return set()
 
 
 def _objects(case: Case) -> list[str]:
-    """The things that the rules of a mapping question lead to."""
     from uni_train.data_gen.mapping.reading import read_mapping
 
     try:
@@ -195,7 +186,3 @@ def _objects(case: Case) -> list[str]:
 def _forms(noun: str) -> tuple[str, ...]:
     single = singular_of(noun.strip(" .").lower())
     return tuple(sorted({single, *plurals_of(single), noun.strip(" .").lower()}, key=len, reverse=True))
-
-
-def _from_the_end(text: str) -> Iterator[str]:
-    return reversed(re.split(r"(?<=[.!?])\s+|\n+", text.strip()))

@@ -131,8 +131,7 @@ def test_two_evaluations_are_compared(model: Path, tmp_path: Path) -> None:
     assert "unisandbox: b (second) against a (first)" in output and "different sampling settings" in output
     assert [row["n"] for row in json.loads(plain.read_text())["rows"]] == [2, 2, 2, 2]
     assert page.read_text(encoding="utf-8").count('"answers":') == 12
-    of_lmms_eval = ("--limit", "2", "--log_samples", "--output_path", tmp_path)  # other names of ours
-    done("eval", "-c", model, *SMALL, *of_lmms_eval, "--name", "c")
+    done("eval", "-c", model, *SMALL, "--subset", "2", "--out", tmp_path, "--name", "c")
     one_screen(run("eval", "compare", tmp_path / "a", tmp_path / "c"), 1, "--subset was all and 2")
 
 

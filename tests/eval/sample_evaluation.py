@@ -161,7 +161,7 @@ def sample_part(cases: int, skill: Mapping[str, float] = SKILL) -> Part:
         if place % 31 == 7 and sample.status == "ok":  # as if a judge had been asked, in vain
             one = Scored(sample, None, "openai/judge", ("judge_failed", "unparseable")[place % 2], ("I am sorry, but",))
         scored.append(replace(one, cause=benchmark.attribute(one)))
-    return Part.from_result(_result(benchmark, benchmark.settings, scored), {"": lambda images: scored})
+    return Part.from_result(_result(benchmark, benchmark.settings, scored), {"": scored})
 
 
 def sample_evaluation(folder: Path, cases: int, skill: Mapping[str, float] = SKILL) -> Evaluation:
@@ -171,7 +171,7 @@ def sample_evaluation(folder: Path, cases: int, skill: Mapping[str, float] = SKI
         "checkpoint": "sketcher", "benchmarks": {"sums": {}}, "command": ["uni_train", "eval"],
         "started": "2026-01-01T00:00:00+0000",
     }  # fmt: skip
-    write_evaluation(folder, [(Sums(cases), Sums.settings, sample_part(cases, skill).scored[""])], **asked)
+    write_evaluation(folder, [(Sums(cases), Sums.settings, sample_part(cases, skill).moments[""])], **asked)
     return load(folder)
 
 

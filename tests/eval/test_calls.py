@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import errno
 import os
-import shutil
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -242,20 +241,6 @@ def test_a_full_disk_loses_the_batch_in_flight_alone(tmp_path: Path, monkeypatch
     (tmp_path / "calls").write_text("a file where the folder should be")
     with pytest.raises(UserError, match=r"model\.json: cannot be written"):
         stored(tmp_path, Painter())
-
-
-def test_a_store_of_the_former_version_is_taken_over(tmp_path: Path) -> None:
-    """Its calls were Parquet shards with the bytes of their images."""
-    shutil.copytree(Path(__file__).parent / "calls_1", tmp_path / "calls" / NANO.key[:16])
-    shards = len(list(tmp_path.rglob("*.parquet")))
-    model = stored(tmp_path, Painter(down=True))
-    assert shards == 3 and not list(tmp_path.rglob("*.parquet")) and model.finished == 8
-    assert pixels(model.draw(requests(4))) == [[i] * 48 for i in range(4)]
-    assert model.answer(requests(2)) == ["draw 0", "draw 1"]
-    (parts, refused) = model.compose([Request("c", "parts", seed=3), Request("d", "refused", seed=4)])
-    assert isinstance(parts, list) and isinstance(refused, CallFailed)
-    assert [part if isinstance(part, str) else images.pixels(part).max() for part in parts] == ["a", 4, "[3]", 5]
-    assert stored(tmp_path, Painter(down=True)).answer(requests(2)) == ["draw 0", "draw 1"]
 
 
 def test_an_image_is_read_when_it_is_asked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

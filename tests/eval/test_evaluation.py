@@ -58,7 +58,7 @@ def test_every_sample_is_counted_and_kept_with_its_picture(finished: Evaluation)
     result, settings = finished.results["unisandbox"], ("normal", "cot")
     counted = {s: {name: sum(one.values()) for name, one in sets.items()} for s, sets in result.outcomes.items()}
     assert counted == {setting: {"math1": 4, "mapping1": 8} for setting in settings}
-    scored = list(finished.scored("unisandbox", images=True))
+    scored = list(finished.scored("unisandbox"))
     assert len(scored) == result.n == 2 * (4 + 8)
     passed = {s: sum(one.passed for one in scored if one.sample.ask.setting == s) for s in settings}
     assert passed == {s: sum(one.get("pass", 0) for one in result.outcomes[s].values()) for s in settings}

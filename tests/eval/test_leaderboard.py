@@ -123,7 +123,7 @@ def test_columns_are_the_headlines_of_the_papers_tables_and_what_a_paper_prints_
     right = lambda ask: ask.case.set.removesuffix("_open") in some  # noqa: E731
     board = leaderboard([evaluation(tmp_path / "mine", [benchmark], right, check=check)])
     scores = board.evaluations["mine"].results[benchmark.name].scores
-    assert {column.part for column in board.columns} == set(type(benchmark).headlines) == set(headlines)
+    assert {column.part for column in board.columns} == set(benchmark.metrics()) == set(headlines)
     for part, headline in headlines.items():
         found = board.cells["mine", Column(benchmark.name, setting, part=part)].estimate
         assert 0 < (found.value or 0) < 1

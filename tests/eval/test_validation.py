@@ -1,62 +1,43 @@
-"""Validations read back, those of the former version too; prompts of a pair are not independent."""
+"""Validations read back, their rewards counted, and their prompts paired by place."""
 
 from __future__ import annotations
 
-import json
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
-import pytest
-
-from uni_train.core.errors import UserError
-from uni_train.eval.sample import Scored
+from uni_train.data_gen.task import Check, Verdict
+from uni_train.eval.sample import Ask, Case, Sample, Scored
 from uni_train.eval.scored import shard_path, write_scored
 from uni_train.eval.validation import estimates, finished, groups_of, read_validation, results_of
 
-FAIL = {"status": "fail", "checks": [{"name": "count", "status": "fail", "reason": "2, not 3"}]}
+
+def scored(place: int, right: bool, cluster: str) -> Scored:
+    """A prompt of level 2, the same name in no two validations."""
+    case = Case(f"{cluster} {place}", "level 2", "draw", cluster=cluster)
+    return Scored(Sample(Ask(case, "normal", 0, 0)), Verdict((Check("count", "pass" if right else "fail"),)))
 
 
-def former(folder: Path, members: int = 1, **facts: Any) -> list[Scored]:
-    """A folder with one shown prompt, as groups.json has it."""
-    folder.mkdir(parents=True)
-    row: dict[str, Any] = {"id": "a", "prompt": "draw", "level": 2, "answer": "3 cups", "inputs": ["0-input1.png"]}
-    rewards = {"solved": 0.5, "judge": None}
-    shown = {"total": 1.5, "rewards": {} if "levels" in facts else rewards, "verdict": FAIL}
-    row["members"] = [{"image": f"0-{k}.png", **shown} for k in range(members)]
-    for name in ("input1", *range(members)):
-        (folder / f"0-{name}.png").write_bytes(f"{name}".encode())
-    (folder / "groups.json").write_text(json.dumps({"step": 7, **facts, "groups": [row]}))
-    return read_validation(folder)
-
-
-def test_levels_of_the_former_version_are_counted_and_paired_with_those_of_this_one(tmp_path: Path) -> None:
-    """Its prompts without images have no names, so they are paired by their places."""
-    passed = "01" * 20
-    checks = {"count": [{"0": "fail", "1": "pass"}[mark] for mark in passed], "readable": [None] * 40}
-    level = {"n": 40, "passed": passed, "checks": checks}
-    alone = former(tmp_path / "step=1", task="maths", split="test", levels={"2": level})
-    level["pairs"] = [i // 4 for i in range(40)]
-    pairs = former(tmp_path / "step=2", task="maths", split="test", levels={"2": level})
-    found, clustered = estimates(alone)["level 2"], estimates(pairs)["level 2"]
-    assert found.value == clustered.value == 0.5 and (found.distinct, clustered.distinct) == (None, 10)
-    first = alone[0].sample
-    assert (first.ask.case.images, first.parts, first.facts) == ((b"input1",), (b"0",), {"step": 7})
-    assert first.ask.case.facts["answer"] == "3 cups" and alone[0].verdict and alone[0].verdict.reason == "2, not 3"
-    write_scored(shard_path(tmp_path / "step=3", 0), alone[:39] + alone[1:2])
+def test_levels_are_counted_with_prompts_of_a_pair_as_one_and_paired_by_place(tmp_path: Path) -> None:
+    alone = [scored(i, i % 2 == 1, f"alone {i}") for i in range(40)]
+    pairs = [scored(i, i % 2 == 1, f"pair {i // 4}") for i in range(40)]
+    for step, samples in enumerate((alone, pairs, [*alone[:39], alone[1]]), 1):
+        write_scored(shard_path(tmp_path / f"step={step}", 0), samples)
+    (tmp_path / "step=4").mkdir()
     assert finished(tmp_path) == [tmp_path / f"step={step}" for step in (1, 2, 3)]
+    found, clustered = (estimates(read_validation(one))["level 2"] for one in finished(tmp_path)[:2])
+    assert found.value == clustered.value == 0.5 and (found.distinct, clustered.distinct) == (None, 10)
     change = results_of(read_validation(tmp_path / "step=3", images=False)).minus(results_of(pairs))
     assert change is not None and (change.both, change.only_first, change.neither) == (20, 0, 20)
 
 
-def test_rewards_and_galleries_of_the_former_version(tmp_path: Path) -> None:
-    values = {"solved": [0.5, 2.5, None], "judge": [None, 1.0, 3.0]}
-    scored = former(tmp_path / "rewards", file="rows.jsonl", rewards=values)
-    assert {name: (one.value, one.n) for name, one in estimates(scored).items()} == {
-        "solved": (1.5, 2),
-        "judge": (2.0, 2),
-    }
-    (group,) = groups_of(former(tmp_path / "gallery", members=3, epoch=1))
-    assert [(one.sample.ask.k, one.sample.facts["reward"]) for one in group] == [(0, 1.5), (1, 1.5), (2, 1.5)]
-    (tmp_path / "gallery" / "0-1.png").unlink()
-    with pytest.raises(UserError, match=r"gallery/groups\.json: cannot be read"):
-        read_validation(tmp_path / "gallery")
+def test_means_of_rewards_leave_out_images_to_which_one_does_not_apply() -> None:
+    given = {"solved": [0.5, 2.5, None], "judge": [None, 1.0, 3.0]}
+    samples = [
+        Scored(replace(scored(i, True, "a").sample, facts={"rewards": [(name, of[i]) for name, of in given.items()]}))
+        for i in range(3)
+    ]
+    found = {name: (one.value, one.n) for name, one in estimates(samples).items()}
+    assert found == {"solved": (1.5, 2), "judge": (2.0, 2)}
+    rollouts = [replace(one, sample=replace(one.sample, ask=replace(one.sample.ask, k=k)))
+                for one in samples[:2] for k in range(3)]  # fmt: skip
+    assert [len(group) for group in groups_of(rollouts)] == [3, 3]

@@ -89,9 +89,9 @@ def test_eval_makes_the_samples_that_the_run_has_made(
     config = EvalConfig(n=2, settings=settings, **options)  # type: ignore[arg-type]
     ours = run(plan_of(str(finished / "stages/09-finetune-mapping3/model"), config))
     theirs = load(finished / "stages/10-evaluate-after")
-    samples = list(ours.scored("unisandbox", images=True))
+    samples = list(ours.scored("unisandbox"))
     assert len(samples) == len(settings) * (3 * 2 + 3 * 2 * 2)
-    assert samples == [one for one in theirs.scored("unisandbox", True) if one.sample.ask.setting in settings]
+    assert samples == [one for one in theirs.scored("unisandbox") if one.sample.ask.setting in settings]
     scores, run_scores = (one.results["unisandbox"].scores for one in (ours, theirs))
     assert all(scores[setting] == run_scores[setting] for setting in settings)
 

@@ -253,7 +253,6 @@ class JudgeConfig(ServerConfig):
     sure: Share = 0.8  # a small judge that states less confidence settles nothing
     price: tuple[Dollars, Dollars] | None = None  # dollars a million tokens, read and written
     cost_limit: Dollars | None = None  # dollars for judging an evaluation, earlier starts included; needs a price
-    token_limit: Annotated[int, Interval(ge=1, le=10**12)] | None = None  # the same in tokens
     extra_body: dict[str, Any] = field(default_factory=dict)  # more keys of a request's body; never a key
     question: str | None = None  # of a reward; {prompt} stands for the prompt; it must ask for "Score: N", 0 to 10
     served: str = ""  # what its server says of itself; set by the program
@@ -319,7 +318,7 @@ class JudgeConfig(ServerConfig):
         return self.draws if self.way in ("majority", "confidence") else 1
 
     @property
-    def heat(self) -> float:
+    def effective_temperature(self) -> float:
         """The temperature that it is asked with."""
         return self.temperature if self.temperature is not None else 0.7 if self.votes > 1 else 0.0
 
@@ -339,20 +338,20 @@ class JudgeConfig(ServerConfig):
         """All that decides a reply besides the question itself; JSON-able, without secrets."""
         revision = self.revision or self.served
         address = None if revision else self.base_url
-        who = {"model": self.name, "revision": revision, "base_url": address, "temperature": self.heat}
+        who = {"model": self.name, "revision": revision, "base_url": address, "temperature": self.effective_temperature}
         return who | {"max_tokens": self.max_tokens, "seed": self.seed, "provider_args": dict(self.extra_body)}
 
     @property
-    def manner(self) -> dict[str, Any]:
+    def protocol(self) -> dict[str, Any]:
         """The identity, and in what words and which way it is asked: what makes two judgings the same."""
         way = {"way": self.way, "draws": self.votes} if self.way != "published" else {}
-        small = {"small": [judge.manner for judge in self.small], "sure": self.sure} if self.small else {}
+        small = {"small": [judge.protocol for judge in self.small], "sure": self.sure} if self.small else {}
         return {**self.identity, "dialect": self.dialect, **way, **small}
 
     @property
-    def typed(self) -> JudgeConfig:
+    def configured(self) -> JudgeConfig:
         """Without what its server says, which it does only while it is up."""
-        return replace(self, served="", small=tuple(judge.typed for judge in self.small))
+        return replace(self, served="", small=tuple(judge.configured for judge in self.small))
 
     @property
     def key(self) -> str:
@@ -362,7 +361,7 @@ class JudgeConfig(ServerConfig):
 
     def to_dict(self) -> dict[str, Any]:
         """For evaluation.json: the identity, and how it is asked."""
-        names = ("dialect", "way", "attempts", "connections", "cost_limit", "token_limit", "price", "sure")
+        names = ("dialect", "way", "attempts", "connections", "cost_limit", "price", "sure")
         how = {name: getattr(self, name) for name in names} | {"small": [judge.to_dict() for judge in self.small]}
         return {"name": self.name, **self.identity, "draws": self.votes, **how}
 

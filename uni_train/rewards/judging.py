@@ -16,7 +16,8 @@ import numpy as np
 from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.registry import TASKS
 from uni_train.data_gen.task import Item
-from uni_train.eval.prompts.rewards import SCORE, SELF_CHECK, with_prompt
+from uni_train.eval.prompts import filled
+from uni_train.eval.prompts.rewards import SCORE, SELF_CHECK
 from uni_train.eval.prompts.unisandbox import filter_prompt
 from uni_train.eval.reading import mark, words, yes_no
 from uni_train.models.base import Request, TextGenerator, expect_skill
@@ -99,7 +100,7 @@ class SelfCheck(ModelReward):
                 return published
             if item is not None and item.task in TASKS.names():
                 return filter_prompt(item.task, prompt)
-            return with_prompt(SELF_CHECK, prompt)
+            return filled(SELF_CHECK, prompt=prompt)
 
         super().__init__(answer, question, _accepted, within=trained.keep())
 
@@ -120,10 +121,10 @@ class Judge(ModelReward):
         assert judge is not None  # config.build has checked
         server = {field.name: getattr(judge, field.name) for field in fields(ServerConfig)}
         remote = RemoteModel.open(
-            judge.address, RemoteConfig(**server, temperature=judge.heat, max_tokens=judge.max_tokens)
+            judge.address, RemoteConfig(**server, temperature=judge.effective_temperature, max_tokens=judge.max_tokens)
         )
         template = judge.question or SCORE
-        super().__init__(remote.answer, lambda prompt, item: with_prompt(template, prompt), read_score)
+        super().__init__(remote.answer, lambda prompt, item: filled(template, prompt=prompt), read_score)
 
 
 def _accepted(reply: str) -> float | None:

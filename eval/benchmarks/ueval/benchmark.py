@@ -29,7 +29,6 @@ from uni_train.eval.benchmark import (
     Scored,
     Source,
     Step,
-    Table,
     Unit,
     Unparseable,
     benchmark,
@@ -44,6 +43,7 @@ from uni_train.eval.benchmarks.ueval import counting
 from uni_train.eval.benchmarks.ueval.cases import (
     GENERATED,
     HUB,
+    KINDS,
     PARTS,
     QUESTIONS,
     SETS,
@@ -54,7 +54,8 @@ from uni_train.eval.benchmarks.ueval.cases import (
     rubrics_of,
 )
 from uni_train.eval.benchmarks.ueval.prompts import JUDGE, OFFICIAL_REPLY, REPLY, judge_prompt, met, read_official
-from uni_train.eval.results import unit_of
+from uni_train.eval.paper import TableSpec
+from uni_train.eval.results import Results, unit_of
 from uni_train.eval.submission import file_name, first_draws
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ class UEval(Benchmark):
     name, title, hub = "ueval", "UEval", HUB
     known_sets = SETS
     hashed = ("id", "set", "prompt", "facts")
+    groups = KINDS
     options = (
         Option("passes", "two", "text and image asked for in two passes, in one, or both ways", tuple(PASSES)),
         Option("trace_model", "", "also ask with the reasoning traces of this model behind the questions"),
@@ -99,7 +101,7 @@ class UEval(Benchmark):
         asked = ("official", *self.official.all) if self.official else ("paper", JUDGE)
         super().__init__(source, cases, settings=settings, asked=(PROTOCOL, *asked))
         every = read_folder(source.data) if source.data is not None and source.sets else cases
-        self.whole = len(every)
+        self.total_cases = len(every)
         self.set_origin(source.data, (case.id for case in every), *QUESTIONS)
 
     def reference(self, case: Case) -> None:
@@ -156,7 +158,6 @@ class UEval(Benchmark):
         return sample if sample.parts else replace(sample, status="generation_failed")
 
     def _at_once(self, ask: Ask) -> bool:
-        """Whether text and images are asked for in one pass."""
         return ask.setting == ONE_PASS or (ask.setting == TRACED and self._traced_at_once)
 
     # --- scoring -------------------------------------------------------------------------------------------------
@@ -236,14 +237,11 @@ class UEval(Benchmark):
         for setting, answers in rows.items():
             yield f"{setting}.json", json.dumps(answers, indent=1, ensure_ascii=False).encode()
 
-    def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-        return counting.scores(self._count(scored))
+    def details(self, results: Results) -> Mapping[str, Any]:
+        return counting.details(counting.Count(self, results))
 
-    def tables(self, scored: Iterable[Scored]) -> list[Table]:
-        return counting.tables(self._count(scored), self.paper)
-
-    def _count(self, scored: Iterable[Scored]) -> counting.Count:
-        return counting.Count(scored, self.settings, self.official is not None)
+    def specs(self, results: Results) -> Iterable[TableSpec]:
+        return counting.specs(counting.Count(self, results))
 
     @classmethod
     def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:

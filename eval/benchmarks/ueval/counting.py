@@ -10,18 +10,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from operator import itemgetter
 from typing import Any
 
 from uni_train.data_gen.task import Check
 from uni_train.eval import paper
-from uni_train.eval.benchmark import Scored, Table
+from uni_train.eval.benchmark import Scored
 from uni_train.eval.benchmarks.ueval.cases import KINDS, PARTS, SETS, TASKS, rubrics_of
 from uni_train.eval.paper import Column, TableSpec
-from uni_train.eval.results import Results, plain, unit_of
+from uni_train.eval.results import Results
 from uni_train.eval.statistics import Estimate, PairedComparison
 
-PAPER = paper.printed(Path(__file__))  # table -> rows of paper.csv
 GROUPS = {**{name: (name,) for name in SETS}, **KINDS, "overall": SETS}
 COUNTS = ("rubrics", "satisfied", "by_program", "unreadable", "not_judged")
 MEASURES = ("score", "image", "text", "all_rubrics")
@@ -49,13 +48,18 @@ def satisfied(one: Scored, measure: str) -> float | None:
 
 
 class Count:
-    """Samples by setting, under the measures of UEval."""
+    """Samples of a `UEval` by setting, under its measures."""
 
-    def __init__(self, scored: Iterable[Scored], settings: Sequence[str], official: bool = False) -> None:
-        self.by_setting = Results(map(unit_of, scored)).by("setting", settings)
-        self.official = official
-        self.means = {setting: {name: measured(some, name) for name in MEASURES}
+    def __init__(self, benchmark: Any, results: Results) -> None:
+        self.by_setting = results.by("setting", benchmark.settings)
+        self.official, self.overall = benchmark.official is not None, benchmark.overall
+        self.means = {setting: {name: self.measured(some, name) for name in MEASURES}
                       for setting, some in self.by_setting.items()}  # fmt: skip
+
+    def measured(self, some: Results, measure: str) -> dict[str, Estimate]:
+        """Task, kind of task or "overall" -> mean over questions; of several tasks the mean over tasks."""
+        known = some.measured(lambda one: satisfied(one, measure))
+        return {name: self.overall(part) for name, part in known.groups(GROUPS).items()}
 
     def trace_gains(self) -> dict[str, tuple[Estimate, Estimate, PairedComparison]]:
         """Measure -> its mean over tasks without and with a trace, and the paired difference."""
@@ -68,8 +72,8 @@ class Count:
                              for some in (self.by_setting["traced"], without))  # fmt: skip
             shared = {unit.place for unit in before} & {unit.place for unit in after}
             before, after = (some.where(lambda unit: unit.place in shared) for some in (before, after))  # noqa: B023
-            if gain := after.minus(before, "set"):
-                found[measure] = (before.mean("set"), after.mean("set"), gain)
+            if gain := self.overall.gain(before, after):
+                found[measure] = (self.overall(before), self.overall(after), gain)
         return found
 
     def over_questions(self, setting: str) -> dict[str, Estimate]:
@@ -79,69 +83,65 @@ class Count:
         return {part: some.mean() for part, some in parts.items() if some}
 
 
-def measured(some: Results, measure: str) -> dict[str, Estimate]:
-    """Task, "closed-ended", "open-ended" or "overall" -> mean over questions; of several tasks the mean over tasks."""
-    known = some.measured(lambda one: satisfied(one, measure))
-    return {name: part.mean("set") for name, part in known.groups(GROUPS).items()}
+def details(count: Count) -> dict[str, Any]:
+    """ "image", "text" and "all_rubrics": setting -> task, kind of task or "overall" -> Estimate of these measures.
 
-
-def scores(count: Count) -> dict[str, Any]:
-    """setting -> task, "closed-ended", "open-ended" or "overall" -> Estimate of the mean of image and text score.
-
-    Beside the settings, "image", "text" and "all_rubrics": the same of these measures; "rubrics": setting -> how many
-    there are, are satisfied, and could not be read; "trace": what the traces of another model change, by measure.
-    Where the judge is asked as by the released code also "over_questions", as it averages.
+    "rubrics": setting -> how many there are, are satisfied, and could not be read. "trace": what the traces of another
+    model change, by measure. Where the judge is asked as by the released code also "over_questions", as it averages.
     """
-    by_measure = {name: {setting: found[name] for setting, found in count.means.items()} for name in MEASURES}
-    found = {**by_measure.pop("score"), **by_measure}
+    found: dict[str, Any] = {
+        name: {setting: means[name] for setting, means in count.means.items()} for name in MEASURES[1:]
+    }
     found["rubrics"] = {setting: _counted(some.scored) for setting, some in count.by_setting.items()}
     if gains := count.trace_gains():
         found["trace"] = {name: gain for name, (_, _, gain) in gains.items()}
     if count.official:
         found["over_questions"] = {setting: count.over_questions(setting) for setting in count.by_setting}
-    return plain(found)  # type: ignore[no-any-return]
+    return found
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def tables(count: Count, printed: paper.Paper | None) -> list[Table]:
-    """Tables 1, 3 and 4 with the paper's rows below ours where its questions are asked; who judged; rubrics."""
+def specs(count: Count) -> Iterable[TableSpec]:
+    """Tables 1, 3 and 4; who judged; rubrics."""
     there = {name for means in count.means.values() for name in means["score"]}
     asked = [name for name in SETS if name in there]
     if not asked:
-        return []
+        return
     groups = (*asked, *(name for name in (*KINDS, "overall") if name in there))
     columns = [*((name, name, "score") for name in groups), ("all rubrics", "overall", "all_rubrics")]
     note = "Averages are over tasks. All rubrics: satisfied over all rubrics of a question (section 2.2), overall."
-    specs = [_means(count, "Mean of image and text score", "Table 1", columns, asked, len(asked) == len(TASKS), note)]
+    yield _means(count, "Mean of image and text score", "Table 1", columns, asked, len(asked) == len(TASKS), note)
     for number, (kind, names) in zip(("Table 3", "Table 4"), KINDS.items(), strict=True):
         inside = [name for name in asked if name in names]
         if inside:
             columns = [(f"{'average' if name == kind else name}, {part}", name, part)
                        for name in (*inside, kind) for part in PARTS]  # fmt: skip
-            specs.append(
-                _means(count, f"Image and text scores, {kind} tasks", number, columns, inside, len(inside) == 4)
-            )
-    made = [spec.table(paper=printed) for spec in (*specs, *_judges(count, asked))]
+            yield _means(count, f"Image and text scores, {kind} tasks", number, columns, inside, len(inside) == 4)
+    yield from _judges(count, asked)
     if gains := count.trace_gains():
-        changed = tuple((name.capitalize(), *cells) for name, cells in gains.items())
-        note = "On the same questions, asked alike. The paper shows one question (Figure 5) and prints no scores."
-        head = ("Measure", "Without", "With", "Difference")
-        made.append(Table("Effect of another model's trace", head, changed, note))
+        yield TableSpec(
+            "Effect of another model's trace",
+            [Column(head, itemgetter(i)) for i, head in enumerate(("Without", "With", "Difference"))],
+            gains, names={name: name.capitalize() for name in gains}, first="Measure",
+            note="On the same questions, asked alike. The paper shows one question (Figure 5) and prints no scores.",
+        )  # fmt: skip
     if count.official:
-        title = "Over questions, as the released code averages"
-        note = "The judge was asked as by the released code; rows of the paper are of Figure 9."
-        columns_ = [Column(_head(part), lambda some, part=part: count.over_questions(some.setting).get(part))  # type: ignore[misc]
-                    for part in PARTS]  # fmt: skip
-        made.append(TableSpec(title, columns_, count.by_setting, names=TITLES, note=note).table())
-    columns_ = [Column(_head(name), lambda some, name=name: f"{_counted(some.scored)[name]:,}")  # type: ignore[misc]
-                for name in COUNTS]  # fmt: skip
-    note = (
-        "Unreadable: an image that no program can read, or a judge's reply. Not judged: of samples without a verdict. "
-        "Both count as not satisfied."
-    )
-    return [*made, TableSpec("Rubrics", columns_, count.by_setting, names=TITLES, note=note).table()]
+        yield TableSpec(
+            "Over questions, as the released code averages",
+            [Column(_head(part), lambda some, part=part: count.over_questions(some.setting).get(part))  # type: ignore[misc]
+             for part in PARTS],
+            count.by_setting, names=TITLES,
+            note="The judge was asked as by the released code; rows of the paper are of Figure 9.",
+        )  # fmt: skip
+    yield TableSpec(
+        "Rubrics",
+        [Column(_head(name), lambda some, name=name: f"{_counted(some.scored)[name]:,}") for name in COUNTS],  # type: ignore[misc]
+        count.by_setting, names=TITLES,
+        note="Unreadable: an image that no program can read, or a judge's reply. Not judged: of samples without a "
+        "verdict. Both count as not satisfied.",
+    )  # fmt: skip
 
 
 def _head(name: str) -> str:

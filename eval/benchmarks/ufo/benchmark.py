@@ -15,10 +15,10 @@ code: it is answered directly, and counted as visual.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,14 +31,12 @@ from uni_train.eval.benchmark import (
     Ask,
     Benchmark,
     Case,
-    Headline,
     JudgeAsk,
     Option,
     Sample,
     Scored,
     Source,
     Step,
-    Table,
     benchmark,
     expect_known,
     failed,
@@ -69,8 +67,9 @@ from uni_train.eval.benchmarks.ufo.names import (
     task_of_set,
 )
 from uni_train.eval.images import Image, bytes_of, pixels
+from uni_train.eval.paper import TableSpec
 from uni_train.eval.prompts import filled
-from uni_train.eval.results import Unit
+from uni_train.eval.results import Metric, Results, Unit
 from uni_train.models.pictures import decode_picture, encode_png
 
 if TYPE_CHECKING:
@@ -94,7 +93,7 @@ class Ufo(Benchmark):
     name, title, hub = "ufo", "UFO", HUB
     known_sets = SETS
     headline = ANSWERS
-    headlines: ClassVar = {counting.HEADS[one]: Headline(counting.of_kind(one), None) for one in KINDS}  # Tables 3, 4
+    overall = counting.AVERAGES["mean of regimes"]
     options = (Option("extra", (), "also ask some of blind, dimensions, swap"),)
 
     def __init__(self, source: Source, *, extra: Sequence[str] = ()) -> None:
@@ -104,7 +103,7 @@ class Ufo(Benchmark):
         self._others = _others(cases)
         asked = {*ANSWERS, TEXT_CUE, IMAGE_CUE, *(setting for each in extra for setting in EXTRA[each])}
         super().__init__(source, cases, settings=[setting for setting in SETTINGS if setting in asked])
-        self.whole = len(every)
+        self.total_cases = len(every)
 
     def content_hash(self, asked: Sequence[Any]) -> str:
         """Each case is hashed beside its images, so that no two layouts of the same bytes are one."""
@@ -248,11 +247,18 @@ class Ufo(Benchmark):
     def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:
         return list(counting.units(scored))
 
-    def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-        return counting.scores(counting.Count(scored))
+    @classmethod
+    def metrics(cls) -> Mapping[str, Metric]:
+        """Tables 3 and 4."""
+        return {
+            counting.HEADS[kind]: Metric([name for name in SETS if kind_of_set(name) == kind], None) for kind in KINDS
+        }
 
-    def tables(self, scored: Iterable[Scored]) -> list[Table]:
-        return counting.tables(counting.Count(scored), self.paper)
+    def details(self, results: Results) -> Mapping[str, Any]:
+        return counting.details(counting.Count(results))
+
+    def specs(self, results: Results) -> Iterable[TableSpec]:
+        return counting.specs(counting.Count(results), self.paper)
 
 
 def _place(ask: Ask) -> tuple[str, int]:
@@ -354,7 +360,6 @@ def _decoded(image: Image) -> np.ndarray:
 
 
 def _blank(case: Case) -> np.ndarray:
-    """White, of the size of the true cue, or 512 x 512."""
     return np.full(_decoded(case.references[0]).shape if case.references else (512, 512, 3), 255, dtype=np.uint8)
 
 
@@ -368,6 +373,5 @@ def _drawn(case: Case, image: Image) -> Verdict:
 
 
 def _concludes(cue: str, case: Case) -> bool:
-    """Whether nano's words end with "So draw" and the answer."""
     _, said, rest = cue.rpartition("So draw")
     return bool(said) and reading.normalised(rest) == reading.normalised(str(case.facts["right"]))

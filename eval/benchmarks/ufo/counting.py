@@ -6,14 +6,14 @@ alike. The Average that Tables 3 and 4 print is the last one (`QUESTIONS`); a re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from uni_train.eval import paper
-from uni_train.eval.benchmark import Scored, Table
+from uni_train.eval.benchmark import Scored
 from uni_train.eval.benchmarks.ufo.names import (
     ANSWERS,
     BLIND,
@@ -23,7 +23,6 @@ from uni_train.eval.benchmarks.ufo.names import (
     IMAGE_CUE,
     KINDS,
     REGIMES,
-    SETS,
     SETTINGS,
     SOURCES,
     TASKS,
@@ -35,7 +34,7 @@ from uni_train.eval.benchmarks.ufo.names import (
 from uni_train.eval.benchmarks.ufo.rubric import DIMENSIONS as FIVE
 from uni_train.eval.benchmarks.ufo.rubric import MOST
 from uni_train.eval.paper import Column, TableSpec
-from uni_train.eval.results import Results, Unit, plain, unit_of
+from uni_train.eval.results import Metric, Results, Unit, unit_of
 from uni_train.eval.statistics import Estimate, PairedComparison
 
 PAPER = paper.printed(Path(__file__))  # table -> rows of paper.csv
@@ -45,17 +44,9 @@ QUESTIONS = {
     "mcq": dict(zip(REGIMES, (822, 836, 285), strict=True)),
     "open": dict(zip(REGIMES, (834, 872, 287), strict=True)),
 }
-# Of State Reconstruction: inpainting A and B, exo-to-ego, jigsaw. Its accuracy follows from Tables B within 0.006,
-# though the printed halves of inpainting are shares of 230 and 60.
-RECONSTRUCTION_QUESTIONS = {"mcq": (170, 326, 310, 30), "open": (170, 362, 310, 30)}
 INPAINTING = ("inpainting a", "inpainting b", "inpainting")  # its columns in Tables B; the last: of an unknown half
 _CUES = {TEXT_CUE: "textual", IMAGE_CUE: "visual"}
 HEADS = {"mcq": "multiple choice", "open": "open questions"}
-
-
-def of_kind(kind: str) -> list[str]:
-    """The sets of a kind of question."""
-    return [name for name in SETS if kind_of_set(name) == kind]
 
 
 def units(scored: Iterable[Scored]) -> Results:
@@ -80,18 +71,19 @@ def _half(unit: Unit) -> tuple[str, str]:
     return _task(unit), str(unit.case.facts.get("part", ""))
 
 
-AVERAGES: Mapping[str, Callable[[Unit], str] | None] = {
-    "mean of regimes": _regime, "mean of tasks": _task, "per question": None,
-}  # fmt: skip
+AVERAGES = {
+    name: Metric(over=over, unit="place")
+    for name, over in (("mean of regimes", _regime), ("mean of tasks", _task), ("per question", None))
+}
+_mean = AVERAGES["per question"]
 
 
 class Count:
     """Samples by setting."""
 
-    def __init__(self, scored: Iterable[Scored]) -> None:
-        every = units(scored)
-        self.by_setting = every.by("setting", SETTINGS)
-        self.kinds = [kind for kind in KINDS if any(kind_of_set(name) == kind for name in every.by("set"))]
+    def __init__(self, results: Results) -> None:
+        self.by_setting = results.by("setting", SETTINGS)
+        self.kinds = [kind for kind in KINDS if any(kind_of_set(name) == kind for name in results.by("set"))]
 
     def results(self, setting: str, kind: str | None = None) -> Results:
         some = self.by_setting.get(setting, Results(()))
@@ -104,7 +96,7 @@ class Count:
     def averages(self, kind: str, setting: str) -> dict[str, Estimate]:
         """Name of an average -> accuracy; {} where nothing was asked."""
         some = self.results(setting, kind)
-        return {name: _mean(some, over) for name, over in AVERAGES.items() if some}
+        return {name: metric(some) for name, metric in AVERAGES.items() if some}
 
     def gains(self, kind: str, setting: str) -> dict[str, PairedComparison]:
         """regime or "all" -> a schedule minus direct, on the same questions and draws."""
@@ -126,10 +118,6 @@ class Count:
         return {name: _mean(some.where(lambda unit: unit.place in shared)) for name, some in each.items() if shared}
 
 
-def _mean(some: Results, over: Callable[[Unit], str] | None = None) -> Estimate:
-    return some.mean(over, unit="place")
-
-
 def _grade(one: Scored, name: str) -> float:
     checks = () if one.verdict is None else one.verdict.checks
     return next((check.value or 0.0 for check in checks if check.name == name), 0.0)
@@ -140,35 +128,33 @@ def regimes(some: Results) -> dict[str, Estimate]:
     return {name: _mean(part) for name, part in some.by(_regime, REGIMES).items()}
 
 
-def scores(count: Count) -> dict[str, Any]:
-    """setting -> set or "overall" (the mean of the regimes of all its sets) -> Estimate, and beside the settings:
+def details(count: Count) -> dict[str, Any]:
+    """ "regimes", "averages": kind of question -> setting -> regime, or name of an average -> Estimate.
 
-    "regimes", "averages": kind of question -> setting -> regime, or name of an average -> Estimate. "gains": kind ->
-    schedule -> regime or "all" -> PairedComparison with direct. "dimensions": dimension or "average" -> Estimate, as a
-    share of 5. "swap": schedule -> "own", "true", "other", "blank" -> Estimate, on the cases that have all of them.
+    "gains": kind -> schedule -> regime or "all" -> PairedComparison with direct. "dimensions": dimension or "average"
+    -> Estimate, as a share of 5. "swap": schedule -> "own", "true", "other", "blank" -> Estimate, on the cases that
+    have all of them.
     """
-    found: dict[str, Any] = {
-        setting: {**{name: _mean(part) for name, part in some.by("set", SETS).items()}, "overall": _mean(some, _regime)}
-        for setting, some in count.by_setting.items()
+    return {
+        "regimes": {k: {s: regimes(count.results(s, k)) for s in count.settings(k)} for k in count.kinds},
+        "averages": {k: {s: count.averages(k, s) for s in count.settings(k)} for k in count.kinds},
+        "gains": {k: {s: of for s in ANSWERS[1:] if (of := count.gains(k, s))} for k in count.kinds},
+        "dimensions": count.dimensions(),
+        "swap": {schedule: rates for schedule in CUED if (rates := count.swap(schedule))},
     }
-    found["regimes"] = {k: {s: regimes(count.results(s, k)) for s in count.settings(k)} for k in count.kinds}
-    found["averages"] = {k: {s: count.averages(k, s) for s in count.settings(k)} for k in count.kinds}
-    found["gains"] = {k: {s: of for s in ANSWERS[1:] if (of := count.gains(k, s))} for k in count.kinds}
-    found["dimensions"] = count.dimensions()
-    found["swap"] = {schedule: rates for schedule in CUED if (rates := count.swap(schedule))}
-    return plain(found)  # type: ignore[no-any-return]
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def tables(count: Count, printed: paper.Paper | None) -> list[Table]:
+def specs(count: Count, printed: paper.Paper | None) -> Iterable[TableSpec]:
     """Tables 3 and 4, B.1 to B.8, 5 and 8, then ours; the paper's rows below ours where its questions are asked."""
-    specs = [spec for kind in KINDS for spec in (
-        _by_regime(count, kind, printed), _by_task(count, kind, printed), _gains(count, kind), _necessity(count, kind),
-    )]  # fmt: skip
-    specs += [_cue_accuracy(count), _dimensions(count), _swap(count)]
-    return [table for spec in specs if (table := spec.table(paper=printed)).rows]
+    for kind in KINDS:
+        yield _by_regime(count, kind, printed)
+        yield _by_task(count, kind, printed)
+        yield _gains(count, kind)
+        yield _necessity(count, kind)
+    yield from (_cue_accuracy(count), _dimensions(count), _swap(count))
 
 
 def _by_regime(count: Count, kind: str, printed: paper.Paper | None) -> TableSpec:
@@ -185,8 +171,8 @@ def _by_regime(count: Count, kind: str, printed: paper.Paper | None) -> TableSpe
                 _printed("average"))  # fmt: skip
     columns = [
         *_regimes(),
-        *(Column(name.capitalize(), lambda some, over=over: _mean(some, over), cell)  # type: ignore[misc]
-          for (name, over), cell in zip(AVERAGES.items(), of_paper, strict=True)),
+        *(Column(name.capitalize(), metric, cell)
+          for (name, metric), cell in zip(AVERAGES.items(), of_paper, strict=True)),
     ]  # fmt: skip
     rows = paper.per_setting(PAPER[number], asked, (*REGIMES, "average"))
     return TableSpec(f"Accuracy, {HEADS[kind]} ({number})", columns, asked, paper=rows,
@@ -242,9 +228,7 @@ def _necessity(count: Count, kind: str) -> TableSpec:
 
 def _cue_accuracy(count: Count) -> TableSpec:
     asked = {name: some for setting, name in _CUES.items() if (some := count.results(setting))}
-    mean = Column(
-        "Mean of regimes", lambda some: _mean(some, _regime), lambda row: _share(mean_of(_cells(row, REGIMES)))
-    )
+    mean = Column("Mean of regimes", AVERAGES["mean of regimes"], lambda row: _share(mean_of(_cells(row, REGIMES))))
     return TableSpec(
         "Accuracy of the cues (Table 5)", [*_regimes(), mean], asked, first="Cue",
         paper=paper.per_setting(PAPER["Table 5"], asked, REGIMES), label="{model} in the paper, {setting}",

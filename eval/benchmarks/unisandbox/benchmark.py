@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from uni_train.core.errors import UsageError
 from uni_train.data_gen.sprites import verify_sprites
@@ -16,7 +16,6 @@ from uni_train.data_gen.task import Verdict
 from uni_train.eval.benchmark import (
     Ask,
     Case,
-    Headline,
     Option,
     Sample,
     Scored,
@@ -35,9 +34,10 @@ from uni_train.eval.benchmarks.unisandbox.cases import (
     published,
 )
 from uni_train.eval.images import pixels
+from uni_train.eval.results import Metric
 from uni_train.eval.sets import counting
 from uni_train.eval.sets.benchmark import SetBenchmark
-from uni_train.eval.sets.names import KNOWLEDGE_SETS, SAID, SETS, SETTINGS
+from uni_train.eval.sets.names import SAID, SETS, SETTINGS
 from uni_train.eval.submission import first_draws
 from uni_train.eval.task_benchmark import LABELS, item_of
 
@@ -66,7 +66,6 @@ class UniSandbox(SetBenchmark):
     published: bool
     known_sets = ALL_SETS
     headline = SETTINGS
-    headlines: ClassVar = {"": Headline(SETS), "knowledge": Headline(KNOWLEDGE_SETS, None)}  # Tables 1 and 4
     options = (
         Option("labels", "both", "answers as published, or recomputed", LABEL_CHOICES),
         Option("characters", (), "whose knowledge to ask for; all of them where none is named"),
@@ -101,8 +100,8 @@ class UniSandbox(SetBenchmark):
         super().__init__(cases, (*settings, *source.settings), source)
         self.label_names = names
         self.published = questions.files and questions.as_published
-        self.yours = questions.files and not self.published
-        self.whole = PUBLISHED_CASES
+        self.user_files = questions.files and not self.published
+        self.total_cases = PUBLISHED_CASES
         self.world = worlds_of(questions.cases) or source.world
         self.excluded = questions.excluded if "corrected" in names else {}
 
@@ -132,6 +131,11 @@ class UniSandbox(SetBenchmark):
     def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:
         """Prompts and pairs."""
         return list(counting.units(scored, label))
+
+    @classmethod
+    def metrics(cls) -> Mapping[str, Metric]:
+        """Tables 1 and 4."""
+        return {"": counting.REASONING, "knowledge": counting.KNOWLEDGE}
 
     @classmethod
     def complexity(cls, case: Case) -> tuple[str, float] | None:

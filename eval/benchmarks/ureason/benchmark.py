@@ -40,7 +40,7 @@ from uni_train.eval.benchmark import (
     Scored,
     Source,
     Step,
-    Table,
+    Unit,
     Unparseable,
     benchmark,
     described,
@@ -63,7 +63,9 @@ from uni_train.eval.benchmarks.ureason.settings import (
 )
 from uni_train.eval.extraction import LABEL, extract
 from uni_train.eval.images import pixels
+from uni_train.eval.paper import TableSpec
 from uni_train.eval.prompts import ureason as prompts
+from uni_train.eval.results import Results, unit_of
 from uni_train.models.pictures import encode_png
 
 if TYPE_CHECKING:
@@ -71,8 +73,6 @@ if TYPE_CHECKING:
     from uni_train.eval.calls import StoredModel
     from uni_train.models.base import Request
 
-Place = tuple[str, int]
-"""Case and draw."""
 # Where the released scripts keep the images of a setting.
 _RELEASED = {DIRECT: "direct/direct_{task}", GUIDED: "think/{task}", BARE: "think-generated_prompts/{task}"}
 PROMPTS = ("tagged", "published")
@@ -132,7 +132,7 @@ class UReason(Benchmark):
         there = [(task, at) for at, task in enumerate(NUMBERED) if task in self.sets]
         paper = [[f"{task} {at * n + i}" for task, at in there for i in range(1, n + 1)] for n in SIZES]
         self.set_origin(None if ours else source.data, (f"{case.set} {case.id}" for case in self._cases), *paper)
-        self.whole = len(TASKS) * max(Counter(case.set for case in self._cases).values(), default=0)
+        self.total_cases = len(TASKS) * max(Counter(case.set for case in self._cases).values(), default=0)
         self.world = str(self._cases[0].facts.get("world", source.world)) if self._cases else source.world
 
     def helpers(self) -> Mapping[str, StoredModel]:
@@ -183,7 +183,7 @@ class UReason(Benchmark):
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
         """A thought once for all settings that share it; at most one judgement of it beside those of the images."""
         by_program = {ask.case.id for ask in asks if _world(ask.case) == "nano"}
-        thinks = {_place(ask) for ask in asks if _thinks(ask.setting)}
+        thinks = {(ask.case.id, ask.k) for ask in asks if _thinks(ask.setting)}
         pictures = [ask.case.id for ask in asks if ask.setting != CHAIN]
         judged = sum(self.verifier == "judge" or case not in by_program for case in pictures)
         chains = sum(case not in by_program for case, _ in thinks)
@@ -323,23 +323,22 @@ class UReason(Benchmark):
 
     # --- counting ------------------------------------------------------------------------------------------------
 
-    def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-        """setting -> task or "overall" -> Estimate, and beside the settings:
+    @classmethod
+    def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:
+        """Equation 4 counts images that are right: a graded verdict (a tournament's) is right or not."""
+        return [unit_of(one) for one in scored]
 
-        "gains": (reasoning | interference | length_4x | length_8x | external) -> task or "overall" ->
+    def details(self, results: Results) -> Mapping[str, Any]:
+        """ "gains": (reasoning | interference | length_4x | length_8x | external) -> task or "overall" ->
         PairedComparison. "of_right_thoughts": setting -> task or "overall" -> Estimate. "subcategories": setting ->
         task -> subcategory -> Estimate. "extraction": how -> share of the thoughts. "outcomes": setting -> outcome ->
         share of the samples. "errors": type -> share of the wrong images of setting 2.
         """
-        return counting.scores(self.count(scored))
+        return counting.details(counting.Count(self, results))
 
-    def tables(self, scored: Iterable[Scored]) -> list[Table]:
-        """Tables 2 (or 7), 11, 3, 4 and 8, error types and Figure 3; then what the paper leaves out."""
-        return [table for table in counting.tables(self.count(scored)) if table.rows]
-
-    def count(self, scored: Iterable[Scored]) -> counting.Count:
-        """The samples, with what their numbers depend on beside them."""
-        return counting.Count(self, scored)
+    def specs(self, results: Results) -> Iterable[TableSpec]:
+        """Tables 2 (or 7), 3, 4, 8 and 11, error types and Figure 3; then what the paper leaves out."""
+        return counting.specs(counting.Count(self, results))
 
 
 def _published(source: Source) -> list[Row]:
@@ -404,7 +403,3 @@ def _concludes(sample: Sample, outcome: Outcome) -> bool | None:
     if not conclusion:
         return False if isinstance(outcome, Sprites) else None
     return outcome.find(conclusion)
-
-
-def _place(ask: Ask) -> Place:
-    return ask.case.id, ask.k

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from functools import cache, partial
 from itertools import pairwise
 from pathlib import Path
@@ -15,7 +16,7 @@ from typing import Any
 
 from uni_train.data_gen.ureason.taxonomy import SUBCATEGORIES, TASKS
 from uni_train.eval import paper
-from uni_train.eval.benchmark import OUTCOMES, Scored, Table
+from uni_train.eval.benchmark import OUTCOMES
 from uni_train.eval.benchmarks.ureason import errors, lengths
 from uni_train.eval.benchmarks.ureason.settings import (
     BARE,
@@ -32,7 +33,7 @@ from uni_train.eval.benchmarks.ureason.settings import (
 )
 from uni_train.eval.extraction import EXTRACTIONS
 from uni_train.eval.paper import Column, TableSpec
-from uni_train.eval.results import Results, plain, unit_of
+from uni_train.eval.results import Results
 from uni_train.eval.statistics import Estimate, PairedComparison
 
 PAPER = paper.printed(Path(__file__))  # table -> rows of paper.csv
@@ -51,12 +52,10 @@ GAINS = {
 class Count:
     """Samples of a `UReason` by setting, and what is computed of them: each once, for scores as for tables."""
 
-    def __init__(self, benchmark: Any, scored: Iterable[Scored]) -> None:
+    def __init__(self, benchmark: Any, results: Results) -> None:
         self.benchmark = benchmark
-        every = Results(map(unit_of, scored))
-        self.tasks = tuple(every.by("set", TASKS))
-        self.by_setting = every.where(lambda unit: unit.set in TASKS).by("setting", SETTINGS)
-        self.groups = {**{task: (task,) for task in self.tasks}, "overall": self.tasks}
+        self.tasks = tuple(results.by("set", TASKS))
+        self.by_setting = results.by("setting", SETTINGS)
         # Cells of a row ask for the same numbers.
         self.accuracies, self.gains = cache(self._accuracies), cache(self._gains)
         self.extraction, self.errors = cache(self._extraction), cache(self._errors)
@@ -69,13 +68,13 @@ class Count:
 
     def _accuracies(self, some: Results) -> dict[str, Estimate]:
         """task -> accuracy (equation 4); "overall" is the mean over tasks."""
-        means = {name: part.mean("set") for name, part in some.groups(self.groups).items()}
-        return means if some else {"overall": some.mean()}
+        return self.benchmark.overall.by_set(some, {task: (task,) for task in self.tasks})  # type: ignore[no-any-return]
 
     def _gains(self, earlier: str, later: str) -> dict[str, PairedComparison]:
         """task or "overall" -> later minus earlier (equation 5), on the cases and draws that both were asked."""
-        before = self.by_setting[earlier]
-        found = {name: some.minus(before, "set") for name, some in self.by_setting[later].groups(self.groups).items()}
+        before, after, overall = self.by_setting[earlier], self.by_setting[later], self.benchmark.overall
+        metrics = {**{task: replace(overall, sets=(task,)) for task in self.tasks}, "overall": overall}
+        found = {name: metric.gain(before, after) for name, metric in metrics.items()}
         return {name: gain for name, gain in found.items() if gain is not None}
 
     def _extraction(self) -> dict[str, Estimate]:
@@ -104,45 +103,43 @@ def _seen(names: Sequence[str], some: Results, of: Any) -> dict[str, Estimate]:
     return some.shares([name for name in names if name in seen], of)
 
 
-def scores(count: Count) -> dict[str, Any]:
-    """As `UReason.scores`."""
+def details(count: Count) -> dict[str, Any]:
+    """As `UReason.details`."""
     by_setting = count.by_setting
-    return {  # type: ignore[no-any-return]
-        **plain({setting: count.accuracies(some) for setting, some in by_setting.items()}),
-        "gains": plain({gain: count.gains(*pair) for gain, pair in GAINS.items() if set(pair) <= set(by_setting)}),
-        "of_right_thoughts": plain({s: count.accuracies(some) for s, some in count.drawn_by_thought.items()}),
-        "subcategories": plain({setting: count.subcategories(setting) for setting in by_setting}),
-        "extraction": plain(count.extraction()),
-        "errors": plain(count.errors()),
-        "outcomes": plain({s: _seen(OUTCOMES, some, lambda one: one.outcome) for s, some in by_setting.items()}),
+    return {
+        "gains": {gain: count.gains(*pair) for gain, pair in GAINS.items() if set(pair) <= set(by_setting)},
+        "of_right_thoughts": {s: count.accuracies(some) for s, some in count.drawn_by_thought.items()},
+        "subcategories": {setting: count.subcategories(setting) for setting in by_setting},
+        "extraction": count.extraction(),
+        "errors": count.errors(),
+        "outcomes": {s: _seen(OUTCOMES, some, lambda one: one.outcome) for s, some in by_setting.items()},
     }
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------
 
 
-def tables(count: Count) -> Iterable[Table]:
+def specs(count: Count) -> Iterable[TableSpec]:
     """In the order of the paper, then ours."""
-    printed = count.benchmark.paper
-    for spec in _specs(count):
-        yield spec.table(paper=printed)
+    yield from _of_paper(count)
     by_sub = {setting: count.subcategories(setting) for setting in count.by_setting}
     shown = [(task, name) for task in count.tasks for name in SUBCATEGORIES[task]
              if any(name in by_sub[setting].get(task, {}) for setting in by_sub)]  # fmt: skip
-    yield Table(
+    yield TableSpec(
         "Subcategories",
-        ("Task", "Subcategory", *(TITLES[setting] for setting in by_sub)),
-        tuple((task, name, *(by_sub[s].get(task, {}).get(name) for s in by_sub)) for task, name in shown),
-    )
-    for spec in _samples(count):
-        yield spec.table()
+        [Column("Subcategory", lambda place: place[1]),
+         *(Column(TITLES[setting], lambda place, of=of: of.get(place[0], {}).get(place[1]))  # type: ignore[misc]
+           for setting, of in by_sub.items())],
+        {place: place for place in shown}, names={place: place[0] for place in shown}, first="Task",
+    )  # fmt: skip
+    yield from _samples(count)
 
 
-def _specs(count: Count) -> Iterable[TableSpec]:
+def _of_paper(count: Count) -> Iterable[TableSpec]:
     """Tables 2 (or 7), 3, 4 and 8, error types, Table 11 and Figure 3."""
     by_setting = count.by_setting
     headline = {setting: by_setting[setting] for setting in HEADLINE if setting in by_setting}
-    number, split = (7, "test") if (count.benchmark.whole or 0) > TESTMINI else (2, None)
+    number, split = (7, "test") if (count.benchmark.total_cases or 0) > TESTMINI else (2, None)
     yield TableSpec(
         f"Visual verification accuracy (Table {number})", _with_gains(count), headline, names=TITLES,
         paper=[row for row in PAPER[f"Table {number}"] if row.get("split") == split],
@@ -179,7 +176,6 @@ def _specs(count: Count) -> Iterable[TableSpec]:
 
 
 def _samples(count: Count) -> Iterable[TableSpec]:
-    """What became of thoughts and samples."""
     extraction = count.extraction()
     yield TableSpec(
         f"How the refined prompt was found (compat={count.benchmark.compat})",
@@ -198,16 +194,15 @@ def _samples(count: Count) -> Iterable[TableSpec]:
 
 
 def _accuracies(count: Count) -> list[Column]:
-    """Accuracy by task and overall."""
     return [Column(name.capitalize(), lambda some, name=name: count.accuracies(some).get(name),  # type: ignore[misc]
-                   partial(_paper, count, name, "")) for name in count.groups]  # fmt: skip
+                   partial(_paper, count, name, "")) for name in (*count.tasks, "overall")]  # fmt: skip
 
 
 def _with_gains(count: Count) -> list[Column]:
     """The same, each with its gain over the headline setting before."""
     asked = [setting for setting in HEADLINE if setting in count.by_setting]
     gains = {later: count.gains(earlier, later) for earlier, later in pairwise(asked)}
-    return [column for name, accuracy in zip(count.groups, _accuracies(count), strict=True) for column in (
+    return [column for name, accuracy in zip((*count.tasks, "overall"), _accuracies(count), strict=True) for column in (
         accuracy,
         Column("Δ", lambda some, name=name: gains.get(some.setting, {}).get(name),  # type: ignore[misc]
                partial(_paper, count, name, " gain")),
@@ -240,14 +235,14 @@ def _contexts(count: Count) -> Iterable[TableSpec]:
              for s in (GUIDED, BARE) if s in count.by_setting and thirds}  # fmt: skip
     yield TableSpec(
         "Accuracy by length of the context",
-        [Column(f"{name} {unit}", lambda some, name=name: parts[some.setting][name].mean("set")) for name in thirds],  # type: ignore[misc]
+        [Column(f"{name} {unit}", lambda some, name=name: count.benchmark.overall(parts[some.setting][name]))  # type: ignore[misc]
+         for name in thirds],
         {s: count.by_setting[s] for s, some in parts.items() if all(some.values())}, names=TITLES,
         note="Thirds of the cases by prompt and thought in setting 2; the overall accuracy of the same cases (ours).",
     )  # fmt: skip
 
 
 def _errors(count: Count) -> TableSpec:
-    """The four error types of setting 2, by task."""
     by_task = {**{task: count.errors(task) for task in count.tasks}, "overall": count.errors()}
     kinds = {kind.capitalize(): kind for kind in by_task["overall"]}
     return TableSpec(

@@ -17,7 +17,7 @@ import io
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any
 
 from uni_train.core.errors import UsageError
 from uni_train.core.seeds import derive_seed
@@ -27,14 +27,12 @@ from uni_train.eval.benchmark import (
     Ask,
     Benchmark,
     Case,
-    Headline,
     JudgeAsk,
     Option,
     Sample,
     Scored,
     Source,
     Step,
-    Table,
     Unit,
     benchmark,
     described,
@@ -45,7 +43,7 @@ from uni_train.eval.benchmark import (
     with_parts,
 )
 from uni_train.eval.benchmarks.vigor import counting, prompts
-from uni_train.eval.benchmarks.vigor.cases import HUB, TASKS, Fields, digest, generated, read_folder, title
+from uni_train.eval.benchmarks.vigor.cases import DOMAINS, HUB, TASKS, Fields, digest, generated, read_folder, title
 from uni_train.eval.benchmarks.vigor.programs import Program, program_of
 from uni_train.eval.benchmarks.vigor.prompts import (
     BACKGROUND,
@@ -58,8 +56,9 @@ from uni_train.eval.benchmarks.vigor.prompts import (
     RULE,
 )
 from uni_train.eval.images import Image, StoredImage, bytes_of, pixels
+from uni_train.eval.paper import TableSpec
 from uni_train.eval.prompts import filled
-from uni_train.eval.results import unit_of
+from uni_train.eval.results import Metric, Results, unit_of
 from uni_train.models.pictures import decode_picture, encode_png
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ class Vigor(Benchmark):
     known_sets = TASKS
     hashed = ("id", "set", "prompt", "category", "facts")
     headline = (DIRECT, COT, PLANNED, INTERLEAVED)
-    headlines: ClassVar = {"": Headline(over=None)}  # Table 3
+    overall, groups = Metric(over=None), DOMAINS  # Table 3
     options = (
         Option("ground_truth", "shown", "whether the judge sees the answer", ("shown", "hidden")),
         Option("visual_quality", "program", "who judges it where a program decides the rest", ("program", "judge")),
@@ -151,10 +150,8 @@ class Vigor(Benchmark):
 
     def recorded_options(self) -> Mapping[str, Any]:
         """Who decides by what, and what the planner is."""
-        told = {"ground_truth": self.ground_truth, "visual_quality": self.visual_quality}
-        return (
-            told if self.planner is None else {**told, "planner": {**described(self.planner), "steps": self.most_steps}}
-        )
+        planner = {} if self.planner is None else {"planner": {**described(self.planner), "steps": self.most_steps}}
+        return {"ground_truth": self.ground_truth, "visual_quality": self.visual_quality, **planner}
 
     def reference(self, case: Case) -> bytes | None:
         """The image ground truth, or the one that a program draws, as PNG."""
@@ -177,7 +174,6 @@ class Vigor(Benchmark):
         return {**calls, "answer": sequences} if sequences else calls
 
     def _decides(self, ask: Ask) -> bool:
-        """Whether a program knows of the images of a setting."""
         program = self._programs.get(ask.case.id)
         return program is not None and (ask.setting != PROCESS or program.process is not None)
 
@@ -222,7 +218,6 @@ class Vigor(Benchmark):
         return sample.ask.setting in STEPWISE and number < len(self._plan(sample))
 
     def _step_request(self, number: int, sample: Sample) -> Request:
-        """On the image of the step before."""
         return _request(sample, self._plan(sample)[number], sample.drawn[-1:], f"/{number}")
 
     def _with_step(self, number: int, sample: Sample, image: np.ndarray | StoredImage) -> Sample:
@@ -289,11 +284,11 @@ class Vigor(Benchmark):
             return None
         return f"size of {title(case.set).lower()}", float(max(int(side) for side in case.category.split("x")))
 
-    def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-        return counting.scores(scored)
+    def details(self, results: Results) -> Mapping[str, Any]:
+        return counting.details(results)
 
-    def tables(self, scored: Iterable[Scored]) -> list[Table]:
-        return counting.tables(scored, self.paper, self._copies(), self.fields)
+    def specs(self, results: Results) -> Iterable[TableSpec]:
+        return counting.specs(results, self.paper, self._copies(), self.fields)
 
     def _copies(self) -> list[Verdict]:
         """What a model that copies its input is worth on the mazes, by the program."""

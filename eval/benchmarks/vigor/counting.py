@@ -14,11 +14,11 @@ from typing import Any
 
 from uni_train.data_gen.task import Verdict
 from uni_train.eval import paper
-from uni_train.eval.benchmark import Scored, Table
+from uni_train.eval.benchmark import Scored
 from uni_train.eval.benchmarks.vigor.cases import DOMAINS, MAZE, TASKS, Fields, title
 from uni_train.eval.benchmarks.vigor.prompts import BACKGROUND, DIMENSIONS, PROCESS, QUALITY, REASONING, RULE
 from uni_train.eval.paper import Column, TableSpec
-from uni_train.eval.results import Cell, Results, plain, unit_of
+from uni_train.eval.results import Cell, Results
 from uni_train.eval.statistics import Estimate
 
 PAPER = paper.printed(Path(__file__))  # table -> rows of paper.csv
@@ -38,7 +38,8 @@ def mark(one: Scored, name: str) -> float:
 def mean(one: Scored) -> float:
     """Equations 3 and 6: of the dimensions that the case has and that somebody judged."""
     names = [name for name in one.sample.ask.case.facts["dimensions"] if _has(one, name)]
-    return sum(mark(one, name) for name in names) / len(names)
+    # The mean of four marks is exact in binary, but for sums of hundredths.
+    return min(1.0, sum(mark(one, name) for name in names) / len(names))
 
 
 def _has(one: Scored, name: str) -> bool:
@@ -71,26 +72,18 @@ MEASURES: dict[str, Measure] = {
 
 def estimate(some: Results, measure: Measure) -> Estimate | None:
     """The mean over the samples that have it; several draws of a case are one cluster."""
-    # The mean of four marks is exact in binary, but for sums of hundredths.
-    known = some.measured(lambda one: None if (value := measure(one)) is None else min(1.0, max(0.0, value)))
+    known = some.measured(measure)
     return known.mean() if known else None
 
 
-def by_setting(scored: Iterable[Scored]) -> dict[str, Results]:
-    return Results(map(unit_of, scored)).by("setting")
-
-
-def scores(scored: Iterable[Scored]) -> dict[str, Any]:
-    """setting -> task, domain or "overall" -> Estimate: reasoning success, of `process` the mean of its four.
-
-    Beside the settings: "measures": setting -> (reasoning_success | all_four | mean | a dimension) -> the same names ->
+def details(results: Results) -> dict[str, Any]:
+    """ "measures": setting -> (reasoning_success | all_four | mean | a dimension) -> task, domain or "overall" ->
     Estimate. "sizes": setting -> task -> size -> reasoning success. "draws": setting -> what varies from draw to draw.
     """
-    settings = by_setting(scored)
-    found: dict[str, Any] = {"measures": {}, "sizes": {}, "draws": {}}
+    settings = results.by("setting")
+    found: dict[str, Any] = {"measures": {}, "sizes": {}}
     for setting, some in settings.items():
         parts = some.groups(GROUPS)
-        found[setting] = {n: estimate(part, mean if setting == PROCESS else reasoning) for n, part in parts.items()}
         found["measures"][setting] = {
             name: {n: value for n, part in parts.items() if (value := estimate(part, measure)) is not None}
             for name, measure in MEASURES.items()
@@ -100,12 +93,10 @@ def scores(scored: Iterable[Scored]) -> dict[str, Any]:
         found["sizes"][setting] = {
             task: {size: estimate(part, reasoning) for size, part in of.items()} for task, of in by_size.items() if of
         }
-    found["draws"] = {setting: _draws(some) for setting, some in _repeated(settings).items()}
-    return plain(found)  # type: ignore[no-any-return]
+    return found | {"draws": {setting: _draws(some) for setting, some in _repeated(settings).items()}}
 
 
 def _repeated(settings: Mapping[str, Results]) -> dict[str, Results]:
-    """The settings that were asked more than once."""
     return {setting: some for setting, some in settings.items() if len(some.by("k")) > 1}
 
 
@@ -131,32 +122,32 @@ def _sides(size: str) -> list[int]:
 # --- tables -----------------------------------------------------------------------------------------------------------
 
 
-def tables(
-    scored: Iterable[Scored], printed: paper.Paper | None, copied: Sequence[Verdict], fields: Fields
-) -> list[Table]:
+def specs(
+    units: Results, printed: paper.Paper | None, copied: Sequence[Verdict], fields: Fields
+) -> Iterable[TableSpec]:
     """Table 3 (result, process), each task and domain, Figure 5, Table 4, the spread over draws, and the fields read.
 
     copied: verdicts of copies of the input. fields: of published files.
     """
-    settings = by_setting(scored)
+    settings = units.by("setting")
     results = {setting: some for setting, some in settings.items() if setting != PROCESS}
     process = settings.get(PROCESS, Results(())).groups(GROUPS)
     mazes = {setting: part for setting, some in results.items() if (part := some.where(lambda unit: unit.set == MAZE))}
     models = [{**row, "kind": row["kind"] + (", planner" if row["planner"] else "")} for row in PAPER["Table 3"]]
     label = "{model} in the paper, {kind}"
     copies = [_copies(copied)] if copied and results else []
-    result = TableSpec("Result metrics (Table 3)", RESULT, results, paper=models, label=label, below=copies, note=_NOTE)
+    yield TableSpec("Result metrics (Table 3)", RESULT, results, paper=models, label=label, below=copies, note=_NOTE)
+    yield _by_task(results)
     note = "Marks from 0 to 1 (the paper: 0 to 100). RA is what the templates call Beneficial Action."
-    steps = TableSpec(
+    yield TableSpec(
         "Process metrics (Table 3)", STEPS, process, names={name: title(name) for name in GROUPS}, label=label,
         paper=[row for row in models if row["process mean"]], first="Task", note=note,
     )  # fmt: skip
-    maze = TableSpec("Maze navigation (Table 4)", RESULT, mazes if printed else {}, paper="Table 4", note=_NOTE)
+    yield _by_size(results)
+    yield TableSpec("Maze navigation (Table 4)", RESULT, mazes if printed else {}, paper="Table 4", note=_NOTE)
     note = "Reasoning of each draw over all cases. Variance: of a case from draw to draw, the mean over cases."
-    draws = TableSpec("From draw to draw", DRAWS, _repeated(settings), note=note)
-    made = [result.table(paper=printed), _by_task(results).table(), steps.table(paper=printed), _by_size(results),
-            maze.table(paper=printed), draws.table(), _fields_read(fields)]  # fmt: skip
-    return [table for table in made if table.rows]
+    yield TableSpec("From draw to draw", DRAWS, _repeated(settings), note=note)
+    yield _fields_read(fields)
 
 
 def _column(head: str, measure: Measure, printed: str = "") -> Column:
@@ -209,23 +200,24 @@ def _by_task(results: Mapping[str, Results]) -> TableSpec:
     )
 
 
-def _by_size(results: Mapping[str, Results]) -> Table:
-    groups = {(setting, task): _sizes(part) for setting, some in results.items()
-              for task, part in some.by("set", TASKS).items()}  # fmt: skip
-    sizes = sorted({size for by_size in groups.values() for size in by_size}, key=_sides)
-    rows = tuple(
-        (setting, title(task), *(estimate(by_size.get(size, Results(())), reasoning) for size in sizes))
-        for (setting, task), by_size in groups.items()
-        if by_size
-    )
-    return Table("Reasoning success by size (Figure 5)", ("Setting", "Task", *sizes), rows)
+def _by_size(results: Mapping[str, Results]) -> TableSpec:
+    groups = {(setting, task): part for setting, some in results.items() for task, part in some.by("set", TASKS).items()
+              if _sizes(part)}  # fmt: skip
+    sizes = sorted({size for part in groups.values() for size in _sizes(part)}, key=_sides)
+    columns = [
+        Column("Task", lambda some: title(some.units[0].set)),
+        *(Column(size, lambda some, size=size: estimate(_sizes(some).get(size, Results(())), reasoning))  # type: ignore[misc]
+          for size in sizes),
+    ]  # fmt: skip
+    names = {(setting, task): setting for setting, task in groups}
+    return TableSpec("Reasoning success by size (Figure 5)", columns, groups, names=names)
 
 
-def _fields_read(fields: Fields) -> Table:
-    """Which fields of records.json were read as what."""
-    roles = list(dict.fromkeys(role for by_role in fields.values() for role in by_role))
-    rows = tuple(
-        (title(task), *(", ".join(by_role.get(role, ())) or None for role in roles)) for task, by_role in fields.items()
-    )
+def _fields_read(fields: Fields) -> TableSpec:
+    roles = dict.fromkeys(role for by_role in fields.values() for role in by_role)
+    columns = [Column(role, lambda by_role, role=role: ", ".join(by_role.get(role, ())) or None) for role in roles]  # type: ignore[misc]
     note = "Field names were probed: check them against the dataset's own description."
-    return Table("Fields of records.json as they were read", ("Task", *roles), rows, note)
+    return TableSpec(
+        "Fields of records.json as they were read", columns, fields, names={task: title(task) for task in fields},
+        first="Task", note=note,
+    )  # fmt: skip

@@ -82,7 +82,6 @@ def reader_of(case: Case) -> Reader | None:
 
 
 def _images(case: Case) -> Iterator[np.ndarray]:
-    """Input and ground truth."""
     return (decode_picture(bytes_of(image), case.id) for image in (*case.images, *case.references))
 
 

@@ -11,17 +11,17 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
-from typing import ClassVar
 
 from uni_train.core.errors import UsageError
 from uni_train.data_gen.registry import task_of
 from uni_train.data_gen.task import Verdict
-from uni_train.eval.benchmark import Ask, Benchmark, Headline, JudgeAsk, Sample, Scored, Source, benchmark
+from uni_train.eval.benchmark import Ask, Benchmark, JudgeAsk, Sample, Scored, Source, benchmark
 from uni_train.eval.benchmarks.wise.cases import GENERATED, has_program, questions
 from uni_train.eval.benchmarks.wise.editions import SETS
 from uni_train.eval.images import pixels
 from uni_train.eval.paper import Column, TableSpec, mean_of
 from uni_train.eval.prompts import filled
+from uni_train.eval.results import Metric, Results
 from uni_train.eval.submission import file_name, first_draws
 from uni_train.eval.task_benchmark import item_of
 
@@ -38,7 +38,7 @@ class Wise(Benchmark):
 
     name, title = "wise", "WISE"
     known_sets = (*SETS, *GENERATED)
-    headlines: ClassVar = {"": Headline(over=None)}
+    overall = Metric(over=None)
 
     def __init__(self, source: Source) -> None:
         self.edition, every = questions(source)
@@ -50,7 +50,7 @@ class Wise(Benchmark):
         sets = [name for name, n in zip(SETS, self.edition.sizes, strict=True) for _ in range(n)]
         paper = (f"{number} {name}" for number, name in enumerate(sets, 1))
         self.set_origin(source.data, (f"{case.id} {case.set}" for case in every), paper)
-        self.whole = len(every)
+        self.total_cases = len(every)
 
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
         judged = sum(self.verifier == "judge" or not has_program(ask.case) for ask in asks)
@@ -84,12 +84,12 @@ class Wise(Benchmark):
             if one.sample.image is not None:
                 yield f"{one.sample.ask.setting}/{file_name(one.sample.ask.case.id)}.png", one.sample.image
 
-    def specs(self) -> Sequence[TableSpec]:
+    def specs(self, results: Results) -> Sequence[TableSpec]:
         """The leaderboard's table; its overall score stands there where all of its categories are asked."""
         printed = {name: itemgetter(name) for name in SETS}
         columns = [Column(name.capitalize(), mean_of("set", name), printed.get(name, "")) for name in self.sets]
         columns += [
-            Column("Overall", lambda some: some.mean(), itemgetter("overall") if self.sets == SETS else ""),
+            Column("Overall", self.overall, itemgetter("overall") if self.sets == SETS else ""),
             Column("Mean of categories", lambda some: some.mean("set")),
         ]
         title, table = f"WiScore, {self.edition.name.lower()} edition", self.edition.name

@@ -29,5 +29,5 @@ class ShadeTest(Benchmark):
     def check(self, sample: Sample) -> Verdict | None:
         return get_task("shades").verify(item_of(sample.ask.case), pixels(sample.drawn[-1]))
 
-    def specs(self) -> Sequence[TableSpec]:
+    def specs(self, results: Results) -> Sequence[TableSpec]:
         return [TableSpec("Shades that are right", [Column("share", Results.mean)], rows="set", first="set")]

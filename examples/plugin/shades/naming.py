@@ -16,7 +16,7 @@ from uni_train.data_gen.task import Verdict
 from uni_train.eval.benchmark import Benchmark, Case, Option, Sample, Source, benchmark, verdict_of
 from uni_train.eval.images import pixels
 from uni_train.eval.paper import Column, TableSpec, mean_of
-from uni_train.eval.results import Unit
+from uni_train.eval.results import Results, Unit
 
 PROTOCOL = "shade_naming/1"  # what is asked; a change makes another revision
 QUESTIONS = range(1, 201)  # ids in the paper
@@ -51,15 +51,15 @@ class ShadeNaming(Benchmark):
         ]
         super().__init__(source, cases, settings=("normal", "cot"), asked=(PROTOCOL, tolerance))
         self.set_origin(source.data, (row.id for row in rows), QUESTIONS)
-        self.whole = len(rows)
+        self.total_cases = len(rows)
 
     def check(self, sample: Sample) -> Verdict | None:
         tenths, right = pixels(sample.drawn[-1]).mean() / 25.5, sample.ask.case.facts["tenths"]
         return verdict_of("shade", abs(tenths - right) <= self.tolerance, f"{tenths:.1f} tenths, right is {right}")
 
-    def specs(self) -> Sequence[TableSpec]:
+    def specs(self, results: Results) -> Sequence[TableSpec]:
         by_set = [Column(name.capitalize(), mean_of("set", name), name) for name in self.known_sets]
-        average = Column("Average", lambda some: some.mean("set"), "average")
+        average = Column("Average", self.overall, "average")
         by_lightness = [Column(name.capitalize(), mean_of(_lightness, name), name) for name in LIGHTNESS]
         return [
             TableSpec(

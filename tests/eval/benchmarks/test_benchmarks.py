@@ -188,7 +188,7 @@ def test_absent_files_and_sets_are_named(tmp_path: Path, name: str, get: str, la
 @pytest.mark.parametrize("name", NAMES)
 def test_the_revision_is_that_of_the_content(tmp_path: Path, name: str) -> None:
     first, moved = (opened(name, Source(data=write(tmp_path / at, name, row(name)))) for at in ("a", "b"))
-    assert first.revision == moved.revision and len(first.cases()) == 1 and first.yours
+    assert first.revision == moved.revision and len(first.cases()) == 1 and first.user_files
     (key,) = {"Question", "prompt", "question", "instruction", "Prompt"} & set(row(name))
     changed = opened(name, Source(data=write(tmp_path / "a", name, row(name, **{key: "Draw as many cups as 1 + 2."}))))
     assert changed.revision != first.revision

@@ -503,8 +503,8 @@ def test_identity_is_what_changes_replies() -> None:
     # A way changes no reply, and makes another judging.
     majority = replace(one, way="majority", temperature=0.5)
     assert majority.key == replace(one, temperature=0.5).key and majority.label == "majority of 5"
-    assert one.manner == {**one.identity, "dialect": "paper"}  # as evaluations of before ways have it
-    assert majority.manner["way"] == "majority"
+    assert one.protocol == {**one.identity, "dialect": "paper"}  # as evaluations of before ways have it
+    assert majority.protocol["way"] == "majority"
 
 
 def test_a_server_that_says_what_it_serves_is_believed_and_remembered(tmp_path: Path) -> None:

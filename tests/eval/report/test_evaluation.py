@@ -37,14 +37,14 @@ def write(path: Path, part: Part, text: str = "sums") -> Path:
 
 def hostile(part: Part) -> Part:
     """Every text that a model, a judge or a file of someone else's can bring is markup."""
-    first, *others = part.scored[""]
+    first, *others = part.moments[""]
     case = replace(first.sample.ask.case, prompt=HOSTILE, category=HOSTILE, facts={HOSTILE: HOSTILE})
     told: dict[str, Any] = {"prompt": HOSTILE + "refined", "thought": HOSTILE, "note": HOSTILE}
     parts = (HOSTILE, *first.sample.parts)
     sample = replace(first.sample, ask=replace(first.sample.ask, case=case), parts=parts, **told)
     spoilt = replace(first, sample=sample, by=HOSTILE, replies=(HOSTILE,), cause=HOSTILE, verdict=first.verdict)
     table = Table(HOSTILE, (HOSTILE, "n"), ((HOSTILE, HOSTILE),), HOSTILE)
-    return replace(part, moments={"": lambda images: [spoilt, *others]}, tables=[*part.tables, table])
+    return replace(part, moments={"": [spoilt, *others]}, tables=[*part.tables, table])
 
 
 def cards_of(page: str) -> list[dict[str, Any]]:
@@ -60,17 +60,17 @@ def test_the_page_holds_everything_and_asks_for_nothing(part: Part, tmp_path: Pa
         assert all(f"{estimate['value']:.2f}" in page for estimate in by_set.values())
     cards = cards_of(page)
     assert [(card["id"], card["setting"]) for card in cards] == [
-        (one.sample.ask.case.id, one.sample.ask.setting) for one in part.scored[""]
+        (one.sample.ask.case.id, one.sample.ask.setting) for one in part.moments[""]
     ]
-    drawn = [one for one in part.scored[""] if one.sample.image is not None]
+    drawn = [one for one in part.moments[""] if one.sample.image is not None]
     assert ["image" in card["answers"][""] for card in cards].count(True) == len(drawn) < len(cards)
 
 
 def test_counts_are_those_of_the_samples_and_lead_to_them(part: Part) -> None:
     shown = outcomes_of(part).shown
-    wrong = [one for one in part.scored[""] if one.outcome != "pass"]
+    wrong = [one for one in part.moments[""] if one.outcome != "pass"]
     assert sum(row["total"][0] for row in shown["causes"]) == len(wrong)
-    assert sum(count for row in shown["outcomes"] for _, count, _ in row["cells"]) == len(part.scored[""])
+    assert sum(count for row in shown["outcomes"] for _, count, _ in row["cells"]) == len(part.moments[""])
     assert link("sums", setting="cot", cause="drawn wrong & more") == (
         "#gallery?benchmark=sums&setting=cot&cause=drawn+wrong+%26+more"
     )
@@ -81,8 +81,8 @@ def test_counts_are_those_of_the_samples_and_lead_to_them(part: Part) -> None:
 def test_a_setting_has_one_colour_whatever_else_was_asked(part: Part) -> None:
     drawn = [charts(part)[0]]
     for left_out in part.settings:
-        some = [one for one in part.scored[""] if one.sample.ask.setting != left_out]
-        drawn.append(charts(replace(part, moments={"": lambda images, some=some: some}))[0])  # type: ignore[misc]
+        some = [one for one in part.moments[""] if one.sample.ask.setting != left_out]
+        drawn.append(charts(replace(part, moments={"": some}))[0])
     colours = [{name: colour for colour, name in one.legend} for one in drawn]
     assert len(colours[0]) == len(part.settings) > 1
     assert all(colours[0][name] == one[name] for one in colours for name in one)
@@ -97,11 +97,11 @@ def test_text_from_outside_stays_text(part: Part, tmp_path: Path) -> None:
 def test_a_full_page_leaves_out_pictures_of_whole_cases(part: Part) -> None:
     large = [
         replace(one, sample=replace(one.sample, parts=(report.noise(i, 96),) if one.sample.image else ()))
-        for i, one in enumerate(part.scored[""])
+        for i, one in enumerate(part.moments[""])
     ]
-    found = gallery.build({"sums": {"": lambda images: large}}, budget=1_000_000)
+    found = gallery.build({"sums": {"": large}}, budget=1_000_000)
     cards = found.cards
-    assert len(cards) == found.total == len(part.scored[""])
+    assert len(cards) == found.total == len(part.moments[""])
     bytes_shown = sum(len(picture) for block in found.blocks for picture in block)
     assert 500_000 < bytes_shown < 1_300_000
     left_out = {card["id"] for card in cards if "left_out" in card["answers"][""]}
@@ -128,7 +128,7 @@ def test_a_person_can_filter_and_follow_a_count_to_its_samples(part: Part, tab: 
     tab.select_option("select[name=setting]", "cot")
     tab.select_option("select[name=set]", "math2")
     tab.select_option("select[name=verdict]", "fail")
-    kinds = [(one.sample.ask.setting, one.sample.ask.case.set, one.outcome) for one in part.scored[""]]
+    kinds = [(one.sample.ask.setting, one.sample.ask.case.set, one.outcome) for one in part.moments[""]]
     expected = kinds.count(("cot", "math2", "fail"))
     assert tab.locator("#count").inner_text() == f"{expected} of 160 samples"
     assert tab.locator("#list .verdict").all_inner_texts()[:expected] == ["✗ wrong"] * min(24, expected)

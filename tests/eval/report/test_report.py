@@ -6,7 +6,6 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -72,8 +71,8 @@ def test_a_run_that_left_only_its_summary(run_dir: Path) -> None:
     assert "About this run" in write_report(run_dir).read_text(encoding="utf-8")
 
 
-def moments(run_dir: Path) -> dict[str, gallery.Read]:
-    return {moment: partial(read_folder, folder) for moment, folder in run.evaluations(run_dir).items()}
+def moments(run_dir: Path) -> gallery.Moments:
+    return {moment: list(read_folder(folder)) for moment, folder in run.evaluations(run_dir).items()}
 
 
 def pair(card: dict[str, Any]) -> str:

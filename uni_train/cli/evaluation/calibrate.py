@@ -104,7 +104,7 @@ def calibrate(
         progress.table(table.title, table.columns, table.rows)
 
     for benchmark in benchmarks_of(checkpoint or "shipped", config):
-        scored = None if done is None else done.scored(benchmark.name, images=True)
+        scored = None if done is None else done.scored(benchmark.name)
         anchors = anchors_of(benchmark, scored, labels, references, most, seed=config.seed)
         folder = Path(config.out) / "calibrations" / benchmark.name
         for judge in judges:

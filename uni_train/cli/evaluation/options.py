@@ -87,12 +87,12 @@ EVAL = {
     "benchmarks": "--benchmark -b",
     "sets": "--sets",
     "settings": "--settings",
-    "subset": "--subset --limit",
+    "subset": "--subset",
     "n": "--n",
     "k": "--k",
     "seed": "--seed",
     "weights": "--weights",
-    "out": "--out --output_path",
+    "out": "--out",
 }
 """Key of `eval` -> the options that set it."""
 _LISTS = ("benchmarks", "sets", "settings", "level", "layers")
@@ -133,10 +133,6 @@ def evaluation_options(words: str = "[KEY=VALUE]...") -> Callable[[F], F]:
     """Adds the words and options of `eval`."""
     options = [
         keys_of("EvalConfig", EVAL, words),
-        click.option(
-            "--log_samples", is_flag=True, expose_value=False,
-            help="Accepted as by lmms-eval; samples are always stored, in OUT/NAME/scored.",
-        ),
         click.option(
             "--help-benchmark", metavar="NAME", is_eager=True, expose_value=False, callback=_describe,
             shell_complete=completer("benchmarks"), help="Print a benchmark's sets and options, and stop.",

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -262,12 +261,12 @@ def page(run_dir: Path, summary: Mapping[str, Any], config: Mapping[str, Any]) -
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{run_dir} has no report: {error!r}", "Run its command again.") from error
     parts = [
-        Part(name, {"": partial(_samples, run_dir, stage)}, tables if stage == "inject" else (), SETTINGS,
+        Part(name, {"": list(_samples(run_dir, stage))}, tables if stage == "inject" else (), SETTINGS,
              KNOWLEDGE_SETS, tables[0].questions, moments[stage])
         for stage, name in _STAGES.items()
     ]  # fmt: skip
-    parts = [part for part in parts if part.scored[""]]
-    images = sum(len(part.scored[""]) for part in parts)
+    parts = [part for part in parts if part.moments[""]]
+    images = sum(len(part.moments[""]) for part in parts)
     return Page(
         title=f"Knowledge transfer · {summary['model']}",
         facts=[*training.facts_of(run_dir, summary, config), ("Models trained", str(len(models))),
@@ -277,7 +276,7 @@ def page(run_dir: Path, summary: Mapping[str, Any], config: Mapping[str, Any]) -
     )  # fmt: skip
 
 
-def _samples(run_dir: Path, kind: str, images: bool) -> Iterator[Scored]:
+def _samples(run_dir: Path, kind: str) -> Iterator[Scored]:
     for stage in stage_folders(run_dir):
         if f"-{kind}-" in stage.name:
-            yield from read_folder(stage / "scored", images)
+            yield from read_folder(stage / "scored")

@@ -135,4 +135,7 @@ def test_a_swap_without_a_cue_counts_nowhere(tmp_path: Path) -> None:
     asks = [Ask(case, "visual_true", 0, 0) for case in benchmark.cases()]
     scored = [Scored(Sample(asks[0]), RIGHT), Scored(Sample(asks[1], "cue_missing"))]
     (cell,) = {(unit.setting, unit.name) for unit in Ufo.units(scored, "")}
-    assert cell == ("visual_true", asks[0].case.id) and counting.Count(scored).results("visual_true").mean().value == 1
+    assert (
+        cell == ("visual_true", asks[0].case.id)
+        and counting.Count(counting.units(scored)).results("visual_true").mean().value == 1
+    )

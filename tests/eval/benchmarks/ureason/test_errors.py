@@ -12,8 +12,9 @@ from uni_train.data_gen.task import Check, Verdict
 from uni_train.data_gen.ureason.outcomes import Sprites
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored, Source
 from uni_train.eval.benchmarks.ureason import UReason, errors, lengths
-from uni_train.eval.benchmarks.ureason.counting import tables
+from uni_train.eval.benchmarks.ureason.counting import Count
 from uni_train.eval.benchmarks.ureason.settings import BARE, GUIDED
+from uni_train.eval.results import Results
 from uni_train.models.pictures import encode_png
 
 
@@ -40,10 +41,10 @@ def test_a_program_tells_them_apart_in_nano_s_world(nano: UReason) -> None:
     ]  # fmt: skip
     kinds = [errors.type_of(one, nano.right(one)) for one in found]
     assert kinds == [None, errors.TASK, errors.HALLUCINATION, errors.REASONING_ERROR, None]
-    shares = nano.count(found).errors()
+    shares = Count(nano, Results(nano.units(found, ""))).errors()
     third = dict.fromkeys((errors.REASONING_ERROR, errors.HALLUCINATION, errors.TASK), pytest.approx(1 / 3))
     assert {kind: one.value for kind, one in shares.items()} == {**third, errors.MISREAD: 0.0}
-    assert any(table.title.startswith("Error types") for table in tables(nano.count(found)))
+    assert any(table.title.startswith("Error types") for table in nano.tables(found))
 
 
 def test_a_judge_is_asked_of_a_wrong_image_whose_thought_is_right() -> None:

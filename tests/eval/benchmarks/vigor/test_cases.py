@@ -29,7 +29,7 @@ def test_fields_are_probed_and_reported(tmp_path: Path) -> None:
         "image": ["Input-Image"], "instruction": ["prompt"], "answer_image": ["GT_image"], "size": ["grid_size"],
     }  # fmt: skip
     benchmark = Vigor(Source(data=tmp_path))
-    assert benchmark.sets == ("sorting_and_categorization", "sudoku") and benchmark.yours
+    assert benchmark.sets == ("sorting_and_categorization", "sudoku") and benchmark.user_files
     assert benchmark.tables([])[-1].rows[0][0] == "Sorting and categorization"
     write(tmp_path, "vigor", row("vigor", hint="easy"))
     assert read_folder(tmp_path, fields=["hint=answer"])[0][1].facts["answer"] == "easy"
