@@ -11,7 +11,6 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bench.experiments import knowledge as bench
 from tests.eval.judges.server import Asked, JudgeServer, Refused
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
@@ -118,40 +117,6 @@ def test_the_numbers_are_those_of_the_pictures(finished: Path) -> None:
     page = (finished / "report.html").read_text()
     assert all(" and ".join(model["names"]).replace("&", "&amp;") in page for model in summary["models"])
     assert all(title in page for title in titles)
-
-
-@pytest.mark.slow
-def test_runs_are_counted_together_as_other_characters(finished: Path, tmp_path: Path) -> None:
-    """Twice the same run under two names: two models, the same shares, every image once."""
-    (tmp_path / "again").symlink_to(finished)
-    tables, taught, drawn = bench.pooled([finished, tmp_path / "again"])
-    alone = json.loads((finished / "summary.json").read_text())["scores"]["after"]
-    assert [one.injected for one in taught] == [True, True] and len({one.names for one in taught}) == 2
-    assert len(drawn) == 2 * len(scored(finished, "*-inject-*"))
-    (row, *_) = tables[0].rows
-    assert [(cell.value, cell.n) for cell in row[1:3]] == [  # type: ignore[union-attr]
-        (pytest.approx(alone[setting]["forward"]["value"]), 2) for setting in ("normal", "cot")
-    ]
-    unclear = bench.unreadable(drawn)
-    assert {row[1]: row[3].value for row in unclear.rows} == {  # type: ignore[union-attr]
-        setting: sum(one.outcome == "unreadable" for one in drawn if one.sample.ask.setting == setting) / 12
-        for setting in ("normal", "cot")
-    }
-    once, twice = (bench.held(runs).rows for runs in ([finished], [finished, tmp_path / "again"]))
-    marker, *_ = (row for row in twice if row[0].startswith("image marker"))
-    assert (marker[3].n, marker[3].distinct) == (6, 2), "three questions a model"
-    assert [row[:3] for row in once] == [row[:3] for row in twice]
-    assert [row[3].value for row in once] == [row[3].value for row in twice]
-
-
-@pytest.mark.slow
-def test_a_finished_run_stays_as_it_is(finished: Path) -> None:
-    before = {file: file.stat().st_mtime_ns for file in finished.glob("stages/*/*")} | {
-        finished / name: (finished / name).stat().st_mtime_ns for name in ("summary.json", "report.html")
-    }
-    result = fit(finished.parent.parent, *TINY, "checkpoint_every=100", recipe="knowledge")
-    assert result.exit_code == 0 and result.output.count("already done") == 2
-    assert {file: file.stat().st_mtime_ns for file in before} == before
 
 
 @pytest.mark.slow
