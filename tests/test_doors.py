@@ -17,11 +17,11 @@ from PIL import Image
 from safetensors.torch import save_file
 
 import uni_train as library
+from tests.core.test_hub import hub, nano  # noqa: F401  # fixtures
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
 from tests.served import served
 from tests.test_docs import ROOT
-from tests.test_hub import hub, nano  # noqa: F401  # fixtures
 from uni_train.cli.main import uni_train
 from uni_train.data_gen.jsonl import read_objects
 from uni_train.models.load import build_model, model_config
