@@ -14,9 +14,10 @@ import torch
 from tests.eval.judges.server import JudgeServer
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
-from tests.recipes.stars.test_judged import Killed, opinion
+from tests.recipes.stars.test_judged import opinion
 from tests.stages.test_run import assert_clear
 from tests.tiny import MODEL, QUICK, finish, fit, save_drawer, save_talker
+from tests.training.keys import Killed, killed_after
 from uni_train.config.compose import compose
 from uni_train.core.errors import UsageError
 from uni_train.data_gen.registry import get_task
@@ -30,7 +31,6 @@ from uni_train.models.pictures import encode_png
 from uni_train.recipes.distil import drawing, thinking
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.stages.dry_run import describe
-from uni_train.training import callbacks
 from uni_train.training.metric_log import read_metrics
 
 RECIPE = "distil_curriculum"
@@ -172,25 +172,18 @@ def test_killed_while_drawing_and_training_it_ends_as_the_unbroken_one(
 ) -> None:
     """By the teacher's states; tests/multinode kills one that learns by the student's."""
     whole = finish(tmp_path / "whole", *quick, "states=teacher", recipe=RECIPE)
-    saved, wrote = callbacks.PeriodicCheckpoint.on_train_batch_end, drawing.save_file
-
-    def die_training(self, trainer, *rest) -> None:
-        saved(self, trainer, *rest)
-        if trainer.global_step == 2:
-            raise Killed
+    wrote = drawing.save_file
 
     def die_drawing(tensors, path) -> None:
         wrote(tensors, path)
         if "00001" in str(path):
             raise Killed
 
-    for where, name, death in (
-        (drawing, "save_file", die_drawing),
-        (callbacks.PeriodicCheckpoint, "on_train_batch_end", die_training),
-    ):
-        with monkeypatch.context() as patched, pytest.raises(Killed):
-            patched.setattr(where, name, death)
-            fit(tmp_path / "killed", *quick, "states=teacher", recipe=RECIPE)
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(drawing, "save_file", die_drawing)
+        fit(tmp_path / "killed", *quick, "states=teacher", recipe=RECIPE)
+    with killed_after(2):
+        fit(tmp_path / "killed", *quick, "states=teacher", recipe=RECIPE)
     killed = finish(tmp_path / "killed", *quick, "states=teacher", recipe=RECIPE)
     files = [*whole.glob("stages/*/model/*.safetensors"), *whole.glob("stages/*/metrics.jsonl")]
     files += whole.glob("stages/*/shards/*.safetensors")

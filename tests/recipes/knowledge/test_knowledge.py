@@ -16,6 +16,7 @@ from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
 from tests.once import once
 from tests.tiny import MODEL, finish, fit
+from tests.training.keys import Killed, killed_after
 from uni_train.config.compose import compose
 from uni_train.core.errors import UserError
 from uni_train.data_gen.knowledge.injection import subjects
@@ -29,7 +30,6 @@ from uni_train.models.nano.tokenizer import WordTokenizer
 from uni_train.recipes.knowledge import form
 from uni_train.recipes.knowledge import injection as knowledge
 from uni_train.recipes.knowledge.config import KnowledgeConfig
-from uni_train.training import callbacks
 
 TINY = (
     *MODEL,
@@ -123,29 +123,19 @@ def test_the_numbers_are_those_of_the_pictures(finished: Path) -> None:
 def test_a_killed_run_ends_as_an_unbroken_one_and_says_who_was_not_injected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Killed(BaseException):
-        """What nothing catches."""
-
     unbroken = finish(tmp_path / "unbroken", *PAIR, recipe="knowledge")
-    saved, written = callbacks.PeriodicCheckpoint.on_train_batch_end, knowledge.write_scored
-
-    def die_training(self, trainer, *rest) -> None:
-        saved(self, trainer, *rest)
-        if trainer.global_step == 3:
-            raise Killed
+    written = knowledge.write_scored
 
     def die_drawing(path: Path, samples: list[Scored]) -> None:
         if "inject" in str(path) and path.name == "00001.parquet":
             raise Killed
         written(path, samples)
 
-    for place, name, death in (
-        (callbacks.PeriodicCheckpoint, "on_train_batch_end", die_training),
-        (knowledge, "write_scored", die_drawing),
-    ):
-        with monkeypatch.context() as patched, pytest.raises(Killed):
-            patched.setattr(place, name, death)
-            fit(tmp_path, *PAIR, recipe="knowledge")
+    with killed_after(3):
+        fit(tmp_path, *PAIR, recipe="knowledge")
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(knowledge, "write_scored", die_drawing)
+        fit(tmp_path, *PAIR, recipe="knowledge")
     run = tmp_path / "knowledge" / "seed0"
     (left,) = run.glob("stages/01-*/drawn/*.parquet")
     result = fit(tmp_path, *PAIR, recipe="knowledge")
@@ -163,9 +153,6 @@ def test_a_killed_run_ends_as_an_unbroken_one_and_says_who_was_not_injected(
 
 @pytest.mark.slow
 def test_a_run_killed_after_its_weights_were_removed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Killed(BaseException):
-        """What nothing catches."""
-
     asked = (*PAIR, "keep_models=false", "modes=[normal]")
 
     def die(file: Path, folder: Path) -> None:
