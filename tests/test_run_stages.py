@@ -204,19 +204,6 @@ def unfinished_training(run: Path) -> Path:
     return stage
 
 
-@pytest.mark.slow
-def test_a_damaged_checkpoint_is_passed_over_for_the_one_before(copy: Path, finished: Path, tmp_path: Path) -> None:
-    stage = unfinished_training(copy)
-    flip(stage / "checkpoints/step=00000003/state.safetensors")
-    with pytest.warns(UserWarning, match="step=00000003.*trying the one before it"):
-        result = fit(tmp_path, *TINY)
-    assert result.exit_code == 0, result.output
-    assert numbers(copy) == numbers(finished)
-    for name in ("model/model.safetensors", "metrics.jsonl"):
-        same = finished / "stages/09-finetune-mapping3" / name
-        assert (stage / name).read_bytes() == same.read_bytes()
-
-
 def test_when_every_checkpoint_is_damaged_they_are_named_and_nothing_starts_over_in_silence(
     copy: Path, tmp_path: Path
 ) -> None:

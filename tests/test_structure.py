@@ -150,16 +150,19 @@ def test_nothing_imports_a_leaf(leaf: str) -> None:
         return any(file == place or file.startswith(f"{place}/") for place in places)
 
     own = {module for module, file in modules().items() if inside(file)}
-    ties = []
+    assert [f"{file} names {name}" for file, names in named().items() if not inside(file) for name in names & own] == []
+
+
+@cache
+def named() -> dict[str, set[str]]:
+    """File -> the modules of ours that it imports or has in a text; of a door outside of its functions."""
+    found = {}
     for file, tree in trees().items():
-        door = file.startswith(DOORS)
-        for statement in tree.body if door else [tree]:
-            if inside(file) or (door and isinstance(statement, _FUNCTIONS)):
-                continue
-            named = [name for name, _ in imported(ast.Module([statement], []) if door else tree, types=not door)]
-            named += [one.value for one in ast.walk(statement) if isinstance(one, ast.Constant) and one.value in own]
-            ties += [f"{file} names {name}" for name in named if name in own]
-    assert ties == []
+        if door := file.startswith(DOORS):
+            tree = ast.Module([one for one in tree.body if not isinstance(one, _FUNCTIONS)], [])
+        texts = {one.value for one in ast.walk(tree) if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+        found[file] = {name for name, _ in imported(tree, types=not door)} | texts & modules().keys()
+    return found
 
 
 IMPORTED: dict[int, list[str]] = {

@@ -27,20 +27,6 @@ def _short(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.slow
-def test_no_condition_is_read_twice(tiny: bagel.Subject) -> None:
-    lines = [cells(line) for line in bagel.read(tiny) if line.startswith("|")][2:]
-    counts = {title: list(map(int, numbers)) for title, *numbers in lines}
-    plain = [counts[title] for title in counts if "from an image" not in title]
-    assert len(plain) == 4 and all(readings == 1 for readings, *_ in plain)
-    letters = [len(one.prompt) + 2 for one in bagel.requests(bagel.BATCH)]
-    assert counts[f"{bagel.BATCH} images from text"][1] == sum(letters)
-    for readings, tokens, apart, *_, seen, encoded in (counts[title] for title in counts if "from an image" in title):
-        assert readings == 2 and tokens < apart and seen == encoded == 1  # the texts without the image are the other
-    steps = tiny.model.sampling.steps
-    assert counts["an image from text"][4] == steps  # the branches of guidance share a pass
-
-
-@pytest.mark.slow
 def test_every_table_is_whole(tiny: bagel.Subject, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(bagel, "peak_rate", lambda dtype: 1e9)
     for table in (bagel.draw([tiny], bagel.SIDES[:1]), bagel.write([tiny]), bagel.train([tiny])):

@@ -31,17 +31,3 @@ def test_every_part_measures_a_tiny_bagel(tmp_path: Path, monkeypatch: pytest.Mo
     assert len(parts["draw"]) == len(gpu.TINY.counts) and parts["grpo"][0]["gate"] == 0
     page = (tmp_path / "gpu.md").read_text(encoding="utf-8")
     assert all(f"## {name}" in page for name in names) and "Tiny sizes" in page
-
-
-def test_rows_without_time_and_rows_that_fail_say_so(tmp_path: Path) -> None:
-    def broken() -> dict[str, object]:
-        raise ValueError("no such kernel")
-
-    bench = gpu.Bench(gpu.Machine.here(), gpu.TINY, ["nano"], True, 1000, tmp_path)
-    bench.part("a", iter([({"n": 1}, broken), ({"n": 2}, lambda: {"s": 1.0})]))
-    bench.seconds = -1
-    bench.part("b", iter([({"n": 3}, broken)]))
-    assert bench.rows == {
-        "a": [{"n": 1, "left out": "ValueError: no such kernel"}, {"n": 2, "s": 1.0}],
-        "b": [{"n": 3, "left out": "no time"}],
-    }

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import random
-
 import pytest
 import torch
 from torch.utils.flop_counter import FlopCounterMode
@@ -22,24 +20,6 @@ def workbench() -> nano.Workbench:
     config = compose("stars_curriculum", ["model.checkpoint=null", "batch.prompts=8", "trained=all"])
     assert isinstance(config, StarsConfig)
     return nano.Workbench.build(config)
-
-
-def test_the_step_is_that_of_the_last_round(workbench: nano.Workbench) -> None:
-    last = workbench.config.rounds[-1]
-    assert set(workbench.sources) == {last.set_name, *last.replay}
-    assert sum(workbench.schedule.mixture(0).values()) == pytest.approx(1)
-    real, padding = nano._tokens(workbench.batch())
-    assert real > 0 and padding >= 0
-
-
-def test_the_recipe_replays_no_text_and_trains_the_generation_weights() -> None:
-    config = compose("stars_curriculum", ["model.checkpoint=null", "batch.prompts=8"])
-    assert isinstance(config, StarsConfig) and config.trained == "moe_gen"
-    workbench = nano.Workbench.build(config)
-    draw = workbench.sources["pretrain"]
-    assert callable(draw) and all(draw(random.Random(seed)).target is not None for seed in range(20))
-    trained = [name for name, weight in workbench.model.named_parameters() if weight.requires_grad]
-    assert trained and len(trained) < len(list(workbench.model.parameters()))
 
 
 def test_counted_products_are_those_of_the_decoder_and_little_else(workbench: nano.Workbench) -> None:

@@ -81,36 +81,3 @@ def test_what_cannot_be_meant_is_said_at_once(
     result = run(*SMALL, "judge.model=http://127.0.0.1:9/v1#j", *typed, "--out", tmp_path / "evals")
     assert result.exit_code == code and all(part in result.output for part in parts), result.output
     assert len(result.output.splitlines()) <= 6
-
-
-@pytest.mark.slow
-def test_an_evaluation_by_a_cascade_says_who_judged_and_how_well_they_are_known(tmp_path: Path) -> None:
-    path, _ = labelled(tmp_path)
-    # Two that see nothing clearly but differ on the first image; a third that is asked about that one.
-    unlike = {"small-a": "Caption: unclear", "small-b": "Caption: Error", "large": "Caption: 1 apple"}
-    seen: list[str] = []
-
-    def reply(asked: Asked) -> str:
-        (image,) = asked.images
-        if not seen or (asked.body["model"] == "small-b" and image == seen[0]):
-            seen.append(image)
-            return "no caption"
-        return unlike[asked.body["model"]]
-
-    with JudgeServer(reply) as server:
-        a, b = (f"{{model:'{server.url}#small-{name}',dialect:nano,connections:1}}" for name in "ab")
-        judges = [f"judge.model={server.url}#large", "judge.dialect=nano", "judge.connections=1"]
-        judges += [f"judge.small=[{a},{b}]", "--out", str(tmp_path / "evals")]
-        command = ("eval", "-c", "shipped", *SMALL[2:], "--settings", "normal", *judges, "--name", "cascade")
-        first = run(*command)
-        assert first.exit_code == 0, first.output
-        assert "judged by large (small-a+small-b 3, large 1). It is uncalibrated" in " ".join(first.output.split())
-        found = run(*SMALL, "--labels", path, *judges)
-        assert found.exit_code == 0, found.output
-        for words in ("the large judge was asked about", "bias over the large judge alone", "bias over the truth"):
-            assert words in found.output
-        again = " ".join(run(*command).output.split())
-    assert "It is calibrated on 8 verdicts of known truth (human 8)" in again and "with a bias of" in again
-    page = (tmp_path / "evals" / "cascade" / "report.html").read_text(encoding="utf-8")
-    for words in ("Passed by the judge large, published, after small-a", "refused: hardly better than chance"):
-        assert words in page

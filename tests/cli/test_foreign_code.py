@@ -147,8 +147,8 @@ def pickles(folder: Path) -> Path:
     return folder
 
 
-KINDS: list[Callable[[Path], Path]] = [run, step, evaluation, pipeline, editor, own_pipeline, janus, pickles]
-ASK = ("run", "step")  # for a plug-in
+KINDS: list[Callable[[Path], Path]] = [step, evaluation, editor, own_pipeline, janus, pickles]
+ASK = ("step",)  # for a plug-in
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from subprocess import CompletedProcess
 
@@ -22,15 +22,30 @@ from uni_train.models.nano.family import ASSETS
 
 ROOT = Path(__file__).resolve().parents[2]
 GONE = "error: {} is not in this installation: the module {} is missing\n"
-HELPS = """
-import sys
-from click.testing import CliRunner
+TYPED = """
+import contextlib, io, json, sys
 from uni_train.cli.main import uni_train
 
+ends = []
 for words in sys.argv[1:]:
-    done = CliRunner().invoke(uni_train, [*words.split(), "--help"])
-    assert done.exit_code == 0 and "Usage:" in done.output, (words, done.output, done.exception)
+    said, error = io.StringIO(), io.StringIO()
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(error), contextlib.suppress(SystemExit):
+        uni_train.main(words.split(), prog_name="uni_train")
+    ends.append([said.getvalue(), error.getvalue()])
+print(json.dumps(ends))
 """
+LEAVES = {
+    "uni_train/insight": ("insight links shipped task=mapping", "insight"),
+    "uni_train/plan": ("plan sft_nano", "plan"),
+    "uni_train/serving": ("serve -m nano --port 18123", "serving"),
+    "uni_train/view.py": ("view .", "view"),
+    "uni_train/models/doctor.py": ("doctor nano", "doctor"),
+    "eval/judges/calibrate.py": ("eval calibrate -c shipped judge.model=a/b", "calibrate"),
+    "eval/leaderboard.py": ("eval leaderboard evals/a", "leaderboard"),
+    "eval/watch.py": ("watch runs/a", "watch"),
+    "data_gen/attacks.py": ("data audit-verifier", "attacks"),
+}
+"""A leaf -> its command, and what the command's message calls it."""
 
 
 @pytest.fixture(scope="module")
@@ -38,14 +53,14 @@ def tree(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A copy of the program, whose folders of data and evaluation are links as in a checkout."""
     copy = tmp_path_factory.mktemp("tree")
     for name in ("uni_train", "eval", "data_gen", "recipes", "configs"):
-        shutil.copytree(ROOT / name, copy / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(ROOT / name, copy / name, symlinks=True)  # with what is compiled already
     return copy
 
 
 @contextmanager
 def without(tree: Path, leaf: str) -> Iterator[None]:
     """Within it a file or a folder of the copy is gone."""
-    kept = tree / "kept"
+    kept = tree / f"kept-{leaf.replace('/', '-')}"
     (tree / leaf).rename(kept)
     try:
         yield
@@ -54,31 +69,24 @@ def without(tree: Path, leaf: str) -> Iterator[None]:
 
 
 def python(tree: Path, *arguments: str, **environment: str) -> CompletedProcess[str]:
-    place = {**os.environ, "PYTHONPATH": str(tree), "PYTHONDONTWRITEBYTECODE": "1", **environment}
+    place = {**os.environ, "PYTHONPATH": str(tree), **environment}
     return subprocess.run([sys.executable, *arguments], cwd=tree, env=place, capture_output=True, text=True)
 
 
-@pytest.mark.parametrize(
-    ("leaf", "command", "name"),
-    [
-        ("uni_train/insight", "insight links shipped task=mapping", "insight"),
-        ("uni_train/plan", "plan sft_nano", "plan"),
-        ("uni_train/serving", "serve -m nano --port 18123", "serving"),
-        ("uni_train/view.py", "view .", "view"),
-        ("uni_train/models/doctor.py", "doctor nano", "doctor"),
-        ("eval/judges/calibrate.py", "eval calibrate -c shipped judge.model=a/b", "calibrate"),
-        ("eval/leaderboard.py", "eval leaderboard evals/a", "leaderboard"),
-        ("eval/watch.py", "watch runs/a", "watch"),
-        ("data_gen/attacks.py", "data audit-verifier", "attacks"),
-    ],
-)
-def test_a_command_whose_leaf_is_gone_ends_in_one_message(tree: Path, leaf: str, command: str, name: str) -> None:
-    module = f"uni_train.{leaf.removeprefix('uni_train/').removesuffix('.py').replace('/', '.')}"
-    with without(tree, leaf):
-        done = python(tree, "-m", "uni_train", *command.split())
-        assert (done.returncode, done.stdout, done.stderr) == (1, "", GONE.format(name, module))
-        others = python(tree, "-c", HELPS, *(words for words, _ in commands()))
-        assert others.returncode == 0, others.stderr
+def test_commands_whose_leaves_are_gone_end_in_one_message_and_all_have_their_help(tree: Path) -> None:
+    """All leaves at once; which needs which is in tests/test_structure.py."""
+    with ExitStack() as stack:
+        for leaf in LEAVES:
+            stack.enter_context(without(tree, leaf))
+        typed = [*(command for command, _ in LEAVES.values()), *(f"{words} --help" for words, _ in commands())]
+        done = python(tree, "-c", TYPED, *typed)
+    assert done.returncode == 0, done.stderr
+    ends = json.loads(done.stdout)
+    for (leaf, (_, name)), end in zip(LEAVES.items(), ends, strict=False):
+        module = f"uni_train.{leaf.removeprefix('uni_train/').removesuffix('.py').replace('/', '.')}"
+        assert end == ["", GONE.format(name, module)]
+    for words, (said, error) in zip(typed[len(LEAVES) :], ends[len(LEAVES) :], strict=True):
+        assert "Usage:" in said and error == "", (words, said, error)
 
 
 @pytest.mark.parametrize(

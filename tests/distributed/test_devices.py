@@ -10,7 +10,7 @@ import pytest
 import torch
 from click.testing import CliRunner
 
-from tests.tiny import TINY, finish
+from tests.tiny import QUICK, finish
 from uni_train import fitting
 from uni_train.cli.main import uni_train
 from uni_train.core.errors import UserError
@@ -64,7 +64,7 @@ def test_a_deterministic_run_has_the_same_numbers_on_cpus(
         run(*given)
 
     monkeypatch.setattr(fitting, "_run", look)
-    again = finish(tmp_path, *TINY, "strategy.deterministic=true")
+    again = finish(tmp_path, *QUICK, "strategy.deterministic=true")
     assert seen == [(True, ":4096:8")]
     for file in sorted(finished.glob("stages/*/model/*.safetensors")):
         assert (again / file.relative_to(finished)).read_bytes() == file.read_bytes(), file

@@ -253,10 +253,3 @@ def test_a_card_of_which_only_the_memory_is_known_has_no_times():
 def test_a_card_that_cannot_be_planned_for_is_one_message(gpu, said):
     result = CliRunner().invoke(uni_train, ["plan", "sft", "--gpu", gpu, *BAGEL])
     assert result.exit_code == 2 and said in " ".join(result.output.split()), result.output
-
-
-def test_wrong_names_are_told():
-    result = CliRunner().invoke(uni_train, ["plan", "--recipe", "sft", "--gpu", "h10", *BAGEL])
-    assert result.exit_code == 2 and "h100-80gb" in result.output
-    edits = CliRunner().invoke(uni_train, ["plan", "--recipe", "stars_math", "model=qwen_image_edit"])
-    assert edits.exit_code == 2 and "takes no model=qwen_image_edit" in edits.output

@@ -11,12 +11,12 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from bench.experiments import knowledge as bench
 from tests.eval.judges.server import Asked, JudgeServer, Refused
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
 from tests.once import once
 from tests.tiny import MODEL, finish, fit
+from tests.training.keys import Killed, killed_after
 from uni_train.config.compose import compose
 from uni_train.core.errors import UserError
 from uni_train.data_gen.knowledge.injection import subjects
@@ -30,7 +30,6 @@ from uni_train.models.nano.tokenizer import WordTokenizer
 from uni_train.recipes.knowledge import form
 from uni_train.recipes.knowledge import injection as knowledge
 from uni_train.recipes.knowledge.config import KnowledgeConfig
-from uni_train.training import callbacks
 
 TINY = (
     *MODEL,
@@ -121,66 +120,22 @@ def test_the_numbers_are_those_of_the_pictures(finished: Path) -> None:
 
 
 @pytest.mark.slow
-def test_runs_are_counted_together_as_other_characters(finished: Path, tmp_path: Path) -> None:
-    """Twice the same run under two names: two models, the same shares, every image once."""
-    (tmp_path / "again").symlink_to(finished)
-    tables, taught, drawn = bench.pooled([finished, tmp_path / "again"])
-    alone = json.loads((finished / "summary.json").read_text())["scores"]["after"]
-    assert [one.injected for one in taught] == [True, True] and len({one.names for one in taught}) == 2
-    assert len(drawn) == 2 * len(scored(finished, "*-inject-*"))
-    (row, *_) = tables[0].rows
-    assert [(cell.value, cell.n) for cell in row[1:3]] == [  # type: ignore[union-attr]
-        (pytest.approx(alone[setting]["forward"]["value"]), 2) for setting in ("normal", "cot")
-    ]
-    unclear = bench.unreadable(drawn)
-    assert {row[1]: row[3].value for row in unclear.rows} == {  # type: ignore[union-attr]
-        setting: sum(one.outcome == "unreadable" for one in drawn if one.sample.ask.setting == setting) / 12
-        for setting in ("normal", "cot")
-    }
-    once, twice = (bench.held(runs).rows for runs in ([finished], [finished, tmp_path / "again"]))
-    marker, *_ = (row for row in twice if row[0].startswith("image marker"))
-    assert (marker[3].n, marker[3].distinct) == (6, 2), "three questions a model"
-    assert [row[:3] for row in once] == [row[:3] for row in twice]
-    assert [row[3].value for row in once] == [row[3].value for row in twice]
-
-
-@pytest.mark.slow
-def test_a_finished_run_stays_as_it_is(finished: Path) -> None:
-    before = {file: file.stat().st_mtime_ns for file in finished.glob("stages/*/*")} | {
-        finished / name: (finished / name).stat().st_mtime_ns for name in ("summary.json", "report.html")
-    }
-    result = fit(finished.parent.parent, *TINY, "checkpoint_every=100", recipe="knowledge")
-    assert result.exit_code == 0 and result.output.count("already done") == 2
-    assert {file: file.stat().st_mtime_ns for file in before} == before
-
-
-@pytest.mark.slow
 def test_a_killed_run_ends_as_an_unbroken_one_and_says_who_was_not_injected(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    class Killed(BaseException):
-        """What nothing catches."""
-
     unbroken = finish(tmp_path / "unbroken", *PAIR, recipe="knowledge")
-    saved, written = callbacks.PeriodicCheckpoint.on_train_batch_end, knowledge.write_scored
-
-    def die_training(self, trainer, *rest) -> None:
-        saved(self, trainer, *rest)
-        if trainer.global_step == 3:
-            raise Killed
+    written = knowledge.write_scored
 
     def die_drawing(path: Path, samples: list[Scored]) -> None:
         if "inject" in str(path) and path.name == "00001.parquet":
             raise Killed
         written(path, samples)
 
-    for place, name, death in (
-        (callbacks.PeriodicCheckpoint, "on_train_batch_end", die_training),
-        (knowledge, "write_scored", die_drawing),
-    ):
-        with monkeypatch.context() as patched, pytest.raises(Killed):
-            patched.setattr(place, name, death)
-            fit(tmp_path, *PAIR, recipe="knowledge")
+    with killed_after(3):
+        fit(tmp_path, *PAIR, recipe="knowledge")
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(knowledge, "write_scored", die_drawing)
+        fit(tmp_path, *PAIR, recipe="knowledge")
     run = tmp_path / "knowledge" / "seed0"
     (left,) = run.glob("stages/01-*/drawn/*.parquet")
     result = fit(tmp_path, *PAIR, recipe="knowledge")
@@ -198,9 +153,6 @@ def test_a_killed_run_ends_as_an_unbroken_one_and_says_who_was_not_injected(
 
 @pytest.mark.slow
 def test_a_run_killed_after_its_weights_were_removed_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    class Killed(BaseException):
-        """What nothing catches."""
-
     asked = (*PAIR, "keep_models=false", "modes=[normal]")
 
     def die(file: Path, folder: Path) -> None:

@@ -14,7 +14,6 @@ import pytest
 from click.testing import CliRunner, Result
 
 from tests.tiny import MODEL, save_drawer
-from tests.training.keys import killed_after
 from uni_train.cli.main import uni_train
 from uni_train.eval.images import pixels
 from uni_train.eval.sample import Scored
@@ -92,15 +91,6 @@ def test_equal_weights_draw_equal_images(place: Path, stage: Path, tmp_path: Pat
     before, after = (drawn(still, step) for step in (0, 4))
     assert [one.sample.parts for one in before] == [one.sample.parts for one in after]
     assert [one.sample.parts for one in before] == [one.sample.parts for one in drawn(stage, 0)]
-
-
-def test_a_killed_run_draws_what_an_unbroken_one_does(place: Path, stage: Path, tmp_path: Path) -> None:
-    with killed_after(3):
-        fit(place, tmp_path)
-    again = finish(place, tmp_path)
-    names = [f"held_out/step={step:08d}/00000.parquet" for step in (0, 2, 4)]
-    for name in ("held_out.jsonl", "metrics.jsonl", *names):
-        assert (again / name).read_bytes() == (stage / name).read_bytes(), name
 
 
 BAD = [

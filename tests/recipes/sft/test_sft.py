@@ -166,9 +166,13 @@ def test_adapters_on_quantised_weights_resume_and_leave_a_plain_model(
 
 
 @pytest.mark.parametrize(
-    ("precision", "trained"), [("32-true", "float32"), ("bf16-mixed", "float32"), ("bf16-true", "bfloat16")]
+    ("stored", "precision", "trained"),
+    [
+        (torch.float16, "32-true", "float32"),
+        (torch.bfloat16, "bf16-mixed", "float32"),
+        (torch.float16, "bf16-true", "bfloat16"),
+    ],
 )
-@pytest.mark.parametrize("stored", [torch.float16, torch.bfloat16])
 def test_weights_are_trained_in_the_dtype_of_the_precision_whatever_is_stored(
     place: Path, tmp_path: Path, stored: torch.dtype, precision: str, trained: str
 ) -> None:
@@ -213,8 +217,7 @@ READS_NOTHING = [
 ]
 
 
-@pytest.mark.parametrize("trained", READS_NOTHING)
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize(("trained", "accumulate"), zip(READS_NOTHING, (1, 2, 2), strict=True))
 def test_text_is_skipped_and_counted_where_it_reaches_nothing_that_is_trained(
     place: Path, tmp_path: Path, trained: tuple[str, ...], accumulate: int
 ) -> None:

@@ -105,7 +105,7 @@ def test_a_threshold_waits_for_each_rounds_own_accuracy() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("recipe", ["stars_mixed", "ramp", "threshold=0.0", "threshold=1.0"])
+@pytest.mark.parametrize("recipe", ["stars_mixed", "threshold=1.0"])
 def test_schedules_over_all_levels_train_once(tmp_path: Path, recipe: str) -> None:
     kind, _, threshold = recipe.partition("=")
     extra = [f"schedule.threshold={threshold}", "schedule.check_every=1", "schedule.check_prompts=2"]
@@ -122,7 +122,7 @@ def test_schedules_over_all_levels_train_once(tmp_path: Path, recipe: str) -> No
     if threshold:
         callbacks = load_folder(newest)["callbacks"]
         starts = next(value["starts"] for value in callbacks.values() if "starts" in value)
-        assert starts == ([0, 1, 2] if threshold == "0.0" else [0, 3, 6])
+        assert starts == [0, 3, 6]
         logged = [json.loads(line) for line in (stage / "metrics.jsonl").read_text(encoding="utf-8").splitlines()]
         assert any("mapping1" in line for line in logged)
 
@@ -204,13 +204,11 @@ def test_what_a_model_approves_of_is_kept(tmp_path: Path, who: str) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("reply", "status"), [("Final Answer: NO", "fail"), ("Draw 1 apple", "unreadable"), (None, None)]
-)
+@pytest.mark.parametrize(("reply", "status"), [("Draw 1 apple", "unreadable"), (None, None)])
 def test_a_filter_that_keeps_nothing_says_so_and_loses_nothing(
     tmp_path: Path, reply: str | None, status: str | None
 ) -> None:
-    """By a judge's NO, by a reply that is no verdict, by the verifier (reply None: random weights draw nothing)."""
+    """By a judge's reply that is no verdict, by the verifier (reply None: random weights draw nothing)."""
     with JudgeServer(lambda asked: reply or "") as server:
         judge = ["filter=judge", "judge.dialect=nano", f"judge.model='{server.url}#judge'"]
         command = (*QUICK, *(["filter=verifier"] if reply is None else judge), "level=1")

@@ -18,6 +18,7 @@ from tests.models.bagel.published import published
 from tests.recipes.stars.test_curricula import samples
 from tests.test_run_stages import assert_clear
 from tests.tiny import QUICK, finish, fit
+from tests.training.keys import Killed, killed_after
 from uni_train.config.compose import compose
 from uni_train.config.kinds import stage_list
 from uni_train.core.errors import UsageError
@@ -26,7 +27,6 @@ from uni_train.eval.scored import read_folder
 from uni_train.models.weights import Weights
 from uni_train.recipes.stars.config import StarsConfig
 from uni_train.stages import shards as sharded
-from uni_train.training import callbacks
 
 ROUND = "{prompts:40,kept:6,epochs:2}"
 SMALL = (
@@ -46,10 +46,6 @@ SMALL = (
     "evaluation.n=1",
     "evaluation.sets=[math1,mapping1]",
 )
-
-
-class Killed(BaseException):
-    """What nothing catches."""
 
 
 def opinion(asked: Asked) -> str:
@@ -137,13 +133,8 @@ def test_killed_while_drawing_judging_and_training_it_ends_as_the_unbroken_one(
     bagel: Path, server: JudgeServer, unbroken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     overrides = asked_of(bagel, server)
-    write, saved = sharded.write_scored, callbacks.PeriodicCheckpoint.on_train_batch_end
+    write = sharded.write_scored
     deaths = [("01-sample-mapping1/drawn", 1), ("01-sample-mapping1/shards", 1), ("03-sample-mapping2/drawn", 1)]
-
-    def die_training(self, trainer, *rest) -> None:
-        saved(self, trainer, *rest)
-        if trainer.global_step == 2:
-            raise Killed
 
     for place, index in deaths:
 
@@ -156,8 +147,7 @@ def test_killed_while_drawing_judging_and_training_it_ends_as_the_unbroken_one(
             patched.setattr(sharded, "write_scored", die)
             fit(tmp_path, *overrides)
         if place.startswith("01") and place.endswith("shards"):
-            with monkeypatch.context() as patched, pytest.raises(Killed):
-                patched.setattr(callbacks.PeriodicCheckpoint, "on_train_batch_end", die_training)
+            with killed_after(2):
                 fit(tmp_path, *overrides)
     before = len(server.asked)
     run = finish(tmp_path, *overrides)
