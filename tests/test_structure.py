@@ -39,7 +39,6 @@ EXCEPTIONS = {
     "uni_train/models/bagel/packing.py encode": "the layout of one sequence, one kind of segment after the other",
     "uni_train/training/fit.py run": "the order of a fit, which is best read in one place",
     "uni_train/plan/plan.py plan": "one plan, filled field by field",
-    "uni_train/config/build.py _check_common": "a list of checks, each two lines",
     "uni_train/cli/generate.py generate": "the options of a command, each handed on",
     "data_gen/maze/reading.py __init__": "one algorithm, whose steps share ten arrays",
     "eval/evaluation.py run": "one engine's loop: benchmarks, batches, failures",
