@@ -264,7 +264,7 @@ def test_data_that_has_changed_under_a_run_is_refused(place: Path, tmp_path: Pat
     stage = finish(moved, tmp_path, "updates=2")
     (stage / "manifest.json").unlink()
     talks, image = moved / "vlm.jsonl", moved / "a.png"
-    lines, pixels = talks.read_text(), image.read_bytes()
+    lines = talks.read_text()
 
     def refused() -> str:
         result = fit(moved, tmp_path, "updates=2")
@@ -278,14 +278,6 @@ def test_data_that_has_changed_under_a_run_is_refused(place: Path, tmp_path: Pat
     talks.write_text(lines)
     image.write_bytes(png(9, 40, 50))
     assert f"path: {image} has changed" in refused()
-    noted = stage.parent / "data.json"
-    noted.rename(stage / "data.json").write_text(json.dumps({"vlm": 3, "t2i": 4}))  # as earlier versions noted
-    assert "sources.vlm has changed since this run began: 2 rows now, 3 then" in refused()
-    (stage / "data.json").write_text(json.dumps({"vlm": 2, "t2i": 4}))
-    finish(moved, tmp_path, "updates=2")
-    (stage / "manifest.json").unlink()
-    image.write_bytes(pixels)
-    assert f"path: {image} has changed" in refused(), "noted from then on"
 
 
 def test_data_may_change_until_something_is_trained(place: Path, tmp_path: Path) -> None:
