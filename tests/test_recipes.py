@@ -16,7 +16,7 @@ from uni_train.config import places
 from uni_train.config.build import build, to_plain
 from uni_train.config.compose import compose
 from uni_train.config.kinds import check_ranks, kind_of, stage_list
-from uni_train.config.schema import ModelConfig, RunConfig
+from uni_train.config.schema import RunConfig
 from uni_train.console.progress import ConsoleProgress
 from uni_train.core.errors import UsageError
 from uni_train.fitting import expect_items
@@ -155,8 +155,8 @@ MODELS = [one.name for one in places.options("model") if "janus" not in one.name
 
 
 @cache
-def model_of(recipe: str, *overrides: str) -> ModelConfig:
-    return compose(recipe, overrides).model
+def composed(recipe: str, *overrides: str) -> RunConfig:
+    return compose(recipe, overrides)
 
 
 def test_what_is_typed_goes_before_what_suits_the_model() -> None:
@@ -167,7 +167,7 @@ def test_what_is_typed_goes_before_what_suits_the_model() -> None:
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_every_recipe_composes_for_the_model_and_any_number_of_ranks_or_refuses_it(recipe: str, model: str) -> None:
-    own = model_of(recipe).name
+    own = composed(recipe).model.name
     try:
         config = compose(recipe, [f"model={model}"])
         expect_keys(config.model)
@@ -186,12 +186,12 @@ def test_every_recipe_composes_for_the_model_and_any_number_of_ranks_or_refuses_
     assert (config.strategy.precision, config.data.world) == ("bf16-true", "everyday")
     assert config.activation_checkpointing and config.optimizer.lr <= (1e-4 if trained == "lora" else 4e-5)
     assert trained == "lora" or model == "bagel_7b"
-    adapted = compose("flow_grpo_maze", [f"model={model}"])
+    adapted = composed("flow_grpo_maze", f"model={model}")
     assert trained != "lora" or recipe == "flow_grpo_maze_qwen" or config.optimizer.lr == adapted.optimizer.lr
     assert trained != "lora" or (config.lora, config.ema) == (adapted.lora, adapted.ema)
     if isinstance(config, FlowGrpoConfig):
         assert (trained, config.rows, config.objective.on_policy) == ("lora", 2, "recompute")
-    assert config.model.checkpoint == model_of("sft", f"model={model}").checkpoint
+    assert config.model.checkpoint == composed("sft", f"model={model}").model.checkpoint
 
 
 @pytest.mark.parametrize("recipe", RECIPES)

@@ -36,7 +36,6 @@ class Refused:
 
     status: int
     message: str = "no"
-    retry_after: str | None = None
 
 
 class JudgeServer(Listening):
@@ -66,8 +65,7 @@ class JudgeServer(Listening):
                 elif isinstance(said, str):
                     plain(self, chat(said, prompt_tokens=100, completion_tokens=10, total_tokens=110))
                 else:
-                    after = {} if said.retry_after is None else {"Retry_After": said.retry_after}
-                    plain(self, error(said.message), said.status, **after)
+                    plain(self, error(said.message), said.status)
 
             def do_GET(self) -> None:
                 plain(self, json.dumps({"object": "list", "data": list(models)}).encode())

@@ -226,6 +226,18 @@ def test_somebody_who_waits_is_seen_to(tmp_path: Path, monkeypatch: pytest.Monke
 # --- keys, costs, what was asked before -------------------------------------------------------------------------------
 
 
+def test_a_key_follows_no_redirect(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MY_KEY", "sk-a-secret-of-ours")
+    with Hostile("500", models=True) as other:
+        with Hostile("redirect", models=True, to=other.url.removesuffix("/v1")) as server:
+            judge = JudgeConfig(model=f"{server.url}#judge", key_env="MY_KEY")
+            assert with_served_revision(judge) == judge
+            with pytest.raises(UserError, match=rf"{server.url} is elsewhere \(307: .* redirects to {other.url}"):
+                judged(2, server, tmp_path, key_env="MY_KEY")
+        assert {key for _, key in server.asked} == {"Bearer sk-a-secret-of-ours"}
+    assert other.asked == []
+
+
 @pytest.mark.parametrize("status", [401, 400, 500])
 def test_a_key_is_in_no_file_and_no_message(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], status: int
