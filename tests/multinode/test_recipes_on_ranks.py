@@ -31,7 +31,7 @@ GRPO = (
     *("rollout.prompts_per_epoch=4", "rollout.group_size=4", "rollout.steps=4", "rollout.last_step=3"),
     *("held_out.n=6", "held_out.every=1", "evaluate=false", "checkpoint_every=1", "alarms.diversity=null"),
     *("objective.clip_low=0.2", "objective.clip_high=0.2"),
-    "rewards.lit={function:tests/multinode/rewards.py:lit,apart:true}",
+    "rewards.lit={function:tests/multinode/rewards.py:lit,background:true}",
 )
 
 

@@ -170,7 +170,7 @@ def test_rewards_are_found_by_name_module_and_file(tmp_path: Path) -> None:
 def in_parts(function: Any, patience: float = 300.0, then: Any = lambda: None) -> Any:
     """A reward asked apart, beside a constant one, about one picture after the other; `then` before the last."""
     constant = Reward("one", lambda prompts, completions, **_: [1] * len(completions))
-    with Scoring([Reward("far", function, apart=patience), constant]) as scoring:
+    with Scoring([Reward("far", function, patience=patience), constant]) as scoring:
         for i, image in enumerate(IMAGES):
             if i == 2:
                 then()
@@ -208,7 +208,7 @@ def test_a_failure_elsewhere_is_seen_before_all_is_drawn() -> None:
 
     failed, until = threading.Event(), time.monotonic() + 200
     with (
-        Scoring([Reward("far", broken, apart=300.0)]) as scoring,
+        Scoring([Reward("far", broken, patience=300.0)]) as scoring,
         pytest.raises(UserError, match="the reward far raised KeyError"),
     ):
         while time.monotonic() < until:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -16,7 +17,7 @@ from uni_train.config.kinds import plugins_of
 from uni_train.config.schema import ModelConfig, Quantised
 from uni_train.core import reading_limits
 from uni_train.core.errors import UsageError, UserError, did_you_mean
-from uni_train.core.folders import files_below
+from uni_train.core.folders import walk
 from uni_train.core.hub import PICKLES, hub_id, local, split_adapters
 from uni_train.core.reading_limits import image_suffixes
 from uni_train.core.registry import expect_named
@@ -26,6 +27,7 @@ from uni_train.run_folder import final_model, is_run
 
 MANIFESTS = ("manifest.jsonl", "manifest.csv")
 """Files that say which answer lies where, in a folder of answers."""
+_MOST_FILES = 20_000  # that are listed: somebody may type a disk
 _OF_MODELS = {"config.yaml", "config.json", "model_index.json", "llm_config.json", "evaluation.json"}
 
 
@@ -73,9 +75,10 @@ def source_of(checkpoint: str | Path) -> Source:
 
 
 def _holds_answers(folder: Path) -> bool:
-    """Whether a folder has a manifest of answers, or images or rows and nothing of a model."""
-    files = files_below(folder) if folder.is_dir() else []
-    names, suffixes = {path.name for path in files}, {path.suffix.lower() for path in files}
+    """Whether a folder has a manifest of answers, or images or rows and nothing of a model, among its first files."""
+    files = (Path(name) for _, _, names in walk(folder) for name in names)
+    first = list(islice(files, _MOST_FILES)) if folder.is_dir() else []
+    names, suffixes = {path.name for path in first}, {path.suffix.lower() for path in first}
     if names & {*MANIFESTS}:
         return True
     if names & _OF_MODELS or suffixes & {".safetensors", ".bin", ".pt"}:

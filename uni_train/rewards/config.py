@@ -17,5 +17,5 @@ class RewardConfig:
     function: str
     weight: Annotated[float, Interval(ge=-1e6, le=1e6)] = 1.0
     judge: JudgeConfig | None = None  # function=judge
-    apart: bool = False  # ask it in a thread, some images at a time, while others are drawn; as judge
-    patience: Seconds = 600.0  # seconds that such a one may take longer than the drawing
+    background: bool = False  # a thread calls it for some images while others are drawn, as it does for judges
+    patience: Seconds = 600.0  # seconds that a reward in the background may take after the last image

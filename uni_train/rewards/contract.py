@@ -72,14 +72,14 @@ RewardFunction = Callable[..., Sequence[float | Judged | None]]
 class Reward:
     """A reward function with its name and its weight in the sum.
 
-    apart: for a remote reward, how many seconds it may take longer than the sampling. A thread calls it for some images
-    at a time, while the next are sampled. None: it is called once with all images, after the sampling.
+    patience: of a reward in the background, seconds that it may take after the last image. A thread calls it for some
+    images, while the next are sampled. None: it is called once with all images, after the sampling.
     """
 
     name: str
     function: RewardFunction
     weight: float = 1.0
-    apart: float | None = None
+    patience: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -141,7 +141,9 @@ class Scoring:
         self._completions: list[np.ndarray] = []
         self._columns: dict[str, list[Any]] = {}
         self._background = {
-            r: Background(reward.name, reward.apart) for r, reward in enumerate(rewards) if reward.apart is not None
+            r: Background(reward.name, reward.patience)
+            for r, reward in enumerate(rewards)
+            if reward.patience is not None
         }
 
     def __enter__(self) -> Scoring:
@@ -157,7 +159,7 @@ class Scoring:
         """More images; the same columns each time.
 
         Raises:
-            UserError: a reward that is asked apart has failed.
+            UserError: a reward in the background has failed.
         """
         ids = list(columns.get("id", range(len(self._prompts), len(self._prompts) + len(prompts))))
         for r, queue in self._background.items():

@@ -63,8 +63,8 @@ def make_rewards(configs: Mapping[str, RewardConfig], trained: Trained) -> list[
         function: RewardFunction = (
             implementation(config, trained) if isinstance(implementation, type) else implementation
         )
-        asked_apart = config.apart or config.judge is not None
-        rewards.append(Reward(name, function, config.weight, apart=config.patience if asked_apart else None))
+        background = config.background or config.judge is not None
+        rewards.append(Reward(name, function, config.weight, patience=config.patience if background else None))
     return rewards
 
 
