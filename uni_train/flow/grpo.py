@@ -4,8 +4,8 @@ The clipped objective (GRPO, as in Flow-GRPO), GRPO-Guard and Flow-DPPO use the 
 again, UniGRPO the tokens of thoughts.
 
 The first three take B steps, one a row: log probabilities now and when they were sampled, and the advantage of the
-sample that a step belongs to. The penalty towards the reference model is `Transition.kl`; the trainer adds
-``beta * kl.mean()``.
+sample that a step belongs to. The penalty towards the reference model is `Transition.kl`;
+`uni_train.training.flow_grpo.losses` adds ``beta * kl.mean()``.
 """
 
 from __future__ import annotations

@@ -3,7 +3,8 @@
 benchmark  asks and judges
 cases      the published questions
 generated  questions of our own
-replies    reading answers
+names      regimes, tasks, sets and settings
+prompts    what the model and the judge are asked
 rubric     grading visual cues
 counting   the numbers and tables; paper.csv has the published ones
 """

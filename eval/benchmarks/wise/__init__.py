@@ -2,7 +2,7 @@
 
 benchmark  what `uni_train eval` runs
 cases      the published files of both editions, and questions of our own
-prompts    what the judge is asked, and how its scores are read; paper.csv has the published numbers
+editions   what each edition asks the judge, and how its scores are read; paper.csv has the published numbers
 """
 
 from uni_train.eval.benchmarks.wise.benchmark import Wise
