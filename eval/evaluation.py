@@ -38,7 +38,7 @@ from uni_train.eval.images import ImageStore
 from uni_train.eval.progress import Bar, Progress, Silent
 from uni_train.eval.results import Results
 from uni_train.eval.sample import mostly_failed
-from uni_train.eval.scored import read_scored, stored, write_scored
+from uni_train.eval.scored import DamagedShard, read_scored, stored, write_scored
 from uni_train.eval.store import Skill, Store
 from uni_train.models.identity import ModelIdentity
 from uni_train.run_folder import flat, git_state, versions
@@ -175,6 +175,7 @@ class Evaluation:
         Raises:
             UserError: a file is missing. DamagedShard: it is not what was written.
         """
+        seen = set()
         for name in self.results[benchmark].shards:
             path = below(self.folder / SCORED, name)
             if not path.exists():
@@ -182,7 +183,14 @@ class Evaluation:
                     f"{path} is missing",
                     "Run the evaluation's command again in another folder: stored calls are shared.",
                 )
-            yield from read_scored(path)
+            for one in read_scored(path):
+                if one.sample.identity in seen:
+                    case, setting, k = one.sample.identity
+                    raise DamagedShard(path, f"damaged shard (draw {k} of {case} in {setting} is there twice)")
+                if one.sample.ask.setting not in self.results[benchmark].settings:
+                    raise DamagedShard(path, f"damaged shard ({SCORES} has no setting {one.sample.ask.setting})")
+                seen.add(one.sample.identity)
+                yield one
 
     def units(
         self,
@@ -197,7 +205,7 @@ class Evaluation:
             left_out: (setting, set) pairs; None: those that have no score.
 
         Raises:
-            UserError: a file is missing.
+            UserError: a file is missing, or the samples lack what the benchmark counts by.
         """
         kind, result = BENCHMARKS.get(benchmark), self.results[benchmark]
         left_out = result.without_score if left_out is None else left_out
@@ -207,7 +215,8 @@ class Evaluation:
             for one, ask in asks
             if (settings is None or ask.setting in settings) and (ask.setting, ask.case.set) not in left_out
         ]
-        return {label: Results(kind.units(scored, label)) for label in kind.labels(result.scores)}
+        with counting(self.folder, benchmark):
+            return {label: Results(kind.units(scored, label)) for label in kind.labels(result.scores)}
 
     def questions_identity(self, benchmark: str) -> dict[str, Any]:
         """Equal in two evaluations that asked the same questions of a benchmark."""
@@ -273,7 +282,7 @@ def _opened(plan: EvaluationPlan, progress: Progress) -> StoredModel | FolderAns
     from uni_train.eval.respondent import open_model
     from uni_train.models.checkpoint import source_of
 
-    if source_of(plan.checkpoint).kind == "answers":
+    if source_of(plan.checkpoint).holds_answers:
         from uni_train.eval.answers import FolderAnswers
 
         if plan.config.weights is not None:
@@ -478,6 +487,18 @@ def _write_asked(folder: Path, asked: Mapping[str, Any], judge: JudgeConfig | No
             )
     with disk_errors(file):
         atomic_write_json(file, asked)
+
+
+@contextmanager
+def counting(folder: Path, benchmark: str) -> Iterator[None]:
+    """While a benchmark counts samples that were read. Raises UserError where these lack what it counts by."""
+    try:
+        yield
+    except (LookupError, TypeError, ValueError, AttributeError) as error:
+        raise UserError(
+            f"{folder / SCORED}: damaged samples, which {benchmark} cannot count ({error!r})",
+            "Run the evaluation's command again in another folder: stored calls are shared.",
+        ) from error
 
 
 @contextmanager

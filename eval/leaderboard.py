@@ -21,7 +21,7 @@ from typing import Any, Literal
 from uni_train.core.errors import UserError
 from uni_train.core.files import below
 from uni_train.eval.benchmark import BENCHMARKS, Table
-from uni_train.eval.evaluation import ASKED, Evaluation, load
+from uni_train.eval.evaluation import ASKED, Evaluation, counting, load
 from uni_train.eval.results import PAPER, Metric, Results, printed
 from uni_train.eval.statistics import Estimate, PairedComparison
 from uni_train.eval.submission import file_name, write_submission
@@ -112,7 +112,8 @@ class Leaderboard:
             for benchmark in one.results:
                 place = below(folder, f"{file_name(name)}/{benchmark}")
                 files = BENCHMARKS.get(benchmark).submission(one.scored(benchmark))
-                yield place, write_submission(place, files)
+                with counting(one.folder, benchmark):
+                    yield place, write_submission(place, files)
 
 
 def _shown(cell: Cell | None) -> str:
@@ -234,7 +235,8 @@ def _charts(
     complexity = BENCHMARKS.get(column.benchmark).complexity
     charts: dict[str, dict[str, dict[float, Estimate]]] = defaultdict(lambda: defaultdict(dict))
     for name, units in counted.items():
-        places = units.by(lambda unit: complexity(unit.case))
+        with counting(evaluations[name].folder, column.benchmark):
+            places = units.by(lambda unit: complexity(unit.case))
         for title, x in filter(None, places):
             charts[title][name][x] = column.metric(places[title, x])
     for title, lines in charts.items():

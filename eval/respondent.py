@@ -80,7 +80,8 @@ def identity_of(
     checkpoint: str, sampling: Mapping[str, Any], weights: Quantised | None = None, compile: bool = False
 ) -> ModelIdentity | None:
     """Which model `open_model` would open from a checkpoint here; None where no weights are here."""
-    if source_of(checkpoint).kind in ("endpoint", "answers"):
+    source = source_of(checkpoint)
+    if source.kind == "endpoint" or source.holds_answers:
         return None
     from uni_train.models.load import model_config
 

@@ -26,7 +26,7 @@ from uni_train.core.files import atomic_path, disk_errors
 from uni_train.core.reading_limits import Unreadable, parquet_footer, read_group, rows_of
 from uni_train.data_gen.task import Verdict
 from uni_train.eval.images import Image, ImageStore, bytes_of, digest_of, named_parts
-from uni_train.eval.sample import Ask, Case, Sample, Scored
+from uni_train.eval.sample import GENERATED, Ask, Case, Sample, Scored
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -201,6 +201,14 @@ def _named_images(case: Case) -> Any:
 def _from_row(row: Row, store: ImageStore | None) -> Scored:
     """Of a row that was read without its images: with b"" in their place."""
     facts, case_facts, replies, parts = (json.loads(row[name]) for name in ("facts", "case_facts", "replies", "parts"))
+    if row["status"] not in GENERATED:
+        raise ValueError(f"no status of a sample: {row['status']!r}")
+    if not isinstance(facts, dict) or not isinstance(case_facts, dict):
+        raise ValueError("facts are no object")
+    if not isinstance(parts, list) or not isinstance(replies, list) or not all(isinstance(one, str) for one in replies):
+        raise ValueError("parts or replies are no list")
+    if row["k"] < 0 or not 0 <= row["value"] <= 1:
+        raise ValueError(f"draw {row['k']} with the value {row['value']}")
     shown, references, parts = _images_of(row, parts, store)
     case = Case(
         row["id"], row["set"], row["case_prompt"], shown, row["cluster"], row["category"], case_facts, references

@@ -89,7 +89,7 @@ def test_right_images_pass_in_every_layout(ureason: UReason, images: Images, lay
         for id_, image in images.items():
             blob = write(tmp_path / "blobs", {names[id_]: image}) / names[id_]
             (folder / names[id_]).symlink_to(blob)
-    assert source_of(folder).kind == "answers"
+    assert source_of(folder).holds_answers
     result = uni_train.evaluate(folder, "ureason", out=str(tmp_path / "evals"), **KEYS).results["ureason"]
     assert {setting for setting, _, _ in result.no_skill} == set(ureason.settings) - {"direct"}
     if layout != "jpeg":  # whose colours differ from the sprites'

@@ -1,7 +1,8 @@
-"""Evaluations from somebody else whose files are forged: no file elsewhere, and no words that steer the terminal."""
+"""Evaluations from somebody else whose files are forged: a damaged shard in one sentence, and no file elsewhere."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from uni_train.eval import scored as scored_files
 from uni_train.eval.benchmark import Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.evaluation import SCORED
+from uni_train.eval.scored import read_scored
 from uni_train.models.pictures import encode_png
 
 
@@ -38,9 +40,48 @@ def forged(folder: Path, row: int = 0, **columns: Any) -> Path:
     return shard
 
 
-def test_an_image_that_is_none_is_named(tmp_path: Path) -> None:
-    forged(tmp_path / "one", image=b"no image")
-    assert "no image that can be read" in refused(tmp_path, "report", tmp_path / "one")
+CHECK = {"name": "count", "status": "pass", "reason": ""}
+BROKEN: dict[str, dict[str, Any]] = {
+    "a verdict that is a list": {"verdict": "[]"}, "a verdict that is no JSON": {"verdict": "{"},
+    "a verdict of another status": {"verdict": json.dumps({"checks": [CHECK | {"status": "x"}]})},
+    "an infinite check": {"verdict": '{"checks": [{"name": "c", "status": "pass", "value": Infinity}]}'},
+    "parts that are an object": {"parts": '{"a": 1}'}, "parts without images": {"parts": "[[1]]"},
+    "facts that are a list": {"facts": "[]"}, "case facts that are a text": {"case_facts": '"x"'},
+    "another status": {"status": "x"}, "replies that are no list": {"replies": "1"},
+    "an infinite value": {"value": float("inf")}, "a negative draw": {"k": -5},
+}  # fmt: skip
+# A report shows these, as it counts nothing anew.
+UNCOUNTABLE = {"other case facts": {"case_facts": "{}"}, "no facts of an item": {"case_facts": '{"item": {}}'}}
+
+
+@pytest.mark.parametrize(
+    ("name", "command"),
+    [(name, "report") for name in BROKEN] + [("an infinite check", "leaderboard"), ("another status", "compare")]
+    + [(name, command) for name in UNCOUNTABLE for command in ("leaderboard", "compare")],
+)  # fmt: skip
+def test_a_broken_row_is_a_damaged_shard(name: str, command: str, tmp_path: Path) -> None:
+    one = tmp_path / "one"
+    forged(one, **(BROKEN | UNCOUNTABLE)[name])
+    arguments = {
+        "leaderboard": ["eval", "leaderboard", one, "--submissions", "--out", tmp_path / "board"],
+        "compare": ["eval", "compare", one, one],
+        "report": ["report", one],
+    }
+    said = refused(tmp_path, *arguments[command])
+    assert "damaged" in said and str(one) in said
+
+
+def test_what_the_files_do_not_bear_out_is_named(tmp_path: Path) -> None:
+    """No image, a row that is there twice, a setting that was not asked."""
+    one, out = tmp_path / "one", ("--out", tmp_path / "board")
+    forged(one, image=b"no image")
+    assert "no image that can be read" in refused(tmp_path, "report", one)
+    first = read_scored(forged(one))[0].sample.ask
+    forged(one, row=1, id=first.case.id, setting=first.setting, k=first.k)
+    assert "is there twice" in refused(tmp_path, "eval", "compare", one, one)
+    forged(one, setting="sketched")
+    for command in (("report", one), ("eval", "leaderboard", one, *out)):
+        assert "scores.json has no setting sketched" in refused(tmp_path, *command)
 
 
 def test_no_path_from_data_leads_out_of_its_folder(tmp_path: Path) -> None:

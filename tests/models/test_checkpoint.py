@@ -36,8 +36,8 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         ("nano+model+hf://org/lora", "model", 2),
         ("run", "run", 0),
         ("run/stages/00-first/checkpoints/step=00000004", "step", 0),
-        ("answers", "answers", 0),
-        ("listed", "answers", 0),
+        ("answers", "path", 0),
+        ("listed", "path", 0),
         ("model", "path", 0),
         ("a+b", "path", 0),
         ("model/no", "path", 0),
@@ -49,6 +49,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_each_form_of_a_checkpoint_is_told(text: str, kind: str, adapters: int) -> None:
     source = source_of(text)
     assert (source.kind, len(source.adapters)) == (kind, adapters)
+    assert source.holds_answers is (text in ("answers", "listed"))
     assert source.base == text.split("+")[0] or not adapters
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from itertools import islice
 from pathlib import Path
 from typing import Literal
 
@@ -17,7 +16,7 @@ from uni_train.config.kinds import plugins_of
 from uni_train.config.schema import ModelConfig, Quantised
 from uni_train.core import reading_limits
 from uni_train.core.errors import UsageError, UserError, did_you_mean
-from uni_train.core.folders import walk
+from uni_train.core.folders import files_below
 from uni_train.core.hub import PICKLES, hub_id, local, split_adapters
 from uni_train.core.reading_limits import image_suffixes
 from uni_train.core.registry import expect_named
@@ -27,7 +26,6 @@ from uni_train.run_folder import final_model, is_run
 
 MANIFESTS = ("manifest.jsonl", "manifest.csv")
 """Files that say which answer lies where, in a folder of answers."""
-_MOST_FILES = 20_000  # that are listed: somebody may type a disk
 _OF_MODELS = {"config.yaml", "config.json", "model_index.json", "llm_config.json", "evaluation.json"}
 
 
@@ -39,14 +37,13 @@ class Source:
         model      nano, shipped               a name of `uni_train models`
         run        runs/RECIPE/NAME            its last finished model is meant
         step       .../checkpoints/step=N      of an unfinished stage (saved_step.py)
-        answers    FOLDER                      texts and images of a model that is not here
         hub        hf://ORG/NAME@REVISION      an id of the Hub (`uni_train.core.hub.local`)
-        path       FOLDER, FILE.safetensors    anything else, such as what a family recognises
+        path       FOLDER, FILE.safetensors    anything else: what a family recognises, or answers
 
     Adapters, each behind a +, are LoRAs to be merged (adapters.py).
     """
 
-    kind: Literal["endpoint", "model", "run", "step", "answers", "hub", "path"]
+    kind: Literal["endpoint", "model", "run", "step", "hub", "path"]
     base: str
     adapters: Sequence[str] = ()
 
@@ -55,6 +52,22 @@ class Source:
         """Whether its weights are not on this machine: an id of the Hub, or a path of several parts to nothing."""
         path = Path(self.base)
         return self.kind == "hub" or (self.kind == "path" and len(path.parts) > 1 and not path.exists())
+
+    @property
+    def holds_answers(self) -> bool:
+        """Whether it is a folder of answers: it has a manifest, or images or rows and nothing of a model.
+
+        All its files are listed for that, so only who evaluates asks.
+        """
+        if self.kind != "path" or not Path(self.base).is_dir():
+            return False
+        files = files_below(Path(self.base))
+        names, suffixes = {path.name for path in files}, {path.suffix.lower() for path in files}
+        if names & {*MANIFESTS}:
+            return True
+        if names & _OF_MODELS or suffixes & {".safetensors", ".bin", ".pt"}:
+            return False
+        return bool(suffixes & {*image_suffixes(), ".jsonl", ".json"})
 
 
 def source_of(checkpoint: str | Path) -> Source:
@@ -69,21 +82,7 @@ def source_of(checkpoint: str | Path) -> Source:
         return Source("run", base, adapters)
     if is_step(path):
         return Source("step", base, adapters)
-    if _holds_answers(path):
-        return Source("answers", base, adapters)
     return Source("path" if hub_id(base) is None else "hub", base, adapters)
-
-
-def _holds_answers(folder: Path) -> bool:
-    """Whether a folder has a manifest of answers, or images or rows and nothing of a model, among its first files."""
-    files = (Path(name) for _, _, names in walk(folder) for name in names)
-    first = list(islice(files, _MOST_FILES)) if folder.is_dir() else []
-    names, suffixes = {path.name for path in first}, {path.suffix.lower() for path in first}
-    if names & {*MANIFESTS}:
-        return True
-    if names & _OF_MODELS or suffixes & {".safetensors", ".bin", ".pt"}:
-        return False
-    return bool(suffixes & {*image_suffixes(), ".jsonl", ".json"})
 
 
 def expect_there(checkpoint: str) -> None:

@@ -6,7 +6,6 @@ Rows need the column `item`; to those without one they do not apply. An image th
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from functools import partial
 
 import numpy as np
 
@@ -17,8 +16,8 @@ from uni_train.rewards.contract import Judged
 from uni_train.rewards.registry import reward
 
 
-def _judged(
-    value: Callable[[Verdict], float],
+@reward("verifier")
+def verified(
     prompts: Sequence[str],
     completions: Sequence[np.ndarray],
     *,
@@ -26,21 +25,44 @@ def _judged(
     verdict: Sequence[object] = (),
     **_: object,
 ) -> list[Judged | None]:
-    """verdict: those that another reward has brought already; else the images are verified now. Raises UserError where
-    no prompt is of a task."""
-    if item is None or not any(item):
+    """1 where every check of the task passes, else 0. Raises UserError where no prompt is of a task."""
+    return _judged(lambda judged: float(judged.passed), item, completions, verdict)
+
+
+@reward("verifier_dense")
+def dense(
+    prompts: Sequence[str],
+    completions: Sequence[np.ndarray],
+    *,
+    item: Sequence[Item | None] | None = None,
+    verdict: Sequence[object] = (),
+    **_: object,
+) -> list[Judged | None]:
+    """How nearly right, in [0, 1]: the verdict's score where the task gives one (mazes), else the share of checks that
+    pass. Raises UserError where no prompt is of a task."""
+    return _judged(_share, item, completions, verdict)
+
+
+def _judged(
+    value: Callable[[Verdict], float],
+    items: Sequence[Item | None] | None,
+    images: Sequence[np.ndarray],
+    verdicts: Sequence[object],
+) -> list[Judged | None]:
+    """verdicts: those that another reward has brought already; else the images are verified now."""
+    if items is None or not any(items):
         raise UserError(
             "the verifier is the reward, but the prompts are of no task that it knows",
             "Use prompts.task, a file that `uni_train data make` has written, or another reward.",
         )
-    known = verdict if len(verdict) == len(completions) else [None] * len(completions)
+    known = verdicts if len(verdicts) == len(images) else [None] * len(images)
     judged: list[Judged | None] = []
-    for row, image, known_verdict in zip(item, completions, known, strict=True):
-        if row is None:
+    for item, image, known_verdict in zip(items, images, known, strict=True):
+        if item is None:
             judged.append(None)
             continue
-        found = known_verdict if isinstance(known_verdict, Verdict) else task_of(row).verify(row, image)
-        judged.append(Judged(value(found), found))
+        verdict = known_verdict if isinstance(known_verdict, Verdict) else task_of(item).verify(item, image)
+        judged.append(Judged(value(verdict), verdict))
     return judged
 
 
@@ -48,10 +70,3 @@ def _share(verdict: Verdict) -> float:
     if verdict.score is not None:
         return verdict.score
     return sum(check.status == "pass" for check in verdict.checks) / max(len(verdict.checks), 1)
-
-
-verified = reward("verifier")(partial(_judged, lambda verdict: float(verdict.passed)))
-"""1 where every check of the task passes, else 0."""
-dense = reward("verifier_dense")(partial(_judged, _share))
-"""How nearly right, in [0, 1]: the verdict's score where the task gives one (mazes), else the share of checks that
-pass."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from operator import itemgetter
 from pathlib import Path
 from statistics import fmean, pvariance
 from typing import Any
@@ -201,16 +202,17 @@ def _by_task(results: Mapping[str, Results]) -> TableSpec:
 
 
 def _by_size(results: Mapping[str, Results]) -> TableSpec:
-    groups = {(setting, task): part for setting, some in results.items() for task, part in some.by("set", TASKS).items()
-              if _sizes(part)}  # fmt: skip
-    sizes = sorted({size for part in groups.values() for size in _sizes(part)}, key=_sides)
+    rows = {(setting, task): {"task": title(task), **by_size}
+            for setting, some in results.items() for task, part in some.by("set", TASKS).items()
+            if (by_size := _sizes(part))}  # fmt: skip
+    sizes = sorted({size for row in rows.values() for size in row} - {"task"}, key=_sides)
     columns = [
-        Column("Task", lambda some: title(some.units[0].set)),
-        *(Column(size, lambda some, size=size: estimate(_sizes(some).get(size, Results(())), reasoning))  # type: ignore[misc]
+        Column("Task", itemgetter("task")),
+        *(Column(size, lambda row, size=size: estimate(row.get(size, Results(())), reasoning))  # type: ignore[misc]
           for size in sizes),
     ]  # fmt: skip
-    names = {(setting, task): setting for setting, task in groups}
-    return TableSpec("Reasoning success by size (Figure 5)", columns, groups, names=names)
+    names = {(setting, task): setting for setting, task in rows}
+    return TableSpec("Reasoning success by size (Figure 5)", columns, rows, names=names)
 
 
 def _fields_read(fields: Fields) -> TableSpec:
