@@ -19,13 +19,13 @@ from typing import TYPE_CHECKING, Any
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose, quoted
 from uni_train.config.kinds import PlannedStage, check_before_run, check_ranks, judge_of, kind_of, stage_list
-from uni_train.config.paths import expect_needs, missing_packages, missing_paths, named_paths
+from uni_train.config.paths import missing_packages, missing_paths, named_paths
 from uni_train.config.places import recipes
 from uni_train.config.schema import RunConfig
 from uni_train.core.errors import UserError
 from uni_train.distributed.devices import deterministic_kernels, expect_gpu
 from uni_train.distributed.ranks import ALONE, Ranks
-from uni_train.models.checkpoint import resolve, source_of
+from uni_train.models.checkpoint import resolve, source_of, stored_model
 from uni_train.run_folder import RunFolder
 from uni_train.stages.kind import Stages, stages_of
 
@@ -56,7 +56,8 @@ def run_recipe(
         config = _resolved(config, recipe, overrides)
         run = Path(config.out) / config.recipe / config.run_name
         if fresh or not any(run.glob("stages/*/manifest.json")):  # else it may be done with them
-            expect_needs(config)
+            for error in missing(config):
+                raise error
         expect_gpu(config.strategy.accelerator)
         if max(ranks.world_size, config.strategy.nodes) > 1:
             from uni_train.distributed.preflight import expect_layout
@@ -365,12 +366,28 @@ def _remarks(config: RunConfig) -> list[str]:
     return [*needs(config), *checks, *describe(config)]
 
 
+def missing(config: RunConfig) -> Iterator[UserError]:
+    """An error for each package and file that is not there, and for a checkpoint that the model cannot load."""
+    yield from missing_packages(config)
+    yield from missing_files(config)
+
+
+def missing_files(config: RunConfig) -> Iterator[UserError]:
+    """The same of files and folders alone: a node that starts the run may have other packages."""
+    paths = [*missing_paths(config)]
+    yield from paths
+    checkpoint = config.model.checkpoint
+    if not paths and checkpoint not in (None, "shipped") and not source_of(checkpoint).is_absent:
+        try:
+            stored_model(config.model)
+        except UserError as error:
+            yield error
+
+
 def needs(config: RunConfig) -> list[str]:
     """Files and packages that are missing, and servers that must answer, a line each."""
     judge = judge_of(config)
     servers = [f"judge: {judge.checkpoint or judge.address}"] if judge is not None else []
     servers += kind_of(config).servers(config)
-    missing = [
-        f"missing: {error.message}. {error.hint}" for error in (*missing_packages(config), *missing_paths(config))
-    ]
-    return [*missing, *(f"must answer before the first stage: {server}" for server in servers)]
+    lines = [f"missing: {error.message}. {error.hint}" for error in missing(config)]
+    return [*lines, *(f"must answer before the first stage: {server}" for server in servers)]

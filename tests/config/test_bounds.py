@@ -86,7 +86,7 @@ def test_a_run_that_cannot_be_is_refused_by_fit_and_its_dry_run_and_leaves_nothi
     arguments: list[str], message: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("uni_train.fitting.expect_needs", lambda config: None)  # sources that nobody has made here
+    monkeypatch.setattr("uni_train.fitting.missing", lambda config: [])  # sources that nobody has made here
     for dry in (["--dry-run"], []):
         refused = CliRunner().invoke(uni_train, ["fit", *arguments, *dry], catch_exceptions=False)
         assert refused.exit_code in (1, 2) and message in " ".join(refused.output.split())

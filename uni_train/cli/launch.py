@@ -117,7 +117,6 @@ def launch(
       uni_train launch --nodes 4 --gpus 8 --slurm --time 1-00:00:00 -- fit --recipe flow_grpo_maze strategy=ddp
       uni_train launch --nodes 2 --gpus 8 --torchrun --hosts node1,node2 -- fit --recipe sft model=bagel_7b
     """
-    from uni_train.config.paths import missing_paths
     from uni_train.distributed.scripts import (
         Slurm,
         Start,
@@ -126,7 +125,7 @@ def launch(
         submit_script,
         torchrun_commands,
     )
-    from uni_train.fitting import needs
+    from uni_train.fitting import missing_files, needs
     from uni_train.plan.hardware import GPUS, gpu_named
 
     if slurm == torchrun:
@@ -148,7 +147,7 @@ def launch(
     if gpus and config.strategy.accelerator == "cpu":
         raise UsageError(f"--gpus {gpus}, and strategy.accelerator=cpu", "--gpus 0 --processes N starts on CPUs.")
     if submit:
-        for error in missing_paths(config):
+        for error in missing_files(config):
             raise error
     for line in needs(config):
         echo(f"# {line}", err=True)

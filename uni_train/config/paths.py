@@ -53,12 +53,6 @@ def missing_packages(config: RunConfig) -> Iterator[UserError]:
             yield UserError(f"{key} needs {package}", f"Install it with: DS_BUILD_OPS=0 pip install -e '.[{extra}]'.")
 
 
-def expect_needs(config: RunConfig) -> None:
-    """Raises UserError: the first package, file or folder that is not there."""
-    for error in (*missing_packages(config), *missing_paths(config)):
-        raise error
-
-
 def _remedy(config: RunConfig, key: str, path: Path) -> str:
     parts = path.parts
     if len(parts) > 1 and parts[0] == config.out and parts[1] in [one.name for one in recipes()]:

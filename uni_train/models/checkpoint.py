@@ -149,6 +149,22 @@ def recognise(path: Path) -> Checkpoint:
     return next((checkpoint for checkpoint in ours if checkpoint is not None), None) or _other(path)
 
 
+def stored_model(config: ModelConfig) -> Checkpoint:
+    """What lies at a configuration's `checkpoint`, adapters left out.
+
+    Raises:
+        UserError: the model's family cannot load it, or `recognise` raises.
+    """
+    base = source_of(config.checkpoint or "").base
+    stored = recognise(Path(base))
+    if stored.kind != config.family:
+        raise UserError(
+            f"model={config.name} cannot be loaded from {base}: it is {stored.what}",
+            stored.hint or f"Choose model={stored.model}, or another model.checkpoint=FOLDER.",
+        )
+    return stored
+
+
 def model_config(name_or_path: str, weights: Quantised | None = None, compile: bool = False) -> ModelConfig:
     """The configuration of a model by its name (`uni_train models`), or of a checkpoint, as `Source` lists them.
 

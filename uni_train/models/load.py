@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from uni_train.config.schema import ModelConfig
 from uni_train.core.errors import UsageError, UserError
-from uni_train.models.checkpoint import find, model_config, recognise, source_of
+from uni_train.models.checkpoint import find, model_config, source_of, stored_model
 from uni_train.models.family import CONFIG, WEIGHTS, Checkpoint, family_of
 from uni_train.models.saved_step import model_before, put_weights, run_config
 
@@ -97,12 +97,7 @@ def _stored(config: ModelConfig, seed: int, dtype: torch.dtype | None, device: t
     family = family_of(config.family)
     if config.checkpoint is None or config.checkpoint == "shipped":
         return family.build(config, seed, dtype, device)
-    stored = recognise(Path(config.checkpoint))
-    if stored.kind != config.family:
-        raise UserError(
-            f"model={config.name} cannot be loaded from {config.checkpoint}: it is {stored.what}",
-            stored.hint or f"Choose model={stored.model}, or another model.checkpoint=FOLDER.",
-        )
+    stored = stored_model(config)
     path = stored.path
     if source_of(path).kind != "step":
         return family.build(replace(config, checkpoint=str(path)), seed, dtype, device)
