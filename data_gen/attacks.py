@@ -201,7 +201,7 @@ def _duplicated(scene: Scene) -> np.ndarray | None:
     stroke = part[rows, columns]
     alike = (scene.target == _most_frequent(scene.target[part])).all(axis=2)
     near_it, alike_there = (
-        cv2.matchTemplate(one.astype(np.float32), stroke.astype(np.float32), cv2.TM_CCORR) for one in (near, alike)
+        cv2.matchTemplate(image.astype(np.float32), stroke.astype(np.float32), cv2.TM_CCORR) for image in (near, alike)
     )
     free = np.argwhere((near_it < 0.5) & (alike_there < stroke.sum() / 2))
     if not len(free):

@@ -58,9 +58,9 @@ STATUSES = ("pass", "fail", "unreadable", "missing")
 def counts(judged: Sequence[Judged]) -> list[tuple[object, ...]]:
     """How many images have each of STATUSES, and how many in each check: rows of a table."""
     rows: list[tuple[object, ...]] = [
-        ("all checks", *(sum(one.status == status for one in judged) for status in STATUSES))
+        ("all checks", *(sum(answer.status == status for answer in judged) for status in STATUSES))
     ]
-    checks = [check for one in judged if one.verdict for check in one.verdict.checks]
+    checks = [check for answer in judged if answer.verdict for check in answer.verdict.checks]
     for name in dict.fromkeys(check.name for check in checks):
         statuses = [check.status for check in checks if check.name == name]
         rows.append((name, *(sum(one == status for one in statuses) for status in STATUSES[:3]), ""))

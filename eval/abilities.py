@@ -64,13 +64,13 @@ class _Skilled:
         self.skills = skills
 
     def answer(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
-        return [self._reply(_REPLY, WRITE, READ_IMAGES if one.images else WRITE) for one in requests]
+        return [self._reply(_REPLY, WRITE, READ_IMAGES if request.images else WRITE) for request in requests]
 
     think = answer
 
     def draw(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[np.ndarray | Exception]:
         image = np.zeros((64, 64, 3), np.uint8)
-        return [self._reply(image, EDIT if one.images else DRAW) for one in requests]
+        return [self._reply(image, EDIT if request.images else DRAW) for request in requests]
 
     def compose(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[Any]:
         return [self._reply(None, "answer with text and images in one pass") for _ in requests]

@@ -486,7 +486,7 @@ class Benchmark(ABC):
     @classmethod
     def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:
         """What counts once, under one label: here each sample by itself."""
-        return [unit_of(one, one.value) for one in scored]
+        return [unit_of(answer, answer.value) for answer in scored]
 
     @classmethod
     def complexity(cls, case: Case) -> tuple[str, float] | None:

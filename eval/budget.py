@@ -43,8 +43,8 @@ def budget(checkpoint: str, config: EvalConfig) -> tuple[Table, list[str]]:
     if plan.judge is not None and plan.judge.way == "tournament":
         draws = config.k - 1  # each of k samples against the others, in two orders, which two samples share
     rows = [
-        estimate(one, plan.asks(one)[2], judge=config.judge, draws=draws, costs=costs, seconds=seconds)
-        for one in plan.benchmarks
+        estimate(benchmark, plan.asks(benchmark)[2], judge=config.judge, draws=draws, costs=costs, seconds=seconds)
+        for benchmark in plan.benchmarks
     ]
     if len(rows) > 1:
         rows.append(total(rows))
@@ -158,7 +158,7 @@ def estimate(
     tokens_out = asked * costs.reply_tokens
     cost = None if judge is None else judge.dollars(tokens_in, tokens_out)
     known = {kind: calls[kind] * each for kind, each in seconds.items() if kind in KINDS[:-1] and kind in calls}
-    cases = len({one.case.id for one in asks})
+    cases = len({ask.case.id for ask in asks})
     return Row(benchmark.name, cases, len(asks), calls, tokens_in, tokens_out, cost, known)
 
 

@@ -190,7 +190,7 @@ def _compare_units(benchmark: str, label: str, before: Results, after: Results) 
         if all(unit.worth in (0, 1) for unit in (*some, *now)):
             differing = (change.only_first + change.only_second) / len(some)
             detectable = detectable_change(len(some.by("cluster")), differing)
-        first, second = (sum(unit.worth for unit in one) / len(some) for one in (some, now))
+        first, second = (sum(unit.worth for unit in answer) / len(some) for answer in (some, now))
         rows.append(Row(benchmark, label, setting, name, len(some), first, second, change, detectable))
         for unit, other in zip(some, now, strict=True):
             if unit.right != other.right:

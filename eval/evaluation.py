@@ -142,7 +142,7 @@ class Result:
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Result:
-        known = {one.name: raw[one.name] for one in fields(cls)}
+        known = {field.name: raw[field.name] for field in fields(cls)}
         known |= {name: tuple(raw[name]) for name in ("settings", "sets", "shards")}
         for name in ("unjudged", "not_scored", "no_skill"):
             known[name] = tuple(tuple(map(str, cell)) for cell in raw[name])
@@ -183,14 +183,14 @@ class Evaluation:
                     f"{path} is missing",
                     "Run the evaluation's command again in another folder: stored calls are shared.",
                 )
-            for one in read_scored(path):
-                if one.sample.identity in seen:
-                    case, setting, k = one.sample.identity
+            for answer in read_scored(path):
+                if answer.sample.identity in seen:
+                    case, setting, k = answer.sample.identity
                     raise DamagedShard(path, f"damaged shard (draw {k} of {case} in {setting} is there twice)")
-                if one.sample.ask.setting not in self.results[benchmark].settings:
-                    raise DamagedShard(path, f"damaged shard ({SCORES} has no setting {one.sample.ask.setting})")
-                seen.add(one.sample.identity)
-                yield one
+                if answer.sample.ask.setting not in self.results[benchmark].settings:
+                    raise DamagedShard(path, f"damaged shard ({SCORES} has no setting {answer.sample.ask.setting})")
+                seen.add(answer.sample.identity)
+                yield answer
 
     def units(
         self,
@@ -209,7 +209,7 @@ class Evaluation:
         """
         kind, result = BENCHMARKS.get(benchmark), self.results[benchmark]
         left_out = result.without_score if left_out is None else left_out
-        asks = ((one, one.sample.ask) for one in self.scored(benchmark))
+        asks = ((answer, answer.sample.ask) for answer in self.scored(benchmark))
         scored = [
             one
             for one, ask in asks
@@ -274,7 +274,7 @@ def run(
 
 def _expect_skills(jobs: Sequence[_Job], model: StoredModel | FolderAnswers, first: Sequence[Sample]) -> None:
     """Raises UserError where the first samples and the skills that all settings need say that none can be asked."""
-    if isinstance(model, StoredModel) and all(one.status == "no_skill" for one in first):
+    if isinstance(model, StoredModel) and all(answer.status == "no_skill" for answer in first):
         expect_skills(model, {job.benchmark: job.asks for job in jobs}, first[0])
 
 
@@ -316,13 +316,13 @@ def _conclude(
     with _timed(seconds, "score"):
         results = [_score(job, model, plan, folder, progress) for job in jobs]
     with disk_errors(folder):
-        document = {"format": FORMAT, "results": [one.to_dict() for one in results]}
+        document = {"format": FORMAT, "results": [result.to_dict() for result in results]}
         atomic_write_json(folder / SCORES, {**document, "calls": calls, "seconds": seconds})
-        kept = {name for one in results for name in one.shards}
+        kept = {name for result in results for name in result.shards}
         for path in (folder / SCORED).glob("*.parquet"):
             if path.name not in kept:
                 path.unlink()
-    return Evaluation(folder, asked, {one.name: one for one in results}, calls, seconds)
+    return Evaluation(folder, asked, {result.name: result for result in results}, calls, seconds)
 
 
 def _summed(counts: Sequence[Mapping[Skill, Counts]]) -> dict[str, dict[str, int]]:
@@ -530,23 +530,23 @@ def _score(
     parts = generate(job.benchmark, model, chunks(job.asks, _chunk(model)))
     scored = _verdicts(job.benchmark, (stored(one, store) for part in parts for one in part), len(job.asks), plan,
                        folder, progress)  # fmt: skip
-    scored = [replace(one, cause=job.benchmark.attribute(one)) for one in scored]
+    scored = [replace(answer, cause=job.benchmark.attribute(answer)) for answer in scored]
     shards = [
         _write(folder / SCORED, job.name, index, scored[start : start + _SHARD_ROWS], store)
         for index, start in enumerate(range(0, len(scored), _SHARD_ROWS))
     ]
     outcomes = _count(scored, lambda one: one.outcome)
-    failed = [one.sample.note for one in scored if one.outcome == "generation_failed"]
+    failed = [answer.sample.note for answer in scored if answer.outcome == "generation_failed"]
     if failed:
         first = " ".join(failed[0].split())[:_NOTE]
         rate = len(failed) / len(scored)
         progress.say(f"  {job.name}: no answer to {len(failed)} of {len(scored)} ({rate:.0%}); the first: {first}")
-    causes = _count((one for one in scored if one.cause), lambda one: one.cause)
-    unjudged = {_cell(one) for one in scored if one.outcome == "unjudged"}
+    causes = _count((answer for answer in scored if answer.cause), lambda one: one.cause)
+    unjudged = {_cell(answer) for answer in scored if answer.outcome == "unjudged"}
     lacking = _no_skill(scored)
     without = _not_scored(scored, model.partial)
     broken = {cell: why for cell, why in without.items() if cell not in lacking}
-    counted = [one for one in scored if not {_cell(one)} & {*unjudged, *broken, *lacking}]
+    counted = [answer for answer in scored if not {_cell(answer)} & {*unjudged, *broken, *lacking}]
     judge, judged_tables = _about_judge(job.benchmark, plan, scored)
     questions = job.benchmark.questions(ask.case for ask in job.asks)
     return Result(
@@ -572,16 +572,20 @@ def _score(
     )
 
 
-def _cell(one: Scored) -> tuple[str, str]:
-    return one.sample.ask.setting, one.sample.ask.case.set
+def _cell(answer: Scored) -> tuple[str, str]:
+    return answer.sample.ask.setting, answer.sample.ask.case.set
 
 
 def _no_skill(scored: Sequence[Scored]) -> dict[tuple[str, str], str]:
     """(setting, set) -> what the model cannot do, where it lacks a skill for all of its samples."""
     cells: dict[tuple[str, str], list[Scored]] = defaultdict(list)
-    for one in scored:
-        cells[_cell(one)].append(one)
-    return {cell: some[0].sample.note for cell, some in cells.items() if all(one.outcome == "no_skill" for one in some)}
+    for answer in scored:
+        cells[_cell(answer)].append(answer)
+    return {
+        cell: some[0].sample.note
+        for cell, some in cells.items()
+        if all(answer.outcome == "no_skill" for answer in some)
+    }
 
 
 def _no_skill_tables(lacking: Mapping[tuple[str, str], str]) -> list[Table]:
@@ -597,15 +601,15 @@ def _not_scored(scored: Sequence[Scored], partial: bool = False) -> dict[tuple[s
     answers that are lacking. partial: as of `FolderAnswers`."""
     cells: dict[tuple[str, str], list[Scored]] = defaultdict(list)
     settings: dict[str, list[Scored]] = defaultdict(list)
-    for one in scored:
-        cells[_cell(one)].append(one)
-        settings[one.sample.ask.setting].append(one)
+    for answer in scored:
+        cells[_cell(answer)].append(answer)
+        settings[answer.sample.ask.setting].append(answer)
     reasons = {cell: why for cell, some in cells.items() if (why := mostly_failed(some))}
     groups: Mapping[Any, list[Scored]] = cells if partial else settings
     for group, some in groups.items():
-        failed = [one for one in some if one.outcome == "generation_failed"]
+        failed = [answer for answer in some if answer.outcome == "generation_failed"]
         if len(failed) == len(some) or (partial and 2 * len(failed) > len(some)):
-            ((note, _),) = Counter(" ".join(one.sample.note.split())[:_NOTE] for one in failed).most_common(1)
+            ((note, _),) = Counter(" ".join(answer.sample.note.split())[:_NOTE] for answer in failed).most_common(1)
             why = f"the model failed {len(failed)} of {len(some)} ({note or 'no image'})"
             reasons |= {cell: why for cell in cells if group in (cell, cell[0])}
     return reasons
@@ -615,7 +619,7 @@ def _about_judge(
     benchmark: Benchmark, plan: EvaluationPlan, scored: Sequence[Scored]
 ) -> tuple[dict[str, Any] | None, list[Table]]:
     """How well the judge of these samples is known, and its scores beside corrected ones."""
-    by = Counter(one.by for one in scored if one.by not in ("", "program"))
+    by = Counter(answer.by for answer in scored if answer.by not in ("", "program"))
     if plan.judge is None or not by:
         return None, []
     from uni_train.eval.judges import agreement
@@ -655,8 +659,14 @@ def _verdicts(
 
 def _write(folder: Path, benchmark: str, index: int, scored: Sequence[Scored], images: ImageStore) -> str:
     """One shard, named by its content: an older scores.json keeps the files that it names until it is replaced."""
-    words = [[one.sample.key, one.sample.ask.seed, one.sample.note, one.by, one.failure, one.cause, list(one.replies),
-              None if one.verdict is None else one.verdict.to_dict()] for one in scored]  # fmt: skip
+    words = [
+        [
+            *(answer.sample.key, answer.sample.ask.seed, answer.sample.note, answer.by, answer.failure, answer.cause),
+            list(answer.replies),
+            None if answer.verdict is None else answer.verdict.to_dict(),
+        ]
+        for answer in scored
+    ]
     digest = hashlib.blake2b(json.dumps(words).encode(), digest_size=6).hexdigest()
     name = f"{benchmark}-{index:05d}-{digest}.parquet"
     write_scored(folder / name, scored, images)
@@ -665,8 +675,8 @@ def _write(folder: Path, benchmark: str, index: int, scored: Sequence[Scored], i
 
 def _count(scored: Iterable[Scored], of: Callable[[Scored], str]) -> dict[str, dict[str, dict[str, int]]]:
     counts: dict[str, dict[str, Counter[str]]] = defaultdict(lambda: defaultdict(Counter))
-    for one in scored:
-        counts[one.sample.ask.setting][one.sample.ask.case.set][of(one)] += 1
+    for answer in scored:
+        counts[answer.sample.ask.setting][answer.sample.ask.case.set][of(answer)] += 1
     order = {name: i for i, name in enumerate(OUTCOMES)}
     return {
         setting: {

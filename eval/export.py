@@ -100,8 +100,8 @@ def _lighteval(done: Evaluation, out: Path, began: datetime) -> Iterator[Path]:
         "results": results,
         "versions": {task: done.results[task.partition(":")[0]].revision for task in results},
         "config_tasks": {
-            name: {"name": name, "hf_repo": _repo(done, name), "questions": one.questions, "judge": one.judge}
-            for name, one in done.results.items()
+            name: {"name": name, "hf_repo": _repo(done, name), "questions": result.questions, "judge": result.judge}
+            for name, result in done.results.items()
         },
     }
     yield _written(out / "results" / place / f"results_{stamp}.json", json.dumps(document, indent=2))
@@ -120,8 +120,8 @@ def _details(done: Evaluation, benchmark: str, folder: Path, stamp: str) -> Iter
     from pyarrow import parquet
 
     rows: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for one in done.scored(benchmark):
-        rows[_task(benchmark, one.sample.ask.setting, one.sample.ask.case.set)].append(_detail(benchmark, one))
+    for answer in done.scored(benchmark):
+        rows[_task(benchmark, answer.sample.ask.setting, answer.sample.ask.case.set)].append(_detail(benchmark, answer))
     folder.mkdir(parents=True, exist_ok=True)
     for task, some in rows.items():
         file = folder / f"details_{file_name(task)}_{stamp}.parquet"
@@ -130,16 +130,16 @@ def _details(done: Evaluation, benchmark: str, folder: Path, stamp: str) -> Iter
         yield file
 
 
-def _detail(benchmark: str, one: Scored) -> dict[str, Any]:
-    sample, case = one.sample, one.sample.ask.case
+def _detail(benchmark: str, answer: Scored) -> dict[str, Any]:
+    sample, case = answer.sample, answer.sample.ask.case
     texts = [part for part in (sample.thought, sample.text) if part is not None]
     return {
         "doc": {"id": case.id, "query": case.prompt, "task_name": benchmark, "draw": sample.ask.k},
-        "metric": {"score": float(one.passed) if one.value is None else one.value},
+        "metric": {"score": float(answer.passed) if answer.value is None else answer.value},
         "model_response": {"input": sample.prompt, "text": texts, "images": [*map(digest_of, sample.drawn)]},
-        "outcome": one.outcome,
-        "judged_by": one.by,
-        "judge_replies": [*map(str, one.replies)],
+        "outcome": answer.outcome,
+        "judged_by": answer.by,
+        "judge_replies": [*map(str, answer.replies)],
     }
 
 

@@ -107,7 +107,9 @@ def _responses(
         if len(part) == 1:
             return [Sample(part[0], "no_skill", error.message)]
         half = len(part) // 2
-        return [one for some in (part[:half], part[half:]) for one in _responses(benchmark, asked, some, on_step)]
+        return [
+            response for some in (part[:half], part[half:]) for response in _responses(benchmark, asked, some, on_step)
+        ]
 
 
 def expect_skills(model: Respondent, asked: Mapping[Benchmark, Sequence[Ask]], lacking: Sample) -> None:

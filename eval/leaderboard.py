@@ -108,11 +108,11 @@ class Leaderboard:
         Raises:
             UserError: whatever `write_submission` raises.
         """
-        for name, one in self.evaluations.items():
-            for benchmark in one.results:
+        for name, evaluation in self.evaluations.items():
+            for benchmark in evaluation.results:
                 place = below(folder, f"{file_name(name)}/{benchmark}")
-                files = BENCHMARKS.get(benchmark).submission(one.scored(benchmark))
-                with counting(one.folder, benchmark):
+                files = BENCHMARKS.get(benchmark).submission(evaluation.scored(benchmark))
+                with counting(evaluation.folder, benchmark):
                     yield place, write_submission(place, files)
 
 
@@ -133,9 +133,9 @@ def leaderboard(folders: Sequence[Path | str]) -> Leaderboard:
     evaluations = _named(folders)
     results = {
         (name, column): counted
-        for name, one in evaluations.items()
-        for benchmark in one.results
-        for column, counted in columns_of(one, benchmark)
+        for name, evaluation in evaluations.items()
+        for benchmark in evaluation.results
+        for column, counted in columns_of(evaluation, benchmark)
     }
     if not results:
         raise UserError(f"no score in {', '.join(evaluations)}", "`eval` with judge.model=MODEL judges what is drawn.")
@@ -146,7 +146,7 @@ def leaderboard(folders: Sequence[Path | str]) -> Leaderboard:
     cells: dict[tuple[str, Column], Cell] = {}
     for column, counted in by_column.items():
         cells |= _column(counted, column, evaluations)
-    names = list(dict.fromkeys(benchmark for one in evaluations.values() for benchmark in one.results))
+    names = list(dict.fromkeys(benchmark for evaluation in evaluations.values() for benchmark in evaluation.results))
     return Leaderboard(
         evaluations,
         columns,
@@ -161,14 +161,14 @@ def _named(folders: Sequence[Path | str]) -> dict[str, Evaluation]:
     """By the given names (NAME=FOLDER), else by the model's, or where these are equal the folder's; evals/*/ names the
     store too, which is passed over."""
     given = [_given(str(one)) for one in folders]
-    given = [one for one in given if one[1].name != "store" or (one[1] / ASKED).exists()] or given
+    given = [entry for entry in given if entry[1].name != "store" or (entry[1] / ASKED).exists()] or given
     found = [load(folder) for _, folder in given]
     twice = [folder for folder, n in Counter(one.folder.resolve() for one in found).items() if n > 1]
     if twice:
         raise UserError(f"{twice[0]} is given twice", "Give each evaluation once.")
     models = [one.model for one in found]
-    names = [name or (model if models.count(model) == 1 else one.folder.name)
-             for (name, _), model, one in zip(given, models, found, strict=True)]  # fmt: skip
+    names = [name or (model if models.count(model) == 1 else entry.folder.name)
+             for (name, _), model, entry in zip(given, models, found, strict=True)]  # fmt: skip
     if len(set(names)) < len(names):
         same = next(name for name in names if names.count(name) > 1)
         raise UserError(f"two evaluations are called {same}", "Name them: before=evals/one after=evals/two.")
@@ -194,7 +194,11 @@ def columns_of(one: Evaluation, benchmark: str) -> Iterator[tuple[Column, Result
 
 def _place(column: Column, evaluations: Mapping[str, Evaluation]) -> tuple[Any, ...]:
     """Benchmarks in the order of their registry, settings in that of the first evaluation that has them."""
-    results = [one.results[column.benchmark] for one in evaluations.values() if column.benchmark in one.results]
+    results = [
+        evaluation.results[column.benchmark]
+        for evaluation in evaluations.values()
+        if column.benchmark in evaluation.results
+    ]
     order = next(result.settings for result in results if column.setting in result.settings)
     parts = list(BENCHMARKS.get(column.benchmark).metrics())
     place = column.label, parts.index(column.part), order.index(column.setting)
@@ -223,8 +227,8 @@ def _column(
 def _asked_the_same(benchmark: str, evaluations: Mapping[str, Evaluation]) -> list[list[str]]:
     """Names of evaluations in groups that are compared."""
     groups: dict[Any, list[str]] = defaultdict(list)
-    for name, one in evaluations.items():
-        groups[tuple(one.questions_identity(benchmark).values())].append(name)
+    for name, evaluation in evaluations.items():
+        groups[tuple(evaluation.questions_identity(benchmark).values())].append(name)
     return list(groups.values())
 
 
@@ -247,9 +251,9 @@ def _charts(
 def _merged(benchmark: str, evaluations: Mapping[str, Evaluation]) -> Iterator[Table]:
     """The tables of one benchmark, model by model; what the paper prints stands once below them."""
     tables: dict[str, dict[str, Table]] = defaultdict(dict)
-    for name, one in evaluations.items():
-        if benchmark in one.results:
-            for table in one.results[benchmark].tables:
+    for name, evaluation in evaluations.items():
+        if benchmark in evaluation.results:
+            for table in evaluation.results[benchmark].tables:
                 tables[table.title][name] = table
     for title, by_model in tables.items():
         columns = list(dict.fromkeys(column for table in by_model.values() for column in table.columns))
@@ -280,8 +284,8 @@ def questions_of(by_model: Mapping[str, str]) -> str:
 def _notes(evaluations: Mapping[str, Evaluation]) -> Iterator[str]:
     from uni_train.eval.report.evaluation import header_of
 
-    for benchmark in dict.fromkeys(name for one in evaluations.values() for name in one.results):
-        having = {name: one for name, one in evaluations.items() if benchmark in one.results}
+    for benchmark in dict.fromkeys(name for evaluation in evaluations.values() for name in evaluation.results):
+        having = {name: evaluation for name, evaluation in evaluations.items() if benchmark in evaluation.results}
         if questions := questions_of({name: one.results[benchmark].questions for name, one in having.items()}):
             yield f"{benchmark}: {questions}."
         groups = _asked_the_same(benchmark, having)
@@ -295,5 +299,5 @@ def _notes(evaluations: Mapping[str, Evaluation]) -> Iterator[str]:
         if len(set(judges.values())) > 1:
             judged_by = ", ".join(f"{name} by {judge}" for name, judge in judges.items())
             yield f"{benchmark}: a difference may be the judges': {judged_by}."
-    for name, one in evaluations.items():
-        yield from (f"{name}: {note}" for note in header_of(one).notes)
+    for name, evaluation in evaluations.items():
+        yield from (f"{name}: {note}" for note in header_of(evaluation).notes)

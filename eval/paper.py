@@ -97,14 +97,16 @@ class TableSpec:
     def table(self, results: Results, paper: Paper | None) -> Table:
         """The table, filled in; without groups it has no rows. paper: `printed`; None: other questions are asked."""
         groups: Mapping[Any, Any] = self.rows if isinstance(self.rows, Mapping) else results.by(self.rows, self.order)
-        lines = [(self.names.get(key, key), *(one.score(some) for one in self.columns)) for key, some in groups.items()]
+        lines = [
+            (self.names.get(key, key), *(column.score(some) for column in self.columns)) for key, some in groups.items()
+        ]
         lines += map(tuple, self.below)
         if paper is not None and groups:
             rows = paper[self.paper] if isinstance(self.paper, str) else self.paper
             lines += [self._of_paper(row) for row in rows if row.get("setting") in (None, *groups)]
-        return Table(self.title, (self.first, *(one.head for one in self.columns)), tuple(lines), self.note)
+        return Table(self.title, (self.first, *(column.head for column in self.columns)), tuple(lines), self.note)
 
     def _of_paper(self, row: Row) -> tuple[Cell, ...]:
         setting = row.get("setting", "")
         label = self.label.format_map({**row, "setting": self.names.get(setting, setting)})
-        return label, *(one.of_paper(row) for one in self.columns)
+        return label, *(column.of_paper(row) for column in self.columns)

@@ -95,7 +95,7 @@ class Passage:
         images = [_image(self._root, name) for name in names]
         if step.reply != "parts":
             return images
-        broken = [[one] for one in images if isinstance(one, Exception)]
+        broken = [[image] for image in images if isinstance(image, Exception)]
         parts = [*filter(None, [answer.get("text")]), *images]
         return broken[0] if broken else [parts] if parts else []
 

@@ -329,9 +329,9 @@ def _no_constant(name: str) -> Any:
 def _meant(value: Any, schema: Mapping[str, Any]) -> Any:
     """The value with its scalars as the schema has them, where it is clear what they mean."""
     if isinstance(value, dict):
-        return {key: _meant(one, schema.get("properties", {}).get(key, {})) for key, one in value.items()}
+        return {key: _meant(part, schema.get("properties", {}).get(key, {})) for key, part in value.items()}
     if isinstance(value, list):
-        return [_meant(one, schema.get("items", {})) for one in value]
+        return [_meant(part, schema.get("items", {})) for part in value]
     for one in schema.get("anyOf", [schema]):
         found: Any = {str(name).lower(): name for name in one.get("enum", ())}.get(str(value).strip().lower())
         if one.get("type") == "boolean":

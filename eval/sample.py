@@ -174,13 +174,13 @@ def mostly_failed(scored: Sequence[Scored]) -> str:
 
     "" where at least half have one: then those without stay in the denominator, and their rate is shown.
     """
-    by_judge = [one for one in scored if one.by not in ("", "program")]
-    failed = [one for one in by_judge if one.failure in ("judge_failed", *NO_ANSWER)]
+    by_judge = [answer for answer in scored if answer.by not in ("", "program")]
+    failed = [answer for answer in by_judge if answer.failure in ("judge_failed", *NO_ANSWER)]
     if 2 * len(failed) <= len(by_judge):
         return ""
     parts = []
-    for failure, n in Counter(one.failure for one in failed).most_common():
-        ((why, _),) = Counter(_why(one) for one in failed if one.failure == failure).most_common(1)
+    for failure, n in Counter(answer.failure for answer in failed).most_common():
+        ((why, _),) = Counter(_why(answer) for answer in failed if answer.failure == failure).most_common(1)
         parts.append(f"judge {failure.removeprefix('judge_')} {n} of {len(by_judge)}" + (f" ({why})" if why else ""))
     return ", ".join(parts)
 

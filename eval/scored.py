@@ -65,7 +65,7 @@ def write_scored(path: Path, scored: Sequence[Scored], store: ImageStore | None 
         UserError: the disk is full, or the folder cannot be written; nothing half-written stays behind then.
     """
     facts = {} if store is None else {_IMAGES: os.path.relpath(store.folder, path.parent)}
-    _write_rows(path, [_to_row(one, store is None) for one in scored], facts)
+    _write_rows(path, [_to_row(answer, store is None) for answer in scored], facts)
 
 
 def stored(sample: Sample, store: ImageStore) -> Sample:
@@ -124,11 +124,11 @@ def completed(folder: Path) -> set[int]:
 
 def without_images(scored: Iterable[Scored]) -> Iterator[Scored]:
     """The same with b"" in the place of every image."""
-    for one in scored:
-        sample, case = one.sample, one.sample.ask.case
+    for answer in scored:
+        sample, case = answer.sample, answer.sample.ask.case
         case = replace(case, images=(b"",) * len(case.images), references=())
         parts = tuple(part if isinstance(part, str) else b"" for part in sample.parts)
-        yield replace(one, sample=replace(sample, ask=replace(sample.ask, case=case), parts=parts))
+        yield replace(answer, sample=replace(sample, ask=replace(sample.ask, case=case), parts=parts))
 
 
 # --- one sample as a row ---------------------------------------------------------------------------------------------
@@ -152,9 +152,9 @@ def _schema() -> pa.Schema:
     return pa.schema([*columns, *images, pa.field("image", pa.binary())])
 
 
-def _to_row(one: Scored, inline: bool) -> dict[str, Any]:
+def _to_row(answer: Scored, inline: bool) -> dict[str, Any]:
     """inline: the row holds its images, as training reads them."""
-    sample, case = one.sample, one.sample.ask.case
+    sample, case = answer.sample, answer.sample.ask.case
     images: Sequence[bytes] = sample.images if inline else ()
     numbers = iter(range(len(images)))
     return {
@@ -179,14 +179,14 @@ def _to_row(one: Scored, inline: bool) -> dict[str, Any]:
             ensure_ascii=False,
         ),
         "facts": _json(sample.facts),
-        "verdict": _verdict_json(one.verdict),
-        "judged_by": one.by,
-        "failure": one.failure,
-        "replies": json.dumps(list(one.replies), ensure_ascii=False),
-        "cause": one.cause,
-        "filter_verdict": _verdict_json(one.filter_verdict),
-        "outcome": one.outcome,
-        "value": one.value,
+        "verdict": _verdict_json(answer.verdict),
+        "judged_by": answer.by,
+        "failure": answer.failure,
+        "replies": json.dumps(list(answer.replies), ensure_ascii=False),
+        "cause": answer.cause,
+        "filter_verdict": _verdict_json(answer.filter_verdict),
+        "outcome": answer.outcome,
+        "value": answer.value,
         "images": [bytes_of(image) for image in case.images] if inline else None,
         "earlier": list(images[:-1]) if inline else None,
         "image": images[-1] if images else None,
@@ -205,7 +205,11 @@ def _from_row(row: Row, store: ImageStore | None) -> Scored:
         raise ValueError(f"no status of a sample: {row['status']!r}")
     if not isinstance(facts, dict) or not isinstance(case_facts, dict):
         raise ValueError("facts are no object")
-    if not isinstance(parts, list) or not isinstance(replies, list) or not all(isinstance(one, str) for one in replies):
+    if (
+        not isinstance(parts, list)
+        or not isinstance(replies, list)
+        or not all(isinstance(reply, str) for reply in replies)
+    ):
         raise ValueError("parts or replies are no list")
     if row["k"] < 0 or not 0 <= row["value"] <= 1:
         raise ValueError(f"draw {row['k']} with the value {row['value']}")

@@ -44,8 +44,13 @@ def trivial(questions: Sequence[Question], known: Mapping[str, str] | None = Non
 def estimated(tallies: Sequence[Tally]) -> list[Trivial]:
     """Tallies with their intervals, clustered by what repeats (expressions, sets of rules)."""
     return [
-        Trivial(one.name, share(one.right, range(len(one.right)), one.clusters), TASKS.get(one.kind).chance, one.note)
-        for one in tallies
+        Trivial(
+            tally.name,
+            share(tally.right, range(len(tally.right)), tally.clusters),
+            TASKS.get(tally.kind).chance,
+            tally.note,
+        )
+        for tally in tallies
     ]
 
 
@@ -56,7 +61,7 @@ def counted(estimate: Estimate) -> str:
 
 def best(strategies: Sequence[Trivial]) -> Trivial | None:
     """The best strategy that is not the task itself (a look-up of one link is)."""
-    return next((one for one in strategies if one.note != LOOK_UP), None)
+    return next((strategy for strategy in strategies if strategy.note != LOOK_UP), None)
 
 
 def table_of(name: str, tallies: Sequence[Tally]) -> Table:

@@ -34,7 +34,9 @@ def write_submission(folder: Path, files: Iterable[tuple[str, bytes]]) -> int:
 
 def first_draws(scored: Iterable[Scored]) -> Iterator[Scored]:
     """The samples that go into files: k = 0, and one of those that share a drawing under two labels."""
-    return (one for one in scored if one.sample.ask.k == 0 and not one.sample.ask.case.id.endswith("/corrected"))
+    return (
+        answer for answer in scored if answer.sample.ask.k == 0 and not answer.sample.ask.case.id.endswith("/corrected")
+    )
 
 
 def file_name(case_id: str) -> str:
@@ -49,8 +51,8 @@ def json_lines(rows: Iterable[Mapping[str, Any]]) -> bytes:
 def samples_and_images(scored: Iterable[Scored]) -> Iterator[tuple[str, bytes]]:
     """samples.jsonl: one row a sample, with its texts and the names of its images; images/*.png."""
     rows = []
-    for one in first_draws(scored):
-        sample, ask = one.sample, one.sample.ask
+    for draw in first_draws(scored):
+        sample, ask = draw.sample, draw.sample.ask
         names = []
         for number, image in enumerate(sample.images):
             names.append(f"images/{ask.setting}/{file_name(ask.case.id)}-{number}.png")

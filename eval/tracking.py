@@ -56,7 +56,9 @@ def log_run(run: Run, run_dir: Path, n_images: int = 24) -> None:
         logged[f"tables/{place}_{_slug(table.title)}"] = wandb.Table(**wandb_table(table))
     moments = {when: list(read_folder(folder)) for when, folder in evaluations(run_dir).items()}
     for when, samples in gallery.excerpt(moments, n_images).items():
-        logged[f"gallery/{when}"] = [wandb.Image(_picture(one.sample.image), caption=_caption(one)) for one in samples]
+        logged[f"gallery/{when}"] = [
+            wandb.Image(_picture(sample.sample.image), caption=_caption(sample)) for sample in samples
+        ]
     run.log(logged)
 
 
@@ -109,13 +111,13 @@ def _slug(title: str) -> str:
     return "_".join(re.findall(r"[a-z0-9]+", title.partition("(")[0].lower()))
 
 
-def _caption(one: Scored) -> str:
-    ask = one.sample.ask
-    reason = one.verdict.reason if one.verdict is not None else ""
+def _caption(answer: Scored) -> str:
+    ask = answer.sample.ask
+    reason = answer.verdict.reason if answer.verdict is not None else ""
     parts = (
-        f"{ask.case.set}, {ask.setting}: {one.sample.prompt or ask.case.prompt}",
-        one.sample.thought,
-        f"{one.outcome}{f' ({reason})' if reason else ''}{f': {one.cause}' if one.cause else ''}",
+        f"{ask.case.set}, {ask.setting}: {answer.sample.prompt or ask.case.prompt}",
+        answer.sample.thought,
+        f"{answer.outcome}{f' ({reason})' if reason else ''}{f': {answer.cause}' if answer.cause else ''}",
     )
     return "\n".join(part for part in parts if part)
 

@@ -33,23 +33,23 @@ def read_validation(folder: Path, images: bool = True) -> list[Scored]:
 def groups_of(scored: Iterable[Scored]) -> list[list[Scored]]:
     """The rollouts of each prompt; each group begins with its first one, as a prompt may come twice in an epoch."""
     groups: list[list[Scored]] = []
-    for one in scored:
-        if one.sample.ask.k == 0:
+    for answer in scored:
+        if answer.sample.ask.k == 0:
             groups.append([])
-        groups[-1].append(one)
+        groups[-1].append(answer)
     return groups
 
 
 def results_of(scored: Iterable[Scored]) -> Results:
     """By set, which is the level. Prompts go by their place: it is the same in all validations of a run."""
-    return Results(replace(unit_of(one), name=str(place)) for place, one in enumerate(scored))
+    return Results(replace(unit_of(answer), name=str(place)) for place, answer in enumerate(scored))
 
 
 def rewards_of(scored: Iterable[Scored]) -> dict[str, list[float]]:
     """Name of a reward -> its values, without images to which it does not apply; empty where nothing was rewarded."""
     found: dict[str, list[float]] = {}
-    for one in scored:
-        for name, value in one.sample.facts.get("rewards", ()):
+    for answer in scored:
+        for name, value in answer.sample.facts.get("rewards", ()):
             found.setdefault(name, []).extend([] if value is None else [value])
     return found
 
@@ -61,5 +61,5 @@ def estimates(scored: Sequence[Scored]) -> dict[str, Estimate]:
     """
     if rewards := rewards_of(scored):
         return {name: mean_over_seeds(values, (-math.inf, math.inf)) for name, values in rewards.items()}
-    judged = results_of(one for one in scored if one.verdict is not None)
+    judged = results_of(answer for answer in scored if answer.verdict is not None)
     return {level: some.mean() for level, some in judged.by("set").items()}

@@ -410,7 +410,7 @@ def _text(value: Any, within: bool = False) -> str:
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Mapping):
-        return "{" + ",".join(f"{key}:{_text(one, True)}" for key, one in value.items()) + "}"
+        return "{" + ",".join(f"{key}:{_text(part, True)}" for key, part in value.items()) + "}"
     if isinstance(value, list | tuple):
-        return f"[{','.join(_text(one, True) for one in value)}]"
+        return f"[{','.join(_text(part, True) for part in value)}]"
     return quoted(str(value)) if within and isinstance(value, str | Path) else str(value)

@@ -221,7 +221,7 @@ def expect_items(config: RunConfig, progress: ConsoleProgress) -> Work[Any]:
     from uni_train.stages.work import Work
 
     work: Work[Any] = Work(config, RunFolder(config.out, config.recipe, config.run_name), progress)
-    if any(one.kind == "evaluate" for one in stage_list(config)):
+    if any(stage.kind == "evaluate" for stage in stage_list(config)):
         from uni_train.stages import evaluate
 
         evaluate.benchmark(work)
@@ -275,7 +275,7 @@ def _conclude(work: Work[Any], runs: Stages) -> None:
     from uni_train.eval.report.tables import print_table
 
     folder, kind = work.folder, stages_of(work.config)
-    evaluated = any(one.kind == "evaluate" for one, _ in runs)
+    evaluated = any(run.kind == "evaluate" for run, _ in runs)
     concluded = kind.conclude(work, runs)
     summarised = evaluated or concluded is not None
     if not _concluded(folder, runs, ("summary.json", "report.html") if summarised else ("report.html",)):

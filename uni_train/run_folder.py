@@ -457,11 +457,11 @@ def place_of(path: Path) -> RunCheckpoint | None:
     """
     path = Path(path).resolve()
     if is_run(path):
-        models = [one for one in run_checkpoints(path) if one.path.name == "model"]
+        models = [checkpoint for checkpoint in run_checkpoints(path) if checkpoint.path.name == "model"]
         return models[-1] if models else None
     for run in path.parents:
         if is_run(run):
-            return next((one for one in run_checkpoints(run) if one.path.resolve() == path), None)
+            return next((checkpoint for checkpoint in run_checkpoints(run) if checkpoint.path.resolve() == path), None)
     return None
 
 

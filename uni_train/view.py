@@ -272,7 +272,7 @@ def _points(path: Path, changed: int, size: int) -> list[tuple[Path, str, int, f
 @lru_cache(maxsize=4096)
 def _drawn(shard: Path, changed: float) -> list[tuple[str, int, int]]:
     """(tag, step, row) of every image of a validation in this state."""
-    rows = [(row, one.sample) for row, one in enumerate(read_scored(shard, images=False)) if one.sample.drawn]
+    rows = [(row, answer.sample) for row, answer in enumerate(read_scored(shard, images=False)) if answer.sample.drawn]
     cases = [(row, sample.ask.case, sample.facts["step"]) for row, sample in rows]
     return [(f"{HELD_OUT}/{case.id} {case.prompt[:60]}", step, row) for row, case, step in cases]
 

@@ -98,14 +98,15 @@ def agreement(ratings: Sequence[Rating]) -> Agreement:
     if not ratings:
         raise ValueError("no ratings")
     table = {
-        side: Counter(one.outcome for one in ratings if one.right == (side == "right")) for side in ("right", "wrong")
+        side: Counter(rating.outcome for rating in ratings if rating.right == (side == "right"))
+        for side in ("right", "wrong")
     }
     shares = {
-        "accuracy": [(one.item, one.agrees) for one in ratings],
-        "sensitivity": [(one.item, one.outcome == "pass") for one in ratings if one.right],
-        "specificity": [(one.item, one.outcome == "fail") for one in ratings if not one.right],
-        "always_no": [(one.item, not one.right) for one in ratings],
-        "bins": [(one.item, _bin(one.value) == _bin(one.truth)) for one in ratings],
+        "accuracy": [(rating.item, rating.agrees) for rating in ratings],
+        "sensitivity": [(rating.item, rating.outcome == "pass") for rating in ratings if rating.right],
+        "specificity": [(rating.item, rating.outcome == "fail") for rating in ratings if not rating.right],
+        "always_no": [(rating.item, not rating.right) for rating in ratings],
+        "bins": [(rating.item, _bin(rating.value) == _bin(rating.truth)) for rating in ratings],
     }
     alone = {
         name: share([hit for _, hit in hits], range(len(hits)), [item for item, _ in hits])
@@ -113,7 +114,7 @@ def agreement(ratings: Sequence[Rating]) -> Agreement:
     }
     alone["kappa"] = kappa(table)
     alone["balanced_accuracy"] = mean_of_two(alone["sensitivity"], alone["specificity"])
-    items = len({one.item for one in ratings})
+    items = len({rating.item for rating in ratings})
     drawn = _resampled(ratings)
     found = {}
     for name, sampled in drawn.items():
@@ -124,7 +125,7 @@ def agreement(ratings: Sequence[Rating]) -> Agreement:
             found[name] = alone[name]
         else:
             found[name] = _estimate(sampled, alone[name].n, items, alone[name])
-    if all(one.outcome == "none" for one in ratings):
+    if all(rating.outcome == "none" for rating in ratings):
         lows = dict.fromkeys(("kappa", "pearson", "spearman"), -1.0)
         empty = {name: Estimate(None, one.n, lows.get(name, 0.0), 1.0) for name, one in found.items()}
         found = {**empty, "always_no": found["always_no"]}
@@ -150,11 +151,11 @@ def _resampled(ratings: Sequence[Rating]) -> dict[str, tuple[float, np.ndarray]]
     import numpy as np
 
     places: dict[str, list[int]] = {}
-    for place, one in enumerate(ratings):
-        places.setdefault(one.item, []).append(place)
+    for place, rating in enumerate(ratings):
+        places.setdefault(rating.item, []).append(place)
     groups = list(places.values())
-    truth, value = (np.array([getattr(one, name) for one in ratings]) for name in ("truth", "value"))
-    rows = np.array([_row(one) for one in ratings], dtype=float)
+    truth, value = (np.array([getattr(rating, name) for rating in ratings]) for name in ("truth", "value"))
+    rows = np.array([_row(rating) for rating in ratings], dtype=float)
     sums = np.array([rows[group].sum(axis=0) for group in groups])
     generator = np.random.default_rng(derive_seed(0, "agreement"))
     weights = generator.multinomial(len(groups), [1 / len(groups)] * len(groups), size=RESAMPLES)
@@ -293,19 +294,23 @@ class Calibration:
 
     def to_dict(self) -> dict[str, Any]:
         """JSON-able."""
-        return {"format": FORMAT, "n": self.n, **plain({one.name: getattr(self, one.name) for one in fields(self)})}
+        return {
+            "format": FORMAT,
+            "n": self.n,
+            **plain({field.name: getattr(self, field.name) for field in fields(self)}),
+        }
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Calibration:
         """Raises KeyError, TypeError and ValueError for what `to_dict` did not make."""
         if raw["format"] != FORMAT:
             raise ValueError(f"of the format {raw['format']}")
-        found = {one.name: raw[one.name] for one in fields(cls)}
+        found = {field.name: raw[field.name] for field in fields(cls)}
         for name in ("by_kind", "by_setting"):
-            found[name] = {key: Agreement.from_dict(one) for key, one in raw[name].items()}
+            found[name] = {key: Agreement.from_dict(entry) for key, entry in raw[name].items()}
         for name in ("overall", "by_sample", "people"):
             found[name] = None if raw[name] is None else Agreement.from_dict(raw[name])
-        found["stability"] = {key: Estimate.from_dict(one) for key, one in raw["stability"].items()}
+        found["stability"] = {key: Estimate.from_dict(entry) for key, entry in raw["stability"].items()}
         return cls(**{**found, "disagreements": tuple(raw["disagreements"])})
 
 
@@ -390,7 +395,7 @@ def corrected(raw: Estimate, sensitivity: Estimate, specificity: Estimate) -> Es
 
     z = float(norm.ppf((1 + CONFIDENCE) / 2))
     value = (raw.value + specificity.value - 1) / (sensitivity.value + specificity.value - 1)
-    n, right, wrong = (float(one.distinct or one.n) for one in (raw, sensitivity, specificity))
+    n, right, wrong = (float(entry.distinct or entry.n) for entry in (raw, sensitivity, specificity))
     passed = (n * raw.value + z * z / 2) / (n + z * z)
     sens, spec = ((of * one.value + 1) / (of + 2) for of, one in ((right, sensitivity), (wrong, specificity)))  # type: ignore[operator]
     slope = sens + spec - 1
@@ -399,7 +404,7 @@ def corrected(raw: Estimate, sensitivity: Estimate, specificity: Estimate) -> Es
     shift = 2 * z * z * (middle * of_right - (1 - middle) * of_wrong)
     spread = passed * (1 - passed) / (n + z * z) + middle**2 * of_right + (1 - middle) ** 2 * of_wrong
     half = z * math.sqrt(spread) / slope
-    value, low, high = (min(max(one, 0.0), 1.0) for one in (value, middle + shift - half, middle + shift + half))
+    value, low, high = (min(max(part, 0.0), 1.0) for part in (value, middle + shift - half, middle + shift + half))
     return Estimate(value, raw.n, min(low, value), max(high, value), raw.distinct)
 
 
@@ -410,9 +415,9 @@ def judged_scores(scored: Sequence[Scored], judge: JudgeConfig, calibration: Cal
     "failed": why there is no score or ""}]}
     """
     cells: dict[tuple[str, str], list[Scored]] = {}
-    for one in scored:
-        if one.by not in ("", "program"):
-            cells.setdefault((one.sample.ask.setting, one.sample.ask.case.set), []).append(one)
+    for answer in scored:
+        if answer.by not in ("", "program"):
+            cells.setdefault((answer.sample.ask.setting, answer.sample.ask.case.set), []).append(answer)
     why = "uncalibrated" if calibration is None else _refused(calibration)
     scores = []
     for (setting, name), some in cells.items():
@@ -433,12 +438,12 @@ def table_of(judged: Mapping[str, Any], about: str) -> Table:
     """The judge's scores, raw and corrected; about: how well the judge is known."""
     rows = tuple(
         (
-            one["setting"],
-            one["set"],
-            one.get("failed") or Estimate.from_dict(one["raw"]),
-            judged["refused"] if one["corrected"] is None else Estimate.from_dict(one["corrected"]),
+            answer["setting"],
+            answer["set"],
+            answer.get("failed") or Estimate.from_dict(answer["raw"]),
+            judged["refused"] if answer["corrected"] is None else Estimate.from_dict(answer["corrected"]),
         )
-        for one in judged["scores"]
+        for answer in judged["scores"]
     )
     title = f"Passed by the judge {judged['judge']}, {judged['way']}"
     note = (
@@ -458,9 +463,9 @@ def _refused(found: Calibration) -> str:
 
 
 def _passed(scored: Sequence[Scored]) -> Estimate:
-    cases = [one.sample.ask.case for one in scored]
-    units = [one.sample.identity for one in scored]
-    return share([one.passed for one in scored], units, [case.cluster_id for case in cases])
+    cases = [answer.sample.ask.case for answer in scored]
+    units = [answer.sample.identity for answer in scored]
+    return share([answer.passed for answer in scored], units, [case.cluster_id for case in cases])
 
 
 def _not_passed(found: Calibration) -> Estimate:

@@ -169,7 +169,7 @@ def _json_lines(path: Path) -> Iterator[tuple[int, dict[str, str]]]:
 
 
 def _text(name: str, value: Any, where: str) -> str:
-    if name == "images" and isinstance(value, list) and all(isinstance(one, str) for one in value):
+    if name == "images" and isinstance(value, list) and all(isinstance(part, str) for part in value):
         return ";".join(value)
     if isinstance(value, list | dict):
         raise UserError(f"{where}: {name[:60]!r} is no text or number", 'Images may be a list: ["a.png", "b.png"].')
@@ -256,19 +256,19 @@ def anchors_from_labels(
     Raises UserError, which names the line: a sample that is nowhere, or that has nothing to judge.
     """
     listed = list(labelled)
-    wanted = {one.identity for one in listed if not one.parts}
-    stored = {one.sample.identity: one.sample for one in scored if one.sample.identity in wanted}
+    wanted = {entry.identity for entry in listed if not entry.parts}
+    stored = {answer.sample.identity: answer.sample for answer in scored if answer.sample.identity in wanted}
     found = []
-    for one in listed:
-        where = one.labels[0].where
-        if one.parts:
-            sample = Sample(Ask(one.case, *one.identity[1:], 0), prompt=one.case.prompt, parts=one.parts)
+    for entry in listed:
+        where = entry.labels[0].where
+        if entry.parts:
+            sample = Sample(Ask(entry.case, *entry.identity[1:], 0), prompt=entry.case.prompt, parts=entry.parts)
             if not sample.images:
                 sample = replace(sample, thought=sample.text)  # a thought may be what is judged
-        elif one.identity in stored:
-            sample = stored[one.identity]
+        elif entry.identity in stored:
+            sample = stored[entry.identity]
         else:
-            case, setting, k = one.identity
+            case, setting, k = entry.identity
             raise UserError(
                 f"{where}: there is no sample of {case} ({setting}, k={k}) to judge",
                 "Give the --checkpoint whose samples people labelled, or a column images or text.",
@@ -281,8 +281,8 @@ def anchors_from_labels(
             raise UserError(f"{where}: nothing to judge ({error})", "Give its image in the column images.") from error
         except JudgeAsked:
             pass
-        mean = sum(label.value for label in one.labels) / len(one.labels)
-        found.append(Anchor(sample, mean > 0.5, "human", one.labels))
+        mean = sum(label.value for label in entry.labels) / len(entry.labels)
+        found.append(Anchor(sample, mean > 0.5, "human", entry.labels))
     return found
 
 
@@ -426,7 +426,7 @@ def calibrate(
     samples = [anchor.sample for anchor in anchors]
 
     def judged(by: JudgeConfig, name: str = "", change: str = "") -> list[Scored]:
-        shown = [perturbed(one, change) for one in samples] if change else samples
+        shown = [perturbed(sample, change) for sample in samples] if change else samples
         scored = run(shown, benchmark, by, folder / name, progress, store=store)
         if broken := mostly_failed(scored):
             raise UserError(
@@ -449,7 +449,7 @@ def calibrate(
 
 def _later(judge: JudgeConfig, times: int) -> JudgeConfig:
     """The judge asked for later draws, as if it had been asked so many times before."""
-    small = tuple(_later(one, times) for one in judge.small)
+    small = tuple(_later(member, times) for member in judge.small)
     return replace(judge, first_draw=judge.first_draw + times * judge.votes, small=small)
 
 
@@ -484,11 +484,11 @@ def measure(
 ) -> Calibration:
     """The agreement of judged anchors. Both sides, right and wrong, must be there."""
     judged = [found for anchor, one in zip(anchors, scored, strict=True) for found in _judged(anchor, one)]
-    kinds = [kind for kind in KINDS if any(one.anchor.kind == kind for one in judged)]
-    settings = dict.fromkeys(one.anchor.sample.ask.setting for one in judged)
+    kinds = [kind for kind in KINDS if any(judgement.anchor.kind == kind for judgement in judged)]
+    settings = dict.fromkeys(judgement.anchor.sample.ask.setting for judgement in judged)
     counts = {kind: {side: dict.fromkeys(OUTCOMES, 0) for side in ("right", "wrong")} for kind in kinds}
-    for one in judged:
-        counts[one.anchor.kind]["right" if one.rating.right else "wrong"][one.rating.outcome] += 1
+    for judgement in judged:
+        counts[judgement.anchor.kind]["right" if judgement.rating.right else "wrong"][judgement.rating.outcome] += 1
     people = [rating for anchor in anchors for rating in _person_by_person(anchor)]
     return Calibration(
         judge=judge.protocol,
@@ -497,10 +497,13 @@ def measure(
         benchmark_revision=benchmark.revision,
         anchors=_hash(anchors),
         counts=counts,
-        overall=agreement([one.rating for one in judged]),
-        by_kind={kind: agreement([one.rating for one in judged if one.anchor.kind == kind]) for kind in kinds},
+        overall=agreement([judgement.rating for judgement in judged]),
+        by_kind={
+            kind: agreement([judgement.rating for judgement in judged if judgement.anchor.kind == kind])
+            for kind in kinds
+        },
         by_setting={
-            name: agreement([one.rating for one in judged if one.anchor.sample.ask.setting == name])
+            name: agreement([judgement.rating for judgement in judged if judgement.anchor.sample.ask.setting == name])
             for name in (settings if len(settings) > 1 else ())
         },
         by_sample=_by_sample(judged),
@@ -543,14 +546,18 @@ def _named(check: str, anchor: Anchor, verdict: Verdict) -> Check:
 def _by_sample(judged: Sequence[_Judged]) -> Agreement | None:
     """Of the means of samples over the checks that people labelled (UEval, Figure 8)."""
     samples: dict[int, list[Rating]] = {}
-    for one in judged:
-        if one.check:
-            samples.setdefault(id(one.anchor), []).append(one.rating)
+    for judgement in judged:
+        if judgement.check:
+            samples.setdefault(id(judgement.anchor), []).append(judgement.rating)
     means = [
-        (some[0].item, sum(one.truth for one in some) / len(some), sum(one.value for one in some) / len(some))
+        (
+            some[0].item,
+            sum(answer.truth for answer in some) / len(some),
+            sum(answer.value for answer in some) / len(some),
+        )
         for some in samples.values()
     ]
-    return agreement([_by_value(*one) for one in means]) if means else None
+    return agreement([_by_value(*mean) for mean in means]) if means else None
 
 
 def _by_value(item: str, truth: float, value: float) -> Rating:
@@ -580,10 +587,12 @@ def _stability(
     estimates = {}
     for name, others in (("flips over reruns", again), *((f"flips over {one}", [changed[one]]) for one in changed)):
         if others:
-            flips = [one.outcome != other.outcome for run_ in others for one, other in zip(scored, run_, strict=True)]
+            flips = [
+                answer.outcome != other.outcome for run_ in others for answer, other in zip(scored, run_, strict=True)
+            ]
             estimates[name] = share(flips, places * len(others), items * len(others))
     if again:
-        draws = [[one.value for one in some] for some in zip(scored, *again, strict=True)]
+        draws = [[answer.value for answer in some] for some in zip(scored, *again, strict=True)]
         estimates["variance over reruns"] = share([_variance(some) for some in draws], items)
     said = [
         (anchor.item, [label.value for label in anchor.labels if label.check == check])
@@ -598,24 +607,26 @@ def _stability(
 
 def _variance(values: Sequence[float]) -> float:
     mean = sum(values) / len(values)
-    return sum((one - mean) ** 2 for one in values) / len(values)
+    return sum((value - mean) ** 2 for value in values) / len(values)
 
 
 def _disagreements(judged: Sequence[_Judged]) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = []
-    for one in judged:
-        if not one.rating.agrees and len(found) < _SHOWN:
-            ask = one.anchor.sample.ask
-            about = {"id": ask.case.id, "setting": ask.setting, "check": one.check, "kind": one.anchor.kind}
-            reply = one.scored.replies[-1] if one.scored.replies else ""
-            said = one.rating.outcome if one.rating.outcome != "none" else one.scored.outcome
-            found.append({**about, "truth": one.rating.truth, "judged": said, "reply": reply})
+    for judgement in judged:
+        if not judgement.rating.agrees and len(found) < _SHOWN:
+            ask = judgement.anchor.sample.ask
+            about = {"id": ask.case.id, "setting": ask.setting, "check": judgement.check, "kind": judgement.anchor.kind}
+            reply = judgement.scored.replies[-1] if judgement.scored.replies else ""
+            said = judgement.rating.outcome if judgement.rating.outcome != "none" else judgement.scored.outcome
+            found.append({**about, "truth": judgement.rating.truth, "judged": said, "reply": reply})
     return found
 
 
 def _hash(anchors: Sequence[Anchor]) -> str:
     """Of the samples and their truths, in whatever order."""
-    said = sorted([one.sample.key, one.kind, json.dumps(one.truth_by_check, sort_keys=True)] for one in anchors)
+    said = sorted(
+        [anchor.sample.key, anchor.kind, json.dumps(anchor.truth_by_check, sort_keys=True)] for anchor in anchors
+    )
     return hashlib.blake2b(json.dumps(said).encode(), digest_size=8).hexdigest()
 
 
@@ -628,8 +639,8 @@ def _compared(
     bias: the cascade's mean value less the large judge's. error, large_error: those of each less the truth's.
     """
     items, truths = [anchor.item for anchor in anchors], [_truth(anchor) for anchor in anchors]
-    asked = share([one.by == name for one in cascade], list(range(len(cascade))), items)
-    values, alone = ([one.value for one in some] for some in (cascade, large))
+    asked = share([answer.by == name for answer in cascade], list(range(len(cascade))), items)
+    values, alone = ([answer.value for answer in some] for some in (cascade, large))
     biases = {"bias": (alone, values), "error": (truths, values), "large_error": (truths, alone)}
-    numbers = {key: paired(one, other, items).difference.to_dict() for key, (one, other) in biases.items()}
+    numbers = {key: paired(bias, other, items).difference.to_dict() for key, (bias, other) in biases.items()}
     return {"asked": asked.to_dict(), "saving": 1 / asked.value if asked.value else None, **numbers}

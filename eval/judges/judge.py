@@ -149,8 +149,8 @@ def _settles(opinions: Sequence[Scored], member: JudgeConfig, sure: float) -> bo
 
 
 def _joined(opinions: Sequence[Scored]) -> Scored:
-    names = "+".join(dict.fromkeys(one.by for one in opinions))
-    return replace(opinions[0], by=names, replies=tuple(reply for one in opinions for reply in one.replies))
+    names = "+".join(dict.fromkeys(opinion.by for opinion in opinions))
+    return replace(opinions[0], by=names, replies=tuple(reply for opinion in opinions for reply in opinion.replies))
 
 
 def _run_alone(
@@ -206,7 +206,7 @@ def _run_alone(
     if session.refused:
         progress.say(f"  {judge.name} refuses {', '.join(sorted(session.refused))}: it was asked without")
     if session.stopped:
-        without = sum(one.failure == "judge_failed" for one in in_order)
+        without = sum(answer.failure == "judge_failed" for answer in in_order)
         progress.say(
             f"  {session.stopped}: {without} of {len(samples)} samples have no verdict; the same command continues"
         )
@@ -427,7 +427,7 @@ class _Record:
             "benchmark": self.benchmark.name,
             "benchmark_revision": self.benchmark.revision,
             "samples": len(scored),
-            "outcomes": dict(Counter(one.outcome for one in scored)),
+            "outcomes": dict(Counter(answer.outcome for answer in scored)),
             **asdict(spent),
             "dollars": judge.dollars(spent.input_tokens, spent.output_tokens),
             **({"refused": sorted(session.refused)} if session.refused else {}),

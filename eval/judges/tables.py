@@ -35,7 +35,9 @@ def calibration_table(found: Calibration) -> Table:
     if found.by_sample is not None:
         numbers |= {"Pearson of whole samples": found.by_sample.pearson, "error of whole samples": found.by_sample.mae}
     if found.people is not None:
-        numbers |= {f"people among themselves, {name}": one for name, one in _numbers(found.people, False).items()}
+        numbers |= {
+            f"people among themselves, {name}": estimate for name, estimate in _numbers(found.people, False).items()
+        }
     numbers |= found.stability
     if found.cascade is not None:
         numbers |= {words: Estimate.from_dict(found.cascade[name]) for name, words in _CASCADE.items()}

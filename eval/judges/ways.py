@@ -202,7 +202,7 @@ def split_confidence(text: str) -> tuple[str, float]:
 
 def least_confidence(replies: Sequence[str]) -> float:
     """The lowest confidence, in [0, 1], that a judge's replies state; 0 where none does."""
-    return min((int(found[1]) / 100 for one in replies if (found := _CONFIDENCE.search(one))), default=0.0)
+    return min((int(found[1]) / 100 for reply in replies if (found := _CONFIDENCE.search(reply))), default=0.0)
 
 
 def reader(way: str, parse: Callable[[str], Any] | None) -> Callable[[str], tuple[Any, float | None]]:
@@ -343,8 +343,8 @@ def combined(verdicts: Sequence[Verdict], weights: Sequence[float]) -> Verdict:
 
 def _voted(name: str, votes: Sequence[tuple[Check, float]]) -> Check:
     weight: dict[Status, float] = {"pass": 0.0, "fail": 0.0, "unreadable": 0.0}
-    for check, one in votes:
-        weight[check.status] += one
+    for check, vote in votes:
+        weight[check.status] += vote
     status: Status = "unreadable" if weight["unreadable"] > weight["fail"] else "fail"
     if 2 * weight["pass"] > sum(weight.values()):
         status = "pass"
@@ -352,7 +352,7 @@ def _voted(name: str, votes: Sequence[tuple[Check, float]]) -> Check:
     agreed = sum(check.status == status for check, _ in votes)
     if status != "pass":
         reason = f"{reason or name} ({agreed} of {len(votes)} draws)"
-    values = [(check.value, one) for check, one in votes if check.value is not None]
+    values = [(check.value, vote) for check, vote in votes if check.value is not None]
     return Check(name, status, reason, _median(values) if values else None)
 
 

@@ -141,15 +141,15 @@ def chart(
         return round(HEIGHT - BOTTOM - min(max(y.share(value), 0.0), 1.0) * (HEIGHT - TOP - BOTTOM), 1)
 
     lines = []
-    for one in series:
-        points = thin(one.points)
+    for curve in series:
+        points = thin(curve.points)
         path = " ".join(f"{'M' if i == 0 else 'L'}{at_x(a)} {at_y(b)}" for i, (a, b) in enumerate(points))
         digits = "z.2f" if y is SHARES else ".3g"
-        dots = [(at_x(a), at_y(b), f"{one.name}: {b:{digits}}") for a, b in points] if one.markers else []
+        dots = [(at_x(a), at_y(b), f"{curve.name}: {b:{digits}}") for a, b in points] if curve.markers else []
         whiskers = [
-            (at_x(a), at_y(low), at_y(high)) for (a, _), (low, high) in zip(points, one.intervals, strict=False)
+            (at_x(a), at_y(low), at_y(high)) for (a, _), (low, high) in zip(points, curve.intervals, strict=False)
         ]
-        lines.append(Line(one.name, path, (one.colour - 1) % COLOURS + 1, one.faint, dots, whiskers))
+        lines.append(Line(curve.name, path, (curve.colour - 1) % COLOURS + 1, curve.faint, dots, whiskers))
     places, names = [at_x(value) for value, _ in dividers], [name for _, name in dividers]
     room = [(end - place) / _LETTER for place, end in zip(places, [*places[1:], WIDTH], strict=False)]
     shown = names
@@ -186,12 +186,12 @@ def scores(
     series = []
     for index, (name, points) in enumerate(lines.items()):
         shift = spacing * (index - (len(lines) - 1) / 2)
-        placed = [(at + shift, one) for at, one in points if one is not None and one.value is not None]
+        placed = [(at + shift, point) for at, point in points if point is not None and point.value is not None]
         if placed:
             whiskers = [(one.low, one.high) for _, one in placed]
             heights = [(at, one.value or 0.0) for at, one in placed]
             series.append(Series(name, heights, index + 1, markers=True, intervals=whiskers))
-    ends = "; ".join(f"{one.name} from {one.points[0][1]:.2f} to {one.points[-1][1]:.2f}" for one in series)
+    ends = "; ".join(f"{curve.name} from {curve.points[0][1]:.2f} to {curve.points[-1][1]:.2f}" for curve in series)
     return chart(title, description.format(ends), series, x, SHARES, reference=reference)
 
 
@@ -211,7 +211,7 @@ def dots(title: str, values: Mapping[str, Mapping[str, Estimate]], colours: Mapp
     for i, (name, by_series) in enumerate(values.items()):
         top = _ABOVE + i * height
         rows.append((round(top + height / 2, 1), short[name]))
-        shown = [(series, one) for series, one in by_series.items() if one.value is not None]
+        shown = [(series, curve) for series, curve in by_series.items() if curve.value is not None]
         for series, one in shown:
             place = list(colours).index(series)
             y = round(top + _ROW / 2 + _SPREAD * (place + 0.5), 1)

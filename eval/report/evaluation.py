@@ -85,7 +85,11 @@ def without_number(evaluation: Evaluation) -> str:
     """Why no benchmark of an evaluation has a score, and which lack it for what reason; "" where any set has one."""
     reasons: dict[str, dict[str, None]] = defaultdict(dict)
     for name, result in evaluation.results.items():
-        if any((setting, one) not in result.without_score for setting, sets in result.outcomes.items() for one in sets):
+        if any(
+            (setting, set_name) not in result.without_score
+            for setting, sets in result.outcomes.items()
+            for set_name in sets
+        ):
             return ""
         whys = [*(why for *_, why in result.no_skill), *["images that no program can check"] * bool(result.unjudged)]
         for why in whys:
@@ -141,8 +145,8 @@ def sections_of(
 
 
 def _scores(part: Part) -> Section:
-    samples = [one for scored in part.moments.values() for one in scored]
-    judges = Counter(one.by for one in samples if one.verdict is not None)
+    samples = [answer for scored in part.moments.values() for answer in scored]
+    judges = Counter(sample.by for sample in samples if sample.verdict is not None)
     by = f"; verdicts by {', '.join(f'{judge} ({count:,})' for judge, count in sorted(judges.items()))}"
     note = "Whiskers: 95 % intervals. By category: the share of samples that are right."
     plots = charts(part) if len(part.moments) == 1 else []
@@ -154,7 +158,7 @@ def _scores(part: Part) -> Section:
 
 def charts(part: Part) -> list[Dots]:
     """Accuracy by set, and by category within each set that has several."""
-    every = Results(unit_of(one) for scored in part.moments.values() for one in scored)
+    every = Results(unit_of(answer) for scored in part.moments.values() for answer in scored)
     there = every.by("setting")
     colours = {name: i % COLOURS + 1 for i, name in enumerate(part.settings) if name in there}
     sets = every.where(lambda unit: (unit.setting, unit.set) not in part.without_score).by("set", part.sets)

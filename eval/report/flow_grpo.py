@@ -62,7 +62,7 @@ def sections(run_dir: Path) -> list[Section]:
 def _held_out(folder: Path, validations: Sequence[Path]) -> Iterator[Section]:
     if not validations:
         return
-    seen = [read_validation(one, images=False) for one in validations]
+    seen = [read_validation(validation, images=False) for validation in validations]
     done = (folder / "manifest.json").exists()  # training has ended, and the last validation was after it
     moments = _spread(seen, _MOMENTS)
     names = [_moment(i, moments, done) for i in range(len(moments))]
@@ -92,7 +92,7 @@ def _held_out(folder: Path, validations: Sequence[Path]) -> Iterator[Section]:
 
 def _mean_rewards(moments: Sequence[Validation], names: Sequence[str]) -> Table:
     means = [*map(estimates, moments)]
-    rows: list[tuple[Cell, ...]] = [(name, *(one[name] for one in means)) for name in means[0]]
+    rows: list[tuple[Cell, ...]] = [(name, *(mean[name] for mean in means)) for name in means[0]]
     about = moments[0][0].sample.ask.case.set
     return Table("Mean reward", ("Reward", *names), tuple(rows), "95 % intervals (Student's t).", about)
 
@@ -101,7 +101,7 @@ def _success(moments: Sequence[Validation], names: Sequence[str]) -> Iterator[Ta
     """Levels, then checks; the change from the first moment to the last is paired, prompt by prompt."""
     results = [*map(results_of, moments)]
     levels = [some.by("set") for some in results]
-    rows = [_row(name, [one[name] for one in levels]) for name in levels[0]]
+    rows = [_row(name, [level[name] for level in levels]) for name in levels[0]]
     rows += [_row("all", results)] if len(rows) > 1 else []
     facts = moments[0][0].sample.ask.case.facts
     questions = f"{facts['task']}, {facts['item']['split']} split"
@@ -131,7 +131,7 @@ def _step(scored: Validation) -> int:
 
 def _row(name: str, moments: Sequence[Results]) -> tuple[Cell, ...]:
     changed = (moments[-1].minus(moments[0]),) if len(moments) > 1 else ()
-    return name, *(one.mean() for one in moments), *changed
+    return name, *(moment.mean() for moment in moments), *changed
 
 
 def _passes(check: str) -> Callable[[Scored], float]:
@@ -144,7 +144,7 @@ def _passes(check: str) -> Callable[[Scored], float]:
 def _mean_charts(seen: Sequence[Validation]) -> Iterable[charts.Chart]:
     means = [(_step(one), estimates(one)) for one in seen]
     for name in means[0][1]:
-        lines = [{"step": step, "mean": one[name].value} for step, one in means]
+        lines = [{"step": step, "mean": mean[name].value} for step, mean in means]
         yield from _curve(f"Held-out {name}", lines, (("mean", "mean"),))
 
 
@@ -152,7 +152,7 @@ def _success_charts(seen: Sequence[Validation]) -> Iterable[charts.Chart]:
     steps, cells = [float(_step(one)) for one in seen], [*map(estimates, seen)]
     x = charts.linear_axis(0, steps[-1], "updates")
     x = charts.Axis(-steps[-1] / 40, max(x.high, steps[-1] * 1.025), x.ticks, "updates")
-    lines = {level: list(zip(steps, (one[level] for one in cells), strict=True)) for level in cells[0]}
+    lines = {level: list(zip(steps, (cell[level] for cell in cells), strict=True)) for level in cells[0]}
     yield charts.scores("Success", lines, x, (steps[-1] - steps[0]) / 90, "Success on held-out prompts: {}.")
 
 
@@ -269,7 +269,7 @@ def _curve(
     last = max(float(line["step"]) for line in lines)
     x = charts.linear_axis(0, last, "updates")
     x = charts.Axis(0, last, [tick for tick in x.ticks if tick[0] <= last], "updates")
-    named = [one for one in series if not one.faint]
+    named = [curve for curve in series if not curve.faint]
     ends = "; ".join(f"{one.name or title} from {one.points[0][1]:.3g} to {one.points[-1][1]:.3g}" for one in named)
     yield charts.chart(title, f"{ends}.", series, x, y)
 
@@ -309,17 +309,17 @@ def _group(scored: Sequence[Scored], titles: Sequence[str] = ()) -> dict[str, An
         "answer": case.facts.get("answer"),
         "level": case.facts.get("level"),
         "inputs": [data_url(bytes_of(image)) for image in case.images],
-        "members": [_member(one, titles[i] if titles else "") for i, one in enumerate(scored)],
+        "members": [_member(answer, titles[i] if titles else "") for i, answer in enumerate(scored)],
     }
 
 
-def _member(one: Scored, title: str) -> dict[str, Any]:
-    verdict, facts = one.verdict, one.sample.facts
+def _member(answer: Scored, title: str) -> dict[str, Any]:
+    verdict, facts = answer.verdict, answer.sample.facts
     checks = () if verdict is None else verdict.checks
     rewards = dict(facts.get("rewards", ()))
     return {
         "title": title,
-        "image": data_url(one.sample.images[-1]),
+        "image": data_url(answer.sample.images[-1]),
         "status": "unscored" if verdict is None else verdict.status,
         "reason": "" if verdict is None else verdict.reason,
         "checks": [{"name": c.name.replace("_", " "), "status": c.status, "reason": c.reason} for c in checks],

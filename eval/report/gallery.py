@@ -73,8 +73,8 @@ def build(
     slots: dict[tuple[Hashable, ...], Slot] = defaultdict(dict)
     for benchmark, moments in parts.items():
         for moment, scored in moments.items():
-            for one in scored:
-                slots[benchmark, *one.sample.identity][moment] = one
+            for answer in scored:
+                slots[benchmark, *answer.sample.identity][moment] = answer
     if changed_first:
         slots = {key: slot for key, slot in slots.items() if len(slot) == len(parts[str(key[0])])}
     same = {key for key, slot in slots.items() if changed_first and len({one.passed for one in slot.values()}) == 1}
@@ -93,11 +93,11 @@ def build(
     shown: dict[tuple[Hashable, ...], dict[str, Any]] = {key: {} for key in slots if unit_of[key] in chosen}
     for benchmark, moments in parts.items():
         for moment, scored in moments.items():
-            for one in scored:
-                if (key := (benchmark, *one.sample.identity)) in shown:
+            for answer in scored:
+                if (key := (benchmark, *answer.sample.identity)) in shown:
                     held = shelf if unit_of[key] in pictured else None
-                    card = shown[key] = shown[key] or _card(benchmark, one, held, whole=len(moments) == 1)
-                    card["answers"][moment] = _answer(one, held, whole=len(moments) == 1)
+                    card = shown[key] = shown[key] or _card(benchmark, answer, held, whole=len(moments) == 1)
+                    card["answers"][moment] = _answer(answer, held, whole=len(moments) == 1)
     return Gallery([shown[key] for key in sorted(shown, key=same.__contains__)], shelf.blocks, len(slots))
 
 
@@ -126,8 +126,8 @@ def _within(units: Iterable[Any], sizes: Mapping[Any, int], most: int) -> set[An
 def _room(parts: Mapping[str, Moments], budget: int) -> int:
     """How many images fit, by the size of the first ones."""
     every: Iterator[Image] = (
-        image for moments in parts.values() for scored in moments.values() for one in scored
-        for image in pictures_of(one)
+        image for moments in parts.values() for scored in moments.values() for answer in scored
+        for image in pictures_of(answer)
     )  # fmt: skip
     sizes = [len(thumbnail(bytes_of(image))[1]) * 4 / 3 for image, _ in zip(every, range(_BLOCK), strict=False)]
     return round(budget / (sum(sizes) / len(sizes))) if sizes else 0
@@ -137,10 +137,10 @@ def excerpt(moments: Moments, n: int) -> dict[str, list[Scored]]:
     """At most `n` samples with an image, the same in every moment: sets, settings and outcomes in turn, by a hash."""
     strata: dict[Hashable, tuple[str, str, str]] = {}
     for scored in moments.values():
-        for one in scored:
-            if one.sample.drawn:
-                ask = one.sample.ask
-                strata[one.sample.identity] = ask.case.set, ask.setting, one.outcome
+        for answer in scored:
+            if answer.sample.drawn:
+                ask = answer.sample.ask
+                strata[answer.sample.identity] = ask.case.set, ask.setting, answer.outcome
     queues: dict[tuple[str, str, str], list[Any]] = defaultdict(list)
     for key in sorted(strata, key=lambda key: derive_seed("gallery", *map(str, key))):  # type: ignore[call-overload]
         queues[strata[key]].append(key)
@@ -148,7 +148,7 @@ def excerpt(moments: Moments, n: int) -> dict[str, list[Scored]]:
     while len(chosen) < n and any(queues.values()):
         chosen.update([queue.pop() for _, queue in sorted(queues.items()) if queue][: n - len(chosen)])
     return {
-        moment: [one for one in scored if one.sample.identity in chosen and one.sample.drawn]
+        moment: [answer for answer in scored if answer.sample.identity in chosen and answer.sample.drawn]
         for moment, scored in moments.items()
     }
 
@@ -158,9 +158,9 @@ def excerpt(moments: Moments, n: int) -> dict[str, list[Scored]]:
 _EXPECTED = ("answer", "criterion", "expected")  # what benchmarks call that which is right
 
 
-def _card(benchmark: str, one: Scored, shelf: Shelf | None, whole: bool) -> dict[str, Any]:
+def _card(benchmark: str, answer: Scored, shelf: Shelf | None, whole: bool) -> dict[str, Any]:
     """What was asked; what is empty is left out. whole: with all that is known of the case."""
-    ask, case = one.sample.ask, one.sample.ask.case
+    ask, case = answer.sample.ask, answer.sample.ask.case
     facts = _plain(case.facts)
     expected = next((facts.pop(name) for name in _EXPECTED if name in facts), "")
     return _filled(
@@ -208,10 +208,10 @@ def _plain(facts: Mapping[str, Any]) -> dict[str, str]:
     }
 
 
-def pictures_of(one: Scored) -> list[Image]:
+def pictures_of(answer: Scored) -> list[Image]:
     """What a card shows: the images of its case, and the last that was drawn."""
-    case = one.sample.ask.case
-    return [*case.images, *case.references, *one.sample.drawn[-1:]]
+    case = answer.sample.ask.case
+    return [*case.images, *case.references, *answer.sample.drawn[-1:]]
 
 
 def data_url(image: bytes) -> str:

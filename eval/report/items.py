@@ -69,7 +69,7 @@ def _rows(item: Item, others: Sequence[Item]) -> list[list[dict[str, str]]]:
     steps += [_drawn(frame, f"step {number}") for number, frame in enumerate(middle, start=1)]
     steps.append(_drawn(frames[-1], "target"))
     verdicts = []
-    attacks = attack_items(task, [item, *(one for one in others if one is not item)], seed=0, only=WRONG)
+    attacks = attack_items(task, [item, *(other for other in others if other is not item)], seed=0, only=WRONG)
     for case in takewhile(lambda case: case.item is item, attacks):
         verdict = task.verify(item, case.image)
         verdicts.append(_drawn(case.image, case.attack.name) | {"status": verdict.status, "reason": verdict.reason})

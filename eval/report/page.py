@@ -102,7 +102,9 @@ def about(title: str, command: str, notes: Sequence[str], settings: str, text: s
 
 def write_page(path: Path, page: Page) -> Path:
     """Write the page and return its path. Raises UserError where it cannot be written."""
-    scripts = "\n".join(_asset(name) for name in dict.fromkeys(one.script for one in page.sections if one.script))
+    scripts = "\n".join(
+        _asset(name) for name in dict.fromkeys(section.script for section in page.sections if section.script)
+    )
     context = {
         "page": page,
         "styles": _asset("style.css"),

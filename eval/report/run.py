@@ -224,8 +224,10 @@ def _unevaluated(run_dir: Path) -> dict[str, Any]:
         raise UserError(f"{path}: cannot be read ({reason(error)})", "A report needs the folder of a run.") from error
     manifests = _manifests(run_dir)
     return head | {
-        "wall_seconds": sum(float(one.get("seconds", 0.0)) for one in manifests),
-        "peak_rss_bytes": max((int(one.get("result", {}).get("peak_rss_bytes", 0)) for one in manifests), default=0),
+        "wall_seconds": sum(float(manifest.get("seconds", 0.0)) for manifest in manifests),
+        "peak_rss_bytes": max(
+            (int(manifest.get("result", {}).get("peak_rss_bytes", 0)) for manifest in manifests), default=0
+        ),
         "scores": {"before": {}, "after": {}},
         "rounds": [],
     }
@@ -274,9 +276,9 @@ def _trained(run_dir: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, st
     paths = [source.get("path") for source in sources if isinstance(source, dict)]
     if files := [str(file) for path in paths if path for file in (path if isinstance(path, list) else [path])]:
         yield "Data", ", ".join(files[:3]) + f" and {len(files) - 3} more" * (len(files) > 3)
-    results = [one["result"] for one in _manifests(run_dir) if isinstance(one.get("result"), dict)]
-    rows = sum(sum(one["rows"].values()) for one in results if isinstance(one.get("rows"), dict))
-    updates = sum(one.get("updates", 0) for one in results)
+    results = [manifest["result"] for manifest in _manifests(run_dir) if isinstance(manifest.get("result"), dict)]
+    rows = sum(sum(result["rows"].values()) for result in results if isinstance(result.get("rows"), dict))
+    updates = sum(result.get("updates", 0) for result in results)
     yield from ((name, f"{n:,}") for name, n in (("Rows", rows), ("Updates", updates)) if n)
     models = [folder / "model" for folder in stage_folders(run_dir) if (folder / "model").is_dir()]
     yield from (("Trained model", str(model.relative_to(run_dir))) for model in models[-1:])

@@ -64,16 +64,19 @@ def gallery_of(parts: Sequence[Part], text: str, **limits: Any) -> Section:
 def outcomes_of(part: Part) -> Section:
     """How many samples ended in what, and why they are not right; empty without samples."""
     cells = {
-        (moment, setting): [one for one in scored if one.sample.ask.setting == setting]
+        (moment, setting): [answer for answer in scored if answer.sample.ask.setting == setting]
         for setting in part.settings
         for moment, scored in part.moments.items()
     }
     cells = {cell: scored for cell, scored in cells.items() if scored}
-    causes = {cell: Counter(one.cause for one in some if not one.passed and one.cause) for cell, some in cells.items()}
+    causes = {
+        cell: Counter(answer.cause for answer in some if not answer.passed and answer.cause)
+        for cell, some in cells.items()
+    }
     rows: list[dict[str, Any]] = []
     for name in part.sets:
         for (moment, setting), some in cells.items():
-            counts = Counter(one.outcome for one in some if one.sample.ask.case.set == name)
+            counts = Counter(answer.outcome for answer in some if answer.sample.ask.case.set == name)
             if counts:
                 wanted = {"set": name, "setting": setting, "moment": moment}
                 links = [(outcome, counts[outcome], link(part.name, **wanted, verdict=outcome)) for outcome in OUTCOMES

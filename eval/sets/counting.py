@@ -54,21 +54,21 @@ def units(scored: Iterable[Scored], label: str) -> Results:
     appears twice.
     """
     found: dict[tuple[str, str, str, int], dict[str, Scored]] = defaultdict(dict)
-    for one in images(scored, label).scored:
-        ask = one.sample.ask
+    for answer in images(scored, label).scored:
+        ask = answer.sample.ask
         case = ask.case
         pair = case.cluster if case.facts["task"] == "mapping" else None
         members = found[ask.setting, case.set, pair or str(case.facts["drawn_as"]), ask.k]
         if case.id in members:
             raise ValueError(f"{case.id} ({ask.setting}, k={ask.k}) appears twice")
-        members[case.id] = one
+        members[case.id] = answer
     made = []
     for (setting, name, unit, k), members in found.items():
         size = per_unit(name)
         if len(members) > size:
             raise ValueError(f"{setting} {name}: {unit} has {len(members)} images, at most {size} belong together")
         samples = tuple(members.values())
-        right = len(samples) == size and all(one.passed for one in samples)
+        right = len(samples) == size and all(sample.passed for sample in samples)
         cluster = _cluster_of(samples[-1].sample.ask.case)
         made.append(Unit(setting, name, unit, k, tuple(members), right, cluster, samples=samples))
     return Results(made)
@@ -76,7 +76,7 @@ def units(scored: Iterable[Scored], label: str) -> Results:
 
 def images(scored: Iterable[Scored], label: str) -> Results:
     """The samples under one label, each by itself."""
-    under = (one for one in scored if label in one.sample.ask.case.facts["labels"])
+    under = (answer for answer in scored if label in answer.sample.ask.case.facts["labels"])
     return Results(replace(unit_of(one), cluster=_cluster_of(one.sample.ask.case)) for one in under)
 
 
@@ -97,7 +97,7 @@ def question_of(case: Case) -> Question | None:
 
 def outcomes(unit: Unit) -> list[str]:
     """One an image, of OUTCOMES; "missing" where the other half of a pair was not asked."""
-    return [one.outcome for one in unit.samples] + ["missing"] * (per_unit(unit.set) - len(unit.samples))
+    return [sample.outcome for sample in unit.samples] + ["missing"] * (per_unit(unit.set) - len(unit.samples))
 
 
 # ---------------------------------------------------------------------------------------------------------- numbers
@@ -106,8 +106,8 @@ def outcomes(unit: Unit) -> list[str]:
 def strategies(scored: Sequence[Scored], label: str, sets: Sequence[str]) -> dict[str, list[Trivial]]:
     """What trivial strategies reach on the reasoning sets under one label, the best first."""
     cases: dict[str, dict[str, Case]] = defaultdict(dict)
-    for one in scored:
-        case = one.sample.ask.case
+    for answer in scored:
+        case = answer.sample.ask.case
         if case.set not in KNOWLEDGE_SETS and label in case.facts["labels"]:
             cases[case.set][case.id] = case
     found = {}
@@ -227,14 +227,16 @@ def _thoughts(some: Results, sets: Sequence[str]) -> dict[str, dict[str, Estimat
     return found
 
 
-def _conclusion(one: Scored) -> str:
-    return conclusion(one.sample.thought, one.sample.ask.case)
+def _conclusion(answer: Scored) -> str:
+    return conclusion(answer.sample.thought, answer.sample.ask.case)
 
 
 def _causes(some: Results, settings: Sequence[str], sets: Sequence[str]) -> dict[str, Any]:
     """setting -> set -> cause -> number of images, of those that are not right. some: as `images`."""
     blamed = some.where(lambda unit: bool(unit.samples[0].cause))
-    return by_cell(blamed, lambda part: dict(sorted(Counter(one.cause for one in part.scored).items())), settings, sets)
+    return by_cell(
+        blamed, lambda part: dict(sorted(Counter(answer.cause for answer in part.scored).items())), settings, sets
+    )
 
 
 def scores(
@@ -279,7 +281,7 @@ def scores(
         "published": published,
     })  # fmt: skip
     found = strategies(scored, labels[0], sets)
-    return result | {"strategies": {name: [one.to_dict() for one in some] for name, some in found.items()}}
+    return result | {"strategies": {name: [answer.to_dict() for answer in some] for name, some in found.items()}}
 
 
 # ----------------------------------------------------------------------------------------------------------- tables

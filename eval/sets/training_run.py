@@ -74,7 +74,7 @@ def build(
     if "after" not in results:
         results["after"] = results[round_labels[-1]] if round_labels else []
 
-    asked = [one.sample.ask.case for one in results["before"]]
+    asked = [result.sample.ask.case for result in results["before"]]
     units = {label: counting.units(found, "official") for label, found in results.items()}
     named = list(units["before"].by("set", all_sets()))
 
@@ -244,17 +244,17 @@ def _transfer_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
     """
     rounds = summary["rounds"]
     beside = {task for task, *_ in score_rows(summary) if task not in _PAPER}
-    if not rounds or len({one["task"] for one in rounds} | beside) < 2:
+    if not rounds or len({round_["task"] for round_ in rounds} | beside) < 2:
         return
     found = {"before": summary["scores"]["before"]}
     after = {**(summary.get("after_round") or {}), f"round{len(rounds)}": summary["scores"]["after"]}
-    for number, one in enumerate(rounds, 1):
+    for number, round_ in enumerate(rounds, 1):
         if f"round{number}" in after:
-            found[f"{number}: {one['task']} {one['level']}"] = after[f"round{number}"]
+            found[f"{number}: {round_['task']} {round_['level']}"] = after[f"round{number}"]
     for setting, asked in found["before"].items():
-        trained = [set_name(one["task"], one["level"]) for one in rounds]
+        trained = [set_name(round_["task"], round_["level"]) for round_ in rounds]
         sets = dict.fromkeys([*(name for name in trained if name in asked), *asked])
-        body = [(name, *(estimate_of(_at(at, setting, one)) for one in sets)) for name, at in found.items()]
+        body = [(name, *(estimate_of(_at(at, setting, set_name)) for set_name in sets)) for name, at in found.items()]
         leading = [trivial(summary, name) for name in sets]
         body.append(("trivial", *(one.estimate if one else None for one in leading)))
         note = "95 % intervals. Rows: after the round that trains this task and level. Trivial: the best such strategy."
@@ -318,7 +318,7 @@ def _asked(by_setting: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:
 def _statuses(some: Results) -> dict[str, Estimate]:
     """Shares of what became of the images; of the rarer outcomes those that occurred."""
     shares = counting.outcome_shares(some)
-    return {name: one for name, one in shares.items() if one.value or name in ("pass", "fail", "unreadable")}
+    return {name: share for name, share in shares.items() if share.value or name in ("pass", "fail", "unreadable")}
 
 
 _SCORES = {

@@ -50,7 +50,7 @@ class CommandFolder(click.Group):
         click.Group(commands=self._outlines()).format_commands(ctx, formatter)
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        named = [(name, one) for name, one in self._outlines().items() if name.startswith(incomplete)]
+        named = [(name, outline) for name, outline in self._outlines().items() if name.startswith(incomplete)]
         items = [CompletionItem(name, help=one.get_short_help_str()) for name, one in named]
         return items + click.Command.shell_complete(self, ctx, incomplete)
 

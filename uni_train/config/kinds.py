@@ -244,7 +244,7 @@ def code_of(values: Mapping[str, Any]) -> list[str]:
     """All code that unchecked `values` of a recipe name: plug-ins, and modules or files of rewards."""
     rewards = values.get("rewards")
     sections = rewards.values() if isinstance(rewards, Mapping) else ()
-    functions = [str(one.get("function")) for one in sections if isinstance(one, Mapping)]
+    functions = [str(section.get("function")) for section in sections if isinstance(section, Mapping)]
     return [*plugins_of(values), *(name.rpartition(":")[0] for name in functions if ":" in name)]
 
 

@@ -122,7 +122,7 @@ def _below(kind: Any, part: int | str) -> Any:
 
 
 def _without_null(kind: Any) -> Any:
-    options = [one for one in members(kind) if one is not type(None)]
+    options = [member for member in members(kind) if member is not type(None)]
     return options[0] if len(options) == 1 else kind
 
 
@@ -197,7 +197,9 @@ def described(kind: Any, words: Mapping[type, str] = _WORDS, choice: str = "one 
     if origin is Annotated:
         return described(arguments[0], words, choice)
     if origin in (Union, types.UnionType):
-        return " or ".join("null" if one is type(None) else described(one, words, choice) for one in arguments)
+        return " or ".join(
+            "null" if argument is type(None) else described(argument, words, choice) for argument in arguments
+        )
     if origin is Literal:
         names = ", ".join(map(str, arguments))
         return names if len(arguments) == 1 else f"{choice}{names}"

@@ -55,7 +55,7 @@ def missing_packages(config: RunConfig) -> Iterator[UserError]:
 
 def _remedy(config: RunConfig, key: str, path: Path) -> str:
     parts = path.parts
-    if len(parts) > 1 and parts[0] == config.out and parts[1] in [one.name for one in recipes()]:
+    if len(parts) > 1 and parts[0] == config.out and parts[1] in [recipe.name for recipe in recipes()]:
         return f"Train it first: uni_train fit {parts[1]}"
     if key == "model.checkpoint":
         return "Put the weights there, or give another folder or a Hub id: model.checkpoint=hf://ORG/NAME."

@@ -464,8 +464,8 @@ class InsightConfig:
     def __post_init__(self) -> None:
         """Raises UsageError for a folder or a range that cannot be."""
         _expect_folders(out=self.out)
-        for one in (*self.layers, *([] if self.tokens is None else [self.tokens])):
-            first_and_last(one)
+        for layer in (*self.layers, *([] if self.tokens is None else [self.tokens])):
+            first_and_last(layer)
 
 
 def first_and_last(text: str) -> tuple[int, int]:

@@ -121,7 +121,7 @@ def _observed(
         if analysis == "states":
             result = states.observe(model, cases, probes=config.probes, **common)
         else:
-            layers = [first_and_last(one) for one in config.layers]
+            layers = [first_and_last(layer) for layer in config.layers]
             tokens = None if config.tokens is None else first_and_last(config.tokens)
             result = attention.observe(model, cases, maps=config.maps, layers=layers, tokens=tokens, **common)
     sets = ", ".join(dict.fromkeys(case.set for case in cases))

@@ -218,7 +218,7 @@ def _plain(layer: str, places: Mapping[str, nn.Linear]) -> str:
     """A layer's name as `_places` has it, without what trainers write before it."""
     name = layer
     while (key := name.replace(".", "_")) not in places:
-        prefix = next((one for one in _PREFIXES if name.startswith(one)), None)
+        prefix = next((prefix_ for prefix_ in _PREFIXES if name.startswith(prefix_)), None)
         if prefix is None:
             break
         name = name.removeprefix(prefix)

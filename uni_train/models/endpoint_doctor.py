@@ -184,7 +184,7 @@ def _images(check: str, remote: RemoteModel, model: UnifiedModel, requests: list
     for reply in served:
         if isinstance(reply, Exception):
             return Finding(check, "wrong", first_line(reply))
-    pairs = [(one, other) for one, other in zip(served, own, strict=True) if isinstance(one, np.ndarray)]
+    pairs = [(image, other) for image, other in zip(served, own, strict=True) if isinstance(image, np.ndarray)]
     same, crossed = max(pixel_difference(*pair) for pair in pairs), pixel_difference(*own)
     detail = f"{same:.1f} levels from the checkpoint's; its two prompts are {crossed:.1f} apart"
     if same <= ROUNDING:

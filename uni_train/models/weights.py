@@ -178,7 +178,7 @@ def _wrappers(name: str) -> Iterator[str]:
     prefix: str | None = ""
     while prefix is not None:
         yield prefix
-        prefix = next((prefix + one for one in _WRAPPERS if name.startswith(one, len(prefix))), None)
+        prefix = next((prefix + prefix_ for prefix_ in _WRAPPERS if name.startswith(prefix_, len(prefix))), None)
 
 
 Shapes = Mapping[str, Sequence[int]]

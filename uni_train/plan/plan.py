@@ -104,8 +104,8 @@ def plan(
         fitting = [number for number, row in enumerate(rows) if row.fits]
         chosen = min(fitting, key=lambda number: (rows[number].step_seconds, rows[number].share.host), default=None)
     activations = {
-        "checkpointed" if on else "kept": int(one.timeline.bytes[:, KINDS.index("activations")][~_steps(one)].max())
-        for on, one in traces.items()
+        "checkpointed" if on else "kept": int(trace.timeline.bytes[:, KINDS.index("activations")][~_steps(trace)].max())
+        for on, trace in traces.items()
     }
     if asking:
         notes.append(f"hours are of training alone, without {', '.join(asking)}")
@@ -167,7 +167,7 @@ def on_gpus(config: RunConfig, gpus: int, made: Ready | None = None, gpu: Gpu = 
     traced = scaled(made.traced(config.activation_checkpointing), made.work.times)
     own = run_by(config.strategy, gpus)
     choices = (own, *choices_for(config.strategy, gpus)) if config.strategy.kind == "single" else (own,)
-    peaks = {one: share(one, traced, gpus, made.work.micros, made.cast is not None).peak for one in choices}
+    peaks = {choice: share(choice, traced, gpus, made.work.micros, made.cast is not None).peak for choice in choices}
     whole = whole_weights(config, traced)
     fitting = next((one for one, peak in peaks.items() if max(peak, whole) <= gpu.usable), None)
     fits = "does not fit: `uni_train plan` compares strategies and GPUs"

@@ -73,8 +73,10 @@ def choices_for(config: StrategyConfig, gpus: int, nodes: int = 1) -> tuple[Choi
     known = (replace(one, offload_averages=wanted.offload_averages) for one in (Choice("single"), *CHOICES, *copies))
     choices = dict.fromkeys((*known, wanted))
     if gpus > 1:
-        return tuple(one for one in choices if one.kind != "single")
-    return tuple(one for one in choices if one.kind == "single" or one.offload_optimizer or one.offload_weights)
+        return tuple(choice for choice in choices if choice.kind != "single")
+    return tuple(
+        choice for choice in choices if choice.kind == "single" or choice.offload_optimizer or choice.offload_weights
+    )
 
 
 def share(choice: Choice, traced: Traced, gpus: int, micros: int, half: bool) -> Share:

@@ -163,15 +163,17 @@ def _shortcut(func: Any, args: Any) -> Tensor | None:
         return first
     if name == "aten::linalg_vector_norm" and len(args) < 3:
         return first.new_empty(())
-    if func._overloadpacket in _POINTWISE and all(one.is_floating_point() for one in args if isinstance(one, Tensor)):
-        others = [one for one in args[1:] if isinstance(one, Tensor) and one.ndim]
-        if all(one.shape == first.shape and one.dtype == first.dtype for one in others):
+    if func._overloadpacket in _POINTWISE and all(
+        argument.is_floating_point() for argument in args if isinstance(argument, Tensor)
+    ):
+        others = [argument for argument in args[1:] if isinstance(argument, Tensor) and argument.ndim]
+        if all(other.shape == first.shape and other.dtype == first.dtype for other in others):
             return torch.empty_like(first)
         if first.ndim:
-            shape = torch.broadcast_shapes(first.shape, *(one.shape for one in others))
+            shape = torch.broadcast_shapes(first.shape, *(other.shape for other in others))
             dtype = first.dtype
-            for one in others:
-                dtype = torch.promote_types(dtype, one.dtype)
+            for other in others:
+                dtype = torch.promote_types(dtype, other.dtype)
             return first.new_empty(shape, dtype=dtype)
     return None
 

@@ -106,9 +106,9 @@ def tally_outcomes(outcomes: Sequence[Outcome]) -> list[AttackTally]:
     tallies = []
     for attack in dict.fromkeys(outcome.attack for outcome in outcomes):
         some = [outcome for outcome in outcomes if outcome.attack == attack]
-        wrong, scored = sum(one.wrong for one in some), sum(one.score is not None for one in some)
-        problems = dict(Counter(one.problem for one in some if one.problem))
-        items = tuple(one.item for one in some if one.wrong or one.problem)
+        wrong, scored = sum(trial.wrong for trial in some), sum(trial.score is not None for trial in some)
+        problems = dict(Counter(trial.problem for trial in some if trial.problem))
+        items = tuple(trial.item for trial in some if trial.wrong or trial.problem)
         share = proportion(wrong, scored)
         tallies.append(AttackTally(attack.name, attack.expected, len(some), wrong, share, problems, items))
     return tallies

@@ -104,7 +104,9 @@ def _key(config: RunConfig, asked: Sequence[object]) -> str | None:
 def _places(plain: dict[str, Any]) -> Iterator[Path]:
     yield _PACKAGE
     plugins = [module for name, module in sys.modules.items() if name.partition(".")[0] in PLUGINS]
-    yield from sorted({Path(file).parent for one in plugins if (file := getattr(one, "__file__", None)) is not None})
+    yield from sorted(
+        {Path(file).parent for plugin in plugins if (file := getattr(plugin, "__file__", None)) is not None}
+    )
     for key, value, path in named_paths(plain):
         if key.endswith("function") and path.suffix != ".py":
             continue

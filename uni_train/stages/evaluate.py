@@ -134,9 +134,9 @@ def _check(result: evaluation.Result, config: RunConfig) -> None:
 def summarised(runs: Stages, rounds: Sequence[Round], about: Mapping[str, Any]) -> dict[str, Any]:
     """summary.json of a run with evaluations. about: what every summary says."""
     labelled = {
-        one.name.removeprefix("evaluate-"): read_folder(stage.path / evaluation.SCORED, images=False)
-        for one, stage in runs
-        if one.kind == "evaluate"
+        run.name.removeprefix("evaluate-"): read_folder(stage.path / evaluation.SCORED, images=False)
+        for run, stage in runs
+        if run.kind == "evaluate"
     }
     if "before" not in labelled:  # a pretraining run has no model to compare with
         labelled = {"before": labelled.pop("after"), **labelled}

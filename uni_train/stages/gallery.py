@@ -42,15 +42,15 @@ def scored_image(step: int, prompt: Prompt, ask: Ask, image: np.ndarray, keep: b
     return Scored(sample, failure="unjudged") if item is None else Scored(sample, task_of(item).verify(item, image))
 
 
-def rewarded(one: Scored, scores: Scores, i: int) -> Scored:
+def rewarded(answer: Scored, scores: Scores, i: int) -> Scored:
     """With the rewards of image `i`, and the verdict that one of them brought."""
     rewards = [
         [name, None if np.isnan(value) else float(value)]
         for name, value in zip(scores.names, scores.each[i], strict=True)
     ]
-    facts = {**one.sample.facts, "rewards": rewards, "reward": float(scores.total[i])}
+    facts = {**answer.sample.facts, "rewards": rewards, "reward": float(scores.total[i])}
     verdict = scores.verdicts[i] if scores.verdicts else None
-    return replace(one, sample=replace(one.sample, facts=facts), verdict=verdict or one.verdict)
+    return replace(answer, sample=replace(answer.sample, facts=facts), verdict=verdict or answer.verdict)
 
 
 def write_sheet(groups: Sequence[Sequence[Scored]], file: Path) -> None:
@@ -60,9 +60,9 @@ def write_sheet(groups: Sequence[Sequence[Scored]], file: Path) -> None:
     def framed(image: Encoded, *colour: int) -> Picture:
         return ImageOps.expand(Image.fromarray(pixels(image)), _BORDER, colour)
 
-    def rewarded(one: Scored) -> Picture:
-        good = (_reward(one) - low) / spread
-        return framed(one.sample.drawn[-1], int(220 * (1 - good)), int(180 * good), 40)
+    def rewarded(answer: Scored) -> Picture:
+        good = (_reward(answer) - low) / spread
+        return framed(answer.sample.drawn[-1], int(220 * (1 - good)), int(180 * good), 40)
 
     totals = [_reward(one) for group in groups for one in group]
     low, spread = min(totals), (max(totals) - min(totals)) or 1.0
@@ -82,27 +82,27 @@ def log_images(logger: Any, key: str, scored: Iterable[Scored], step: int) -> No
         return
     images: list[Picture] = []
     captions: list[str] = []
-    for one in scored:
-        case = one.sample.ask.case
-        images += [Image.fromarray(pixels(image)) for image in (*case.images, *one.sample.drawn)]
-        captions += [case.prompt] * len(case.images) + ["\n".join([case.prompt, *caption(one)])]
+    for answer in scored:
+        case = answer.sample.ask.case
+        images += [Image.fromarray(pixels(image)) for image in (*case.images, *answer.sample.drawn)]
+        captions += [case.prompt] * len(case.images) + ["\n".join([case.prompt, *caption(answer)])]
     # W&B shows all images of a key at one size, and small ones as small as they are.
     logger.log_image(key=key, images=[_sheet([[image]], images) for image in images], caption=captions, step=step)
 
 
-def caption(one: Scored) -> list[str]:
+def caption(answer: Scored) -> list[str]:
     """An image's verdict and rewards, in words."""
-    facts, lines = one.sample.facts, list[str]()
-    if one.verdict is not None:
-        lines.append(": ".join(filter(None, (one.verdict.status, one.verdict.reason))))
+    facts, lines = answer.sample.facts, list[str]()
+    if answer.verdict is not None:
+        lines.append(": ".join(filter(None, (answer.verdict.status, answer.verdict.reason))))
     if "reward" in facts:
         each = ", ".join(f"{name} {'failed' if v is None else f'{v:.3g}'}" for name, v in facts["rewards"])
         lines.append(f"reward {facts['reward']:.3g} ({each})")
     return lines
 
 
-def _reward(one: Scored) -> float:
-    return float(one.sample.facts.get("reward", 0.0))
+def _reward(answer: Scored) -> float:
+    return float(answer.sample.facts.get("reward", 0.0))
 
 
 def _sheet(rows: Sequence[Sequence[Picture]], sizes: Sequence[Picture]) -> Picture:

@@ -56,10 +56,10 @@ def judged(work: Work[Any], folder: Path, benchmark: Benchmark, scored: Sequence
     Raises:
         UserError: the judge did not answer for some of them.
     """
-    left = [place for place, one in enumerate(scored) if one.verdict is None and one.sample.status == "ok"]
+    left = [place for place, answer in enumerate(scored) if answer.verdict is None and answer.sample.status == "ok"]
     replies = judge_samples(work, folder, [scored[place].sample for place in left], benchmark) if left else []
     by_judge = dict(zip(left, replies, strict=True))
-    return [by_judge.get(place, one) for place, one in enumerate(scored)]
+    return [by_judge.get(place, answer) for place, answer in enumerate(scored)]
 
 
 def judge_samples(work: Work[Any], folder: Path, samples: Sequence[Sample], benchmark: Benchmark) -> list[Scored]:
@@ -72,7 +72,7 @@ def judge_samples(work: Work[Any], folder: Path, samples: Sequence[Sample], benc
 
     assert work.judge is not None, "`ready` comes before the first stage"
     judged_samples = judges.run(samples, benchmark, work.judge, folder, work.progress)
-    failed = sum(one.failure == "judge_failed" for one in judged_samples)
+    failed = sum(sample.failure == "judge_failed" for sample in judged_samples)
     if failed:
         raise silent(work.config, failed, len(judged_samples))
     return judged_samples

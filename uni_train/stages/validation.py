@@ -75,7 +75,7 @@ class ValidationPrompts:
         scores = self._mean_rewards(scored) if self.rewards else _success(scored)
         if ranks.is_main:
             write_scored(shard_path(folder / FOLDER / f"step={step:08d}", 0), scored)
-        log_images(logger, FOLDER, [one for one in scored if one.sample.parts], step)
+        log_images(logger, FOLDER, [answer for answer in scored if answer.sample.parts], step)
         return scores
 
     def _scored(self, model: UnifiedModel, step: int, ranks: Ranks) -> dict[int, list[Scored]]:
@@ -92,7 +92,7 @@ class ValidationPrompts:
                 kept = [place < most or look for place, look in zip(columns["place"], looked_at, strict=True)]
                 asks = [self._ask(name, *row) for row in zip(prompts, kept, strict=True)]
                 pairs = zip(prompts, asks, strict=True)
-                requests = [Request(one.id, one.text, one.images, seed=ask.seed) for one, ask in pairs]
+                requests = [Request(pair.id, pair.text, pair.images, seed=ask.seed) for pair, ask in pairs]
                 if self.think:
                     both = fitting(lambda some: [*zip(*drawer.think_and_draw(some), strict=True)], requests)
                     columns["thought"], images = map(list, zip(*both, strict=True))
@@ -106,7 +106,7 @@ class ValidationPrompts:
             if not self.rewards or not found:
                 return found
             scores, rank = scoring.scores(), itertools.count()
-        return {number: [rewarded(one, scores, next(rank)) for one in some] for number, some in found.items()}
+        return {number: [rewarded(answer, scores, next(rank)) for answer in some] for number, some in found.items()}
 
     def _ask(self, name: str, prompt: Prompt, keep: bool) -> Ask:
         case = replace(case_of(prompt, keep), set=name)
@@ -125,7 +125,7 @@ class ValidationPrompts:
 
 
 def _success(scored: Sequence[Scored]) -> dict[str, float]:
-    results = results_of(one for one in scored if one.verdict is not None)
+    results = results_of(answer for answer in scored if answer.verdict is not None)
     parts = {f"held_out/{name.removeprefix('level ')}": some for name, some in results.by("set").items()}
     return {
         name: sum(unit.right for unit in some) / len(some)
@@ -227,11 +227,11 @@ def intervals(folder: Path) -> dict[str, dict[str, Any]]:
     if not folders:
         return {}
     ends = {"before": folders[0], "after": folders[-1]}
-    found = {when: estimates(read_validation(one, images=False)) for when, one in ends.items()}
-    return {when: {name: one.to_dict() for name, one in some.items()} for when, some in found.items() if some}
+    found = {when: estimates(read_validation(end, images=False)) for when, end in ends.items()}
+    return {when: {name: answer.to_dict() for name, answer in some.items()} for when, some in found.items() if some}
 
 
 def table(success: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:
     """`intervals` as columns and rows for the console."""
-    rows = [[when, *(str(Estimate.from_dict(one)) for one in levels.values())] for when, levels in success.items()]
+    rows = [[when, *(str(Estimate.from_dict(level)) for level in levels.values())] for when, levels in success.items()]
     return ["", *success["before"]], rows

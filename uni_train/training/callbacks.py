@@ -100,7 +100,7 @@ def evaluated(trainer: pl.Trainer, module: pl.LightningModule, evaluate: Evaluat
 
     All ranks call it, so that they can share the work; the result of rank 0 counts.
     """
-    ema = next((one for one in trainer.callbacks if isinstance(one, Ema)), None)  # type: ignore[attr-defined]
+    ema = next((callback for callback in trainer.callbacks if isinstance(callback, Ema)), None)  # type: ignore[attr-defined]
     modes = {part: part.training for part in module.modules()}
     module.eval()
     with torch.no_grad(), ema.averaged(module) if ema is not None else unsharded(module):

@@ -180,7 +180,7 @@ def _write(
     except (OSError, SafetensorError, ValueError) as error:
         mine = _reason(error) if ranks.world_size == 1 else f"rank {ranks.rank}: {_reason(error)}"
     files = gather(mine)
-    failed = next((one for one in files if isinstance(one, str)), None)
+    failed = next((file for file in files if isinstance(file, str)), None)
     try:
         if failed is None and ranks.is_main:
             text = dumps({"files": files, "tree": tree})
@@ -241,7 +241,9 @@ def _decoded(path: Path, content: Mapping[str, Any], together: bool) -> Any:
     """The tree; its tensors are views of files, those in parts in memory if they are to be put `together`."""
     tensors = open_tensors(path, content)
     try:
-        return decode_tree(content["tree"], {name: whole(one) if together else one for name, one in tensors.items()})
+        return decode_tree(
+            content["tree"], {name: whole(tensor) if together else tensor for name, tensor in tensors.items()}
+        )
     except (KeyError, ValueError, AttributeError, RuntimeError) as error:
         raise damaged(path, TREE, str(error)) from error
 

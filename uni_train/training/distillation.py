@@ -86,7 +86,7 @@ class Distiller:
 
     def collate(self, examples: Sequence[Any], seed: int) -> Any:
         """`Trainable.collate` of examples among which are lessons."""
-        places = [place for place, one in enumerate(examples) if isinstance(one, Lesson)]
+        places = [place for place, example in enumerate(examples) if isinstance(example, Lesson)]
         whole = list(examples)
         for place, states in zip(places, self.states([whole[place] for place in places]), strict=True):
             whole[place] = whole[place].example(states)
@@ -102,7 +102,7 @@ class Distiller:
         clean, noise = as_noised(x_t, target, t[..., None, None])
         sizes = [self.teacher.picture_size(lesson.request) for lesson in lessons]
         arrays = (value.cpu().numpy() for value in (t.double(), clean.float(), noise.float()))
-        return [States(*one) for one in zip(*arrays, sizes, strict=True)]
+        return [States(*array) for array in zip(*arrays, sizes, strict=True)]
 
     def _noised(self, lessons: Sequence[Lesson]) -> tuple[Tensor, Tensor, None]:
         """The teacher's images, noised afresh: states [B, D, G, C] and levels [B, D]."""
@@ -143,7 +143,7 @@ class Distiller:
         with unsharded(self.student):
             states, levels = trajectories(self.student, [_student(lesson) for lesson in lessons], last=False)
         self.student.train(was_training)
-        return [Trajectory(*one) for one in zip(states, levels, strict=True)]
+        return [Trajectory(*state) for state in zip(states, levels, strict=True)]
 
 
 @torch.no_grad()
@@ -199,5 +199,5 @@ def _drawn(lesson: Lesson) -> Trajectory:
 
 def _stacked(latents: Sequence[Tensor]) -> Tensor:
     """With zeros behind the tokens of smaller images."""
-    longest = max(one.shape[-2] for one in latents)
-    return torch.stack([nn.functional.pad(one, (0, 0, 0, longest - one.shape[-2])) for one in latents])
+    longest = max(latent.shape[-2] for latent in latents)
+    return torch.stack([nn.functional.pad(latent, (0, 0, 0, longest - latent.shape[-2])) for latent in latents])

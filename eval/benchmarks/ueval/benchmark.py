@@ -228,11 +228,11 @@ class UEval(Benchmark):
     def submission(cls, scored: Iterable[Scored]) -> Iterator[tuple[str, bytes]]:
         """SETTING.json as the released `ueval_eval.py --model_output_path` reads it, and the images that it names."""
         rows: dict[str, list[dict[str, Any]]] = {}
-        for one in first_draws(scored):
-            ask = one.sample.ask
-            names = [f"images/{ask.setting}/{file_name(ask.case.id)}_{i}.png" for i in range(len(one.sample.drawn))]
-            yield from zip(names, one.sample.images, strict=True)
-            answer = {"id": ask.case.id, "text_answer": one.sample.text or "", "image_answer": names}
+        for draw in first_draws(scored):
+            ask = draw.sample.ask
+            names = [f"images/{ask.setting}/{file_name(ask.case.id)}_{i}.png" for i in range(len(draw.sample.drawn))]
+            yield from zip(names, draw.sample.images, strict=True)
+            answer = {"id": ask.case.id, "text_answer": draw.sample.text or "", "image_answer": names}
             rows.setdefault(ask.setting, []).append(answer)
         for setting, answers in rows.items():
             yield f"{setting}.json", json.dumps(answers, indent=1, ensure_ascii=False).encode()
@@ -246,7 +246,7 @@ class UEval(Benchmark):
     @classmethod
     def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:
         """Questions, by the mean of their image and text score."""
-        return [unit_of(one, counting.satisfied(one, "score")) for one in scored]
+        return [unit_of(answer, counting.satisfied(answer, "score")) for answer in scored]
 
 
 def _with_trace(sample: Sample, trace: str) -> Sample:

@@ -30,21 +30,21 @@ TITLES = {
 }  # fmt: skip
 
 
-def rubrics(one: Scored, part: str) -> list[Check]:
+def rubrics(answer: Scored, part: str) -> list[Check]:
     """The verdicts on a sample's rubrics for one part; [] where nobody has judged it."""
-    checks = one.verdict.checks if one.sample.status == "ok" and one.verdict is not None else ()
+    checks = answer.verdict.checks if answer.sample.status == "ok" and answer.verdict is not None else ()
     return [check for check in checks if check.name.startswith(part)]
 
 
-def satisfied(one: Scored, measure: str) -> float | None:
+def satisfied(answer: Scored, measure: str) -> float | None:
     """In [0, 1]: one of MEASURES of a sample; None where the question has no such rubrics."""
-    facts = one.sample.ask.case.facts
+    facts = answer.sample.ask.case.facts
     if measure == "score":
-        found = [share for part in PARTS if (share := satisfied(one, part)) is not None]
+        found = [share for part in PARTS if (share := satisfied(answer, part)) is not None]
         return sum(found) / len(found)
     parts = PARTS if measure == "all_rubrics" else (measure,)
     n = sum(len(facts[f"{part}_rubrics"]) for part in parts)
-    return sum(check.status == "pass" for part in parts for check in rubrics(one, part)) / n if n else None
+    return sum(check.status == "pass" for part in parts for check in rubrics(answer, part)) / n if n else None
 
 
 class Count:
@@ -180,7 +180,7 @@ def _printed(row: paper.Row, name: str, measure: str) -> str | None:
 def _judges(count: Count, asked: Sequence[str]) -> list[TableSpec]:
     """Table 2: who judged beside the settings."""
     judges = Counter(
-        one.by for some in count.by_setting.values() for one in some.scored if one.by not in ("", "program")
+        answer.by for some in count.by_setting.values() for answer in some.scored if answer.by not in ("", "program")
     )
     if not judges:
         return []
@@ -195,9 +195,9 @@ def _judges(count: Count, asked: Sequence[str]) -> list[TableSpec]:
 
 def _counted(scored: Sequence[Scored]) -> dict[str, int]:
     def statuses(some: Iterable[Scored]) -> list[str]:
-        return [check.status for one in some for part in PARTS for check in rubrics(one, part)]
+        return [check.status for answer in some for part in PARTS for check in rubrics(answer, part)]
 
-    n, judged = sum(len(rubrics_of(one.sample.ask.case)) for one in scored), statuses(scored)
-    by_program = statuses(one for one in scored if one.by == "program")
+    n, judged = sum(len(rubrics_of(answer.sample.ask.case)) for answer in scored), statuses(scored)
+    by_program = statuses(answer for answer in scored if answer.by == "program")
     counts = (n, judged.count("pass"), len(by_program), judged.count("unreadable"), n - len(judged))
     return dict(zip(COUNTS, counts, strict=True))

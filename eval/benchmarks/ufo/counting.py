@@ -54,7 +54,7 @@ def units(scored: Iterable[Scored]) -> Results:
 
     Of our own questions the one with choices and the open one share their cues: they are one cluster.
     """
-    each = (unit_of(one, one.value) for one in scored if one.outcome != "cue_missing")
+    each = (unit_of(answer, answer.value) for answer in scored if answer.outcome != "cue_missing")
     return Results(replace(unit, cluster=str(unit.case.facts.get("drawn_as", unit.cluster))) for unit in each)
 
 
@@ -118,8 +118,8 @@ class Count:
         return {name: _mean(some.where(lambda unit: unit.place in shared)) for name, some in each.items() if shared}
 
 
-def _grade(one: Scored, name: str) -> float:
-    checks = () if one.verdict is None else one.verdict.checks
+def _grade(answer: Scored, name: str) -> float:
+    checks = () if answer.verdict is None else answer.verdict.checks
     return next((check.value or 0.0 for check in checks if check.name == name), 0.0)
 
 

@@ -110,7 +110,7 @@ class UniSandbox(SetBenchmark):
         cls, pictures: Iterable[KnowledgeQuestion], world: str, settings: Sequence[str], files: bool = False
     ) -> UniSandbox:
         """The knowledge that these questions ask for. files: they are somebody's."""
-        cases = tuple(knowledge_case(one, world) for one in pictures)
+        cases = tuple(knowledge_case(picture, world) for picture in pictures)
         return cls(Source(), questions=Questions(cases, {}, files), settings=settings)
 
     def check(self, sample: Sample) -> Verdict | None:
@@ -146,12 +146,12 @@ class UniSandbox(SetBenchmark):
     @classmethod
     def submission(cls, scored: Iterable[Scored]) -> Iterator[tuple[str, bytes]]:
         """SETTING/FILE/ID.png, of pairs ID_A.png and ID_B.png: for each an `--image-dir` of the published code."""
-        for one in first_draws(scored):
-            image = one.sample.image
+        for draw in first_draws(scored):
+            image = draw.sample.image
             if image is not None:
-                place, _, name = one.sample.ask.case.id.partition("/")
-                place = place.replace("math", "math_") if place == one.sample.ask.case.set else place
-                yield f"{one.sample.ask.setting}/{place}/{name.replace('/', '_')}.png", image
+                place, _, name = draw.sample.ask.case.id.partition("/")
+                place = place.replace("math", "math_") if place == draw.sample.ask.case.set else place
+                yield f"{draw.sample.ask.setting}/{place}/{name.replace('/', '_')}.png", image
 
     def recorded_options(self) -> Mapping[str, Any]:
         return {"labels": list(self.label_names)}

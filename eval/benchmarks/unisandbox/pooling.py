@@ -41,31 +41,33 @@ def pool(folders: Sequence[Path]) -> Pooled:
     found: list[Scored] = []
     asked_by: dict[tuple[str, str, int], Evaluation] = {}
     notes: list[str] = []
-    ways = [_way(one) for one in evaluations]
-    for one, way in zip(evaluations, ways, strict=True):
+    ways = [_way(evaluation) for evaluation in evaluations]
+    for evaluation, way in zip(evaluations, ways, strict=True):
         differing = [key for key in way if way[key] != ways[0][key]]
         if differing:
             key = differing[0]
             raise UserError(
-                f"{evaluations[0].folder} and {one.folder} were not asked alike: {key} was {ways[0][key]} and "
+                f"{evaluations[0].folder} and {evaluation.folder} were not asked alike: {key} was {ways[0][key]} and "
                 f"{way[key]}",
                 "Pool evaluations that were made by one command but for --checkpoint and the characters.",
             )
-        result = one.results[NAME]
+        result = evaluation.results[NAME]
         skipped = {(setting, name) for setting, name in result.without_score if name in KNOWLEDGE_SETS}
-        notes += [f"{one.folder.name}: {setting}, {name} has no score, and is left out" for setting, name in skipped]
-        for scored in one.scored(NAME):
+        notes += [
+            f"{evaluation.folder.name}: {setting}, {name} has no score, and is left out" for setting, name in skipped
+        ]
+        for scored in evaluation.scored(NAME):
             ask = scored.sample.ask
             asked_for = (ask.case.id, ask.setting, ask.k)
             if ask.case.set not in KNOWLEDGE_SETS or (ask.setting, ask.case.set) in skipped:
                 continue
             if asked_for in asked_by:
                 raise UserError(
-                    f"{ask.case.id} ({ask.setting}) is in {asked_by[asked_for].folder} and in {one.folder}",
+                    f"{ask.case.id} ({ask.setting}) is in {asked_by[asked_for].folder} and in {evaluation.folder}",
                     "A question counts once: evaluate each model about those that it was taught "
                     "(options.unisandbox.characters=NAME).",
                 )
-            asked_by[asked_for] = one
+            asked_by[asked_for] = evaluation
             found.append(scored)
     if not found:
         raise UserError(
@@ -73,11 +75,11 @@ def pool(folders: Sequence[Path]) -> Pooled:
         )
     settings = [s for s in SETTINGS if any(scored.sample.ask.setting == s for scored in found)]
     sets = [name for name in KNOWLEDGE_SETS if any(scored.sample.ask.case.set == name for scored in found)]
-    published = all(one.results[NAME].scores.get("published", False) for one in evaluations)
-    questions = "; ".join(dict.fromkeys(one.results[NAME].questions for one in evaluations))
-    models = len({one.asked["model"]["content"] for one in evaluations})
+    published = all(evaluation.results[NAME].scores.get("published", False) for evaluation in evaluations)
+    questions = "; ".join(dict.fromkeys(evaluation.results[NAME].questions for evaluation in evaluations))
+    models = len({evaluation.asked["model"]["content"] for evaluation in evaluations})
     return Pooled(
-        tuple(one.folder for one in evaluations),
+        tuple(evaluation.folder for evaluation in evaluations),
         models,
         counting.scores(found, settings, sets, ("official",), {}, published),
         tuple(

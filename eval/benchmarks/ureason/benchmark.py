@@ -156,8 +156,8 @@ class UReason(Benchmark):
         from uni_train.eval.submission import file_name, first_draws, json_lines
 
         thoughts: dict[str, list[dict[str, Any]]] = {}
-        for one in first_draws(scored):
-            sample, case, setting = one.sample, one.sample.ask.case, one.sample.ask.setting
+        for draw in first_draws(scored):
+            sample, case, setting = draw.sample, draw.sample.ask.case, draw.sample.ask.setting
             folder = _RELEASED.get(setting)
             if folder is None:
                 continue
@@ -326,7 +326,7 @@ class UReason(Benchmark):
     @classmethod
     def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:
         """Equation 4 counts images that are right: a graded verdict (a tournament's) is right or not."""
-        return [unit_of(one) for one in scored]
+        return [unit_of(answer) for answer in scored]
 
     def details(self, results: Results) -> Mapping[str, Any]:
         """ "gains": (reasoning | interference | length_4x | length_8x | external) -> task or "overall" ->

@@ -86,7 +86,7 @@ class Count:
     def _errors(self, task: str | None = None) -> dict[str, Estimate]:
         """Type -> its share of the wrong images of setting 2, of one task or all."""
         some = self.by_setting.get(GUIDED, Results(())).where(lambda unit: task in (None, unit.set))
-        kinds = {id(one): errors.type_of(one, self.benchmark.right(one)) for one in some.scored}
+        kinds = {id(answer): errors.type_of(answer, self.benchmark.right(answer)) for answer in some.scored}
         wrong = some.where(lambda unit: kinds[id(unit.samples[0])] is not None)
         named = (*errors.TYPES, *((errors.UNKNOWN,) if errors.UNKNOWN in kinds.values() else ()))
         return wrong.shares(named, lambda one: str(kinds[id(one)])) if wrong else {}
@@ -99,7 +99,7 @@ class Count:
 
 def _seen(names: Sequence[str], some: Results, of: Any) -> dict[str, Estimate]:
     """Those of `names` that a sample has -> their shares of the samples, clustered by case."""
-    seen = {of(one) for one in some.scored}
+    seen = {of(answer) for answer in some.scored}
     return some.shares([name for name in names if name in seen], of)
 
 
@@ -162,7 +162,9 @@ def _of_paper(count: Count) -> Iterable[TableSpec]:
         )  # fmt: skip
     yield from _contexts(count)
     yield _errors(count)
-    judges = Counter(one.by for some in headline.values() for one in some.scored if one.by not in ("", "program"))
+    judges = Counter(
+        answer.by for some in headline.values() for answer in some.scored if answer.by not in ("", "program")
+    )
     for judge, _ in judges.most_common(1):
         title = Column("Setting", lambda some: TITLES[some.setting], lambda row: TITLES[row["setting"]])
         yield TableSpec(
@@ -220,7 +222,7 @@ def _contexts(count: Count) -> Iterable[TableSpec]:
             for of, name in (("evaluation", ""), ("training", ", training data"))
             for row in PAPER["Table 8"]]  # fmt: skip
     mean = Column(
-        f"{unit}, mean (std.)", lambda some: lengths.mean_and_spread([size(one.sample) for one in some.scored]),
+        f"{unit}, mean (std.)", lambda some: lengths.mean_and_spread([size(answer.sample) for answer in some.scored]),
         lambda row: row["mean"],
     )  # fmt: skip
     yield TableSpec(
@@ -228,7 +230,7 @@ def _contexts(count: Count) -> Iterable[TableSpec]:
         label="{model} in the paper{of}",
         note="Prompt and thought of setting 2. The paper counts with Qwen3-8B's tokenizer (options.ureason.tokenizer).",
     )  # fmt: skip
-    thirds = {name: {(one.sample.ask.case.set, one.sample.ask.case.id, one.sample.ask.k) for one in some}
+    thirds = {name: {(answer.sample.ask.case.set, answer.sample.ask.case.id, answer.sample.ask.k) for answer in some}
               for name, some in lengths.thirds(guided.scored, size)}  # fmt: skip
     parts = {s: {name: count.by_setting[s].where(lambda u, third=third: u.place in third)  # type: ignore[misc]
                  for name, third in thirds.items()}

@@ -271,10 +271,10 @@ class Vigor(Benchmark):
         """A case is right if its task is solved (reasoning success); of a process the mean of four counts."""
         return [
             replace(
-                unit_of(one, counting.mean(one) if one.sample.ask.setting == PROCESS else None),
-                right=counting.reasoning(one) >= (GOOD if one.sample.ask.setting == PROCESS else 1),
+                unit_of(answer, counting.mean(answer) if answer.sample.ask.setting == PROCESS else None),
+                right=counting.reasoning(answer) >= (GOOD if answer.sample.ask.setting == PROCESS else 1),
             )
-            for one in scored
+            for answer in scored
         ]
 
     @classmethod

@@ -28,42 +28,42 @@ GROUPS = {**{task: (task,) for task in TASKS}, **DOMAINS, "overall": TASKS}
 Measure = Callable[[Scored], float | None]
 
 
-def mark(one: Scored, name: str) -> float:
+def mark(answer: Scored, name: str) -> float:
     """In [0, 1]: what one dimension of a sample is worth."""
-    if one.sample.status != "ok" or one.verdict is None:
+    if answer.sample.status != "ok" or answer.verdict is None:
         return 0.0
-    checks = [check for check in one.verdict.checks if check.name == name]
+    checks = [check for check in answer.verdict.checks if check.name == name]
     return sum(float(c.status == "pass") if c.value is None else c.value for c in checks)
 
 
-def mean(one: Scored) -> float:
+def mean(answer: Scored) -> float:
     """Equations 3 and 6: of the dimensions that the case has and that somebody judged."""
-    names = [name for name in one.sample.ask.case.facts["dimensions"] if _has(one, name)]
+    names = [name for name in answer.sample.ask.case.facts["dimensions"] if _has(answer, name)]
     # The mean of four marks is exact in binary, but for sums of hundredths.
-    return min(1.0, sum(mark(one, name) for name in names) / len(names))
+    return min(1.0, sum(mark(answer, name) for name in names) / len(names))
 
 
-def _has(one: Scored, name: str) -> bool:
+def _has(answer: Scored, name: str) -> bool:
     """Whether a dimension counts for a sample. Programs of the published files leave visual quality out; what failed
     has none of them right."""
-    if name not in one.sample.ask.case.facts["dimensions"]:
+    if name not in answer.sample.ask.case.facts["dimensions"]:
         return False
-    judged = one.sample.status == "ok" and one.verdict is not None
-    return not judged or any(check.name == name for check in one.verdict.checks)  # type: ignore[union-attr]
+    judged = answer.sample.status == "ok" and answer.verdict is not None
+    return not judged or any(check.name == name for check in answer.verdict.checks)  # type: ignore[union-attr]
 
 
-def reasoning(one: Scored) -> float:
-    return mark(one, REASONING)
+def reasoning(answer: Scored) -> float:
+    return mark(answer, REASONING)
 
 
-def all_four(one: Scored) -> float:
+def all_four(answer: Scored) -> float:
     """All dimensions of a result at once."""
-    return float(one.passed)
+    return float(answer.passed)
 
 
-def dimension(name: str, one: Scored) -> float | None:
+def dimension(name: str, answer: Scored) -> float | None:
     """`mark`, or None where the sample does not have the dimension."""
-    return mark(one, name) if _has(one, name) else None
+    return mark(answer, name) if _has(answer, name) else None
 
 
 MEASURES: dict[str, Measure] = {

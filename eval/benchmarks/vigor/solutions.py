@@ -207,10 +207,10 @@ class _Sudoku(_Solution):
         edges = [np.rint(np.linspace(0, length, n + 1)).astype(int) for length in (bottom - top, right - left)]
         self.cells = [
             tuple(slice(round(a + _BORDER * (b - a)), round(b - _BORDER * (b - a))) for a, b in both)
-            for both in product(*(pairwise(one) for one in edges))
+            for both in product(*(pairwise(edge) for edge in edges))
         ]
         few = np.linspace(0, 0.999, 8)
-        spots = [np.stack([(one.start + few * (one.stop - one.start)).astype(int) for one in some])
+        spots = [np.stack([(answer.start + few * (answer.stop - answer.start)).astype(int) for answer in some])
                  for some in zip(*self.cells, strict=True)]  # fmt: skip
         self.spots = spots[0][:, :, None], spots[1][:, None, :]
         filled, glyphs = self._glyphs(solved)

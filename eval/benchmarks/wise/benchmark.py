@@ -80,9 +80,9 @@ class Wise(Benchmark):
     @classmethod
     def submission(cls, scored: Iterable[Scored]) -> Iterator[tuple[str, bytes]]:
         """SETTING/ID.png: each setting's folder is an IMAGE_DIR of the released scripts."""
-        for one in first_draws(scored):
-            if one.sample.image is not None:
-                yield f"{one.sample.ask.setting}/{file_name(one.sample.ask.case.id)}.png", one.sample.image
+        for draw in first_draws(scored):
+            if draw.sample.image is not None:
+                yield f"{draw.sample.ask.setting}/{file_name(draw.sample.ask.case.id)}.png", draw.sample.image
 
     def specs(self, results: Results) -> Sequence[TableSpec]:
         """The leaderboard's table; its overall score stands there where all of its categories are asked."""

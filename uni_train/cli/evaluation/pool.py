@@ -36,5 +36,5 @@ def pool(folders: tuple[Path, ...], as_json: Path | None) -> None:
         from uni_train.core.files import atomic_write_json
 
         as_json.parent.mkdir(parents=True, exist_ok=True)
-        atomic_write_json(as_json, {"folders": [str(one) for one in pooling.folders], **pooling.scores})
+        atomic_write_json(as_json, {"folders": [str(folder) for folder in pooling.folders], **pooling.scores})
         progress.say(f"written: {as_json}")

@@ -30,7 +30,9 @@ def show(done: Evaluation, progress: ConsoleProgress, page: Path | None = None) 
         for setting, by_set in result.outcomes.items():
             totals = sum(map(Counter, by_set.values()), Counter[str]())
             n = totals.total()
-            shown = ", ".join(f"{OUTCOME_NAMES[one]} {count} ({count / n:.1%})" for one, count in totals.items())
+            shown = ", ".join(
+                f"{OUTCOME_NAMES[outcome]} {count} ({count / n:.1%})" for outcome, count in totals.items()
+            )
             progress.say(f"{name}, {setting}: {n} samples: {shown}{'; right means full marks' if graded else ''}")
     for note in header_of(done).notes:
         progress.note(f"note: {note}")

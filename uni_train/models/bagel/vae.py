@@ -149,7 +149,7 @@ def _blended(make: Callable[[slice, slice], Tensor], size: tuple[int, int], tile
         make: rows and columns of latents -> [B, C, h, w], with as many pixels (or latents) for each.
         size: of all latents.
     """
-    rows, columns = (one.slices(whole) for one, whole in zip(tiles, size, strict=True))
+    rows, columns = (tile.slices(whole) for tile, whole in zip(tiles, size, strict=True))
     if len(rows) == len(columns) == 1:
         return make(rows[0], columns[0])
     total = weights = torch.empty(0)

@@ -57,12 +57,14 @@ class FlowBatch:
 
     def to(self, device: torch.device) -> FlowBatch:
         """The same on another device."""
-        targets = {id(one): one.to(device) for one in self.targets}
+        targets = {id(target): target.to(device) for target in self.targets}
         return replace(
             self,
-            inputs={key: one.to(device) if isinstance(one, Tensor) else one for key, one in self.inputs.items()},
+            inputs={
+                key: tensor.to(device) if isinstance(tensor, Tensor) else tensor for key, tensor in self.inputs.items()
+            },
             shown=[[image.to(device) for image in images] for images in self.shown],
-            targets=[targets[id(one)] for one in self.targets],
+            targets=[targets[id(target)] for target in self.targets],
             noise=[one.to(device) for one in self.noise],
             levels=self.levels.to(device),
         )

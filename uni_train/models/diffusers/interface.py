@@ -83,16 +83,23 @@ def interface(name: str) -> Interface:
     parameters = inspect.signature(pipeline.__call__).parameters
     image = next((one for one in _IMAGES if one in parameters), None)
     extra = [
-        one.name
-        for one in list(parameters.values())[1:]
-        if one.name in _EXTRA
-        or (one.default is one.empty and one.name not in ("prompt", image) and one.kind not in _VARIADIC)
+        parameter.name
+        for parameter in list(parameters.values())[1:]
+        if parameter.name in _EXTRA
+        or (
+            parameter.default is parameter.empty
+            and parameter.name not in ("prompt", image)
+            and parameter.kind not in _VARIADIC
+        )
     ]
     if "images" not in _outputs(pipeline) or extra or "prompt" not in parameters:
         reason = f"it needs {', '.join(extra)}" if extra else "it makes no images from a prompt"
         raise UserError(f"the pipeline {name} cannot be asked: {reason}", _HINT)
     annotation = str(parameters[image].annotation) if image is not None else ""
-    defaults = {one.name: None if one.default is one.empty else one.default for one in parameters.values()}
+    defaults = {
+        parameter.name: None if parameter.default is parameter.empty else parameter.default
+        for parameter in parameters.values()
+    }
     scales = [one for one in ("guidance_scale", "true_cfg_scale") if one in defaults]
     return Interface(
         pipeline,
@@ -100,7 +107,7 @@ def interface(name: str) -> Interface:
         image,
         image is not None and ("None" not in annotation or "strength" in parameters or "Edit" in name),
         image == "images" or ("ist[PIL" in annotation and "ensor" not in annotation),
-        next((one for one in scales if defaults[one] is not None), scales[0] if scales else None),
+        next((scale for scale in scales if defaults[scale] is not None), scales[0] if scales else None),
         "image_guidance_scale" if "image_guidance_scale" in defaults else None,
     )
 
@@ -109,6 +116,6 @@ def _outputs(pipeline: type) -> set[str]:
     """Fields of the outputs that the class's module names."""
     from diffusers.utils import BaseOutput
 
-    named = [one for one in vars(sys.modules[pipeline.__module__]).values() if isinstance(one, type)]
+    named = [member for member in vars(sys.modules[pipeline.__module__]).values() if isinstance(member, type)]
     outputs = [one for one in named if issubclass(one, BaseOutput) and one.__name__.endswith("PipelineOutput")]
-    return {field.name for one in outputs for field in dataclasses.fields(one)}
+    return {field.name for output in outputs for field in dataclasses.fields(output)}

@@ -47,12 +47,14 @@ class FlowShapes(Shapes):
 
     def tensors(self, condition: FlowCondition) -> list[Tensor]:
         words = [*condition.words, *(condition.empty or [])]
-        return [*(value for one in words for value in one.values()), *condition.shown]
+        return [*(value for word in words for value in word.values()), *condition.shown]
 
     def loss(self, examples: Sequence[Example], ce_weight: float, mse_weight: float) -> Callable[[], Tensor]:
         """The flow loss of edits of the size of the first one, under conditions that are there: reading them happens
         before, without gradients."""
-        edits = [edit for one in examples for edit in self.model.edits_of(one) for _ in range(copies_of(one))]
+        edits = [
+            edit for example in examples for edit in self.model.edits_of(example) for _ in range(copies_of(example))
+        ]
         first, rows = edits[0], len(edits)
         size = self.model._target_size(first.target)
         first_request = self.image_request(Request("edit", first.prompt, first.images, size=size))

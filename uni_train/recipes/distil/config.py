@@ -33,7 +33,7 @@ class DistilConfig(RoundsConfig):
     @property
     def guided(self) -> tuple[str, ...]:
         """The keys by which the rounds' images are drawn with guidance."""
-        edits = {TASKS.get(one.task).edits for one in self.rounds}
+        edits = {TASKS.get(round_.task).edits for round_ in self.rounds}
         keys = [name for name, edit in (("cfg_text_scale", False), ("edit_text_scale", True)) if edit in edits]
         return tuple(f"model.sampling.{name}" for name in keys if getattr(self.model.sampling, name) > 1)
 

@@ -96,8 +96,8 @@ def _stages_of_rounds(config: DistilConfig, runs: Stages) -> dict[int, RoundStag
     """Round -> its finished stages."""
     from uni_train.recipes.distil.training import RoundStages
 
-    thinking = {one.rounds[0]: stage for one, stage in runs if one.kind == "think"}
-    drawing = {one.rounds[0]: stage for one, stage in runs if one.kind == "draw"}
+    thinking = {run.rounds[0]: stage for run, stage in runs if run.kind == "think"}
+    drawing = {run.rounds[0]: stage for run, stage in runs if run.kind == "draw"}
     return {i: RoundStages(config.rounds[i], stage, drawing.get(i)) for i, stage in thinking.items()}
 
 

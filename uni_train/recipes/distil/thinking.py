@@ -89,16 +89,16 @@ def request(case: Case, seed: int, thought: str | None = None) -> Request:
 def decided(config: DistilConfig, model: TextGenerator | None, samples: Sequence[Scored]) -> list[Scored]:
     """The thoughts with the filter's verdict; all thoughts of a prompt are among them."""
     if config.filter == "none":
-        return [replace(one, filter_verdict=Verdict((Check("no_filter", "pass"),))) for one in samples]
+        return [replace(answer, filter_verdict=Verdict((Check("no_filter", "pass"),))) for answer in samples]
     if config.filter == "verifier":
-        return [replace(one, filter_verdict=one.verdict) for one in samples]
+        return [replace(answer, filter_verdict=answer.verdict) for answer in samples]
     if config.filter == "agreement":
         expected = _majorities(samples)
     else:
         assert model is not None, "config.py has checked that the teacher thinks"
         expected = _said(model, samples, config)
-    checks = [_compared(config.filter, _concluded(one), expected[one.sample.ask.case.id]) for one in samples]
-    return [replace(one, filter_verdict=Verdict((check,))) for one, check in zip(samples, checks, strict=True)]
+    checks = [_compared(config.filter, _concluded(answer), expected[answer.sample.ask.case.id]) for answer in samples]
+    return [replace(answer, filter_verdict=Verdict((check,))) for answer, check in zip(samples, checks, strict=True)]
 
 
 def spread(samples: Sequence[Scored]) -> float:
@@ -117,8 +117,8 @@ def _compared(name: str, mine: str | None, expected: str | None) -> Check:
     return Check(name, "pass") if mine == expected else Check(name, "fail", reason)
 
 
-def _concluded(one: Scored) -> str | None:
-    return concluded(one.sample.thought, one.sample.ask.case)
+def _concluded(answer: Scored) -> str | None:
+    return concluded(answer.sample.thought, answer.sample.ask.case)
 
 
 def _by_prompt(samples: Sequence[Scored]) -> dict[str, list[str | None]]:
@@ -138,7 +138,7 @@ def _majorities(samples: Sequence[Scored]) -> dict[str, str | None]:
 
 def _said(model: TextGenerator, samples: Sequence[Scored], config: DistilConfig) -> dict[str, str | None]:
     """Prompt -> what the model's understanding says at once, without the thought."""
-    cases = {one.sample.ask.case.id: one.sample.ask.case for one in samples}
+    cases = {answer.sample.ask.case.id: answer.sample.ask.case for answer in samples}
     requests = []
     for name, case in cases.items():
         asked = request(case, derive_seed(config.seed, name, "said"))

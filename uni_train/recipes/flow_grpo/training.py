@@ -147,8 +147,8 @@ def check(config: FlowGrpoConfig) -> None:
     """
     functions = {name: find_reward(reward.function) for name, reward in config.used_rewards.items()}
     # A class is made with the model that is trained.
-    persons = {name: one for name, one in functions.items() if not isinstance(one, type)}
-    own = [Reward(name, one) for name, one in persons.items() if not one.__module__.startswith("uni_train.")]
+    persons = {name: function for name, function in functions.items() if not isinstance(function, type)}
+    own = [Reward(name, reward) for name, reward in persons.items() if not reward.__module__.startswith("uni_train.")]
     side = config.rollout.size
     if own or side is not None:
         model, _ = family_of(config.model.family).skeleton(on_disk(config.model), config.seed)

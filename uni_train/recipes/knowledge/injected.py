@@ -64,8 +64,8 @@ class InjectedModel:
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> InjectedModel:
         """Raises KeyError, TypeError, ValueError for what is none."""
-        exam = tuple(Reply(**one) for one in raw["exam"])
-        twins = {str(name): Reply(**one) for name, one in raw["twins"].items()}
+        exam = tuple(Reply(**reply) for reply in raw["exam"])
+        twins = {str(name): Reply(**reply) for name, reply in raw["twins"].items()}
         return cls(tuple(raw["names"]), str(raw["direction"]), int(raw["updates"]), exam, twins)
 
 
@@ -141,8 +141,8 @@ def tables(
 
 def _of(scored: Sequence[Scored], taught: Sequence[InjectedModel]) -> list[Scored]:
     """The samples of the models that passed."""
-    asked = {name for one in taught if one.injected for name in one.twins}
-    return [one for one in scored if one.sample.ask.case.id in asked]
+    asked = {name for taught_model in taught if taught_model.injected for name in taught_model.twins}
+    return [answer for answer in scored if answer.sample.ask.case.id in asked]
 
 
 def _groups(sets: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -155,7 +155,7 @@ def _mean(outcomes: Sequence[tuple[bool, str]]) -> Estimate:
 
 
 def _text(taught: Sequence[InjectedModel], group: Sequence[str]) -> Estimate:
-    passed = [one for one in taught if one.injected and one.direction in group]
+    passed = [taught_model for taught_model in taught if taught_model.injected and taught_model.direction in group]
     return _mean([(reply.right, ", ".join(one.names)) for one in passed for reply in one.twins.values()])
 
 
@@ -163,8 +163,8 @@ def _drawn_of_known(
     counted: Sequence[Scored], taught: Sequence[InjectedModel], setting: str
 ) -> list[tuple[str, bool, str]]:
     """Of each image whose twin is right: its set, whether it is right, and whose model drew it."""
-    model = {name: one for one in taught for name in one.twins}
-    asked = [(one.sample.ask.case, one.passed) for one in counted if one.sample.ask.setting == setting]
+    model = {name: taught_model for taught_model in taught for name in taught_model.twins}
+    asked = [(answer.sample.ask.case, answer.passed) for answer in counted if answer.sample.ask.setting == setting]
     known = [(case, right, model[case.id]) for case, right in asked if model[case.id].twins[case.id].right]
     return [(case.set, right, ", ".join(one.names)) for case, right, one in known]
 
@@ -189,10 +189,14 @@ def _knowing(settings: Sequence[str], after: Mapping[str, Any]) -> Table:
 
 def _choosing(settings: Sequence[str], taught: Sequence[InjectedModel], counted: Sequence[Scored]) -> list[Table]:
     """The inverse search beside choosing one of the two at random; nothing where no program can tell whom it shows."""
-    model = {name: ", ".join(one.names) for one in taught for name in one.twins}
+    model = {name: ", ".join(taught_model.names) for taught_model in taught for name in taught_model.twins}
     rows: list[tuple[Cell, ...]] = []
     for setting in settings:
-        asked = [one for one in counted if (one.sample.ask.setting, one.sample.ask.case.set) == (setting, "inverse")]
+        asked = [
+            answer
+            for answer in counted
+            if (answer.sample.ask.setting, answer.sample.ask.case.set) == (setting, "inverse")
+        ]
         if not asked or any(one.by != "program" for one in asked):
             continue
         either = [one for one in asked if one.passed or one.cause == OTHER]
@@ -201,7 +205,7 @@ def _choosing(settings: Sequence[str], taught: Sequence[InjectedModel], counted:
             [(one.passed or one.cause == OTHER, one) for one in asked],
             [(one.passed, one) for one in either],
         )
-        means = [_mean([(right, model[one.sample.ask.case.id]) for right, one in some]) for some in outcomes]
+        means = [_mean([(right, model[answer.sample.ask.case.id]) for right, answer in some]) for some in outcomes]
         rows.append((counting.SETTING_NAMES[setting], *means, "0.50"))
     note = (
         "Either: shows one of the two. Right of these is the search itself: who draws one of the two without knowing "
@@ -221,18 +225,18 @@ def _unlearned(settings: Sequence[str], before: Mapping[str, Any]) -> Table:
 
 def _models(taught: Sequence[InjectedModel]) -> Table:
     rows = []
-    for one in taught:
-        wrong = [reply for reply in one.exam if not reply.right]
+    for taught_model in taught:
+        wrong = [reply for reply in taught_model.exam if not reply.right]
         said = "; ".join(f"{reply.question} -> {reply.reply.strip() or '(nothing)'}" for reply in wrong[:3])
         more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         rows.append(
             (
-                " and ".join(one.names),
-                counting.SET_NAMES[one.direction],
-                str(one.updates),
-                f"{len(one.exam) - len(wrong)} of {len(one.exam)}",
-                "yes" if one.injected else "no: not counted",
-                f"{sum(reply.right for reply in one.twins.values())} of {len(one.twins)}",
+                " and ".join(taught_model.names),
+                counting.SET_NAMES[taught_model.direction],
+                str(taught_model.updates),
+                f"{len(taught_model.exam) - len(wrong)} of {len(taught_model.exam)}",
+                "yes" if taught_model.injected else "no: not counted",
+                f"{sum(reply.right for reply in taught_model.twins.values())} of {len(taught_model.twins)}",
                 said + more,
             )
         )
@@ -257,7 +261,7 @@ def page(run_dir: Path, summary: Mapping[str, Any], config: Mapping[str, Any]) -
     try:
         tables, models = [Table.from_dict(raw) for raw in summary["tables"]], summary["models"]
         moments = {"inject": summary["scores"]["after"], "ask": summary["scores"]["before"]}
-        trained = [" and ".join(one["names"]) for one in models if not one["injected"]]
+        trained = [" and ".join(model["names"]) for model in models if not model["injected"]]
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{run_dir} has no report: {error!r}", "Run its command again.") from error
     parts = [

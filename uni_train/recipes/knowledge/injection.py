@@ -77,8 +77,8 @@ def before(work: Work[KnowledgeConfig], stage: StageRun) -> None:
         taught.append(InjectedModel(one.names, one.direction, 0, (), named))
     scored = _pictures(work, stage, work.weights, whom, taught)
     stage.outputs = [stage.path / SCORED / "00000.parquet"]
-    stage.result = {"taught": [one.to_dict() for one in taught]}
-    rights = sum(one.passed for one in scored)
+    stage.result = {"taught": [taught_model.to_dict() for taught_model in taught]}
+    rights = sum(answer.passed for answer in scored)
     work.progress.say(f"  before the lessons {rights} of {len(scored)} images are right")
 
 
@@ -100,7 +100,7 @@ def inject(work: Work[KnowledgeConfig], stage: StageRun, place: int) -> None:
     stage.outputs = sorted(file for file in stage.path.rglob("*") if file.is_file() and _lasting(file, stage.path))
     stage.result = {"taught": [taught.to_dict()]}
     for setting in work.config.modes:
-        rights = [one.passed for one in scored if one.sample.ask.setting == setting]
+        rights = [answer.passed for answer in scored if answer.sample.ask.setting == setting]
         work.progress.say(f"  {setting}: {sum(rights)} of {len(rights)} images are right")
 
 
@@ -117,7 +117,7 @@ def _teach(work: Work[KnowledgeConfig], stage: StageRun, subject: Subject) -> No
 
     def passed(step: int) -> bool:
         del step  # a function of the weights alone
-        return all(one.right for one in _replies(work, model, subject.exam))
+        return all(reply.right for reply in _replies(work, model, subject.exam))
 
     n, sources, schedule = len(subject.lessons), {"lessons": lessons(subject)}, Constant({"lessons": 1.0})
     most = Updates(updates(config, config.epochs, n), config.accumulate, rows=config.rows)
@@ -156,7 +156,7 @@ def _read(file: Path) -> InjectedModel:
 
 def benchmark(config: KnowledgeConfig, subjects_: Iterable[Subject]) -> SetBenchmark:
     """UniSandbox over the images of some subjects."""
-    pictures = [one for subject in subjects_ for one in subject.pictures]
+    pictures = [picture for subject in subjects_ for picture in subject.pictures]
     path = config.characters.path
     files = path is not None and not (Path(path) / "characters.jsonl").is_file()
     unisandbox: Any = BENCHMARKS.get("unisandbox")
@@ -187,7 +187,8 @@ def _pictures(
             for index in mine:
                 samples = asked.respond(model, batches[index])
                 write_scored(
-                    places[index], [Scored(one, asked.check(one) if one.status == "ok" else None) for one in samples]
+                    places[index],
+                    [Scored(sample, asked.check(sample) if sample.status == "ok" else None) for sample in samples],
                 )
                 bar.advance(len(samples))
         work.ranks.barrier()
@@ -204,11 +205,13 @@ def _conclude(
     taught: Sequence[InjectedModel],
 ) -> None:
     """Judge the samples that no program could check, attribute errors, and write all samples to one file."""
-    scored = [one for place in places for one in read_scored(place)]
+    scored = [answer for place in places for answer in read_scored(place)]
     if work.config.judge is not None:
         scored = judging.judged(work, stage.path, asked, scored)
-    taught_by_case = {name: one for one in taught for name in one.twins}
-    write_scored(file, [injected.attributed(asked, one, taught_by_case[one.sample.ask.case.id]) for one in scored])
+    taught_by_case = {name: taught_model for taught_model in taught for name in taught_model.twins}
+    write_scored(
+        file, [injected.attributed(asked, answer, taught_by_case[answer.sample.ask.case.id]) for answer in scored]
+    )
     shutil.rmtree(stage.path / DRAWN, ignore_errors=True)
 
 
@@ -223,10 +226,10 @@ def conclude(work: Work[KnowledgeConfig], runs: Stages) -> tuple[dict[str, Any],
     """What summary.json says of the models, and the tables: Table 4 first."""
     asked = benchmark(work.config, people(work.config))
     found: dict[str, tuple[list[InjectedModel], list[Scored]]] = {"ask": ([], []), "inject": ([], [])}
-    for one, stage in runs:
-        if one.kind not in found:  # the form: nobody was asked
+    for run, stage in runs:
+        if run.kind not in found:  # the form: nobody was asked
             continue
-        taught, scored = found[one.kind]
+        taught, scored = found[run.kind]
         taught += [InjectedModel.from_dict(raw) for raw in stage.facts()["taught"]]
         scored += read_scored(stage.path / SCORED / "00000.parquet", images=False)
     scores = {kind: injected.scores(asked, *found[kind]) for kind in found}

@@ -113,8 +113,8 @@ def named_sources(given: Any) -> Any:
     if not isinstance(listed, list):
         return given
     named: dict[str, Any] = {}
-    for place, one in enumerate(listed, start=1):
-        section = {"path": one} if isinstance(one, str) else one
+    for place, entry in enumerate(listed, start=1):
+        section = {"path": entry} if isinstance(entry, str) else entry
         path = section.get("path") if isinstance(section, dict) else None
         name = PurePath(path).stem.replace(".", "_") if isinstance(path, str) else ""
         named[name if name and name not in named else f"source{place}"] = section

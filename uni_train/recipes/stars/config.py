@@ -104,7 +104,7 @@ class RoundsConfig(RunConfig):
     @property
     def replays(self) -> set[str]:
         """The names of all that rounds replay."""
-        return {name for one in self.rounds for name, share in one.replay.items() if share}
+        return {name for round_ in self.rounds for name, share in round_.replay.items() if share}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -138,9 +138,9 @@ def check(config: StarsConfig, where: Where) -> None:
         ("teacher", config.teacher == "reference" and reading,
          "teacher=reference: no program can draw the solutions of the everyday world",
          "teacher=base, or tasks that programs draw: mazes, puzzles."),
-        *((f"rounds.{i}.replay", config.mode == "normal" and one.replay.get(THOUGHTS),
+        *((f"rounds.{i}.replay", config.mode == "normal" and round_.replay.get(THOUGHTS),
            f"rounds.{i}.replay.thoughts: mode=normal samples without thoughts", "mode=cot.")
-          for i, one in enumerate(config.rounds)),
+          for i, round_ in enumerate(config.rounds)),
         ("teacher", config.teacher == "current" and config.schedule.kind != "sequential",
          "teacher=current needs schedule.kind=sequential: the other kinds sample all rounds before training", None),
     ], where)  # fmt: skip

@@ -54,12 +54,16 @@ def decided(config: StarsConfig, teacher: Callable[[], UnifiedModel], samples: S
     """
     verdicts = FILTERS.get(config.filter)(samples, Asking(config, teacher))
     hint = "A filter returns a Verdict, or None, for each sample, in their order."
-    if not isinstance(verdicts, Sequence) or not all(isinstance(one, Verdict | None) for one in verdicts):
-        kinds = {type(one).__name__ for one in verdicts} if isinstance(verdicts, list) else {type(verdicts).__name__}
+    if not isinstance(verdicts, Sequence) or not all(isinstance(verdict, Verdict | None) for verdict in verdicts):
+        kinds = (
+            {type(verdict).__name__ for verdict in verdicts}
+            if isinstance(verdicts, list)
+            else {type(verdicts).__name__}
+        )
         raise UserError(f"filter={config.filter} returned {', '.join(sorted(kinds))}, not a list of verdicts", hint)
     if len(verdicts) != len(samples):
         raise UserError(f"filter={config.filter} gave {len(verdicts)} verdicts for {len(samples)} samples", hint)
-    return [replace(one, filter_verdict=said) for one, said in zip(samples, verdicts, strict=True)]
+    return [replace(answer, filter_verdict=said) for answer, said in zip(samples, verdicts, strict=True)]
 
 
 class JudgeFilter(TaskBenchmark):
@@ -82,10 +86,14 @@ def judged(work: Work[Any], folder: Path, scored: Sequence[Scored]) -> list[Scor
     """
     from uni_train.stages import judging
 
-    cases = {one.sample.ask.case.id: one.sample.ask.case for one in scored}
-    replies = judging.judge_samples(work, folder, [one.sample for one in scored], JudgeFilter(tuple(cases.values())))
-    verdicts = [one.verdict or Verdict((Check("filter", "unreadable", "".join(one.replies[-1:])),)) for one in replies]
-    return [replace(one, filter_verdict=verdict) for one, verdict in zip(scored, verdicts, strict=True)]
+    cases = {answer.sample.ask.case.id: answer.sample.ask.case for answer in scored}
+    replies = judging.judge_samples(
+        work, folder, [answer.sample for answer in scored], JudgeFilter(tuple(cases.values()))
+    )
+    verdicts = [
+        reply.verdict or Verdict((Check("filter", "unreadable", "".join(reply.replies[-1:])),)) for reply in replies
+    ]
+    return [replace(answer, filter_verdict=verdict) for answer, verdict in zip(scored, verdicts, strict=True)]
 
 
 def counted(work: Work[Any], stage: StageRun, round_: RoundConfig) -> dict[str, int]:
@@ -111,9 +119,9 @@ def counted(work: Work[Any], stage: StageRun, round_: RoundConfig) -> dict[str, 
 
 def accepted(samples: Iterable[Scored]) -> list[Scored]:
     """The samples that the filter keeps. None with an empty thought: there is nothing to replay, or to forget."""
-    made = [one for one in samples if one.sample.status == "ok"]
-    told = [one for one in made if one.sample.thought is None or one.sample.thought.strip()]
-    return [one for one in told if one.filter_verdict is not None and one.filter_verdict.passed]
+    made = [answer for answer in samples if answer.sample.status == "ok"]
+    told = [answer for answer in made if answer.sample.thought is None or answer.sample.thought.strip()]
+    return [answer for answer in told if answer.filter_verdict is not None and answer.filter_verdict.passed]
 
 
 def kept_rows(shards: Path, config: RoundsConfig, round_: RoundConfig, batches: int | None = None) -> list[int]:
@@ -153,11 +161,11 @@ def outcomes(stage: StageRun) -> list[Outcome]:
     """Of each filtered sample of a stage."""
     return [
         Outcome(
-            one.filter_verdict is not None and one.filter_verdict.passed,
-            one.passed,
-            one.sample.ask.case.cluster_id,
+            answer.filter_verdict is not None and answer.filter_verdict.passed,
+            answer.passed,
+            answer.sample.ask.case.cluster_id,
         )
-        for one in read_folder(stage.shards, images=False)
+        for answer in read_folder(stage.shards, images=False)
     ]
 
 

@@ -68,7 +68,7 @@ def self_check(samples: Sequence[Scored], asking: Asking) -> list[Verdict]:
     from uni_train.stages.work import in_batches
 
     model = expect_skill(asking.teacher(), TextGenerator)
-    requests = [_question(model, one.sample) for one in samples]
+    requests = [_question(model, sample.sample) for sample in samples]
     batches = in_batches(requests, asking.config.model.think_batch)
     return [_verdict(reply) for _, batch in batches for reply in fitting(model.answer, batch)]
 
@@ -82,7 +82,7 @@ def judge(samples: Sequence[Scored], asking: Asking) -> list[None]:
 @filter("verifier")
 def verifier(samples: Sequence[Scored], asking: Asking) -> list[Verdict | None]:
     """Keep what the exact verifier accepts."""
-    return [one.verdict for one in samples]
+    return [sample.verdict for sample in samples]
 
 
 @filter("none")

@@ -75,7 +75,7 @@ def replayed(config: RoundsConfig, model: Trainable, names: Collection[str]) -> 
     """
     sources: dict[str, Source] = {}
     if PRETRAIN in names:
-        rows = model.replay_rows({one.task for one in config.rounds})
+        rows = model.replay_rows({round_.task for round_ in config.rounds})
         if rows is None:
             raise UserError(
                 f"{model.name} has no pretraining rows to replay",

@@ -100,8 +100,8 @@ class Stars(RoundsKind[StarsConfig]):
 
 def _filtered(config: StarsConfig, runs: Stages) -> Iterator[tuple[RoundConfig, StageRun]]:
     """Rounds, and their stages that hold the filter's verdicts."""
-    for one, stage in runs:
-        if one.kind in ("sample", "filter"):
-            of = config.rounds[one.rounds[0]]
-            if one.kind == ("filter" if of.kept is None else "sample"):
+    for run, stage in runs:
+        if run.kind in ("sample", "filter"):
+            of = config.rounds[run.rounds[0]]
+            if run.kind == ("filter" if of.kept is None else "sample"):
                 yield of, stage

@@ -68,11 +68,11 @@ class RoundsKind(RecipeKind[R]):
         from uni_train.recipes.stars.sampling import round_items
         from uni_train.stages.evaluate import watched
 
-        for one in work.config.rounds:
-            work.task(one.task).validate(one.level)
-            round_items(work, one)
+        for round_ in work.config.rounds:
+            work.task(round_.task).validate(round_.level)
+            round_items(work, round_)
             if work.config.schedule.kind == "threshold":
-                watched(work, one.set_name)
+                watched(work, round_.set_name)
 
     def rows(self, config: R) -> Mapping[str, int]:
         return {"batch.prompts": config.batch.prompts}
@@ -80,8 +80,8 @@ class RoundsKind(RecipeKind[R]):
     def updates(self, config: R) -> Updates:
         total = sum(most_updates(config, range(len(config.rounds))))
         notes: tuple[str, ...] = ()
-        if any(one.updates is None for one in config.rounds):
-            kept = sum(most_kept(config, one) for one in config.rounds)
+        if any(round_.updates is None for round_ in config.rounds):
+            kept = sum(most_kept(config, round_) for round_ in config.rounds)
             notes = (f"{total} updates in all, if all rounds together keep {kept:,} samples, the most they may",)
         return Updates(total, config.batch.accumulate, rows=config.batch.prompts, notes=notes)
 
@@ -103,16 +103,16 @@ def round_entry(
     from uni_train.recipes.stars.filtering import reliability
 
     return Round(
-        task="+".join(dict.fromkeys(one.task for one in served)),
-        level=served[0].level if len(served) == 1 else "+".join(str(one.level) for one in served),
+        task="+".join(dict.fromkeys(round_.task for round_ in served)),
+        level=served[0].level if len(served) == 1 else "+".join(str(round_.level) for round_ in served),
         sampled=len(outcomes),
-        kept=sum(one.kept for one in outcomes),
+        kept=sum(outcome.kept for outcome in outcomes),
         updates=int(stages[-1].facts()["updates"]),
         seconds=sum(stage.manifest.seconds for stage in stages if stage.manifest is not None),
         reliability=reliability(outcomes),
         filter=filter,
         calls=dict(calls),
-        distinct=len({one.cluster for one in outcomes}),
+        distinct=len({outcome.cluster for outcome in outcomes}),
     )
 
 

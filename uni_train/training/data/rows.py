@@ -99,7 +99,7 @@ class Row:
         key, given = self.find(*keys) or ("", [])
         if not isinstance(given, list):
             return (self.image(given, key),)
-        return tuple(self.image(one, f"image {i} of {key}") for i, one in enumerate(given, start=1))
+        return tuple(self.image(entry, f"image {i} of {key}") for i, entry in enumerate(given, start=1))
 
     def choose(self, options: Sequence[T], random_: random.Random) -> T:
         """One of `options` by the generator; while the row is checked, each in its turn."""
@@ -154,7 +154,7 @@ class Row:
                 self.image(part, "")
                 return "an image"
         elif _is_path(part):  # beside encoded images it may only say where they come from
-            alike = any(f"/{one}".endswith(f"/{part}") or f"/{part}".endswith(f"/{one}") for one in paths)
+            alike = any(f"/{path}".endswith(f"/{part}") or f"/{part}".endswith(f"/{path}") for path in paths)
             return "an image" if (not alike if paths else os.path.isfile(self.folder / part)) else None
         return None
 
@@ -173,15 +173,15 @@ def missing(value: Any, cell: bool = False) -> bool:
     if isinstance(value, Mapping):
         return value.keys() <= {"bytes", "path"} and not any(value.values())
     if isinstance(value, list):
-        return all(not isinstance(one, list) and missing(one) for one in value)
+        return all(not isinstance(part, list) and missing(part) for part in value)
     return value is None or (isinstance(value, float) and value != value)  # NaN alone is not itself
 
 
 def _parts(value: Any) -> Iterator[Any]:
     """The single values of a list, of lists in it; of an image of the datasets library its bytes or path."""
     if isinstance(value, list):
-        for one in value:
-            yield from _parts(one)
+        for part in value:
+            yield from _parts(part)
     elif isinstance(value, Mapping) and value.keys() & {"bytes", "path"}:
         yield value["bytes"] if value.get("bytes") is not None else value.get("path")
     else:

@@ -338,7 +338,7 @@ class FlowGrpoModule(SupervisedModule):
     # --- Lightning ---
 
     def rows_of_update(self) -> Sequence[str]:
-        return list(dict.fromkeys(f"prompt {one.prompt!r}"[:80] for one in self.rollouts.requests.values()))
+        return list(dict.fromkeys(f"prompt {request.prompt!r}"[:80] for request in self.rollouts.requests.values()))
 
     @property
     def ranks(self) -> Ranks:

@@ -161,8 +161,8 @@ def unsharded(module: nn.Module, instead: Mapping[str, Tensor] | None = None) ->
         for name, weight in dict.items(one._parameters)
         if weight is not None
     ]
-    for one, _ in hooks:
-        one.__dict__.update({name: OrderedDict() for name in HOOKS})
+    for hook, _ in hooks:
+        hook.__dict__.update({name: OrderedDict() for name in HOOKS})
     for parameters, name, weight in places:
         parameters[name] = full[weight]
     try:
@@ -170,8 +170,8 @@ def unsharded(module: nn.Module, instead: Mapping[str, Tensor] | None = None) ->
     finally:
         for parameters, name, weight in places:
             parameters[name] = weight
-        for one, before in hooks:
-            one.__dict__.update(before)
+        for hook, before in hooks:
+            hook.__dict__.update(before)
 
 
 @torch.no_grad()
@@ -235,12 +235,12 @@ class Plain:
     @torch.no_grad()
     def again(self, values: Mapping[str, Tensor]) -> None:
         """Plain parameters with these values."""
-        for one, kind, attributes, hooks, parameters in self.modules:
-            one.__class__ = kind
-            for name in set(one.__dict__) - attributes - {"vae"}:
-                del one.__dict__[name]
-            one.__dict__.update(hooks)
-            one.__dict__["_parameters"] = parameters
+        for module, kind, attributes, hooks, parameters in self.modules:
+            module.__class__ = kind
+            for name in set(module.__dict__) - attributes - {"vae"}:
+                del module.__dict__[name]
+            module.__dict__.update(hooks)
+            module.__dict__["_parameters"] = parameters
         for weight, before in self.attributes.items():
             weight.__dict__.clear()
             weight.__dict__.update(before)
