@@ -103,7 +103,9 @@ def attack_items(
                 continue
             random = np.random.default_rng(derive_seed("attack", seed, item.id, attack.name))
             image = attack.draw(replace(scene, random=random))
-            if image is None or (attack.expected == "refuse" and any(np.array_equal(image, one) for one in accepted)):
+            if image is None or (
+                attack.expected == "refuse" and any(np.array_equal(image, picture) for picture in accepted)
+            ):
                 continue
             if attack.expected == "accept":
                 accepted.append(image)
@@ -223,7 +225,7 @@ def _halved(scene: Scene) -> np.ndarray:
 def _turned(scene: Scene, turn: Callable[[np.ndarray], np.ndarray]) -> np.ndarray | None:
     """The target turned; None where input or target stay nearly the same, so that the answer may stay right."""
     for image in (scene.given, scene.target):
-        sides = [cv2.resize(one, (32, 32), interpolation=cv2.INTER_AREA) for one in (image, turn(image).copy())]
+        sides = [cv2.resize(side, (32, 32), interpolation=cv2.INTER_AREA) for side in (image, turn(image).copy())]
         if np.abs(sides[0].astype(int) - sides[1]).max() < SYMMETRIC:
             return None
     return turn(scene.target).copy()

@@ -155,7 +155,7 @@ def registered(image: np.ndarray, like: np.ndarray) -> np.ndarray:
 
     from uni_train.data_gen.registration import Template, warped
 
-    channel, reference = (cv2.cvtColor(np.ascontiguousarray(one), cv2.COLOR_RGB2GRAY) for one in (image, like))
+    channel, reference = (cv2.cvtColor(np.ascontiguousarray(picture), cv2.COLOR_RGB2GRAY) for picture in (image, like))
     return warped(image, Template(reference).register(channel))
 
 
@@ -225,7 +225,7 @@ def difference(image: np.ndarray, drawn: np.ndarray, limits: Limits) -> tuple[fl
         worst = max(worst, (2 * high / limit, y, x))
     if worst[0] > 1:
         return worst
-    seen, like = (cv2.cvtColor(one, cv2.COLOR_RGB2YCrCb) for one in (blurred(image, limits.mean), drawn))
+    seen, like = (cv2.cvtColor(picture, cv2.COLOR_RGB2YCrCb) for picture in (blurred(image, limits.mean), drawn))
     near, by = np.ones((limits.reach,) * 2, np.uint8), (limits.luma, limits.chroma, limits.chroma, 0)
     low, top = cv2.subtract(cv2.erode(like, near), by), cv2.add(cv2.dilate(like, near), by)  # type: ignore[call-overload]
     out, square = (cv2.inRange(seen, low, top) == 0).view(np.uint8), (limits.window,) * 2
@@ -249,11 +249,13 @@ def filtered(drawn: np.ndarray, like: np.ndarray) -> np.ndarray:
     import cv2
 
     planes, step = [], max(1, len(drawn) // 48)  # some pixels are enough
-    for plane, seen in zip(*(cv2.split(cv2.cvtColor(one, cv2.COLOR_RGB2YCrCb)) for one in (drawn, like)), strict=True):
+    for plane, seen in zip(
+        *(cv2.split(cv2.cvtColor(picture, cv2.COLOR_RGB2YCrCb)) for picture in (drawn, like)), strict=True
+    ):
         wide = cv2.copyMakeBorder(plane, 1, 1, 1, 1, cv2.BORDER_REPLICATE)
         shifted = (wide[y : y + len(plane), x : x + plane.shape[1]] for y in range(3) for x in range(3))
         some = seen[::step, ::step].ravel()
-        near = np.stack([*(one[::step, ::step].ravel() for one in shifted), np.ones_like(some)]).astype(np.float32)
+        near = np.stack([*(plane[::step, ::step].ravel() for plane in shifted), np.ones_like(some)]).astype(np.float32)
         kernel = np.linalg.solve(near @ near.T + len(some) * np.eye(10), near @ (some - near[4]))
         gain, offset = kernel[:9].sum(), kernel[9]  # beside the image as it is
         if abs(gain) > GAIN or abs(128 * gain + offset) > OFFSET:

@@ -387,7 +387,7 @@ class CellPuzzle(Puzzle):
         key = (self.name, facts["style"], cells.tobytes(), symbols)
         if key not in self._templates:
             drawn = [self.picture(facts, [symbol] * len(cells)) for symbol in range(symbols)]
-            each = [canvas.patches(canvas.blurred(one, window), cells, every) for one in drawn]
+            each = [canvas.patches(canvas.blurred(picture, window), cells, every) for picture in drawn]
             self._templates[key] = np.stack(each, axis=1)
         seen = canvas.patches(canvas.blurred(image, window), cells, every)
         return canvas.nearest(seen, self._templates[key]).tolist()

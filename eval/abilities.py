@@ -46,7 +46,9 @@ def suited_benchmarks(address: str, config: EvalConfig, skills: Collection[str])
             lines.append(f"  {'note':<6}{name:<19}{str(error).replace(chr(10), ': ')}")
             continue
         lacking = lacking_skills(benchmark, skills)
-        settings = {skill: [one for one, lacks in lacking.items() if lacks == skill] for skill in lacking.values()}
+        settings = {
+            skill: [setting for setting, lacks in lacking.items() if lacks == skill] for skill in lacking.values()
+        }
         able = settings.pop("", [])
         without = [f"cannot {skill}: {', '.join(some)}" for skill, some in settings.items()]
         parts = "; ".join([", ".join(able) or "nothing", *without])

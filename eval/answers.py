@@ -238,9 +238,9 @@ def _by_submission(
             continue
         if name not in tables:
             rows = _rows(root / name) if (root / name).is_file() else []
-            for one in rows:
-                _expect_setting(one.get("setting") or ask.setting, benchmark, root)
-            tables[name] = {(str(one["id"]), one.get("setting")): one for one in rows}
+            for stored in rows:
+                _expect_setting(stored.get("setting") or ask.setting, benchmark, root)
+            tables[name] = {(str(stored["id"]), stored.get("setting")): stored for stored in rows}
         row |= tables[name].get((ask.case.id, ask.setting)) or tables[name].get((ask.case.id, None)) or {}
     return row or None, names
 

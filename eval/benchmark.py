@@ -173,8 +173,8 @@ class Step:
         """Put what comes into the samples."""
         rows = [row for row, sample in enumerate(samples) if sample.status == "ok" and self.due(sample)]
         requests = [self.request(samples[row]) for row in rows]
-        keys = [(one.id, one.prompt, one.thought, one.seed) if self.once else row
-                for row, one in zip(rows, requests, strict=True)]  # fmt: skip
+        keys = [(request.id, request.prompt, request.thought, request.seed) if self.once else row
+                for row, request in zip(rows, requests, strict=True)]  # fmt: skip
         calls = dict(zip(keys, requests, strict=True))
         replies = dict(zip(calls, self._ask(self.model or model, list(calls.values()), on_step), strict=True))
         for row, key in zip(rows, keys, strict=True):

@@ -91,7 +91,7 @@ def _measured(plan: EvaluationPlan) -> dict[str, Speed]:
     found: dict[str, Speed] = {}
     for benchmark in plan.benchmarks:
         for helped, model in benchmark.helpers().items():
-            found |= {kind: one for kind, one in store.speed_of(model.identity, here).items() if kind == helped}
+            found |= {kind: speed for kind, speed in store.speed_of(model.identity, here).items() if kind == helped}
     identity = identity_of(plan.checkpoint, plan.config.sampling, plan.config.weights, plan.config.compile)
     if identity is not None:
         own = store.speed_of(identity, here)
@@ -186,16 +186,16 @@ def judge_prompt(benchmark: Benchmark, asks: Sequence[Ask]) -> tuple[float, floa
     is asked nothing for these gives the length of their prompts and one image.
     """
     spread = asks[:: max(1, len(asks) // _RENDERED)][:_RENDERED]
-    found = [asyncio.run(_first_call(benchmark, one)) for one in spread]
-    known = [one for one in found if one is not None]
+    found = [asyncio.run(_first_call(benchmark, ask)) for ask in spread]
+    known = [length for length in found if length is not None]
     if not known:
-        return sum(len(one.case.prompt) for one in spread) / max(1, len(spread)), 1.0
+        return sum(len(ask.case.prompt) for ask in spread) / max(1, len(spread)), 1.0
     return sum(letters for letters, _ in known) / len(known), sum(images for _, images in known) / len(known)
 
 
-async def _first_call(benchmark: Benchmark, one: Ask) -> tuple[int, int] | None:
-    prompt = one.case.prompt
-    sample = Sample(one, prompt=prompt, thought=prompt, parts=(prompt, _blank()))
+async def _first_call(benchmark: Benchmark, ask: Ask) -> tuple[int, int] | None:
+    prompt = ask.case.prompt
+    sample = Sample(ask, prompt=prompt, thought=prompt, parts=(prompt, _blank()))
     try:
         await benchmark.judge(sample, ask_nobody)
     except JudgeAsked as asked:

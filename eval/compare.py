@@ -175,7 +175,9 @@ def _beside(scores: Mapping[str, Any]) -> str:
     """What trivial strategies reach on these sets, and chance; "" for a benchmark without any."""
     found = {name: [Trivial.from_dict(raw) for raw in raws] for name, raws in (scores.get("strategies") or {}).items()}
     leading = {name: one for name, all_ in found.items() if (one := best(all_)) is not None}
-    said = ", ".join(f"{name} {one.estimate.value:.2f} ({one.chance:.2f})" for name, one in leading.items())
+    said = ", ".join(
+        f"{name} {strategy.estimate.value:.2f} ({strategy.chance:.2f})" for name, strategy in leading.items()
+    )
     return f" Best trivial strategy (chance): {said}." if said else ""
 
 

@@ -211,8 +211,8 @@ class Evaluation:
         left_out = result.without_score if left_out is None else left_out
         asks = ((answer, answer.sample.ask) for answer in self.scored(benchmark))
         scored = [
-            one
-            for one, ask in asks
+            answer
+            for answer, ask in asks
             if (settings is None or ask.setting in settings) and (ask.setting, ask.case.set) not in left_out
         ]
         with counting(self.folder, benchmark):
@@ -328,9 +328,9 @@ def _conclude(
 def _summed(counts: Sequence[Mapping[Skill, Counts]]) -> dict[str, dict[str, int]]:
     total: dict[str, Counter[str]] = {}
     for by_skill in counts:
-        for skill, one in by_skill.items():
-            total.setdefault(skill, Counter()).update(asdict(one))
-    return {skill: dict(one) for skill, one in total.items()}
+        for skill, tally in by_skill.items():
+            total.setdefault(skill, Counter()).update(asdict(tally))
+    return {skill: dict(tally) for skill, tally in total.items()}
 
 
 def load(folder: Path) -> Evaluation:
@@ -341,10 +341,10 @@ def load(folder: Path) -> Evaluation:
     if not (folder / SCORES).is_file():
         raise UserError(f"{folder} is not finished: it has no {SCORES}", "Run its command again to continue it.")
     asked, document = _read(folder / ASKED), _read(folder / SCORES)
-    for file, one in ((ASKED, asked), (SCORES, document)):
-        if one.get("format") != FORMAT:
+    for file, content in ((ASKED, asked), (SCORES, document)):
+        if content.get("format") != FORMAT:
             raise UserError(
-                f"{folder / file} is of the format {one.get('format')}, not {FORMAT}",
+                f"{folder / file} is of the format {content.get('format')}, not {FORMAT}",
                 "Another version of uni_train wrote it: run the evaluation's command again, under another name.",
             )
     _expect_asked(asked, folder / ASKED)
@@ -528,20 +528,20 @@ def _score(
     """Check and judge all samples of a benchmark; write them, and count. Their images stay in the store."""
     store = Store(plan.store_folder).images
     parts = generate(job.benchmark, model, chunks(job.asks, _chunk(model)))
-    scored = _verdicts(job.benchmark, (stored(one, store) for part in parts for one in part), len(job.asks), plan,
+    scored = _verdicts(job.benchmark, (stored(sample, store) for part in parts for sample in part), len(job.asks), plan,
                        folder, progress)  # fmt: skip
     scored = [replace(answer, cause=job.benchmark.attribute(answer)) for answer in scored]
     shards = [
         _write(folder / SCORED, job.name, index, scored[start : start + _SHARD_ROWS], store)
         for index, start in enumerate(range(0, len(scored), _SHARD_ROWS))
     ]
-    outcomes = _count(scored, lambda one: one.outcome)
+    outcomes = _count(scored, lambda answer: answer.outcome)
     failed = [answer.sample.note for answer in scored if answer.outcome == "generation_failed"]
     if failed:
         first = " ".join(failed[0].split())[:_NOTE]
         rate = len(failed) / len(scored)
         progress.say(f"  {job.name}: no answer to {len(failed)} of {len(scored)} ({rate:.0%}); the first: {first}")
-    causes = _count((answer for answer in scored if answer.cause), lambda one: one.cause)
+    causes = _count((answer for answer in scored if answer.cause), lambda answer: answer.cause)
     unjudged = {_cell(answer) for answer in scored if answer.outcome == "unjudged"}
     lacking = _no_skill(scored)
     without = _not_scored(scored, model.partial)
@@ -649,8 +649,8 @@ def _verdicts(
 
         asked = [scored[i].sample for i in open_]
         answers = judges.run(asked, benchmark, plan.judge, folder, progress, store=plan.store_folder)
-        for i, one in zip(open_, answers, strict=True):
-            scored[i] = one
+        for i, answer in zip(open_, answers, strict=True):
+            scored[i] = answer
     elif open_:
         for i in open_:
             scored[i] = replace(scored[i], by="", failure="unjudged")

@@ -196,7 +196,7 @@ def _every_eval_ever(done: Evaluation, name: str, out: Path, began: datetime, or
             "developer": developer or "unknown",
             "additional_details": about,
         },
-        "evaluation_results": [_result(done, *one) for one in scores_of(done, name)],
+        "evaluation_results": [_result(done, *score) for score in scores_of(done, name)],
     }
     # The same evaluation exported again replaces its file.
     same = uuid.uuid5(uuid.NAMESPACE_URL, json.dumps([name, asked], sort_keys=True))

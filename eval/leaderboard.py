@@ -81,12 +81,13 @@ class Leaderboard:
     def rows(self) -> Iterator[dict[str, Any]]:
         """For a CSV file: one row a cell."""
         for (name, column), cell in self.cells.items():
-            one, best = cell.estimate, cell.best
+            estimate, best = cell.estimate, cell.best
             gap = best and best.difference
             yield {
                 "model": name, "benchmark": column.benchmark, "setting": column.setting, "labels": column.label,
                 "part": column.part,
-                "score": one.value, "low": one.low, "high": one.high, "n": one.n, "against_best": cell.mark,
+                "score": estimate.value, "low": estimate.low, "high": estimate.high, "n": estimate.n,
+                "against_best": cell.mark,
                 "difference": gap and gap.value, "difference_low": gap and gap.low, "difference_high": gap and gap.high,
                 "p": best and best.p_value,
                 "questions": self.evaluations[name].results[column.benchmark].questions,
@@ -160,13 +161,13 @@ def leaderboard(folders: Sequence[Path | str]) -> Leaderboard:
 def _named(folders: Sequence[Path | str]) -> dict[str, Evaluation]:
     """By the given names (NAME=FOLDER), else by the model's, or where these are equal the folder's; evals/*/ names the
     store too, which is passed over."""
-    given = [_given(str(one)) for one in folders]
+    given = [_given(str(folder)) for folder in folders]
     given = [entry for entry in given if entry[1].name != "store" or (entry[1] / ASKED).exists()] or given
     found = [load(folder) for _, folder in given]
-    twice = [folder for folder, n in Counter(one.folder.resolve() for one in found).items() if n > 1]
+    twice = [folder for folder, n in Counter(evaluation.folder.resolve() for evaluation in found).items() if n > 1]
     if twice:
         raise UserError(f"{twice[0]} is given twice", "Give each evaluation once.")
-    models = [one.model for one in found]
+    models = [evaluation.model for evaluation in found]
     names = [name or (model if models.count(model) == 1 else entry.folder.name)
              for (name, _), model, entry in zip(given, models, found, strict=True)]  # fmt: skip
     if len(set(names)) < len(names):
@@ -181,9 +182,9 @@ def _given(text: str) -> tuple[str, Path]:
     return ("", Path(text)) if not equals or Path(text).exists() else (name, Path(folder))
 
 
-def columns_of(one: Evaluation, benchmark: str) -> Iterator[tuple[Column, Results]]:
+def columns_of(evaluation: Evaluation, benchmark: str) -> Iterator[tuple[Column, Results]]:
     """The columns of one benchmark, and what counts in each, without sets that have no score."""
-    kind, labelled = BENCHMARKS.get(benchmark), one.units(benchmark)
+    kind, labelled = BENCHMARKS.get(benchmark), evaluation.units(benchmark)
     for label, units in labelled.items():
         for setting, counted in units.by("setting").items():
             shown = {part: metric.among(counted) for part, metric in kind.metrics().items()}
@@ -286,7 +287,9 @@ def _notes(evaluations: Mapping[str, Evaluation]) -> Iterator[str]:
 
     for benchmark in dict.fromkeys(name for evaluation in evaluations.values() for name in evaluation.results):
         having = {name: evaluation for name, evaluation in evaluations.items() if benchmark in evaluation.results}
-        if questions := questions_of({name: one.results[benchmark].questions for name, one in having.items()}):
+        if questions := questions_of(
+            {name: evaluation.results[benchmark].questions for name, evaluation in having.items()}
+        ):
             yield f"{benchmark}: {questions}."
         groups = _asked_the_same(benchmark, having)
         if len(groups) > 1:
@@ -294,7 +297,8 @@ def _notes(evaluations: Mapping[str, Evaluation]) -> Iterator[str]:
             compared = f"only these are compared: {pairs}" if pairs else "none are compared"
             yield f"{benchmark}: not all were asked the same questions, so {compared}."
         judges = {
-            name: str((one.asked.get("judge") or {}).get("model", "programs alone")) for name, one in having.items()
+            name: str((evaluation.asked.get("judge") or {}).get("model", "programs alone"))
+            for name, evaluation in having.items()
         }
         if len(set(judges.values())) > 1:
             judged_by = ", ".join(f"{name} by {judge}" for name, judge in judges.items())

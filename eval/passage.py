@@ -53,7 +53,7 @@ class Passage:
         self.samples = [benchmark.begin(ask) for ask in every]
         self.unanswered: dict[int, Step] = {}
         lacking: dict[int, tuple[Step, Sample]] = {}
-        for step in chain.from_iterable(one.singly() for one in benchmark.steps()):
+        for step in chain.from_iterable(stage.singly() for stage in benchmark.steps()):
             for row, replies in self._replies(step).items():
                 self.unanswered.pop(row, None)
                 if not replies:
@@ -109,7 +109,7 @@ def image_names(row: Mapping[str, Any]) -> list[str]:
     """The names of images in a row, without those that its question shows."""
     for given in (row.get("images"), row.get("image_answer"), row.get("image")):
         names = given.split(";") if isinstance(given, str) else given if isinstance(given, list) else []
-        if own := [name for one in names if (name := str(one).strip()) and not name.startswith(f"{SHOWN}/")]:
+        if own := [name for entry in names if (name := str(entry).strip()) and not name.startswith(f"{SHOWN}/")]:
             return own
     return []
 

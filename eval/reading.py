@@ -116,11 +116,13 @@ def yes_no(text: str) -> bool | None:
     if not all(_ALONE.match(tag) or _LABELLED.search(tag) for tag in tags):
         return None
     said = words(text)
-    lines, labelled = said.split("\n"), [(one[0].lower(), one[1]) for one in _LABELLED.findall(said)]
-    found = [value for label, value in labelled if label.startswith(("final", "score"))] or [one[1] for one in labelled]
+    lines, labelled = said.split("\n"), [(match[0].lower(), match[1]) for match in _LABELLED.findall(said)]
+    found = [value for label, value in labelled if label.startswith(("final", "score"))] or [
+        pair[1] for pair in labelled
+    ]
     if not found and (_ALONE.match(lines[0]) or _ALONE.match(lines[-1])):
         found = [match[1] for line in lines if (match := _ALONE.match(line))]
-    values = {_WORDS[one.lower()] for one in found}
+    values = {_WORDS[word.lower()] for word in found}
     return values.pop() if len(values) == 1 else None
 
 
@@ -137,14 +139,14 @@ def choice(reply: str, choices: Mapping[str, str | None]) -> str | None:
     if len(set().union(*tagged)) > 1:
         return None
     last = _LETTER_ALONE.fullmatch(text.rpartition("\n")[2])
-    right = [one for one in _RIGHT.finditer(text) if "nor" not in (one[1] or "").lower()]
-    claims = [(one.start(), "" if one[1] else one[2].upper()) for one in right]
+    right = [match for match in _RIGHT.finditer(text) if "nor" not in (match[1] or "").lower()]
+    claims = [(match.start(), "" if match[1] else match[2].upper()) for match in right]
     claims += [(len(text), last[1].upper())] if last else []
     starts = [0, *(marked.end() for marked in _MARKED.finditer(text))]
     for start in [*starts[:-_TRIED:-1], 0]:
         letters = _chosen(_uncaptioned(text[start:]), choices)
         if letters:
-            claims = [(at, letter) for at, letter in claims if at >= start] + [(start, one) for one in letters]
+            claims = [(at, letter) for at, letter in claims if at >= start] + [(start, letter) for letter in letters]
             break
     found = {letter for _, letter in claims}
     return found.pop() if len(found) == 1 and found <= choices.keys() else None
@@ -190,7 +192,9 @@ def caption(text: str) -> str | None:
     """What follows "Caption:" (UniSandbox, Tables 9 and 10), or a reply of one line in the form asked for behind it:
     "3 apples". "Error" stands for itself and whatever explains it."""
     said = words(text)
-    found = {_unwrapped(one) for one in _CAPTIONED.findall(said.rpartition("\n")[2]) or _CAPTIONED.findall(said)}
+    found = {
+        _unwrapped(caption) for caption in _CAPTIONED.findall(said.rpartition("\n")[2]) or _CAPTIONED.findall(said)
+    }
     alone = _unwrapped(said)
     if not found and (_COUNTED.fullmatch(alone) or _REFUSED.fullmatch(alone)):
         found = {alone}
@@ -199,7 +203,7 @@ def caption(text: str) -> str | None:
 
 def knowledge_caption(text: str) -> str | None:
     """The one line of Table 11: "Person: ...; ...; ...; ...", "Flower: rose", "Fruit: apple" or "Reject"."""
-    found = {_unwrapped(one) for one in _KNOWLEDGE.findall(words(text))}
+    found = {_unwrapped(phrase) for phrase in _KNOWLEDGE.findall(words(text))}
     return found.pop() if len(found) == 1 else None
 
 
@@ -332,12 +336,12 @@ def _meant(value: Any, schema: Mapping[str, Any]) -> Any:
         return {key: _meant(part, schema.get("properties", {}).get(key, {})) for key, part in value.items()}
     if isinstance(value, list):
         return [_meant(part, schema.get("items", {})) for part in value]
-    for one in schema.get("anyOf", [schema]):
-        found: Any = {str(name).lower(): name for name in one.get("enum", ())}.get(str(value).strip().lower())
-        if one.get("type") == "boolean":
+    for option in schema.get("anyOf", [schema]):
+        found: Any = {str(name).lower(): name for name in option.get("enum", ())}.get(str(value).strip().lower())
+        if option.get("type") == "boolean":
             found = truth(value)
-        elif one.get("type") in ("integer", "number") and isinstance(value, str):
-            found = number(value, one.get("minimum", 0), one.get("maximum", math.inf))
+        elif option.get("type") in ("integer", "number") and isinstance(value, str):
+            found = number(value, option.get("minimum", 0), option.get("maximum", math.inf))
         if found is not None:
             return found
     return value

@@ -127,7 +127,10 @@ class Results:
     def mean(self, over: Key | None = None, unit: Key = _question) -> Estimate:
         """The mean, with `over` the unweighted mean over the values of that column. n: different values of `unit`."""
         return share(
-            [one.worth for one in self], [*map(_column(unit), self)], [one.cluster for one in self], self._cells(over)
+            [result.worth for result in self],
+            [*map(_column(unit), self)],
+            [result.cluster for result in self],
+            self._cells(over),
         )
 
     def minus(self, before: Results, over: Key | None = None) -> PairedComparison | None:

@@ -329,6 +329,6 @@ def _digest_blobs(rows: Sequence[Row]) -> str:
     for row in rows:
         for name in sorted(_BLOBS):
             value = row.get(name)
-            for one in value if isinstance(value, list) else [value]:
-                digest.update(b"-" if one is None else len(one).to_bytes(8, "big") + one)
+            for part in value if isinstance(value, list) else [value]:
+                digest.update(b"-" if part is None else len(part).to_bytes(8, "big") + part)
     return digest.hexdigest()

@@ -149,7 +149,7 @@ def shares(names: Iterable[str], seen: Sequence[str], clusters: Sequence[Hashabl
     names, n, distinct = list(names), len(seen), len(set(clusters))
     if not n or not names:
         return {name: share([], []) for name in names}
-    means = Means.from_outcomes([[one == name for one in seen] for name in names], clusters)
+    means = Means.from_outcomes([[outcome == name for outcome in seen] for name in names], clusters)
     bounds = zip(names, means.values, means.low, means.high, strict=True)
     repeats = distinct if distinct < n else None
     return {name: Estimate(float(value), n, float(low), float(high), repeats) for name, value, low, high in bounds}
@@ -232,7 +232,7 @@ class Means:
         cell, cluster = _codes(cells), _codes(clusters)
         rows, ones = range(len(cell)), np.ones(len(cell))
         in_cell, in_cluster = (csr_array((ones, (rows, codes))) for codes in (cell, cluster))
-        counts = np.bincount([one for one, _ in set(zip(cell, cluster, strict=True))])
+        counts = np.bincount([entry for entry, _ in set(zip(cell, cluster, strict=True))])
         kinds = np.log2(counts / counts.min()).astype(int)
         in_part = kinds[:, None] == np.unique(kinds)
         units, many, shares = in_cell.sum(axis=0), in_part.sum(axis=0), in_part.mean(axis=0)

@@ -139,7 +139,9 @@ def read(run_dir: Path) -> dict[str, Any]:
     if absent:
         raise UserError(f"{path}: lacks {', '.join(absent)}", "Delete it and run the same command again.")
     odd = [key for key, kind in _KINDS.items() if key in summary and not _is(summary[key], kind)]
-    odd += ["rounds"] if "rounds" not in odd and not all(isinstance(one, dict) for one in summary["rounds"]) else []
+    odd += (
+        ["rounds"] if "rounds" not in odd and not all(isinstance(round_, dict) for round_ in summary["rounds"]) else []
+    )
     if odd:
         raise UserError(f"{path}: {odd[0]} is not what a run writes there", "Delete it and run the same command again.")
     return summary

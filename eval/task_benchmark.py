@@ -114,7 +114,9 @@ class TaskBenchmark(Benchmark):
             def due(sample: Sample) -> bool:
                 return asked(sample.ask.setting) and not sample.parts
 
-            return Step(skill, due, lambda one: request_of(one.ask, one.prompt, one.thought), put, failed, once=True)
+            return Step(
+                skill, due, lambda sample: request_of(sample.ask, sample.prompt, sample.thought), put, failed, once=True
+            )
 
         answer, thought, image = (partial(with_part, noun=noun) for noun in ("answer", "thought", "image"))
         thinking, fused = (self.thoughtful - self.fused).__contains__, self.fused.__contains__

@@ -82,13 +82,15 @@ def log_evaluation(run: Run, evaluation: Evaluation, step: int | None, n_images:
         logged.update(_estimates(name, result.scores))
         for setting, by_set in result.outcomes.items():
             counts: Counter[str] = Counter()
-            for one in by_set.values():
-                counts.update(one)
+            for counter in by_set.values():
+                counts.update(counter)
             logged.update({f"{name}/outcomes/{setting}/{k}": v / counts.total() for k, v in counts.items()})
         for place, paper in enumerate(result.tables, 1):
             logged[f"{name}/tables/{place}_{_slug(paper.title)}"] = wandb.Table(**wandb_table(paper))
         shown = gallery.excerpt({"": list(evaluation.scored(name))}, n_images)[""]
-        logged[f"{name}/gallery"] = [wandb.Image(_picture(one.sample.image), caption=_caption(one)) for one in shown]
+        logged[f"{name}/gallery"] = [
+            wandb.Image(_picture(answer.sample.image), caption=_caption(answer)) for answer in shown
+        ]
     questions = {name: result.questions for name, result in evaluation.results.items()}
     run.config.update({"evaluation": dict(evaluation.asked), "questions": questions}, allow_val_change=True)
     run.log(logged, step=None if step is None else max(step, run.step), commit=True)

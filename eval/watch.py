@@ -116,7 +116,9 @@ def watch_run(
     folder.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(folder / ".watch.lock").acquire(timeout=0):
-            yield from watch(run, folder, lambda one: evaluate(one, folder, overrides, show), once=once, poll=poll)
+            yield from watch(
+                run, folder, lambda checkpoint: evaluate(checkpoint, folder, overrides, show), once=once, poll=poll
+            )
     except Timeout:
         raise UserError(f"another watch is at work on {run}", "Stop it, or give this one another out.") from None
 

@@ -191,7 +191,7 @@ class RunFolder:
 
     def _compare(self, config: RunConfig) -> bool:
         """True: the same. False: another, and what little there is of the old run is removed. Else UserError."""
-        before, now = (decisive(to_plain(one)) for one in (stored_config(self.path), config))
+        before, now = (decisive(to_plain(version)) for version in (stored_config(self.path), config))
         absent = "(absent)"
         changed = [key for key in dict.fromkeys([*now, *before]) if before.get(key, absent) != now.get(key, absent)]
         stages = self.path / "stages"
@@ -469,7 +469,7 @@ def _finished(stage: Path) -> Mapping[str, Any] | None:
     """A stage's manifest, if every file that it names is there in full."""
     try:
         manifest = read_json(stage / "manifest.json")
-        whole = all((stage / one["path"]).stat().st_size == one["bytes"] for one in manifest["outputs"])
+        whole = all((stage / output["path"]).stat().st_size == output["bytes"] for output in manifest["outputs"])
         return manifest if whole and "key" in manifest and isinstance(manifest["result"], dict) else None
     except (OSError, ValueError, KeyError, TypeError):
         return None
@@ -479,7 +479,7 @@ def _complete(path: Path) -> str | None:
     """The checksum of a step if all of its files are there in full; the evaluation verifies the content."""
     try:
         state = read_json(path / "state.json")
-        whole = all((path / one["name"]).stat().st_size == one["bytes"] for one in state["content"]["files"])
+        whole = all((path / file["name"]).stat().st_size == file["bytes"] for file in state["content"]["files"])
         return str(state["sha256"])[:16] if whole else None
     except (OSError, ValueError, KeyError, TypeError):
         return None

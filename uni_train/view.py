@@ -226,7 +226,7 @@ def read(folder: Path) -> Series:
     places = [*walk(folder, WITHOUT)]
     real = {place.resolve(): place for place, _, _ in places}
     for place, folders, files in places:
-        for shard in (shard_path(one, 0) for one in finished(place / HELD_OUT) if HELD_OUT in folders):
+        for shard in (shard_path(step, 0) for step in finished(place / HELD_OUT) if HELD_OUT in folders):
             try:
                 when = shard.stat().st_mtime
                 for tag, step, row in _drawn(shard, when):

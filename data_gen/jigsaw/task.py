@@ -115,7 +115,7 @@ class Jigsaw(Puzzle):
         """The share of places with their piece, above that of the given order."""
         solved = pieces_of(facts["solution"])
         right, first = (
-            sum(a == b for a, b in zip(pieces_of(one), solved, strict=True)) for one in (state, facts["given"])
+            sum(a == b for a, b in zip(pieces_of(drawing), solved, strict=True)) for drawing in (state, facts["given"])
         )
         return max(0, right - first) / (len(solved) - first)
 
@@ -170,7 +170,7 @@ def arrangements(pieces: Sequence[Piece], n: int, turns: bool) -> Iterator[list[
 
 
 def _place(shuffled: Sequence[Piece], piece: Piece, n: int) -> str:
-    k = next(j for j, one in enumerate(shuffled) if smallest(one) == smallest(piece))
+    k = next(j for j, other in enumerate(shuffled) if smallest(other) == smallest(piece))
     return f"row {k // n + 1} column {k % n + 1}"
 
 

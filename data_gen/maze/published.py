@@ -49,7 +49,9 @@ def _described(
         y, x = np.nonzero(mask)
         if not len(y):
             return None
-        at = [int((np.median(one) - begin - wall / 2) // (wall + corridor)) for one, begin in ((y, top), (x, left))]
+        at = [
+            int((np.median(pixels) - begin - wall / 2) // (wall + corridor)) for pixels, begin in ((y, top), (x, left))
+        ]
         ends.append((at[0], at[1]))
         inks.append((_colour(image[mask]), int(y.max() - y.min() + 1)))
     grid = Grid(lattice, ends[0], ends[1])

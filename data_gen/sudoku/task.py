@@ -120,7 +120,7 @@ def solutions(grid: Sequence[int], random: Random | None = None) -> Iterator[lis
         if not open_:
             yield list(cells)
             return
-        cell = min(open_, key=lambda one: free[one].bit_count())
+        cell = min(open_, key=lambda place: free[place].bit_count())
         digits = [digit for digit in range(1, n + 1) if free[cell] >> digit & 1]
         if random is not None:
             random.shuffle(digits)

@@ -127,7 +127,7 @@ def agreement(ratings: Sequence[Rating]) -> Agreement:
             found[name] = _estimate(sampled, alone[name].n, items, alone[name])
     if all(rating.outcome == "none" for rating in ratings):
         lows = dict.fromkeys(("kappa", "pearson", "spearman"), -1.0)
-        empty = {name: Estimate(None, one.n, lows.get(name, 0.0), 1.0) for name, one in found.items()}
+        empty = {name: Estimate(None, estimate.n, lows.get(name, 0.0), 1.0) for name, estimate in found.items()}
         found = {**empty, "always_no": found["always_no"]}
     return Agreement(**found)
 
@@ -140,7 +140,7 @@ def _estimate(sampled: tuple[float, np.ndarray], n: int, items: int, alone: Esti
     some = others[np.isfinite(others)]
     if not math.isfinite(value) or not len(some):
         return Estimate(None, n, alone.low, alone.high)
-    low, high = (float(one) for one in np.percentile(some, (2.5, 97.5)))
+    low, high = (float(bound) for bound in np.percentile(some, (2.5, 97.5)))
     if high - low < 1e-12:
         low, high = alone.low, alone.high
     return Estimate(value, n, min(low, value), max(high, value), items if items < n else None)
@@ -170,11 +170,11 @@ def _resampled(ratings: Sequence[Rating]) -> dict[str, tuple[float, np.ndarray]]
     return found
 
 
-def _row(one: Rating) -> list[float]:
+def _row(rating: Rating) -> list[float]:
     """What is summed over items: the 2 x 3 table of truth and verdict, agreements of bins, errors, moments."""
-    cells = [float(one.right == right and one.outcome == said) for right in (True, False) for said in OUTCOMES]
-    same = float(_bin(one.value) == _bin(one.truth))
-    x, y = one.truth, one.value
+    cells = [float(rating.right == right and rating.outcome == said) for right in (True, False) for said in OUTCOMES]
+    same = float(_bin(rating.value) == _bin(rating.truth))
+    x, y = rating.truth, rating.value
     return [*cells, same, abs(x - y), x, y, x * x, y * y, x * y]
 
 
@@ -234,7 +234,7 @@ def kappa(table: Mapping[str, Mapping[str, int]]) -> Estimate:
         return Estimate(None, n, -1.0, 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):  # in its z value, which is not used
         found = cohens_kappa(rows)
-    value, low, high = (float(one) for one in (found.kappa, found.kappa_low, found.kappa_upp))
+    value, low, high = (float(bound) for bound in (found.kappa, found.kappa_low, found.kappa_upp))
     if value == 1.0:
         low, high = 1 - (1 - proportion(n, n).low) / (1 - by_chance / (n * n)), 1.0
     return Estimate(value, n, max(-1.0, low), min(1.0, high))
@@ -329,7 +329,7 @@ def citation(store: Path, judge: JudgeConfig, benchmark: Benchmark) -> dict[str,
     names = ("kappa", "accuracy", "balanced_accuracy", "sensitivity", "specificity")
     numbers: dict[str, Any] = {name: getattr(found.overall, name).to_dict() for name in names}
     same = found.benchmark_revision == benchmark.revision
-    truths = {kind: one.n for kind, one in found.by_kind.items()}
+    truths = {kind: agreement.n for kind, agreement in found.by_kind.items()}
     numbers |= {"cascade": found.cascade} if found.cascade else {}
     return {"n": found.n, "truths": truths, **numbers, "made": found.made, "same_questions": same}
 
@@ -358,7 +358,7 @@ def comparable(store: Path, calibration: Calibration) -> list[Calibration]:
     """All records of judges and ways that were measured on the same anchors, `found` among them, by name."""
     paths = (Path(store) / "calibrations").glob(f"{calibration.benchmark}-*.json")
     others = [one for path in paths if (one := _read(path)) is not None and one.anchors == calibration.anchors]
-    return sorted(others, key=lambda one: (str(one.judge["model"]), one.way))
+    return sorted(others, key=lambda calibration: (str(calibration.judge["model"]), calibration.way))
 
 
 def _read(path: Path) -> Calibration | None:
@@ -397,7 +397,7 @@ def corrected(raw: Estimate, sensitivity: Estimate, specificity: Estimate) -> Es
     value = (raw.value + specificity.value - 1) / (sensitivity.value + specificity.value - 1)
     n, right, wrong = (float(entry.distinct or entry.n) for entry in (raw, sensitivity, specificity))
     passed = (n * raw.value + z * z / 2) / (n + z * z)
-    sens, spec = ((of * one.value + 1) / (of + 2) for of, one in ((right, sensitivity), (wrong, specificity)))  # type: ignore[operator]
+    sens, spec = ((of * estimate.value + 1) / (of + 2) for of, estimate in ((right, sensitivity), (wrong, specificity)))  # type: ignore[operator]
     slope = sens + spec - 1
     middle = (passed + spec - 1) / slope
     of_right, of_wrong = sens * (1 - sens) / (right + 2), spec * (1 - spec) / (wrong + 2)

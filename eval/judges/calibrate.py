@@ -483,7 +483,7 @@ def measure(
     anchors: Sequence[Anchor], scored: Sequence[Scored], benchmark: Benchmark, judge: JudgeConfig
 ) -> Calibration:
     """The agreement of judged anchors. Both sides, right and wrong, must be there."""
-    judged = [found for anchor, one in zip(anchors, scored, strict=True) for found in _judged(anchor, one)]
+    judged = [found for anchor, answer in zip(anchors, scored, strict=True) for found in _judged(anchor, answer)]
     kinds = [kind for kind in KINDS if any(judgement.anchor.kind == kind for judgement in judged)]
     settings = dict.fromkeys(judgement.anchor.sample.ask.setting for judgement in judged)
     counts = {kind: {side: dict.fromkeys(OUTCOMES, 0) for side in ("right", "wrong")} for kind in kinds}
@@ -524,8 +524,8 @@ def _judged(anchor: Anchor, scored: Scored) -> Iterator[_Judged]:
         said: str = scored.outcome
         value = scored.value
         if check and scored.verdict is not None:
-            one = _named(check, anchor, scored.verdict)
-            said, value = one.status, float(one.status == "pass") if one.value is None else one.value
+            named = _named(check, anchor, scored.verdict)
+            said, value = named.status, float(named.status == "pass") if named.value is None else named.value
         grades = any(label.value not in (0, 1) for label in anchor.labels if label.check == check)
         if grades and said in ("pass", "fail"):
             said = "pass" if value > 0.5 else "fail"
@@ -535,10 +535,10 @@ def _judged(anchor: Anchor, scored: Scored) -> Iterator[_Judged]:
 
 def _named(check: str, anchor: Anchor, verdict: Verdict) -> Check:
     """Raises UserError, which names the line."""
-    found = next((one for one in verdict.checks if one.name == check), None)
+    found = next((entry for entry in verdict.checks if entry.name == check), None)
     if found is None:
         where = next(label.where for label in anchor.labels if label.check == check)
-        names = ", ".join(one.name for one in verdict.checks)
+        names = ", ".join(named.name for named in verdict.checks)
         raise UserError(f"{where}: the judge's verdict has no check {check!r}", f"It has: {names or 'none'}.")
     return found
 
@@ -585,7 +585,10 @@ def _stability(
     items = [anchor.item for anchor in anchors]
     places = [f"{number}" for number in range(len(anchors))]
     estimates = {}
-    for name, others in (("flips over reruns", again), *((f"flips over {one}", [changed[one]]) for one in changed)):
+    for name, others in (
+        ("flips over reruns", again),
+        *((f"flips over {change}", [changed[change]]) for change in changed),
+    ):
         if others:
             flips = [
                 answer.outcome != other.outcome for run_ in others for answer, other in zip(scored, run_, strict=True)
@@ -601,7 +604,7 @@ def _stability(
     ]
     several = [(item, _variance(some)) for item, some in said if len(some) > 1]
     if several:
-        estimates["variance among people"] = share([one for _, one in several], [item for item, _ in several])
+        estimates["variance among people"] = share([variance for _, variance in several], [item for item, _ in several])
     return estimates
 
 

@@ -113,8 +113,8 @@ def run(
         places = list(opinions)
         small_folder = folder / "small" / str(number)
         by_member = _run_alone([samples[i] for i in places], benchmark, member, small_folder, progress, store)
-        for place, one in zip(places, by_member, strict=True):
-            opinions[place].append(one)
+        for place, opinion in zip(places, by_member, strict=True):
+            opinions[place].append(opinion)
             if not _settles(opinions[place], member, judge.sure):
                 del opinions[place]
     left = [i for i in range(len(samples)) if i not in opinions]

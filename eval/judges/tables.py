@@ -29,9 +29,9 @@ _COMPARED = ("accuracy", "balanced_accuracy", "kappa", "sensitivity", "specifici
 def calibration_table(found: Calibration) -> Table:
     """All numbers of a judge, with their intervals and n."""
     numbers = _numbers(found.overall, found.by_sample is not None or _is_graded(found.overall))
-    numbers |= {f"accuracy on {kind} anchors": one.accuracy for kind, one in found.by_kind.items()}
-    for setting, one in found.by_setting.items():
-        numbers |= {f"accuracy, {setting}": one.accuracy, f"kappa, {setting}": one.kappa}
+    numbers |= {f"accuracy on {kind} anchors": agreement.accuracy for kind, agreement in found.by_kind.items()}
+    for setting, agreement in found.by_setting.items():
+        numbers |= {f"accuracy, {setting}": agreement.accuracy, f"kappa, {setting}": agreement.kappa}
     if found.by_sample is not None:
         numbers |= {"Pearson of whole samples": found.by_sample.pearson, "error of whole samples": found.by_sample.mae}
     if found.people is not None:
@@ -64,8 +64,8 @@ def remarks_of(found: Calibration) -> list[str]:
 
 def comparison_table(found: Sequence[Calibration]) -> Table:
     """All judges and ways of the same samples (UFO, Tables 6 and 7)."""
-    rows = [(f"{one.judge['model']}, {one.way}", *_short(one.overall)) for one in found]
-    people = next((one.people for one in found if one.people is not None), None)
+    rows = [(f"{calibration.judge['model']}, {calibration.way}", *_short(calibration.overall)) for calibration in found]
+    people = next((calibration.people for calibration in found if calibration.people is not None), None)
     if people is not None:
         rows.append(("people among themselves", *_short(people)))
     always_no = str(found[0].overall.always_no).rsplit(" n=", 1)[0]

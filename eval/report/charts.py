@@ -188,8 +188,8 @@ def scores(
         shift = spacing * (index - (len(lines) - 1) / 2)
         placed = [(at + shift, point) for at, point in points if point is not None and point.value is not None]
         if placed:
-            whiskers = [(one.low, one.high) for _, one in placed]
-            heights = [(at, one.value or 0.0) for at, one in placed]
+            whiskers = [(estimate.low, estimate.high) for _, estimate in placed]
+            heights = [(at, estimate.value or 0.0) for at, estimate in placed]
             series.append(Series(name, heights, index + 1, markers=True, intervals=whiskers))
     ends = "; ".join(f"{curve.name} from {curve.points[0][1]:.2f} to {curve.points[-1][1]:.2f}" for curve in series)
     return chart(title, description.format(ends), series, x, SHARES, reference=reference)
@@ -212,13 +212,15 @@ def dots(title: str, values: Mapping[str, Mapping[str, Estimate]], colours: Mapp
         top = _ABOVE + i * height
         rows.append((round(top + height / 2, 1), short[name]))
         shown = [(series, curve) for series, curve in by_series.items() if curve.value is not None]
-        for series, one in shown:
+        for series, estimate in shown:
             place = list(colours).index(series)
             y = round(top + _ROW / 2 + _SPREAD * (place + 0.5), 1)
-            assert one.value is not None
-            tip = f"{name}, {series}: {one.value:.2f} [{one.low:.2f}, {one.high:.2f}], n = {one.n}"
-            marks.append(Mark(at(one.value), at(one.low), at(one.high), y, colours[series], tip))
-        described += [f"{name}: " + ", ".join(f"{series} {one.value:.2f}" for series, one in shown)] if shown else []
+            assert estimate.value is not None
+            tip = f"{name}, {series}: {estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}], n = {estimate.n}"
+            marks.append(Mark(at(estimate.value), at(estimate.low), at(estimate.high), y, colours[series], tip))
+        described += (
+            [f"{name}: " + ", ".join(f"{series} {estimate.value:.2f}" for series, estimate in shown)] if shown else []
+        )
     ticks = [(at(value), name) for value, name in SHARES.ticks]
     legend = [(colour, series) for series, colour in colours.items()]
     return Dots(title, "; ".join(described), _ABOVE + len(values) * height + _BELOW, rows, ticks, marks, legend, left)

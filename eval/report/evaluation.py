@@ -63,12 +63,12 @@ def header_of(evaluation: Evaluation) -> Page:
     notes = []
     for name, result in evaluation.results.items():
         if result.unjudged:
-            sets = ", ".join(f"{one} ({setting})" for setting, one in result.unjudged)
+            sets = ", ".join(f"{set_name} ({setting})" for setting, set_name in result.unjudged)
             notes.append(
                 f"{name}: no score for {sets}: no program can check these images, and no judge was given. "
                 "Add judge.model=MODEL; nothing is generated again."
             )
-        notes += [f"{name}: {one}" for one in not_scored(result)]
+        notes += [f"{name}: {remark}" for remark in not_scored(result)]
     notes += judge_notes(evaluation)
     return Page(title=f"{', '.join(evaluation.results)} · {evaluation.model}", facts=facts, notes=notes)
 
@@ -220,7 +220,7 @@ def parts_of(comparison: Comparison) -> list[Part]:
     return [
         replace(
             Part.from_result(
-                comparison.first.results[name], {who: list(one.scored(name)) for who, one in both.items()}
+                comparison.first.results[name], {who: list(evaluation.scored(name)) for who, evaluation in both.items()}
             ),
             tables=[table],
         )

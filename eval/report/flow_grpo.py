@@ -70,7 +70,7 @@ def _held_out(folder: Path, validations: Sequence[Path]) -> Iterator[Section]:
     if rewards_of(seen[0]):
         title, text = "Rewards of held-out prompts", f"The mean reward of prompts of {case.set}"
         tables, charts_of = [_mean_rewards(moments, names)], _mean_charts
-    elif any(one.verdict is None for one in seen[0]):
+    elif any(answer.verdict is None for answer in seen[0]):
         title, text = "Images of held-out prompts", f"Prompts of {case.set}, each drawn from the same noise every time"
         tables, charts_of = [], lambda seen: ()
     else:
@@ -109,7 +109,7 @@ def _success(moments: Sequence[Validation], names: Sequence[str]) -> Iterator[Ta
     changed = ("Change",) if len(moments) > 1 else ()
     yield Table("Share that is right", ("Level", *names, *changed), tuple(rows), note, questions)
     # A check that only says that nothing can be read (of sprites) is no share of anything.
-    checks = [check for moment in moments for one in moment if one.verdict for check in one.verdict.checks]
+    checks = [check for moment in moments for answer in moment if answer.verdict for check in answer.verdict.checks]
     read = {check.name for check in checks if check.status != "unreadable"}
     passed = [name for name in dict.fromkeys(check.name for check in checks) if name in read]
     if len(passed) > 1:
@@ -136,20 +136,20 @@ def _row(name: str, moments: Sequence[Results]) -> tuple[Cell, ...]:
 
 def _passes(check: str) -> Callable[[Scored], float]:
     """1 for an image that passes this check; one that nobody can read does not."""
-    return lambda one: float(
-        one.verdict is not None and (check, "pass") in [(c.name, c.status) for c in one.verdict.checks]
+    return lambda answer: float(
+        answer.verdict is not None and (check, "pass") in [(c.name, c.status) for c in answer.verdict.checks]
     )
 
 
 def _mean_charts(seen: Sequence[Validation]) -> Iterable[charts.Chart]:
-    means = [(_step(one), estimates(one)) for one in seen]
+    means = [(_step(scored), estimates(scored)) for scored in seen]
     for name in means[0][1]:
         lines = [{"step": step, "mean": mean[name].value} for step, mean in means]
         yield from _curve(f"Held-out {name}", lines, (("mean", "mean"),))
 
 
 def _success_charts(seen: Sequence[Validation]) -> Iterable[charts.Chart]:
-    steps, cells = [float(_step(one)) for one in seen], [*map(estimates, seen)]
+    steps, cells = [float(_step(scored)) for scored in seen], [*map(estimates, seen)]
     x = charts.linear_axis(0, steps[-1], "updates")
     x = charts.Axis(-steps[-1] / 40, max(x.high, steps[-1] * 1.025), x.ticks, "updates")
     lines = {level: list(zip(steps, (cell[level] for cell in cells), strict=True)) for level in cells[0]}
@@ -183,7 +183,7 @@ def _reinforcement(folder: Path, epochs: Sequence[Line]) -> Iterator[Section]:
         yield Section("Reinforcement: policy", charts=list(_policy_charts(updates)), note=on_policy)
         yield Section("Reinforcement: images", charts=list(_picture_charts(epochs)), note=on_images)
         yield Section("Reinforcement: time", tables=[_time(epochs)], charts=list(_time_charts(epochs)))
-    albums = [_epoch(one) for one in _spread(finished(folder / "gallery"), GALLERIES)]
+    albums = [_epoch(file) for file in _spread(finished(folder / "gallery"), GALLERIES)]
     shown = {"albums": albums, "names": OUTCOME_NAMES}
     yield Section("Groups", _GROUPS, body="groups.html" if albums else "", shown=shown)
 
@@ -270,7 +270,9 @@ def _curve(
     x = charts.linear_axis(0, last, "updates")
     x = charts.Axis(0, last, [tick for tick in x.ticks if tick[0] <= last], "updates")
     named = [curve for curve in series if not curve.faint]
-    ends = "; ".join(f"{one.name or title} from {one.points[0][1]:.3g} to {one.points[-1][1]:.3g}" for one in named)
+    ends = "; ".join(
+        f"{curve.name or title} from {curve.points[0][1]:.3g} to {curve.points[-1][1]:.3g}" for curve in named
+    )
     yield charts.chart(title, f"{ends}.", series, x, y)
 
 
@@ -285,9 +287,10 @@ def _epoch(folder: Path) -> dict[str, Any]:
 
 def _same_prompts(validations: Sequence[Path], names: Sequence[str]) -> dict[str, Any]:
     by_id = [
-        {one.sample.ask.case.id: one for one in read_validation(folder) if one.sample.drawn} for folder in validations
+        {answer.sample.ask.case.id: answer for answer in read_validation(folder) if answer.sample.drawn}
+        for folder in validations
     ]
-    together = [[one[name] for one in by_id] for name in by_id[0] if all(name in one for one in by_id)]
+    together = [[answers[name] for answers in by_id] for name in by_id[0] if all(name in answers for answers in by_id)]
     together = together[:_PROMPTS]
     title = f"The same prompts at these moments: the first {len(together)}, chosen by their place"
     return _album(title, [_group(some, names) for some in together], side=True)

@@ -77,7 +77,9 @@ def build(
                 slots[benchmark, *answer.sample.identity][moment] = answer
     if changed_first:
         slots = {key: slot for key, slot in slots.items() if len(slot) == len(parts[str(key[0])])}
-    same = {key for key, slot in slots.items() if changed_first and len({one.passed for one in slot.values()}) == 1}
+    same = {
+        key for key, slot in slots.items() if changed_first and len({answer.passed for answer in slot.values()}) == 1
+    }
     unit_of = {
         key: (key[0], key[1:] if changed_first else case.cluster or case.id)
         for key, slot in slots.items()
@@ -87,7 +89,7 @@ def build(
     chosen = _within(ranked, Counter(unit_of.values()), cards)
     pictures = Counter({unit: 0 for unit in chosen})
     for key, slot in slots.items():
-        pictures[unit_of[key]] += sum(len(pictures_of(one)) for one in slot.values())
+        pictures[unit_of[key]] += sum(len(pictures_of(answer)) for answer in slot.values())
     pictured = _within([unit for unit in ranked if unit in chosen], pictures, _room(parts, budget))
     shelf = Shelf()
     shown: dict[tuple[Hashable, ...], dict[str, Any]] = {key: {} for key in slots if unit_of[key] in chosen}
@@ -108,7 +110,7 @@ def _ranked(slots: Mapping[Any, Slot], unit_of: Mapping[Any, Any], late: Iterabl
         unit = unit_of[key]
         sets[key[0], next(iter(slot.values())).sample.ask.case.set][unit] = derive_seed("gallery", *map(str, unit))
     turns = {unit: (turn, seed) for some in sets.values()
-             for turn, (unit, seed) in enumerate(sorted(some.items(), key=lambda one: one[1]))}  # fmt: skip
+             for turn, (unit, seed) in enumerate(sorted(some.items(), key=lambda pair: pair[1]))}  # fmt: skip
     return sorted(turns, key=lambda unit: (unit in late, turns[unit]))
 
 

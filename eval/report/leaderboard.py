@@ -52,7 +52,7 @@ def page_of(board: Leaderboard) -> Page:
         "rows": [(name, [board.cells.get((name, column)) for column in board.columns]) for name in names],
         "marks": _MARKS,
     }
-    charts = [_chart(one, names) for one in board.by_complexity]
+    charts = [_chart(complexity, names) for complexity in board.by_complexity]
     note = "Whiskers: 95 % intervals. A pair counts once."
     tables = board.tables.items()
     return Page(
@@ -82,13 +82,13 @@ def _about(evaluations: Mapping[str, Evaluation]) -> Table:
     return Table("", ("Evaluation", *columns), rows)
 
 
-def _chart(one: Complexity, names: Sequence[str]) -> Chart:
+def _chart(complexity: Complexity, names: Sequence[str]) -> Chart:
     """names: of all evaluations, so that each has one colour in all charts."""
-    places = sorted({x for line in one.lines.values() for x in line})
+    places = sorted({x for line in complexity.lines.values() for x in line})
     margin = 0.05 * (places[-1] - places[0])
-    x = Axis(places[0] - margin, places[-1] + margin, [(place, f"{place:g}") for place in places], one.title)
-    lines = {name: list(one.lines.get(name, {}).items()) for name in names}
-    return scores(f"{one.column}, by {one.title}", lines, x, 0.15 * margin)
+    x = Axis(places[0] - margin, places[-1] + margin, [(place, f"{place:g}") for place in places], complexity.title)
+    lines = {name: list(complexity.lines.get(name, {}).items()) for name in names}
+    return scores(f"{complexity.column}, by {complexity.title}", lines, x, 0.15 * margin)
 
 
 def _slug(text: str) -> str:

@@ -53,7 +53,7 @@ def gallery_of(parts: Sequence[Part], text: str, **limits: Any) -> Section:
     if len(gallery.cards) < gallery.total:
         text += f" Shown are {len(gallery.cards):,} of {gallery.total:,}: whole cases, chosen by a hash and not by how "
         text += "they turned out."
-    if left_out := sum(one.get("left_out", 0) for card in gallery.cards for one in card["answers"].values()):
+    if left_out := sum(answer.get("left_out", 0) for card in gallery.cards for answer in card["answers"].values()):
         text += f" {left_out:,} images did not fit into the page."
     if not gallery.cards:
         return Section("Gallery")

@@ -142,11 +142,11 @@ def table_csv(table: Table) -> str:
     for row in table.rows:
         line: list[Any] = []
         for cell, wide in zip(row, scores, strict=True):
-            one = cell.difference if isinstance(cell, PairedComparison) else cell
-            if isinstance(one, Estimate):
-                line += [one.value, one.low, one.high]
+            estimate = cell.difference if isinstance(cell, PairedComparison) else cell
+            if isinstance(estimate, Estimate):
+                line += [estimate.value, estimate.low, estimate.high]
             else:
-                line += [one, None, None] if wide else [one]
+                line += [estimate, None, None] if wide else [estimate]
         lines.append([*line, table.questions] if table.questions else line)
     return csv_text(lines)
 
@@ -184,13 +184,13 @@ def _best(table: Table) -> set[tuple[int, int]]:
 
 
 def _latex_cell(cell: Any, best: bool) -> str:
-    one = cell.difference if isinstance(cell, PairedComparison) else cell
-    if one is None or (isinstance(one, Estimate) and one.value is None):
+    estimate = cell.difference if isinstance(cell, PairedComparison) else cell
+    if estimate is None or (isinstance(estimate, Estimate) and estimate.value is None):
         return "--"
-    if not isinstance(one, Estimate):
-        return _tex(str(one))
+    if not isinstance(estimate, Estimate):
+        return _tex(str(estimate))
     value, low, high = (signed(x or 0.0).replace("−", "-") if _signed(cell) else f"{x:.2f}"
-                        for x in (one.value, one.low, one.high))  # fmt: skip
+                        for x in (estimate.value, estimate.low, estimate.high))  # fmt: skip
     bold = rf"\textbf{{${value}$}}" if best else f"${value}$"
     return bold + rf" {{\scriptsize [{low}, {high}]}}"
 

@@ -77,7 +77,7 @@ def units(scored: Iterable[Scored], label: str) -> Results:
 def images(scored: Iterable[Scored], label: str) -> Results:
     """The samples under one label, each by itself."""
     under = (answer for answer in scored if label in answer.sample.ask.case.facts["labels"])
-    return Results(replace(unit_of(one), cluster=_cluster_of(one.sample.ask.case)) for one in under)
+    return Results(replace(unit_of(answer), cluster=_cluster_of(answer.sample.ask.case)) for answer in under)
 
 
 def _cluster_of(case: Case) -> str:
@@ -366,14 +366,18 @@ def _reasoning(
     guessed = [chances_of[sources()[name].task] for name in sets]
     below: list[tuple[Cell, ...]] = []
     if any(rows.values()):  # beside a score, not without one
-        below.append(("Best trivial strategy", *(one.estimate if one else None for one in leading.values()), None))
+        below.append(
+            ("Best trivial strategy", *(strategy.estimate if strategy else None for strategy in leading.values()), None)
+        )
         below.append(("Chance", *(f"{chance:.2f}" for chance in guessed), f"{sum(guessed) / len(guessed):.2f}"))
-        below.append(("n / distinct", *(counted(one.estimate) if one else None for one in leading.values()), None))
+        below.append(
+            ("n / distinct", *(counted(strategy.estimate) if strategy else None for strategy in leading.values()), None)
+        )
     note = (
         "Maths counts prompts, mapping counts pairs of which both are right. Guessing gives "
         f"{chances_of['maths']:.2f} and {chances_of['mapping']:.2f}."
     )
-    named = ", ".join(f"{_named(name)} {one.name}" for name, one in leading.items() if one)
+    named = ", ".join(f"{_named(name)} {strategy.name}" for name, strategy in leading.items() if strategy)
     note += f" Trivial strategies: {named}. Distinct: expressions of maths, sets of rules of mapping."
     first = next(iter(under.values())).where(lambda unit: unit.set in sets)
     gaps = [_detectable(cell) for cell in first.by(lambda unit: (unit.setting, unit.set)).values()]
@@ -409,7 +413,7 @@ def _beside(
 ) -> TableSpec:
     leading = [best(found.get(name, ())) for name in sets]
     below: list[tuple[Cell, ...]] = [
-        ("Best trivial strategy", *(one.estimate if one else None for one in leading)),
+        ("Best trivial strategy", *(strategy.estimate if strategy else None for strategy in leading)),
         ("Chance", *(f"{chances()[sources()[name].task]:.2f}" for name in sets)),
     ]
     return TableSpec(
@@ -450,7 +454,9 @@ def _outcomes(some: Results, settings: Sequence[str], sets: Sequence[str]) -> Ta
         for name, found in cells[setting].items()
     }
     always = ("pass", "fail", "unreadable")
-    seen = [one for one in OUTCOMES if one in always or any(found[one].value for found in rows.values())]
+    seen = [
+        outcome for outcome in OUTCOMES if outcome in always or any(found[outcome].value for found in rows.values())
+    ]
     heads = {"set": "Set", **{outcome: outcome.replace("_", " ") for outcome in seen}}
     names = {place: SETTING_NAMES[place[0]] for place in rows}
     return TableSpec(

@@ -104,7 +104,7 @@ def build(
         "changes": plain(changes(units["before"], units["after"])),
         "chance": chances(),
         "strategies": {
-            name: [one.to_dict() for one in found]
+            name: [strategy.to_dict() for strategy in found]
             for name, found in counting.strategies(results["before"], "official", named).items()
         },
         "questions": generated_questions(worlds_of(asked)),
@@ -256,7 +256,7 @@ def _transfer_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
         sets = dict.fromkeys([*(name for name in trained if name in asked), *asked])
         body = [(name, *(estimate_of(_at(at, setting, set_name)) for set_name in sets)) for name, at in found.items()]
         leading = [trivial(summary, name) for name in sets]
-        body.append(("trivial", *(one.estimate if one else None for one in leading)))
+        body.append(("trivial", *(strategy.estimate if strategy else None for strategy in leading)))
         note = "95 % intervals. Rows: after the round that trains this task and level. Trivial: the best such strategy."
         yield Table(f"Transfer, {setting}", ("After", *sets), tuple(body), note, str(summary.get("questions", "")))
 
@@ -269,10 +269,12 @@ def _score_table(summary: Mapping[str, Any], task: str, variant: str, found: Seq
         (row.name.removeprefix("after "), *row.normal, *row.cot, row.average, _change(row.delta)) for row in found
     ]
     body += [("chance", *[f"{about.chance:.2f}"] * (2 * len(names) + 1), "")]
-    named = ", ".join(f"{name} {one.name}" for name, one in zip(names, leading, strict=True) if one)
+    named = ", ".join(f"{name} {strategy.name}" for name, strategy in zip(names, leading, strict=True) if strategy)
     if named:
-        body.append(("trivial", *[one.estimate if one else None for one in leading] * 2, "", ""))
-        body.append(("n / distinct", *[counted(one.estimate) if one else None for one in leading] * 2, "", ""))
+        body.append(("trivial", *[strategy.estimate if strategy else None for strategy in leading] * 2, "", ""))
+        body.append(
+            ("n / distinct", *[counted(strategy.estimate) if strategy else None for strategy in leading] * 2, "", "")
+        )
     n = " or ".join(str(n) for n in sorted({cell.n for row in found for cell in row.normal + row.cot if cell}))
     note = f"95 % intervals. n = {n} {'pairs, both right' if pairs else 'prompts'}; {about.guess} gives "
     note += f"{about.chance:.2f}. Averages and repeats are clustered by {'rules' if pairs else 'expression'}."
@@ -372,7 +374,9 @@ def _accuracy_charts(summary: Mapping[str, Any]) -> Iterator[charts.Chart]:
         for setting in SETTINGS:
             cells = [getattr(row, setting) for row in rows]
             lines = {name: [(i, row[level]) for i, row in enumerate(cells)] for level, name in enumerate(columns)}
-            if any(one is not None and one.value is not None for line in lines.values() for _, one in line):
+            if any(
+                estimate is not None and estimate.value is not None for line in lines.values() for _, estimate in line
+            ):
                 title = f"{about.title}, {setting}"
                 guess = (about.chance, about.guess)
                 yield charts.scores(title, lines, x, 0.06, "Accuracy by round: {}.", guess)

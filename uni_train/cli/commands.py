@@ -51,7 +51,7 @@ class CommandFolder(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         named = [(name, outline) for name, outline in self._outlines().items() if name.startswith(incomplete)]
-        items = [CompletionItem(name, help=one.get_short_help_str()) for name, one in named]
+        items = [CompletionItem(name, help=command.get_short_help_str()) for name, command in named]
         return items + click.Command.shell_complete(self, ctx, incomplete)
 
     def _files(self) -> Mapping[str, Path]:

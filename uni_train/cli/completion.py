@@ -81,7 +81,7 @@ def _keys(section: type, incomplete: str) -> list[CompletionItem]:
 
 def _values(section: type, key: str, incomplete: str) -> list[CompletionItem]:
     before, comma, last = incomplete.rpartition(",")
-    return [CompletionItem(f"{before}{comma}{one.value}") for one in _begun(_names(section, key), last)]
+    return [CompletionItem(f"{before}{comma}{begun.value}") for begun in _begun(_names(section, key), last)]
 
 
 def _names(section: type, key: str) -> Iterable[str]:

@@ -376,13 +376,13 @@ def verify(items_file: Path, images: Path | None, out: Path | None, item_id: str
 
     progress, found = ConsoleProgress(), []
     with progress.bar("judging", len(items)) as bar:
-        for one in verifying.judge_folder(items, images):
-            found.append(one)
+        for row in verifying.judge_folder(items, images):
+            found.append(row)
             bar.advance()
-    write_rows(out, (one.to_dict() for one in found))
+    write_rows(out, (row.to_dict() for row in found))
     progress.table("Verdicts", ("", *verifying.STATUSES), verifying.counts(found))
     progress.say(f"{out}: {len(found)} items")
-    missing = [one.item.id for one in found if one.verdict is None]
+    missing = [row.item.id for row in found if row.verdict is None]
     if missing:
         more = f"\n  and {len(missing) - 10} more" if len(missing) > 10 else ""
         echo(f"no image in {images} of:\n  " + "\n  ".join(missing[:10]) + more, err=True)

@@ -234,7 +234,7 @@ def _compose_with_hydra(
         group, _, option = file.partition("/")
         raise UsageError(
             f"{path.stem} takes no model={option}: there is no configs/{file}.yaml",
-            f"It takes {' or '.join(f'model={one.name}' for one in options(group))}.",
+            f"It takes {' or '.join(f'model={option.name}' for option in options(group))}.",
         ) from None
     except (HydraException, OmegaConfBaseException, TypeError, ValueError, RecursionError) as error:  # hydra's own, too
         reason = " ".join(line.strip() for line in str(error).splitlines()[:3])

@@ -237,7 +237,7 @@ def check_before_run(config: RunConfig, ranks: int, planned: bool = False) -> li
 def plugins_of(values: Mapping[str, Any]) -> list[str]:
     """The modules that unchecked `values` name under `plugins`."""
     named = values.get("plugins")
-    return [one for one in named if isinstance(one, str)] if isinstance(named, list) else []
+    return [text for text in named if isinstance(text, str)] if isinstance(named, list) else []
 
 
 def code_of(values: Mapping[str, Any]) -> list[str]:
@@ -273,7 +273,7 @@ def check_ranks(config: RunConfig, ranks: int) -> None:
 def reads_images(config: RunConfig) -> bool:
     """Whether the run's judge, and no program, says what the images of this run show."""
     names = {sources()[name].task for name in config.evaluation.sets if name in sources()}
-    names |= {one.task for one in getattr(config, "rounds", ()) if one.task in TASKS.names()}
+    names |= {round_.task for round_ in getattr(config, "rounds", ()) if round_.task in TASKS.names()}
     return config.data.world == "everyday" and not all(TASKS.get(name).readable for name in names)
 
 

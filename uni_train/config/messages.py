@@ -60,7 +60,7 @@ def check_draws(model: ModelConfig, tasks: Iterable[str], where: Where) -> None:
     for name in tasks:
         if model.edits and not TASKS.get(name).edits:
             message = f"model={model.name} edits images, and the prompts of {name} have none"
-            shown = ", ".join(one for one in TASKS.names() if TASKS.get(one).edits)
+            shown = ", ".join(task for task in TASKS.names() if TASKS.get(task).edits)
             hint = f"Choose model=nano or model=bagel_7b, or tasks that show an image: {shown}."
             raise wrong(message, "model", where, hint)
 
@@ -79,9 +79,9 @@ def refused(cls: type, values: Any, errors: Sequence[ErrorDetails], where: Where
     else:
         key, kind = _place(cls, error["loc"])
     value = _value(values, key)
-    of_key = [one for one in errors if _place(cls, one["loc"])[0] == key]
+    of_key = [error for error in errors if _place(cls, error["loc"])[0] == key]
     limits = limits_of(kind)
-    if limits is not None and any(one["type"] in _RANGE for one in of_key):
+    if limits is not None and any(error["type"] in _RANGE for error in of_key):
         return wrong(f"{key} must be {_ranged(limits, value, _whole(kind))}, not {_shown(value)}", key, where)
     if typing.get_origin(kind) is Literal:
         options = typing.get_args(kind)
@@ -135,9 +135,9 @@ def _value(values: Any, key: str) -> Any:
 def limits_of(kind: Any) -> Interval | None:
     """The range of a number's annotation."""
     for member in members(kind):
-        for one in getattr(member, "__metadata__", ()):
-            if isinstance(one, Interval):
-                return one
+        for bound in getattr(member, "__metadata__", ()):
+            if isinstance(bound, Interval):
+                return bound
     return None
 
 
@@ -148,7 +148,7 @@ def _whole(kind: Any) -> bool:
 
 def _ranged(limits: Interval, value: float, whole: bool) -> str:
     """The part of a range that a value is out of."""
-    low, high, above, below = (cast(Any, one) for one in (limits.ge, limits.le, limits.gt, limits.lt))
+    low, high, above, below = (cast(Any, limit) for limit in (limits.ge, limits.le, limits.gt, limits.lt))
     if whole and low is not None and high is not None and high - low < 10:
         return f"one of {', '.join(str(n) for n in range(low, high + 1))}"
     if low is not None and high is not None and (high <= 1 or math.isnan(value)):

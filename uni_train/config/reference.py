@@ -115,7 +115,7 @@ def _or_interpolated(schema: dict[str, Any]) -> dict[str, Any]:
             schema[key] = _or_interpolated(schema[key])
     for key in ("prefixItems", "anyOf"):
         if key in schema:
-            schema[key] = [_or_interpolated(one) for one in schema[key]]
+            schema[key] = [_or_interpolated(subschema) for subschema in schema[key]]
     about = {key: schema.pop(key) for key in ("title", "default") if key in schema}
     return about | {"anyOf": [schema, {"type": "string", "pattern": r"\$\{.+\}"}]}
 

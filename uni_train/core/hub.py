@@ -99,7 +99,7 @@ def _announce(name: str, revision: str | None, kind: Kind) -> None:
         info: Any = _hub().repo_info(name, revision=revision, repo_type=kind, files_metadata=True)
     except (HTTPError, OfflineModeIsEnabled):
         return  # the download says why, or the cache has it
-    files = {one.rfilename: one.size or 0 for one in info.siblings or ()}
+    files = {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or ()}
     wanted = list(filter_repo_objects(files, allow_patterns=READ))
     pickles = [file for file in files if file.endswith(PICKLES)]
     if pickles and kind == "model" and not any(file.endswith(".safetensors") for file in wanted):

@@ -55,7 +55,7 @@ def preemptible(environment: Mapping[str, str] = os.environ) -> Iterator[None]:
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:  # as it is for jobs in a script's background
         signals.append(signal.SIGINT)
     _state = _State(tuple(signals))
-    before = {one: signal.getsignal(one) for one in _state.signals}
+    before = {number: signal.getsignal(number) for number in _state.signals}
     read, write = socket.socketpair()
     write.setblocking(False)
     wakeup = signal.set_wakeup_fd(write.fileno(), warn_on_full_buffer=False)
@@ -64,9 +64,9 @@ def preemptible(environment: Mapping[str, str] = os.environ) -> Iterator[None]:
     try:
         yield
     finally:
-        for one, handler in before.items():
+        for number, handler in before.items():
             # Who ends is not to be stopped on the way: launchers send SIGTERM as soon as one process has ended.
-            signal.signal(one, signal.SIG_IGN if _state.ending and one != signal.SIGINT else handler)
+            signal.signal(number, signal.SIG_IGN if _state.ending and number != signal.SIGINT else handler)
         signal.set_wakeup_fd(wakeup)
         write.close()
         _state = _State(ending=_state.ending)
@@ -76,8 +76,8 @@ def listen() -> None:
     """Install the handlers again: Lightning puts its own in front of them, which wait for other ranks."""
     if _state.signals and signal.SIGTERM not in _state.signals:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
-    for one in _state.signals:
-        signal.signal(one, _heard)
+    for number in _state.signals:
+        signal.signal(number, _heard)
 
 
 @contextmanager

@@ -62,9 +62,9 @@ class Schedule:
     def together(cls, each: Sequence[Schedule]) -> Schedule:
         """Those of some images in one, with a column for each unless all are the same."""
         first = each[0].levels
-        if all(torch.equal(one.levels, first) for one in each[1:]):
+        if all(torch.equal(schedule.levels, first) for schedule in each[1:]):
             return each[0]
-        return cls(torch.stack([one.levels for one in each], 1))
+        return cls(torch.stack([schedule.levels for schedule in each], 1))
 
     def select(self, rows: Sequence[int]) -> Schedule:
         """The columns of some images, in this order."""

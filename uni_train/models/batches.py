@@ -54,7 +54,7 @@ def markers_of(*tokenizers: Any) -> frozenset[str]:
 
 def check_markers(text: str, markers: Collection[str], what: str) -> None:
     """Raises UserError, naming `what`, for a text with a marker in it: it would end or begin what it stands in."""
-    if (marker := next((one for one in markers if one in text), None)) is not None:
+    if (marker := next((known for known in markers if known in text), None)) is not None:
         raise UserError(f"{what} has the marker {marker} in it ({text[:60]!r})", "Leave it out.")
 
 

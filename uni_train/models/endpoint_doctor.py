@@ -83,7 +83,9 @@ def examine_endpoint(address: str, settings: RemoteConfig, against: str | None =
         by: dict[str, Any] = {"text": text or "chat", "drawing": drawing or "images"}
         model.settings = replace(model.settings, **by)
         shown = () if drawing is not None else (_RED,)  # an editor
-        seen.findings += compare(model, against, [replace(one, images=shown) for one in (_DRAWING, _OTHER)], _QUESTION)
+        seen.findings += compare(
+            model, against, [replace(question, images=shown) for question in (_DRAWING, _OTHER)], _QUESTION
+        )
     family = model.identity.settings.get("server", {}).get("family")
     world = family_of(family).world if family in FAMILIES.names() else "everyday"
     seen.keys = [f"world={world}"] if world != "everyday" else []

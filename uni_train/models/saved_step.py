@@ -42,10 +42,10 @@ def model_before(step: Path) -> Path | None:
 
     None: the recipe's own.
     """
-    bases = {one.name for one in stage_list(run_config(step)) if one.base}
+    bases = {stage.name for stage in stage_list(run_config(step)) if stage.base}
     stage, stages = step.parent.parent, stage_folders(run_of(step))
-    earlier = [one for one in stages[: stages.index(stage)] if one.name.partition("-")[2] in bases]
-    models = [one / "model" for one in earlier if (one / "manifest.json").is_file()]
+    earlier = [before for before in stages[: stages.index(stage)] if before.name.partition("-")[2] in bases]
+    models = [before / "model" for before in earlier if (before / "manifest.json").is_file()]
     return next((model for model in reversed(models) if model.is_dir()), None)
 
 

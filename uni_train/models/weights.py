@@ -112,11 +112,13 @@ class Weights(dict[str, Stored]):
         Args:
             expected: names in the model, or some of them. An average (`ema.`) stands for the weight of its name.
         """
-        names = {name.replace(_COMPILED, ""): one for name, one in self.items() if one.shape or name in expected}
+        names = {
+            name.replace(_COMPILED, ""): weight for name, weight in self.items() if weight.shape or name in expected
+        }
         prefixes = {prefix for name in names for prefix in _wrappers(name) if name.removeprefix(prefix) in expected}
-        fitted = {name: one for name, one in names.items() if not any(map(name.startswith, prefixes - {""}))}
+        fitted = {name: weight for name, weight in names.items() if not any(map(name.startswith, prefixes - {""}))}
         for prefix in sorted(prefixes - {""}, key=lambda prefix: prefix.startswith("ema")):  # averages replace others
-            fitted |= {name.removeprefix(prefix): one for name, one in names.items() if name.startswith(prefix)}
+            fitted |= {name.removeprefix(prefix): weight for name, weight in names.items() if name.startswith(prefix)}
         weights = Weights(())
         weights.files = self.files
         weights.update(fitted)
@@ -389,7 +391,7 @@ def _read_header(file: Path) -> dict[str, Stored]:
     for name, (dtype, _) in described.items():
         weight = name.endswith((".weight", ".bias"))
         if dtype not in DTYPES or (weight and not DTYPES[dtype].is_floating_point):
-            known = ", ".join(one for one, kind in DTYPES.items() if kind.is_floating_point)
+            known = ", ".join(dtype_name for dtype_name, kind in DTYPES.items() if kind.is_floating_point)
             raise UserError(
                 f"{file} holds {name} as {dtype}, which cannot be read",
                 f"Weights are read as {known}; quantised ones mean nothing without their scales. Write plain ones with "

@@ -75,10 +75,10 @@ def plan(
         partly = "guidance at some noise levels alone (cfg_text_scale, edit_text_scale)"
         refused = rollouts.unsharded or (partly if getattr(model, "guided", False) else None)
     if refused is not None:
-        choices = tuple(one for one in choices if one.kind not in SHARDED)
+        choices = tuple(choice for choice in choices if choice.kind not in SHARDED)
         notes.append(f"{' and '.join(SHARDED)} are left out, because they cannot do {refused}")
     stages = stage_list(config)
-    images, asking = sum(stage.images for stage in stages), [one.name for one in stages if one.kind in _ASKING]
+    images, asking = sum(stage.images for stage in stages), [stage.name for stage in stages if stage.kind in _ASKING]
     whole = whole_weights(config, traced)
 
     def row_of(choice: Choice) -> StrategyRow:
@@ -169,7 +169,7 @@ def on_gpus(config: RunConfig, gpus: int, made: Ready | None = None, gpu: Gpu = 
     choices = (own, *choices_for(config.strategy, gpus)) if config.strategy.kind == "single" else (own,)
     peaks = {choice: share(choice, traced, gpus, made.work.micros, made.cast is not None).peak for choice in choices}
     whole = whole_weights(config, traced)
-    fitting = next((one for one, peak in peaks.items() if max(peak, whole) <= gpu.usable), None)
+    fitting = next((choice for choice, peak in peaks.items() if max(peak, whole) <= gpu.usable), None)
     fits = "does not fit: `uni_train plan` compares strategies and GPUs"
     if fitting is not None:
         less = f"does not fit; add {fitting.keys}, with which it takes {peaks[fitting] / GIB:.1f} GiB"
@@ -232,9 +232,9 @@ def _advice(made: Plan, key: str, averages: bool, kind: str, checkpointed: int) 
     of = [row] if row is not None else list(made.rows)
     name = of[0].choice.name if row is not None else "any strategy"
     advice.append(
-        f"{name} does not fit: {min(one.share.peak for one in of) / GIB:.0f} GiB of {made.gpu.usable / GIB:.0f} GiB."
+        f"{name} does not fit: {min(row.share.peak for row in of) / GIB:.0f} GiB of {made.gpu.usable / GIB:.0f} GiB."
     )
-    fitting = [one.choice.name for one in made.rows if one.fits]
+    fitting = [row.choice.name for row in made.rows if row.fits]
     if fitting:
         advice.append(f"These fit as it is: {', '.join(fitting)}.")
     if not made.activation_checkpointing:
@@ -243,7 +243,7 @@ def _advice(made: Plan, key: str, averages: bool, kind: str, checkpointed: int) 
             f"activation_checkpointing=true keeps {saved / GIB:.1f} GiB less of activations; then {checkpointed} "
             f"{made.unit} fit into a micro-batch under one strategy at least."
         )
-    largest = max(one.largest for one in of)
+    largest = max(option.largest for option in of)
     if 0 < largest < made.units:
         advice.append(f"{largest} {made.unit} fit into a micro-batch, in place of {made.units}: see {key}.")
     if kind == "all":

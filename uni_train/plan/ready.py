@@ -79,9 +79,9 @@ class Ready:
 
         config = self.config.model
         shown = (_blank(self.config),) if config.edits else ()
-        one = self.shapes.image_request(Request("planned", self.shapes.prompt, shown))
+        request = self.shapes.image_request(Request("planned", self.shapes.prompt, shown))
         policy = expect_skill(self.model, FlowPolicy)
-        return image_flops(policy, self.shapes, one, config.sampling.steps, self.cast)
+        return image_flops(policy, self.shapes, request, config.sampling.steps, self.cast)
 
 
 def ready(config: RunConfig, gpus: int, most: int | None = None) -> Ready:
@@ -159,10 +159,10 @@ def _supervised(
 def _assumed(config: RunConfig, length: Updates, model: Trainable, prompt: str) -> list[Example]:
     """Examples in place of rows that are not there: as many as an update asks for."""
     blank = _blank(config)
-    one = Example(prompt, images=(blank,) if config.model.edits else (), target=blank)
+    example = Example(prompt, images=(blank,) if config.model.edits else (), target=blank)
     if length.tokens is not None:
-        return [one] * max(-(-length.tokens // model.example_tokens(one)), 1)
-    return [one] * (length.rows or 1)
+        return [example] * max(-(-length.tokens // model.example_tokens(example)), 1)
+    return [example] * (length.rows or 1)
 
 
 def _reinforced(
@@ -183,13 +183,13 @@ def _reinforced(
         model.sampling = model.sampling_at(rollouts.guidance)
     rows = -(-rollouts.rows(rollouts.images) // (gpus * rollouts.micro_batches(gpus)))
     followed = min(rows, most or rows)
-    one = shapes.image_request(_prompt(config, rollouts, shapes, notes))
+    request = shapes.image_request(_prompt(config, rollouts, shapes, notes))
 
     def trace() -> Traced:
         from uni_train.plan.updates import reinforced
 
         drawn = min(draw_rows, most or draw_rows)
-        return reinforced(model, shapes, one, followed, rollouts, config, trained, drawn, cast, pictures)
+        return reinforced(model, shapes, request, followed, rollouts, config, trained, drawn, cast, pictures)
 
     return Work(
         "random steps of images",
@@ -202,7 +202,7 @@ def _reinforced(
         updates_per_epoch=rollouts.updates_per_epoch,
         notes=notes,
         times=rows / followed,
-        tokens=(rows + draw_rows / 4 + pictures / 16) * (one.tokens + config.model.architecture.max_text_tokens),
+        tokens=(rows + draw_rows / 4 + pictures / 16) * (request.tokens + config.model.architecture.max_text_tokens),
     )
 
 

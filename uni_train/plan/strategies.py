@@ -70,7 +70,9 @@ def choices_for(config: StrategyConfig, gpus: int, nodes: int = 1) -> tuple[Choi
     Several nodes may each have all weights."""
     wanted = Choice.from_config(config)
     copies = [Choice("fsdp2", replicas=nodes)] if nodes > 1 else []
-    known = (replace(one, offload_averages=wanted.offload_averages) for one in (Choice("single"), *CHOICES, *copies))
+    known = (
+        replace(choice, offload_averages=wanted.offload_averages) for choice in (Choice("single"), *CHOICES, *copies)
+    )
     choices = dict.fromkeys((*known, wanted))
     if gpus > 1:
         return tuple(choice for choice in choices if choice.kind != "single")

@@ -102,7 +102,7 @@ class Trace(TorchDispatchMode):
     def gradients_of(self, parameters: Sequence[nn.Parameter]) -> Iterator[None]:
         """Within this block, what is accumulated into these parameters is called gradients as soon as it is there."""
         hooks = [
-            parameter.register_post_accumulate_grad_hook(lambda one: self.name(one.grad, "gradients"))
+            parameter.register_post_accumulate_grad_hook(lambda weight: self.name(weight.grad, "gradients"))
             for parameter in parameters
         ]
         try:

@@ -112,7 +112,9 @@ class Pretrain(RecipeKind[PretrainConfig]):
         return {f"parts.{name}.mixture": sum(part.mixture.rows.values()) for name, part in config.kept.items()}
 
     def updates(self, config: PretrainConfig) -> Updates:
-        return Updates(sum(one.updates for one in config.kept.values()), rows=sum(_largest(config).rows.values()))
+        return Updates(
+            sum(mixture.updates for mixture in config.kept.values()), rows=sum(_largest(config).rows.values())
+        )
 
     def first_update(
         self, config: PretrainConfig, model: Trainable, most: int | None = None
@@ -129,7 +131,9 @@ class Pretrain(RecipeKind[PretrainConfig]):
 
 def _largest(config: PretrainConfig) -> MixtureConfig:
     """That of the part with the most rows and noised images."""
-    return max((part.mixture for part in config.kept.values()), key=lambda one: sum(one.rows.values()) + one.images)
+    return max(
+        (part.mixture for part in config.kept.values()), key=lambda mixture: sum(mixture.rows.values()) + mixture.images
+    )
 
 
 def _vae(work: Work[PretrainConfig], stage: StageRun) -> None:

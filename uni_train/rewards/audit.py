@@ -125,14 +125,14 @@ def write_report(folder: Path, title: str, outcomes: Iterable[Outcome]) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     images: dict[str, list[tuple[str, str]]] = {}
     kept = [(outcome, outcome.image) for outcome in outcomes if outcome.image is not None]
-    for number, (one, image) in enumerate(kept):
-        file = folder / f"{number:04}-{re.sub(r'[^a-z0-9]+', '-', one.attack.name.lower())}.png"
+    for number, (trial, image) in enumerate(kept):
+        file = folder / f"{number:04}-{re.sub(r'[^a-z0-9]+', '-', trial.attack.name.lower())}.png"
         with atomic_path(file) as temporary:
             Image.fromarray(image).save(temporary, "PNG")
-        kind = "False accepts" if one.attack.expected == "refuse" else "False rejects"
-        item = one.item.replace("/", " / ")  # so that lines may break
-        caption = f"{one.attack.name}: {one.problem or f'{one.score:z.2f}'} ({item})"
-        images.setdefault("Findings" if one.problem else kind, []).append((data_url(file.read_bytes()), caption))
+        kind = "False accepts" if trial.attack.expected == "refuse" else "False rejects"
+        item = trial.item.replace("/", " / ")  # so that lines may break
+        caption = f"{trial.attack.name}: {trial.problem or f'{trial.score:z.2f}'} ({item})"
+        images.setdefault("Findings" if trial.problem else kind, []).append((data_url(file.read_bytes()), caption))
     sections = [Section(kind, images=images[kind]) for kind in sorted(images)]
     return write_page(folder / "audit.html", Page(title=title, sections=sections))
 

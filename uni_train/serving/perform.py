@@ -38,8 +38,8 @@ def perform(model: UnifiedModel, tasks: Sequence[Task], think_batch: int, draw_b
                     replies = each_answered(_call(model, skill, thinking), requests)
             except SkillMissing as error:
                 replies = [error] * len(part)
-            for i, one in zip(part, replies, strict=True):
-                done[i] = refusal_of(one) if isinstance(one, UserError) else one
+            for i, reply in zip(part, replies, strict=True):
+                done[i] = refusal_of(reply) if isinstance(reply, UserError) else reply
     return [done[i] for i in range(len(tasks))]
 
 

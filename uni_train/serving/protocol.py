@@ -230,7 +230,7 @@ def _read(kind: type[B], body: Any) -> B:
         return kind.model_validate({name: value for name, value in body.items() if value is not None})
     except ValidationError as error:
         wrong = error.errors(include_url=False, include_input=False, include_context=False)[:3]
-        phrases = (f"{'.'.join(map(str, one['loc']))}: {one['msg'][:200]}" for one in wrong)
+        phrases = (f"{'.'.join(map(str, error['loc']))}: {error['msg'][:200]}" for error in wrong)
         raise BadRequest("; ".join(phrases)) from None
 
 

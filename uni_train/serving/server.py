@@ -204,8 +204,8 @@ class OpenAIPaths(LitSpec):
         """What is served; `uni_train` says which checkpoint it is, by content."""
         identity = self.served.identity
         about = {"content": identity.content, "settings": dict(identity.settings)}
-        one = {"id": identity.name, "object": "model", "created": 0, "owned_by": "uni_train", "uni_train": about}
-        return JSONResponse({"object": "list", "data": [one]})
+        entry = {"id": identity.name, "object": "model", "created": 0, "owned_by": "uni_train", "uni_train": about}
+        return JSONResponse({"object": "list", "data": [entry]})
 
     async def chat(self, request: HttpRequest) -> Response:
         return await self._answer(request, _json_body, parse_chat, self._chat_response)
@@ -251,10 +251,10 @@ class OpenAIPaths(LitSpec):
             return Response(status_code=_GONE)
         except TimeoutError:
             return _refuse(Refusal(504, f"not answered within {limits.seconds:g} s, which is this server's limit"))
-        refused = next((one for one in done if isinstance(one, Refusal)), None)
+        refused = next((reply for reply in done if isinstance(reply, Refusal)), None)
         if refused is not None:
             return _refuse(refused)
-        return respond(body, [one for one in done if isinstance(one, Reply)])
+        return respond(body, [reply for reply in done if isinstance(reply, Reply)])
 
     async def _received(self, request: HttpRequest, read: Callable[[HttpRequest], Awaitable[Any]]) -> Any:
         """The body. While it comes, the request has no place among those that wait."""
@@ -380,7 +380,7 @@ def _attend(
     local = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
     ready = False
     while not stopping.wait(_WATCH):
-        code = next((one.exitcode for one in getattr(server, "inference_workers", ())), None)
+        code = next((worker.exitcode for worker in getattr(server, "inference_workers", ())), None)
         if code is not None and (ready or code < 0) and not stopping.wait(_WATCH):
             how = f"was killed by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
             hint = "Did memory run out? --weights nf4 needs less, lower --max-words and --max-megapixels too."

@@ -168,8 +168,8 @@ def normal_accuracy(model: UnifiedModel, work: Work[Any], name: str, folder: Pat
         scored = ranks.from_main(lambda: list(read_folder(folder / SHARDS, images=False)))
         ranks.from_main(lambda: shutil.rmtree(folder, ignore_errors=True))
     else:
-        mine = [one for index in range(ranks.rank, len(batches), ranks.world_size) for one in make(index)]
-        scored = [one for part in ranks.gather(list(without_images(mine))) for one in part]
+        mine = [answer for index in range(ranks.rank, len(batches), ranks.world_size) for answer in make(index)]
+        scored = [answer for part in ranks.gather(list(without_images(mine))) for answer in part]
     if why := mostly_failed(scored):
         raise UserError(f"{name} cannot be scored: {why}", "Put it right and run the same command again.")
     value = accuracy(units(scored, "official")).value

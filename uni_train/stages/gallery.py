@@ -64,7 +64,7 @@ def write_sheet(groups: Sequence[Sequence[Scored]], file: Path) -> None:
         good = (_reward(answer) - low) / spread
         return framed(answer.sample.drawn[-1], int(220 * (1 - good)), int(180 * good), 40)
 
-    totals = [_reward(one) for group in groups for one in group]
+    totals = [_reward(answer) for group in groups for answer in group]
     low, spread = min(totals), (max(totals) - min(totals)) or 1.0
     given = [[framed(image, 128, 128, 128) for image in group[0].sample.ask.case.images[:1]] for group in groups]
     blank = Image.new("RGB", (1, 1), "white")

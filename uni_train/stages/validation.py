@@ -71,7 +71,7 @@ class ValidationPrompts:
         """
         mine = ranks.on_all(lambda: self._scored(model, step, ranks))
         batches = {number: batch for part in ranks.gather(mine) for number, batch in part.items()}
-        scored = [one for number in sorted(batches) for one in batches[number]]
+        scored = [answer for number in sorted(batches) for answer in batches[number]]
         scores = self._mean_rewards(scored) if self.rewards else _success(scored)
         if ranks.is_main:
             write_scored(shard_path(folder / FOLDER / f"step={step:08d}", 0), scored)
@@ -86,7 +86,7 @@ class ValidationPrompts:
         with Scoring(self.rewards) as scoring:
             for number in range(ranks.rank, len(batches), ranks.world_size):
                 name, index, batch = batches[number]
-                prompts = [prompt_of(one) if isinstance(one, Item) else one for one in batch]
+                prompts = [prompt_of(prompt) if isinstance(prompt, Item) else prompt for prompt in batch]
                 columns = columns_of(prompts, 1, index * self.batch)
                 looked_at = [not self.rewards and "item" not in prompt.columns for prompt in prompts]
                 kept = [place < most or look for place, look in zip(columns["place"], looked_at, strict=True)]

@@ -98,7 +98,7 @@ class Distiller:
         if not lessons:
             return []
         x_t, t, known = self._noised(lessons) if self.settings.states == "noised" else self._on_the_way(lessons)
-        target = velocities_at(self.teacher, [one.request for one in lessons], x_t, t) if known is None else known
+        target = velocities_at(self.teacher, [lesson.request for lesson in lessons], x_t, t) if known is None else known
         clean, noise = as_noised(x_t, target, t[..., None, None])
         sizes = [self.teacher.picture_size(lesson.request) for lesson in lessons]
         arrays = (value.cpu().numpy() for value in (t.double(), clean.float(), noise.float()))

@@ -263,7 +263,9 @@ class MixedModule(SupervisedModule):
         )
         self.dataset = dataset
         if self.schedule.check_every is None:  # else what is read often depends on how far the training has come
-            model.read_often(one if isinstance(one, Example) else one.example() for one in dataset.often())
+            model.read_often(
+                example if isinstance(example, Example) else example.example() for example in dataset.often()
+            )
         return StepLoader(updates.total * updates.accumulate, lambda: dataset.batches(self.global_step))
 
 

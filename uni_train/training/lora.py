@@ -81,7 +81,7 @@ def _targets(model: nn.Module, config: LoraConfig) -> list[nn.Linear]:
 
 def _merge(model: nn.Module) -> None:
     """Add the adapters to the weights below them and take them out; quantised weights become plain ones."""
-    quantised = {id(one) for one in model.modules() if is_quantised(one._parameters.get("weight"))}
+    quantised = {id(module) for module in model.modules() if is_quantised(module._parameters.get("weight"))}
     dequantise(model)
     for parent, name, layer in list(_adapted(model)):
         base = layer.get_base_layer()

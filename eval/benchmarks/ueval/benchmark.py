@@ -148,10 +148,10 @@ class UEval(Benchmark):
             return sample.ask.setting == THINK_FIRST
 
         if self.tracer is not None:
-            yield Step("think", lambda one: one.ask.setting == TRACED, request, _with_trace, model=self.tracer)
-        yield Step("answer", lambda one: not at_once(one) and not thinks(one), request, _with_text, _without)
-        yield Step("think", thinks, request, lambda one, x: replace(_with_text(one, x), thought=x), makes="text")
-        yield Step("draw", lambda one: not at_once(one), drawing, with_image, _without)
+            yield Step("think", lambda sample: sample.ask.setting == TRACED, request, _with_trace, model=self.tracer)
+        yield Step("answer", lambda sample: not at_once(sample) and not thinks(sample), request, _with_text, _without)
+        yield Step("think", thinks, request, lambda sample, x: replace(_with_text(sample, x), thought=x), makes="text")
+        yield Step("draw", lambda sample: not at_once(sample), drawing, with_image, _without)
         yield Step("compose", at_once, request, with_parts)
 
     def finish(self, sample: Sample) -> Sample:

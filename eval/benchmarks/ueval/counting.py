@@ -58,7 +58,7 @@ class Count:
 
     def measured(self, some: Results, measure: str) -> dict[str, Estimate]:
         """Task, kind of task or "overall" -> mean over questions; of several tasks the mean over tasks."""
-        known = some.measured(lambda one: satisfied(one, measure))
+        known = some.measured(lambda answer: satisfied(answer, measure))
         return {name: self.overall(part) for name, part in known.groups(GROUPS).items()}
 
     def trace_gains(self) -> dict[str, tuple[Estimate, Estimate, PairedComparison]]:
@@ -68,7 +68,7 @@ class Count:
             return {}
         found = {}
         for measure in MEASURES[:3]:
-            after, before = (some.measured(lambda one, measure=measure: satisfied(one, measure))  # type: ignore[misc]
+            after, before = (some.measured(lambda answer, measure=measure: satisfied(answer, measure))  # type: ignore[misc]
                              for some in (self.by_setting["traced"], without))  # fmt: skip
             shared = {unit.place for unit in before} & {unit.place for unit in after}
             before, after = (some.where(lambda unit: unit.place in shared) for some in (before, after))  # noqa: B023
@@ -78,7 +78,7 @@ class Count:
 
     def over_questions(self, setting: str) -> dict[str, Estimate]:
         """Image and text score over all questions alike, whatever their task: the released code's two averages."""
-        parts = {part: self.by_setting[setting].measured(lambda one, part=part: satisfied(one, part))  # type: ignore[misc]
+        parts = {part: self.by_setting[setting].measured(lambda answer, part=part: satisfied(answer, part))  # type: ignore[misc]
                  for part in PARTS}  # fmt: skip
         return {part: some.mean() for part, some in parts.items() if some}
 
@@ -166,7 +166,7 @@ def _means(
 
         return Column(_head(head), lambda some: count.means[some.setting][measure].get(name), of_paper)
 
-    made = [column(*one) for one in columns]
+    made = [column(*parts) for parts in columns]
     return TableSpec(f"{title} ({number})", made, count.by_setting, names=TITLES, paper=number, note=note)
 
 

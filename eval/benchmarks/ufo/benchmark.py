@@ -157,7 +157,7 @@ class Ufo(Benchmark):
         """Make the cues that are needed, then answer with them."""
 
         def textual(nano: bool) -> Callable[[Sample], bool]:
-            return lambda one: one.ask.setting in TEXT_TAKING and _is_nano(one.ask.case) is nano
+            return lambda sample: sample.ask.setting in TEXT_TAKING and _is_nano(sample.ask.case) is nano
 
         def visual(sample: Sample) -> bool:
             return sample.ask.setting in IMAGE_TAKING

@@ -107,7 +107,7 @@ class Count:
     def dimensions(self) -> dict[str, Estimate]:
         """Dimension or "average" -> the mean share of 5; a cue that was not drawn, or not graded, has 0."""
         some = self.results(DIMENSIONS)
-        graded = {name: some.measured(lambda one, name=name: _grade(one, name)) for name in FIVE}  # type: ignore[misc]
+        graded = {name: some.measured(lambda answer, name=name: _grade(answer, name)) for name in FIVE}  # type: ignore[misc]
         return {name: _mean(part) for name, part in {**graded, "average": some}.items() if part}
 
     def swap(self, schedule: str) -> dict[str, Estimate]:

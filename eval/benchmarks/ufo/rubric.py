@@ -52,7 +52,9 @@ def caps(reply: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
 
     reply: valid by SCHEMA. Without a single critical factor none is verifiable.
     """
-    critical = [one["status"] for one in reply["decision_critical_factors"] if one["criticality"] == "critical"]
+    critical = [
+        factor["status"] for factor in reply["decision_critical_factors"] if factor["criticality"] == "critical"
+    ]
     found = {}
     if {"missing", "contradicted"} & set(critical):
         found["relevance"] = (3, "a critical factor is missing or contradicted")

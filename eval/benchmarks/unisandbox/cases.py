@@ -104,7 +104,7 @@ def generated(world: str, n: int, characters: int, split: str, seed: int, sets: 
         from uni_train.data_gen.knowledge.injection import subjects
 
         people = subjects(world, characters, seed, split, asked)
-        cases += [knowledge_case(question, world) for one in people for question in one.pictures]
+        cases += [knowledge_case(question, world) for person in people for question in person.pictures]
     return Questions(tuple(cases), {})
 
 
@@ -295,7 +295,9 @@ def _mapping_cases(name: str, rows: Sequence[tuple[MappingRow, AuditRow]]) -> tu
     for pair_id, pair in members.items():
         cluster = f"{name}/{pair_id}"
         right = [_right_object(row, audit) for row, audit in pair]
-        reasons = [f"{row.which}: {audit.reason}" for (row, audit), one in zip(pair, right, strict=True) if one is None]
+        reasons = [
+            f"{row.which}: {audit.reason}" for (row, audit), audited in zip(pair, right, strict=True) if audited is None
+        ]
         if len(pair) == 1:
             reasons = [f"question {'B' if pair[0][0].which == 'A' else 'A'} is missing"]
         elif not reasons and same_noun(str(right[0]), str(right[1])):
@@ -303,7 +305,7 @@ def _mapping_cases(name: str, rows: Sequence[tuple[MappingRow, AuditRow]]) -> tu
         if reasons:
             excluded[cluster] = "; ".join(reasons)
             right = [None] * len(pair)
-        for (row, _), one in zip(pair, right, strict=True):
+        for (row, _), audited in zip(pair, right, strict=True):
             cases += _both_labels(
                 Case(
                     base := f"{cluster}/{row.which}", name, row.question, cluster=cluster,
@@ -311,7 +313,7 @@ def _mapping_cases(name: str, rows: Sequence[tuple[MappingRow, AuditRow]]) -> tu
                     facts={"task": "mapping", "world": "everyday", "drawn_as": base},
                 ),
                 row.answer,
-                one,
+                audited,
             )  # fmt: skip
     return cases, excluded
 

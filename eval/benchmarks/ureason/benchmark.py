@@ -209,13 +209,15 @@ class UReason(Benchmark):
             """Setting 2 draws in the context of its thought, all others from their prompt alone."""
             return request_of(sample.ask, sample.prompt, sample.thought if sample.ask.setting == GUIDED else None)
 
-        yield Step("think", lambda one: _thinks(one.ask.setting), question, self._with_thought, failing, once=True)
+        yield Step(
+            "think", lambda sample: _thinks(sample.ask.setting), question, self._with_thought, failing, once=True
+        )
         if self.external is not None:
             yield Step(
-                "answer", lambda one: one.ask.setting == EXTERNAL, written, self._with_thought, failing,
+                "answer", lambda sample: sample.ask.setting == EXTERNAL, written, self._with_thought, failing,
                 model=self.external, makes="thought",
             )  # fmt: skip
-        yield Step("draw", lambda one: one.ask.setting != CHAIN, drawing, with_image)
+        yield Step("draw", lambda sample: sample.ask.setting != CHAIN, drawing, with_image)
 
     def _asked(self, case: Case) -> str:
         """The prompt of the thoughtful settings. nano is asked in its own words, and always says its label."""

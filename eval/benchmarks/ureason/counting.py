@@ -81,7 +81,7 @@ class Count:
         """How the refined prompts of the model's own thoughts were found, each thought counted once."""
         thoughts = {unit.place: unit for setting, some in self.by_setting.items() if setting != EXTERNAL
                     for unit in some if "extraction" in unit.samples[0].sample.facts}  # fmt: skip
-        return _seen(EXTRACTIONS, Results(thoughts.values()), lambda one: one.sample.facts["extraction"])
+        return _seen(EXTRACTIONS, Results(thoughts.values()), lambda answer: answer.sample.facts["extraction"])
 
     def _errors(self, task: str | None = None) -> dict[str, Estimate]:
         """Type -> its share of the wrong images of setting 2, of one task or all."""
@@ -89,7 +89,7 @@ class Count:
         kinds = {id(answer): errors.type_of(answer, self.benchmark.right(answer)) for answer in some.scored}
         wrong = some.where(lambda unit: kinds[id(unit.samples[0])] is not None)
         named = (*errors.TYPES, *((errors.UNKNOWN,) if errors.UNKNOWN in kinds.values() else ()))
-        return wrong.shares(named, lambda one: str(kinds[id(one)])) if wrong else {}
+        return wrong.shares(named, lambda answer: str(kinds[id(answer)])) if wrong else {}
 
     def _subcategories(self, setting: str) -> dict[str, dict[str, Estimate]]:
         found = {task: some.by(lambda unit: unit.case.category, SUBCATEGORIES[task])
@@ -112,7 +112,7 @@ def details(count: Count) -> dict[str, Any]:
         "subcategories": {setting: count.subcategories(setting) for setting in by_setting},
         "extraction": count.extraction(),
         "errors": count.errors(),
-        "outcomes": {s: _seen(OUTCOMES, some, lambda one: one.outcome) for s, some in by_setting.items()},
+        "outcomes": {s: _seen(OUTCOMES, some, lambda answer: answer.outcome) for s, some in by_setting.items()},
     }
 
 
@@ -186,7 +186,7 @@ def _samples(count: Count) -> Iterable[TableSpec]:
         first="Thoughts",
         note="Shares of the model's own thoughts. none: not_extracted in setting 3.",
     )
-    ends = {s: _seen(OUTCOMES, some, lambda one: one.outcome) for s, some in count.by_setting.items()}
+    ends = {s: _seen(OUTCOMES, some, lambda answer: answer.outcome) for s, some in count.by_setting.items()}
     yield TableSpec(
         "Outcomes of the samples",
         [Column(name.replace("_", " "), lambda some, name=name: ends[some.setting].get(name))  # type: ignore[misc]

@@ -36,7 +36,7 @@ def thirds(scored: Sequence[Scored], size: Size) -> list[tuple[str, list[Scored]
     """Short, middle and long contexts, named by their sizes; [] of too few."""
     if len(scored) < LEAST:
         return []
-    ranked = sorted(scored, key=lambda one: (size(one.sample), one.sample.ask.case.id, one.sample.ask.k))
+    ranked = sorted(scored, key=lambda answer: (size(answer.sample), answer.sample.ask.case.id, answer.sample.ask.k))
     cuts = [0, len(ranked) // 3, 2 * len(ranked) // 3, len(ranked)]
     found = [ranked[start:end] for start, end in pairwise(cuts)]
     named = {f"{size(some[0].sample)} to {size(some[-1].sample)}": some for some in found}

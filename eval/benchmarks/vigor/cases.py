@@ -148,7 +148,7 @@ def make_case(
         "answer_image": None if answer_image is None else digest(answer_image),
         "item": None if item is None else item.to_dict(),
     }
-    images, references = ((() if one is None else (one,)) for one in (image, answer_image))
+    images, references = ((() if picture is None else (picture,)) for picture in (image, answer_image))
     return Case(f"{task}/{name}", task, instruction, images, category=size, facts=facts, references=references)
 
 

@@ -189,7 +189,10 @@ def _by_task(results: Mapping[str, Results]) -> TableSpec:
     groups = Results(unit for some in results.values() for unit in some).groups(GROUPS)
     columns = []
     for setting in results:
-        for head, score in (*((one.head, one.score) for one in RESULT[:3]), ("n", lambda some: str(len(some)))):
+        for head, score in (
+            *((column.head, column.score) for column in RESULT[:3]),
+            ("n", lambda some: str(len(some))),
+        ):
 
             def of_setting(some: Results, setting: str = setting, score: Callable[[Results], Cell] = score) -> Cell:
                 return score(some.where(lambda unit: unit.setting == setting))

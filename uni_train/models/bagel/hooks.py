@@ -193,9 +193,9 @@ class _AttentionWatch(_Steps):
         super().__init__()
         self.columns, self.grids = columns, grids
         self.device, self.dtype = model.device, model.bagel.dtype
-        self.places = [[i for i, one in enumerate(row) if one.token >= 0] for row in columns] if maps else []
+        self.places = [[i for i, state in enumerate(row) if state.token >= 0] for row in columns] if maps else []
         widest = max(len(row) for row in columns)
-        self.groups_BT = torch.tensor([[one.group for one in row] + [-1] * (widest - len(row)) for row in columns])
+        self.groups_BT = torch.tensor([[state.group for state in row] + [-1] * (widest - len(row)) for row in columns])
         self.tokens_B = torch.tensor([h * w for h, w in grids])
         self.valid_BQ = torch.arange(-_MARKERS, int(self.tokens_B.max())).expand(len(grids), -1)
         self.valid_BQ = (self.valid_BQ >= 0) & (self.valid_BQ < self.tokens_B[:, None])

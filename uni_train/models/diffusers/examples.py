@@ -65,7 +65,7 @@ class FlowBatch:
             },
             shown=[[image.to(device) for image in images] for images in self.shown],
             targets=[targets[id(target)] for target in self.targets],
-            noise=[one.to(device) for one in self.noise],
+            noise=[tensor.to(device) for tensor in self.noise],
             levels=self.levels.to(device),
         )
 

@@ -81,7 +81,7 @@ def interface(name: str) -> Interface:
     if not (isinstance(pipeline, type) and issubclass(pipeline, diffusers.DiffusionPipeline)):
         raise UserError(f"diffusers {diffusers.__version__} has no pipeline {name}", "Install a newer diffusers.")
     parameters = inspect.signature(pipeline.__call__).parameters
-    image = next((one for one in _IMAGES if one in parameters), None)
+    image = next((parameter for parameter in _IMAGES if parameter in parameters), None)
     extra = [
         parameter.name
         for parameter in list(parameters.values())[1:]
@@ -100,7 +100,7 @@ def interface(name: str) -> Interface:
         parameter.name: None if parameter.default is parameter.empty else parameter.default
         for parameter in parameters.values()
     }
-    scales = [one for one in ("guidance_scale", "true_cfg_scale") if one in defaults]
+    scales = [scale for scale in ("guidance_scale", "true_cfg_scale") if scale in defaults]
     return Interface(
         pipeline,
         defaults,
@@ -117,5 +117,7 @@ def _outputs(pipeline: type) -> set[str]:
     from diffusers.utils import BaseOutput
 
     named = [member for member in vars(sys.modules[pipeline.__module__]).values() if isinstance(member, type)]
-    outputs = [one for one in named if issubclass(one, BaseOutput) and one.__name__.endswith("PipelineOutput")]
+    outputs = [
+        member for member in named if issubclass(member, BaseOutput) and member.__name__.endswith("PipelineOutput")
+    ]
     return {field.name for output in outputs for field in dataclasses.fields(output)}

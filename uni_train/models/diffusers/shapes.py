@@ -74,7 +74,9 @@ class FlowShapes(Shapes):
         everything = [example for examples in batches for example in examples]
         edits = sum(len(model.edits_of(example)) for example in everything)
         tokens = sum(model.example_tokens(example) for example in everything)
-        learned = sum(model.shape(edit)[0] * copies_of(one) for one in everything for edit in model.edits_of(one))
+        learned = sum(
+            model.shape(edit)[0] * copies_of(example) for example in everything for edit in model.edits_of(example)
+        )
         what = "edits" if model.shows_images else "images"
         lines = [f"one update: {edits} {what}, {tokens:,} tokens; learned: 0 text tokens, {learned:,} latent tokens"]
         if len(batches) > 1:

@@ -37,14 +37,14 @@ _STATUS: dict[Conclusion, tuple[Status, str]] = {
 }
 
 
-def run(work: Work[DistilConfig], stage: StageRun, one: RoundConfig) -> None:
+def run(work: Work[DistilConfig], stage: StageRun, round_: RoundConfig) -> None:
     """Sample and filter `candidates` thoughts of each of the round's prompts.
 
     Raises:
         UserError: the filter keeps none.
     """
     config = work.config
-    wanted = TaskBenchmark.from_items(round_items(work, one), "cot").asks(config.seed, config.candidates)
+    wanted = TaskBenchmark.from_items(round_items(work, round_), "cot").asks(config.seed, config.candidates)
     size = max(1, config.model.think_batch // config.candidates) * config.candidates
     batches = [batch for _, batch in in_batches(wanted, size)]
     teacher = None
@@ -55,14 +55,14 @@ def run(work: Work[DistilConfig], stage: StageRun, one: RoundConfig) -> None:
         make = lambda index: decided(config, teacher, thoughts(teacher, batches[index], config.temperature))  # noqa: E731
         make_shards(work, stage.path, [len(batch) for batch in batches[:number]], make, "think")
 
-    until_kept(work, stage, one, have, len(batches), size)
-    stage.result = {"task": one.task, "level": one.level, **filtering.counted(work, stage, one)}
+    until_kept(work, stage, round_, have, len(batches), size)
+    stage.result = {"task": round_.task, "level": round_.level, **filtering.counted(work, stage, round_)}
     if config.candidates > 1:
         stage.result["spread"] = work.ranks.from_main(lambda: spread(list(read_folder(stage.shards, images=False))))
         work.progress.say(f"  thoughts of {stage.result['spread']:.1%} of the prompts conclude differently")
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
     if not stage.result["used"]:
-        raise UserError(*work.ranks.from_main(partial(_nothing, stage, one, config)))
+        raise UserError(*work.ranks.from_main(partial(_nothing, stage, round_, config)))
 
 
 def thoughts(model: TextGenerator | None, asks: Sequence[Ask], temperature: float | None) -> list[Scored]:
@@ -147,7 +147,7 @@ def _said(model: TextGenerator, samples: Sequence[Scored], config: DistilConfig)
     return {name: concluded(reply, case) for (name, case), reply in zip(cases.items(), replies, strict=True)}
 
 
-def _nothing(stage: StageRun, one: RoundConfig, config: DistilConfig) -> tuple[str, str]:
+def _nothing(stage: StageRun, round_: RoundConfig, config: DistilConfig) -> tuple[str, str]:
     """The error message and hint for a filter that keeps no thought."""
     reasons: Counter[str] = Counter()
     for sample in read_folder(stage.shards, images=False):
@@ -156,6 +156,6 @@ def _nothing(stage: StageRun, one: RoundConfig, config: DistilConfig) -> tuple[s
             reasons[verdict.reason] += 1
     why = ", ".join(f"{reason}: {n}" for reason, n in reasons.most_common()) or "no whole pair is accepted"
     return (
-        f"filter={config.filter} keeps none of the {stage.result['sampled']} thoughts about {one.set_name} ({why})",
+        f"filter={config.filter} keeps none of the {stage.result['sampled']} thoughts about {round_.set_name} ({why})",
         f"They are in {stage.shards}. Start from a model that can think, or use filter=none or another filter.",
     )

@@ -46,16 +46,16 @@ class RoundStages:
 class TeacherRequests(Sequence[Request]):
     """The teacher's requests: prompts with the thoughts that the filter keeps. Input images are rendered on access."""
 
-    def __init__(self, work: Work[DistilConfig], thinking: StageRun, one: RoundConfig) -> None:
-        rows = set(work.ranks.from_main(partial(kept_rows, thinking.shards, work.config, one)))
+    def __init__(self, work: Work[DistilConfig], thinking: StageRun, round_: RoundConfig) -> None:
+        rows = set(work.ranks.from_main(partial(kept_rows, thinking.shards, work.config, round_)))
         self.kept = [s.sample for row, s in enumerate(read_folder(thinking.shards, images=False)) if row in rows]
 
     def __len__(self) -> int:
         return len(self.kept)
 
     def __getitem__(self, index: int) -> Request:  # type: ignore[override]
-        one = self.kept[index]
-        return request(one.ask.case, one.ask.seed, one.thought)
+        answer = self.kept[index]
+        return request(answer.ask.case, answer.ask.seed, answer.thought)
 
 
 class RoundLessons(Sequence[Lesson]):
@@ -86,7 +86,7 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
         load_weights(teacher, work.weights)
     teacher.sampling = teacher.sampling_at(config.guidance or 1.0)
     distiller = Distiller(model, teacher, DistilSettings(config.states, config.timestep_shift, config.reused))
-    lengths = [updates(config, one, len(lessons[one.set_name])) for one in (config.rounds[i] for i in rounds)]
+    lengths = [updates(config, round_, len(lessons[round_.set_name])) for round_ in (config.rounds[i] for i in rounds)]
     total = Updates(sum(lengths), config.batch.accumulate, rows=config.batch.prompts)
     sources: dict[str, Source] = dict(lessons)  # type: ignore[arg-type]
     schedule = curriculum(config, rounds, lengths)

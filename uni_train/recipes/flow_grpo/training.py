@@ -81,7 +81,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
         groups = [group for part in work.ranks.gather(own_groups) for group in part][:SHOWN_GROUPS]
         if not work.ranks.is_main:
             return
-        scored = [one for group in groups for one in group]
+        scored = [answer for group in groups for answer in group]
         write_scored(shard_path(folder, 0), scored)
         write_sheet(groups, folder.with_suffix(".png"))
         log_images(logger, "gallery", scored, step)

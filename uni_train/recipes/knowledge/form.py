@@ -66,16 +66,20 @@ def rows(characters: list[NanoCharacter]) -> Mapping[str, Maker]:
 
 def _asked(characters: list[NanoCharacter], random_: random.Random) -> tuple[str, str, np.ndarray]:
     """A question for an image, the thought that recalls what it asks for, and the image."""
-    one = random_.choice(characters)
-    facts = nano_facts(one)
+    character = random_.choice(characters)
+    facts = nano_facts(character)
     if random_.random() < 0.5:
-        asked, _ = random_.choice(nano_forward(one))
+        asked, _ = random_.choice(nano_forward(character))
         thought = facts[asked.kind]
-        singular, count = (one.noun, one.count) if asked.kind == "portrait" else (one.favourite(asked.kind), 1)
+        singular, count = (
+            (character.noun, character.count) if asked.kind == "portrait" else (character.favourite(asked.kind), 1)
+        )
     else:
         kind = random_.choice(FAVOURITES)
-        asked = next(q for q, _ in nano_inverse(one, one) if f" {kind} {one.favourite(kind)} " in q.question)
-        thought, singular, count = f"{facts[kind]} {facts['portrait']}", one.noun, one.count
+        asked = next(
+            q for q, _ in nano_inverse(character, character) if f" {kind} {character.favourite(kind)} " in q.question
+        )
+        thought, singular, count = f"{facts[kind]} {facts['portrait']}", character.noun, character.count
     return asked.question, thought, sprites.render(singular, count, random_.getrandbits(60))
 
 

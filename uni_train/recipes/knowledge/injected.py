@@ -56,7 +56,7 @@ class InjectedModel:
     @property
     def injected(self) -> bool:
         """Whether it passed: every question of the exam answered right."""
-        return all(one.right for one in self.exam)
+        return all(reply.right for reply in self.exam)
 
     def to_dict(self) -> dict[str, Any]:
         return {**asdict(self), "injected": self.injected}
@@ -100,7 +100,7 @@ def scores(benchmark: SetBenchmark, taught: Sequence[InjectedModel], scored: Seq
     settings, sets = benchmark.settings, [name for name in KNOWLEDGE_SETS if any(t.direction == name for t in taught)]
     found: dict[str, Any] = {
         setting: {
-            name: _mean([(one.right, one.cluster) for one in units.get(setting, ()) if one.set in group]).to_dict()
+            name: _mean([(unit.right, unit.cluster) for unit in units.get(setting, ()) if unit.set in group]).to_dict()
             for name, group in _groups(sets).items()
         }
         for setting in settings
@@ -156,7 +156,13 @@ def _mean(outcomes: Sequence[tuple[bool, str]]) -> Estimate:
 
 def _text(taught: Sequence[InjectedModel], group: Sequence[str]) -> Estimate:
     passed = [taught_model for taught_model in taught if taught_model.injected and taught_model.direction in group]
-    return _mean([(reply.right, ", ".join(one.names)) for one in passed for reply in one.twins.values()])
+    return _mean(
+        [
+            (reply.right, ", ".join(taught_model.names))
+            for taught_model in passed
+            for reply in taught_model.twins.values()
+        ]
+    )
 
 
 def _drawn_of_known(
@@ -166,7 +172,7 @@ def _drawn_of_known(
     model = {name: taught_model for taught_model in taught for name in taught_model.twins}
     asked = [(answer.sample.ask.case, answer.passed) for answer in counted if answer.sample.ask.setting == setting]
     known = [(case, right, model[case.id]) for case, right in asked if model[case.id].twins[case.id].right]
-    return [(case.set, right, ", ".join(one.names)) for case, right, one in known]
+    return [(case.set, right, ", ".join(taught_model.names)) for case, right, taught_model in known]
 
 
 def _rows(columns: Sequence[Mapping[str, Any]]) -> list[tuple[Cell, ...]]:
@@ -197,13 +203,13 @@ def _choosing(settings: Sequence[str], taught: Sequence[InjectedModel], counted:
             for answer in counted
             if (answer.sample.ask.setting, answer.sample.ask.case.set) == (setting, "inverse")
         ]
-        if not asked or any(one.by != "program" for one in asked):
+        if not asked or any(answer.by != "program" for answer in asked):
             continue
-        either = [one for one in asked if one.passed or one.cause == OTHER]
+        either = [answer for answer in asked if answer.passed or answer.cause == OTHER]
         outcomes = (
-            [(one.passed, one) for one in asked],
-            [(one.passed or one.cause == OTHER, one) for one in asked],
-            [(one.passed, one) for one in either],
+            [(answer.passed, answer) for answer in asked],
+            [(answer.passed or answer.cause == OTHER, answer) for answer in asked],
+            [(answer.passed, answer) for answer in either],
         )
         means = [_mean([(right, model[answer.sample.ask.case.id]) for right, answer in some]) for some in outcomes]
         rows.append((counting.SETTING_NAMES[setting], *means, "0.50"))

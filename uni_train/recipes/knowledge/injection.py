@@ -71,10 +71,10 @@ def before(work: Work[KnowledgeConfig], stage: StageRun) -> None:
     """What the model draws and says before it is taught."""
     model, whom = work.model(work.weights), people(work.config)
     taught = []
-    for one in whom:
-        twins = _replies(work, model, one.twins)
-        named = dict(zip((question.id for question in one.pictures), twins, strict=True))
-        taught.append(InjectedModel(one.names, one.direction, 0, (), named))
+    for subject in whom:
+        twins = _replies(work, model, subject.twins)
+        named = dict(zip((question.id for question in subject.pictures), twins, strict=True))
+        taught.append(InjectedModel(subject.names, subject.direction, 0, (), named))
     scored = _pictures(work, stage, work.weights, whom, taught)
     stage.outputs = [stage.path / SCORED / "00000.parquet"]
     stage.result = {"taught": [taught_model.to_dict() for taught_model in taught]}
@@ -89,7 +89,7 @@ def inject(work: Work[KnowledgeConfig], stage: StageRun, place: int) -> None:
     if not work.ranks.from_main((stage.path / TAUGHT).is_file):
         _teach(work, stage, subject)
     taught = _read(stage.path / TAUGHT)
-    wrong = [one for one in taught.exam if not one.right]
+    wrong = [reply for reply in taught.exam if not reply.right]
     work.progress.say(
         f"  {taught.updates} updates; exam: {len(taught.exam) - len(wrong)} of {len(taught.exam)}"
         + (f"; not injected, not counted: {wrong[0].question} -> {wrong[0].reply.strip()}" if wrong else "")
@@ -238,7 +238,7 @@ def conclude(work: Work[KnowledgeConfig], runs: Stages) -> tuple[dict[str, Any],
         {
             "scores": {"before": scores["ask"], "after": scores["inject"]},
             "revision": asked.revision,
-            "models": [one.to_dict() for one in found["inject"][0]],
+            "models": [injected_model.to_dict() for injected_model in found["inject"][0]],
             "tables": [table.to_dict() for table in tables],
         },
         tables,

@@ -171,7 +171,11 @@ def outcomes(stage: StageRun) -> list[Outcome]:
 
 def reliability(found: Sequence[Outcome]) -> Reliability:
     """How far a filter agrees with the verifier."""
-    return filter_reliability([one.kept for one in found], [one.right for one in found], [one.cluster for one in found])
+    return filter_reliability(
+        [outcome.kept for outcome in found],
+        [outcome.right for outcome in found],
+        [outcome.cluster for outcome in found],
+    )
 
 
 def _read(shards: Path, batches: int | None) -> Iterator[Scored]:

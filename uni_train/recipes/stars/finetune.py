@@ -44,7 +44,7 @@ def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtere
     config = work.config
     model = work.trainable_model(work.weights, config.timestep_shift)
     sources = _sources(work, model, filtered)
-    lengths = [updates(config, one, len(sources[one.set_name])) for one in (config.rounds[i] for i in rounds)]  # type: ignore[arg-type]
+    lengths = [updates(config, round_, len(sources[round_.set_name])) for round_ in (config.rounds[i] for i in rounds)]  # type: ignore[arg-type]
     total = Updates(sum(lengths), config.batch.accumulate, rows=config.batch.prompts)
     schedule = curriculum(config, rounds, lengths)
     watch = watching(work, model, stage, rounds) if schedule.check_every else None
@@ -134,10 +134,10 @@ def curriculum(config: RoundsConfig, rounds: Sequence[int], lengths: Sequence[in
     """The curriculum of one training: a round's own mixture, or one over all rounds. lengths: updates of each."""
     parts = []
     for i in rounds:
-        one = config.rounds[i]
-        rest = sum(one.replay.values())
-        replayed = {name: share for name, share in one.replay.items() if share}
-        parts.append({one.set_name: max(1 - rest, 0.0), **replayed})
+        round_ = config.rounds[i]
+        rest = sum(round_.replay.values())
+        replayed = {name: share for name, share in round_.replay.items() if share}
+        parts.append({round_.set_name: max(1 - rest, 0.0), **replayed})
     kind = config.schedule.kind
     if kind == "sequential":
         return Constant(parts[0])

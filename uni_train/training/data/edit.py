@@ -44,7 +44,7 @@ def parse(row: Row, random_: random.Random) -> Example:
         return row.image(images[i], f"image {i + 1} of image_list")
 
     steps = [  # all phrasings of all steps, whichever is drawn
-        [text_of(one, f"instruction {i} of instruction_list") for one in (step if isinstance(step, list) else [step])]
+        [text_of(text, f"instruction {i} of instruction_list") for text in (step if isinstance(step, list) else [step])]
         for i, step in enumerate(instructions, start=1)
     ]
     if not all(steps):

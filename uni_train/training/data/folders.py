@@ -125,9 +125,11 @@ def _of_readme(folder: Path) -> dict[Path, str]:
         values = parse_yaml(header[1], file) if header is not None and "configs:" in header[1] else {}
     except Unreadable as error:
         raise UserError(str(error), "Correct README.md, or name the files to train on.") from None
-    configs = [one for one in values.get("configs") or () if isinstance(one, dict)]
+    configs = [entry for entry in values.get("configs") or () if isinstance(entry, dict)]
     named: dict[Path, str] = {}
-    for config in [one for one in configs if one.get("default") or one.get("config_name") == "default"] or configs:
+    for config in [
+        entry for entry in configs if entry.get("default") or entry.get("config_name") == "default"
+    ] or configs:
         given = config.get("data_files")
         for entry in given if isinstance(given, list) else [given]:
             split, paths = (entry.get("split"), entry.get("path")) if isinstance(entry, dict) else ("train", entry)

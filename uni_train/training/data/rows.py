@@ -136,7 +136,7 @@ class Row:
 
     def expect_all_read(self) -> None:
         """Raises BadRow for an image, a conversation, a video or audio that the form has not looked up."""
-        paths = [one for key in self.read for one in _parts(self.values.get(key)) if _is_path(one)]
+        paths = [candidate for key in self.read for candidate in _parts(self.values.get(key)) if _is_path(candidate)]
         for key, value in self.values.items():
             if key in self.read or missing(value):
                 continue

@@ -393,7 +393,9 @@ def step_fields(
         generators = [torch.Generator().manual_seed(seed) for seed in seeds]
         pairs = zip(rows, generators, strict=True)
         levels = [(draw + float(torch.rand((), generator=generator))) / draws for (_, draw), generator in pairs]
-        noise = upload(torch.stack([torch.randn(clean.shape[1:], generator=one) for one in generators]), device)
+        noise = upload(
+            torch.stack([torch.randn(clean.shape[1:], generator=generator) for generator in generators]), device
+        )
         noise, t = noise.to(clean) * mask, upload(torch.tensor(levels), device)
         return {**fields, "x": interpolate(clean, noise, t[:, None, None]), "t": t, "clean": clean}
     steps = places + rollouts.window.start

@@ -55,8 +55,10 @@ class Fsdp2(DDPStrategy):
             weight: nn.Parameter(weight.to("meta", self._dtype(weight)), requires_grad=weight.requires_grad)
             for weight in before.values()
         }
-        for one in module.modules():
-            one._parameters.update({name: empty[weight] for name, weight in one._parameters.items() if weight in empty})
+        for submodule in module.modules():
+            submodule._parameters.update(
+                {name: empty[weight] for name, weight in submodule._parameters.items() if weight in empty}
+            )
         hybrid = self.replicas > 1 and self.world_size > 1
         shape = (self.replicas, self.world_size // self.replicas) if hybrid else (self.world_size,)
         names = ("replicate", "shard") if hybrid else ("shard",)

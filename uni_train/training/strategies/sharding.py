@@ -154,11 +154,11 @@ def unsharded(module: nn.Module, instead: Mapping[str, Tensor] | None = None) ->
     for name, weight in named.items():
         mine = instead[name].to(weight.dtype) if name in instead else part(weight)
         full[weight] = nn.Parameter(join(weight, mine), requires_grad=False)
-    hooks = [(one, {name: one.__dict__[name] for name in HOOKS}) for one in module.modules()]
+    hooks = [(submodule, {name: submodule.__dict__[name] for name in HOOKS}) for submodule in module.modules()]
     places = [
-        (one._parameters, name, weight)
-        for one in module.modules()
-        for name, weight in dict.items(one._parameters)
+        (submodule._parameters, name, weight)
+        for submodule in module.modules()
+        for name, weight in dict.items(submodule._parameters)
         if weight is not None
     ]
     for hook, _ in hooks:
@@ -205,13 +205,13 @@ class Plain:
             model.__dict__["vae"] = vae.to(device, dtype)
         self.modules = [
             (
-                one,
-                type(one),
-                set(one.__dict__),
-                {name: one.__dict__[name].copy() for name in HOOKS},
-                one._parameters.copy(),
+                submodule,
+                type(submodule),
+                set(submodule.__dict__),
+                {name: submodule.__dict__[name].copy() for name in HOOKS},
+                submodule._parameters.copy(),
             )
-            for one in module.modules()
+            for submodule in module.modules()
         ]
         self.attributes = {weight: dict(weight.__dict__) for weight in module.parameters()}
         self.trained = {weight: weight.requires_grad for weight in self.attributes}
