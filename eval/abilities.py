@@ -24,13 +24,13 @@ _REPLY = "<refined_prompt>A red apple.</refined_prompt> <answer>A</answer>"  # t
 def lacking_skills(benchmark: Benchmark, skills: Collection[str]) -> dict[str, str]:
     """Setting -> the skill that all of its cases lack, "" where some can be asked."""
     model, cases = _Skilled(skills), {case.set: case for case in benchmark.cases()}.values()
-    found = {}
+    lacking = {}
     for setting in benchmark.settings:
         parts = [[ask] for ask in asks_of(list(cases), [setting])]
         samples = [sample for part in generate(benchmark, model, parts) for sample in part]
         able = any(sample.status != "no_skill" for sample in samples)
-        found[setting] = "" if able else samples[0].note.removeprefix(f"{model.name} cannot ")
-    return found
+        lacking[setting] = "" if able else samples[0].note.removeprefix(f"{model.name} cannot ")
+    return lacking
 
 
 def suited_benchmarks(address: str, config: EvalConfig, skills: Collection[str]) -> tuple[list[str], list[str]]:

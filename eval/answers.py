@@ -219,10 +219,10 @@ def _by_number(images: Mapping[str, str], benchmark: Benchmark, asked: Sequence[
 
 def _questions(cases: Sequence[Case]) -> list[Case]:
     """Without second labels: they are of the same drawing, and count as one."""
-    found: dict[tuple[Any, ...], Case] = {}
+    distinct: dict[tuple[Any, ...], Case] = {}
     for case in cases:
-        found.setdefault((case.set, case.facts.get("drawn_as", case.id)), case)
-    return list(found.values())
+        distinct.setdefault((case.set, case.facts.get("drawn_as", case.id)), case)
+    return list(distinct.values())
 
 
 def _by_submission(
@@ -247,15 +247,17 @@ def _by_submission(
 
 def _images(root: Path) -> dict[str, str]:
     """Name without extension -> name below `root`. Raises UserError: two files differ in the extension alone."""
-    found: dict[str, str] = {}
+    names_by_stem: dict[str, str] = {}
     for path in files_below(root):
         name = path.relative_to(root)
         if path.suffix.lower() in image_suffixes() and name.parts[0] != SHOWN:
             stem = name.with_suffix("").as_posix()
-            if stem in found:
-                raise UserError(f"{root}: {found[stem]} and {name} answer the same question", "Keep one of them.")
-            found[stem] = name.as_posix()
-    return found
+            if stem in names_by_stem:
+                raise UserError(
+                    f"{root}: {names_by_stem[stem]} and {name} answer the same question", "Keep one of them."
+                )
+            names_by_stem[stem] = name.as_posix()
+    return names_by_stem
 
 
 def _rows(file: Path) -> list[Row]:

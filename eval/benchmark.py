@@ -451,8 +451,8 @@ class Benchmark(ABC):
         results = Results(self.units(scored, ""))
         groups = {**{name: (name,) for name in self.sets}, **self.groups}
         by_setting = results.by("setting", self.settings)
-        found = {setting: self.overall.by_set(some, groups) for setting, some in by_setting.items()}
-        return plain({**found, **self.details(results)})  # type: ignore[no-any-return]
+        scores = {setting: self.overall.by_set(some, groups) for setting, some in by_setting.items()}
+        return plain({**scores, **self.details(results)})  # type: ignore[no-any-return]
 
     def details(self, results: Results) -> Mapping[str, Any]:
         """Further keys of `scores`: estimates and comparisons in mappings, whatever else the tables show."""

@@ -88,27 +88,27 @@ def _measured(plan: EvaluationPlan) -> dict[str, Speed]:
     if not store.measured():  # a checkpoint's hash may take a minute
         return {}
     here = machine()
-    found: dict[str, Speed] = {}
+    speeds: dict[str, Speed] = {}
     for benchmark in plan.benchmarks:
         for helped, model in benchmark.helpers().items():
-            found |= {kind: speed for kind, speed in store.speed_of(model.identity, here).items() if kind == helped}
+            speeds |= {kind: speed for kind, speed in store.speed_of(model.identity, here).items() if kind == helped}
     identity = identity_of(plan.checkpoint, plan.config.sampling, plan.config.weights, plan.config.compile)
     if identity is not None:
         own = store.speed_of(identity, here)
-        found = dict(own) | found
-    return found
+        speeds = dict(own) | speeds
+    return speeds
 
 
 def _column(row: Row, gpu_hour: float | None) -> dict[str, str]:
     hours = row.gpu_hours
-    found = {"cases": f"{row.cases:,}", "samples": f"{row.samples:,}"}
-    found |= {f"{kind} calls": f"{row.calls.get(kind, 0):,}" for kind in KINDS}
-    found |= {"judge reads, tokens": f"{row.tokens_in:,}", "judge writes, tokens": f"{row.tokens_out:,}"}
-    found["judge, dollars"] = "–" if row.cost is None else f"{row.cost:.2f}"
-    found["GPU hours"] = "–" if hours is None else f"{hours:.2f}"
+    row_ = {"cases": f"{row.cases:,}", "samples": f"{row.samples:,}"}
+    row_ |= {f"{kind} calls": f"{row.calls.get(kind, 0):,}" for kind in KINDS}
+    row_ |= {"judge reads, tokens": f"{row.tokens_in:,}", "judge writes, tokens": f"{row.tokens_out:,}"}
+    row_["judge, dollars"] = "–" if row.cost is None else f"{row.cost:.2f}"
+    row_["GPU hours"] = "–" if hours is None else f"{hours:.2f}"
     if hours is not None and gpu_hour is not None:
-        found["GPU, dollars"] = f"{hours * gpu_hour:.2f}"
-    return found
+        row_["GPU, dollars"] = f"{hours * gpu_hour:.2f}"
+    return row_
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,8 +186,8 @@ def judge_prompt(benchmark: Benchmark, asks: Sequence[Ask]) -> tuple[float, floa
     is asked nothing for these gives the length of their prompts and one image.
     """
     spread = asks[:: max(1, len(asks) // _RENDERED)][:_RENDERED]
-    found = [asyncio.run(_first_call(benchmark, ask)) for ask in spread]
-    known = [length for length in found if length is not None]
+    lengths = [asyncio.run(_first_call(benchmark, ask)) for ask in spread]
+    known = [length for length in lengths if length is not None]
     if not known:
         return sum(len(ask.case.prompt) for ask in spread) / max(1, len(spread)), 1.0
     return sum(letters for letters, _ in known) / len(known), sum(images for _, images in known) / len(known)

@@ -159,12 +159,12 @@ def compare(first: Path, second: Path) -> Comparison:
         for label in before:
             _check_asked(one, two, name, before[label], after[label])
             try:
-                found = _compare_units(name, label, before[label], after[label])
+                difference = _compare_units(name, label, before[label], after[label])
             except ValueError as error:
                 hint = "Evaluate both with the same data and options."
                 raise UserError(f"{one.folder} and {two.folder}: {name}: {error}", hint) from None
-            rows += found[0]
-            flips += found[1]
+            rows += difference[0]
+            flips += difference[1]
     if not rows:
         hint = "`eval` with judge.model=MODEL judges what is drawn."
         raise UserError(f"{one.folder} and {two.folder} have no score in common", hint)
@@ -173,12 +173,14 @@ def compare(first: Path, second: Path) -> Comparison:
 
 def _beside(scores: Mapping[str, Any]) -> str:
     """What trivial strategies reach on these sets, and chance; "" for a benchmark without any."""
-    found = {name: [Trivial.from_dict(raw) for raw in raws] for name, raws in (scores.get("strategies") or {}).items()}
-    leading = {name: one for name, all_ in found.items() if (one := best(all_)) is not None}
-    said = ", ".join(
+    strategies = {
+        name: [Trivial.from_dict(raw) for raw in raws] for name, raws in (scores.get("strategies") or {}).items()
+    }
+    leading = {name: one for name, all_ in strategies.items() if (one := best(all_)) is not None}
+    leaders = ", ".join(
         f"{name} {strategy.estimate.value:.2f} ({strategy.chance:.2f})" for name, strategy in leading.items()
     )
-    return f" Best trivial strategy (chance): {said}." if said else ""
+    return f" Best trivial strategy (chance): {leaders}." if leaders else ""
 
 
 # ------------------------------------------------------------------------------------------------- what is counted

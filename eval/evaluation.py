@@ -680,8 +680,8 @@ def _count(scored: Iterable[Scored], of: Callable[[Scored], str]) -> dict[str, d
     order = {name: i for i, name in enumerate(OUTCOMES)}
     return {
         setting: {
-            name: dict(sorted(found.items(), key=lambda item: (order.get(item[0], len(order)), item[0])))
-            for name, found in by_set.items()
+            name: dict(sorted(counts.items(), key=lambda item: (order.get(item[0], len(order)), item[0])))
+            for name, counts in by_set.items()
         }
         for setting, by_set in counts.items()
     }

@@ -39,9 +39,9 @@ _PLACEHOLDERS = ("...", "your description", "your visual description here", "a d
 def extract(thought: str, compat: str, world: str = "everyday") -> Refined:
     """The refined prompt of a thought; see the head of this file for `compat`."""
     if compat == "official":
-        found = prompts.published_refined_prompt(thought)
-        text = prompts.without_markers(thought) if found is None else found
-        return Refined(text, "none" if not text else "whole thought" if found is None else "last match")
+        refined = prompts.published_refined_prompt(thought)
+        text = prompts.without_markers(thought) if refined is None else refined
+        return Refined(text, "none" if not text else "whole thought" if refined is None else "last match")
     if world == "nano":
         _, label, rest = thought.rpartition(CONCLUSION)
         return Refined(f"Draw {rest.strip()}", "label") if label and rest.strip(" .") else Refined("", "none")

@@ -46,13 +46,13 @@ def settings_of(benchmark: Benchmark, wanted: Sequence[str] | None) -> tuple[str
     Raises:
         UsageError: it has none of them.
     """
-    found = tuple(name for name in benchmark.settings if wanted is None or name in wanted)
-    if not found:
+    settings = tuple(name for name in benchmark.settings if wanted is None or name in wanted)
+    if not settings:
         raise UsageError(
             f"{benchmark.name} has no setting {', '.join(wanted or [])}",
             did_you_mean((wanted or [""])[0], benchmark.settings, f"settings of {benchmark.name}"),
         )
-    return found
+    return settings
 
 
 def asks_of(cases: Sequence[Case], settings: Sequence[str], *, k: int = 1, seed: int = 0) -> list[Ask]:
@@ -141,12 +141,12 @@ def expect_skills(model: Respondent, asked: Mapping[Benchmark, Sequence[Ask]], l
 
 def _skills(model: Respondent, ask: Ask) -> set[str]:
     """Those that the model has, tried on a question."""
-    found, images = set(), tuple(map(pixels, ask.case.images))
+    skills, images = set(), tuple(map(pixels, ask.case.images))
     for skill in ("think", "draw", "answer", "compose"):
         with suppress(SkillMissing):
             getattr(model, skill)([request_of(ask, ask.case.prompt, images=images)])
-            found.add(skill)
-    return found
+            skills.add(skill)
+    return skills
 
 
 def _generated(name: str, world: str) -> Benchmark | None:

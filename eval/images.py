@@ -167,15 +167,15 @@ class _Decoded:
 
     def pixels(self, image: Image) -> np.ndarray:
         digest = digest_of(image)
-        found = self._found.get(digest)
-        if found is None:
-            found = _rgb(bytes_of(image))
-            found.flags.writeable = False
-            self._found[digest] = found
-            self._bytes += found.nbytes
+        cached = self._found.get(digest)
+        if cached is None:
+            cached = _rgb(bytes_of(image))
+            cached.flags.writeable = False
+            self._found[digest] = cached
+            self._bytes += cached.nbytes
             while self._bytes > self._most and len(self._found) > 1:
                 self._bytes -= self._found.popitem(last=False)[1].nbytes
-        return found
+        return cached
 
 
 def _rgb(data: bytes) -> np.ndarray:
@@ -183,8 +183,8 @@ def _rgb(data: bytes) -> np.ndarray:
     import cv2
     import numpy as np
 
-    found = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
-    return decode_png(data) if found is None else cv2.cvtColor(found, cv2.COLOR_BGR2RGB)
+    decoded = cv2.imdecode(np.frombuffer(data, np.uint8), cv2.IMREAD_COLOR | cv2.IMREAD_IGNORE_ORIENTATION)
+    return decode_png(data) if decoded is None else cv2.cvtColor(decoded, cv2.COLOR_BGR2RGB)
 
 
 _DECODED = _Decoded(_PIXEL_BYTES)

@@ -163,17 +163,17 @@ def _named(folders: Sequence[Path | str]) -> dict[str, Evaluation]:
     store too, which is passed over."""
     given = [_given(str(folder)) for folder in folders]
     given = [entry for entry in given if entry[1].name != "store" or (entry[1] / ASKED).exists()] or given
-    found = [load(folder) for _, folder in given]
-    twice = [folder for folder, n in Counter(evaluation.folder.resolve() for evaluation in found).items() if n > 1]
+    loaded = [load(folder) for _, folder in given]
+    twice = [folder for folder, n in Counter(evaluation.folder.resolve() for evaluation in loaded).items() if n > 1]
     if twice:
         raise UserError(f"{twice[0]} is given twice", "Give each evaluation once.")
-    models = [evaluation.model for evaluation in found]
+    models = [evaluation.model for evaluation in loaded]
     names = [name or (model if models.count(model) == 1 else entry.folder.name)
-             for (name, _), model, entry in zip(given, models, found, strict=True)]  # fmt: skip
+             for (name, _), model, entry in zip(given, models, loaded, strict=True)]  # fmt: skip
     if len(set(names)) < len(names):
         same = next(name for name in names if names.count(name) > 1)
         raise UserError(f"two evaluations are called {same}", "Name them: before=evals/one after=evals/two.")
-    return dict(zip(names, found, strict=True))
+    return dict(zip(names, loaded, strict=True))
 
 
 def _given(text: str) -> tuple[str, Path]:
@@ -207,17 +207,17 @@ def _place(column: Column, evaluations: Mapping[str, Evaluation]) -> tuple[Any, 
 
 
 def _column(
-    found: Mapping[str, Results], column: Column, evaluations: Mapping[str, Evaluation]
+    results: Mapping[str, Results], column: Column, evaluations: Mapping[str, Evaluation]
 ) -> dict[tuple[str, Column], Cell]:
     """The cells of a column; the best is that of the evaluations that were asked the same."""
     metric = column.metric
-    means = {name: metric(some) for name, some in found.items()}
+    means = {name: metric(some) for name, some in results.items()}
     cells = {(name, column): Cell(mean) for name, mean in means.items()}
-    for group in _asked_the_same(column.benchmark, {name: evaluations[name] for name in found}):
+    for group in _asked_the_same(column.benchmark, {name: evaluations[name] for name in results}):
         best = max(group, key=lambda name: means[name].value or 0.0)
         for name in group:
             mark: Mark = "best" if len(group) > 1 else ""
-            comparison = None if name == best else metric.gain(found[best], found[name])
+            comparison = None if name == best else metric.gain(results[best], results[name])
             if comparison is not None:
                 gap = comparison.difference
                 mark = "equal" if gap.low <= 0 <= gap.high else "below"

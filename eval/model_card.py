@@ -46,8 +46,8 @@ def _figures(run: Path) -> Iterator[str]:
     if not (run / "summary.json").is_file():
         yield "The run has evaluated nothing."
         return
-    found = summary.read(run)
-    scores, questions = found.get("scores") or {}, str(found.get("questions", ""))
+    stored = summary.read(run)
+    scores, questions = stored.get("scores") or {}, str(stored.get("questions", ""))
     yield from (
         "Share that is right, with n and a 95 % interval" + (f": {questions}." if questions else "."),
         "",

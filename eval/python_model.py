@@ -58,18 +58,18 @@ class FunctionModel:
     def _all(self, requests: Sequence[Request], kind: type, on_step: OnStep | None) -> list[Any]:
         if kind in self._lacking:
             raise self._lacking[kind]
-        found: list[Any] = []
+        outcomes: list[Any] = []
         for number, request in enumerate(requests):
             prompt = request.prompt if request.thought is None else f"{request.prompt}\n\n{request.thought}"
             try:
                 reply = self.function(prompt, list(request.images), request.seed)
             except Exception as error:  # one call that failed: the others are answered
-                found.append(error)
+                outcomes.append(error)
             else:
-                found.append(self._as(kind, reply))
+                outcomes.append(self._as(kind, reply))
             if on_step is not None:
                 on_step(number + 1, len(requests))
-        return found
+        return outcomes
 
     def _as(self, kind: type, reply: Any) -> Any:
         if kind is str and isinstance(reply, str):

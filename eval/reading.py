@@ -92,19 +92,19 @@ def plain(text: str) -> str:
 
 def words(text: str) -> str:
     """The same without blank lines and marks of Markdown and LaTeX; "Final answer:" is before one in tags or a box."""
-    said = _LATEX_FONT.sub(r"\1", _REPEATED.sub(r"\1\1\1", plain(text)))
-    said = _TAGGED.sub(lambda found: f"\nFinal answer: {(found[1] or found[2] or '').strip()}\n", said)
-    return "\n".join(" ".join(line.split()) for line in _MARKS.sub("", said).splitlines() if line.strip())
+    shown = _LATEX_FONT.sub(r"\1", _REPEATED.sub(r"\1\1\1", plain(text)))
+    shown = _TAGGED.sub(lambda match: f"\nFinal answer: {(match[1] or match[2] or '').strip()}\n", shown)
+    return "\n".join(" ".join(line.split()) for line in _MARKS.sub("", shown).splitlines() if line.strip())
 
 
 def expecting(read: Callable[[str], T | None], wanted: str) -> Callable[[str], T]:
     """A reader that gives None for no answer, as one that raises ValueError and says what it wanted."""
 
     def parse(text: str) -> T:
-        found = read(text)
-        if found is None:
+        value = read(text)
+        if value is None:
             raise ValueError(f"it must give {wanted}")
-        return found
+        return value
 
     return parse
 
@@ -115,8 +115,8 @@ def yes_no(text: str) -> bool | None:
     tags = [tag for tag, box in _TAGGED.findall(plain(text)) if not box]
     if not all(_ALONE.match(tag) or _LABELLED.search(tag) for tag in tags):
         return None
-    said = words(text)
-    lines, labelled = said.split("\n"), [(match[0].lower(), match[1]) for match in _LABELLED.findall(said)]
+    reply = words(text)
+    lines, labelled = reply.split("\n"), [(match[0].lower(), match[1]) for match in _LABELLED.findall(reply)]
     found = [value for label, value in labelled if label.startswith(("final", "score"))] or [
         pair[1] for pair in labelled
     ]
@@ -152,15 +152,15 @@ def choice(reply: str, choices: Mapping[str, str | None]) -> str | None:
     return found.pop() if len(found) == 1 and found <= choices.keys() else None
 
 
-def _chosen(said: str, choices: Mapping[str, str | None]) -> set[str]:
+def _chosen(answer: str, choices: Mapping[str, str | None]) -> set[str]:
     """The letters that a text begins with; one of several is no choice."""
-    match = _LETTER.match(said)
+    match = _LETTER.match(answer)
     if match is not None and (letter := match[1].upper()) in choices:
-        rest = said[match.end(1) :]
+        rest = answer[match.end(1) :]
         own = re.match(rf"[\W_]*{re.escape(choices[letter] or '')}", rest, re.IGNORECASE)
         behind = (rest, rest[own.end() :] if own else "")
         return {letter, *(one[1].upper() for at in behind if (one := _ANOTHER.match(at)))}
-    same = {normalised(said), normalised(said.partition("\n")[0])} - {""}
+    same = {normalised(answer), normalised(answer.partition("\n")[0])} - {""}
     named = {letter for letter, text in choices.items() if text is not None and normalised(text) in same}
     return named if len(named) == 1 else set()
 
@@ -180,8 +180,8 @@ def same(reply: str, answer: str) -> bool:
 def normalised(text: str) -> str:
     """Lower case, one blank between words, no article in front, no punctuation at the ends of words."""
     plain_ = unicodedata.normalize("NFKC", text).casefold()
-    found = [word for each in plain_.split() if (word := each.strip(".,;:!?\"'`*()[]{}"))]
-    return " ".join(found[1:] if found[:1] and found[0] in ("a", "an", "the") and len(found) > 1 else found)
+    parts = [word for each in plain_.split() if (word := each.strip(".,;:!?\"'`*()[]{}"))]
+    return " ".join(parts[1:] if parts[:1] and parts[0] in ("a", "an", "the") and len(parts) > 1 else parts)
 
 
 def _uncaptioned(text: str) -> str:
@@ -191,29 +191,29 @@ def _uncaptioned(text: str) -> str:
 def caption(text: str) -> str | None:
     """What follows "Caption:" (UniSandbox, Tables 9 and 10), or a reply of one line in the form asked for behind it:
     "3 apples". "Error" stands for itself and whatever explains it."""
-    said = words(text)
-    found = {
-        _unwrapped(caption) for caption in _CAPTIONED.findall(said.rpartition("\n")[2]) or _CAPTIONED.findall(said)
+    reply = words(text)
+    captions = {
+        _unwrapped(caption) for caption in _CAPTIONED.findall(reply.rpartition("\n")[2]) or _CAPTIONED.findall(reply)
     }
-    alone = _unwrapped(said)
-    if not found and (_COUNTED.fullmatch(alone) or _REFUSED.fullmatch(alone)):
-        found = {alone}
-    return found.pop() or None if len(found) == 1 else None
+    alone = _unwrapped(reply)
+    if not captions and (_COUNTED.fullmatch(alone) or _REFUSED.fullmatch(alone)):
+        captions = {alone}
+    return captions.pop() or None if len(captions) == 1 else None
 
 
 def knowledge_caption(text: str) -> str | None:
     """The one line of Table 11: "Person: ...; ...; ...; ...", "Flower: rose", "Fruit: apple" or "Reject"."""
-    found = {_unwrapped(phrase) for phrase in _KNOWLEDGE.findall(words(text))}
-    return found.pop() if len(found) == 1 else None
+    names = {_unwrapped(phrase) for phrase in _KNOWLEDGE.findall(words(text))}
+    return names.pop() if len(names) == 1 else None
 
 
-def _unwrapped(said: str) -> str:
+def _unwrapped(phrase: str) -> str:
     """Without brackets or quotes around the whole."""
-    said = said.strip().strip("*").strip()
-    while len(said) > 1 and said[0] + said[-1] in ("[]", '""', "''", "“”", "‘’", "()", "<>"):
-        said = said[1:-1].strip()
-    refused = _REFUSED.fullmatch(said)
-    return refused[1].capitalize() if refused else said
+    phrase = phrase.strip().strip("*").strip()
+    while len(phrase) > 1 and phrase[0] + phrase[-1] in ("[]", '""', "''", "“”", "‘’", "()", "<>"):
+        phrase = phrase[1:-1].strip()
+    refused = _REFUSED.fullmatch(phrase)
+    return refused[1].capitalize() if refused else phrase
 
 
 # --- numbers ---------------------------------------------------------------------------------------------------------
@@ -222,11 +222,11 @@ def _unwrapped(said: str) -> str:
 def mark(text: str, label: str, low: float, high: float) -> float | None:
     """The number behind a label ("Score: 7", "Score: [7/10] because ..."), or that is the whole reply; from `low` to
     `high`, of which a percentage is a share."""
-    said, found = words(text), list[tuple[str, str]]()
+    reply, numbers = words(text), list[tuple[str, str]]()
     value = rf"{_CLOSE}\s*(?:[:=：–—-]|\bis\b|\bof\b)?{_OPEN}{_NUMBER}(?!\s*(?:or|to|-|–|,|/)\s*\d)"
     for before, behind in ((rf"\b{label}\b", ""), (r"\banswer\b", ""), (r"\A", r"\W*\Z")):
-        found = found or re.findall(before + value + behind, said, re.IGNORECASE)
-    values = {_within(digits, unit, low, high) for digits, unit in found}
+        numbers = numbers or re.findall(before + value + behind, reply, re.IGNORECASE)
+    values = {_within(digits, unit, low, high) for digits, unit in numbers}
     return values.pop() if len(values) == 1 else None
 
 
@@ -240,8 +240,8 @@ def number(value: Any, low: float, high: float) -> float | None:
 
 def truth(value: Any) -> bool | None:
     """A value of JSON as true or false: true, "True", "yes", 1, "0"."""
-    said = str(value).strip(" .").lower() if isinstance(value, bool | int | float | str) else ""
-    return _WORDS.get(said, {"1": True, "y": True, "0": False, "n": False}.get(said))
+    word = str(value).strip(" .").lower() if isinstance(value, bool | int | float | str) else ""
+    return _WORDS.get(word, {"1": True, "y": True, "0": False, "n": False}.get(word))
 
 
 def _within(digits: str, unit: str, low: float, high: float) -> float | None:
@@ -283,47 +283,47 @@ class JsonReader:
             raise ValueError(f"it is not JSON ({error.msg} at line {error.lineno}, column {error.colno})") from error
         except RecursionError as error:
             raise ValueError("its JSON is nested too deeply") from error
-        problems = sorted(self._validator.iter_errors(value), key=lambda found: list(map(str, found.absolute_path)))
+        problems = sorted(self._validator.iter_errors(value), key=lambda error: list(map(str, error.absolute_path)))
         if problems:
             place = "/".join(map(str, problems[0].absolute_path)) or "the top"
             raise ValueError(f"its JSON does not fit: at {place}, {problems[0].message}")
         return value
 
 
-def _value(said: str) -> Any:
-    said = _BACKSLASH.sub(lambda found: found[0] if found[1] else r"\\", said)
+def _value(reply: str) -> Any:
+    reply = _BACKSLASH.sub(lambda match: match[0] if match[1] else r"\\", reply)
     try:
-        return _decoded(said)
+        return _decoded(reply)
     except json.JSONDecodeError as error:
         names = {"True": "true", "False": "false", "None": "null", None: ""}  # of Python, and a comma before an end
         with suppress(json.JSONDecodeError):
-            return _decoded(_PYTHON.sub(lambda found: found[0] if found[0][0] == '"' else names[found[1]], said))
+            return _decoded(_PYTHON.sub(lambda match: match[0] if match[0][0] == '"' else names[match[1]], reply))
         raise error
 
 
-def _decoded(said: str) -> Any:
+def _decoded(reply: str) -> Any:
     """The whole as JSON, else the one object in it. What begins like an object and is none is not looked into."""
     decoder = json.JSONDecoder(object_pairs_hook=_once, parse_constant=_no_constant)
     try:
-        return decoder.decode(said)
+        return decoder.decode(reply)
     except json.JSONDecodeError as error:
-        found, end = [], 0
-        while opening := _OBJECT.search(said, end):
-            value, end = decoder.raw_decode(said, opening.start())
-            found += [] if value in found else [value]
-        if not found:
+        objects, end = [], 0
+        while opening := _OBJECT.search(reply, end):
+            value, end = decoder.raw_decode(reply, opening.start())
+            objects += [] if value in objects else [value]
+        if not objects:
             raise error
-    if len(found) > 1:
+    if len(objects) > 1:
         raise ValueError("it holds several JSON objects where one is wanted")
-    return found[0]
+    return objects[0]
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) < len(pairs):
+    values = dict(pairs)
+    if len(values) < len(pairs):
         names = [name for name, _ in pairs]
         raise ValueError(f"the key {next(name for name in names if names.count(name) > 1)!r} appears twice")
-    return found
+    return values
 
 
 def _no_constant(name: str) -> Any:
@@ -337,11 +337,11 @@ def _meant(value: Any, schema: Mapping[str, Any]) -> Any:
     if isinstance(value, list):
         return [_meant(part, schema.get("items", {})) for part in value]
     for option in schema.get("anyOf", [schema]):
-        found: Any = {str(name).lower(): name for name in option.get("enum", ())}.get(str(value).strip().lower())
+        parsed: Any = {str(name).lower(): name for name in option.get("enum", ())}.get(str(value).strip().lower())
         if option.get("type") == "boolean":
-            found = truth(value)
+            parsed = truth(value)
         elif option.get("type") in ("integer", "number") and isinstance(value, str):
-            found = number(value, option.get("minimum", 0), option.get("maximum", math.inf))
-        if found is not None:
-            return found
+            parsed = number(value, option.get("minimum", 0), option.get("maximum", math.inf))
+        if parsed is not None:
+            return parsed
     return value

@@ -104,10 +104,10 @@ def _remote(
     try:
         model = RemoteModel.open(address, settings)
     except ModelDown as error:
-        said = seen.report_of(server)
-        if said is None:
+        report = seen.report_of(server)
+        if report is None:
             raise
-        identity = ModelIdentity.from_dict(said)
+        identity = ModelIdentity.from_dict(report)
         if say is not None:
             say(f"{error.message}: what is stored of {identity.name} is used")
     else:
@@ -116,10 +116,10 @@ def _remote(
         return model.identity, lambda: model, model.identified
 
     def load() -> Respondent:
-        found = RemoteModel.open(address, settings)
-        if found.identity.key != identity.key:
+        opened = RemoteModel.open(address, settings)
+        if opened.identity.key != identity.key:
             raise UserError(f"{address} is another model now", "Run the same command again to evaluate that.")
-        return found
+        return opened
 
     return identity, load, True
 

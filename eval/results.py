@@ -109,20 +109,20 @@ class Results:
 
     def by(self, key: Key, order: Iterable[Any] | None = None) -> dict[Any, Results]:
         """Value of the column -> its units; in `order`, without what is not in it, or as the values come."""
-        column, found = _column(key), dict[Any, list[Unit]]()
+        column, groups = _column(key), dict[Any, list[Unit]]()
         for unit in self:
-            found.setdefault(column(unit), []).append(unit)
-        return {value: Results(found[value]) for value in (found if order is None else order) if value in found}
+            groups.setdefault(column(unit), []).append(unit)
+        return {value: Results(groups[value]) for value in (groups if order is None else order) if value in groups}
 
     def groups(self, groups: Mapping[str, Collection[str]]) -> dict[str, Results]:
         """Name -> the units of its sets, where there are any."""
-        found = {name: self.where(lambda unit, sets=sets: unit.set in sets) for name, sets in groups.items()}  # type: ignore[misc]
-        return {name: some for name, some in found.items() if some}
+        parts = {name: self.where(lambda unit, sets=sets: unit.set in sets) for name, sets in groups.items()}  # type: ignore[misc]
+        return {name: some for name, some in parts.items() if some}
 
     def measured(self, value: Callable[[Scored], float | None]) -> Results:
         """With another value in [0, 1] of each sample, without those that have none."""
         each = ((unit, value(unit.samples[0])) for unit in self)
-        return Results(replace(unit, value=found) for unit, found in each if found is not None)
+        return Results(replace(unit, value=measured) for unit, measured in each if measured is not None)
 
     def mean(self, over: Key | None = None, unit: Key = _question) -> Estimate:
         """The mean, with `over` the unweighted mean over the values of that column. n: different values of `unit`."""
@@ -145,8 +145,8 @@ class Results:
 
     def shares(self, names: Iterable[str], of: Callable[[Scored], str]) -> dict[str, Estimate]:
         """Each of `names`: the share of the samples that `of` calls so."""
-        found = [(of(scored), unit.cluster) for unit in self for scored in unit.samples]
-        return shares(names, [name for name, _ in found], [cluster for _, cluster in found])
+        labelled = [(of(scored), unit.cluster) for unit in self for scored in unit.samples]
+        return shares(names, [name for name, _ in labelled], [cluster for _, cluster in labelled])
 
     def _cells(self, over: Key | None) -> list[Any] | None:
         cells = [] if over is None else [*map(_column(over), self)]
@@ -201,10 +201,10 @@ def paired_cells(before: Results, after: Results) -> Iterator[tuple[Results, Res
 
 def changes(before: Results, after: Results) -> dict[str, dict[str, PairedComparison]]:
     """setting -> set -> the same units before and after."""
-    found: dict[str, dict[str, PairedComparison]] = {}
+    differences: dict[str, dict[str, PairedComparison]] = {}
     for first, _, difference in paired_cells(before, after):
-        found.setdefault(first.units[0].setting, {})[first.units[0].set] = difference
-    return found
+        differences.setdefault(first.units[0].setting, {})[first.units[0].set] = difference
+    return differences
 
 
 def _setting_and_set(unit: Unit) -> tuple[str, str]:

@@ -47,11 +47,11 @@ def results_of(scored: Iterable[Scored]) -> Results:
 
 def rewards_of(scored: Iterable[Scored]) -> dict[str, list[float]]:
     """Name of a reward -> its values, without images to which it does not apply; empty where nothing was rewarded."""
-    found: dict[str, list[float]] = {}
+    values_by_reward: dict[str, list[float]] = {}
     for answer in scored:
         for name, value in answer.sample.facts.get("rewards", ()):
-            found.setdefault(name, []).extend([] if value is None else [value])
-    return found
+            values_by_reward.setdefault(name, []).extend([] if value is None else [value])
+    return values_by_reward
 
 
 def estimates(scored: Sequence[Scored]) -> dict[str, Estimate]:

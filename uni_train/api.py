@@ -53,10 +53,10 @@ def _user_errors() -> Iterator[None]:
     except (ValueError, OSError, ModuleNotFoundError) as error:
         from uni_train.console.failures import as_user_error
 
-        found = as_user_error(error)
-        if found is None:
+        user_error = as_user_error(error)
+        if user_error is None:
             raise
-        raise found from error
+        raise user_error from error
 
 
 @dataclass(frozen=True, slots=True)
@@ -394,13 +394,13 @@ def _spoken(prompt: str) -> str:
 
 def _typed(values: Mapping[str, Any], prefix: str = "") -> list[str]:
     """{"optimizer": {"lr": 0.1}} -> ["optimizer.lr=0.1"]."""
-    found: list[str] = []
+    texts: list[str] = []
     for key, value in values.items():
         if isinstance(value, Mapping) and value:
-            found += _typed(value, f"{prefix}{key}.")
+            texts += _typed(value, f"{prefix}{key}.")
         else:
-            found.append(f"{prefix}{key}={_text(value)}")
-    return found
+            texts.append(f"{prefix}{key}={_text(value)}")
+    return texts
 
 
 def _text(value: Any, within: bool = False) -> str:

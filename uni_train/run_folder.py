@@ -519,10 +519,10 @@ def versions_of(packages: Iterable[str]) -> dict[str, str]:
     """Python's version and those of the packages that are installed."""
     from importlib import metadata
 
-    found = {"python": platform.python_version()}
+    versions = {"python": platform.python_version()}
     for name in packages:
         try:
-            found[name] = metadata.version(name)
+            versions[name] = metadata.version(name)
         except metadata.PackageNotFoundError:
             continue
-    return found
+    return versions

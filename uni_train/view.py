@@ -102,8 +102,8 @@ class Runs(provider.DataProvider):  # type: ignore[misc]  # TensorBoard has no a
         return ["scalars", "text", "images"]
 
     def list_runs(self, ctx: Any = None, *, experiment_id: str) -> list[Any]:
-        found = self.series
-        names = found.scalars.keys() | found.texts.keys() | found.images.keys()
+        series = self.series
+        names = series.scalars.keys() | series.texts.keys() | series.images.keys()
         return [provider.Run(name, name, None) for name in sorted(names)]
 
     def list_scalars(self, ctx: Any = None, **query: Any) -> dict[str, dict[str, Any]]:
@@ -113,8 +113,8 @@ class Runs(provider.DataProvider):  # type: ignore[misc]  # TensorBoard has no a
         return self._read("scalars", provider.ScalarDatum, **query)
 
     def read_last_scalars(self, ctx: Any = None, **query: Any) -> dict[str, dict[str, Any]]:
-        found = self.read_scalars(**query)
-        return {run: {tag: points[-1] for tag, points in tags.items()} for run, tags in found.items()}
+        scalars = self.read_scalars(**query)
+        return {run: {tag: points[-1] for tag, points in tags.items()} for run, tags in scalars.items()}
 
     def list_tensors(self, ctx: Any = None, **query: Any) -> dict[str, dict[str, Any]]:
         content = metadata.create_summary_metadata(display_name="", description="").plugin_data.content
@@ -141,8 +141,8 @@ class Runs(provider.DataProvider):  # type: ignore[misc]  # TensorBoard has no a
     def _matching(self, plugin: str, wanted: str, accepts: Any) -> Iterator[tuple[str, str, Points]]:
         runs, tags = (None, None) if accepts is None else (accepts.runs, accepts.tags)
         series = self.series
-        found = {"scalars": series.scalars, "text": series.texts, "images": series.images}[plugin]
-        for run, by_tag in found.items() if wanted == plugin else ():
+        tags_by_run = {"scalars": series.scalars, "text": series.texts, "images": series.images}[plugin]
+        for run, by_tag in tags_by_run.items() if wanted == plugin else ():
             for tag, points in by_tag.items():
                 if (runs is None or run in runs) and (tags is None or tag in tags):
                     yield run, tag, points
@@ -222,7 +222,7 @@ def serve(folder: Path, port: int) -> str:
 
 def read(folder: Path) -> Series:
     """All logs, summaries and evaluations below a folder. A file that cannot be read is left out."""
-    found, folder = Series(), folder.resolve()  # evaluations name their run by its whole path
+    series, folder = Series(), folder.resolve()  # evaluations name their run by its whole path
     places = [*walk(folder, WITHOUT)]
     real = {place.resolve(): place for place, _, _ in places}
     for place, folders, files in places:
@@ -230,7 +230,7 @@ def read(folder: Path) -> Series:
             try:
                 when = shard.stat().st_mtime
                 for tag, step, row in _drawn(shard, when):
-                    found.add_image(_shown(place, folder), tag, step, when, shard, row)
+                    series.add_image(_shown(place, folder), tag, step, when, shard, row)
             except (OSError, ValueError, KeyError, UserError):
                 continue
         for name in {*LOGS, EVALUATION, SUMMARY} & set(files):
@@ -243,8 +243,8 @@ def read(folder: Path) -> Series:
             for where, tag, step, value in points:
                 run = real.get(where.parent)  # None: its run is not below what is shown
                 shown = where if where.is_relative_to(folder) else path.parent if run is None else run / where.name
-                found.add(_shown(shown, folder), tag, step, stat.st_mtime, value)
-    return found
+                series.add(_shown(shown, folder), tag, step, stat.st_mtime, value)
+    return series
 
 
 def _shown(path: Path, folder: Path) -> str:

@@ -116,20 +116,20 @@ def agreement(ratings: Sequence[Rating]) -> Agreement:
     alone["balanced_accuracy"] = mean_of_two(alone["sensitivity"], alone["specificity"])
     items = len({rating.item for rating in ratings})
     drawn = _resampled(ratings)
-    found = {}
+    estimates = {}
     for name, sampled in drawn.items():
         if name not in alone:  # the mean error and the correlations
             low, high = (0.0, 1.0) if name == "mae" else (-1.0, 1.0)
-            found[name] = _estimate(sampled, len(ratings), items, Estimate(None, len(ratings), low, high))
+            estimates[name] = _estimate(sampled, len(ratings), items, Estimate(None, len(ratings), low, high))
         elif name in shares or items == len(ratings):
-            found[name] = alone[name]
+            estimates[name] = alone[name]
         else:
-            found[name] = _estimate(sampled, alone[name].n, items, alone[name])
+            estimates[name] = _estimate(sampled, alone[name].n, items, alone[name])
     if all(rating.outcome == "none" for rating in ratings):
         lows = dict.fromkeys(("kappa", "pearson", "spearman"), -1.0)
-        empty = {name: Estimate(None, estimate.n, lows.get(name, 0.0), 1.0) for name, estimate in found.items()}
-        found = {**empty, "always_no": found["always_no"]}
-    return Agreement(**found)
+        empty = {name: Estimate(None, estimate.n, lows.get(name, 0.0), 1.0) for name, estimate in estimates.items()}
+        estimates = {**empty, "always_no": estimates["always_no"]}
+    return Agreement(**estimates)
 
 
 def _estimate(sampled: tuple[float, np.ndarray], n: int, items: int, alone: Estimate) -> Estimate:
@@ -160,19 +160,21 @@ def _resampled(ratings: Sequence[Rating]) -> dict[str, tuple[float, np.ndarray]]
     generator = np.random.default_rng(derive_seed(0, "agreement"))
     weights = generator.multinomial(len(groups), [1 / len(groups)] * len(groups), size=RESAMPLES)
     whole, drawn = _numbers(sums.sum(axis=0, keepdims=True)), _numbers(weights @ sums)
-    found = {name: (float(whole[name][0]), drawn[name]) for name in drawn}
+    estimates = {name: (float(whole[name][0]), drawn[name]) for name in drawn}
     ranked = np.full(RESAMPLES, np.nan)
     if np.ptp(truth) and np.ptp(value):
         for number, weight in enumerate(weights):
             chosen = [i for group, times in zip(groups, weight, strict=True) for _ in range(times) for i in group]
             ranked[number] = _rank_correlation(truth[chosen], value[chosen])
-    found["spearman"] = (_rank_correlation(truth, value), ranked)
-    return found
+    estimates["spearman"] = (_rank_correlation(truth, value), ranked)
+    return estimates
 
 
 def _row(rating: Rating) -> list[float]:
     """What is summed over items: the 2 x 3 table of truth and verdict, agreements of bins, errors, moments."""
-    cells = [float(rating.right == right and rating.outcome == said) for right in (True, False) for said in OUTCOMES]
+    cells = [
+        float(rating.right == right and rating.outcome == outcome) for right in (True, False) for outcome in OUTCOMES
+    ]
     same = float(_bin(rating.value) == _bin(rating.truth))
     x, y = rating.truth, rating.value
     return [*cells, same, abs(x - y), x, y, x * x, y * y, x * y]
@@ -226,15 +228,15 @@ def kappa(table: Mapping[str, Mapping[str, int]]) -> Estimate:
     import numpy as np
     from statsmodels.stats.inter_rater import cohens_kappa
 
-    rows = [[table[side][said] for said in OUTCOMES] for side in ("right", "wrong")] + [[0, 0, 0]]
+    rows = [[table[side][outcome] for outcome in OUTCOMES] for side in ("right", "wrong")] + [[0, 0, 0]]
     n = sum(map(sum, rows))
     # With no answer on neither side, its empty row and column change nothing.
     by_chance = sum(sum(rows[i]) * sum(row[i] for row in rows) for i in range(3))
     if n == 0 or by_chance == n * n:
         return Estimate(None, n, -1.0, 1.0)
     with np.errstate(divide="ignore", invalid="ignore"):  # in its z value, which is not used
-        found = cohens_kappa(rows)
-    value, low, high = (float(bound) for bound in (found.kappa, found.kappa_low, found.kappa_upp))
+        kappa = cohens_kappa(rows)
+    value, low, high = (float(bound) for bound in (kappa.kappa, kappa.kappa_low, kappa.kappa_upp))
     if value == 1.0:
         low, high = 1 - (1 - proportion(n, n).low) / (1 - by_chance / (n * n)), 1.0
     return Estimate(value, n, max(-1.0, low), min(1.0, high))
@@ -305,13 +307,13 @@ class Calibration:
         """Raises KeyError, TypeError and ValueError for what `to_dict` did not make."""
         if raw["format"] != FORMAT:
             raise ValueError(f"of the format {raw['format']}")
-        found = {field.name: raw[field.name] for field in fields(cls)}
+        values = {field.name: raw[field.name] for field in fields(cls)}
         for name in ("by_kind", "by_setting"):
-            found[name] = {key: Agreement.from_dict(entry) for key, entry in raw[name].items()}
+            values[name] = {key: Agreement.from_dict(entry) for key, entry in raw[name].items()}
         for name in ("overall", "by_sample", "people"):
-            found[name] = None if raw[name] is None else Agreement.from_dict(raw[name])
-        found["stability"] = {key: Estimate.from_dict(entry) for key, entry in raw["stability"].items()}
-        return cls(**{**found, "disagreements": tuple(raw["disagreements"])})
+            values[name] = None if raw[name] is None else Agreement.from_dict(raw[name])
+        values["stability"] = {key: Estimate.from_dict(entry) for key, entry in raw["stability"].items()}
+        return cls(**{**values, "disagreements": tuple(raw["disagreements"])})
 
 
 def keep(store: Path, judge: JudgeConfig, calibration: Calibration) -> None:
@@ -323,15 +325,15 @@ def keep(store: Path, judge: JudgeConfig, calibration: Calibration) -> None:
 
 def citation(store: Path, judge: JudgeConfig, benchmark: Benchmark) -> dict[str, Any] | None:
     """What an evaluation says of its judge: the numbers, and whether of the same questions; None: not calibrated."""
-    found = find(store, judge, benchmark.name)
-    if found is None:
+    calibration = find(store, judge, benchmark.name)
+    if calibration is None:
         return None
     names = ("kappa", "accuracy", "balanced_accuracy", "sensitivity", "specificity")
-    numbers: dict[str, Any] = {name: getattr(found.overall, name).to_dict() for name in names}
-    same = found.benchmark_revision == benchmark.revision
-    truths = {kind: agreement.n for kind, agreement in found.by_kind.items()}
-    numbers |= {"cascade": found.cascade} if found.cascade else {}
-    return {"n": found.n, "truths": truths, **numbers, "made": found.made, "same_questions": same}
+    numbers: dict[str, Any] = {name: getattr(calibration.overall, name).to_dict() for name in names}
+    same = calibration.benchmark_revision == benchmark.revision
+    truths = {kind: agreement.n for kind, agreement in calibration.by_kind.items()}
+    numbers |= {"cascade": calibration.cascade} if calibration.cascade else {}
+    return {"n": calibration.n, "truths": truths, **numbers, "made": calibration.made, "same_questions": same}
 
 
 def sentence_of(cited: Mapping[str, Any] | None) -> str:
@@ -371,8 +373,8 @@ def _read(path: Path) -> Calibration | None:
 def _path(store: Path, judge: JudgeConfig, benchmark: str) -> Path:
     way = "" if judge.way == "published" else f"{judge.way}{judge.votes}-"
     if judge.small:
-        said = json.dumps(judge.protocol, sort_keys=True, default=str)
-        way += f"cascade-{hashlib.blake2b(said.encode(), digest_size=8).hexdigest()}-"
+        protocol = json.dumps(judge.protocol, sort_keys=True, default=str)
+        way += f"cascade-{hashlib.blake2b(protocol.encode(), digest_size=8).hexdigest()}-"
     return Path(store) / "calibrations" / f"{benchmark}-{judge.dialect}-{way}{judge.key}.json"
 
 
@@ -452,11 +454,11 @@ def table_of(judged: Mapping[str, Any], about: str) -> Table:
     return Table(title, ("setting", "set", "raw", "corrected"), rows, note)
 
 
-def _refused(found: Calibration) -> str:
+def _refused(calibration: Calibration) -> str:
     """Why the judge's scores cannot be corrected; "" where they can."""
-    if found.by_sample is not None:  # how often single checks are mistaken says not how often whole answers are
+    if calibration.by_sample is not None:  # how often single checks are mistaken says not how often whole answers are
         return "refused: people labelled single checks, not whole answers"
-    balanced = found.overall.balanced_accuracy
+    balanced = calibration.overall.balanced_accuracy
     if balanced.value is not None and balanced.low > HARDLY:
         return ""
     return f"refused: hardly better than chance (balanced accuracy {balanced})"
@@ -468,9 +470,9 @@ def _passed(scored: Sequence[Scored]) -> Estimate:
     return share([answer.passed for answer in scored], units, [case.cluster_id for case in cases])
 
 
-def _not_passed(found: Calibration) -> Estimate:
+def _not_passed(calibration: Calibration) -> Estimate:
     """Of what is wrong, the share that the judge does not pass."""
-    wrong = [kind["wrong"] for kind in found.counts.values()]
+    wrong = [kind["wrong"] for kind in calibration.counts.values()]
     n = sum(sum(side.values()) for side in wrong)
-    failed = found.overall.specificity
+    failed = calibration.overall.specificity
     return Estimate(1 - sum(side["pass"] for side in wrong) / n, n, failed.low, failed.high, failed.distinct)

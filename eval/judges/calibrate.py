@@ -101,7 +101,7 @@ def read_labels(path: Path, benchmark: Benchmark) -> list[Labelled]:
     """
     path = Path(path)
     cases = {case.id: case for case in benchmark.cases()}
-    found: dict[tuple[Any, ...], list[Label]] = defaultdict(list)
+    by_question: dict[tuple[Any, ...], list[Label]] = defaultdict(list)
     about: dict[tuple[Any, ...], tuple[Case, tuple[str, str, int], tuple[str | bytes, ...]]] = {}
     for where, row in _rows(path):
         case = cases.get(row["id"])
@@ -119,15 +119,15 @@ def read_labels(path: Path, benchmark: Benchmark) -> list[Labelled]:
         if key not in about:
             about[key] = (case, identity, _parts(path.parent, row, where))
         label = Label(where, row.get("rater") or "", row.get("check") or "", _value(row["label"], where))
-        for other in found[key]:
+        for other in by_question[key]:
             if (other.rater, other.check) == (label.rater, label.check):
                 who = f"{label.rater or 'nobody by name'} has labelled it before"
                 line = other.where.rpartition(", ")[2]
                 raise UserError(f"{where}: {who}, in {line}", "Keep one of the two, or name both people as rater.")
-        found[key].append(label)
-    if not found:
+        by_question[key].append(label)
+    if not by_question:
         raise UserError(f"{path} holds no labels", "Give one a line, below a header with id and label.")
-    return [Labelled(*about[key], tuple(labels)) for key, labels in found.items()]
+    return [Labelled(*about[key], tuple(labels)) for key, labels in by_question.items()]
 
 
 def _rows(path: Path) -> Iterator[tuple[str, dict[str, str]]]:
@@ -187,8 +187,8 @@ def _expect_columns(where: str, names: Sequence[str] | Mapping[str, Any], wanted
 
 
 def _value(text: str, where: str) -> float:
-    said = {"pass": True, "fail": False}.get(text.lower(), reading.truth(text))
-    value = reading.number(text, 0, 1) if said is None else float(said)
+    verdict = {"pass": True, "fail": False}.get(text.lower(), reading.truth(text))
+    value = reading.number(text, 0, 1) if verdict is None else float(verdict)
     if value is None:
         raise UserError(
             f"{where}: {text[:60]!r} is no verdict", "Write pass or fail, yes or no, or a grade from 0 to 1."
@@ -236,10 +236,10 @@ class Anchor:
         """Check -> the mean of people, "" for the whole answer; None where as many say pass as fail."""
         if not self.labels:
             return {"": float(self.right)}
-        said: dict[str, list[float]] = {}
+        values_by_check: dict[str, list[float]] = {}
         for label in self.labels:
-            said.setdefault(label.check, []).append(label.value)
-        return {check: mean_of(values) for check, values in said.items()}
+            values_by_check.setdefault(label.check, []).append(label.value)
+        return {check: mean_of(values) for check, values in values_by_check.items()}
 
 
 def mean_of(values: Sequence[float]) -> float | None:
@@ -258,7 +258,7 @@ def anchors_from_labels(
     listed = list(labelled)
     wanted = {entry.identity for entry in listed if not entry.parts}
     stored = {answer.sample.identity: answer.sample for answer in scored if answer.sample.identity in wanted}
-    found = []
+    anchors = []
     for entry in listed:
         where = entry.labels[0].where
         if entry.parts:
@@ -282,8 +282,8 @@ def anchors_from_labels(
         except JudgeAsked:
             pass
         mean = sum(label.value for label in entry.labels) / len(entry.labels)
-        found.append(Anchor(sample, mean > 0.5, "human", entry.labels))
-    return found
+        anchors.append(Anchor(sample, mean > 0.5, "human", entry.labels))
+    return anchors
 
 
 def anchors_from_programs(scored: Iterable[Scored], n: int | None = None, seed: int = 0) -> list[Anchor]:
@@ -349,8 +349,8 @@ def from_folder(folder: Path) -> Callable[[Case], bytes | None]:
         raise UserError(f"{folder} is no folder", "Name the folder that holds the reference images.")
 
     def picture(case: Case) -> bytes | None:
-        found = find_image(case.id, folder)
-        return read_bytes(found, IMAGE_BYTES) if found is not None else None
+        file = find_image(case.id, folder)
+        return read_bytes(file, IMAGE_BYTES) if file is not None else None
 
     return picture
 
@@ -362,8 +362,8 @@ def _sample(case: Case, setting: str, image: bytes) -> Sample:
 def _answer(case: Case) -> str:
     """What makes two cases ask for the same image, as far as their facts say."""
     facts = case.facts
-    said = facts.get("outcome") or facts.get("answer") or facts.get("criterion") or case.id
-    return json.dumps(said, sort_keys=True, ensure_ascii=False).lower()
+    answer = facts.get("outcome") or facts.get("answer") or facts.get("criterion") or case.id
+    return json.dumps(answer, sort_keys=True, ensure_ascii=False).lower()
 
 
 def anchors_of(
@@ -386,15 +386,15 @@ def anchors_of(
     Raises:
         UserError: whatever `read_labels` and `anchors_from_labels` raise.
     """
-    found: list[Anchor] = []
+    anchors: list[Anchor] = []
     if labels is not None:
-        found += anchors_from_labels(read_labels(labels, benchmark), benchmark, scored or ())
+        anchors += anchors_from_labels(read_labels(labels, benchmark), benchmark, scored or ())
     elif scored is not None:
-        found += anchors_from_programs(scored, n, seed)
+        anchors += anchors_from_programs(scored, n, seed)
     if references != "none":
         image = benchmark.reference if references == "drawn" else from_folder(Path(references))
-        found += anchors_from_references(benchmark, cases_of(benchmark, subset=n, seed=seed), image, seed=seed)
-    return found
+        anchors += anchors_from_references(benchmark, cases_of(benchmark, subset=n, seed=seed), image, seed=seed)
+    return anchors
 
 
 # --- measuring -------------------------------------------------------------------------------------------------------
@@ -438,13 +438,13 @@ def calibrate(
     scored = judged(judge)
     again = [judged(_later(judge, number), f"rerun-{number}") for number in range(1, reruns + 1)]
     changed = {change: judged(judge, change, change) for change in changes}
-    found = measure(anchors, scored, benchmark, judge)
-    found = replace(found, stability=_stability(anchors, scored, again, changed))
+    calibration = measure(anchors, scored, benchmark, judge)
+    calibration = replace(calibration, stability=_stability(anchors, scored, again, changed))
     if judge.small:
         by_large = judged(replace(judge, small=()), "large")
-        found = replace(found, cascade=_compared(anchors, scored, by_large, judge.name))
-    keep(store, judge, found)
-    return found
+        calibration = replace(calibration, cascade=_compared(anchors, scored, by_large, judge.name))
+    keep(store, judge, calibration)
+    return calibration
 
 
 def _later(judge: JudgeConfig, times: int) -> JudgeConfig:
@@ -483,7 +483,9 @@ def measure(
     anchors: Sequence[Anchor], scored: Sequence[Scored], benchmark: Benchmark, judge: JudgeConfig
 ) -> Calibration:
     """The agreement of judged anchors. Both sides, right and wrong, must be there."""
-    judged = [found for anchor, answer in zip(anchors, scored, strict=True) for found in _judged(anchor, answer)]
+    judged = [
+        judgement for anchor, answer in zip(anchors, scored, strict=True) for judgement in _judged(anchor, answer)
+    ]
     kinds = [kind for kind in KINDS if any(judgement.anchor.kind == kind for judgement in judged)]
     settings = dict.fromkeys(judgement.anchor.sample.ask.setting for judgement in judged)
     counts = {kind: {side: dict.fromkeys(OUTCOMES, 0) for side in ("right", "wrong")} for kind in kinds}
@@ -521,15 +523,15 @@ def _judged(anchor: Anchor, scored: Scored) -> Iterator[_Judged]:
     for check, truth in anchor.truth_by_check.items():
         if truth is None:
             continue
-        said: str = scored.outcome
+        outcome: str = scored.outcome
         value = scored.value
         if check and scored.verdict is not None:
             named = _named(check, anchor, scored.verdict)
-            said, value = named.status, float(named.status == "pass") if named.value is None else named.value
+            outcome, value = named.status, float(named.status == "pass") if named.value is None else named.value
         grades = any(label.value not in (0, 1) for label in anchor.labels if label.check == check)
-        if grades and said in ("pass", "fail"):
-            said = "pass" if value > 0.5 else "fail"
-        rating = Rating(anchor.item, truth, said if said in ("pass", "fail") else "none", value)
+        if grades and outcome in ("pass", "fail"):
+            outcome = "pass" if value > 0.5 else "fail"
+        rating = Rating(anchor.item, truth, outcome if outcome in ("pass", "fail") else "none", value)
         yield _Judged(anchor, scored, check, rating)
 
 
@@ -597,12 +599,12 @@ def _stability(
     if again:
         draws = [[answer.value for answer in some] for some in zip(scored, *again, strict=True)]
         estimates["variance over reruns"] = share([_variance(some) for some in draws], items)
-    said = [
+    by_item = [
         (anchor.item, [label.value for label in anchor.labels if label.check == check])
         for anchor in anchors
         for check in anchor.truth_by_check
     ]
-    several = [(item, _variance(some)) for item, some in said if len(some) > 1]
+    several = [(item, _variance(some)) for item, some in by_item if len(some) > 1]
     if several:
         estimates["variance among people"] = share([variance for _, variance in several], [item for item, _ in several])
     return estimates
@@ -614,23 +616,23 @@ def _variance(values: Sequence[float]) -> float:
 
 
 def _disagreements(judged: Sequence[_Judged]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = []
+    disagreements: list[dict[str, Any]] = []
     for judgement in judged:
-        if not judgement.rating.agrees and len(found) < _SHOWN:
+        if not judgement.rating.agrees and len(disagreements) < _SHOWN:
             ask = judgement.anchor.sample.ask
             about = {"id": ask.case.id, "setting": ask.setting, "check": judgement.check, "kind": judgement.anchor.kind}
             reply = judgement.scored.replies[-1] if judgement.scored.replies else ""
-            said = judgement.rating.outcome if judgement.rating.outcome != "none" else judgement.scored.outcome
-            found.append({**about, "truth": judgement.rating.truth, "judged": said, "reply": reply})
-    return found
+            outcome = judgement.rating.outcome if judgement.rating.outcome != "none" else judgement.scored.outcome
+            disagreements.append({**about, "truth": judgement.rating.truth, "judged": outcome, "reply": reply})
+    return disagreements
 
 
 def _hash(anchors: Sequence[Anchor]) -> str:
     """Of the samples and their truths, in whatever order."""
-    said = sorted(
+    rows = sorted(
         [anchor.sample.key, anchor.kind, json.dumps(anchor.truth_by_check, sort_keys=True)] for anchor in anchors
     )
-    return hashlib.blake2b(json.dumps(said).encode(), digest_size=8).hexdigest()
+    return hashlib.blake2b(json.dumps(rows).encode(), digest_size=8).hexdigest()
 
 
 def _compared(

@@ -555,12 +555,12 @@ def _without_what_it_refuses(body: dict[str, Any], reason: str) -> str:
 
 def _read(answer: Any, judge: JudgeConfig) -> Reply:
     """Raises NoReply for what is no chat completion."""
-    found = completions.read(answer)
-    if found is None:
+    completion = completions.read(answer)
+    if completion is None:
         raise NoReply(f"no chat completion{judge.where} but {str(answer)[:200]!r}", gone=True)
-    text, longest = found.text, judge.max_tokens * LETTERS_A_TOKEN
-    stop = found.stop if len(text) <= longest else "max_tokens"
-    return Reply(text[:longest], stop, found.input_tokens, found.output_tokens)
+    text, longest = completion.text, judge.max_tokens * LETTERS_A_TOKEN
+    stop = completion.stop if len(text) <= longest else "max_tokens"
+    return Reply(text[:longest], stop, completion.input_tokens, completion.output_tokens)
 
 
 def _understood(error: Refused, judge: JudgeConfig) -> UserError | NoReply:

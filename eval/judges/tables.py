@@ -26,34 +26,40 @@ _CASCADE = {
 _COMPARED = ("accuracy", "balanced_accuracy", "kappa", "sensitivity", "specificity")
 
 
-def calibration_table(found: Calibration) -> Table:
+def calibration_table(calibration: Calibration) -> Table:
     """All numbers of a judge, with their intervals and n."""
-    numbers = _numbers(found.overall, found.by_sample is not None or _is_graded(found.overall))
-    numbers |= {f"accuracy on {kind} anchors": agreement.accuracy for kind, agreement in found.by_kind.items()}
-    for setting, agreement in found.by_setting.items():
+    numbers = _numbers(calibration.overall, calibration.by_sample is not None or _is_graded(calibration.overall))
+    numbers |= {f"accuracy on {kind} anchors": agreement.accuracy for kind, agreement in calibration.by_kind.items()}
+    for setting, agreement in calibration.by_setting.items():
         numbers |= {f"accuracy, {setting}": agreement.accuracy, f"kappa, {setting}": agreement.kappa}
-    if found.by_sample is not None:
-        numbers |= {"Pearson of whole samples": found.by_sample.pearson, "error of whole samples": found.by_sample.mae}
-    if found.people is not None:
+    if calibration.by_sample is not None:
         numbers |= {
-            f"people among themselves, {name}": estimate for name, estimate in _numbers(found.people, False).items()
+            "Pearson of whole samples": calibration.by_sample.pearson,
+            "error of whole samples": calibration.by_sample.mae,
         }
-    numbers |= found.stability
-    if found.cascade is not None:
-        numbers |= {words: Estimate.from_dict(found.cascade[name]) for name, words in _CASCADE.items()}
+    if calibration.people is not None:
+        numbers |= {
+            f"people among themselves, {name}": estimate
+            for name, estimate in _numbers(calibration.people, False).items()
+        }
+    numbers |= calibration.stability
+    if calibration.cascade is not None:
+        numbers |= {words: Estimate.from_dict(calibration.cascade[name]) for name, words in _CASCADE.items()}
     rows = tuple((name, *str(estimate).rsplit(" n=", 1)) for name, estimate in numbers.items())
-    return Table(f"{found.benchmark}: the judge {found.judge['model']}, {found.way}", ("", "value", "n"), rows)
+    return Table(
+        f"{calibration.benchmark}: the judge {calibration.judge['model']}, {calibration.way}", ("", "value", "n"), rows
+    )
 
 
-def remarks_of(found: Calibration) -> list[str]:
+def remarks_of(calibration: Calibration) -> list[str]:
     """What got no answer, what is left out, and the first disagreements."""
     remarks = []
-    unanswered = sum(side["none"] for kind in found.counts.values() for side in kind.values())
+    unanswered = sum(side["none"] for kind in calibration.counts.values() for side in kind.values())
     if unanswered:
-        remarks.append(f"{unanswered} of {found.n} got no answer, which counts as disagreement")
-    if found.split:
-        remarks.append(f"{found.split} are left out: as many people say pass as fail")
-    for shown in found.disagreements[:5]:
+        remarks.append(f"{unanswered} of {calibration.n} got no answer, which counts as disagreement")
+    if calibration.split:
+        remarks.append(f"{calibration.split} are left out: as many people say pass as fail")
+    for shown in calibration.disagreements[:5]:
         check = f", {shown['check']}" if shown["check"] else ""
         truth = "right" if shown["truth"] > 0.5 else "wrong"
         remarks.append(
@@ -62,29 +68,32 @@ def remarks_of(found: Calibration) -> list[str]:
     return remarks
 
 
-def comparison_table(found: Sequence[Calibration]) -> Table:
+def comparison_table(calibrations: Sequence[Calibration]) -> Table:
     """All judges and ways of the same samples (UFO, Tables 6 and 7)."""
-    rows = [(f"{calibration.judge['model']}, {calibration.way}", *_short(calibration.overall)) for calibration in found]
-    people = next((calibration.people for calibration in found if calibration.people is not None), None)
+    rows = [
+        (f"{calibration.judge['model']}, {calibration.way}", *_short(calibration.overall))
+        for calibration in calibrations
+    ]
+    people = next((calibration.people for calibration in calibrations if calibration.people is not None), None)
     if people is not None:
         rows.append(("people among themselves", *_short(people)))
-    always_no = str(found[0].overall.always_no).rsplit(" n=", 1)[0]
+    always_no = str(calibrations[0].overall.always_no).rsplit(" n=", 1)[0]
     rows.append(("always no", always_no, "0.50", "0.00", "0.00", "1.00"))
     columns = ("judge", *(name.replace("_", " ") for name in _COMPARED))
-    return Table(f"{found[0].benchmark}: judges and ways, on the same samples", columns, tuple(rows))
+    return Table(f"{calibrations[0].benchmark}: judges and ways, on the same samples", columns, tuple(rows))
 
 
-def _numbers(found: Agreement, graded: bool) -> dict[str, Any]:
+def _numbers(agreement: Agreement, graded: bool) -> dict[str, Any]:
     """Name -> estimate; errors and correlations where there are grades."""
-    names = [field.name for field in fields(found)]
+    names = [field.name for field in fields(agreement)]
     shown = names if graded else [name for name in names if name not in ("mae", "pearson", "spearman", "bins")]
-    return {_NAMES.get(name, name.replace("_", " ")): getattr(found, name) for name in shown}
+    return {_NAMES.get(name, name.replace("_", " ")): getattr(agreement, name) for name in shown}
 
 
-def _is_graded(found: Agreement) -> bool:
+def _is_graded(agreement: Agreement) -> bool:
     """Whether there is more to values than pass and fail: else the error is that of accuracy."""
-    return found.mae.value is not None and abs(found.mae.value - 1 + (found.accuracy.value or 0)) > 1e-9
+    return agreement.mae.value is not None and abs(agreement.mae.value - 1 + (agreement.accuracy.value or 0)) > 1e-9
 
 
-def _short(found: Agreement) -> list[str]:
-    return [str(getattr(found, name)).rsplit(" n=", 1)[0] for name in _COMPARED]
+def _short(agreement: Agreement) -> list[str]:
+    return [str(getattr(agreement, name)).rsplit(" n=", 1)[0] for name in _COMPARED]

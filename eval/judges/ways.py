@@ -183,10 +183,10 @@ async def _nano_caption_matches(ask: JudgeAsk, image: bytes, expected: str, kind
 
 def _counted(text: str) -> tuple[int | None, str]:
     """ "3 apples" -> (3, "apple"); "Apples" -> (None, "apple")."""
-    found = _COUNTED.fullmatch(text.strip(" ."))
-    if found is None:
+    match = _COUNTED.fullmatch(text.strip(" ."))
+    if match is None:
         return None, text
-    return (int(found[1]) if found[1] else None), singular_of(found[2].lower())
+    return (int(match[1]) if match[1] else None), singular_of(match[2].lower())
 
 
 # --- reading ---------------------------------------------------------------------------------------------------------
@@ -194,10 +194,10 @@ def _counted(text: str) -> tuple[int | None, str]:
 
 def split_confidence(text: str) -> tuple[str, float]:
     """What the benchmark reads of a reply, and the confidence in [0, 1]. Raises ValueError: a confidence is missing."""
-    found = _CONFIDENCE.search(text)
-    if found is None or int(found[1]) > 100:
+    match = _CONFIDENCE.search(text)
+    if match is None or int(match[1]) > 100:
         raise ValueError('its last line must be "Confidence: N" with N from 0 to 100')
-    return text[: found.start()], int(found[1]) / 100
+    return text[: match.start()], int(match[1]) / 100
 
 
 def least_confidence(replies: Sequence[str]) -> float:
@@ -304,7 +304,7 @@ async def judged(benchmark: Benchmark, sample: Sample, rivals: Sequence[Sample],
     silent = Unparseable("")
     weights: list[float] = []
     for draw in range(config.first_draw, config.first_draw + config.votes):
-        ask.draw, ask.raised, said = draw, None, len(ask.confidences)
+        ask.draw, ask.raised, earlier = draw, None, len(ask.confidences)
         try:
             verdicts.append(await benchmark.judge(sample, ask))
         except (Unparseable, ExceptionGroup) as error:  # this draw abstains
@@ -313,7 +313,7 @@ async def judged(benchmark: Benchmark, sample: Sample, rivals: Sequence[Sample],
                 raise
             silent = problem
             continue
-        sure = ask.confidences[said:]
+        sure = ask.confidences[earlier:]
         weights.append(sum(sure) / len(sure) if sure else 1.0)
     if not verdicts:
         raise silent

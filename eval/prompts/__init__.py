@@ -12,4 +12,4 @@ _PLACEHOLDER = re.compile(r"\{(\w+)\}")
 
 def filled(template: str, **values: str) -> str:
     """The template with its placeholders filled, in one pass: braces in a value, and those that name none, stay."""
-    return _PLACEHOLDER.sub(lambda found: values.get(found[1], found[0]), template)
+    return _PLACEHOLDER.sub(lambda match: values.get(match[1], match[0]), template)

@@ -93,8 +93,8 @@ def published_refined_prompt(thought: str) -> str | None:
     of a prompt counts. None where there is no such word: the released code then draws by the whole thought; whoever
     follows it must do that, and count it.
     """
-    found = list(_PUBLISHED.finditer(thought))
-    return without_markers(thought[found[-1].end() :].strip().lstrip("*").strip()) if found else None
+    matches = list(_PUBLISHED.finditer(thought))
+    return without_markers(thought[matches[-1].end() :].strip().lstrip("*").strip()) if matches else None
 
 
 def without_markers(text: str) -> str:

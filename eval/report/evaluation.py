@@ -120,13 +120,13 @@ def judge_notes(evaluation: Evaluation) -> list[str]:
 
 def _judged_parts(folder: Path) -> list[dict[str, Any]]:
     """Of all judges of an evaluation, what record.json says; [] where nothing had to be judged."""
-    found = []
+    parts = []
     for file in (folder / "judge" / "record.json", *sorted(folder.glob("small/*/judge/record.json"))):
         try:
-            found += list(read_json(file)["parts"].values())
+            parts += list(read_json(file)["parts"].values())
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             continue
-    return found
+    return parts
 
 
 # --- sections -------------------------------------------------------------------------------------------------------
@@ -163,7 +163,7 @@ def charts(part: Part) -> list[Dots]:
     colours = {name: i % COLOURS + 1 for i, name in enumerate(part.settings) if name in there}
     sets = every.where(lambda unit: (unit.setting, unit.set) not in part.without_score).by("set", part.sets)
     by_set = {
-        name: {s: _headline(part.scores, s, name) or found for s, found in _shares(some).items()}
+        name: {s: _headline(part.scores, s, name) or share for s, share in _shares(some).items()}
         for name, some in sets.items()
     }
     drawn = [dots("By set", by_set, colours)] if by_set else []
@@ -176,8 +176,8 @@ def charts(part: Part) -> list[Dots]:
 
 
 def _headline(scores: Mapping[str, Any], setting: str, name: str) -> Estimate | None:
-    found = scores.get(setting)
-    cell = found.get(name) if isinstance(found, Mapping) else None
+    score = scores.get(setting)
+    cell = score.get(name) if isinstance(score, Mapping) else None
     return (
         Estimate.from_dict(cell) if isinstance(cell, Mapping) and {"value", "n", "low", "high"} <= set(cell) else None
     )

@@ -43,15 +43,15 @@ def sections(run_dir: Path) -> list[Section]:
     Raises:
         UserError: a file that cannot be read, by its name.
     """
-    found = []
+    folders = []
     for folder in stage_folders(run_dir):
         validations = finished(folder / "held_out")
         epochs = read_lines(folder / "rollouts.jsonl")
         if validations or epochs:
-            found.append((folder, validations, epochs))
+            folders.append((folder, validations, epochs))
     return [
-        replace(section, title=f"{section.title}: {folder.name}" if len(found) > 1 else section.title)
-        for folder, validations, epochs in found
+        replace(section, title=f"{section.title}: {folder.name}" if len(folders) > 1 else section.title)
+        for folder, validations, epochs in folders
         for section in (*_held_out(folder, validations), *_reinforcement(folder, epochs))
     ]
 

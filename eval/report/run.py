@@ -47,8 +47,8 @@ def write_report(run_dir: Path) -> Path:
     run_dir = Path(run_dir)
     config: dict[str, Any] = {}
     with suppress(OSError, ValueError):  # pages say what of a damaged run is missing
-        found = read_yaml(run_dir / "config.yaml")
-        config = found if isinstance(found, dict) else {}
+        values = read_yaml(run_dir / "config.yaml")
+        config = values if isinstance(values, dict) else {}
     summary = run_summary.read(run_dir) if os.path.lexists(run_dir / "summary.json") else _unevaluated(run_dir)
     kind = KINDS.get(config["kind"]) if config.get("kind") in KINDS.names() else RecipeKeys
     made = importlib.import_module(kind.report).page(run_dir, summary, config)
@@ -112,7 +112,7 @@ def evaluations(run_dir: Path) -> dict[str, Path]:
     "after" is the stage so labelled, or else the highest round; if it is all there is (pretraining), it is "before".
     Raises UserError for a manifest that cannot be read.
     """
-    found: dict[str, Path] = {}
+    labels: dict[str, Path] = {}
     for path in sorted((Path(run_dir) / "stages").glob("*/manifest.json")):
         try:
             manifest = read_json(path)
@@ -120,13 +120,13 @@ def evaluations(run_dir: Path) -> dict[str, Path]:
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise UserError(f"{path}: not a manifest ({error!r})", "Delete its folder to redo this stage.") from error
         if isinstance(label, str):
-            found[label] = path.parent / "scored"
-    rounds = [int(label.removeprefix("round")) for label in found if label.removeprefix("round").isdigit()]
-    if "after" not in found and rounds:
-        found["after"] = found[f"round{max(rounds)}"]
-    if "before" not in found and "after" in found:
-        return {"before": found["after"]}
-    return {label: found[label] for label in ("before", "after") if label in found}
+            labels[label] = path.parent / "scored"
+    rounds = [int(label.removeprefix("round")) for label in labels if label.removeprefix("round").isdigit()]
+    if "after" not in labels and rounds:
+        labels["after"] = labels[f"round{max(rounds)}"]
+    if "before" not in labels and "after" in labels:
+        return {"before": labels["after"]}
+    return {label: labels[label] for label in ("before", "after") if label in labels}
 
 
 def without_samples(run_dir: Path) -> list[Path]:

@@ -172,15 +172,15 @@ def table_latex(table: Table) -> str:
 
 def _best(table: Table) -> set[tuple[int, int]]:
     """(row, column) of the highest scores among rows with the same name of several models."""
-    found: set[tuple[int, int]] = set()
+    best_cells: set[tuple[int, int]] = set()
     for label in {row[1] if isinstance(row[1], str) else None for row in table.rows}:
         rows = [i for i, row in enumerate(table.rows) if (row[1] if isinstance(row[1], str) else None) == label]
         for column in range(1, len(table.columns)):
             scores = {i: cell.value for i in rows
                       if isinstance(cell := table.rows[i][column], Estimate) and cell.value is not None}  # fmt: skip
             if len(scores) > 1:
-                found |= {(i, column) for i, value in scores.items() if value == max(scores.values())}
-    return found
+                best_cells |= {(i, column) for i, value in scores.items() if value == max(scores.values())}
+    return best_cells
 
 
 def _latex_cell(cell: Any, best: bool) -> str:

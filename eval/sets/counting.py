@@ -53,17 +53,17 @@ def units(scored: Iterable[Scored], label: str) -> Results:
     taught knowledge of a character or pair, they are the questions of one model. Raises ValueError for a sample that
     appears twice.
     """
-    found: dict[tuple[str, str, str, int], dict[str, Scored]] = defaultdict(dict)
+    members_by_question: dict[tuple[str, str, str, int], dict[str, Scored]] = defaultdict(dict)
     for answer in images(scored, label).scored:
         ask = answer.sample.ask
         case = ask.case
         pair = case.cluster if case.facts["task"] == "mapping" else None
-        members = found[ask.setting, case.set, pair or str(case.facts["drawn_as"]), ask.k]
+        members = members_by_question[ask.setting, case.set, pair or str(case.facts["drawn_as"]), ask.k]
         if case.id in members:
             raise ValueError(f"{case.id} ({ask.setting}, k={ask.k}) appears twice")
         members[case.id] = answer
     made = []
-    for (setting, name, unit, k), members in found.items():
+    for (setting, name, unit, k), members in members_by_question.items():
         size = per_unit(name)
         if len(members) > size:
             raise ValueError(f"{setting} {name}: {unit} has {len(members)} images, at most {size} belong together")
@@ -110,7 +110,7 @@ def strategies(scored: Sequence[Scored], label: str, sets: Sequence[str]) -> dic
         case = answer.sample.ask.case
         if case.set not in KNOWLEDGE_SETS and label in case.facts["labels"]:
             cases[case.set][case.id] = case
-    found = {}
+    trivials = {}
     for name in sets:
         if name in cases:
             asked = list(cases[name].values())
@@ -118,8 +118,8 @@ def strategies(scored: Sequence[Scored], label: str, sets: Sequence[str]) -> dic
             known = known_shortcuts(task_of(item_of(asked[0])), sources()[name].level) if own else {}
             questions = [question for case in asked if (question := question_of(case)) is not None]
             if questions:
-                found[name] = trivial(questions, known)
-    return found
+                trivials[name] = trivial(questions, known)
+    return trivials
 
 
 accuracy = Metric(over=None, unit=lambda unit: unit.cluster if unit.set in KNOWLEDGE_SETS else (unit.set, unit.name))
@@ -191,8 +191,8 @@ def cot_gain(some: Results, sets: Sequence[str]) -> dict[str, PairedComparison]:
     if not {"normal", "cot"} <= set(by_setting):
         return {}
     metrics = {**{name: Metric((name,)) for name in sets}, "average": REASONING, "overall": KNOWLEDGE}
-    found = {name: metric.gain(by_setting["normal"], by_setting["cot"]) for name, metric in metrics.items()}
-    return {name: gain for name, gain in found.items() if gain is not None}
+    gains = {name: metric.gain(by_setting["normal"], by_setting["cot"]) for name, metric in metrics.items()}
+    return {name: gain for name, gain in gains.items() if gain is not None}
 
 
 def accuracy_rows(
@@ -220,11 +220,13 @@ def _thoughts(some: Results, sets: Sequence[str]) -> dict[str, dict[str, Estimat
     """set -> share of the thoughts whose conclusion a program finds right, wrong or cannot find; and, of the images
     drawn from a right conclusion, the share that is right ("drawn_right"). some: as `images`."""
     thoughtful = some.where(lambda unit: unit.samples[0].sample.thought is not None)
-    found: dict[str, dict[str, Estimate]] = {}
+    conclusions: dict[str, dict[str, Estimate]] = {}
     for name, part in thoughtful.by("set", sets).items():
-        found[name] = part.shares(("right", "wrong", "unclear"), _conclusion)
-        found[name]["drawn_right"] = part.where(lambda unit: _conclusion(unit.samples[0]) == "right").mean(unit="key")
-    return found
+        conclusions[name] = part.shares(("right", "wrong", "unclear"), _conclusion)
+        conclusions[name]["drawn_right"] = part.where(lambda unit: _conclusion(unit.samples[0]) == "right").mean(
+            unit="key"
+        )
+    return conclusions
 
 
 def _conclusion(answer: Scored) -> str:
@@ -280,8 +282,8 @@ def scores(
         "detectable": each(_detectable),
         "published": published,
     })  # fmt: skip
-    found = strategies(scored, labels[0], sets)
-    return result | {"strategies": {name: [answer.to_dict() for answer in some] for name, some in found.items()}}
+    by_set = strategies(scored, labels[0], sets)
+    return result | {"strategies": {name: [answer.to_dict() for answer in some] for name, some in by_set.items()}}
 
 
 # ----------------------------------------------------------------------------------------------------------- tables
@@ -346,7 +348,7 @@ def _share(name: str, row: paper.Row) -> str:
 
 def _looked_up(heads: Mapping[str, str]) -> list[Column]:
     """Columns of rows that are mappings: key -> head."""
-    return [Column(head, lambda found, key=key: found.get(key)) for key, head in heads.items()]  # type: ignore[misc]
+    return [Column(head, lambda row, key=key: row.get(key)) for key, head in heads.items()]  # type: ignore[misc]
 
 
 def _reasoning(
@@ -354,7 +356,7 @@ def _reasoning(
     settings: Sequence[str],
     sets: Sequence[str],
     excluded: Mapping[str, Mapping[str, str]],
-    found: Mapping[str, Sequence[Trivial]],
+    trivials: Mapping[str, Sequence[Trivial]],
 ) -> TableSpec:
     asked = {label: some.where(lambda unit: unit.set in sets).by("setting") for label, some in under.items()}
     rows = {
@@ -362,7 +364,7 @@ def _reasoning(
         for label, by_setting in asked.items()
         for setting in settings
     }
-    chances_of, leading = chances(), {name: best(found.get(name, ())) for name in sets}
+    chances_of, leading = chances(), {name: best(trivials.get(name, ())) for name in sets}
     guessed = [chances_of[sources()[name].task] for name in sets]
     below: list[tuple[Cell, ...]] = []
     if any(rows.values()):  # beside a score, not without one
@@ -409,9 +411,9 @@ def _knowledge(some: Results, settings: Sequence[str], sets: Sequence[str], prin
 
 
 def _beside(
-    some: Results, settings: Sequence[str], sets: Sequence[str], found: Mapping[str, Sequence[Trivial]]
+    some: Results, settings: Sequence[str], sets: Sequence[str], trivials: Mapping[str, Sequence[Trivial]]
 ) -> TableSpec:
-    leading = [best(found.get(name, ())) for name in sets]
+    leading = [best(trivials.get(name, ())) for name in sets]
     below: list[tuple[Cell, ...]] = [
         ("Best trivial strategy", *(strategy.estimate if strategy else None for strategy in leading)),
         ("Chance", *(f"{chances()[sources()[name].task]:.2f}" for name in sets)),
@@ -449,13 +451,13 @@ def _shortcuts(some: Results, settings: Sequence[str], sets: Sequence[str]) -> T
 def _outcomes(some: Results, settings: Sequence[str], sets: Sequence[str]) -> TableSpec:
     cells = by_cell(some, outcome_shares, settings, sets)
     rows: dict[Any, dict[str, Any]] = {
-        (setting, name): {"set": _named(name), **found}
+        (setting, name): {"set": _named(name), **shares}
         for setting in settings
-        for name, found in cells[setting].items()
+        for name, shares in cells[setting].items()
     }
     always = ("pass", "fail", "unreadable")
     seen = [
-        outcome for outcome in OUTCOMES if outcome in always or any(found[outcome].value for found in rows.values())
+        outcome for outcome in OUTCOMES if outcome in always or any(shares[outcome].value for shares in rows.values())
     ]
     heads = {"set": "Set", **{outcome: outcome.replace("_", " ") for outcome in seen}}
     names = {place: SETTING_NAMES[place[0]] for place in rows}
@@ -464,7 +466,7 @@ def _outcomes(some: Results, settings: Sequence[str], sets: Sequence[str]) -> Ta
     )
 
 
-def _conclusions(found: Mapping[str, Mapping[str, Estimate]]) -> TableSpec:
+def _conclusions(conclusions: Mapping[str, Mapping[str, Estimate]]) -> TableSpec:
     heads = {
         "right": "conclusion right",
         "wrong": "wrong",
@@ -472,7 +474,7 @@ def _conclusions(found: Mapping[str, Mapping[str, Estimate]]) -> TableSpec:
         "drawn_right": "drawn right, of the right ones",
     }
     return TableSpec(
-        "Thoughts: is the conclusion right, and is it drawn?", _looked_up(heads), found,
-        names={name: _named(name) for name in found}, first="Set",
+        "Thoughts: is the conclusion right, and is it drawn?", _looked_up(heads), conclusions,
+        names={name: _named(name) for name in conclusions}, first="Set",
         note="A program reads what each thought concludes. Wrong images of right conclusions are drawn wrong.",
     )  # fmt: skip

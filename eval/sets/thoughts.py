@@ -59,15 +59,15 @@ def answer_status(reply: str, item: Item) -> Status:
     that names no count or object, or several, is unreadable.
     """
     if "rules" not in item.facts:
-        found = _counted(_as_result(reply), item.answer)
+        status = _counted(_as_result(reply), item.answer)
     else:
         from uni_train.eval.reading import words
 
         symbols = {left for left, _ in item.facts["rules"]}
-        found = last_named(
+        status = last_named(
             words(reply), item.answer, [right for _, right in item.facts["rules"] if right not in symbols]
         )
-    return _STATUSES[found]
+    return _STATUSES[status]
 
 
 def reply_status(reply: str, case: Case) -> Status:
@@ -82,9 +82,9 @@ def _as_result(reply: str) -> str:
     """A reply without thought and marks; a number alone is a result."""
     from uni_train.eval.reading import words
 
-    said = words(reply)
-    alone = re.fullmatch(rf"\W*{_NUMBER}\W*", said, re.IGNORECASE)
-    return f"= {alone[1]}" if alone else said
+    text = words(reply)
+    alone = re.fullmatch(rf"\W*{_NUMBER}\W*", text, re.IGNORECASE)
+    return f"= {alone[1]}" if alone else text
 
 
 def concluded(text: str | None, case: Case) -> str | None:
@@ -97,8 +97,8 @@ def concluded(text: str | None, case: Case) -> str | None:
     if case.facts["task"] not in (*_READ, *READERS):
         return _words(text) or None
     if case.facts["world"] == "nano":
-        found = counted(text.rpartition(_DRAW)[2])
-        return " ".join(map(str, next(iter(found)))) if len(found) == 1 else None
+        counts = counted(text.rpartition(_DRAW)[2])
+        return " ".join(map(str, next(iter(counts)))) if len(counts) == 1 else None
     if case.facts["task"] in _MATHS:
         return _last_number(text, str(case.facts["answer"]))
     named = _named_at_the_end(text, {singular_of(noun.lower()) for noun in _objects(case)})
@@ -123,8 +123,8 @@ def _last_number(text: str, answer: str) -> str | None:
 def _nano(thought: str, case: Case) -> Conclusion:
     item = case.facts["item"]["facts"]
     count = int(item["count"])
-    _, found, ending = thought.rpartition(_DRAW)
-    if not found:
+    _, marker, ending = thought.rpartition(_DRAW)
+    if not marker:
         return "unclear"
     expected = f"{count} {item['object'] if count == 1 else item['plural']}"
     return "right" if ending.rstrip(" .") == expected else "wrong"

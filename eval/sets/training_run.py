@@ -75,7 +75,7 @@ def build(
         results["after"] = results[round_labels[-1]] if round_labels else []
 
     asked = [result.sample.ask.case for result in results["before"]]
-    units = {label: counting.units(found, "official") for label, found in results.items()}
+    units = {label: counting.units(scored, "official") for label, scored in results.items()}
     named = list(units["before"].by("set", all_sets()))
 
     def each(value: Any, labels: Sequence[str] = ("before", "after")) -> dict[str, Any]:
@@ -104,8 +104,8 @@ def build(
         "changes": plain(changes(units["before"], units["after"])),
         "chance": chances(),
         "strategies": {
-            name: [strategy.to_dict() for strategy in found]
-            for name, found in counting.strategies(results["before"], "official", named).items()
+            name: [strategy.to_dict() for strategy in trivials]
+            for name, trivials in counting.strategies(results["before"], "official", named).items()
         },
         "questions": generated_questions(worlds_of(asked)),
         "split": "+".join(sorted({str(case.facts["item"]["split"]) for case in asked})),
@@ -132,8 +132,8 @@ def score_rows(summary: Mapping[str, Any]) -> Iterator[tuple[str, str, list[Row]
     """Task, variant and rows of what was evaluated: mapping, maths, then the sets beside the six."""
     asked = {name for scores in summary["scores"].values() for by_set in scores.values() for name in by_set}
     for task, variant in _parts(asked):
-        if found := rows(summary, task, variant):
-            yield task, variant, found
+        if task_rows := rows(summary, task, variant):
+            yield task, variant, task_rows
 
 
 def rows(summary: Mapping[str, Any], task: str, variant: str = "") -> list[Row]:
@@ -176,13 +176,15 @@ def tables(summary: Mapping[str, Any], printed: bool = False) -> Iterator[Table]
     """
     transfer = list(_transfer_tables(summary))
     yield from transfer
-    for task, variant, found in score_rows(summary):
+    for task, variant, task_rows in score_rows(summary):
         if task in _PAPER or not transfer:
-            yield _score_table(summary, task, variant, found, printed)
+            yield _score_table(summary, task, variant, task_rows, printed)
     if any(SAID in scores for scores in summary["scores"].values()):
-        said = {when: by_setting.get(SAID, {}) for when, by_setting in summary["scores"].items()}
-        names = [name for name in all_sets() if any(name in by_set for by_set in said.values())]
-        cells = [(when, *(estimate_of(by_set.get(name)) for name in names)) for when, by_set in said.items() if by_set]
+        said_scores = {when: by_setting.get(SAID, {}) for when, by_setting in summary["scores"].items()}
+        names = [name for name in all_sets() if any(name in by_set for by_set in said_scores.values())]
+        cells = [
+            (when, *(estimate_of(by_set.get(name)) for name in names)) for when, by_set in said_scores.items() if by_set
+        ]
         title = "Said: the right answer in words at once, nothing drawn"
         yield Table(title, ("When", *names), tuple(cells), "95 % intervals.", str(summary.get("questions", "")))
     if summary["rounds"]:
@@ -207,9 +209,9 @@ def outcome_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
     for setting in SHOWN:
         for name in shown_sets():
             shares = {when: _at(summary, "statuses", when, setting, name) for when in ("before", "after")}
-            shares = {when: found for when, found in shares.items() if found}
+            shares = {when: row for when, row in shares.items() if row}
             changed, plain = _at(summary, "changes", setting, name), trivial(summary, name)
-            for when, found in shares.items():
+            for when, row in shares.items():
                 score, image, one_of_two = (
                     cell_from_json(_at(summary, key, when, setting, name))
                     for key in ("scores", "per_image", "one_of_two")
@@ -219,16 +221,16 @@ def outcome_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
                 rows[pairs].append(
                     (
                         f"{name}, {setting}", when, score, leading, *((image, one_of_two) if pairs else ()),
-                        f"{100 * found.get('unreadable', {}).get('value', 0.0):.0f} %",
+                        f"{100 * row.get('unreadable', {}).get('value', 0.0):.0f} %",
                         cell_from_json(changed) if when == "after" else None,
                     )
                 )  # fmt: skip
     titles = {True: "Pairs: both right, and one of two", False: "Single prompts"}
-    for pairs, found in rows.items():
-        if found:
+    for pairs, row in rows.items():
+        if row:
             both = ("Single images", "Exactly one of two") if pairs else ()
             columns = ("Set", "When", "Score", "Best trivial, chance", *both, "Unreadable", "Change")
-            yield Table(titles[pairs], columns, tuple(found), "", str(summary.get("questions", "")))
+            yield Table(titles[pairs], columns, tuple(row), "", str(summary.get("questions", "")))
 
 
 def _at(tree: Mapping[str, Any], *keys: str) -> Any:
@@ -246,27 +248,27 @@ def _transfer_tables(summary: Mapping[str, Any]) -> Iterator[Table]:
     beside = {task for task, *_ in score_rows(summary) if task not in _PAPER}
     if not rounds or len({round_["task"] for round_ in rounds} | beside) < 2:
         return
-    found = {"before": summary["scores"]["before"]}
+    scores = {"before": summary["scores"]["before"]}
     after = {**(summary.get("after_round") or {}), f"round{len(rounds)}": summary["scores"]["after"]}
     for number, round_ in enumerate(rounds, 1):
         if f"round{number}" in after:
-            found[f"{number}: {round_['task']} {round_['level']}"] = after[f"round{number}"]
-    for setting, asked in found["before"].items():
+            scores[f"{number}: {round_['task']} {round_['level']}"] = after[f"round{number}"]
+    for setting, asked in scores["before"].items():
         trained = [set_name(round_["task"], round_["level"]) for round_ in rounds]
         sets = dict.fromkeys([*(name for name in trained if name in asked), *asked])
-        body = [(name, *(estimate_of(_at(at, setting, set_name)) for set_name in sets)) for name, at in found.items()]
+        body = [(name, *(estimate_of(_at(at, setting, set_name)) for set_name in sets)) for name, at in scores.items()]
         leading = [trivial(summary, name) for name in sets]
         body.append(("trivial", *(strategy.estimate if strategy else None for strategy in leading)))
         note = "95 % intervals. Rows: after the round that trains this task and level. Trivial: the best such strategy."
         yield Table(f"Transfer, {setting}", ("After", *sets), tuple(body), note, str(summary.get("questions", "")))
 
 
-def _score_table(summary: Mapping[str, Any], task: str, variant: str, found: Sequence[Row], printed: bool) -> Table:
+def _score_table(summary: Mapping[str, Any], task: str, variant: str, task_rows: Sequence[Row], printed: bool) -> Table:
     about, pairs = TASKS.get(task), TASKS.get(task).items_per_draw == 2
     names = [f"{about.short}{level}" for level in about.sets]
     leading = [trivial(summary, set_name(task, level, variant)) for level in about.sets]
     body: list[tuple[Cell, ...]] = [
-        (row.name.removeprefix("after "), *row.normal, *row.cot, row.average, _change(row.delta)) for row in found
+        (row.name.removeprefix("after "), *row.normal, *row.cot, row.average, _change(row.delta)) for row in task_rows
     ]
     body += [("chance", *[f"{about.chance:.2f}"] * (2 * len(names) + 1), "")]
     named = ", ".join(f"{name} {strategy.name}" for name, strategy in zip(names, leading, strict=True) if strategy)
@@ -275,7 +277,7 @@ def _score_table(summary: Mapping[str, Any], task: str, variant: str, found: Seq
         body.append(
             ("n / distinct", *[counted(strategy.estimate) if strategy else None for strategy in leading] * 2, "", "")
         )
-    n = " or ".join(str(n) for n in sorted({cell.n for row in found for cell in row.normal + row.cot if cell}))
+    n = " or ".join(str(n) for n in sorted({cell.n for row in task_rows for cell in row.normal + row.cot if cell}))
     note = f"95 % intervals. n = {n} {'pairs, both right' if pairs else 'prompts'}; {about.guess} gives "
     note += f"{about.chance:.2f}. Averages and repeats are clustered by {'rules' if pairs else 'expression'}."
     note += f" Trivial strategies: {named}." if named else ""
@@ -285,7 +287,7 @@ def _score_table(summary: Mapping[str, Any], task: str, variant: str, found: Seq
     title = f"{about.title} (paper, {_PAPER[task]})" if task in _PAPER else about.title
     title = f"{about.title}: {about.variants[variant].said}" if variant else title
     columns = ("Model", *(f"{setting} {name}" for setting in ("Normal", "CoT") for name in names), "Average", "Change")
-    asked = [task in _PAPER or any(cells) for cells in zip(*(row.normal + row.cot for row in found), strict=True)]
+    asked = [task in _PAPER or any(cells) for cells in zip(*(row.normal + row.cot for row in task_rows), strict=True)]
     shown = [True, *asked, True, True]
     rows = (tuple(compress(row, shown)) for row in body)
     return Table(title, tuple(compress(columns, shown)), tuple(rows), note, str(summary.get("questions", "")))
@@ -306,10 +308,10 @@ def _change(delta: float | None) -> str:
 
 
 def _round_number(label: str) -> int:
-    found = _ROUND_LABEL.fullmatch(label)
-    if found is None:
+    match = _ROUND_LABEL.fullmatch(label)
+    if match is None:
         raise ValueError(f"{label} is no label of a round (round1, round2, ...)")
-    return int(found[1])
+    return int(match[1])
 
 
 def _asked(by_setting: Mapping[str, Mapping[str, Any]]) -> dict[str, Any]:

@@ -374,15 +374,15 @@ def verify(items_file: Path, images: Path | None, out: Path | None, item_id: str
     from uni_train.console.progress import ConsoleProgress
     from uni_train.data_gen.jsonl import write_rows
 
-    progress, found = ConsoleProgress(), []
+    progress, rows = ConsoleProgress(), []
     with progress.bar("judging", len(items)) as bar:
         for row in verifying.judge_folder(items, images):
-            found.append(row)
+            rows.append(row)
             bar.advance()
-    write_rows(out, (row.to_dict() for row in found))
-    progress.table("Verdicts", ("", *verifying.STATUSES), verifying.counts(found))
-    progress.say(f"{out}: {len(found)} items")
-    missing = [row.item.id for row in found if row.verdict is None]
+    write_rows(out, (row.to_dict() for row in rows))
+    progress.table("Verdicts", ("", *verifying.STATUSES), verifying.counts(rows))
+    progress.say(f"{out}: {len(rows)} items")
+    missing = [row.item.id for row in rows if row.verdict is None]
     if missing:
         more = f"\n  and {len(missing) - 10} more" if len(missing) > 10 else ""
         echo(f"no image in {images} of:\n  " + "\n  ".join(missing[:10]) + more, err=True)
@@ -461,8 +461,8 @@ def _show_tallies(function: str, tallies: Sequence[AttackTally]) -> None:
     progress.table(f"Audit of {function}", columns, rows)
     problems = dict.fromkeys(problem for tally in tallies for problem in tally.problems)
     if problems:
-        found = [(problem, [t for t in tallies if problem in t.problems]) for problem in problems]
-        cells = [(problem, some[0].attack, sum(t.problems[problem] for t in some)) for problem, some in found]
+        by_problem = [(problem, [t for t in tallies if problem in t.problems]) for problem in problems]
+        cells = [(problem, some[0].attack, sum(t.problems[problem] for t in some)) for problem, some in by_problem]
         progress.table("Findings", ("finding", "first attack", "images"), cells)
     for name, expected in (("false accepts", "refuse"), ("false rejects", "accept")):
         some = [tally for tally in tallies if tally.expected == expected]

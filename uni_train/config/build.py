@@ -100,16 +100,16 @@ def kinds_of(cls: type, key: str) -> list[Any]:
     """The types that the dotted `key` of `cls` allows; empty: there is no such key."""
     kinds: list[Any] = [cls]
     for part in key.split("."):
-        found: list[Any] = []
+        hints: list[Any] = []
         for kind in kinds:
             if dataclasses.is_dataclass(kind):
                 hint = typing.get_type_hints(kind).get(part)
-                found += [] if hint is None else [hint]
+                hints += [] if hint is None else [hint]
             elif typing.get_origin(kind) is dict:
-                found.append(typing.get_args(kind)[1])
+                hints.append(typing.get_args(kind)[1])
             elif typing.get_origin(kind) is tuple and part.isdigit():
-                found.append(typing.get_args(kind)[0])
-        kinds = [member for kind in found for member in members(kind)]
+                hints.append(typing.get_args(kind)[0])
+        kinds = [member for kind in hints for member in members(kind)]
     return kinds
 
 

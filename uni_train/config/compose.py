@@ -182,7 +182,7 @@ def _as_text(value: str) -> str:
 def quoted(text: str) -> str:
     """A text as part of an override, whatever characters it has."""
     # In quotes, a backslash is itself unless a quote follows.
-    escaped = re.sub(r"(\\*)('|$)", lambda found: 2 * found[1] + ("\\'" if found[2] else ""), text)
+    escaped = re.sub(r"(\\*)('|$)", lambda match: 2 * match[1] + ("\\'" if match[2] else ""), text)
     return f"'{escaped}'"
 
 

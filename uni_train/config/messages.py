@@ -110,9 +110,9 @@ def _below(kind: Any, part: int | str) -> Any:
     """The annotation of a key or an index within an annotation; None: there is no such."""
     for member in members(kind):
         if dataclasses.is_dataclass(member):
-            found = typing.get_type_hints(member, include_extras=True).get(str(part))
-            if found is not None:
-                return _without_null(found)
+            hint = typing.get_type_hints(member, include_extras=True).get(str(part))
+            if hint is not None:
+                return _without_null(hint)
         elif typing.get_origin(member) is dict:
             return _without_null(typing.get_args(member)[1])
         elif typing.get_origin(member) is tuple and isinstance(part, int):

@@ -81,8 +81,8 @@ def json_schema() -> dict[str, Any]:
     from pydantic import TypeAdapter
 
     configs = {name: kind_named(name).config for name in KINDS.names()}
-    _, found = TypeAdapter.json_schemas([(name, "validation", adapter(cls)) for name, cls in configs.items()])  # type: ignore[arg-type]
-    sections = found["$defs"]
+    _, schemas = TypeAdapter.json_schemas([(name, "validation", adapter(cls)) for name, cls in configs.items()])  # type: ignore[arg-type]
+    sections = schemas["$defs"]
     for section in sections.values():
         section.pop("required", None)
         section["properties"] = {
@@ -170,7 +170,7 @@ def _default(field: dataclasses.Field[Any]) -> str:
 
 def _comments(cls: type) -> dict[str, str]:
     """What the source says behind each field, or in the lines above it."""
-    found: dict[str, str] = {}
+    meanings: dict[str, str] = {}
     for base in reversed(cls.__mro__[:-1]):
         above: list[str] = []
         for line in inspect.getsource(base).splitlines():
@@ -178,9 +178,9 @@ def _comments(cls: type) -> dict[str, str]:
             if line.startswith("    # "):
                 above.append(line.removeprefix("    # "))
             elif field is not None:
-                found[field[1]] = field[2] or " ".join(above)
+                meanings[field[1]] = field[2] or " ".join(above)
                 above = []
-    return found
+    return meanings
 
 
 def _list(rows: list[Key]) -> list[str]:

@@ -43,8 +43,8 @@ def local(path_or_id: str | Path, kind: Kind = "model") -> Path:
     Raises:
         UserError: gated, missing or without network, no such revision, a download that broke off, pickles alone.
     """
-    found = hub_id(path_or_id)
-    return Path(path_or_id) if found is None else _download(str(path_or_id), found["name"], found["revision"], kind)
+    hub = hub_id(path_or_id)
+    return Path(path_or_id) if hub is None else _download(str(path_or_id), hub["name"], hub["revision"], kind)
 
 
 def split_adapters(checkpoint: str) -> tuple[str, list[str]]:

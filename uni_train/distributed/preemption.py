@@ -103,12 +103,12 @@ def agreed() -> bool:
     import torch
     import torch.distributed as dist
 
-    told = torch.tensor([0 if _state.told is None else 2 if _state.told == signal.SIGINT else 1])
+    signalled = torch.tensor([0 if _state.told is None else 2 if _state.told == signal.SIGINT else 1])
     if dist.is_available() and dist.is_initialized() and dist.get_world_size() > 1:
-        dist.all_reduce(told, dist.ReduceOp.MAX)
-    if told.item() == 2:
+        dist.all_reduce(signalled, dist.ReduceOp.MAX)
+    if signalled.item() == 2:
         _state.told = signal.SIGINT  # whichever rank has heard it
-    return bool(told.item())
+    return bool(signalled.item())
 
 
 def end(done: str) -> NoReturn:

@@ -85,8 +85,8 @@ class Ranks:
             result = work()
         except UserError as error:
             own = error
-        told = None if own is None else (isinstance(own, UsageError), own.message, own.hint)
-        for rank, failed in enumerate(self.gather(told)):
+        failure = None if own is None else (isinstance(own, UsageError), own.message, own.hint)
+        for rank, failed in enumerate(self.gather(failure)):
             if failed is not None:
                 usage, message, hint = failed
                 raise own or (UsageError if usage else UserError)(f"rank {rank}: {message}", hint)

@@ -144,10 +144,10 @@ def open_adapter(path: Path) -> Adapter:
         if not len(shapes[parts["down"]]) == len(shapes[parts["up"]]) == 2 or alphas != 1:
             hint = "Merge it with the program that trained it."
             raise UserError(f"{file}: {layer} is no product of two matrices and one number", hint)
-        rank, told = shapes[parts["down"]][0], adapter.setting("r", layer, "rank_pattern")
-        if told not in (None, rank):
+        rank, configured = shapes[parts["down"]][0], adapter.setting("r", layer, "rank_pattern")
+        if configured not in (None, rank):
             raise UserError(
-                f"{file}: {layer} has rank {rank}, and its settings say {told}",
+                f"{file}: {layer} has rank {rank}, and its settings say {configured}",
                 f"The file and its {_CONFIG} are of two trainings: copy both of one.",
             )
     return adapter

@@ -325,8 +325,8 @@ def _other(path: Path) -> Checkpoint:
         )
     if adapter_file(path) is not None:
         adapter = open_adapter(path)
-        told = adapter.setting("base_model_name_or_path", next(iter(adapter.layers)))
-        base = f": {told}+{path}" if told else ", MODEL+ADAPTER"
+        trained_on = adapter.setting("base_model_name_or_path", next(iter(adapter.layers)))
+        base = f": {trained_on}+{path}" if trained_on else ", MODEL+ADAPTER"
         return Checkpoint("other", path, adapter.title, f"Name the model that it was trained on before it{base}.")
     if path.is_file():
         return Checkpoint("other", path, "a file", "Give the folder that it lies in.")

@@ -121,5 +121,5 @@ def _files(places: Iterable[Path]) -> Iterator[tuple[str, int, int]]:
             yield str(folder), 0, 0
             for name in names:
                 with contextlib.suppress(OSError):
-                    found = os.stat(folder / name)
-                    yield str(folder / name), found.st_size, found.st_mtime_ns
+                    stat = os.stat(folder / name)
+                    yield str(folder / name), stat.st_size, stat.st_mtime_ns

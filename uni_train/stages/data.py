@@ -25,16 +25,16 @@ DATA = "data.json"
 def opened(config: RunConfig) -> dict[str, Joined]:
     """Key -> rows of every file or folder of data; those that cannot be opened are left to their reader."""
     plain = to_plain(config)
-    found: dict[str, Joined] = {}
+    datasets: dict[str, Joined] = {}
     for key, value, path in named_paths(plain):
         section, _, name = key.rstrip(".0123456789").rpartition(".")
         images = flat(plain).get(f"{section}.images")
         if name == "path" and path.suffix.lower() == ".txt":
-            found[key] = Joined([], [path])
+            datasets[key] = Joined([], [path])
         elif name in ("path", "solved"):
             with suppress(UserError):
-                found[key] = open_rows(value, None if images is None else Path(images), section == "held_out")
-    return found
+                datasets[key] = open_rows(value, None if images is None else Path(images), section == "held_out")
+    return datasets
 
 
 def described(data: Mapping[str, Joined]) -> list[str]:

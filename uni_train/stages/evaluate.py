@@ -112,7 +112,7 @@ def run(work: Work[RunConfig], stage: StageRun, label: str) -> None:
     stage.outputs += [stage.path / evaluation.SCORED / name for name in result.shards]
     scores = {mode: result.scores[mode] for mode in result.settings}
     stage.result = {"label": label, "scores": scores}
-    plain = {name: [Trivial.from_dict(raw) for raw in found] for name, found in result.scores["strategies"].items()}
+    plain = {name: [Trivial.from_dict(raw) for raw in rows] for name, rows in result.scores["strategies"].items()}
     work.progress.table(f"Accuracy, {label}: {result.questions}", *accuracy_rows(scores, plain))
 
 

@@ -82,7 +82,7 @@ class ValidationPrompts:
         """This rank's batches by their numbers; the first samples of each set keep their images."""
         most, drawer = min(_SHOWN_PROMPTS, max(1, _SHOWN_ALL // len(self.prompts))), expect_skill(model, ImageGenerator)
         batches = [(name, *batch) for name, some in self.prompts.items() for batch in in_batches(some, self.batch)]
-        found: dict[int, list[Scored]] = {}
+        by_number: dict[int, list[Scored]] = {}
         with Scoring(self.rewards) as scoring:
             for number in range(ranks.rank, len(batches), ranks.world_size):
                 name, index, batch = batches[number]
@@ -102,11 +102,11 @@ class ValidationPrompts:
                 if self.rewards:
                     scoring.add([prompt.text for prompt in prompts], images, columns)
                 rows = zip(prompts, asks, images, kept, strict=True)
-                found[number] = [scored_image(step, *row) for row in rows]
-            if not self.rewards or not found:
-                return found
+                by_number[number] = [scored_image(step, *row) for row in rows]
+            if not self.rewards or not by_number:
+                return by_number
             scores, rank = scoring.scores(), itertools.count()
-        return {number: [rewarded(answer, scores, next(rank)) for answer in some] for number, some in found.items()}
+        return {number: [rewarded(answer, scores, next(rank)) for answer in some] for number, some in by_number.items()}
 
     def _ask(self, name: str, prompt: Prompt, keep: bool) -> Ask:
         case = replace(case_of(prompt, keep), set=name)
@@ -227,8 +227,8 @@ def intervals(folder: Path) -> dict[str, dict[str, Any]]:
     if not folders:
         return {}
     ends = {"before": folders[0], "after": folders[-1]}
-    found = {when: estimates(read_validation(end, images=False)) for when, end in ends.items()}
-    return {when: {name: answer.to_dict() for name, answer in some.items()} for when, some in found.items() if some}
+    by_end = {when: estimates(read_validation(end, images=False)) for when, end in ends.items()}
+    return {when: {name: answer.to_dict() for name, answer in some.items()} for when, some in by_end.items() if some}
 
 
 def table(success: Mapping[str, Mapping[str, Any]]) -> tuple[list[str], list[list[str]]]:

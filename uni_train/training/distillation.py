@@ -120,11 +120,11 @@ class Distiller:
         """States on trajectories of the teacher or the student, and the teacher's velocities where those are known."""
         device = self.teacher.device
         if self.settings.states == "student":
-            found = self._student_trajectories(lessons)
+            trajectories = self._student_trajectories(lessons)
         else:
-            found = [_drawn(lesson) for lesson in lessons]
+            trajectories = [_drawn(lesson) for lesson in lessons]
         x_t, t, known = [], [], []
-        for lesson, way in zip(lessons, found, strict=True):
+        for lesson, way in zip(lessons, trajectories, strict=True):
             generator = np.random.default_rng(derive_seed(lesson.seed, "levels"))
             places = torch.from_numpy(
                 chosen_steps(Schedule(way.levels), self.settings.shift, lesson.draws, generator)
@@ -170,12 +170,12 @@ def trajectories(model: FlowPolicy, requests: Sequence[Request], last: bool = Tr
 @torch.no_grad()
 def velocities_at(model: FlowPolicy, requests: Sequence[Request], x_t: Tensor, t: Tensor) -> Tensor:
     """Velocities [B, D, G, C] at states x_t [B, D, G, C] with levels t [B, D]; a request a row."""
-    found: dict[int, Tensor] = {}
+    by_row: dict[int, Tensor] = {}
     for rows in _alike(model, requests):
         condition = model.encode([requests[row] for row in rows])
         own = [model.velocity(x_t[rows, d], t[rows, d], condition) for d in range(t.shape[1])]
-        found.update(zip(rows, torch.stack(own, 1), strict=True))
-    return torch.stack([found[row] for row in range(len(requests))])
+        by_row.update(zip(rows, torch.stack(own, 1), strict=True))
+    return torch.stack([by_row[row] for row in range(len(requests))])
 
 
 def _alike(model: FlowPolicy, requests: Sequence[Request]) -> list[list[int]]:

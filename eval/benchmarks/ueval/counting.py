@@ -40,8 +40,8 @@ def satisfied(answer: Scored, measure: str) -> float | None:
     """In [0, 1]: one of MEASURES of a sample; None where the question has no such rubrics."""
     facts = answer.sample.ask.case.facts
     if measure == "score":
-        found = [share for part in PARTS if (share := satisfied(answer, part)) is not None]
-        return sum(found) / len(found)
+        shares = [share for part in PARTS if (share := satisfied(answer, part)) is not None]
+        return sum(shares) / len(shares)
     parts = PARTS if measure == "all_rubrics" else (measure,)
     n = sum(len(facts[f"{part}_rubrics"]) for part in parts)
     return sum(check.status == "pass" for part in parts for check in rubrics(answer, part)) / n if n else None
@@ -66,15 +66,15 @@ class Count:
         without = self.by_setting.get("two_passes") or self.by_setting.get("one_pass")
         if "traced" not in self.by_setting or without is None:
             return {}
-        found = {}
+        gains = {}
         for measure in MEASURES[:3]:
             after, before = (some.measured(lambda answer, measure=measure: satisfied(answer, measure))  # type: ignore[misc]
                              for some in (self.by_setting["traced"], without))  # fmt: skip
             shared = {unit.place for unit in before} & {unit.place for unit in after}
             before, after = (some.where(lambda unit: unit.place in shared) for some in (before, after))  # noqa: B023
             if gain := self.overall.gain(before, after):
-                found[measure] = (self.overall(before), self.overall(after), gain)
-        return found
+                gains[measure] = (self.overall(before), self.overall(after), gain)
+        return gains
 
     def over_questions(self, setting: str) -> dict[str, Estimate]:
         """Image and text score over all questions alike, whatever their task: the released code's two averages."""
@@ -89,15 +89,15 @@ def details(count: Count) -> dict[str, Any]:
     "rubrics": setting -> how many there are, are satisfied, and could not be read. "trace": what the traces of another
     model change, by measure. Where the judge is asked as by the released code also "over_questions", as it averages.
     """
-    found: dict[str, Any] = {
+    details: dict[str, Any] = {
         name: {setting: means[name] for setting, means in count.means.items()} for name in MEASURES[1:]
     }
-    found["rubrics"] = {setting: _counted(some.scored) for setting, some in count.by_setting.items()}
+    details["rubrics"] = {setting: _counted(some.scored) for setting, some in count.by_setting.items()}
     if gains := count.trace_gains():
-        found["trace"] = {name: gain for name, (_, _, gain) in gains.items()}
+        details["trace"] = {name: gain for name, (_, _, gain) in gains.items()}
     if count.official:
-        found["over_questions"] = {setting: count.over_questions(setting) for setting in count.by_setting}
-    return found
+        details["over_questions"] = {setting: count.over_questions(setting) for setting in count.by_setting}
+    return details
 
 
 # --- tables ----------------------------------------------------------------------------------------------------------

@@ -133,4 +133,4 @@ def judge_prompt(question: str, text_answer: str, images: int, rubric_item: str)
 
 def _filled(template: str, given: Mapping[str, str]) -> str:
     """Each placeholder once: what is filled in stays as it stands."""
-    return re.sub("<<(" + "|".join(given) + ")>>", lambda found: given[found[1]], template)
+    return re.sub("<<(" + "|".join(given) + ")>>", lambda match: given[match[1]], template)

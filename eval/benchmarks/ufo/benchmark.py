@@ -365,13 +365,13 @@ def _blank(case: Case) -> np.ndarray:
 
 def _drawn(case: Case, image: Image) -> Verdict:
     """Whether an image of the nano world shows the object of the answer, as often as it says."""
-    found = sprites.read(pixels(image))
-    if not found.readable:
-        return Verdict((Check("cue", "unreadable", found.reason),))
-    right = (found.name, found.count) == (case.facts["object"], case.facts["count"])
-    return verdict_of("cue", right, f"the cue shows {found.count} {found.name}, right is {case.facts['right']}")
+    scene = sprites.read(pixels(image))
+    if not scene.readable:
+        return Verdict((Check("cue", "unreadable", scene.reason),))
+    right = (scene.name, scene.count) == (case.facts["object"], case.facts["count"])
+    return verdict_of("cue", right, f"the cue shows {scene.count} {scene.name}, right is {case.facts['right']}")
 
 
 def _concludes(cue: str, case: Case) -> bool:
-    _, said, rest = cue.rpartition("So draw")
-    return bool(said) and reading.normalised(rest) == reading.normalised(str(case.facts["right"]))
+    _, conclusion, rest = cue.rpartition("So draw")
+    return bool(conclusion) and reading.normalised(rest) == reading.normalised(str(case.facts["right"]))

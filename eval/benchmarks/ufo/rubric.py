@@ -55,12 +55,12 @@ def caps(reply: Mapping[str, Any]) -> dict[str, tuple[int, str]]:
     critical = [
         factor["status"] for factor in reply["decision_critical_factors"] if factor["criticality"] == "critical"
     ]
-    found = {}
+    caps = {}
     if {"missing", "contradicted"} & set(critical):
-        found["relevance"] = (3, "a critical factor is missing or contradicted")
+        caps["relevance"] = (3, "a critical factor is missing or contradicted")
     if "verified" not in critical:
-        found["causal_utility"] = (2, "no critical factor is verified")
-    return found
+        caps["causal_utility"] = (2, "no critical factor is verified")
+    return caps
 
 
 def verdict_of(reply: Mapping[str, Any]) -> Verdict:
@@ -72,11 +72,11 @@ def verdict_of(reply: Mapping[str, Any]) -> Verdict:
         given = int(reply["scores"][name])
         most, why = bounds.get(name, (MOST, ""))
         score = min(given, most)
-        said = f"{name} {score} of {MOST}" + (f": the judge said {given}, but {why}" if given > most else "")
+        reason = f"{name} {score} of {MOST}" + (f": the judge said {given}, but {why}" if given > most else "")
         passed = score >= _CLEAR
         if not passed and modes:
-            said, modes = f"{said}; {', '.join(modes)}", []
-        checks.append(Check(name, "pass" if passed else "fail", "" if passed else said, score / MOST))
+            reason, modes = f"{reason}; {', '.join(modes)}", []
+        checks.append(Check(name, "pass" if passed else "fail", "" if passed else reason, score / MOST))
     return Verdict(tuple(checks))
 
 

@@ -140,8 +140,8 @@ class UniSandbox(SetBenchmark):
     @classmethod
     def complexity(cls, case: Case) -> tuple[str, float] | None:
         """The level of maths and mapping."""
-        found = re.fullmatch(r"(math|mapping)(\d)", case.set)
-        return (f"level of {found[1].replace('math', 'maths')}", float(found[2])) if found else None
+        match = re.fullmatch(r"(math|mapping)(\d)", case.set)
+        return (f"level of {match[1].replace('math', 'maths')}", float(match[2])) if match else None
 
     @classmethod
     def submission(cls, scored: Iterable[Scored]) -> Iterator[tuple[str, bytes]]:

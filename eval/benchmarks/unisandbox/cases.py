@@ -126,8 +126,8 @@ def published(folder: Path, sets: Sequence[str] | None = None, characters: Seque
         return _own_folder(folder, sets)
     reasoning = {name: path for name in SETS if (path := _find(folder, name)) is not None}
     people = _people_files(folder)
-    found = (*reasoning, *dict.fromkeys(direction for direction, _ in people))
-    _check_found(folder, found, sets)
+    present = (*reasoning, *dict.fromkeys(direction for direction, _ in people))
+    _check_found(folder, present, sets)
     cases: list[Case] = []
     excluded: dict[str, dict[str, str]] = {}
     for name, path in reasoning.items():
@@ -162,23 +162,23 @@ def _own_folder(folder: Path, sets: Sequence[str] | None) -> Questions:
                 f"{folder / 'items.jsonl'} holds {task} of level {level}, which has no set in which images are scored",
                 f"Ask them with -b ureason data.ureason={folder}." if task == "ureason" else others,
             )
-    found = tuple(dict.fromkeys(set_name(item.task, item.level) for item in items))
-    _check_found(folder, found, sets)
+    present = tuple(dict.fromkeys(set_name(item.task, item.level) for item in items))
+    _check_found(folder, present, sets)
     kept = [item for item in items if sets is None or set_name(item.task, item.level) in sets]
     return Questions(tuple(item_case(item) for item in kept), {})
 
 
-def _check_found(folder: Path, found: Sequence[str], sets: Sequence[str] | None) -> None:
-    if not found:
+def _check_found(folder: Path, present: Sequence[str], sets: Sequence[str] | None) -> None:
+    if not present:
         there = sorted(path.name for path in folder.iterdir())[:8]
         raise UserError(
             f"{folder} holds no file of UniSandbox: neither math_1.jsonl .. math_3.jsonl, mapping1.jsonl .. "
             "mapping3.jsonl nor test_knowledge/*.jsonl",
             f"It holds {', '.join(there) or 'nothing'}. Name the repository's benchmark folder.",
         )
-    missing = [name for name in sets or () if name not in found]
+    missing = [name for name in sets or () if name not in present]
     if missing:
-        raise UserError(f"{folder} has no {', '.join(missing)}", f"It has {', '.join(found)}.")
+        raise UserError(f"{folder} has no {', '.join(missing)}", f"It has {', '.join(present)}.")
 
 
 def _find(folder: Path, name: str) -> Path | None:
@@ -231,9 +231,9 @@ def _conclusion(thought: str, case: Case) -> Conclusion:
 def _recalled(thought: str, expected: tuple[int, str]) -> Conclusion:
     """What was taught is recalled in the words of the lessons: the last sentence that counts something counts."""
     for sentence in reversed(thought.split(" .")):
-        found = counted(sentence)
-        if found:
-            return "unclear" if len(found) > 1 else "right" if found == {expected} else "wrong"
+        counts = counted(sentence)
+        if counts:
+            return "unclear" if len(counts) > 1 else "right" if counts == {expected} else "wrong"
     return "unclear"
 
 
@@ -241,10 +241,10 @@ def _described(thought: str, answer: str) -> Conclusion:
     """Each visible attribute of the answer must be said; another value in its place is wrong, both are unclear."""
     from uni_train.data_gen.knowledge.people import VISIBLE, stated
 
-    said = [(stated(answer, attribute), stated(thought, attribute)) for attribute in VISIBLE]
-    if any(expected and found and not expected & found for expected, found in said):
+    pairs = [(stated(answer, attribute), stated(thought, attribute)) for attribute in VISIBLE]
+    if any(expected and drawn and not expected & drawn for expected, drawn in pairs):
         return "wrong"
-    return "right" if all(expected == found for expected, found in said if expected) else "unclear"
+    return "right" if all(expected == drawn for expected, drawn in pairs if expected) else "unclear"
 
 
 READERS["knowledge"] = _conclusion

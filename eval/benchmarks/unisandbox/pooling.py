@@ -38,7 +38,7 @@ def pool(folders: Sequence[Path]) -> Pooled:
     compat, judge, settings, k; which is said), or one question is in two of them.
     """
     evaluations = [load(Path(folder)) for folder in folders]
-    found: list[Scored] = []
+    pooled: list[Scored] = []
     asked_by: dict[tuple[str, str, int], Evaluation] = {}
     notes: list[str] = []
     ways = [_way(evaluation) for evaluation in evaluations]
@@ -68,23 +68,23 @@ def pool(folders: Sequence[Path]) -> Pooled:
                     "(options.unisandbox.characters=NAME).",
                 )
             asked_by[asked_for] = evaluation
-            found.append(scored)
-    if not found:
+            pooled.append(scored)
+    if not pooled:
         raise UserError(
             f"{', '.join(map(str, folders))}: no knowledge question was judged", "Evaluate with judge.model=MODEL."
         )
-    settings = [s for s in SETTINGS if any(scored.sample.ask.setting == s for scored in found)]
-    sets = [name for name in KNOWLEDGE_SETS if any(scored.sample.ask.case.set == name for scored in found)]
+    settings = [s for s in SETTINGS if any(scored.sample.ask.setting == s for scored in pooled)]
+    sets = [name for name in KNOWLEDGE_SETS if any(scored.sample.ask.case.set == name for scored in pooled)]
     published = all(evaluation.results[NAME].scores.get("published", False) for evaluation in evaluations)
     questions = "; ".join(dict.fromkeys(evaluation.results[NAME].questions for evaluation in evaluations))
     models = len({evaluation.asked["model"]["content"] for evaluation in evaluations})
     return Pooled(
         tuple(evaluation.folder for evaluation in evaluations),
         models,
-        counting.scores(found, settings, sets, ("official",), {}, published),
+        counting.scores(pooled, settings, sets, ("official",), {}, published),
         tuple(
             replace(table, questions=questions)
-            for table in counting.tables(found, settings, sets, ("official",), {}, published)
+            for table in counting.tables(pooled, settings, sets, ("official",), {}, published)
         ),
         tuple(notes),
     )

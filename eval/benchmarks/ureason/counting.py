@@ -74,8 +74,8 @@ class Count:
         """task or "overall" -> later minus earlier (equation 5), on the cases and draws that both were asked."""
         before, after, overall = self.by_setting[earlier], self.by_setting[later], self.benchmark.overall
         metrics = {**{task: replace(overall, sets=(task,)) for task in self.tasks}, "overall": overall}
-        found = {name: metric.gain(before, after) for name, metric in metrics.items()}
-        return {name: gain for name, gain in found.items() if gain is not None}
+        gains = {name: metric.gain(before, after) for name, metric in metrics.items()}
+        return {name: gain for name, gain in gains.items() if gain is not None}
 
     def _extraction(self) -> dict[str, Estimate]:
         """How the refined prompts of the model's own thoughts were found, each thought counted once."""
@@ -92,9 +92,9 @@ class Count:
         return wrong.shares(named, lambda answer: str(kinds[id(answer)])) if wrong else {}
 
     def _subcategories(self, setting: str) -> dict[str, dict[str, Estimate]]:
-        found = {task: some.by(lambda unit: unit.case.category, SUBCATEGORIES[task])
+        tables = {task: some.by(lambda unit: unit.case.category, SUBCATEGORIES[task])
                  for task, some in self.by_setting[setting].by("set", TASKS).items()}  # fmt: skip
-        return {task: {name: some.mean() for name, some in by.items()} for task, by in found.items() if by}
+        return {task: {name: some.mean() for name, some in by.items()} for task, by in tables.items() if by}
 
 
 def _seen(names: Sequence[str], some: Results, of: Any) -> dict[str, Estimate]:

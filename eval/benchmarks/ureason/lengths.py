@@ -38,9 +38,9 @@ def thirds(scored: Sequence[Scored], size: Size) -> list[tuple[str, list[Scored]
         return []
     ranked = sorted(scored, key=lambda answer: (size(answer.sample), answer.sample.ask.case.id, answer.sample.ask.k))
     cuts = [0, len(ranked) // 3, 2 * len(ranked) // 3, len(ranked)]
-    found = [ranked[start:end] for start, end in pairwise(cuts)]
-    named = {f"{size(some[0].sample)} to {size(some[-1].sample)}": some for some in found}
-    return list(named.items()) if len(named) == len(found) else []
+    parts = [ranked[start:end] for start, end in pairwise(cuts)]
+    named = {f"{size(some[0].sample)} to {size(some[-1].sample)}": some for some in parts}
+    return list(named.items()) if len(named) == len(parts) else []
 
 
 def _context(sample: Sample) -> str:

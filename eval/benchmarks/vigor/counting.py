@@ -82,19 +82,19 @@ def details(results: Results) -> dict[str, Any]:
     Estimate. "sizes": setting -> task -> size -> reasoning success. "draws": setting -> what varies from draw to draw.
     """
     settings = results.by("setting")
-    found: dict[str, Any] = {"measures": {}, "sizes": {}}
+    details: dict[str, Any] = {"measures": {}, "sizes": {}}
     for setting, some in settings.items():
         parts = some.groups(GROUPS)
-        found["measures"][setting] = {
+        details["measures"][setting] = {
             name: {n: value for n, part in parts.items() if (value := estimate(part, measure)) is not None}
             for name, measure in MEASURES.items()
             if (name, setting) != ("all_four", PROCESS)
         }
         by_size = {task: _sizes(part) for task, part in some.by("set", TASKS).items()}
-        found["sizes"][setting] = {
+        details["sizes"][setting] = {
             task: {size: estimate(part, reasoning) for size, part in of.items()} for task, of in by_size.items() if of
         }
-    return found | {"draws": {setting: _draws(some) for setting, some in _repeated(settings).items()}}
+    return details | {"draws": {setting: _draws(some) for setting, some in _repeated(settings).items()}}
 
 
 def _repeated(settings: Mapping[str, Results]) -> dict[str, Results]:
@@ -112,8 +112,8 @@ def _draws(some: Results) -> dict[str, Any]:
 
 
 def _sizes(some: Results) -> dict[str, Results]:
-    found = some.by(lambda unit: unit.case.category)
-    return {size: found[size] for size in sorted(filter(None, found), key=_sides)}
+    by_size = some.by(lambda unit: unit.case.category)
+    return {size: by_size[size] for size in sorted(filter(None, by_size), key=_sides)}
 
 
 def _sides(size: str) -> list[int]:

@@ -229,9 +229,9 @@ class _Sudoku(_Solution):
             return None
         digits = np.zeros(n * n, int)
         digits[filled] = likeness.argmax(axis=1) + 1
-        found = digits.reshape(n, n)
-        kept = bool((found == self.answer)[self.fixed].all() and self._lines(image) @ self.lines >= SAME)
-        return _verdict(kept, _valid(found, self.answer), bool((found == self.answer).all()))
+        grid = digits.reshape(n, n)
+        kept = bool((grid == self.answer)[self.fixed].all() and self._lines(image) @ self.lines >= SAME)
+        return _verdict(kept, _valid(grid, self.answer), bool((grid == self.answer).all()))
 
     def _grid(self, image: np.ndarray) -> np.ndarray:
         top, left, bottom, right = self.box
@@ -337,13 +337,13 @@ class _Plot(_Solution):
     def read(self, image: np.ndarray) -> Verdict | None:
         if not self.readable:
             return None
-        found = _changed(image, self.shown) & self.free
-        drawn = int(found.sum())
+        drawn_pixels = _changed(image, self.shown) & self.free
+        drawn = int(drawn_pixels.sum())
         if drawn < 0.1 * self.wanted.sum() or not self.wanted.any():
             shares = [0.0]
         else:
-            covered = _grown(found, self.near, round_=True)[self.wanted].mean()
-            shares = [float((found & self.beside).sum() / drawn), float(covered)]
+            covered = _grown(drawn_pixels, self.near, round_=True)[self.wanted].mean()
+            shares = [float((drawn_pixels & self.beside).sum() / drawn), float(covered)]
         if min(shares) < CURVE and min(shares) >= NO_CURVE:
             return None
         right = min(shares) >= CURVE

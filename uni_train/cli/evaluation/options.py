@@ -52,8 +52,8 @@ def _described(section: str) -> dict[str, str]:
     from uni_train.config import schema
     from uni_train.config.reference import keys
 
-    found = keys(getattr(schema, section), nested=False)  # of all sections it takes a quarter of a second
-    return {key.name: f"{key.name}={key.default}: {key.meaning}." for key in found}
+    section_keys = keys(getattr(schema, section), nested=False)  # of all sections it takes a quarter of a second
+    return {key.name: f"{key.name}={key.default}: {key.meaning}." for key in section_keys}
 
 
 def _description(section: str, key: str) -> str:

@@ -87,8 +87,8 @@ def packed_loss(
 
     def loss() -> Tensor:
         token = attention.computed_share.set(computed / sum(pairs) if pairs else 1.0)
-        found = model.supervised_loss([part.to(device) for part in packed])
+        loss = model.supervised_loss([part.to(device) for part in packed])
         attention.computed_share.reset(token)
-        return ce_weight * found.ce_sum + mse_weight * found.mse_sum
+        return ce_weight * loss.ce_sum + mse_weight * loss.mse_sum
 
     return loss

@@ -125,9 +125,9 @@ def _meanings(mapping: Task, levels: Sequence[int], random_: random.Random) -> E
     item = random_.choice(mapping.sample(random_.getrandbits(60), random_.choice(levels)))
     rules, _ = language.rules(item)
     ends = _ends(item, random_)
-    said = [f"{symbol} means {end}" for symbol, end in ends]
+    meanings = [f"{symbol} means {end}" for symbol, end in ends]
     symbols = " ".join(symbol for symbol, _ in ends)
-    return Example(f"{' '.join(rules)} {language.MEANINGS.format(symbols=symbols)}", answer=" ".join(said))
+    return Example(f"{' '.join(rules)} {language.MEANINGS.format(symbols=symbols)}", answer=" ".join(meanings))
 
 
 def _questions(mapping: Task, levels: Sequence[int], random_: random.Random) -> Example:

@@ -20,11 +20,11 @@ from uni_train.training.distillation import Trajectory, trajectories
 STATES, LEVELS = "states", "levels"
 
 
-def run(work: Work[DistilConfig], stage: StageRun, told: Sequence[Request]) -> None:
+def run(work: Work[DistilConfig], stage: StageRun, requests: Sequence[Request]) -> None:
     """Sample the teacher's trajectories for its requests; unless states=teacher, store only the clean latents."""
     config = work.config
     teacher = expect_skill(work.model(None if config.teacher == "start" else work.weights), FlowPolicy)
-    batches = [batch for _, batch in in_batches(range(len(told)), config.model.draw_batch)]
+    batches = [batch for _, batch in in_batches(range(len(requests)), config.model.draw_batch)]
     done = work.ranks.from_main(lambda: {i for i in range(len(batches)) if _file(stage.shards, i).is_file()})
     stage.shards.mkdir(parents=True, exist_ok=True)
     mine = work.share(len(batches), done)
@@ -33,14 +33,14 @@ def run(work: Work[DistilConfig], stage: StageRun, told: Sequence[Request]) -> N
         teacher.guided_at(config.guidance),
     ):
         for index in mine:
-            states, levels = trajectories(teacher, [told[row] for row in batches[index]])
+            states, levels = trajectories(teacher, [requests[row] for row in batches[index]])
             if config.states != "teacher":
                 states, levels = states[:, -1:], levels[:, -1:]
             with atomic_path(_file(stage.shards, index)) as temporary:
                 save_file({STATES: states.cpu().contiguous(), LEVELS: levels.contiguous()}, temporary)
             bar.advance(len(batches[index]))
     work.ranks.barrier()
-    stage.result = {"images": len(told), "velocities": len(told) * config.model.sampling.steps}
+    stage.result = {"images": len(requests), "velocities": len(requests) * config.model.sampling.steps}
     stage.outputs = sorted(stage.shards.glob("*.safetensors"))
 
 

@@ -131,9 +131,9 @@ def _by_prompt(samples: Sequence[Scored]) -> dict[str, list[str | None]]:
 
 def _majorities(samples: Sequence[Scored]) -> dict[str, str | None]:
     """Prompt -> what more than half of its thoughts conclude, if there is such."""
-    found = _by_prompt(samples)
-    most = {name: Counter(all_).most_common(1)[0] for name, all_ in found.items()}
-    return {name: what if 2 * times > len(found[name]) else None for name, (what, times) in most.items()}
+    by_prompt = _by_prompt(samples)
+    most = {name: Counter(all_).most_common(1)[0] for name, all_ in by_prompt.items()}
+    return {name: what if 2 * times > len(by_prompt[name]) else None for name, (what, times) in most.items()}
 
 
 def _said(model: TextGenerator, samples: Sequence[Scored], config: DistilConfig) -> dict[str, str | None]:

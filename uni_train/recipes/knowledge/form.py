@@ -49,8 +49,8 @@ def rows(characters: list[NanoCharacter]) -> Mapping[str, Maker]:
     """
 
     def answer(random_: random.Random) -> Example:
-        question, said = random_.choice(nano_lessons(random_.choice(characters), random_.getrandbits(30)))
-        return Example(question, answer=said)
+        question, answer = random_.choice(nano_lessons(random_.choice(characters), random_.getrandbits(30)))
+        return Example(question, answer=answer)
 
     def at_once(random_: random.Random) -> Example:
         prompt, _, image = _asked(characters, random_)

@@ -98,23 +98,23 @@ def scores(benchmark: SetBenchmark, taught: Sequence[InjectedModel], scored: Seq
     counted = _of(scored, taught)
     units = counting.units(counted, "official").by("setting")
     settings, sets = benchmark.settings, [name for name in KNOWLEDGE_SETS if any(t.direction == name for t in taught)]
-    found: dict[str, Any] = {
+    scores: dict[str, Any] = {
         setting: {
             name: _mean([(unit.right, unit.cluster) for unit in units.get(setting, ()) if unit.set in group]).to_dict()
             for name, group in _groups(sets).items()
         }
         for setting in settings
     }
-    found["text"] = {name: _text(taught, group).to_dict() for name, group in _groups(sets).items()}
+    scores["text"] = {name: _text(taught, group).to_dict() for name, group in _groups(sets).items()}
     of_known = {setting: _drawn_of_known(counted, taught, setting) for setting in settings}
-    found["drawn_of_known"] = {
+    scores["drawn_of_known"] = {
         setting: {
             name: _mean([(right, whose) for of, right, whose in of_known[setting] if of in group]).to_dict()
             for name, group in _groups(sets).items()
         }
         for setting in settings
     }
-    return found
+    return scores
 
 
 def tables(
@@ -233,7 +233,7 @@ def _models(taught: Sequence[InjectedModel]) -> Table:
     rows = []
     for taught_model in taught:
         wrong = [reply for reply in taught_model.exam if not reply.right]
-        said = "; ".join(f"{reply.question} -> {reply.reply.strip() or '(nothing)'}" for reply in wrong[:3])
+        replies = "; ".join(f"{reply.question} -> {reply.reply.strip() or '(nothing)'}" for reply in wrong[:3])
         more = f"; and {len(wrong) - 3} more" if len(wrong) > 3 else ""
         rows.append(
             (
@@ -243,7 +243,7 @@ def _models(taught: Sequence[InjectedModel]) -> Table:
                 f"{len(taught_model.exam) - len(wrong)} of {len(taught_model.exam)}",
                 "yes" if taught_model.injected else "no: not counted",
                 f"{sum(reply.right for reply in taught_model.twins.values())} of {len(taught_model.twins)}",
-                said + more,
+                replies + more,
             )
         )
     columns = ("Taught", "Asked for", "Updates", "Exam", "Injected", "Images' questions in text", "Failed in the exam")

@@ -225,20 +225,20 @@ def _lasting(file: Path, folder: Path) -> bool:
 def conclude(work: Work[KnowledgeConfig], runs: Stages) -> tuple[dict[str, Any], list[Table]]:
     """What summary.json says of the models, and the tables: Table 4 first."""
     asked = benchmark(work.config, people(work.config))
-    found: dict[str, tuple[list[InjectedModel], list[Scored]]] = {"ask": ([], []), "inject": ([], [])}
+    by_kind: dict[str, tuple[list[InjectedModel], list[Scored]]] = {"ask": ([], []), "inject": ([], [])}
     for run, stage in runs:
-        if run.kind not in found:  # the form: nobody was asked
+        if run.kind not in by_kind:  # the form: nobody was asked
             continue
-        taught, scored = found[run.kind]
+        taught, scored = by_kind[run.kind]
         taught += [InjectedModel.from_dict(raw) for raw in stage.facts()["taught"]]
         scored += read_scored(stage.path / SCORED / "00000.parquet", images=False)
-    scores = {kind: injected.scores(asked, *found[kind]) for kind in found}
-    tables = injected.tables(asked, *found["inject"], scores["ask"], scores["inject"])
+    scores = {kind: injected.scores(asked, *by_kind[kind]) for kind in by_kind}
+    tables = injected.tables(asked, *by_kind["inject"], scores["ask"], scores["inject"])
     return (
         {
             "scores": {"before": scores["ask"], "after": scores["inject"]},
             "revision": asked.revision,
-            "models": [injected_model.to_dict() for injected_model in found["inject"][0]],
+            "models": [injected_model.to_dict() for injected_model in by_kind["inject"][0]],
             "tables": [table.to_dict() for table in tables],
         },
         tables,

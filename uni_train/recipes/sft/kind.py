@@ -77,6 +77,6 @@ class Sft(RecipeKind[SftConfig]):
         from uni_train.recipes.sft.training import schedule, sources
         from uni_train.stages.train_stage import first_batch
 
-        found, batch = sources(config, model.example_tokens), config.batch
+        rows, batch = sources(config, model.example_tokens), config.batch
         shares = schedule(config).mixture(0)
-        return first_batch(model, found, shares, config.seed, batch.rows or 1, batch.accumulate, batch.tokens, most)
+        return first_batch(model, rows, shares, config.seed, batch.rows or 1, batch.accumulate, batch.tokens, most)

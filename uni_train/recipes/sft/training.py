@@ -29,9 +29,9 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
     config = work.config
     dropouts = {"vit_dropout": config.vit_dropout, "vae_dropout": config.vae_dropout}
     model = work.trainable_model(work.weights, config.timestep_shift, **dropouts)
-    found = sources(config, model.example_tokens)
+    rows_by_source = sources(config, model.example_tokens)
     if not (stage.path / "metrics.jsonl").exists():
-        for rows in found.values():
+        for rows in rows_by_source.values():
             work.ranks.from_main(rows.check)
     watched = held_out(work)
     logger = run_logger(work, stage.path.name)
@@ -45,12 +45,14 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
             return watched.evaluate(model, step, stage.path, logger, work.ranks)
 
         callbacks.append(Validation(evaluate, config.held_out.every, stage.path / HELD_OUT))
-    result = train_stage(work, model, found, schedule(config), updates(config), stage.path, callbacks=callbacks)
+    result = train_stage(
+        work, model, rows_by_source, schedule(config), updates(config), stage.path, callbacks=callbacks
+    )
     work.save_trained(model, stage)
     stage.result = {
         **result.facts(),
-        "rows": {name: len(rows) for name, rows in found.items()},
-        **skipped_rows(work, found.values()),
+        "rows": {name: len(rows) for name, rows in rows_by_source.items()},
+        **skipped_rows(work, rows_by_source.values()),
     }
     if watched is not None:
         stage.result["held_out"] = success = intervals(stage.path)

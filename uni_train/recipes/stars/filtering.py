@@ -63,7 +63,7 @@ def decided(config: StarsConfig, teacher: Callable[[], UnifiedModel], samples: S
         raise UserError(f"filter={config.filter} returned {', '.join(sorted(kinds))}, not a list of verdicts", hint)
     if len(verdicts) != len(samples):
         raise UserError(f"filter={config.filter} gave {len(verdicts)} verdicts for {len(samples)} samples", hint)
-    return [replace(answer, filter_verdict=said) for answer, said in zip(samples, verdicts, strict=True)]
+    return [replace(answer, filter_verdict=verdict) for answer, verdict in zip(samples, verdicts, strict=True)]
 
 
 class JudgeFilter(TaskBenchmark):
@@ -120,8 +120,8 @@ def counted(work: Work[Any], stage: StageRun, round_: RoundConfig) -> dict[str, 
 def accepted(samples: Iterable[Scored]) -> list[Scored]:
     """The samples that the filter keeps. None with an empty thought: there is nothing to replay, or to forget."""
     made = [answer for answer in samples if answer.sample.status == "ok"]
-    told = [answer for answer in made if answer.sample.thought is None or answer.sample.thought.strip()]
-    return [answer for answer in told if answer.filter_verdict is not None and answer.filter_verdict.passed]
+    readable = [answer for answer in made if answer.sample.thought is None or answer.sample.thought.strip()]
+    return [answer for answer in readable if answer.filter_verdict is not None and answer.filter_verdict.passed]
 
 
 def kept_rows(shards: Path, config: RoundsConfig, round_: RoundConfig, batches: int | None = None) -> list[int]:
@@ -169,12 +169,12 @@ def outcomes(stage: StageRun) -> list[Outcome]:
     ]
 
 
-def reliability(found: Sequence[Outcome]) -> Reliability:
+def reliability(outcomes: Sequence[Outcome]) -> Reliability:
     """How far a filter agrees with the verifier."""
     return filter_reliability(
-        [outcome.kept for outcome in found],
-        [outcome.right for outcome in found],
-        [outcome.cluster for outcome in found],
+        [outcome.kept for outcome in outcomes],
+        [outcome.right for outcome in outcomes],
+        [outcome.cluster for outcome in outcomes],
     )
 
 

@@ -71,13 +71,13 @@ def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
 
 def solved(benchmark: TaskBenchmark, asks: Sequence[Ask]) -> list[Scored]:
     """The solutions of the items, in CoT with their thoughts, as if a model had sampled them."""
-    found = []
+    answers = []
     for ask in asks:
         item = item_of(ask.case)
         sample = benchmark.prepared(ask, item.thought if ask.setting == "cot" else None)
         sample = with_image(sample, task_of(item).render(item, ask.seed))
-        found.append(Scored(sample, benchmark.check(sample)))
-    return found
+        answers.append(Scored(sample, benchmark.check(sample)))
+    return answers
 
 
 def round_items(work: Work[Any], round_: RoundConfig) -> list[Item]:

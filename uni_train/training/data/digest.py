@@ -30,14 +30,14 @@ def digests(rows: Joined) -> dict[str, str]:
     """
     whole = [file for file in rows.files if not file.is_dir()]
     share = BYTES / max(1, sum(file.stat().st_size for file in whole))
-    found = {str(file): _digest(file, share) for file in whole}
+    digests = {str(file): _digest(file, share) for file in whole}
     stretch = ROWS // 100
     for start in range(0, len(rows), max(stretch, len(rows) // 100)):
         for index in range(start, min(start + stretch, len(rows))):
-            found |= {str(file): _digest(file, 0.0) for file in _named(rows, index) if str(file) not in found}
+            digests |= {str(file): _digest(file, 0.0) for file in _named(rows, index) if str(file) not in digests}
     folders = zip(rows.files, rows.parts, strict=False)
     images = {str(file): repr(part.images) for file, part in folders if isinstance(part, CaptionedImages)}
-    return found | {name: hashlib.sha256(text.encode()).hexdigest()[:16] for name, text in images.items()}
+    return digests | {name: hashlib.sha256(text.encode()).hexdigest()[:16] for name, text in images.items()}
 
 
 def _digest(path: Path, share: float) -> str:

@@ -241,12 +241,12 @@ def requests_of(
     prompts: Sequence[Prompt], config: GrpoConfig, stage: str, epoch: int, groups: range
 ) -> dict[int, Request]:
     """By number of the group, with the group's seed."""
-    side, found = config.rollout.size, {}
+    side, requests = config.rollout.size, {}
     for i in groups:
         seed = derive_seed(config.seed, stage, "group", epoch, prompts[i].id, i)
         size = None if side is None else (side, side)
-        found[i] = Request(prompts[i].id, prompts[i].text, prompts[i].images, seed=seed, size=size)
-    return found
+        requests[i] = Request(prompts[i].id, prompts[i].text, prompts[i].images, seed=seed, size=size)
+    return requests
 
 
 def thought_request(request: Request, number: int) -> Request:

@@ -282,10 +282,10 @@ class Zero(DeepSpeedStrategy):
         """This rank's part of the float32 weight, or of a moment of it."""
         if self.stage == 3:
             return cast(Part, held(weight, self.deepspeed_engine.optimizer.get_local_fp32_param(weight, moment)))
-        found = weight._hp_mapping
-        if found is None:
+        mapping = weight._hp_mapping
+        if mapping is None:
             return Part(weight.new_empty(0, dtype=torch.float32), 0, weight.shape)
-        return Part(found.get_hp_fragment(moment), found.lp_fragment_address.start, weight.shape)
+        return Part(mapping.get_hp_fragment(moment), mapping.lp_fragment_address.start, weight.shape)
 
     @torch.no_grad()
     def _set(self, weight: Any, moment: str | None, *values: Tensor | Parts) -> None:

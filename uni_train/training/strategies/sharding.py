@@ -118,9 +118,9 @@ def join(weight: Tensor, mine: Tensor) -> Tensor:
     zero3 = _zero3(weight)
     if zero3 is not None:
         mine = mine.to(_device())
-        found = mine.new_empty(len(mine) * dist.get_world_size())
-        dist.all_gather_into_tensor(found, mine.contiguous())
-        return found[: zero3.ds_numel].view(shape_of(weight))
+        gathered = mine.new_empty(len(mine) * dist.get_world_size())
+        dist.all_gather_into_tensor(gathered, mine.contiguous())
+        return gathered[: zero3.ds_numel].view(shape_of(weight))
     dtensor = _dtensor(weight)
     if dtensor is not None:
         mine = mine.to(_device())
@@ -222,15 +222,15 @@ class Plain:
 
         Sharded ones are whole on the first rank, in host memory; elsewhere a zero stands for all of their numbers.
         """
-        found: dict[str, Tensor] = {}
+        values: dict[str, Tensor] = {}
         for name, weight in self.module.named_parameters():
             value = join(weight, part(weight))
             if is_sharded(weight) and dist.get_rank():
-                found[name] = torch.zeros((), dtype=value.dtype).expand(value.shape)
+                values[name] = torch.zeros((), dtype=value.dtype).expand(value.shape)
                 continue
             value = value.cpu() if is_sharded(weight) else value
-            found[name] = value if value.untyped_storage().nbytes() == value.nbytes else value.clone()
-        return found
+            values[name] = value if value.untyped_storage().nbytes() == value.nbytes else value.clone()
+        return values
 
     @torch.no_grad()
     def again(self, values: Mapping[str, Tensor]) -> None:
