@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -100,3 +101,23 @@ def test_servers_that_a_run_asks_are_named_by_its_dry_run_and_asked_before_the_f
     ended = CliRunner().invoke(uni_train, command, catch_exceptions=False)
     assert ended.exit_code == 1 and "127.0.0.1:1" in ended.output
     assert not list(tmp_path.rglob("*.parquet"))
+
+
+@pytest.mark.parametrize("stored", ["a folder", "a file", "another model"])
+def test_a_checkpoint_of_something_else_is_said_by_the_dry_run_and_refused_before_any_process_starts(
+    stored: str, tmp_path: Path
+) -> None:
+    place = tmp_path / "stored"
+    if stored == "a file":
+        place.write_text("no weights")
+    else:
+        place.mkdir()
+        (place / ("model_index.json" if stored == "another model" else "notes.txt")).write_text("{}")
+    recipes = (["sft_maze", f"sources.mazes.path={tmp_path}"], ["stars_curriculum"], ["flow_grpo_maze"])
+    for recipe in recipes:
+        command = ["fit", *recipe, f"model.checkpoint={place}", f"out={tmp_path / 'out'}"]
+        said = " ".join(CliRunner().invoke(uni_train, [*command, "--dry-run"], catch_exceptions=False).output.split())
+        assert re.search(rf"missing: model=\w+ cannot be loaded from {place}: it is a ", said), said
+        refused = CliRunner().invoke(uni_train, command, catch_exceptions=False)
+        assert refused.exit_code == 1 and f"cannot be loaded from {place}" in refused.output
+    assert not (tmp_path / "out").exists()
