@@ -94,13 +94,12 @@ def rank_main(step: dict[str, Any], out: str) -> None:
 def strike(what: str) -> None:
     if what == "unplug":
         subprocess.run(["ip", "link", "set", CABLE, "down"], check=True)
-        return
-    if what == "interrupt":
+    elif what == "interrupt":
         os.kill(os.getppid(), signal.SIGINT)
-        return
-    if what == "kill node":
-        os.kill(os.getppid(), signal.SIGKILL)
-    os.kill(os.getpid(), signal.SIGKILL)
+    else:
+        if what == "kill node":
+            os.kill(os.getppid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def agent(step: dict[str, Any], out: str, node: int, port: int) -> int:
@@ -153,12 +152,7 @@ def shards(out: Path) -> Iterator[Path]:
         yield from run.parent.glob("stages/*/shards/[0-9]*.parquet")
 
 
-def run(step: dict[str, Any], out: str, number: int) -> dict[str, Any]:
-    with held_port("") as port:
-        return _run(step, out, number, port)
-
-
-def _run(step: dict[str, Any], out: str, number: int, port: int) -> dict[str, Any]:
+def run(step: dict[str, Any], out: str, number: int, port: int) -> dict[str, Any]:
     plug(step.get("nodes", []))
     if "disk" in step:
         mount(Path(out) / "small", step["disk"])
@@ -201,7 +195,10 @@ def main(out: str, steps: list[dict[str, Any]]) -> None:
     if any(step.get("deepspeed") for step in steps):
         import deepspeed.runtime.zero.muon.muon_optimizer  # noqa: F401
     gc.freeze()  # else each fork's collector walks, and copies, what this process has imported
-    reports = [run(step, out, number) for number, step in enumerate(steps)]
+    reports = []
+    for number, step in enumerate(steps):
+        with held_port("") as port:
+            reports.append(run(step, out, number, port))
     (Path(out) / "reports.json").write_text(json.dumps(reports), encoding="utf-8")
     if (small := Path(out) / "small").is_mount():
         shutil.copytree(small, Path(out) / "kept")

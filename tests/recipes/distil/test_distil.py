@@ -44,7 +44,7 @@ def drawer(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def quick(drawer: Path) -> tuple[str, ...]:
-    longer = ("rounds.0.updates=30", "optimizer.lr=0.003", "optimizer.warmup_updates=0")
+    longer = ("rounds.0.updates=12", "optimizer.lr=0.003", "optimizer.warmup_updates=0")
     return (*QUICK, ROUNDS, *longer, f"model.checkpoint={drawer}", "batch.noise_draws=2")
 
 
@@ -70,19 +70,19 @@ def errors(run: Path) -> list[float]:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("states", "images", "velocities", "rollout"),
-    [("teacher", 8, 16, 0), ("noised", 8, 16 + 30 * 8 * 2, 0), ("student", 0, 30 * 8 * 2, 30 * 8)],
+    [("teacher", 8, 16, 0), ("noised", 8, 16 + 12 * 8 * 2, 0), ("student", 0, 12 * 8 * 2, 12 * 8)],
 )
 def test_every_source_of_states_brings_the_student_nearer(
     quick: tuple[str, ...], by_teacher: Path, tmp_path: Path, states: str, images: int, velocities: int, rollout: int
 ) -> None:
-    more = ["teacher=ema"] if states == "student" else ["rounds=[{task:mapping,level:1,updates:30}]"]
+    more = ["teacher=ema"] if states == "student" else ["rounds=[{task:mapping,level:1,updates:12}]"]
     run = by_teacher if states == "teacher" else finish(tmp_path, *quick, f"states={states}", *more, recipe=RECIPE)
     (first, *later) = summary(run)["rounds"]
     calls = {"thoughts": 8, "answers": 0, "images": images, "velocities": velocities, "rollout": rollout}
     assert first["calls"] == calls and first["kept"] == 8 and len(later) == (states != "noised")
     assert len(list(read_folder(run / "stages/01-think-mapping1/shards"))) == 8
     losses = errors(run)
-    assert 0 < sum(losses[-10:]) < 0.8 * sum(losses[:10]), losses
+    assert 0 < sum(losses[-4:]) < 0.5 * sum(losses[:4]), losses
     assert "distil-mapping1" in (run / "report.html").read_text(encoding="utf-8")
 
 
@@ -187,7 +187,7 @@ def test_killed_while_drawing_and_training_it_ends_as_the_unbroken_one(
     with monkeypatch.context() as patched, pytest.raises(Killed):
         patched.setattr(drawing, "save_file", die_drawing)
         fit(tmp_path, *overrides, recipe=RECIPE)
-    with killed_after(28):
+    with killed_after(10):
         fit(tmp_path, *overrides, recipe=RECIPE)
     killed = finish(tmp_path, *overrides, recipe=RECIPE)
     files = [*by_teacher.glob("stages/*/model/*.safetensors"), *by_teacher.glob("stages/*/metrics.jsonl")]
