@@ -10,8 +10,8 @@ its work. Steps:
     fault       {"rank": r, "path": part, "write": n, "does": what}: happens to the rank when for the n-th time it
                 creates, renames or opens for writing a file below OUT whose path has this part: "kill" (SIGKILL),
                 "kill node" (its agent as well), "interrupt" (SIGINT to the agent), "unplug" (the cable)
-    disk        OUT/small becomes a disk of that size, which the process mounts (so it wants a mount namespace of its
-                own); when all is done its content is copied to OUT/kept
+    disk        OUT/small becomes a disk of that size, in a mount namespace of this process where there are nodes; when
+                all is done its content is copied to OUT/kept
     seconds     all are killed after so long
     bytes       no file may grow longer
     deepspeed   import it before forking
@@ -48,7 +48,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 import uni_train.fitting
 import uni_train.recipes.flow_grpo.training
-from tests.multinode.network import ADDRESSES, CABLE, enter, plug
+from tests.multinode.network import ADDRESSES, CABLE, enter, own_mounts, plug
 from tests.processes import python
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
@@ -192,6 +192,8 @@ def run(step: dict[str, Any], out: str, number: int, port: int) -> dict[str, Any
 
 def main(out: str, steps: list[dict[str, Any]]) -> None:
     compose("stars_curriculum")  # imports hydra, too
+    if any("nodes" in step for step in steps):
+        own_mounts()
     if any(step.get("deepspeed") for step in steps):
         import deepspeed.runtime.zero.muon.muon_optimizer  # noqa: F401
     gc.freeze()  # else each fork's collector walks, and copies, what this process has imported

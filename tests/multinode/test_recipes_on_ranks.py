@@ -72,7 +72,7 @@ def start(out: Path) -> dict[str, list[dict[str, Any]]]:
                 ("nodes", (*GRPO, kind[0], "strategy.timeout=12"), two | unplugged),
                 ("nodes", (*GRPO, kind[1]), two),
             ]
-            return drive(out, starts + starts_on_nodes, "unshare", "--mount")
+            return drive(out, starts + starts_on_nodes)
     except NoNetwork as error:
         return drive(out, starts) | {"no nodes": [{"why": str(error)}]}
 
