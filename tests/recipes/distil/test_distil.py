@@ -21,7 +21,6 @@ from tests.training.keys import Killed, killed_after
 from uni_train.config.compose import compose
 from uni_train.core.errors import UsageError
 from uni_train.data_gen.registry import get_task
-from uni_train.data_gen.task import Item
 from uni_train.eval.scored import read_folder
 from uni_train.eval.task_benchmark import TaskBenchmark
 from uni_train.models.base import Example, Request, States
