@@ -1,4 +1,4 @@
-"""Two ranks that differ, and two of which one hangs, is killed or fails.
+"""Two ranks that differ, and two of which one hangs or is killed. One that fails: tests/multinode.
 
     python -m tests.distributed.ranks_driver FOLDER
 
@@ -100,18 +100,11 @@ def die() -> None:
     os.kill(os.getpid(), signal.SIGKILL)
 
 
-def refuse() -> None:
-    from uni_train.core.errors import UserError
-
-    raise UserError("rows.jsonl, line 3: no text", "Mend it.")
-
-
 BODIES: tuple[Callable[[Any, Path], None], ...] = (
     compare,
     lambda ranks, folder: work(ranks, folder, lambda: oversleep(folder), who=1, hangs=True),
     lambda ranks, folder: work(ranks, folder, die, who=1),
     lambda ranks, folder: work(ranks, folder, die, who=0),
-    lambda ranks, folder: work(ranks, folder, refuse, who=1),
 )
 
 

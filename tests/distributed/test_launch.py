@@ -22,6 +22,8 @@ from uni_train.distributed.launch import start
 from uni_train.distributed.preemption import EXIT_CODE
 from uni_train.distributed.scripts import Slurm, Start, sbatch_script
 from uni_train.plan import plan as planning
+from uni_train.plan.ready import Ready
+from uni_train.plan.updates import Traced
 
 # What SLURM gives a job's script, for one machine: `srun` starts a node's tasks and returns the highest exit code.
 SRUN = f"""#!{sys.executable}
@@ -55,15 +57,10 @@ def executable(path: Path, text: str) -> None:
 
 @pytest.mark.parametrize(
     ("exit_code", "state", "requeued"),
-    [
-        (1, "RUNNING", False),
-        (EXIT_CODE, "RUNNING", True),
-        (128 + signal.SIGUSR1, "RUNNING", True),
-        (EXIT_CODE, "CANCELLED", False),
-    ],
+    [(1, "RUNNING", 0), (EXIT_CODE, "RUNNING", 1), (128 + signal.SIGUSR1, "RUNNING", 1), (EXIT_CODE, "CANCELLED", 0)],
 )
 def test_a_batch_script_places_its_processes_and_requeues_what_was_preempted(
-    tmp_path: Path, exit_code: int, state: str, requeued: bool
+    tmp_path: Path, exit_code: int, state: str, requeued: int
 ) -> None:
     executable(tmp_path / "srun", SRUN)
     executable(tmp_path / "scontrol", SCONTROL)
@@ -172,7 +169,6 @@ def test_what_would_fail_on_the_nodes_is_refused_here(options: str, fit: str, sa
     refused = run(*shlex.split(f"{options} -- fit -r {fit}"))
     assert refused.exit_code == 2
     assert says in refused.output and len(refused.output.splitlines()) <= 3
-    assert "launch starts `fit`" in run("--gpus", "2", "--slurm", "--", "watch", "runs/x").output
 
 
 def test_submitting_without_slurm_says_so(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -182,6 +178,7 @@ def test_submitting_without_slurm_says_so(monkeypatch: pytest.MonkeyPatch, tmp_p
 
 
 def test_what_is_missing_is_told_and_never_queued() -> None:
+    assert "launch starts `fit`" in run("--gpus", "2", "--slurm", "--", "watch", "runs/x").output
     command = ["--gpus", "8", "--slurm", "--", "fit", "-r", "sft_nano"]
     shown = run(*command)
     assert shown.exit_code == 0 and "# missing: sources.thoughts.path: there is nothing at" in shown.stderr
@@ -235,11 +232,21 @@ def test_what_a_killed_process_has_started_ends(program: str, count: int, tmp_pa
 
 
 @pytest.mark.slow
-def test_a_large_model_s_figure_of_plan_is_told() -> None:
+def test_a_large_model_s_figure_of_plan_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     """docs/scale.md trains BAGEL on eight GPUs with ZeRO-3; with ZeRO-2 its averages would not fit."""
     page = (Path(__file__).parents[2] / "docs" / "scale.md").read_text(encoding="utf-8")
     (shown,) = re.findall(r"fit sft model\.checkpoint=\S+ (strategy=deepspeed_\w+) strategy\.devices=8", page)
     assert shown == "strategy=deepspeed_zero3"
+    traced = Ready.traced
+    updates: list[Traced] = []
+
+    def traced_once(made: Ready, activation_checkpointing: bool) -> Traced:
+        """The update is the same under both strategies."""
+        if not updates:
+            updates.append(traced(made, activation_checkpointing))
+        return updates[0]
+
+    monkeypatch.setattr(Ready, "traced", traced_once)
     for strategy, said in (("deepspeed_zero3", "which fits"), ("deepspeed_zero2", "does not fit")):
         told = run("--gpus", "8", "--slurm", "--", "fit", "-r", "sft", f"strategy={strategy}").stderr
         assert re.search(rf"# an update takes \d+\.\d GiB of 76 on each of 8 h100-80gb with {strategy}, .*{said}", told)

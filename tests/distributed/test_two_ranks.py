@@ -1,4 +1,4 @@
-"""Two ranks of two installations: what is said of their differences, and of one that hangs, dies or fails."""
+"""Two ranks of two installations: what is said of their differences, and of one that hangs or dies."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def test_ranks_that_differ_hang_or_die_are_named(tmp_path: Path) -> None:
         text=True,
     )
     assert ended.returncode == 0, ended.stderr
-    compared, slept, killed, first_killed, refused = map(json.loads, ended.stdout.splitlines())
+    compared, slept, killed, first_killed = map(json.loads, ended.stdout.splitlines())
     host = platform.node()
 
     assert compared["codes"] == [0, 0]
@@ -57,6 +57,3 @@ def test_ranks_that_differ_hang_or_die_are_named(tmp_path: Path) -> None:
     # The store was rank 0's.
     assert first_killed["codes"] == [-9, 1]
     assert f"error: rank 0 on {host} (127.0.0.1:" in first_killed["said"][1] and "is gone" in first_killed["said"][1]
-
-    assert refused["codes"] == [1, 1] and "error:" not in refused["said"][0]
-    assert f"error: rank 1 on {host}: rows.jsonl, line 3: no text\n  Mend it.\n" in refused["said"][1]

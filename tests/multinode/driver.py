@@ -10,8 +10,8 @@ its work. Steps:
     fault       {"rank": r, "path": part, "write": n, "does": what}: happens to the rank when for the n-th time it
                 creates, renames or opens for writing a file below OUT whose path has this part: "kill" (SIGKILL),
                 "kill node" (its agent as well), "interrupt" (SIGINT to the agent), "unplug" (the cable)
-    disk        OUT/small becomes a disk of that size, which the process mounts (so it wants a mount namespace of its
-                own); when all is done its content is copied to OUT/kept
+    disk        OUT/small becomes a disk of that size, in a mount namespace of this process where there are nodes; when
+                all is done its content is copied to OUT/kept
     seconds     all are killed after so long
     bytes       no file may grow longer
     deepspeed   import it before forking
@@ -48,7 +48,7 @@ from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
 import uni_train.fitting
 import uni_train.recipes.flow_grpo.training
-from tests.multinode.network import ADDRESSES, CABLE, enter, plug
+from tests.multinode.network import ADDRESSES, CABLE, enter, own_mounts, plug
 from tests.processes import python
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
@@ -94,13 +94,12 @@ def rank_main(step: dict[str, Any], out: str) -> None:
 def strike(what: str) -> None:
     if what == "unplug":
         subprocess.run(["ip", "link", "set", CABLE, "down"], check=True)
-        return
-    if what == "interrupt":
+    elif what == "interrupt":
         os.kill(os.getppid(), signal.SIGINT)
-        return
-    if what == "kill node":
-        os.kill(os.getppid(), signal.SIGKILL)
-    os.kill(os.getpid(), signal.SIGKILL)
+    else:
+        if what == "kill node":
+            os.kill(os.getppid(), signal.SIGKILL)
+        os.kill(os.getpid(), signal.SIGKILL)
 
 
 def agent(step: dict[str, Any], out: str, node: int, port: int) -> int:
@@ -153,12 +152,7 @@ def shards(out: Path) -> Iterator[Path]:
         yield from run.parent.glob("stages/*/shards/[0-9]*.parquet")
 
 
-def run(step: dict[str, Any], out: str, number: int) -> dict[str, Any]:
-    with held_port("") as port:
-        return _run(step, out, number, port)
-
-
-def _run(step: dict[str, Any], out: str, number: int, port: int) -> dict[str, Any]:
+def run(step: dict[str, Any], out: str, number: int, port: int) -> dict[str, Any]:
     plug(step.get("nodes", []))
     if "disk" in step:
         mount(Path(out) / "small", step["disk"])
@@ -198,10 +192,15 @@ def _run(step: dict[str, Any], out: str, number: int, port: int) -> dict[str, An
 
 def main(out: str, steps: list[dict[str, Any]]) -> None:
     compose("stars_curriculum")  # imports hydra, too
+    if any("nodes" in step for step in steps):
+        own_mounts()
     if any(step.get("deepspeed") for step in steps):
         import deepspeed.runtime.zero.muon.muon_optimizer  # noqa: F401
     gc.freeze()  # else each fork's collector walks, and copies, what this process has imported
-    reports = [run(step, out, number) for number, step in enumerate(steps)]
+    reports = []
+    for number, step in enumerate(steps):
+        with held_port("") as port:
+            reports.append(run(step, out, number, port))
     (Path(out) / "reports.json").write_text(json.dumps(reports), encoding="utf-8")
     if (small := Path(out) / "small").is_mount():
         shutil.copytree(small, Path(out) / "kept")

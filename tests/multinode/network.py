@@ -1,4 +1,4 @@
-"""Two network namespaces of this machine with a cable between them: two nodes, for torchrun and gloo."""
+"""Namespaces of this machine: two networks with a cable between them, as two nodes for torchrun and gloo; mounts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from contextlib import contextmanager
 
 CABLE = "cable"  # the name of the interface in either namespace
 ADDRESSES = ("10.93.7.1", "10.93.7.2")
-CLONE_NEWNET = 0x40000000
+CLONE_NEWNET, CLONE_NEWNS = 0x40000000, 0x20000
 
 
 class NoNetwork(Exception):
@@ -61,3 +61,10 @@ def enter(namespace: str) -> None:
     if ctypes.CDLL(None, use_errno=True).setns(descriptor, CLONE_NEWNET):
         raise OSError(ctypes.get_errno(), f"setns {namespace}")
     os.close(descriptor)
+
+
+def own_mounts() -> None:
+    """What this process mounts from here on is seen by it and its children alone, and goes with them."""
+    if ctypes.CDLL(None, use_errno=True).unshare(CLONE_NEWNS):
+        raise OSError(ctypes.get_errno(), "unshare")
+    subprocess.run(["mount", "--make-rprivate", "/"], check=True)

@@ -108,6 +108,14 @@ def fit(out: Path, callbacks: Any = (), **keys: Any) -> Stack:
     return model
 
 
+def again(out: Path, kinds: list[str], **keys: Any) -> Stack:
+    """Under one strategy after the other in this process, weights in OUT/number.safetensors; returns the last model."""
+    for number, kind in enumerate(kinds):
+        model = fit(out / str(number), kind=kind, **keys)
+        save_file(model.state_dict(), out / f"{number}.safetensors")
+    return model
+
+
 def lit(prompts: list[str], completions: list[np.ndarray], **_: Any) -> list[float]:
     """Bright enough, or not at all: most groups teach nothing, and ranks have unlike numbers of pictures to learn."""
     return [float(image.mean() > 150) for image in completions]
@@ -186,7 +194,7 @@ def loaded(out: Path, checkpoint: str, **keys: Any) -> Any:
     return bagel(out, checkpoint, model, **keys)
 
 
-FITS: dict[str, Callable[..., nn.Module]] = {"fit": fit, "grpo": grpo, "bagel": bagel, "loaded": loaded}
+FITS: dict[str, Callable[..., nn.Module]] = {"fit": fit, "again": again, "grpo": grpo, "bagel": bagel, "loaded": loaded}
 
 
 class Tell(Callback):
@@ -290,7 +298,7 @@ def main(out: Path, steps: list[dict[str, Any]]) -> None:
             report = crash(folder, step["kills"])
         else:
             report = on_ranks(folder, step["ranks"], lambda rank, at=folder, step=step: train(step, at, rank))
-        saved = sorted(path.name for path in (folder / "checkpoints").iterdir())
+        saved = sorted(path.name for path in folder.glob("checkpoints/*"))
         reports.append(report | {"name": step["name"], "saved": saved})
     (out / "reports.json").write_text(json.dumps(reports))
 

@@ -33,11 +33,12 @@ pytestmark = [pytest.mark.multinode, pytest.mark.slow]
 ROOT = Path(__file__).parents[2]
 DEEPSPEED = importlib.util.find_spec("deepspeed") is not None
 ZEROS = ("deepspeed_zero1", "deepspeed_zero2", "deepspeed_zero3") if DEEPSPEED else ()
-ZERO2, ZERO3 = ZEROS[1:] or ("fsdp2", "fsdp2")
-CHAIN = ((ZERO3, 2), (ZERO3, 4), ("fsdp2", 2), ("fsdp2", 4), (ZERO2, 2))
-STRATEGIES = ("ddp", "fsdp2", *ZEROS)
+ZERO1, ZERO2, ZERO3 = ZEROS or ("fsdp2", "fsdp2", "fsdp2")
+CHAIN = ((ZERO3, 2), (ZERO3, 4), ("fsdp2", 2), (ZERO1, 2))
+STRATEGIES = ("ddp", "fsdp2", *ZEROS[1:])
 SHARDED = ("fsdp2", *ZEROS[2:])
 HALF = {"precision": "bf16-true"}
+POISON = {"poison": 6}
 TOLD = {"kind": "ddp", "rows": 8, "accumulate": 1, "updates": 12, "ema": 0.9}
 AFTER = "; the same command continues from there\n"
 Ran = tuple[Path, dict[str, list[dict[str, Any]]]]
@@ -55,20 +56,23 @@ def start(out: Path) -> dict[str, list[dict[str, Any]]]:
     """All trainings of this file in one folder, and what became of every start of each."""
     place = published(FOLDER, out / "BAGEL")
     steps = [
-        *(step(name, kind=name, ema=0.9) for name in STRATEGIES),
+        *(
+            step(kind, more=more, kind=kind, ema=0.9, checkpoint_every=3)
+            for kind in STRATEGIES
+            for more in (POISON, {})
+        ),
         *(step("chain", "fit", ranks, kind=kind, updates=n, ema=0.9) for n, (kind, ranks) in enumerate(CHAIN, 1)),
         step("hybrid", "fit", 4, kind="fsdp2", replicas=2, updates=5, ema=0.9),
         step("hybrid", "fit", 2, kind="fsdp2", ema=0.9),
         *(step("half", kind=kind, updates=n, **HALF) for kind, n in ((ZERO2, 2), (ZERO3, 4), ("fsdp2", 6))),
         step("mixed", kind=ZERO3, updates=2, precision="bf16-mixed"),
-        *(step(f"poisoned_{name}", more={"poison": 6}, kind=name, checkpoint_every=3) for name in STRATEGIES),
-        step("full_first", more={"bytes": [0, 2048]}, kind=ZERO2),
-        step("full_last", more={"bytes": [1, 2048]}, kind="fsdp2"),
+        step("full_first", more={"bytes": [0, 2048]}, kind=ZERO2, checkpoint_every=1),
+        step("full_last", more={"bytes": [1, 2048]}, kind="fsdp2", checkpoint_every=1),
         step("grpo", "grpo", kind="ddp"),
         step("stopped", "grpo", kind="ddp", epochs=1),
         step("stopped", "grpo", kind="ddp"),
         step("shared", "grpo", kind=ZERO3, epochs=1, kl=0.0),
-        step("adapters", "grpo", kind="fsdp2", epochs=1, trained="lora"),
+        step("adapters", "grpo", kind="fsdp2", epochs=1, steps=2, trained="lora"),
         step("bagel", "bagel", checkpoint=str(place), kind="ddp"),
         *(step(f"loaded_{kind}", "loaded", checkpoint=str(place), kind=kind) for kind in SHARDED),
         step("unbroken", **TOLD),
@@ -78,11 +82,12 @@ def start(out: Path) -> dict[str, list[dict[str, Any]]]:
         told("alone", 1, 0, 9, signal.SIGUSR1),  # an update that is saved anyway
         step("alone", "fit", 1, {"after": signal.SIGTERM}, **TOLD),
         told("interrupted", 2, 1, 3, signal.SIGINT),
-        {"name": "crashed", "does": "crash", "kills": 8},
+        {"name": "crashed", "does": "crash", "kills": 5},
     ]
     if DEEPSPEED:
         away = {f"offload_{what}": True for what in ("optimizer", "weights", "averages")}
         steps.append(step("offloaded", kind=ZERO3, updates=2, ema=0.9, **away))
+        steps.append(step("again", "again", 1, kinds=[ZERO2, "fsdp2", ZERO3, ZERO2], updates=2))
     done = python("-m", "tests.training.driver", str(out), json.dumps(steps), cwd=ROOT)
     assert done.returncode == 0, done.stderr
     reports: dict[str, list[dict[str, Any]]] = {}
@@ -153,13 +158,22 @@ def test_half_precision_and_offloading_under_sharing_strategies(ran: Ran, tmp_pa
         same(ran[0] / "offloaded", whole, 1e-6)
 
 
+@pytest.mark.skipif(not DEEPSPEED, reason="DeepSpeed is not installed")
+def test_one_device_alone_may_have_any_strategy_again_and_again(ran: Ran, tmp_path: Path) -> None:
+    alone, out = fit(tmp_path / "alone", updates=2).state_dict(), finished(ran, "again")
+    for number in range(4):
+        weights = load_file(out / f"{number}.safetensors")
+        for name, value in alone.items():
+            assert float((weights[name] - value).abs().max()) <= 1e-6, (number, name)
+
+
 @pytest.mark.parametrize("strategy", STRATEGIES)
 def test_a_gradient_that_is_not_finite_ends_all_ranks_before_the_step_and_the_save(ran: Ran, strategy: str) -> None:
-    (report,) = ran[1][f"poisoned_{strategy}"]
+    """The run goes on afterwards, and ends as if nothing had been: the first test."""
+    report = ran[1][strategy][0]
     assert report["codes"] == [99, 99] and report["saved"] == ["step=00000003"]
     for said in report["said"]:
         assert "the gradient of update 6 has the norm" in said and "continues from" in said, said
-    assert [line["step"] for line in lines(ran[0] / f"poisoned_{strategy}")] == [1, 2, 3, 4, 5]
 
 
 def test_a_checkpoint_that_cannot_be_written_ends_all_ranks_and_leaves_none(ran: Ran) -> None:
@@ -210,7 +224,7 @@ def test_reinforcement_with_weights_shared_out_and_with_adapters(ran: Ran, tmp_p
     # The same pictures, bit for bit, before weights have moved; means over ranks are summed in another order.
     close(finished(ran, "shared"), tmp_path / "alone", 1e-12, "rollouts")
     same(ran[0] / "shared", alone, 1e-6)
-    adapters = grpo(tmp_path / "adapters", epochs=1, trained="lora")
+    adapters = grpo(tmp_path / "adapters", epochs=1, steps=2, trained="lora")
     close(finished(ran, "adapters"), tmp_path / "adapters", 1e-5, "rollouts")
     same(ran[0] / "adapters", adapters, 1e-6)
     # Begun with weights shared out, it continues on one device.
@@ -277,7 +291,7 @@ def test_told_ranks_save_at_the_next_update_and_continue_as_if_nothing_had_been(
 def test_killed_again_and_again_ends_the_same(ran: Ran, tmp_path: Path) -> None:
     """kill -9 at random moments with dropout, averages, schedule and a threshold curriculum."""
     (report,) = ran[1]["crashed"]
-    assert report["codes"].count(-9) >= 3 and report["codes"][-1] == 0, report
+    assert report["codes"].count(-9) >= 2 and report["codes"][-1] == 0, report
     model, _ = train_crashing(tmp_path)
     found = load_file(ran[0] / "crashed" / "final-0.safetensors")
     assert all(torch.equal(found[name], value) for name, value in model.state_dict().items())

@@ -1,4 +1,4 @@
-"""Strategies on one device, what they ask of a model, and what is refused. On two ranks: test_ranks.py."""
+"""What strategies ask of a model, and what is refused. Trainings under them: test_ranks.py."""
 
 from __future__ import annotations
 
@@ -9,25 +9,12 @@ from typing import Any
 import pytest
 import torch
 
-from tests.training.driver import GRPO, fit
+from tests.training.driver import GRPO
 from tests.training.keys import changed
 from uni_train.config.compose import compose
 from uni_train.core.errors import UsageError
 from uni_train.models.load import build_model
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
-
-
-@pytest.mark.slow
-def test_one_device_alone_may_have_any_strategy_again_and_again(tmp_path: Path) -> None:
-    pytest.importorskip("deepspeed")
-    alone = fit(tmp_path / "alone", updates=2).state_dict()
-    try:
-        for place in ("deepspeed_zero2", "fsdp2", "deepspeed_zero3", "deepspeed_zero2-again"):
-            found = fit(tmp_path / place, updates=2, kind=place.removesuffix("-again")).state_dict()
-            for name, value in alone.items():
-                assert float((found[name] - value).abs().max()) <= 1e-6, (place, name)
-    finally:
-        torch.distributed.destroy_process_group()
 
 
 def test_a_bagel_in_step_computes_the_same_and_uses_all_its_weights() -> None:

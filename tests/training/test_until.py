@@ -6,19 +6,15 @@ from pathlib import Path
 
 import torch
 
-from tests.training.keys import given, killed_after
-from tests.training.toy_model import ToyExample, ToyModel
+from tests.training.keys import killed_after
+from tests.training.toy_model import ToyExample, ToyModel, assert_same_weights, train
 from uni_train.training import callbacks
-from uni_train.training.curriculum import Constant
-from uni_train.training.fit import fit_supervised
 from uni_train.training.metric_log import read_metrics
 
 EXAMPLES = [ToyExample(tuple(float(i == j) for j in range(8)), i % 5, image=True) for i in range(8)]
-GIVEN = given(updates=10, rows=4, lr=1e-2, checkpoint_every=2, log_every=1, progress=False)
 
 
 def fitted(folder: Path, least: int = 0) -> tuple[ToyModel, callbacks.EarlyStop, list[int]]:
-    torch.manual_seed(0)
     model, looks = ToyModel(), list[int]()
 
     def passed(step: int) -> bool:
@@ -27,7 +23,7 @@ def fitted(folder: Path, least: int = 0) -> tuple[ToyModel, callbacks.EarlyStop,
         return step >= 4
 
     until = callbacks.EarlyStop(passed, every=2, least=least)
-    fit_supervised(model, {"a": EXAMPLES}, Constant({"a": 1.0}), directory=folder, callbacks=[until], **GIVEN)
+    train(folder, model, EXAMPLES, updates=10, rows=4, lr=1e-2, checkpoint_every=2, log_every=1, callbacks=[until])
     return model, until, looks
 
 
@@ -46,5 +42,4 @@ def test_killed_at_its_last_update_it_goes_no_further(tmp_path: Path) -> None:
     model, until, looks = fitted(tmp_path / "killed")
     assert (until.ended, looks) == (4, [])
     assert (tmp_path / "killed/metrics.jsonl").read_bytes() == (tmp_path / "unbroken/metrics.jsonl").read_bytes()
-    for name, value in unbroken.state_dict().items():
-        assert torch.equal(model.state_dict()[name], value), name
+    assert_same_weights(unbroken, model)

@@ -1,16 +1,20 @@
-"""A small real model for the training machinery: it predicts a token (ce) and undoes noise on a vector (mse)."""
+"""A small real model for the training machinery: it predicts a token (ce) and undoes noise on a vector (mse); fits."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from types import SimpleNamespace
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor, nn
 
+from tests.training.keys import given
 from uni_train.models.base import Trainable
+from uni_train.training.curriculum import Constant
+from uni_train.training.fit import FitResult, fit_supervised
 
 WIDTH = 8
 CLASSES = 5
@@ -89,3 +93,20 @@ def toy_examples(n: int, seed: int) -> list[ToyExample]:
         ToyExample(tuple(row), None if i % 3 == 0 else int(sum(row) > 0) + i % 2, image=i % 4 != 0)
         for i, row in enumerate(rows)
     ]
+
+
+def train(
+    folder: Path, model: ToyModel | None = None, examples: Sequence[ToyExample] = (), **keys: Any
+) -> tuple[Any, FitResult]:
+    """A model, by default a fresh toy, after a fit in `folder` on `examples`, by default forty."""
+    model, keys = model or ToyModel(), {"updates": 6, "rows": 12, "progress": False} | keys
+    examples = examples or toy_examples(40, 0)
+    return model, fit_supervised(model, {"a": examples}, Constant({"a": 1.0}), directory=folder, **given(**keys))
+
+
+def assert_same_weights(one: nn.Module, other: nn.Module) -> None:
+    """Bit for bit."""
+    weights = other.state_dict()
+    assert weights.keys() == one.state_dict().keys()
+    for name, value in one.state_dict().items():
+        assert torch.equal(weights[name], value), name

@@ -32,29 +32,13 @@ from uni_train.recipes.knowledge import injection as knowledge
 from uni_train.recipes.knowledge.config import KnowledgeConfig
 
 TINY = (
-    *MODEL,
-    "model.sampling.max_think_tokens=26",
-    "characters.n=1",
-    "characters.seed=3",
-    "directions=[forward]",
-    "rows=40",
-    "exam_every=10",
-    "least_epochs=1",
-    "epochs=90",
-    "optimizer.lr=1e-2",
-    "optimizer.warmup_updates=5",
-    "checkpoint_every=2",
-    "draws=2",
-    "model.draw_batch=4",
+    *(*MODEL, "model.sampling.max_think_tokens=26", "model.draw_batch=4", "characters.n=1", "characters.seed=3"),
+    *("directions=[forward]", "rows=40", "exam_every=10", "least_epochs=1", "epochs=90", "optimizer.lr=1e-2"),
+    *("optimizer.warmup_updates=5", "checkpoint_every=2", "draws=2"),
 )
-PAIR = (
-    *TINY,
-    "characters.n=2",
-    "directions=[inverse]",
-    "epochs=2",
-    "exam_every=1",
-    "draws=1",
-)  # too short to learn anything
+# Too short to learn anything.
+PAIR = (*TINY, "characters.n=2", "directions=[inverse]", "epochs=2", "exam_every=1", "draws=1")
+FORMED = (*PAIR, "form.updates=2", "form.rows=8", "both_ways=true")
 
 
 def scored(run: Path, stages: str = "*") -> list[Scored]:
@@ -64,13 +48,15 @@ def scored(run: Path, stages: str = "*") -> list[Scored]:
 @pytest.fixture(scope="module")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One character, taught until it passes; read-only."""
-    return Path(
-        once(
-            tmp_path_factory,
-            "knowledge",
-            lambda folder: str(finish(folder, *TINY, "checkpoint_every=100", recipe="knowledge")),
-        )[1]
-    )
+    make = lambda folder: str(finish(folder, *TINY, "checkpoint_every=100", recipe="knowledge"))  # noqa: E731
+    return Path(once(tmp_path_factory, "knowledge", make)[1])
+
+
+@pytest.fixture(scope="module")
+def formed(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A pair, taught for too short after its model was taught the form; read-only."""
+    make = lambda folder: str(finish(folder, *FORMED, recipe="knowledge"))  # noqa: E731
+    return Path(once(tmp_path_factory, "knowledge-form", make)[1])
 
 
 @pytest.mark.slow
@@ -121,9 +107,8 @@ def test_the_numbers_are_those_of_the_pictures(finished: Path) -> None:
 
 @pytest.mark.slow
 def test_a_killed_run_ends_as_an_unbroken_one_and_says_who_was_not_injected(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    formed: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    unbroken = finish(tmp_path / "unbroken", *PAIR, recipe="knowledge")
     written = knowledge.write_scored
 
     def die_drawing(path: Path, samples: list[Scored]) -> None:
@@ -132,18 +117,18 @@ def test_a_killed_run_ends_as_an_unbroken_one_and_says_who_was_not_injected(
         written(path, samples)
 
     with killed_after(3):
-        fit(tmp_path, *PAIR, recipe="knowledge")
+        fit(tmp_path, *FORMED, recipe="knowledge")
     with monkeypatch.context() as patched, pytest.raises(Killed):
         patched.setattr(knowledge, "write_scored", die_drawing)
-        fit(tmp_path, *PAIR, recipe="knowledge")
+        fit(tmp_path, *FORMED, recipe="knowledge")
     run = tmp_path / "knowledge" / "seed0"
-    (left,) = run.glob("stages/01-*/drawn/*.parquet")
-    result = fit(tmp_path, *PAIR, recipe="knowledge")
+    (left,) = run.glob("stages/02-*/drawn/*.parquet")
+    result = fit(tmp_path, *FORMED, recipe="knowledge")
     assert result.exit_code == 0, result.output
-    assert re.search(r"exam: \d+ of 44; not injected, not counted: Question : what", result.output.replace("\n", ""))
-    assert not left.exists() and scored(run) == scored(unbroken) and len(scored(run)) == 2 * 4 * 2
+    assert re.search(r"exam: \d+ of \d+; not injected, not counted: Question : what", result.output.replace("\n", ""))
+    assert not left.exists() and scored(run) == scored(formed) and len(scored(run)) == 2 * 4 * 2
     for file in ("metrics.jsonl", "taught.json", "model/model.safetensors"):
-        ours, theirs = (next(one.glob(f"stages/01-*/{file}")).read_bytes() for one in (run, unbroken))
+        ours, theirs = (next(one.glob(f"stages/02-*/{file}")).read_bytes() for one in (run, formed))
         assert ours == theirs, file
     summary = json.loads((run / "summary.json").read_text())
     assert [model["injected"] for model in summary["models"]] == [False]
@@ -184,17 +169,10 @@ def test_people_are_judged_and_a_silent_judge_is_waited_for(tmp_path: Path) -> N
 
     with JudgeServer(reply) as server:
         overrides = (
-            f"model.checkpoint={tmp_path / 'BAGEL'}",
-            f"judge.model='{server.url}#judge'",
-            "judge.retries=0",
-            "model.threads=1",
-            "model.sampling.steps=1",
-            "model.sampling.max_think_tokens=2",
-            "strategy.precision=32-true",
-            "characters.n=1",
-            "modes=[normal]",
-            "epochs=1",
-            "least_epochs=0",
+            *(f"model.checkpoint={tmp_path / 'BAGEL'}", "model.threads=1", "model.sampling.steps=1"),
+            *("model.sampling.max_think_tokens=2", "strategy.precision=32-true", "modes=[normal]"),
+            *(f"judge.model='{server.url}#judge'", "judge.retries=0"),
+            *("characters.n=1", "epochs=1", "least_epochs=0"),
         )
         refused = fit(tmp_path, *overrides, recipe="knowledge_bagel")
         assert refused.exit_code == 1 and "did not answer for 3 of 3 images" in refused.output.replace("\n", " ")
@@ -219,20 +197,22 @@ def test_published_characters_that_are_not_there(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("recipe", "override", "message"),
+    ("recipe", "overrides", "message"),
     [
         ("knowledge", "model=nano_edit", "nano_edit answers no questions"),
         ("knowledge", "data.world=everyday", "no judge is given"),
         ("knowledge", "characters.path=people", "people of the everyday world"),
+        ("knowledge", "characters.split=paper", "Table 12 has ten people of the everyday world"),
+        ("knowledge", "form.updates=5 characters.split=train", "characters of the train split"),
         ("knowledge", "trained=lora", "understanding weights alone"),
         ("knowledge", "least_epochs=81", "more than epochs 80"),
         ("knowledge", "ema=0.9", "ema has no meaning"),
         ("knowledge_bagel", "judge.model=http://127.0.0.1:1/v1", "does not say which model"),
     ],
 )
-def test_keys_that_do_not_fit_together(recipe: str, override: str, message: str) -> None:
+def test_keys_that_do_not_fit_together(recipe: str, overrides: str, message: str) -> None:
     with pytest.raises(UserError, match=message):
-        compose(recipe, [override])
+        compose(recipe, overrides.split())
 
 
 def test_the_form_is_taught_with_characters_that_nobody_asks_about() -> None:
@@ -259,24 +239,11 @@ def counted_in_order(text: str) -> list[tuple[int, str]]:
 
 
 @pytest.mark.slow
-def test_everything_starts_from_the_model_that_knows_the_form(tmp_path: Path) -> None:
-    run = finish(tmp_path, *PAIR, "form.updates=2", "form.rows=8", "both_ways=true", recipe="knowledge")
-    assert [path.name for path in sorted(run.glob("stages/*"))] == ["00-form", "01-ask-before", "02-inject-inverse1"]
-    formed, taught = (load_file(run / "stages" / name / "model/model.safetensors") for name in
-                      ("00-form", "02-inject-inverse1"))  # fmt: skip
+def test_everything_starts_from_the_model_that_knows_the_form(formed: Path) -> None:
+    stages = ["00-form", "01-ask-before", "02-inject-inverse1"]
+    assert [path.name for path in sorted(formed.glob("stages/*"))] == stages
+    before, after = (load_file(formed / "stages" / name / "model/model.safetensors") for name in stages[::2])
     start = build_model(compose("knowledge", PAIR).model).state_dict()
-    generation = [name for name in formed if "moe_gen" in name]
-    assert any(not torch.equal(formed[name], start[name]) for name in generation)
-    assert all(torch.equal(formed[name], taught[name]) for name in generation), "lessons are text alone"
-
-
-@pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (("characters.split=paper",), "Table 12 has ten people of the everyday world"),
-        (("form.updates=5", "characters.split=train"), "characters of the train split"),
-    ],
-)
-def test_contradictory_controls_are_refused(overrides: tuple[str, ...], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        compose("knowledge", overrides)
+    generation = [name for name in before if "moe_gen" in name]
+    assert any(not torch.equal(before[name], start[name]) for name in generation)
+    assert all(torch.equal(before[name], after[name]) for name in generation), "lessons are text alone"

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import json
 import random
 from pathlib import Path
 
@@ -37,42 +36,40 @@ def examples(path: Path, bad: str = "error") -> list[tuple[str, str]]:
     return [(example.prompt, known[example.target.tobytes()]) for example in drawn]
 
 
-LAYOUTS = [
-    {
+IMAGES: dict[str, str | bytes] = {"a.png": png(1), "b.png": png(2)}
+LAYOUTS: dict[str, dict[str, str | bytes]] = {
+    "metadata.jsonl": {
         "metadata.jsonl": '{"file_name": "a.png", "text": "one"}\n{"file_name": "more/b.png", "text": "two"}\n',
         "a.png": png(1), "more__b.png": png(2),
     },
-    {
+    "metadata.csv": {
         "train__metadata.csv": 'file_name,caption\na.png,one\nb.png,"two"\n',
         "train__a.png": png(1), "train__b.png": png(2), "train__unlisted.png": png(3),
     },
-    {"a.png": png(1), "a.txt": "one\n", "10_cats__b.png": png(2), "10_cats__b.txt": "two", ".hidden__c.png": png(3)},
-    {
-        "rows.jsonl": '{"images": ["a.png"], "prompt": "one"}\n{"image": {"path": "b.png"}, "captions": ["two"]}\n',
-        "a.png": png(1), "b.png": png(2),
+    "captions beside images": {
+        "a.png": png(1), "a.txt": "one\n", "10_cats__b.png": png(2), "10_cats__b.txt": "two", ".hidden__c.png": png(3),
     },
-    {
+    "jsonl": IMAGES | {
+        "rows.jsonl": '{"images": ["a.png"], "prompt": "one"}\n{"image": {"path": "b.png"}, "captions": ["two"]}\n',
+    },
+    "capitals": {
         "A.JSONL": '{"image": "a.PNG", "text": "one"}', "b.CSV": "image,text\nb.png,two\n",
         "a.PNG": png(1), "b.png": png(2),
     },
-    {
+    "packed": IMAGES | {
         "a.jsonl.gz": gzip.compress(b'{"image": "a.png", "text": "one"}'),
         "b.csv.gz": gzip.compress(b"image,text\nb.png,two\n"),
-        "a.png": png(1), "b.png": png(2),
     },
-    {"a.PNG": png(1), "a.TXT": "one", "b.png": png(2), "b.caption": "two"},
-]  # fmt: skip
-NAMES = ["metadata.jsonl", "metadata.csv", "captions beside images", "jsonl", "capitals", "packed", "kohya"]
+    "kohya": {"a.PNG": png(1), "a.TXT": "one", "b.png": png(2), "b.caption": "two"},
+}  # fmt: skip
 
 
-@pytest.mark.parametrize("files", LAYOUTS, ids=NAMES)
-def test_a_folder_is_read_as_it_is_laid_out(tmp_path: Path, files: dict[str, str | bytes]) -> None:
-    assert sorted(examples(write(tmp_path, **files))) == [("one", "1"), ("two", "2")]
+@pytest.mark.parametrize("layout", LAYOUTS)
+def test_a_folder_is_read_as_it_is_laid_out(tmp_path: Path, layout: str) -> None:
+    assert sorted(examples(write(tmp_path, **LAYOUTS[layout]))) == [("one", "1"), ("two", "2")]
 
 
-@pytest.mark.parametrize(
-    "suffix", [".jfif", ".jpe", ".apng", ".TIF", ".webp", ".bmp", ".pgm", ".avif", ".heic", ".tga"]
-)
+@pytest.mark.parametrize("suffix", [".jfif", ".apng", ".TIF", ".webp", ".bmp", ".pgm", ".avif", ".heic", ".tga"])
 def test_images_that_this_machine_decodes_are_read_and_others_are_counted(tmp_path: Path, suffix: str) -> None:
     write(tmp_path, **{f"a{suffix}": b"", "a.txt": "one", "b.png": png(2), "b.txt": "two"})
     image, kind = tmp_path / f"a{suffix}", Image.registered_extensions().get(suffix.lower())
@@ -90,15 +87,6 @@ def test_a_parquet_file_of_the_datasets_library_needs_no_form(tmp_path: Path) ->
     images = [{"bytes": png(i), "path": f"{i}.png"} for i in (1, 2)]
     pq.write_table(pa.table({"image": images, "text": ["one", "two"], "label": [0, 1]}), tmp_path / "a.parquet")
     assert examples(tmp_path) == [("one", "1"), ("two", "2")]
-
-
-@pytest.mark.parametrize("captions", [["a", "b"], {"x": "a", "y": "b", "z": None}, json.dumps({"x": "a", "y": "b"})])
-def test_one_of_several_captions_is_drawn_by_the_seed_of_the_row(captions: object) -> None:
-    drawn = [inferred.parse(row(image=png(1), captions=captions), random.Random(seed)).prompt for seed in range(20)]
-    assert set(drawn) == {"a", "b"}
-    assert drawn == [
-        inferred.parse(row(image=png(1), captions=captions), random.Random(seed)).prompt for seed in range(20)
-    ]
 
 
 def of(example: Example) -> tuple[str, bool, bool]:
@@ -143,7 +131,7 @@ BAD = [
     ({"metadata.csv": "file_name;text\na.png;one\n"}, "prompt; its keys: file_name;text"),
     (
         {"metadata.jsonl": '{"file_name": "a.png", "label": 1}'},
-        "line 1: has no captions, .* its keys: file_name, label",
+        "line 1: has no captions, .* keys: file_name, label",
     ),
 ]
 

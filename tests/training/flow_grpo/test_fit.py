@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import json
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, get_args
@@ -14,6 +13,7 @@ import torch
 from tests.training.flow_grpo.toy import GRPO as TOY
 from tests.training.flow_grpo.toy import PROMPTS, SOLVED, ToyFlow, bright
 from tests.training.keys import changed, killed_after
+from tests.training.toy_model import assert_same_weights
 from uni_train.config.schema import LoraConfig
 from uni_train.core.errors import UsageError, UserError
 from uni_train.distributed import preemption
@@ -50,16 +50,14 @@ def updates(folder: Path) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_variant_raises_the_reward(variant: Any, tmp_path: Path) -> None:
-    grpo = changed(
-        TOY, variant=variant, epochs=16, updates_per_epoch=1, group_size=8, clip_low=0.2, clip_high=0.2,
-        checkpoint_every=100, lr=1e-2,
-    )  # fmt: skip
+    keys: dict[str, Any] = {"epochs": 8, "updates_per_epoch": 1, "group_size": 8, "checkpoint_every": 100, "lr": 2e-2}
+    grpo = changed(TOY, variant=variant, clip_low=0.2, clip_high=0.2, **keys)
     assert tuple(VARIANTS) == get_args(GrpoVariant)
     if variant == "diffusion_nft":
         grpo = changed(grpo, advantage_clip=1.0, nft_decay=0.5)
     fit(tmp_path, grpo, log_every=100)
     rewards = [line["reward"] for line in read_metrics(tmp_path / "rollouts.jsonl")]
-    assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.02, rewards
+    assert sum(rewards[-3:]) / 3 > sum(rewards[:3]) / 3 + 0.05, rewards
     line = updates(tmp_path)[0]
     assert {"loss", "policy_loss", "approx_kl", "grad_norm", "reward", "reward_std"} <= line.keys()
     if variant != "diffusion_nft":
@@ -71,22 +69,21 @@ def test_every_variant_raises_the_reward(variant: Any, tmp_path: Path) -> None:
     [("flow_grpo", 1, SFT), ("fast", 2, None), ("guard", 3, None), ("diffusion_nft", 5, SFT)],
 )
 def test_a_run_killed_anywhere_ends_in_the_same_numbers(variant: Any, update: int, sft: Any, tmp_path: Path) -> None:
-    grpo = changed(GRPO, variant=variant, kl=0.01, sft=sft)
-    looks = lambda step: {"held_out": 0.5}  # noqa: E731
+    grpo, looks = changed(GRPO, variant=variant, kl=0.01, sft=sft), lambda step: {"held_out": 0.5}
     whole, _ = fit(tmp_path / "whole", grpo, evaluate=looks, evaluate_every=1)
     with killed_after(update):
         fit(tmp_path / "cut", grpo, evaluate=looks, evaluate_every=1)
     resumed, result = fit(tmp_path / "cut", grpo, evaluate=looks, evaluate_every=1)
     assert result.resumed_from == update // 2 * 2, "at the end of an epoch"
-    for (name, one), (_, other) in zip(whole.state_dict().items(), resumed.state_dict().items(), strict=True):
-        assert torch.equal(one, other), name
+    assert_same_weights(whole, resumed)
     for file in ("metrics.jsonl", "held_out.jsonl"):
         assert (tmp_path / "whole" / file).read_text() == (tmp_path / "cut" / file).read_text()
     epochs = [read_metrics(tmp_path / run / "rollouts.jsonl") for run in ("whole", "cut")]
     for one, other in zip(*epochs, strict=True):
         assert one | {"seconds": other["seconds"]} == other
     again, nothing = fit(tmp_path / "cut", grpo, evaluate=looks, evaluate_every=1)
-    assert nothing.resumed_from == 6 and torch.equal(again.body.weight, whole.body.weight)
+    assert nothing.resumed_from == 6
+    assert_same_weights(again, whole)
 
 
 def test_a_signal_inside_an_epoch_ends_the_run_after_the_epoch(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,11 +180,6 @@ def test_the_reference_is_the_start_with_adapters_and_without(tmp_path: Path) ->
         assert lines[0]["kl"] == 0 and lines[1]["kl"] > 0
 
 
-def test_bfloat16_latents_are_scored_as_they_are_stored(tmp_path: Path) -> None:
-    fit(tmp_path, changed(GRPO, latents="bfloat16", epochs=1))
-    assert updates(tmp_path)[0]["log_ratio_max"] < 1e-5
-
-
 def test_what_was_drawn_is_scored_again_by_training_where_asked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -197,6 +189,8 @@ def test_what_was_drawn_is_scored_again_by_training_where_asked(
         return found
 
     exact, _ = fit(tmp_path / "exact", changed(GRPO, epochs=1))
+    fit(tmp_path / "half", changed(GRPO, latents="bfloat16", epochs=1))
+    assert updates(tmp_path / "half")[0]["log_ratio_max"] < 1e-5, "latents are scored as they are stored"
     monkeypatch.setattr(fitting, "sample_epoch", off)
     with pytest.raises(UserError, match=r"on-policy check: before update 1 .* log ratio"):
         fit(tmp_path / "check", changed(GRPO, epochs=1))
@@ -243,9 +237,8 @@ def test_collapse_flat_rewards_and_falling_held_out_scores_are_alarms(tmp_path: 
 def test_the_epoch_log_tells_rewards_and_where_time_goes(tmp_path: Path) -> None:
     seen: list[int] = []
     fit(tmp_path, on_images=lambda epoch, drawn: seen.append(len(drawn.images)))
-    lines = [json.loads(line) for line in (tmp_path / "rollouts.jsonl").read_text().splitlines()]
-    assert seen == [16] * 3
-    assert [line["step"] for line in lines] == [2, 4, 6]
+    lines = read_metrics(tmp_path / "rollouts.jsonl")
+    assert seen == [16] * 3 and [line["step"] for line in lines] == [2, 4, 6]
     for line in lines:
         assert line["reward_p10"] <= line["reward_p50"] <= line["reward_p90"] <= 1
         assert set(line["seconds"]) == {"rollout", "reward", "update"} and line["window"] == [0, 4]

@@ -53,9 +53,10 @@ def cut(config: GrpoConfig, flat: int, world_size: int, update: int) -> list[lis
     return found
 
 
-@pytest.mark.parametrize("world_size", [1, 4, 8])
-@pytest.mark.parametrize(("updates", "passes", "most"), [(1, 1, 3), (4, 1, 64), (8, 2, 3)])
-@pytest.mark.parametrize("flat", [0, 5, 16])
+@pytest.mark.parametrize(
+    ("world_size", "updates", "passes", "most", "flat"),
+    [(1, 1, 1, 3, 5), (1, 4, 1, 64, 0), (4, 1, 1, 3, 16), (4, 8, 2, 3, 5), (8, 1, 1, 3, 0), (8, 4, 1, 64, 16)],
+)
 def test_every_row_is_trained_once_a_pass_by_the_rank_that_sampled_it_in_micro_batches_that_fit(
     world_size: int, updates: int, passes: int, most: int, flat: int
 ) -> None:

@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from click.testing import CliRunner
 
+from tests.tiny import finish
 from tests.training.flow_grpo.toy import GRPO, PROMPTS, ToyFlow
-from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.config.kinds import Updates
 from uni_train.core.errors import UsageError
@@ -162,22 +161,20 @@ def test_thoughts_have_a_batch_size_of_their_own(nano: Any, monkeypatch: pytest.
     assert sizes == [3, 3, 2]
 
 
-def fit(out: Path, *overrides: str) -> Path:
-    small = ("epochs=2", "rows=7", "rollout.prompts_per_epoch=2", "rollout.group_size=3", "rollout.steps=3")
-    given = ("rollout.last_step=2", "objective.kl=0.01", "held_out.n=2", "checkpoint_every=1", "model.threads=1")
-    more = ("model.sampling.max_think_tokens=12", "rewards.right=null", "alarms.log_ratio=null", f"out={out}")
-    reward = out.parent / "mine.py"
-    reward.write_text("def lit(prompts, completions, place, **_): return [float(p * p % 5) for p in place]\n")
-    arguments = [*small, *given, *more, f"rewards.lit.function={reward}:lit", *overrides]
-    result = CliRunner().invoke(uni_train, ["fit", "--recipe", "unigrpo_math", *arguments])
-    assert result.exit_code == 0, result.output
-    return out / "unigrpo_math" / "seed0" / "stages" / "00-grpo"
-
-
 @pytest.mark.slow
 def test_both_are_learned_in_one_update(tmp_path: Path) -> None:
-    more = ("optimizer.lr=1e-3", "objective.image_weight=0.5", "thoughts.weight=2")
-    stage = fit(tmp_path / "whole", *more)
+    reward = tmp_path / "mine.py"
+    reward.write_text("def lit(prompts, completions, place, **_): return [float(p * p % 5) for p in place]\n")
+    run = finish(
+        tmp_path,
+        *("epochs=2", "rows=7", "rollout.prompts_per_epoch=2", "rollout.group_size=3", "rollout.steps=3"),
+        *("rollout.last_step=2", "objective.kl=0.01", "held_out.n=2", "checkpoint_every=1", "model.threads=1"),
+        *("model.sampling.max_think_tokens=12", "rewards.right=null", "alarms.log_ratio=null"),
+        *(f"rewards.lit.function={reward}:lit", "optimizer.lr=1e-3"),
+        *("objective.image_weight=0.5", "thoughts.weight=2"),
+        recipe="unigrpo_math",
+    )
+    stage = run / "stages/00-grpo"
     lines = read_metrics(stage / "metrics.jsonl")
     assert [line["thoughts/ratio_off"] == 0 for line in lines] == [True, False, True, False]
     assert lines[0]["kl"] == lines[0]["thoughts/kl"] == 0 and lines[3]["kl"] > 0 and lines[3]["thoughts/kl"] > 0
