@@ -96,16 +96,15 @@ def test_a_weight_that_is_quantised_or_missing_is_named_at_every_door(
         pytest.importorskip("diffusers")
     folder = tmp_path / "model"
     write(folder)
-    assert inspect(str(folder)).loads
     whole = load_file(folder / file)
     skipped = ("norm", "lm_head")  # the head of a text encoder may be missing
     name = next(name for name in whole if name.endswith(".weight") and not any(part in name for part in skipped))
+    dtypes = {"I8": torch.int8}
+    if write is nano:
+        dtypes |= {"U8": torch.uint8, "I64": torch.int64, "BOOL": torch.bool, "F8_E4M3": torch.float8_e4m3fn}
     broken: dict[str, dict[str, torch.Tensor]] = {
         f"holds {name} as {kind}, which": whole | {name: torch.zeros(whole[name].shape, dtype=dtype)}
-        for kind, dtype in (
-            *(("I8", torch.int8), ("U8", torch.uint8)),
-            *(("I64", torch.int64), ("BOOL", torch.bool), ("F8_E4M3", torch.float8_e4m3fn)),
-        )
+        for kind, dtype in dtypes.items()
     }
     broken[f"{name} is missing"] = {one: value for one, value in whole.items() if one != name}
     for said, tensors in broken.items():
