@@ -27,7 +27,7 @@ MOST: dict[str, dict[str, float]] = {
     "pipeline_generation": {},
     "janus_generation": {},
     "nano_sft": {"micro-batch": 0},
-    "nano_flow_grpo": {"micro-batch": 1, "velocity": 0},
+    "nano_flow_grpo": {"micro-batch": 0.5, "velocity": 0},
     "nano_guard_with_thoughts_and_kl": {"micro-batch": 0.5, "velocity": 0},
     "nano_diffusion_nft": {"micro-batch": 0.5, "velocity": 0},
     "bagel_guided_flow_grpo": {"micro-batch": 0.5, "velocity": 0},

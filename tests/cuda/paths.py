@@ -157,9 +157,8 @@ def bagel_half_generation(device: str, out: Path) -> Results:
     from uni_train.models.base import Request
 
     model = tiny_bagel(device, out, torch.bfloat16)
-    return {
-        "images": model.draw([Request("a", "a ball", (picture(0, 48, 64),), seed=1), Request("b", "Draw it", seed=2)])
-    }
+    requests = [Request("a", "a ball", (picture(0, 48, 64),), seed=1), Request("b", "Draw it", seed=2)]
+    return {"images": model.draw(requests)}
 
 
 @path
@@ -245,8 +244,8 @@ def nano_sft(device: str, out: Path) -> Results:
 
 BRIGHT = "def bright(prompts, completions, **columns):\n    return [float(i.mean()) / 255 for i in completions]\n"
 GRPO = (
-    "rewards.right=null epochs=1 rows=4 rollout.prompts_per_epoch=2 rollout.group_size=2 rollout.steps=2 "
-    "rollout.last_step=1 objective.clip_low=0.1 objective.clip_high=0.1 alarms.diversity=null alarms.log_ratio=null "
+    "rewards.right=null epochs=2 rows=4 rollout.prompts_per_epoch=2 rollout.group_size=3 rollout.steps=3 "
+    "rollout.last_step=2 objective.clip_low=0.1 objective.clip_high=0.1 alarms.diversity=null alarms.log_ratio=null "
     "held_out.n=0 evaluate=false checkpoint_every=1"
 )
 
@@ -266,12 +265,12 @@ def nano_flow_grpo(device: str, out: Path) -> Results:
 
 @path
 def nano_guard_with_thoughts_and_kl(device: str, out: Path) -> Results:
-    return reinforced(device, out, "variant=guard", "trained=all", "thoughts={}", "objective.kl=0.01")
+    return reinforced(device, out, "variant=guard", "trained=all", "thoughts={}", "objective.kl=0.01", "epochs=1")
 
 
 @path
 def nano_diffusion_nft(device: str, out: Path) -> Results:
-    return reinforced(device, out, "variant=diffusion_nft", "objective.noise_draws=2")
+    return reinforced(device, out, "variant=diffusion_nft", "objective.noise_draws=2", "epochs=1")
 
 
 def reinforced_editing(device: str, out: Path, *overrides: str) -> Results:
@@ -310,7 +309,7 @@ def editor_flow_grpo(device: str, out: Path) -> Results:
     return reinforced_editing(device, out, *EDITOR, f"model.checkpoint={out / 'editor'}")
 
 
-ONE_ROUND = ("rounds=[{task:mapping,level:1}]", "budget={mapping1:{prompts:4,updates:2}}", "batch.prompts=4")
+ONE_ROUND = ("rounds=[{task:mapping,level:1}]", "budget={mapping1:{prompts:4,updates:3}}", "batch.prompts=4")
 
 
 @path

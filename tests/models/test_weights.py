@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -11,11 +10,10 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import nn
 
-from tests.models.bagel.published import published
+from tests.models.test_adapters import bagel, editor, nano
 from uni_train.core.errors import UserError
 from uni_train.models.checkpoint import inspect, model_config
 from uni_train.models.load import build_model, export_model
-from uni_train.models.nano.family import ASSETS
 from uni_train.models.weights import Format, Weights, fill, mapped, write_state
 
 
@@ -37,15 +35,6 @@ def test_mapped_weights_are_private_views_of_the_files_dtype(tmp_path: Path) -> 
     assert torch.equal(weights.read("weight"), stored.weight)
 
 
-GOLDEN = Path(__file__).parents[1] / "data" / "golden" / "bagel"
-
-
-def qwen(folder: Path) -> None:
-    from tests.models.qwen_image_edit import tiny
-
-    tiny.published(folder)
-
-
 def janus(folder: Path) -> None:
     from tests.models.janus import tiny
 
@@ -62,23 +51,15 @@ def pipeline(name: str) -> Callable[[Path], None]:
     return write
 
 
-def nano(folder: Path) -> None:
-    shutil.copytree(ASSETS, folder)
-
-
-def bagel(folder: Path) -> None:
-    published(GOLDEN, folder)
-
-
 DIFFUSERS = "diffusion_pytorch_model.safetensors"
 FILES = [
     (nano, "model.safetensors"),
     (bagel, "ema.safetensors"),
     (bagel, "ae.safetensors"),
     (janus, "model.safetensors"),
-    (qwen, f"transformer/{DIFFUSERS}"),
-    (qwen, f"vae/{DIFFUSERS}"),
-    (qwen, "text_encoder/model.safetensors"),
+    (editor, f"transformer/{DIFFUSERS}"),
+    (editor, f"vae/{DIFFUSERS}"),
+    (editor, "text_encoder/model.safetensors"),
     (pipeline("flux"), f"transformer/{DIFFUSERS}"),
     (pipeline("flux"), "text_encoder/model.safetensors"),
     (pipeline("flux"), "text_encoder_2/model.safetensors"),
