@@ -1,22 +1,15 @@
-"""Experiments: what is run, what is only read, and the arithmetic of scores from stored answers."""
+"""Experiments: what is run, and what is refused before anything runs."""
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from bench import experiment
-from bench.experiments import unisandbox
 from uni_train.core.errors import UserError
-from uni_train.data_gen.registry import get_task
-from uni_train.data_gen.task import Check, Verdict
-from uni_train.eval import summary as run_summary
-from uni_train.eval.benchmark import Ask, Sample, Scored
-from uni_train.eval.scored import write_scored
-from uni_train.eval.task_benchmark import item_case
 
 
 def chosen(*words: str) -> argparse.Namespace:
@@ -25,28 +18,6 @@ def chosen(*words: str) -> argparse.Namespace:
 
 def refuse(arguments: Sequence[str]) -> tuple[int, str]:
     raise AssertionError(arguments)
-
-
-# --- from stored answers --------------------------------------------------------------------------------------------
-
-
-def stored(folder: Path, right: Mapping[str, Sequence[bool]]) -> unisandbox.Run:
-    """A run's shards after training: setting -> which of the answers to mapping1 are right."""
-    items = get_task("mapping", "nano").generate(len(right["normal"]) // 2, 1, "test", 0)
-    samples = []
-    for setting, marks in right.items():
-        for item, ok in zip(items, marks, strict=True):
-            verdict = Verdict((Check("object", "pass" if ok else "unreadable"),))
-            samples.append(Scored(Sample(Ask(item_case(item), setting, 0, 0), parts=(b"png",)), verdict))
-    write_scored(folder / "stages" / "03-evaluate-after" / "scored" / "00000.parquet", samples)
-    calls = {"thoughts": 8, "images": 8, "velocities": 80, "rollout": 0}
-    entry = {"sampled": 8, "kept": 6, "precision": 0.5, "updates": 3, "seconds": 30.0, "calls": calls}
-    about = {"recipe": "r", "model": "nano", "seed": 0, "wall_seconds": 1, "peak_rss_bytes": 1, "scores": {}}
-    run_summary.write(folder, about | {"rounds": [entry] * 2})
-    return unisandbox.Run(folder)
-
-
-# --- what is asked --------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.slow

@@ -16,7 +16,7 @@ from bench import gpu
 def test_every_part_measures_a_tiny_bagel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("torchao")
     monkeypatch.setattr(gpu, "TRAININGS", (("lora", "nf4", "full"),))
-    monkeypatch.setattr(gpu, "TINY", replace(gpu.TINY, counts=(1,)))
+    monkeypatch.setattr(gpu, "TINY", replace(gpu.TINY, counts=(1,), written=2, rows=1))
     names = [name for name in gpu.PARTS if name != "compiled"]  # minutes: tests/models/test_compile.py
     gpu.main(["--tiny", "--models", "bagel_7b", "--only", ",".join(names), "--out", str(tmp_path)])
     parts = json.loads((tmp_path / "gpu.json").read_text(encoding="utf-8"))["parts"]

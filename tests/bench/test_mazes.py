@@ -1,4 +1,4 @@
-"""The maze table: what is run for how long, what is not run again, and the arithmetic of the tables."""
+"""The maze table: what is run for how long, and what is not run again."""
 
 from __future__ import annotations
 
@@ -25,20 +25,3 @@ def test_every_arm_composes_and_begins_with_the_model_of_its_seed(tmp_path: Path
     first, more = (read_metrics(tmp_path / f"{kind}-seed1" / "items.jsonl") for kind in ("limited", "more"))
     assert (len(first), len(more)) == (2, 3)
     assert {item["split"] for item in (*first, *more)} == {"train"}
-
-
-def test_a_family_of_puzzles_takes_the_place_of_mazes(tmp_path: Path) -> None:
-    plan = mazes.Plan(tmp_path, n=2, task="sudoku", level=1, prompts=100, rows=6)
-    for key in ("start", "stars", "nft_sft"):
-        arm = mazes.ARMS[key]
-        _, recipe, *overrides = mazes.arguments(plan, 1, key, key)
-        config = compose(recipe, [*overrides, plan.lasting(arm, 2)])
-        assert config.model.puzzles == ("sudoku",)
-        if key == "stars":
-            asked = {(one.task, one.level, one.prompts, one.updates) for one in config.rounds}
-            assert (asked, config.batch.prompts) == ({("sudoku", 1, 100, 30)}, 6)
-            assert config.evaluation.sets == ("sudoku1",)
-        if key == "nft_sft":
-            assert (config.prompts.task, config.prompts.levels) == ("sudoku", (1,))
-    solved = read_metrics(tmp_path / "limited-seed1" / "items.jsonl")
-    assert [(item["task"], item["split"]) for item in solved] == [("sudoku", "train")] * 2

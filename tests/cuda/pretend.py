@@ -195,7 +195,7 @@ def in_place(func: Any) -> list[tuple[int, str]]:
 
 def compute(func: Any, args: Any, kwargs: Any) -> Any:
     """One operation on the numbers, after CUDA's rules."""
-    with _disable_current_modes():
+    with torch._C._DisableTorchDispatch():
         if func is aten._to_copy.default:
             return _convert(args[0], **kwargs)
         if func is aten.copy_.default:

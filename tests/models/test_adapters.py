@@ -45,10 +45,16 @@ def nano(folder: Path) -> Path:
     return Path(shutil.copytree(ASSETS, folder))
 
 
-@pytest.fixture(scope="module", params=[bagel, editor, nano])
-def checkpoint(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder: Path = request.param(tmp_path_factory.mktemp("models") / request.param.__name__)
-    return folder
+@pytest.fixture(scope="module")
+def checkpoint(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Path], Path]], Path]:
+    """The folder of a family, which is made when it is asked for."""
+    place = tmp_path_factory.mktemp("models")
+
+    def made(family: Callable[[Path], Path]) -> Path:
+        folder = place / family.__name__
+        return folder if folder.is_dir() else family(folder)
+
+    return made
 
 
 def layers_of(model: UnifiedModel) -> Layers:
@@ -103,16 +109,28 @@ def comfyui(folder: Path, layers: Layers) -> float:
     return ALPHA / RANK
 
 
-@pytest.mark.parametrize("trainer", [peft, diffusers, diffsynth, kohya, comfyui])
+@pytest.mark.parametrize(
+    ("family", "trainer"),
+    [
+        *((nano, trainer) for trainer in (peft, diffusers, diffsynth, kohya, comfyui)),
+        *(
+            (family, trainer) for family in (bagel, editor) for trainer in (diffusers, kohya)
+        ),  # names with dots, and flat
+    ],
+)
 def test_an_adapter_of_any_trainer_is_merged_by_its_scale(
-    checkpoint: Path, tmp_path: Path, trainer: Callable[[Path, Layers], float]
+    family: Callable[[Path], Path],
+    trainer: Callable[[Path, Layers], float],
+    checkpoint: Callable[[Callable[[Path], Path]], Path],
+    tmp_path: Path,
 ) -> None:
-    before = build_model(model_config(str(checkpoint)))
+    folder = checkpoint(family)
+    before = build_model(model_config(str(folder)))
     layers = layers_of(before)
     scale = trainer(tmp_path, layers)
     assert recognise(tmp_path).kind == "other"  # for its base is unknown
-    assert inspect(f"{checkpoint}+{tmp_path}").loads
-    after = dict(build_model(model_config(f"{checkpoint}+{tmp_path}")).named_parameters())
+    assert inspect(f"{folder}+{tmp_path}").loads
+    after = dict(build_model(model_config(f"{folder}+{tmp_path}")).named_parameters())
     changed = {f"{name}.weight": scale * (up @ down) for name, (down, up) in layers.items()}
     for name, weight in before.named_parameters():
         delta = changed.pop(name.partition(".")[2], torch.zeros(()))

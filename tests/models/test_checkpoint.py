@@ -13,14 +13,8 @@ from uni_train.models.checkpoint import Source, source_of
 def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     files = [
         *("run/config.yaml", "run/stages/00-first/checkpoints/step=00000004/state.json", "run/evals/images/1.png"),
-        *(
-            "answers/1.png",
-            "listed/manifest.csv",
-            "listed/config.json",
-            "model/config.json",
-            "model/1.png",
-            "a+b/x.bin",
-        ),
+        *("answers/1.png", "listed/manifest.csv", "listed/config.json"),
+        *("model/config.json", "model/1.png", "a+b/x.bin"),
     ]
     for file in files:
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)

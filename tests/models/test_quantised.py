@@ -110,7 +110,7 @@ def test_both_decoders_of_an_editor_are_quantised_and_draw(build):  # noqa: F811
 
 
 def drawn(model, *images) -> np.ndarray:
-    return model.draw([Request("r", "a red boat", images)])[0]
+    return model.draw([Request("r", "a red boat", images, size=None if images else (32, 32))])[0]
 
 
 @pytest.mark.parametrize("form", FORMS)

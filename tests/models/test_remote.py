@@ -168,13 +168,9 @@ def test_a_request_that_fails_alone_is_an_exception_in_its_place(reply: Reply, m
 def test_an_answer_that_is_cut_off_or_filtered_is_none() -> None:
     def reply(path: str, body: bytes) -> Reply:
         if path.endswith("/responses"):
-            part = {"type": "output_text", "text": "The answer is"}
-            output = [{"type": "message", "content": [part]}]
-            return 200, {
-                "status": "incomplete",
-                "incomplete_details": {"reason": "max_output_tokens"},
-                "output": output,
-            }
+            output = [{"type": "message", "content": [{"type": "output_text", "text": "The answer is"}]}]
+            why = {"reason": "max_output_tokens"}
+            return 200, {"status": "incomplete", "incomplete_details": why, "output": output}
         status, answer = says("The answer is")
         assert isinstance(answer, dict)
         answer["choices"][0]["finish_reason"] = "content_filter" if b"filtered" in body else "length"
@@ -382,14 +378,9 @@ def test_what_decides_answers_is_in_the_identity() -> None:
     with endpoint(models) as one:
         plain = open_model(one).identity.key
         assert open_model(one, connections=2, timeout=3, retries=1).identity.key == plain
-        others: list[dict[str, Any]] = [
-            {"temperature": 0.0},
-            {"max_tokens": 5},
-            {"drawing": "chat"},
-            {"text": "responses"},
-            {"revision": "1"},
-        ]
-        assert len({plain, *(open_model(one, **changes).identity.key for changes in others)}) == 6
+        others = {"temperature": 0.0, "max_tokens": 5, "drawing": "chat", "text": "responses", "revision": "1"}
+        keys = {open_model(one, **{name: value}).identity.key for name, value in others.items()}
+        assert len({plain, *keys}) == 6
 
 
 @pytest.mark.slow

@@ -21,8 +21,10 @@ from tests.models.diffusers.conftest import build
 from uni_train.cli.main import uni_train
 from uni_train.core.errors import UserError
 from uni_train.core.seeds import derive_seed
+from uni_train.models import doctor
 from uni_train.models.base import FlowPolicy, InterleavedGenerator, Request, SkillMissing, TextGenerator, expect_skill
 from uni_train.models.checkpoint import inspect, recognise
+from uni_train.models.diffusers.flow import FlowModel
 from uni_train.models.diffusers.interface import interface
 from uni_train.models.family import family_of
 from uni_train.models.load import build_model, model_config
@@ -40,12 +42,12 @@ def test_an_image_is_the_pipelines_own_whatever_its_batch(name: str, folder: Cal
     model = build(folder(name))
     shown = (PICTURES[0],) if model.takes.needs_image else ()
     size = (SIDE, SIDE) if "height" in model.takes.parameters else None
-    asked = [Request(str(i), "Draw a cup. " * (i + 1), shown, seed=i, size=size) for i in range(3)]
+    asked = [Request(str(i), "Draw a cup. " * (i + 1), shown, seed=i, size=size) for i in range(2)]
     steps: list[tuple[int, int]] = []
     together = model.draw(asked, on_step=lambda done, total: steps.append((done, total)))
     if "callback_on_step_end" in model.takes.parameters:
         assert steps[-1][0] == steps[-1][1] >= 2
-    assert len({image.tobytes() for image in together}) == 3 and together[0].dtype == np.uint8
+    assert len({image.tobytes() for image in together}) == 2 and together[0].dtype == np.uint8
     own = type(tiny.pipeline(name)).from_pretrained(folder(name))
     words = {"negative_prompt": " "} if name == "qwen_image" else {}
     for request, image in zip(asked, together, strict=True):
@@ -117,20 +119,17 @@ def test_tiles_of_the_vae(folder: Callable[[str], Path]) -> None:
 def test_an_evaluation_scores_what_it_draws_and_names_what_it_was_not_asked(
     folder: Callable[[str], Path], tmp_path: Path
 ) -> None:
-    def evaluate(name: str, *keys: str) -> str:
-        options = ["--out", str(tmp_path / name), "--subset", "4", "world=nano", "sampling.steps=2", *keys]
+    def evaluate(name: str, *keys: str) -> tuple[str, str]:
+        options = ["--out", str(tmp_path / name), "--subset", "1", "world=nano", "sampling.steps=1", *keys]
         done = CliRunner(env={"COLUMNS": "200"}).invoke(uni_train, ["eval", str(folder(name)), *options])
         assert done.exit_code == 0, done.output
-        return " ".join(done.output.split())
+        (scores,) = (tmp_path / name).rglob("scores.json")
+        return " ".join(done.output.split()), scores.read_text()
 
-    shown = evaluate("stable_diffusion", "-b", "ureason")
-    assert "no such skill: StableDiffusionPipeline cannot write text" in shown
-    (scores,) = (tmp_path / "stable_diffusion").rglob("scores.json")
-    assert '"direct"' in scores.read_text()
-    shown = evaluate("instruct_pix2pix", "-b", "vigor", "--sets", "maze_navigation", "--settings", "direct")
-    assert "PixPipeline cannot" not in shown
-    (scores,) = (tmp_path / "instruct_pix2pix").rglob("scores.json")
-    assert '"maze_navigation"' in scores.read_text()
+    shown, scores = evaluate("stable_diffusion", "-b", "ureason")
+    assert "no such skill: StableDiffusionPipeline cannot write text" in shown and '"direct"' in scores
+    shown, scores = evaluate("instruct_pix2pix", "-b", "vigor", "--sets", "maze_navigation", "--settings", "direct")
+    assert "PixPipeline cannot" not in shown and '"maze_navigation"' in scores
 
 
 def test_an_evaluation_without_any_number_is_an_error_and_so_is_what_is_made_of_it(
@@ -140,21 +139,17 @@ def test_an_evaluation_without_any_number_is_an_error_and_so_is_what_is_made_of_
         done = CliRunner(env={"COLUMNS": "200"}).invoke(uni_train, ["eval", *arguments])
         return done.exit_code, done.output
 
-    asked = [str(folder("stable_diffusion")), "--subset", "4", "sampling.steps=1", "--out", str(tmp_path)]
+    asked = [str(folder("stable_diffusion")), "--subset", "1", "sampling.steps=1", "--out", str(tmp_path)]
     text, drawn = "StableDiffusionPipeline cannot write text", "images that no program can check"
-    for name, keys, code, said in (
-        (
-            "neither",
-            ["-b", "unisandbox,wise"],
-            1,
-            f"nothing has a score: {text} (unisandbox, wise); {drawn} (unisandbox",
-        ),
+    neither = f"nothing has a score: {text} (unisandbox, wise); {drawn} (unisandbox"
+    for name, keys, code, message in (
+        ("neither", ["-b", "unisandbox,wise"], 1, neither),
         ("unjudged", ["-b", "wise", "--settings", "direct"], 1, f"nothing has a score: {drawn} (wise)"),
         ("some", ["-b", "unisandbox", "world=nano"], 0, f"no such skill: {text}"),
     ):
         assert run(*asked, *keys, "--name", name)[0] == code
         again, shown = run(*asked, *keys, "--name", name)  # and so it stays
-        assert again == code and said in shown, shown
+        assert again == code and message in shown, shown
         assert ("Add judge.model=MODEL: nothing is drawn again" in shown) == (code == 1)
     shutil.copytree(tmp_path / "unjudged", tmp_path / "copy")
     for arguments, said in (
@@ -172,12 +167,21 @@ def test_a_folder_is_recognised_inspected_and_examined(folder: Callable[[str], P
     assert found.loads and found.weights["text_encoder_2"] == ("float32",)
     transformer = build(place).pipeline.transformer
     assert found.parameters["denoiser"] == sum(value.numel() for value in transformer.state_dict().values())
-    for name in ("stable_diffusion_3", "flux", "qwen_image"):  # their loss is of the image alone
-        shown = CliRunner().invoke(uni_train, ["doctor", str(folder(name))])
-        assert shown.exit_code == 0 and "ok    image" in shown.output, shown.output
-        assert re.search(r"ok    first loss +image \d\.\d\d \(saying nothing: about 2\)\n", shown.output), shown.output
+    shown = CliRunner().invoke(uni_train, ["doctor", str(place)])  # its loss is of the image alone
+    assert shown.exit_code == 0 and "ok    image" in shown.output, shown.output
+    assert re.search(r"ok    first loss +image \d\.\d\d \(saying nothing: about 2\)\n", shown.output), shown.output
     shown = CliRunner().invoke(uni_train, ["doctor", str(folder("instruct_pix2pix"))])
     assert shown.exit_code == 0 and "ok    image" in shown.output, shown.output
+
+
+@pytest.mark.parametrize("name", ["flux", "qwen_image"])
+def test_the_first_loss_that_doctor_shows_is_of_the_image_alone(name: str, folder: Callable[[str], Path]) -> None:
+    """By its own function: the images of these classes are too large to be drawn here."""
+    model = build(folder(name))
+    assert isinstance(model, FlowModel)
+    model.side = SIDE
+    loss = doctor._loss(model, doctor._item(model), edits=False)
+    assert loss.verdict == "ok" and re.fullmatch(r"image \d\.\d\d \(saying nothing: about 2\)", loss.detail)
 
 
 @pytest.mark.parametrize(

@@ -59,5 +59,17 @@ def model(build: Callable[..., QwenImageEdit]) -> QwenImageEdit:
     return build()
 
 
+@pytest.fixture
+def small(monkeypatch: pytest.MonkeyPatch) -> None:
+    """diffusers' pipelines resize to a megapixel whatever is asked."""
+    from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit as edit
+    from diffusers.pipelines.qwenimage import pipeline_qwenimage_edit_plus as plus
+
+    monkeypatch.setattr(plus, "VAE_IMAGE_SIZE", tiny.SIDE**2)
+    monkeypatch.setattr(plus, "CONDITION_IMAGE_SIZE", tiny.SIDE**2)
+    rule = edit.calculate_dimensions
+    monkeypatch.setattr(edit, "calculate_dimensions", lambda area, ratio: rule(tiny.SIDE**2, ratio))
+
+
 def picture(seed: int, height: int = 50, width: int = 80) -> np.ndarray:
     return np.random.default_rng(seed).integers(0, 256, (height, width, 3), np.uint8)

@@ -46,6 +46,7 @@ def velocity(model: QwenImageEdit) -> torch.Tensor:
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("small")
 def test_what_is_written_is_read_by_diffusers_and_by_us(
     build: Callable[..., QwenImageEdit], folder: Path, tmp_path: Path
 ) -> None:

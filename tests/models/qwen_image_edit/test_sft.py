@@ -21,14 +21,8 @@ from uni_train.training.metric_log import read_metrics
 QUICK = (
     *tiny.KEYS,
     *(f"sources.{name}=null" for name in ("t2i", "editing", "vlm")),
-    "trained=all",
-    "updates=4",
-    "checkpoint_every=2",
-    "batch.tokens=null",
-    "batch.rows=4",
-    "batch.accumulate=2",
-    "optimizer.warmup_updates=0",
-    "optimizer.lr=1e-3",
+    *("trained=all", "updates=2", "batch.tokens=null", "batch.rows=4", "batch.accumulate=2"),
+    *("optimizer.warmup_updates=0", "optimizer.lr=1e-3"),
 )
 ENDS = ("attn.to_add_out", "txt_mlp.net.0.proj", "txt_mlp.net.2")
 WEIGHTS = Path("model") / "transformer" / "diffusion_pytorch_model.safetensors"
