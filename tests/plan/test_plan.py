@@ -94,10 +94,11 @@ def test_stages_that_ask_the_model_need_all_weights_on_each_gpu_whatever_shards_
 
 
 def test_images_of_samples_and_evaluations_are_counted_at_most_and_timed():
-    asked = ("evaluation.sets=[math1,mapping2]", "evaluation.modes=[normal,said]", "evaluation.n=10")
-    few, more = (planned("stars_curriculum", *asked, FEW, f"candidates={n}", "filter=none") for n in (1, 3))
+    evaluated = ("evaluation.sets=[math1,mapping2]", "evaluation.modes=[normal,said]", "evaluation.n=10")
+    keys = (*evaluated, FEW, "filter=none", "batch.prompts=8", "batch.noise_draws=1")
+    few, more = (planned("stars_curriculum", *keys, f"candidates={n}") for n in (1, 3))
     assert (few.images, more.images) == (160, 360)  # 10 and 10 pairs, before and after
-    slow = planned("stars_curriculum", *asked, FEW, "filter=none", "model.sampling.steps=30")
+    slow = planned("stars_curriculum", *keys, "model.sampling.steps=30")
     assert slow.image_seconds == pytest.approx(3 * few.image_seconds) and few.image_seconds > 0
 
 
@@ -124,7 +125,9 @@ def test_what_does_not_fit_says_what_would_help():
 
 def test_a_strategy_that_the_recipe_does_not_name_is_said_as_keys(sft):
     assert sft.rows[sft.chosen].choice.name == "ddp" and not any("To train so" in one for one in sft.advice)
-    assert any(one.startswith("hours are of training alone") for one in planned("stars_math", *BAGEL).assumptions)
+    assert any(
+        one.startswith("hours are of training alone") for one in planned("stars_math", *BAGEL, FEW_KEPT).assumptions
+    )
     least = min(row.share.peak for row in sft.rows if not row.share.host)
     small = replace(H100, memory=RESERVED + least + 2**20)
     found = planning.plan(compose("sft", BAGEL), small, 4, 8, 0.4)
