@@ -110,10 +110,7 @@ def test_an_error_names_what_was_meant(call, said: str) -> None:  # type: ignore
     assert said in str(caught.value)
 
 
-@pytest.mark.parametrize(
-    ("benchmark", "said"),
-    [("unisandbox", "git clone"), ("ufo", "hf://")],
-)
+@pytest.mark.parametrize(("benchmark", "said"), [("unisandbox", "git clone"), ("ufo", "hf://")])
 def test_data_that_are_not_there_are_one_kind_of_error(benchmark: str, said: str, tmp_path: Path) -> None:
     """Whatever a benchmark raises when it opens its files."""
     with pytest.raises(uni_train.UserError, match=said) as caught:

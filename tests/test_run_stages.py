@@ -147,12 +147,6 @@ def test_lost_conclusions_are_drawn_again_from_what_is_stored(copy: Path, tmp_pa
     assert all(stamp == before.get(path) or path in lost for path, stamp in state(copy).items())
 
 
-def test_another_configuration_is_refused_and_changes_nothing(copy: Path, tmp_path: Path) -> None:
-    before = state(copy)
-    assert_clear(fit(tmp_path, *TINY, "optimizer.lr=0.5"), str(copy), "optimizer.lr was 0.003, now 0.5", "--fresh")
-    assert state(copy) == before
-
-
 def cut(file: Path) -> Path:
     file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
     return file

@@ -10,12 +10,11 @@ import pytest
 from click.testing import CliRunner
 
 import uni_train.recipes
+from tests.test_structure import trees
 from uni_train.cli.main import uni_train as command
 from uni_train.config.compose import compose
 from uni_train.config.kinds import KINDS, kind_named, stage_list
 from uni_train.core.errors import UsageError
-
-ROOT = Path(__file__).resolve().parents[2]
 
 KIND = '''
 """Text alone, for as long as it takes."""
@@ -109,13 +108,10 @@ def test_kinds_have_their_recipes_names_and_nothing_outside_asks_for_one() -> No
     configs = {name: kind_named(name).config for name in KINDS.names()}
     assert all(config.__dataclass_fields__["kind"].default == name for name, config in configs.items())
     own = {config.__name__ for config in configs.values()}
-    asked = []
-    for package in ("uni_train", "eval", "data_gen"):
-        for file in (ROOT / package).rglob("*.py"):
-            if (ROOT / "uni_train/recipes") in file.parents:
-                continue
-            for node in ast.walk(ast.parse(file.read_text(encoding="utf-8"))):
-                if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass"):
-                    named = {one.id for one in ast.walk(node.args[1]) if isinstance(one, ast.Name)}
-                    asked += [f"{file}:{node.lineno}" for _ in named & own]
-    assert asked == []
+    asking = []
+    for file, tree in trees().items():
+        for node in () if file.startswith("uni_train/recipes/") else ast.walk(tree):
+            if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("isinstance", "issubclass"):
+                names = {one.id for one in ast.walk(node.args[1]) if isinstance(one, ast.Name)}
+                asking += [f"{file}:{node.lineno}" for _ in names & own]
+    assert asking == []

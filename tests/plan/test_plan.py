@@ -24,6 +24,8 @@ H100 = GPUS["h100-80gb"]
 SIZES = "{layers:1,hidden_size:256,heads:4,kv_heads:2,intermediate_size:512,image_size:256,vit_layers:1}"
 BAGEL = ("strategy.precision=bf16-true", "model=bagel_7b", f"model.architecture={SIZES}")
 EDITOR = ("model=qwen_image_edit_2511", "model.architecture={layers:1,vit_layers:1}")
+FEW = "rounds=[{task: mapping, level: 1, prompts: 100, updates: 3}]"
+FEW_KEPT = "rounds=[{task: mapping, level: 1, prompts: 100, kept: 50}]"  # of a large model
 EVERYDAY = ("data.world=everyday",)
 
 
@@ -82,7 +84,7 @@ def test_ways_onto_one_card_need_less_and_less():
 def test_stages_that_ask_the_model_need_all_weights_on_each_gpu_whatever_shards_them():
     deep = "{layers:8,hidden_size:2048,heads:16,kv_heads:2,intermediate_size:8192,image_size:256,vit_layers:1}"
     sharded = ("strategy=fsdp2", "strategy.offload_weights=true", f"model.architecture={deep}")
-    config = compose("stars_math", [*BAGEL[:2], *sharded])
+    config = compose("stars_math", [*BAGEL[:2], *sharded, FEW_KEPT, "evaluation.n=2"])
     whole = planning.plan(config, H100, 1, 8, 0.4).whole
     small = replace(H100, memory=RESERVED + whole)
     fits, less = (planning.plan(config, replace(small, memory=small.memory - by), 1, 8, 0.4) for by in (0, 1))
@@ -92,11 +94,11 @@ def test_stages_that_ask_the_model_need_all_weights_on_each_gpu_whatever_shards_
 
 
 def test_images_of_samples_and_evaluations_are_counted_at_most_and_timed():
-    rounds = "rounds=[{task: mapping, level: 1, prompts: 100, updates: 3}]"
-    asked = ("evaluation.sets=[math1,mapping2]", "evaluation.modes=[normal,said]", "evaluation.n=10")
-    few, more = (planned("stars_curriculum", *asked, rounds, f"candidates={n}", "filter=none") for n in (1, 3))
+    evaluated = ("evaluation.sets=[math1,mapping2]", "evaluation.modes=[normal,said]", "evaluation.n=10")
+    keys = (*evaluated, FEW, "filter=none", "batch.prompts=8", "batch.noise_draws=1")
+    few, more = (planned("stars_curriculum", *keys, f"candidates={n}") for n in (1, 3))
     assert (few.images, more.images) == (160, 360)  # 10 and 10 pairs, before and after
-    slow = planned("stars_curriculum", *asked, rounds, "filter=none", "model.sampling.steps=30")
+    slow = planned("stars_curriculum", *keys, "model.sampling.steps=30")
     assert slow.image_seconds == pytest.approx(3 * few.image_seconds) and few.image_seconds > 0
 
 
@@ -123,7 +125,9 @@ def test_what_does_not_fit_says_what_would_help():
 
 def test_a_strategy_that_the_recipe_does_not_name_is_said_as_keys(sft):
     assert sft.rows[sft.chosen].choice.name == "ddp" and not any("To train so" in one for one in sft.advice)
-    assert any(one.startswith("hours are of training alone") for one in planned("stars_math", *BAGEL).assumptions)
+    assert any(
+        one.startswith("hours are of training alone") for one in planned("stars_math", *BAGEL, FEW_KEPT).assumptions
+    )
     least = min(row.share.peak for row in sft.rows if not row.share.host)
     small = replace(H100, memory=RESERVED + least + 2**20)
     found = planning.plan(compose("sft", BAGEL), small, 4, 8, 0.4)
@@ -168,19 +172,6 @@ def test_rows_of_nano_that_are_not_there_are_assumed_in_its_words_and_float32_ke
     assert printed.exit_code == 0 and "no such file: examples of one" in printed.stdout, printed.output
     nano = planned("sft_nano", gpus=2)
     assert nano.rows[0].share.parts["optimizer"] == pytest.approx(8 * nano.trained, rel=1e-3)
-
-
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        ("plan flow_grpo_math held_out.n=128", "found only 71 different maths1 expressions"),
-        ("fit --dry-run flow_grpo_math evaluation.n=100000", "evaluation.n 100000 is too many for math1"),
-        ("fit --dry-run sft_maze held_out.levels=[3] held_out.n=9999", "maze3 prompts for the validation split"),
-    ],
-)
-def test_too_few_items_are_told_before_anything_runs(command, said):
-    printed = CliRunner().invoke(uni_train, command.split(), catch_exceptions=False)
-    assert printed.exit_code == 1 and said in " ".join(printed.output.split()), printed.output
 
 
 @pytest.mark.slow
@@ -239,17 +230,3 @@ def test_a_card_of_which_only_the_memory_is_known_has_no_times():
     assert all(row["fits"] and row["step_seconds"] is row["cost"] is None for row in values["rows"])
     printed = CliRunner().invoke(uni_train, arguments)
     assert printed.exit_code == 0 and "so no times" in printed.stdout and " ? " in printed.stdout
-
-
-@pytest.mark.parametrize(
-    ("gpu", "said"),
-    [
-        ("t4-16gb", "t4-16gb computes no bfloat16, and strategy.precision is bf16-true"),
-        ("a100-80gb,l4-24gb", "a plan is for cards of one kind"),
-        ("4", "CUDA and its libraries alone take 4 GiB"),
-        ("rtx4090", "Did you mean rtx4090-24gb"),
-    ],
-)
-def test_a_card_that_cannot_be_planned_for_is_one_message(gpu, said):
-    result = CliRunner().invoke(uni_train, ["plan", "sft", "--gpu", gpu, *BAGEL])
-    assert result.exit_code == 2 and said in " ".join(result.output.split()), result.output

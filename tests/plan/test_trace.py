@@ -121,10 +121,9 @@ def test_stand_ins_are_gone_afterwards():
     assert torch.tensor([3.0]).tolist() == [3.0]
 
 
-def test_an_empty_timeline_has_no_peak():
+def test_an_empty_timeline_has_no_peak() -> None:
     with following("meta") as trace:
         pass
-    assert trace.timeline().peak() == 0
-    assert trace.timeline().at_peak() == ("", dict.fromkeys(KINDS, 0))
-    assert trace.timeline().bytes.shape == (0, len(KINDS))
-    assert trace.timeline().bytes.dtype == np.int64
+    line = trace.timeline()
+    assert (line.peak(), line.at_peak()) == (0, ("", dict.fromkeys(KINDS, 0)))
+    assert line.bytes.shape == (0, len(KINDS)) and line.bytes.dtype == np.int64

@@ -22,7 +22,7 @@ from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.registry import sources
 from uni_train.data_gen.task import Item, Task
 from uni_train.eval import evaluation
-from uni_train.eval.benchmark import Case, Scored
+from uni_train.eval.benchmark import Scored
 from uni_train.eval.calls import StoredModel
 from uni_train.eval.sample import mostly_failed
 from uni_train.eval.scored import read_folder, without_images
@@ -45,18 +45,23 @@ if TYPE_CHECKING:
 
 
 def benchmark(work: Work[RunConfig]) -> SetBenchmark:
-    """What this run asks; the same items whatever the run's seed, so that runs compare.
+    """What this run asks. Raises UserError: as `items`."""
+    return SetBenchmark([item_case(item) for item in items(work)], work.config.evaluation.modes)
+
+
+def items(work: Work[RunConfig]) -> list[Item]:
+    """Of every set that is asked; the same whatever the run's seed, so that runs compare.
 
     Raises:
         UserError: a split has fewer than `evaluation.n` expressions or pairs.
     """
     wanted = work.config.evaluation
-    cases: list[Case] = []
+    drawn: list[Item] = []
     for name in wanted.sets:
         split = sources()[name].split or wanted.split
-        items = _drawn(work, name, "evaluation.n", wanted.n, split, derive_seed("evaluation", wanted.seed))
-        cases += map(item_case, named(items, name))
-    return SetBenchmark(cases, wanted.modes)
+        seed = derive_seed("evaluation", wanted.seed)
+        drawn += named(_drawn(work, name, "evaluation.n", wanted.n, split, seed), name)
+    return drawn
 
 
 def watched(work: Work[Any], name: str) -> list[Item]:
