@@ -25,19 +25,23 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(uni_train, ["data", *map(str, arguments)], catch_exceptions=False)
 
 
-@pytest.mark.parametrize(("task", "file"), [("maths", "math_2.jsonl"), ("mapping", "mapping2.jsonl")])
-def test_what_make_writes_passes_the_audit_until_a_label_is_changed(tmp_path: Path, task: str, file: str) -> None:
-    folder = tmp_path / "made"
-    made = run("make", "--task", task, "--level", 2, "--world", "everyday", "--n", 6, "--out", folder)
-    assert made.exit_code == 0, made.output
-    questions = folder / file
-    assert str(questions) in made.output
+def made(*arguments: object) -> str:
+    """What `data make` prints where it succeeds."""
+    result = run("make", *arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
 
-    clean = run("audit", questions)
-    assert clean.exit_code == 0 and "0 wrong" in clean.output
+
+def test_what_make_writes_passes_the_audit_until_a_label_is_changed(tmp_path: Path) -> None:
+    questions = tmp_path / "made" / "mapping2.jsonl"
+    assert str(questions) in made("--level", 2, "--n", 30, "--out", questions.parent)
+    for file in (questions, questions.parent):
+        clean = run("audit", file)
+        assert clean.exit_code == 0 and "60 labels: 60 ok" in clean.output
+        assert "coin between chain ends" in clean.output and "SHORTCUT" not in clean.output
 
     rows = [json.loads(line) for line in questions.read_text(encoding="utf-8").splitlines()]
-    rows[1]["Answer"] = rows[0]["Answer"] if task == "mapping" else "97 " + rows[1]["Answer"].split()[1]
+    rows[1]["Answer"] = rows[0]["Answer"]
     questions.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
     damaged = run("audit", questions, "--json")
     assert damaged.exit_code == 1
@@ -45,9 +49,13 @@ def test_what_make_writes_passes_the_audit_until_a_label_is_changed(tmp_path: Pa
     assert [set(row) for row in found] == [{"id", "status", "expected", "reason"}] * len(rows)
     assert [row["status"] for row in found].count("wrong") == 1
     assert "1 wrong" in run("audit", questions).output
-    (questions.parent / "items.jsonl").unlink(missing_ok=True)
+
+    (questions.parent / "items.jsonl").unlink()
     refused = run("audit", questions.parent)
     assert refused.exit_code == 2 and "has no items.jsonl" in refused.output
+    questions.write_text('{"Question": "Draw as many cats as 1 + 1.", "Answer": "2 cats", "id": "1"}\n{"Question": \n')
+    refused = run("audit", questions)
+    assert refused.exit_code == 1 and str(questions) in refused.output and "line 2" in refused.output
 
 
 @pytest.mark.parametrize(
@@ -63,16 +71,15 @@ def test_a_folder_is_named_after_its_task_and_levels(
 
 def test_make_says_how_many_of_the_questions_are_distinct(tmp_path: Path) -> None:
     for split in ("train", "test"):
-        made = run("make", "--task", "maths", "--split", split, "--n", 90, "--out", tmp_path / split)
+        output = made("--task", "maths", "--split", split, "--n", 90, "--out", tmp_path / split)
         forms = {item.facts["canonical"] for item in read_items(tmp_path / split / "items.jsonl")}
         repeats = f", {len(forms)} distinct" if split == "train" else ""
-        assert f"90 questions{repeats}, 90 images" in made.output and (len(forms) < 90) == (split == "train")
+        assert f"90 questions{repeats}, 90 images" in output and (len(forms) < 90) == (split == "train")
 
 
 def test_balanced_maths_has_no_shortcut_and_other_tasks_refuse_the_option(tmp_path: Path) -> None:
     folder = tmp_path / "made"
-    made = run("make", "--task", "maths", "--split", "test", "--balanced", "--n", 90, "--out", folder)
-    assert made.exit_code == 0, made.output
+    made("--task", "maths", "--split", "test", "--balanced", "--n", 90, "--out", folder)
     shown = run("audit", folder)
     assert "90 labels: 90 ok" in shown.output and "SHORTCUT" not in shown.output
     assert max(one.share for one in tally_file(folder / "items.jsonl")["maths level 1"]) < 0.2
@@ -80,31 +87,25 @@ def test_balanced_maths_has_no_shortcut_and_other_tasks_refuse_the_option(tmp_pa
     assert refused.exit_code == 2 and "says nothing about mapping" in refused.output
 
 
-def test_audit_shows_what_trivial_strategies_reach(tmp_path: Path) -> None:
-    folder = tmp_path / "made"
-    assert run("make", "--task", "mapping", "--level", 2, "--n", 30, "--out", folder).exit_code == 0
-    for file in (folder / "mapping2.jsonl", folder / "items.jsonl"):
-        shown = run("audit", file)
-        assert shown.exit_code == 0 and "60 labels: 60 ok" in shown.output
-        assert "coin between chain ends" in shown.output and "Chance: 0.25" in shown.output
+def test_audit_marks_a_shortcut(tmp_path: Path) -> None:
     rules = "Rule 1: A means 7. Rule 2: 7 means {}. Rule 3: B means 9. Rule 4: 9 means {}."
     asked = "Please generate the object represented by"
     rows = [
-        {"ID": str(i), f"Question_{which}": f"{rules.format(a, b)} {asked} {symbol}.", "Answer": answer}
+        {"ID": str(i), f"Question_{which}": f"{rules.format(a, b)} {asked} {which}.", "Answer": answer}
         for i, (a, b) in enumerate([("cats", "cups"), ("keys", "cats"), ("cups", "keys")] * 10)
-        for which, symbol, answer in (("A", "A", a), ("B", "B", b))
+        for which, answer in (("A", a), ("B", b))
     ]
     (tmp_path / "theirs.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     found = run("audit", tmp_path / "theirs.jsonl").output
     (line,) = [line for line in found.splitlines() if "first noun after the symbol" in line]
-    assert "1.00" in line and "SHORTCUT" in line
+    assert "1.00" in line and "SHORTCUT" in line and "Chance: 0.25" in found
 
 
 @pytest.mark.parametrize(
     "asked", ["--task maths", "--task ureason", "--task ureason --world everyday", "{made}"], ids=str
 )
 def test_show_prints_items_and_draws_a_sheet(asked: str, tmp_path: Path) -> None:
-    assert run("make", "--task", "maths", "--n", 3, "--out", tmp_path / "made").exit_code == 0
+    made("--task", "maths", "--n", 3, "--out", tmp_path / "made")
     sheet = tmp_path / "sheet.png"
     shown = run("show", *asked.format(made=tmp_path / "made").split(), "--n", 2, "--out", sheet)
     assert shown.exit_code == 0 and shown.output.count("  -> ") == 2
@@ -144,21 +145,11 @@ def test_wrong_input_is_named(arguments: str, exit_code: int, message: str) -> N
     assert message in result.output and "Traceback" not in result.output
 
 
-def test_a_line_that_does_not_parse_is_named_with_its_number(tmp_path: Path) -> None:
-    file = tmp_path / "math_1.jsonl"
-    file.write_text('{"Question": "Draw as many cats as 1 + 1.", "Answer": "2 cats", "id": "1"}\n{"Question": \n')
-    result = run("audit", file)
-    assert result.exit_code == 1
-    assert str(file) in result.output and "line 2" in result.output
-
-
 @pytest.fixture(scope="module")
 def mazes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made") / "mazes"
-    made = run(
-        "make", "--task", "maze", "--size", "3-4", "--style", "nano", "--split", "test", "--n", 2, "--out", folder
-    )
-    assert made.exit_code == 0 and "4 questions, 8 images" in made.output
+    asked = "--task maze --size 3-4 --style nano --split test --n 2 --out"
+    assert "4 questions, 8 images" in made(*asked.split(), folder)
     return folder
 
 
@@ -166,7 +157,6 @@ def test_verify_judges_a_folder_and_lists_what_is_missing(mazes: Path, tmp_path:
     items, verdicts = mazes / "items.jsonl", tmp_path / "verdicts.jsonl"
     assert run("verify", "--items", items, "--images", mazes / "images", "--out", verdicts).exit_code == 0
     assert [json.loads(line)["status"] for line in verdicts.read_text().splitlines()] == ["pass"] * 4
-
     drawn = tmp_path / "drawn"
     drawn.mkdir()
     ids = [json.loads(line)["id"] for line in items.read_text().splitlines()]
@@ -185,7 +175,8 @@ def test_verify_judges_a_folder_and_lists_what_is_missing(mazes: Path, tmp_path:
 
 def test_verify_judges_one_picture_and_names_a_wrong_one(mazes: Path, tmp_path: Path) -> None:
     items = mazes / "items.jsonl"
-    first = json.loads(items.read_text().splitlines()[0])["id"]
+    item = json.loads(items.read_text().splitlines()[0])
+    first = item["id"]
     for arguments, message in (
         (("--item", first[:-1], "--image", "x.png"), f'did you mean "{first}"'),
         (("--item", first, "--image", "x.png"), "x.png: there is no such file"),
@@ -193,15 +184,14 @@ def test_verify_judges_one_picture_and_names_a_wrong_one(mazes: Path, tmp_path: 
     ):
         result = run("verify", "--items", items, *arguments)
         assert result.exit_code == 1 and message in result.output and "Traceback" not in result.output
-    item = json.loads(items.read_text().splitlines()[0])
     result = run("verify", "--items", items, "--item", first[-16:], "--image", mazes / item["image"])
-    assert result.exit_code == 0
-    assert json.loads(result.output)["status"] == "pass" and json.loads(result.output)["id"] == first
+    verdict = json.loads(result.output)
+    assert (result.exit_code, verdict["status"], verdict["id"]) == (0, "pass", first)
 
 
 def test_invented_people_are_written_and_can_be_asked_about(tmp_path: Path) -> None:
-    made = run("knowledge", "--n", 2, "--out", tmp_path / "people")
-    assert made.exit_code == 0 and "2 characters, 80 lessons, 10 questions" in made.output
+    first = run("knowledge", "--n", 2, "--out", tmp_path / "people")
+    assert first.exit_code == 0 and "2 characters, 80 lessons, 10 questions" in first.output
     assert len(UniSandbox(Source(data=tmp_path / "people")).cases()) == 10
     again = run("knowledge", "--n", 2, "--out", tmp_path / "people")
     assert again.exit_code == 1 and "is not an empty folder" in again.output
@@ -241,9 +231,8 @@ def test_a_page_of_a_task_shows_steps_and_why_images_are_refused(tmp_path: Path)
 
 
 def test_escape_sequences_in_a_folder_s_name_do_not_reach_the_terminal(tmp_path: Path) -> None:
-    made = run("make", "--n", 1, "--out", tmp_path / "\x1b[31mred")
-    assert made.exit_code == 0 and "[31mred: 2 questions" in made.output
-    assert "\x1b" not in made.output
+    output = made("--n", 1, "--out", tmp_path / "\x1b[31mred")
+    assert "[31mred: 2 questions" in output and "\x1b" not in output
 
 
 def test_ureason_s_folder_is_a_benchmark_and_can_be_replaced(tmp_path: Path) -> None:

@@ -19,7 +19,6 @@ from uni_train.data_gen.task import Task
 from uni_train.eval.shortcuts import Trivial, best, trivial
 
 STRATEGIES = (*Maths.strategies, *Mapping.strategies)
-WORLDS = ("nano", "everyday")
 NANO = "7 means star . A means 7 . B means 9 . 9 means cup . Draw what A means ."
 CHAIN = (
     "Rule 1: 'B' maps to 9. Rule 2: 9 means cups. Rule 3: The letter A is @. Rule 4: The symbol @ denotes teddy bears."
@@ -60,21 +59,18 @@ def found(task: Task, level: int, split: str, n: int) -> list[Trivial]:
     return trivial(questions_of(task.generate(n, level, split, seed=11)), known_shortcuts(task, level))
 
 
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("level", [2, 3])
-def test_rules_in_chain_order_are_found_out(world: str, level: int) -> None:
+@pytest.mark.parametrize("world", ["nano", "everyday"])
+def test_rules_in_chain_order_are_found_out(world: str) -> None:
     task = Mapping(get_world(world), distractors=0, shuffle=False)
-    by_name = {one.name: one for one in trivial(questions_of(task.generate(100, level, "test", seed=11)))}
+    by_name = {one.name: one for one in trivial(questions_of(task.generate(100, 2, "test", seed=11)))}
     caught = by_name["first noun after the symbol"]
     assert caught.estimate.value is not None and caught.estimate.value >= 0.95 and caught.beats_chance
     assert not by_name["coin between chain ends"].beats_chance
 
 
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("level", [1, 2, 3])
+@pytest.mark.parametrize(("world", "level"), [("nano", 1), ("nano", 2), ("everyday", 3)])
 def test_no_strategy_answers_our_mapping(world: str, level: int) -> None:
-    task = get_task("mapping", world)
-    results = found(task, level, "test", 600)
+    results = found(get_task("mapping", world), level, "test", 600)
     assert [str(one.estimate) + one.name for one in results if one.beats_chance] == []
     # One link is a look-up: the rule that names the symbol names the object. Only there is a strategy the task itself.
     assert any(one.note == LOOK_UP and one.estimate.value == 1.0 for one in results) == (level == 1)
@@ -82,12 +78,12 @@ def test_no_strategy_answers_our_mapping(world: str, level: int) -> None:
     assert leading is not None and leading.estimate.value is not None and leading.estimate.value < 0.35
 
 
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("level", [1, 2, 3])
-@pytest.mark.parametrize("split", ["test", "seen"])
-def test_no_strategy_answers_our_maths(world: str, level: int, split: str) -> None:
+@pytest.mark.parametrize(
+    ("world", "level", "split", "n"),
+    [("nano", 1, "seen", 100), ("everyday", 1, "test", 300), ("nano", 2, "test", 500), ("everyday", 3, "seen", 900)],
+)
+def test_no_strategy_answers_our_maths(world: str, level: int, split: str, n: int) -> None:
     """But those that the task states in `known_shortcuts`, with the reason."""
-    n = {1: 100 if world == "nano" else 300, 2: 500, 3: 900}[level]
     results = found(get_task("maths", world), level, split, n)
     assert [f"{one.name} {one.estimate}" for one in results if one.beats_chance] == []
 
