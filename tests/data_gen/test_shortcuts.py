@@ -25,9 +25,10 @@ CHAIN = (
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "prompt", "answer"),
-    [
+def test_what_a_strategy_answers() -> None:
+    answers = {strategy.name: strategy.answer for strategy in STRATEGIES}
+    letter, quoted = (f"{CHAIN} Please generate the toy represented by {who}." for who in ("the letter A", "'B'"))
+    for name, prompt, answer in (
         ("first number", "Draw as many owls as ( 4 + 2 ) / 3 .", 4),
         ("second number", "Draw as many owls as √9.", None),
         ("last number", "Draw as many owls as √(M² + 9) where M = 1.", 1),
@@ -37,15 +38,12 @@ CHAIN = (
         ("first noun after the symbol", NANO, "cup"),
         ("last noun before the symbol", NANO, "star"),
         ("noun nearest to the symbol", NANO, "star"),
-        ("first noun after the symbol", f"{CHAIN} Please generate the toy represented by the letter A.", "teddy bears"),
-        ("last noun before the symbol", f"{CHAIN} Please generate the toy represented by 'B'.", None),
-        ("last noun after the symbol", f"{CHAIN} Please generate the toy represented by 'B'.", "teddy bears"),
+        ("first noun after the symbol", letter, "teddy bears"),
+        ("last noun before the symbol", quoted, None),
+        ("last noun after the symbol", quoted, "teddy bears"),
         ("first noun", "Draw something.", None),
-    ],
-)
-def test_what_a_strategy_answers(name: str, prompt: str, answer: int | str | None) -> None:
-    (strategy,) = (one for one in STRATEGIES if one.name == name)
-    assert strategy.answer(prompt) == answer
+    ):
+        assert answers[name](prompt) == answer, name
     assert numbers("the square root of 16 plus twenty-one minus two, then ten Someone") == [16, 21, 2, 10]
 
 
@@ -106,25 +104,20 @@ def test_a_shortcut_that_the_task_states_is_no_finding() -> None:
 def test_files_are_read_in_both_forms(tmp_path: Path) -> None:
     items = Mapping(distractors=0, shuffle=False).generate(20, 2, "test", seed=1)
     write_items(tmp_path / "items.jsonl", items)
-    write_rows(tmp_path / "mapping2.jsonl", published_rows(items))
+    rows = list(published_rows(items))
+    write_rows(tmp_path / "mapping2.jsonl", rows)
     ((name, ours),) = tally_file(tmp_path / "items.jsonl").items()
     ((_, published),) = tally_file(tmp_path / "mapping2.jsonl").items()
     assert name == "mapping level 2"
     assert [(one.name, one.right) for one in ours] == [(one.name, one.right) for one in published]
+    write_rows(tmp_path / "half.jsonl", [row for row in rows if "Question_A" in row])
+    assert not any(any(one.right) for one in tally_file(tmp_path / "half.jsonl")["mapping"])  # no pair is whole
 
-    rows = [
-        {"Question": "Draw as many owls as 4 - 1.", "Answer": "3 owls", "id": "1"},
-        {"Question": "Draw as many cats as 4 - 1.", "Answer": "3 cats", "id": "2"},
-        {"Question": "Draw as many owls as you like.", "Answer": "some owls", "id": "3"},
-    ]
-    write_rows(tmp_path / "math.jsonl", rows)
-    by_name = {one.name: one for one in tally_file(tmp_path / "math.jsonl")["maths"]}
-    difference = by_name["difference of the first two"]
+    asked = (("owls", "4 - 1", "3 owls"), ("cats", "4 - 1", "3 cats"), ("owls", "you like", "some owls"))
+    maths = [{"Question": f"Draw as many {a} as {b}.", "Answer": answer, "id": a + b} for a, b, answer in asked]
+    write_rows(tmp_path / "math.jsonl", maths)
+    difference = {one.name: one for one in tally_file(tmp_path / "math.jsonl")["maths"]}["difference of the first two"]
     assert difference.right == (True, True, False)
     assert len(set(difference.clusters)) == 2  # one expression is asked twice
-    half = [row for row in published_rows(items) if "Question_A" in row]
-    write_rows(tmp_path / "half.jsonl", half)
-    assert not any(any(one.right) for one in tally_file(tmp_path / "half.jsonl")["mapping"])  # no pair is whole
-    for others in (get_task("maze"), get_task("ureason", "everyday")):
-        write_items(tmp_path / "others.jsonl", others.generate(12, 3, "test", 0))
-        assert tally_file(tmp_path / "others.jsonl") == {}
+    write_items(tmp_path / "others.jsonl", get_task("maze").generate(2, 3, "test", 0))
+    assert tally_file(tmp_path / "others.jsonl") == {}

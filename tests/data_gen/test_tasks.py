@@ -188,17 +188,13 @@ def test_a_verdict_is_unreadable_before_it_fails_and_survives_json(statuses, who
 @pytest.mark.parametrize(
     ("request_", "said"),
     [
-        (lambda: get_task("math"), 'did you mean "maths"'),
-        (lambda: get_task("maths", "nanno"), 'did you mean "nano"'),
-        (lambda: get_task("maths").sample(0, 4), "no level 4: choose one of 1, 2, 3"),
-        (lambda: get_task("mapping").generate(1, 1, "valid", 0), 'did you mean "validation"'),
-        (lambda: get_task("mapping").sample(0, 1, "seen"), "mapping has no split seen"),
         (lambda: EVERYDAY_MATHS.render(EVERYDAY_MATHS.sample(0, 1)[0], 0), "only the nano world has sprites"),
         (lambda: Maths(NANO, operations=("-",)).generate(3000, 1, "test", 0), r"found only \d+ .* ask for at most"),
         (lambda: Maths(NANO, operations=("*",)).sample(0, 1, "validation"), "no maths1 expression .* allow more"),
     ],
 )
 def test_wrong_requests_name_what_to_choose(request_, said):
+    """Names and levels that there are not are in tests/cli/test_usage_errors.py."""
     with pytest.raises(DataError, match=said):
         request_()
 
