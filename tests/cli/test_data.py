@@ -58,15 +58,11 @@ def test_what_make_writes_passes_the_audit_until_a_label_is_changed(tmp_path: Pa
     assert refused.exit_code == 1 and str(questions) in refused.output and "line 2" in refused.output
 
 
-@pytest.mark.parametrize(
-    ("asked", "folder"), [("", "mapping1"), ("--task maze --size 3-4", "maze3-4"), ("--task maze --size 3", "maze3")]
-)
-def test_a_folder_is_named_after_its_task_and_levels(
-    asked: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_is_named_after_its_task_and_levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run("make", "--n", 1, *asked.split()).exit_code == 0
-    assert [path.name for path in Path("data").iterdir()] == [folder]
+    for asked in ("", "--task maze --size 3-4", "--task maze --size 3"):
+        made("--n", 1, *asked.split())
+    assert {path.name for path in Path("data").iterdir()} == {"mapping1", "maze3-4", "maze3"}
 
 
 def test_make_says_how_many_of_the_questions_are_distinct(tmp_path: Path) -> None:
@@ -77,14 +73,11 @@ def test_make_says_how_many_of_the_questions_are_distinct(tmp_path: Path) -> Non
         assert f"90 questions{repeats}, 90 images" in output and (len(forms) < 90) == (split == "train")
 
 
-def test_balanced_maths_has_no_shortcut_and_other_tasks_refuse_the_option(tmp_path: Path) -> None:
-    folder = tmp_path / "made"
-    made("--task", "maths", "--split", "test", "--balanced", "--n", 90, "--out", folder)
-    shown = run("audit", folder)
+def test_balanced_maths_has_no_shortcut(tmp_path: Path) -> None:
+    made("--task", "maths", "--split", "test", "--balanced", "--n", 90, "--out", tmp_path / "made")
+    shown = run("audit", tmp_path / "made")
     assert "90 labels: 90 ok" in shown.output and "SHORTCUT" not in shown.output
-    assert max(one.share for one in tally_file(folder / "items.jsonl")["maths level 1"]) < 0.2
-    refused = run("make", "--task", "mapping", "--balanced", "--out", tmp_path / "other")
-    assert refused.exit_code == 2 and "says nothing about mapping" in refused.output
+    assert max(one.share for one in tally_file(tmp_path / "made" / "items.jsonl")["maths level 1"]) < 0.2
 
 
 def test_audit_marks_a_shortcut(tmp_path: Path) -> None:
@@ -111,38 +104,6 @@ def test_show_prints_items_and_draws_a_sheet(asked: str, tmp_path: Path) -> None
     assert shown.exit_code == 0 and shown.output.count("  -> ") == 2
     with Image.open(sheet) as image:
         assert np.asarray(image.convert("L")).std() > 0
-
-
-@pytest.mark.parametrize(
-    ("arguments", "exit_code", "message"),
-    [
-        ("make --task math --out x", 2, 'did you mean "maths"?'),
-        ("make --level 4 --out x", 2, "mapping has no level 4"),
-        ("show --split tests", 2, 'did you mean "test"?'),
-        ("show --split seen", 2, "mapping has no split seen"),
-        ("show --out sheet.gif", 2, ".png or .html"),
-        ("make --task all --level 1-2 --out x", 2, "once a level"),
-        ("make --task all --world nan --out x", 2, 'did you mean "nano"?'),
-        ("make --format zip --out x", 2, "webdataset"),
-        ("audit nowhere.jsonl", 1, "nowhere.jsonl"),
-        ("make --task maze --style navi --out x", 2, 'did you mean "navy"?'),
-        ("make --task maze --world nano --out x", 2, "leave world out"),
-        ("make --task maths --style navy --out x", 2, "leave style out"),
-        ("make --task maze --size 1-7 --out x", 2, "maze has no level 1"),
-        ("make --task maze --size 7-2 --out x", 2, "from high to low"),
-        ("make --task mapping --level 1-2 --out x", 2, "once a level"),
-        ("make --task maze --size 24 --pixels 100 --out x", 1, "take a larger image"),
-        ("make --task ureason --style classic --out x", 2, "says nothing about ureason"),
-        ("make --task ureason --level 4 --out x", 2, "ureason has no level 4"),
-        ("knowledge --split tset --out x", 2, "test"),
-        ("verify --items x.jsonl", 2, "Give --images and --out, or --item and --image"),
-        ("verify --items x.jsonl --images y --out z", 1, "x.jsonl"),
-    ],
-)
-def test_wrong_input_is_named(arguments: str, exit_code: int, message: str) -> None:
-    result = run(*arguments.split())
-    assert result.exit_code == exit_code
-    assert message in result.output and "Traceback" not in result.output
 
 
 @pytest.fixture(scope="module")
@@ -199,9 +160,8 @@ def test_invented_people_are_written_and_can_be_asked_about(tmp_path: Path) -> N
 
 def test_all_tasks_are_made_with_a_page_that_links_their_images(tmp_path: Path) -> None:
     out = tmp_path / "all"
-    made = run("make", "--task", "all", "--level", 1, "--n", 2, "--style", "nano", "--out", out)
-    assert made.exit_code == 0, made.output
-    assert "maze has no level 1 of the split train: level 3" in made.output
+    said = made("--task", "all", "--level", 1, "--n", 2, "--style", "nano", "--out", out)
+    assert "maze has no level 1 of the split train: level 3" in said
     assert sorted(path.name for path in out.iterdir()) == sorted([*TASKS.names(), "index.html"])
     items = {name: read_items(out / name / "items.jsonl") for name in TASKS.names()}
     assert {item.task for item in items["maze"]} == {"maze"} and items["maze"][0].facts["picture"]["style"] == "nano"
@@ -211,11 +171,7 @@ def test_all_tasks_are_made_with_a_page_that_links_their_images(tmp_path: Path) 
     assert sorted(images) == sorted(str(path.relative_to(out)) for path in out.rglob("*.png"))
     for item in items["maths"]:
         assert html.escape(item.prompt) in page and html.escape(item.thought) in page
-    (out / "mapping" / "thesis.tex").write_text("mine")
-    refused = run("make", "--task", "all", "--out", out, "--force")
-    assert refused.exit_code == 1 and "holds thesis.tex" in refused.output
-    (out / "mapping" / "thesis.tex").unlink()
-    assert run("make", "--task", "all", "--n", 1, "--format", "parquet", "--out", out, "--force").exit_code == 0
+    made("--task", "all", "--n", 1, "--format", "parquet", "--out", out, "--force")
     assert [path.name for path in (out / "maths").iterdir()] == ["train.parquet"]
 
 
@@ -236,18 +192,14 @@ def test_escape_sequences_in_a_folder_s_name_do_not_reach_the_terminal(tmp_path:
 
 
 def test_ureason_s_folder_is_a_benchmark_and_can_be_replaced(tmp_path: Path) -> None:
-    out = tmp_path / "made"
-    make = ("make", "--task", "ureason", "--out", out)
-    made = run(*make, "--world", "everyday", "--n", 30, "--level", "2-3")
-    assert made.exit_code == 0, made.output
-    items = read_items(out / "items.jsonl")
+    make = ("--task", "ureason", "--out", tmp_path / "made")
+    made(*make, "--world", "everyday", "--n", 30, "--level", "2-3")
+    items = read_items(tmp_path / "made" / "items.jsonl")
     assert {item.level for item in items} == {2, 3} and len(items) == 60
-    benchmark = UReason(Source(data=out))
+    benchmark = UReason(Source(data=tmp_path / "made"))
     assert {case.id for case in benchmark.cases()} == {item.id for item in items} and len(benchmark.sets) == 5
-    row = json.loads((out / "direct_code.jsonl").read_text().splitlines()[0])
-    assert list(row) == ["id", "prompt", "expect_en", "category", "subcategory", "facts"]
-    assert run(*make, "--n", 5).exit_code == 1  # not empty
-    assert run(*make, "--n", 5, "--force").exit_code == 0
+    assert run("make", *make, "--n", 5).exit_code == 1  # not empty
+    made(*make, "--n", 5, "--force")
     names = ["arithmetic", "code", "direct_arithmetic", "direct_code", "items"]
-    assert sorted(path.stem for path in out.glob("*.jsonl")) == names
-    assert len(list((out / "images").glob("*.png"))) == 15  # five of each level, in the nano world
+    assert sorted(path.stem for path in (tmp_path / "made").glob("*.jsonl")) == names
+    assert len(list((tmp_path / "made" / "images").glob("*.png"))) == 15  # five of each level, in the nano world
