@@ -294,9 +294,9 @@ def test_who_waits_in_vain_is_told(keyless: tuple[str, int]) -> None:
     os.kill(model, signal.SIGSTOP)
     stuck, refused = [], None
     while refused is None or refused.status_code != 429:  # until the server has accepted two that hold all places
+        assert len(stuck) < 40, "all are accepted, or none"
         stuck += [_begins(url, whole, len(whole)) for _ in range(2)]
         refused = post(url, whole)
-        assert refused.status_code in (429, 504), refused.text
     assert int(refused.headers["Retry-After"]) > 0 and "2 requests are waiting" in refused.text
     for connection in stuck[:2]:  # until their time is up
         with connection, HTTPResponse(connection) as reply:
