@@ -34,6 +34,7 @@ GOOD = '{"Question": "Draw as many owls as 1 + 1.", "Answer": "2 owls", "id": "1
             r"line 3: not JSON \(.*\); expected one complete JSON object a",
         ),
         (jsonl.read_published, f'{GOOD}\n{{"Question": "x", "id": "2"}}', 'line 2: no "Answer"; expected'),
+        (jsonl.read_published, '{"Question": "x", "Answer": null, "id": "2"}', '"Answer" is null; expected text'),
         (jsonl.read_published, f"{GOOD}\n{GOOD}", "line 2: the id 1 was used before, in line 1"),
         (jsonl.read_published, "\n", "has no rows"),
         (jsonl.read_published, f'{GOOD}\n{{"Question": "caf\xe9"}}', "line 2: not UTF-8"),

@@ -119,5 +119,6 @@ def test_files_are_read_in_both_forms(tmp_path: Path) -> None:
     difference = {one.name: one for one in tally_file(tmp_path / "math.jsonl")["maths"]}["difference of the first two"]
     assert difference.right == (True, True, False)
     assert len(set(difference.clusters)) == 2  # one expression is asked twice
-    write_items(tmp_path / "others.jsonl", get_task("maze").generate(2, 3, "test", 0))
-    assert tally_file(tmp_path / "others.jsonl") == {}
+    for others in (get_task("maze"), get_task("ureason", "everyday")):
+        write_items(tmp_path / "others.jsonl", others.generate(12, 3, "test", 0))
+        assert tally_file(tmp_path / "others.jsonl") == {}
