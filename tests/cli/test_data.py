@@ -25,19 +25,23 @@ def run(*arguments: object) -> Result:
     return CliRunner().invoke(uni_train, ["data", *map(str, arguments)], catch_exceptions=False)
 
 
-@pytest.mark.parametrize(("task", "file"), [("maths", "math_2.jsonl"), ("mapping", "mapping2.jsonl")])
-def test_what_make_writes_passes_the_audit_until_a_label_is_changed(tmp_path: Path, task: str, file: str) -> None:
-    folder = tmp_path / "made"
-    made = run("make", "--task", task, "--level", 2, "--world", "everyday", "--n", 6, "--out", folder)
-    assert made.exit_code == 0, made.output
-    questions = folder / file
-    assert str(questions) in made.output
+def made(*arguments: object) -> str:
+    """What `data make` prints where it succeeds."""
+    result = run("make", *arguments)
+    assert result.exit_code == 0, result.output
+    return result.output
 
-    clean = run("audit", questions)
-    assert clean.exit_code == 0 and "0 wrong" in clean.output
+
+def test_what_make_writes_passes_the_audit_until_a_label_is_changed(tmp_path: Path) -> None:
+    questions = tmp_path / "made" / "mapping2.jsonl"
+    assert str(questions) in made("--level", 2, "--n", 30, "--out", questions.parent)
+    for file in (questions, questions.parent):
+        clean = run("audit", file)
+        assert clean.exit_code == 0 and "60 labels: 60 ok" in clean.output
+        assert "coin between chain ends" in clean.output and "SHORTCUT" not in clean.output
 
     rows = [json.loads(line) for line in questions.read_text(encoding="utf-8").splitlines()]
-    rows[1]["Answer"] = rows[0]["Answer"] if task == "mapping" else "97 " + rows[1]["Answer"].split()[1]
+    rows[1]["Answer"] = rows[0]["Answer"]
     questions.write_text("\n".join(json.dumps(row) for row in rows), encoding="utf-8")
     damaged = run("audit", questions, "--json")
     assert damaged.exit_code == 1
@@ -45,66 +49,56 @@ def test_what_make_writes_passes_the_audit_until_a_label_is_changed(tmp_path: Pa
     assert [set(row) for row in found] == [{"id", "status", "expected", "reason"}] * len(rows)
     assert [row["status"] for row in found].count("wrong") == 1
     assert "1 wrong" in run("audit", questions).output
-    (questions.parent / "items.jsonl").unlink(missing_ok=True)
+
+    (questions.parent / "items.jsonl").unlink()
     refused = run("audit", questions.parent)
     assert refused.exit_code == 2 and "has no items.jsonl" in refused.output
+    questions.write_text('{"Question": "Draw as many cats as 1 + 1.", "Answer": "2 cats", "id": "1"}\n{"Question": \n')
+    refused = run("audit", questions)
+    assert refused.exit_code == 1 and str(questions) in refused.output and "line 2" in refused.output
 
 
-@pytest.mark.parametrize(
-    ("asked", "folder"), [("", "mapping1"), ("--task maze --size 3-4", "maze3-4"), ("--task maze --size 3", "maze3")]
-)
-def test_a_folder_is_named_after_its_task_and_levels(
-    asked: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_is_named_after_its_task_and_levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    assert run("make", "--n", 1, *asked.split()).exit_code == 0
-    assert [path.name for path in Path("data").iterdir()] == [folder]
+    for asked in ("", "--task maze --size 3-4", "--task maze --size 3"):
+        made("--n", 1, *asked.split())
+    assert {path.name for path in Path("data").iterdir()} == {"mapping1", "maze3-4", "maze3"}
 
 
 def test_make_says_how_many_of_the_questions_are_distinct(tmp_path: Path) -> None:
     for split in ("train", "test"):
-        made = run("make", "--task", "maths", "--split", split, "--n", 90, "--out", tmp_path / split)
+        output = made("--task", "maths", "--split", split, "--n", 90, "--out", tmp_path / split)
         forms = {item.facts["canonical"] for item in read_items(tmp_path / split / "items.jsonl")}
         repeats = f", {len(forms)} distinct" if split == "train" else ""
-        assert f"90 questions{repeats}, 90 images" in made.output and (len(forms) < 90) == (split == "train")
+        assert f"90 questions{repeats}, 90 images" in output and (len(forms) < 90) == (split == "train")
 
 
-def test_balanced_maths_has_no_shortcut_and_other_tasks_refuse_the_option(tmp_path: Path) -> None:
-    folder = tmp_path / "made"
-    made = run("make", "--task", "maths", "--split", "test", "--balanced", "--n", 90, "--out", folder)
-    assert made.exit_code == 0, made.output
-    shown = run("audit", folder)
+def test_balanced_maths_has_no_shortcut(tmp_path: Path) -> None:
+    made("--task", "maths", "--split", "test", "--balanced", "--n", 90, "--out", tmp_path / "made")
+    shown = run("audit", tmp_path / "made")
     assert "90 labels: 90 ok" in shown.output and "SHORTCUT" not in shown.output
-    assert max(one.share for one in tally_file(folder / "items.jsonl")["maths level 1"]) < 0.2
-    refused = run("make", "--task", "mapping", "--balanced", "--out", tmp_path / "other")
-    assert refused.exit_code == 2 and "says nothing about mapping" in refused.output
+    assert max(one.share for one in tally_file(tmp_path / "made" / "items.jsonl")["maths level 1"]) < 0.2
 
 
-def test_audit_shows_what_trivial_strategies_reach(tmp_path: Path) -> None:
-    folder = tmp_path / "made"
-    assert run("make", "--task", "mapping", "--level", 2, "--n", 30, "--out", folder).exit_code == 0
-    for file in (folder / "mapping2.jsonl", folder / "items.jsonl"):
-        shown = run("audit", file)
-        assert shown.exit_code == 0 and "60 labels: 60 ok" in shown.output
-        assert "coin between chain ends" in shown.output and "Chance: 0.25" in shown.output
+def test_audit_marks_a_shortcut(tmp_path: Path) -> None:
     rules = "Rule 1: A means 7. Rule 2: 7 means {}. Rule 3: B means 9. Rule 4: 9 means {}."
     asked = "Please generate the object represented by"
     rows = [
-        {"ID": str(i), f"Question_{which}": f"{rules.format(a, b)} {asked} {symbol}.", "Answer": answer}
+        {"ID": str(i), f"Question_{which}": f"{rules.format(a, b)} {asked} {which}.", "Answer": answer}
         for i, (a, b) in enumerate([("cats", "cups"), ("keys", "cats"), ("cups", "keys")] * 10)
-        for which, symbol, answer in (("A", "A", a), ("B", "B", b))
+        for which, answer in (("A", a), ("B", b))
     ]
     (tmp_path / "theirs.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
     found = run("audit", tmp_path / "theirs.jsonl").output
     (line,) = [line for line in found.splitlines() if "first noun after the symbol" in line]
-    assert "1.00" in line and "SHORTCUT" in line
+    assert "1.00" in line and "SHORTCUT" in line and "Chance: 0.25" in found
 
 
 @pytest.mark.parametrize(
     "asked", ["--task maths", "--task ureason", "--task ureason --world everyday", "{made}"], ids=str
 )
 def test_show_prints_items_and_draws_a_sheet(asked: str, tmp_path: Path) -> None:
-    assert run("make", "--task", "maths", "--n", 3, "--out", tmp_path / "made").exit_code == 0
+    made("--task", "maths", "--n", 3, "--out", tmp_path / "made")
     sheet = tmp_path / "sheet.png"
     shown = run("show", *asked.format(made=tmp_path / "made").split(), "--n", 2, "--out", sheet)
     assert shown.exit_code == 0 and shown.output.count("  -> ") == 2
@@ -112,53 +106,11 @@ def test_show_prints_items_and_draws_a_sheet(asked: str, tmp_path: Path) -> None
         assert np.asarray(image.convert("L")).std() > 0
 
 
-@pytest.mark.parametrize(
-    ("arguments", "exit_code", "message"),
-    [
-        ("make --task math --out x", 2, 'did you mean "maths"?'),
-        ("make --level 4 --out x", 2, "mapping has no level 4"),
-        ("show --split tests", 2, 'did you mean "test"?'),
-        ("show --split seen", 2, "mapping has no split seen"),
-        ("show --out sheet.gif", 2, ".png or .html"),
-        ("make --task all --level 1-2 --out x", 2, "once a level"),
-        ("make --task all --world nan --out x", 2, 'did you mean "nano"?'),
-        ("make --format zip --out x", 2, "webdataset"),
-        ("audit nowhere.jsonl", 1, "nowhere.jsonl"),
-        ("make --task maze --style navi --out x", 2, 'did you mean "navy"?'),
-        ("make --task maze --world nano --out x", 2, "leave world out"),
-        ("make --task maths --style navy --out x", 2, "leave style out"),
-        ("make --task maze --size 1-7 --out x", 2, "maze has no level 1"),
-        ("make --task maze --size 7-2 --out x", 2, "from high to low"),
-        ("make --task mapping --level 1-2 --out x", 2, "once a level"),
-        ("make --task maze --size 24 --pixels 100 --out x", 1, "take a larger image"),
-        ("make --task ureason --style classic --out x", 2, "says nothing about ureason"),
-        ("make --task ureason --level 4 --out x", 2, "ureason has no level 4"),
-        ("knowledge --split tset --out x", 2, "test"),
-        ("verify --items x.jsonl", 2, "Give --images and --out, or --item and --image"),
-        ("verify --items x.jsonl --images y --out z", 1, "x.jsonl"),
-    ],
-)
-def test_wrong_input_is_named(arguments: str, exit_code: int, message: str) -> None:
-    result = run(*arguments.split())
-    assert result.exit_code == exit_code
-    assert message in result.output and "Traceback" not in result.output
-
-
-def test_a_line_that_does_not_parse_is_named_with_its_number(tmp_path: Path) -> None:
-    file = tmp_path / "math_1.jsonl"
-    file.write_text('{"Question": "Draw as many cats as 1 + 1.", "Answer": "2 cats", "id": "1"}\n{"Question": \n')
-    result = run("audit", file)
-    assert result.exit_code == 1
-    assert str(file) in result.output and "line 2" in result.output
-
-
 @pytest.fixture(scope="module")
 def mazes(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("made") / "mazes"
-    made = run(
-        "make", "--task", "maze", "--size", "3-4", "--style", "nano", "--split", "test", "--n", 2, "--out", folder
-    )
-    assert made.exit_code == 0 and "4 questions, 8 images" in made.output
+    asked = "--task maze --size 3-4 --style nano --split test --n 2 --out"
+    assert "4 questions, 8 images" in made(*asked.split(), folder)
     return folder
 
 
@@ -166,7 +118,6 @@ def test_verify_judges_a_folder_and_lists_what_is_missing(mazes: Path, tmp_path:
     items, verdicts = mazes / "items.jsonl", tmp_path / "verdicts.jsonl"
     assert run("verify", "--items", items, "--images", mazes / "images", "--out", verdicts).exit_code == 0
     assert [json.loads(line)["status"] for line in verdicts.read_text().splitlines()] == ["pass"] * 4
-
     drawn = tmp_path / "drawn"
     drawn.mkdir()
     ids = [json.loads(line)["id"] for line in items.read_text().splitlines()]
@@ -185,7 +136,8 @@ def test_verify_judges_a_folder_and_lists_what_is_missing(mazes: Path, tmp_path:
 
 def test_verify_judges_one_picture_and_names_a_wrong_one(mazes: Path, tmp_path: Path) -> None:
     items = mazes / "items.jsonl"
-    first = json.loads(items.read_text().splitlines()[0])["id"]
+    item = json.loads(items.read_text().splitlines()[0])
+    first = item["id"]
     for arguments, message in (
         (("--item", first[:-1], "--image", "x.png"), f'did you mean "{first}"'),
         (("--item", first, "--image", "x.png"), "x.png: there is no such file"),
@@ -193,15 +145,14 @@ def test_verify_judges_one_picture_and_names_a_wrong_one(mazes: Path, tmp_path: 
     ):
         result = run("verify", "--items", items, *arguments)
         assert result.exit_code == 1 and message in result.output and "Traceback" not in result.output
-    item = json.loads(items.read_text().splitlines()[0])
     result = run("verify", "--items", items, "--item", first[-16:], "--image", mazes / item["image"])
-    assert result.exit_code == 0
-    assert json.loads(result.output)["status"] == "pass" and json.loads(result.output)["id"] == first
+    verdict = json.loads(result.output)
+    assert (result.exit_code, verdict["status"], verdict["id"]) == (0, "pass", first)
 
 
 def test_invented_people_are_written_and_can_be_asked_about(tmp_path: Path) -> None:
-    made = run("knowledge", "--n", 2, "--out", tmp_path / "people")
-    assert made.exit_code == 0 and "2 characters, 80 lessons, 10 questions" in made.output
+    first = run("knowledge", "--n", 2, "--out", tmp_path / "people")
+    assert first.exit_code == 0 and "2 characters, 80 lessons, 10 questions" in first.output
     assert len(UniSandbox(Source(data=tmp_path / "people")).cases()) == 10
     again = run("knowledge", "--n", 2, "--out", tmp_path / "people")
     assert again.exit_code == 1 and "is not an empty folder" in again.output
@@ -209,9 +160,8 @@ def test_invented_people_are_written_and_can_be_asked_about(tmp_path: Path) -> N
 
 def test_all_tasks_are_made_with_a_page_that_links_their_images(tmp_path: Path) -> None:
     out = tmp_path / "all"
-    made = run("make", "--task", "all", "--level", 1, "--n", 2, "--style", "nano", "--out", out)
-    assert made.exit_code == 0, made.output
-    assert "maze has no level 1 of the split train: level 3" in made.output
+    said = made("--task", "all", "--level", 1, "--n", 2, "--style", "nano", "--out", out)
+    assert "maze has no level 1 of the split train: level 3" in said
     assert sorted(path.name for path in out.iterdir()) == sorted([*TASKS.names(), "index.html"])
     items = {name: read_items(out / name / "items.jsonl") for name in TASKS.names()}
     assert {item.task for item in items["maze"]} == {"maze"} and items["maze"][0].facts["picture"]["style"] == "nano"
@@ -221,11 +171,7 @@ def test_all_tasks_are_made_with_a_page_that_links_their_images(tmp_path: Path) 
     assert sorted(images) == sorted(str(path.relative_to(out)) for path in out.rglob("*.png"))
     for item in items["maths"]:
         assert html.escape(item.prompt) in page and html.escape(item.thought) in page
-    (out / "mapping" / "thesis.tex").write_text("mine")
-    refused = run("make", "--task", "all", "--out", out, "--force")
-    assert refused.exit_code == 1 and "holds thesis.tex" in refused.output
-    (out / "mapping" / "thesis.tex").unlink()
-    assert run("make", "--task", "all", "--n", 1, "--format", "parquet", "--out", out, "--force").exit_code == 0
+    made("--task", "all", "--n", 1, "--format", "parquet", "--out", out, "--force")
     assert [path.name for path in (out / "maths").iterdir()] == ["train.parquet"]
 
 
@@ -241,24 +187,19 @@ def test_a_page_of_a_task_shows_steps_and_why_images_are_refused(tmp_path: Path)
 
 
 def test_escape_sequences_in_a_folder_s_name_do_not_reach_the_terminal(tmp_path: Path) -> None:
-    made = run("make", "--n", 1, "--out", tmp_path / "\x1b[31mred")
-    assert made.exit_code == 0 and "[31mred: 2 questions" in made.output
-    assert "\x1b" not in made.output
+    output = made("--n", 1, "--out", tmp_path / "\x1b[31mred")
+    assert "[31mred: 2 questions" in output and "\x1b" not in output
 
 
 def test_ureason_s_folder_is_a_benchmark_and_can_be_replaced(tmp_path: Path) -> None:
-    out = tmp_path / "made"
-    make = ("make", "--task", "ureason", "--out", out)
-    made = run(*make, "--world", "everyday", "--n", 30, "--level", "2-3")
-    assert made.exit_code == 0, made.output
-    items = read_items(out / "items.jsonl")
+    make = ("--task", "ureason", "--out", tmp_path / "made")
+    made(*make, "--world", "everyday", "--n", 30, "--level", "2-3")
+    items = read_items(tmp_path / "made" / "items.jsonl")
     assert {item.level for item in items} == {2, 3} and len(items) == 60
-    benchmark = UReason(Source(data=out))
+    benchmark = UReason(Source(data=tmp_path / "made"))
     assert {case.id for case in benchmark.cases()} == {item.id for item in items} and len(benchmark.sets) == 5
-    row = json.loads((out / "direct_code.jsonl").read_text().splitlines()[0])
-    assert list(row) == ["id", "prompt", "expect_en", "category", "subcategory", "facts"]
-    assert run(*make, "--n", 5).exit_code == 1  # not empty
-    assert run(*make, "--n", 5, "--force").exit_code == 0
+    assert run("make", *make, "--n", 5).exit_code == 1  # not empty
+    made(*make, "--n", 5, "--force")
     names = ["arithmetic", "code", "direct_arithmetic", "direct_code", "items"]
-    assert sorted(path.stem for path in out.glob("*.jsonl")) == names
-    assert len(list((out / "images").glob("*.png"))) == 15  # five of each level, in the nano world
+    assert sorted(path.stem for path in (tmp_path / "made").glob("*.jsonl")) == names
+    assert len(list((tmp_path / "made" / "images").glob("*.png"))) == 15  # five of each level, in the nano world

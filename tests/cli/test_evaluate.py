@@ -18,6 +18,7 @@ from click.testing import CliRunner, Result
 from safetensors.torch import load_file
 
 from tests.eval.judges.server import JudgeServer, Refused
+from tests.processes import python
 from tests.tiny import MODEL
 from uni_train.cli.evaluation.options import overrides_of
 from uni_train.cli.main import main, uni_train
@@ -33,6 +34,7 @@ from uni_train.models.nano.family import ASSETS
 from uni_train.run_folder import RunCheckpoint
 from uni_train.training.checkpoint_io import checkpoint_name, save_folder
 
+NORMAL = ("--n", "2", "--settings", "normal")
 SMALL = ("--n", "2", "--sets", "math1,mapping1")
 
 
@@ -62,33 +64,6 @@ def one_screen(result: Result, code: int, *parts: str) -> None:
     assert len(result.output.splitlines()) <= 6 and all(part in result.output for part in parts), result.output
 
 
-@pytest.mark.parametrize(
-    ("arguments", "parts"),
-    [
-        ([], ["the checkpoint is missing"]),
-        (["compar", "a", "b"], ["neither a checkpoint compar nor such a command", "Did you mean compare?"]),
-        (["shipped", "-b", "unisandbx"], ["no benchmark unisandbx", "Did you mean unisandbox?"]),
-        (["shipped", "--settings", "cott"], ["no benchmark here has a setting cott", "Did you mean cot?"]),
-        (["shipped", "--settings", "saidd"], ["Did you mean said?", "normal, cot, said"]),
-        (["shipped", "sets=[maths1]"], ["has a set maths1", "Did you mean math1?"]),
-        (["shipped", "data.ureason=x"], ["data.ureason: ureason is not asked"]),
-        (["shipped", "verifier=judge"], ["verifier=judge needs a judge"]),
-        (["shipped", "judge.model=gpt-4o"], ["is no judge"]),
-        (["shiped"], ["no model shiped"]),
-        (["shipped", "subsett=2"], ["unknown key subsett (override subsett=2)", "Did you mean subset?"]),
-        (["shipped", "--subset", "0"], ["subset must be at least 1, not 0 (override subset=0)"]),
-        (["shipped", "two"], ["'two' is no KEY=VALUE"]),
-        (["shipped", "sampling.temperature=nan"], ["temperature must be"]),
-        (["shipped", "judge.price=2"], ["judge.price must be a list of 2 values"]),
-        (["shipped", "name=a/b"], ["name must be usable as a folder name"]),
-        (["shipped", "logger=wandbb"], ["unknown logger wandbb", "Did you mean wandb?"]),
-    ],
-)
-def test_usage_errors_exit_with_2(arguments: list[str], parts: list[str], tmp_path: Path) -> None:
-    one_screen(run("eval", *arguments, "--out", tmp_path), 2, *parts)
-    assert not [path for path in tmp_path.iterdir() if path.name != "store"]
-
-
 @pytest.mark.slow
 def test_a_checkpoint_is_scored_and_the_same_command_continues(model: Path, tmp_path: Path) -> None:
     command = ("eval", model, *SMALL, "-b", "unisandbox", "--out", tmp_path, "--name", "first")
@@ -111,27 +86,27 @@ def test_a_checkpoint_is_scored_and_the_same_command_continues(model: Path, tmp_
 def test_a_judge_that_is_broken_ends_eval_and_calibrate_with_1_and_without_a_score(model: Path, tmp_path: Path) -> None:
     broken = "not scored: judge failed 2 of 2 (HTTP 400): math1 (normal)"
     with JudgeServer(lambda asked: Refused(400, "no")) as server:
-        judge = [f"judge.model={server.url}#judge", "judge.dialect=nano", "verifier=judge", "--n", "2"]
-        asked = [*judge, "--sets", "math1", "--settings", "normal"]
-        result = run("eval", "-c", model, *asked, "--out", tmp_path, "--name", "a")
+        judge = [f"judge.model={server.url}#judge", "judge.dialect=nano", "verifier=judge", "--sets", "math1"]
+        result = run("eval", "-c", model, *judge, *NORMAL, "--out", tmp_path, "--name", "a")
         assert result.exit_code == 1 and f"error: unisandbox: {broken}" in result.output, result.output
         assert "Math1" not in result.output and "judge failed 2 (100.0%)" in result.output
         assert broken in done("report", tmp_path / "a") + (tmp_path / "a" / "report.html").read_text(encoding="utf-8")
-        refused = run("eval", "calibrate", *judge, "--sets", "math1", "--out", tmp_path)
+        refused = run("eval", "calibrate", *judge, "--n", "2", "--out", tmp_path)
         assert refused.exit_code == 1 and "is not calibrated for unisandbox: judge failed" in refused.output
         assert not list(tmp_path.rglob("calibrations/*.json"))
 
 
 @pytest.mark.slow
 def test_two_evaluations_are_compared(model: Path, tmp_path: Path) -> None:
-    for name, sampling in (("a", "sampling.temperature=0"), ("b", "sampling.steps=1")):
-        done("eval", "-c", model, *SMALL, sampling, "--out", tmp_path, "--name", name)
+    evaluation = ("eval", "-c", model, *SMALL, *NORMAL, "--out", tmp_path)
+    done(*evaluation, "sampling.temperature=0", "--name", "a")
+    done(*evaluation, "sampling.steps=1", "--name", "b")
     page, plain = tmp_path / "flips.html", tmp_path / "flips.json"
     output = done("eval", "compare", tmp_path / "a", tmp_path / "b", "--html", page, "--json", plain)
     assert "unisandbox: b (second) against a (first)" in output and "different sampling settings" in output
-    assert [row["n"] for row in json.loads(plain.read_text())["rows"]] == [2, 2, 2, 2]
-    assert page.read_text(encoding="utf-8").count('"answers":') == 12
-    done("eval", "-c", model, *SMALL, "--subset", "2", "--out", tmp_path, "--name", "c")
+    assert [row["n"] for row in json.loads(plain.read_text())["rows"]] == [2, 2]
+    assert page.read_text(encoding="utf-8").count('"answers":') == 6
+    done(*evaluation, "--subset", "2", "--name", "c")
     one_screen(run("eval", "compare", tmp_path / "a", tmp_path / "c"), 1, "--subset was all and 2")
 
 
@@ -155,8 +130,8 @@ def test_a_plan_asks_nobody_and_multiplies_right(tmp_path: Path) -> None:
     read, written = (int(rows[f"judge {what}, tokens"].replace(",", "")) for what in ("reads", "writes"))
     assert read > 180 * 1000 and written == 180 * 200
     assert rows["judge, dollars"] == f"{(read + 10 * written) / 1e6:.2f}" and rows["GPU hours"] == "–"
-    absent = ("eval", "-c", "checkpoints/BAGEL-7B-MoT", "-b", "ureason", "--n", "1", "--plan")  # as its page shows
-    assert planned(done(*absent))["draw calls"] == "25"
+    absent = "eval -c checkpoints/BAGEL-7B-MoT -b ureason --n 1 --plan"  # as its page shows
+    assert planned(done(*absent.split()))["draw calls"] == "25"
     one_screen(run("eval", "-c", "shipped", "--plan", "costs.seconds.drow=1"), 2, "Did you mean draw?")
 
 
@@ -210,19 +185,16 @@ def test_words_and_options_are_the_same_keys() -> None:
 def test_the_shell_completes_keys_models_and_benchmarks() -> None:
     shell = ShellComplete(uni_train, {}, "uni_train", "_UNI_TRAIN_COMPLETE")
     for words, found in {
-        "eval shipped judge.mod": "judge.model=",
-        "eval shipped -b unisandbox,urea": "unisandbox,ureason",
+        "eval ship": "shipped",
         "eval -c ship": "shipped",
+        "eval shipped judge.mod": "judge.model=",
+        "eval shipped verifier=": "verifier=judge",
+        "eval shipped -b unisandbox,urea": "unisandbox,ureason",
+        "eval shipped benchmarks=unisandbox,urea": "benchmarks=unisandbox,ureason",
         "fit stars_math optimizer.l": "optimizer.lr=",
         "fit stars_math model=na": "model=nano",
         "generate -m bagel": "bagel_7b",
-        "eval ship": "shipped",
-        "doctor bagel": "bagel_7b",
         "data make --task ure": "ureason",
-        "eval shipped verifier=": "verifier=judge",
-        "eval shipped benchmarks=unisandbox,urea": "benchmarks=unisandbox,ureason",
-        "insight links ship": "shipped",
-        "insight links shipped --task map": "mapping",
         "insight links shipped settings=said,th": "settings=said,thought",
     }.items():
         *typed, begun = words.split()
@@ -230,14 +202,13 @@ def test_the_shell_completes_keys_models_and_benchmarks() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.slow
 def test_several_processes_give_the_same_numbers(model: Path, tmp_path: Path) -> None:
-    for number, devices in enumerate((1, 2)):
-        command = [sys.executable, "-m", "uni_train", "eval", model, *SMALL, f"out={tmp_path / str(number)}"]
-        assert subprocess.run([*map(str, command), "name=one", f"devices={devices}"], check=False).returncode == 0
-    alone, shared = (json.loads((tmp_path / one / "one" / "scores.json").read_text()) for one in ("0", "1"))
-    assert alone["results"] == shared["results"] and alone["calls"] == shared["calls"]
-    assert (tmp_path / "1" / "one" / "report.html").is_file()
+    command = ["eval", str(model), *SMALL, *NORMAL, "--name", "same"]
+    done(*command, f"out={tmp_path / 'one'}")
+    assert python("-m", "uni_train", *command, f"out={tmp_path / 'two'}", "devices=2").returncode == 0
+    alone, both = (json.loads((tmp_path / name / "same" / "scores.json").read_text()) for name in ("one", "two"))
+    assert alone["results"] == both["results"] and alone["calls"] == both["calls"]
+    assert (tmp_path / "two" / "same" / "report.html").is_file()
 
 
 def test_a_watch_waits_for_an_evaluation_that_outlived_a_killed_one(tmp_path: Path) -> None:
@@ -260,12 +231,12 @@ def test_every_checkpoint_of_a_run_is_evaluated_once(model: Path, tmp_path: Path
         save_folder({"state_dict": trained, "callbacks": {}}, stage / "checkpoints" / checkpoint_name(step))
     (stage / "checkpoints" / checkpoint_name(6) / "state.safetensors").write_bytes(b"torn")
     shutil.copyfile(model.parents[2] / "config.yaml", folder / "config.yaml")
-    command = ("watch", folder, "--once", "--n", "1", "--sets", "math1", "logger=wandb")
+    command = ("watch", folder, "--once", "--n", "1", "--sets", "math1", "settings=[normal]")
     output = done(*command)
     assert output.count(": done") == 1
     evaluations = [path.parent for path in (folder / "evals").glob("*/scores.json")]
     assert len(evaluations) == 1
-    assert all((path / "report.html").is_file() and (path / "wandb.json").is_file() for path in evaluations)
+    assert (evaluations[0] / "report.html").is_file()
     asked = json.loads((evaluations[0] / "evaluation.json").read_text())
     assert asked["model"]["name"] == "seed0-03-finetune-step3"
     assert done(*command) == ""  # nothing new
@@ -276,8 +247,8 @@ def test_every_checkpoint_of_a_run_is_evaluated_once(model: Path, tmp_path: Path
 def test_what_data_and_servers_say_steers_no_terminal(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Results on a terminal without dashes, with an escape sequence in the name of a model."""
     named = shutil.copytree(ASSETS, tmp_path / "a\x1b[2Jb")
-    asked = ("-c", str(named), "--n", "1", "--sets", "math1", "--settings", "normal", "--out", str(tmp_path / "evals"))
-    monkeypatch.setattr(sys, "argv", ["uni_train", "eval", *asked])
+    asked = ("eval", "-c", str(named), "--sets", "math1", *NORMAL, "--out", str(tmp_path / "evals"))
+    monkeypatch.setattr(sys, "argv", ["uni_train", *asked])
     written = [io.BytesIO(), io.BytesIO()]
     for name, stream in zip(("stdout", "stderr"), written, strict=True):
         monkeypatch.setattr(sys, name, io.TextIOWrapper(stream, encoding="ascii", write_through=True))

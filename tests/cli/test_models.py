@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner, Result
@@ -25,20 +24,16 @@ def bagel(tmp_path: Path) -> Path:
     return published(GOLDEN, tmp_path / "BAGEL")
 
 
-def inspected(path: Path) -> dict[str, Any]:
-    return json.loads(run("models", "inspect", str(path), "--json").output)  # type: ignore[no-any-return]
-
-
 def test_a_checkpoint_and_its_export_are_described(bagel: Path, tmp_path: Path) -> None:
     result = run("models", "inspect", str(bagel))
     assert result.exit_code == 0, result.output
     for part in ("BAGEL, official layout", "ema.safetensors", "float32", "generation", "VAE", "complete"):
         assert part in result.output
-    found = inspected(bagel)
-    assert found["loads"] and found["total"] == sum(found["parameters"].values())
     out = tmp_path / "out"
     assert run("export", str(bagel), str(out), "--dtype", "bfloat16").exit_code == 0
-    assert inspected(out)["loads"] and inspected(out)["weights"]["ema.safetensors"] == ["bfloat16"]
+    found, exported = (json.loads(run("models", "inspect", str(one), "--json").output) for one in (bagel, out))
+    assert found["loads"] and found["total"] == sum(found["parameters"].values())
+    assert exported["loads"] and exported["weights"]["ema.safetensors"] == ["bfloat16"]
 
 
 def test_names_stand_for_their_checkpoints_and_what_is_none_ends_with_an_error(bagel: Path, tmp_path: Path) -> None:

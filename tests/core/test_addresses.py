@@ -7,31 +7,24 @@ import pytest
 from uni_train.core.addresses import foreign, is_local, proxy_for
 from uni_train.core.errors import UserError
 
+HERE = "127.0.0.1:8000"
 
-@pytest.mark.parametrize(
-    ("host", "origin", "refused"),
-    [
-        ("127.0.0.1:8000", None, None),
-        ("localhost:8000", "http://localhost:3000", None),
-        ("LOCALHOST", "http://127.0.0.1:8000", None),
-        ("[::1]:8000", "http://[::1]:8000", None),
-        ("127.9.9.9", None, None),
-        ("a.localhost:1", None, None),
-        ("evil.test:8000", None, "Host"),
-        ("localhost.evil.test", None, "Host"),
-        ("127.0.0.1.evil.test", None, "Host"),
-        ("192.168.0.7:8000", None, "Host"),
-        ("[", None, "Host"),
-        ("", None, "Host"),
-        (None, None, "Host"),
-        ("127.0.0.1:8000", "http://evil.test", "Origin"),
-        ("127.0.0.1:8000", "https://evil.test:8000", "Origin"),
-        ("127.0.0.1:8000", "null", "Origin"),
-        ("127.0.0.1:8000", "http://localhost@evil.test", "Origin"),
-    ],
-)
-def test_pages_of_other_sites_are_refused(host: str | None, origin: str | None, refused: str | None) -> None:
-    assert (foreign(host, origin) or "None").split()[0] == str(refused)
+
+def test_pages_of_other_sites_are_refused() -> None:
+    for host, origin in (
+        (HERE, None),
+        ("localhost:8000", "http://localhost:3000"),
+        ("LOCALHOST", "http://127.0.0.1:8000"),
+        ("[::1]:8000", "http://[::1]:8000"),
+        ("127.9.9.9", None),
+        ("a.localhost:1", None),
+    ):
+        assert foreign(host, origin) is None, (host, origin)
+    others = ("evil.test:8000", "localhost.evil.test", "127.0.0.1.evil.test", "192.168.0.7:8000", "[", "", None)
+    assert {(foreign(host, None) or "").split()[0] for host in others} == {"Host"}
+    pages = ("http://evil.test", "https://evil.test:8000", "null", "http://localhost@evil.test")
+    assert {(foreign(HERE, origin) or "").split()[0] for origin in pages} == {"Origin"}
+    assert not any(map(is_local, ("", "evil.test", "localhost.evil.test", "10.0.0.1", "8.8.8.8", "fe80::1")))
 
 
 @pytest.mark.parametrize(
@@ -73,7 +66,3 @@ def test_a_proxy_that_cannot_be_used_is_named_by_its_variable(proxy: str, monkey
     with pytest.raises(UserError, match="the proxy in https_proxy cannot be used") as caught:
         proxy_for("https://judge.test/v1")
     assert "secret" not in str(caught.value) and "judge.test in no_proxy" in (caught.value.hint or "")
-
-
-def test_names_that_only_look_local_are_not() -> None:
-    assert not any(map(is_local, ("", "evil.test", "localhost.evil.test", "10.0.0.1", "8.8.8.8", "fe80::1")))

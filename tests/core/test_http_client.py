@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
 
@@ -73,26 +74,28 @@ def test_the_proxy_of_the_environment_is_used(monkeypatch: pytest.MonkeyPatch) -
         assert proxy.asked == [("http://a.judge.test/v1/models", "Bearer a-key")]
 
 
-@pytest.mark.parametrize("scheme", ["http", "https"])
-def test_a_proxy_s_login_goes_to_it_and_into_no_message(scheme: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    came: list[tuple[str, str | None]] = []
+class Closed(BaseHTTPRequestHandler):
+    """A proxy that takes no login; `came` has what it was asked, and by whom."""
 
-    class Closed(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            came.append((self.path, self.headers.get("Proxy-Authorization")))
-            self.send_response(407)
-            self.end_headers()
+    came: ClassVar[list[tuple[str, str | None]]] = []
 
-        do_CONNECT = do_GET
+    def do_GET(self) -> None:
+        self.came.append((self.path, self.headers.get("Proxy-Authorization")))
+        self.send_response(407)
+        self.end_headers()
 
-        def log_message(self, *_: object) -> None:
-            pass
+    do_CONNECT = do_GET
 
+
+@pytest.mark.parametrize(("scheme", "path"), [("http", "http://judge.test/v1/models"), ("https", "judge.test:443")])
+def test_a_proxy_s_login_goes_to_it_and_into_no_message(
+    scheme: str, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    Closed.came.clear()
     with Listening(Closed) as proxy:
         at = proxy.url.removeprefix("http://").removesuffix("/v1")
         monkeypatch.setenv(f"{scheme}_proxy", f"http://me:s3cr3t@{at}")
         with pytest.raises((NoReply, BadReply), match=f"the proxy of {scheme}_proxy") as caught:
             get_json(f"{scheme}://judge.test/v1/models", "a-key", ServerConfig(retries=0))
-    asked = "http://judge.test/v1/models" if scheme == "http" else "judge.test:443"
-    assert came == [(asked, "Basic bWU6czNjcjN0")]
+    assert Closed.came == [(path, "Basic bWU6czNjcjN0")]
     assert "s3cr3t" not in str(caught.value) and "407" in str(caught.value)

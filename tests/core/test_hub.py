@@ -15,6 +15,7 @@ from click.testing import CliRunner, Result
 from huggingface_hub import constants
 
 import uni_train as library
+from tests.hostile import plain
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
 from uni_train import fitting
@@ -100,27 +101,13 @@ class _Answers(BaseHTTPRequestHandler):
     def _send(self, name: str) -> None:
         content = self.server.offered[name]
         begin = int(self.headers.get("Range", "bytes=0-").removeprefix("bytes=").rstrip("-"))
-        self.send_response(206 if begin else 200)
-        length = str(len(content) - begin)
-        for header, said in {"ETag": f'"{etag(content)}"', "X-Repo-Commit": SHA, "Content-Length": length}.items():
-            self.send_header(header, said)
-        self.end_headers()
-        if self.command == "GET":
-            end = (begin + len(content)) // 2 if self.server.cut and name.endswith(".safetensors") else len(content)
-            self.wfile.write(content[begin:end])
-            if end < len(content):
-                self.close_connection = True
+        end = (begin + len(content)) // 2 if self.server.cut and name.endswith(".safetensors") else len(content)
+        about = {"ETag": f'"{etag(content)}"', "X_Repo_Commit": SHA, "Content_Length": str(len(content) - begin)}
+        plain(self, content[begin:end], 206 if begin else 200, **about)
 
-    def _say(self, status: int, value: object, code: str | None = None, message: str | None = None) -> None:
-        content = json.dumps(value).encode()
-        self.send_response(status)
-        headers = {"X-Error-Code": code, "X-Error-Message": message, "Content-Type": "application/json"}
-        for name, said in {**headers, "Content-Length": str(len(content))}.items():
-            if said is not None:
-                self.send_header(name, said)
-        self.end_headers()
-        if self.command != "HEAD":
-            self.wfile.write(content)
+    def _say(self, status: int, value: object, code: str = "", message: str = "") -> None:
+        errors = {"X_Error_Code": code, "X_Error_Message": message}
+        plain(self, json.dumps(value).encode(), status, **{name: said for name, said in errors.items() if said})
 
     def log_message(self, *_: object) -> None:
         pass
@@ -154,7 +141,7 @@ def test_an_exported_folder_is_pushed_with_its_card(hub: Hub, tmp_path: Path) ->
 def test_what_cannot_be_pushed_is_told_before_anything_is_written(
     hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    bagel, out = published(FOLDER, tmp_path / "BAGEL"), tmp_path / "out"
+    bagel, out, kept = published(FOLDER, tmp_path / "BAGEL"), tmp_path / "out", tmp_path / "kept"
 
     def refused(name: str, said: str) -> None:
         result = export(bagel, out, "--push-to-hub", name)
@@ -162,11 +149,9 @@ def test_what_cannot_be_pushed_is_told_before_anything_is_written(
 
     refused("no name", "OWNER/NAME")
     refused("mine", "has no owner")
-    result = export(
-        bagel, tmp_path / "kept", "--push-to-hub", "another/mine"
-    )  # the Hub alone knows who may write there
+    result = export(bagel, kept, "--push-to-hub", "another/mine")  # the Hub alone knows who may write there
     assert result.exit_code == 1 and "was not pushed to another/mine" in result.output
-    assert (tmp_path / "kept" / "ema.safetensors").is_file() and not hub.files
+    assert (kept / "ema.safetensors").is_file() and not hub.files
     hub.token = "another"
     refused("me/mine", "HF_TOKEN")
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")

@@ -70,13 +70,12 @@ def test_a_plug_in_adds_a_name_once(shapes, elsewhere):
     assert os.environ[registry.ENVIRONMENT] == "others"  # so that worker processes have it too
 
 
-@pytest.mark.parametrize("name", ["circle", "star"])
-def test_a_taken_name_is_refused_with_who_took_it(shapes, elsewhere, name):
+@pytest.mark.parametrize(("name", "owner"), [("circle", "house"), ("star", "first")])
+def test_a_taken_name_is_refused_with_who_took_it(shapes, elsewhere, name, owner):
     star = "import shapes\n@shapes.SHAPES.register({!r})\nclass {}:\n    area = 5\n"
     plug_in(elsewhere, "first", star.format("star", "Star"))
     plug_in(elsewhere, "second", star.format(name, "Other"))
     load_plugins(["first"])
-    owner = "house" if name == "circle" else "first"
     with pytest.raises(PluginError, match=f'second .* registers the shape "{name}", a name that {owner} has taken'):
         load_plugins(["second"])
 

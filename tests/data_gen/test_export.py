@@ -9,31 +9,39 @@ from uni_train.core.errors import DataError
 from uni_train.data_gen.audit import audit_file
 from uni_train.data_gen.export import make
 from uni_train.data_gen.jsonl import read_items
-from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.maze.task import Maze
+from uni_train.data_gen.registry import get_task, task_of
 from uni_train.data_gen.show import contact_sheet
 
 image_module = pytest.importorskip("PIL.Image")
 
 
-def test_a_nano_folder_holds_rows_items_and_verified_pictures(tmp_path):
+@pytest.mark.parametrize(
+    ("task", "levels", "n", "counts", "names"),
+    [
+        ("mapping", 2, 4, (8, 4, 8), ["images", "items.jsonl", "mapping2.jsonl"]),
+        (Maze("classic", 256), (2, 3), 2, (4, 0, 8), ["images", "inputs", "items.jsonl"]),
+    ],
+    ids=["mapping", "maze"],
+)
+def test_a_folder_holds_rows_items_and_verified_pictures_and_the_same_bytes_again(
+    tmp_path, task, levels, n, counts, names
+):
     out = tmp_path / "data"
-    summary = make("mapping", 2, 4, "test", 3, "nano", out, force=False)
-    assert (summary.items, summary.pairs, summary.images) == (8, 4, 8)
-    assert sorted(entry.name for entry in out.iterdir()) == ["images", "items.jsonl", "mapping2.jsonl"]
-    assert all(row.status == "ok" for row in audit_file(out / "mapping2.jsonl"))
-    items = read_items(out / "items.jsonl")
-    assert items == get_task("mapping").generate(4, 2, "test", 3)
-    for item, line in zip(items, (out / "items.jsonl").read_text().splitlines(), strict=True):
-        picture = np.asarray(image_module.open(out / json.loads(line)["image"]))
-        assert get_task("mapping").verify(item, picture).passed
-    assert [entry.name for entry in tmp_path.iterdir()] == ["data"]
-
-
-def test_the_same_command_writes_the_same_bytes(tmp_path):
-    for name in ("a", "b"):
-        make("maths", 3, 5, "train", 1, "nano", tmp_path / name, force=False)
-    for file in (tmp_path / "a").rglob("*.*"):
-        assert file.read_bytes() == (tmp_path / "b" / file.relative_to(tmp_path / "a")).read_bytes()
+    for folder in (out, tmp_path / "again"):
+        summary = make(task, levels, n, "test", 3, "nano", folder, force=False)
+        assert (summary.items, summary.pairs, summary.images) == counts
+    assert sorted(entry.name for entry in out.iterdir()) == names
+    assert all(row.status == "ok" for file in out.glob("mapping*.jsonl") for row in audit_file(file))
+    lines = (out / "items.jsonl").read_text().splitlines()
+    for item, row in zip(read_items(out / "items.jsonl"), map(json.loads, lines), strict=True):
+        assert task_of(item).verify(item, np.asarray(image_module.open(out / row["image"]))).passed
+        if "input_image" in row:
+            given = np.asarray(image_module.open(out / row["input_image"]))
+            assert np.array_equal(given, task_of(item).input_image(item))
+    for file in out.rglob("*.*"):
+        assert file.read_bytes() == (tmp_path / "again" / file.relative_to(out)).read_bytes()
+    assert {entry.name for entry in tmp_path.iterdir()} == {"data", "again"}
 
 
 def test_nothing_is_overwritten_without_force_and_nothing_foreign_with_it(tmp_path):

@@ -26,33 +26,27 @@ GOOD = '{"Question": "Draw as many owls as 1 + 1.", "Answer": "2 owls", "id": "1
 
 
 @pytest.mark.parametrize(
-    ("second", "message"),
+    ("read", "content", "message"),
     [
-        ('{"Question": ', r"rows.jsonl, line 3: not JSON \(.*\); expected one complete JSON object a line"),
-        ('{"Question": "x", "id": "2"}', 'rows.jsonl, line 3: no "Answer"; expected'),
-        ('{"Question": "x", "Answer": null, "id": "2"}', 'line 3: "Answer" is null; expected text'),
-        (GOOD, "line 3: the id 1 was used before, in line 1"),
+        (
+            jsonl.read_published,
+            f'{GOOD}\n\n{{"Question": ',
+            r"line 3: not JSON \(.*\); expected one complete JSON object a",
+        ),
+        (jsonl.read_published, f'{GOOD}\n{{"Question": "x", "id": "2"}}', 'line 2: no "Answer"; expected'),
+        (jsonl.read_published, '{"Question": "x", "Answer": null, "id": "2"}', '"Answer" is null; expected text'),
+        (jsonl.read_published, f"{GOOD}\n{GOOD}", "line 2: the id 1 was used before, in line 1"),
+        (jsonl.read_published, "\n", "has no rows"),
+        (jsonl.read_published, f'{GOOD}\n{{"Question": "caf\xe9"}}', "line 2: not UTF-8"),
+        (jsonl.read_items, GOOD, "line 1: not an item .* expected the keys id, task"),
     ],
 )
-def test_a_bad_line_is_named(tmp_path, second, message):
-    path = tmp_path / "rows.jsonl"
-    path.write_text(f"{GOOD}\n\n{second}\n")
-    with pytest.raises(DataError, match=message):
-        jsonl.read_published(path)
-
-
-def test_missing_empty_and_undecodable_files(tmp_path):
+def test_a_bad_line_is_named(tmp_path, read, content, message):
+    (tmp_path / "rows.jsonl").write_bytes(content.encode("latin-1"))
+    with pytest.raises(DataError, match=f"rows.jsonl.*{message}"):
+        read(tmp_path / "rows.jsonl")
     with pytest.raises(DataError, match="cannot be read: No such file"):
-        jsonl.read_published(tmp_path / "absent.jsonl")
-    (tmp_path / "empty.jsonl").write_text("\n")
-    with pytest.raises(DataError, match="has no rows"):
-        jsonl.read_published(tmp_path / "empty.jsonl")
-    (tmp_path / "latin.jsonl").write_bytes(GOOD.encode() + b'\n{"Question": "caf\xe9"}\n')
-    with pytest.raises(DataError, match="line 2: not UTF-8"):
-        jsonl.read_published(tmp_path / "latin.jsonl")
-    (tmp_path / "items.jsonl").write_text(GOOD + "\n")
-    with pytest.raises(DataError, match=r"items.jsonl, line 1: not an item .* expected the keys id, task"):
-        jsonl.read_items(tmp_path / "items.jsonl")
+        read(tmp_path / "absent.jsonl")
 
 
 def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):
@@ -65,5 +59,4 @@ def test_a_failed_write_leaves_the_old_file_and_no_litter(tmp_path):
 
     with pytest.raises(DataError, match=r"rows.jsonl cannot be written: No space left on device"):
         jsonl.write_rows(path, rows())
-    assert path.read_text() == '{"a": 1}\n'
-    assert [entry.name for entry in tmp_path.iterdir()] == ["rows.jsonl"]
+    assert path.read_text() == '{"a": 1}\n' and [*tmp_path.iterdir()] == [path]

@@ -1,7 +1,5 @@
 """Nouns: plurals and singulars of our own and of other people's words, and what kind of thing they are."""
 
-import pytest
-
 from uni_train.data_gen.objects import EVERYDAY, NANO, kinds_of, plurals_of, singular_of
 
 PAIRS = (
@@ -13,16 +11,11 @@ PAIRS = (
 )  # fmt: skip
 
 
-@pytest.mark.parametrize(("singular", "plural"), PAIRS)
-def test_plurals_and_back(singular, plural):
-    assert plural in plurals_of(singular)
-    assert singular_of(plural) == singular
-
-
-def test_the_plurals_of_both_worlds_follow_the_same_rules():
-    for noun in EVERYDAY.nouns + NANO.nouns:
-        assert noun.plural in plurals_of(noun.singular)
-        assert singular_of(noun.plural) == noun.singular == singular_of(noun.singular)
+def test_plurals_and_back_of_other_people_s_words_and_of_both_worlds():
+    ours = ((noun.singular, noun.plural) for noun in EVERYDAY.nouns + NANO.nouns)
+    for singular, plural in (*PAIRS, *ours):
+        assert plural in plurals_of(singular), singular
+        assert singular_of(plural) == singular == singular_of(singular)
 
 
 def test_different_nouns_are_not_forms_of_each_other():

@@ -19,16 +19,16 @@ from uni_train.data_gen.task import Task
 from uni_train.eval.shortcuts import Trivial, best, trivial
 
 STRATEGIES = (*Maths.strategies, *Mapping.strategies)
-WORLDS = ("nano", "everyday")
 NANO = "7 means star . A means 7 . B means 9 . 9 means cup . Draw what A means ."
 CHAIN = (
     "Rule 1: 'B' maps to 9. Rule 2: 9 means cups. Rule 3: The letter A is @. Rule 4: The symbol @ denotes teddy bears."
 )
 
 
-@pytest.mark.parametrize(
-    ("name", "prompt", "answer"),
-    [
+def test_what_a_strategy_answers() -> None:
+    answers = {strategy.name: strategy.answer for strategy in STRATEGIES}
+    letter, quoted = (f"{CHAIN} Please generate the toy represented by {who}." for who in ("the letter A", "'B'"))
+    for name, prompt, answer in (
         ("first number", "Draw as many owls as ( 4 + 2 ) / 3 .", 4),
         ("second number", "Draw as many owls as √9.", None),
         ("last number", "Draw as many owls as √(M² + 9) where M = 1.", 1),
@@ -38,15 +38,12 @@ CHAIN = (
         ("first noun after the symbol", NANO, "cup"),
         ("last noun before the symbol", NANO, "star"),
         ("noun nearest to the symbol", NANO, "star"),
-        ("first noun after the symbol", f"{CHAIN} Please generate the toy represented by the letter A.", "teddy bears"),
-        ("last noun before the symbol", f"{CHAIN} Please generate the toy represented by 'B'.", None),
-        ("last noun after the symbol", f"{CHAIN} Please generate the toy represented by 'B'.", "teddy bears"),
+        ("first noun after the symbol", letter, "teddy bears"),
+        ("last noun before the symbol", quoted, None),
+        ("last noun after the symbol", quoted, "teddy bears"),
         ("first noun", "Draw something.", None),
-    ],
-)
-def test_what_a_strategy_answers(name: str, prompt: str, answer: int | str | None) -> None:
-    (strategy,) = (one for one in STRATEGIES if one.name == name)
-    assert strategy.answer(prompt) == answer
+    ):
+        assert answers[name](prompt) == answer, name
     assert numbers("the square root of 16 plus twenty-one minus two, then ten Someone") == [16, 21, 2, 10]
 
 
@@ -60,21 +57,18 @@ def found(task: Task, level: int, split: str, n: int) -> list[Trivial]:
     return trivial(questions_of(task.generate(n, level, split, seed=11)), known_shortcuts(task, level))
 
 
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("level", [2, 3])
-def test_rules_in_chain_order_are_found_out(world: str, level: int) -> None:
+@pytest.mark.parametrize("world", ["nano", "everyday"])
+def test_rules_in_chain_order_are_found_out(world: str) -> None:
     task = Mapping(get_world(world), distractors=0, shuffle=False)
-    by_name = {one.name: one for one in trivial(questions_of(task.generate(100, level, "test", seed=11)))}
+    by_name = {one.name: one for one in trivial(questions_of(task.generate(100, 2, "test", seed=11)))}
     caught = by_name["first noun after the symbol"]
     assert caught.estimate.value is not None and caught.estimate.value >= 0.95 and caught.beats_chance
     assert not by_name["coin between chain ends"].beats_chance
 
 
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("level", [1, 2, 3])
+@pytest.mark.parametrize(("world", "level"), [("nano", 1), ("nano", 2), ("everyday", 3)])
 def test_no_strategy_answers_our_mapping(world: str, level: int) -> None:
-    task = get_task("mapping", world)
-    results = found(task, level, "test", 600)
+    results = found(get_task("mapping", world), level, "test", 600)
     assert [str(one.estimate) + one.name for one in results if one.beats_chance] == []
     # One link is a look-up: the rule that names the symbol names the object. Only there is a strategy the task itself.
     assert any(one.note == LOOK_UP and one.estimate.value == 1.0 for one in results) == (level == 1)
@@ -82,12 +76,12 @@ def test_no_strategy_answers_our_mapping(world: str, level: int) -> None:
     assert leading is not None and leading.estimate.value is not None and leading.estimate.value < 0.35
 
 
-@pytest.mark.parametrize("world", WORLDS)
-@pytest.mark.parametrize("level", [1, 2, 3])
-@pytest.mark.parametrize("split", ["test", "seen"])
-def test_no_strategy_answers_our_maths(world: str, level: int, split: str) -> None:
+@pytest.mark.parametrize(
+    ("world", "level", "split", "n"),
+    [("nano", 1, "seen", 100), ("everyday", 1, "test", 300), ("nano", 2, "test", 500), ("everyday", 3, "seen", 900)],
+)
+def test_no_strategy_answers_our_maths(world: str, level: int, split: str, n: int) -> None:
     """But those that the task states in `known_shortcuts`, with the reason."""
-    n = {1: 100 if world == "nano" else 300, 2: 500, 3: 900}[level]
     results = found(get_task("maths", world), level, split, n)
     assert [f"{one.name} {one.estimate}" for one in results if one.beats_chance] == []
 
@@ -110,25 +104,21 @@ def test_a_shortcut_that_the_task_states_is_no_finding() -> None:
 def test_files_are_read_in_both_forms(tmp_path: Path) -> None:
     items = Mapping(distractors=0, shuffle=False).generate(20, 2, "test", seed=1)
     write_items(tmp_path / "items.jsonl", items)
-    write_rows(tmp_path / "mapping2.jsonl", published_rows(items))
+    rows = list(published_rows(items))
+    write_rows(tmp_path / "mapping2.jsonl", rows)
     ((name, ours),) = tally_file(tmp_path / "items.jsonl").items()
     ((_, published),) = tally_file(tmp_path / "mapping2.jsonl").items()
     assert name == "mapping level 2"
     assert [(one.name, one.right) for one in ours] == [(one.name, one.right) for one in published]
+    write_rows(tmp_path / "half.jsonl", [row for row in rows if "Question_A" in row])
+    assert not any(any(one.right) for one in tally_file(tmp_path / "half.jsonl")["mapping"])  # no pair is whole
 
-    rows = [
-        {"Question": "Draw as many owls as 4 - 1.", "Answer": "3 owls", "id": "1"},
-        {"Question": "Draw as many cats as 4 - 1.", "Answer": "3 cats", "id": "2"},
-        {"Question": "Draw as many owls as you like.", "Answer": "some owls", "id": "3"},
-    ]
-    write_rows(tmp_path / "math.jsonl", rows)
-    by_name = {one.name: one for one in tally_file(tmp_path / "math.jsonl")["maths"]}
-    difference = by_name["difference of the first two"]
+    asked = (("owls", "4 - 1", "3 owls"), ("cats", "4 - 1", "3 cats"), ("owls", "you like", "some owls"))
+    maths = [{"Question": f"Draw as many {a} as {b}.", "Answer": answer, "id": a + b} for a, b, answer in asked]
+    write_rows(tmp_path / "math.jsonl", maths)
+    difference = {one.name: one for one in tally_file(tmp_path / "math.jsonl")["maths"]}["difference of the first two"]
     assert difference.right == (True, True, False)
     assert len(set(difference.clusters)) == 2  # one expression is asked twice
-    half = [row for row in published_rows(items) if "Question_A" in row]
-    write_rows(tmp_path / "half.jsonl", half)
-    assert not any(any(one.right) for one in tally_file(tmp_path / "half.jsonl")["mapping"])  # no pair is whole
     for others in (get_task("maze"), get_task("ureason", "everyday")):
         write_items(tmp_path / "others.jsonl", others.generate(12, 3, "test", 0))
         assert tally_file(tmp_path / "others.jsonl") == {}

@@ -56,25 +56,6 @@ def test_tables_are_means_over_items_layers_and_steps(found: dict) -> None:  # t
     assert {group for _, group, _ in ranked["words"]} <= {"instruction", "thought", "refined"}, "no markers"
 
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
-        (["--layers", "2-9"], "there are no layers 2-9"),
-        (["layers=1,4-3"], "'4-3' is not A-B or A, whole numbers from 1 on"),
-        (["--tokens", "3-400"], "there are no tokens 3-400"),
-        (["--tokens", "9-3"], "'9-3' is not A-B or A, whole numbers from 1 on"),
-    ],
-)
-def test_a_range_that_does_not_exist_is_one_error(tmp_path: Path, arguments: list[str], said: str) -> None:
-    result = insight("attention", "-c", "shipped", "--task", "mapping", "--n", 1, "--out", tmp_path, *arguments)
-    assert result.exit_code in (1, 2) and said in result.output and "Traceback" not in result.output
-
-
-def test_an_endpoint_cannot_be_looked_into() -> None:
-    result = insight("attention", "-c", "http://127.0.0.1:9/v1#x", "--task", "mapping", "--n", 1)
-    assert result.exit_code == 1 and "the layers of a remote model cannot be read" in result.output
-
-
 def test_a_tiny_bagel_is_looked_into_in_everyday_words(tmp_path: Path) -> None:
     folder = published(GOLDEN, tmp_path / "BAGEL")
     command = ("-c", folder, "--task", "maths", "--n", 1, "batch=2", "--maps", 1, "--out", tmp_path / "in")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 
 from tests.insight.respondent import Scripted
 from uni_train.data_gen.registry import task_of
@@ -41,17 +40,13 @@ def test_what_is_left_of_a_thought() -> None:
     assert tampered("refined", "I do not know", "nano", "item") is None
 
 
-@pytest.mark.parametrize(
-    ("thought", "refined"),
-    [
-        ("First ... <refined_prompt>two cups</refined_prompt>", "two cups</refined_prompt>"),
-        ("It is 4. refined prompt: four red cups", "four red cups"),
-        ("1 + 1 = 2. So draw 2 cups.", "So draw 2 cups."),
-    ],
-)
-def test_the_refined_prompt_is_found_in_everyday_words(thought: str, refined: str) -> None:
-    start = refined_start(thought, "everyday")
-    assert start is not None and thought[start:] == refined
+def test_the_refined_prompt_is_found_in_everyday_words() -> None:
+    for before, refined in (
+        ("First ... <refined_prompt>", "two cups</refined_prompt>"),
+        ("It is 4. refined prompt: ", "four red cups"),
+        ("1 + 1 = 2. ", "So draw 2 cups."),
+    ):
+        assert refined_start(before + refined, "everyday") == len(before)
     assert refined_start("nothing of the kind", "everyday") is None
 
 

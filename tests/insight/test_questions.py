@@ -13,7 +13,7 @@ from uni_train.insight.questions import concludes, plainly, says
 @pytest.mark.parametrize("world", ["nano", "everyday"])
 @pytest.mark.parametrize("task", TASKS.names())
 def test_the_exact_thought_concludes_and_the_answer_is_said(task: str, world: str) -> None:
-    cases = cases_of_task(task, n=7, world=world)
+    cases = cases_of_task(task, n=7 if task == "ureason" else 2, world=world)
     assert len({case.id for case in cases}) == len(cases) and {case.set for case in cases}
     items = [item_of(case) for case in cases]
     thought = {concludes(item, item.thought) for item in items}
@@ -42,10 +42,5 @@ def test_what_a_model_is_told_plainly() -> None:
     assert told("maths", "everyday").startswith("Draw ") and "So" not in told("maths", "everyday")
     assert "refined prompt" not in told("ureason", "everyday") and "Code" not in told("ureason", "everyday")
     assert "From S go" in told("maze", "everyday")  # no short form: the question with its exact steps
-
-
-def test_a_task_or_level_that_there_is_not_is_one_error() -> None:
     with pytest.raises(DataError, match="mapping has no level 9"):
         cases_of_task("mapping", (9,))
-    with pytest.raises(DataError, match='there is no task "mappin"'):
-        cases_of_task("mappin")

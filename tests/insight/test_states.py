@@ -50,9 +50,11 @@ def test_a_position_has_one_colour_in_all_charts() -> None:
     holds = {"holds": [[True, False]] * 2, "probability": [[0.5, 0.1]] * 2}
     lens = {"prompt": {"object": holds}, "thought": {"object": holds, "number": holds}, "marker": {"number": holds}}
     result = {"lens": lens, "probes": {"marker": {"number": holds}}}
-    shown = [("lens", "object"), ("lens", "number"), ("probes", "number")]
-    drawn = [(line.name, line.colour) for reader, target in shown
-             for line in _chart(result, reader, target, "holds").lines]  # fmt: skip
+    drawn = [
+        (line.name, line.colour)
+        for reader, target in (("lens", "object"), ("lens", "number"), ("probes", "number"))
+        for line in _chart(result, reader, target, "holds").lines
+    ]
     assert drawn == [("prompt", 1), ("thought", 2), ("thought", 2), ("marker", 3), ("marker", 3)]
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.rewards.server import serving
+from tests.eval.judges.server import Asked, JudgeServer, Refused
 from tests.tiny import MODEL, save_talker
 from uni_train.config.compose import compose
 from uni_train.config.schema import JudgeConfig
@@ -68,33 +67,25 @@ def test_the_model_checks_its_pictures_with_its_first_weights(said: str, value: 
     assert trained_now([item.prompt] * 4, PICTURES, **columns) == [None] * 4, "nothing readable, so no reward"
 
 
-def rated(body: dict[str, Any]) -> tuple[int, bytes]:
+def rated(asked: Asked) -> str | Refused:
     """Scores by the brightness of the last image; refuses one of them."""
-    url = body["messages"][-1]["content"][-2]["image_url"]["url"]
-    value = int(decode_png(base64.b64decode(url.split(",")[1])).mean())
+    value = int(decode_png(base64.b64decode(asked.images[-1].split(",")[1])).mean())
     text = {0: "I cannot tell.", 100: "Dim.\nScore: 4", 250: "Bright.\nScore: 10"}.get(value)
-    if text is None:
-        return 400, b'{"error": {"message": "bad picture"}}'
-    choice = {"index": 0, "finish_reason": "stop", "message": {"role": "assistant", "content": text}}
-    return 200, json.dumps({"object": "chat.completion", "model": "judge", "choices": [choice]}).encode()
+    return Refused(400, "bad picture") if text is None else text
 
 
 def test_a_judge_scores_and_what_it_cannot_score_is_no_zero(monkeypatch: pytest.MonkeyPatch) -> None:
     columns = {"id": list("abcd"), "images": [[]] * 4}
-    key_is_right = True
-    with serving(lambda body: rated(body) if key_is_right else (401, b'{"error": {"message": "wrong key"}}')) as server:
-        address, _, keys = server
-        config = JudgeConfig(model=address.replace("/score", "/v1#judge"), key_env="JUDGE_KEY", retries=0)
+    with JudgeServer(lambda one: rated(one) if one.key == "sesame" else Refused(401, "wrong key")) as server:
+        config = JudgeConfig(model=f"{server.url}#judge", key_env="JUDGE_KEY", retries=0)
         monkeypatch.setenv("JUDGE_KEY", "sesame")
         asked = Judge(RewardConfig(function="judge", judge=config))
         assert asked(["red"] * 4, PICTURES, **columns) == [None, 0.4, None, 1.0]
-        assert set(keys) == {"Bearer sesame"}
         found = score(
             [Reward("judge", asked), Reward("bright", lambda completions, **_: [float(i.mean()) for i in completions])],
             ["red"] * 4, PICTURES, columns, group_size=4,
         )  # fmt: skip
         assert found.total.tolist() == [0.7 + 0, 0.4 + 100, 0.7 + 200, 1.0 + 250]
-        key_is_right = False
         monkeypatch.setenv("JUDGE_KEY", "wrong")
         with pytest.raises(UserError, match="refuses the key in JUDGE_KEY") as error:
             Judge(RewardConfig(function="judge", judge=config))(["red"] * 4, PICTURES, **columns)

@@ -53,19 +53,20 @@ def test_whatever_a_model_draws_gets_a_number(name: str, tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({}, "got 2 completions and no items"),
+        ({"item": None}, "got 2 completions and no items"),
         ({"item": [ITEM]}, "got 2 completions and 1 items"),
         ({"item": [ITEM, ITEM.to_dict() | {"task": "mase"}]}, 'row 1: item .* did you mean "maze"'),
         ({"item": [ITEM.to_dict() | {"facts": {}}, ITEM]}, "row 0: item .* facts do not describe a maze"),
         ({"item": [ITEM, "{"]}, "row 1: item .* not JSON"),
         ({"item": [ITEM, {"id": "x"}]}, "row 1: item .*KeyError"),
-        ({"item": [ITEM, ITEM], "completions": [TARGET / 255, TARGET]}, "row 0: the completion is an array of float64"),
-        ({"item": [ITEM, ITEM], "completions": [TARGET, [TARGET]]}, "row 1: the completion is a list"),
+        ({"completions": [TARGET / 255, TARGET]}, "row 0: the completion is an array of float64"),
+        ({"completions": [TARGET, [TARGET]]}, "row 1: the completion is a list"),
     ],
 )
 def test_what_a_trainer_gets_wrong_is_named_with_its_row(arguments: dict[str, Any], message: str) -> None:
+    columns = {"prompts": ["", ""], "completions": [TARGET, TARGET], "item": [ITEM, ITEM], **arguments}
     with pytest.raises(UserError, match=message):
-        task_reward(**{"prompts": ["", ""], "completions": [TARGET, TARGET], **arguments})
+        task_reward(**columns)
 
 
 def test_importing_it_loads_no_torch() -> None:

@@ -58,12 +58,8 @@ def test_tasks_of_a_kind_share_a_call_and_keep_their_places(
 def test_a_requests_own_settings_are_its_own(nano: UnifiedModel) -> None:
     sampling = nano.sampling
     request = Request("chat", "Draw 2 apples .", seed=5)
-    plain, short, hot = perform(
-        nano,
-        [Task("think", request), Task("think", request, max_tokens=3), Task("think", request, temperature=8.0)],
-        think_batch=8,
-        draw_batch=8,
-    )
+    tasks = [Task("think", request), Task("think", request, max_tokens=3), Task("think", request, temperature=8.0)]
+    plain, short, hot = perform(nano, tasks, think_batch=8, draw_batch=8)
     assert isinstance(plain, Reply) and isinstance(short, Reply) and isinstance(hot, Reply)
     assert (plain.text or "").startswith(short.text or "?") and short.completion_tokens < plain.completion_tokens
     assert hot.text != plain.text

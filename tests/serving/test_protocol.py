@@ -54,12 +54,9 @@ def test_a_conversation_becomes_one_request() -> None:
     assert (task.skill, task.request.seed, task.temperature, task.max_tokens) == ("answer", 7, 0.5, 9)
 
 
-def test_several_replies_have_seeds_that_follow() -> None:
+def test_what_stands_beside_the_protocol_and_seeds_that_follow() -> None:
     assert [task.request.seed for task in chat_tasks(chat(n=3, seed=5))] == [5, 6, 7]
     assert [task.request.seed for task in drawing_tasks({"prompt": "x", "n": "2", "seed": "9"})] == [9, 10]
-
-
-def test_what_stands_beside_the_protocol() -> None:
     (task,) = chat_tasks(chat(skill="think", thinking=True, max_completion_tokens=3))
     assert (task.skill, task.thinking, task.max_tokens) == ("think", True, 3)
     (task,) = drawing_tasks({"prompt": "x", "thought": "red", "size": "64x32"}, [PNG])
@@ -68,39 +65,31 @@ def test_what_stands_beside_the_protocol() -> None:
     assert drawing_tasks({"prompt": "x", "thinking": "true", "size": "auto"})[0].thinking
 
 
-def shown(url: str | None = None) -> dict[str, Any]:
-    return {"type": "image_url", **({"image_url": {"url": url}} if url else {})}
+def shown(url: str) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": url}}
 
 
 @pytest.mark.parametrize(
     ("parse", "body", "message"),
     [
         (parse_chat, [], "JSON object"),
-        (parse_chat, {"messages": []}, "messages: List should have at least 1 item"),
-        (parse_chat, {"messages": ["hello"]}, "messages.0: Input should be"),
         (parse_chat, chat(""), "hold no text"),
         (parse_chat, chat([{"type": "input_audio"}]), "type: Input should be 'text' or 'image_url'"),
-        (parse_chat, chat([shown()]), "image 1 is no data URL"),
+        (parse_chat, chat([{"type": "image_url"}]), "image 1 is no data URL"),
         (parse_chat, chat([shown("https://example.org/x.png")]), "no data URL"),
         (parse_chat, chat([shown("data:image/png;base64,%%%")]), "no valid base64"),
         (parse_chat, chat([shown("data:image/png;base64,AAAA"), TEXT]), "image 1: no image"),
         (parse_chat, chat(n=MOST_AT_ONCE + 1), "n: Input should be less than or equal to 16"),
-        (parse_chat, chat(n=True), "n: Input should be a valid integer"),
-        (parse_chat, chat(seed=-1), "seed: Input should be greater than or equal to 0"),
-        (parse_chat, chat(temperature="hot"), "temperature: Input should be a valid number"),
         (parse_chat, chat(temperature=3), "temperature: Input should be less than or equal to 2"),
-        (parse_chat, chat(max_tokens=0), "max_tokens: Input should be greater than or equal to 1"),
         (parse_chat, chat(skill="sing"), "skill: Input should be 'answer' or 'think'"),
-        (parse_chat, chat(thinking="perhaps"), "thinking: Input should be a valid boolean"),
-        (parse_drawing, {}, "prompt: Field required"),
         (parse_drawing, {"prompt": "x", "size": "big"}, "size: String should match pattern"),
         (parse_drawing, {"prompt": "x", "response_format": "url"}, "response_format: Input should be 'b64_json'"),
         (parse_drawing, {"prompt": "x", "mask": "given"}, "mask: "),
-        (parse_drawing, {"prompt": "x", "thought": 3}, "thought: Input should be a valid string"),
         (parse_drawing, {"prompt": "x", "thought": "y", "thinking": True}, "not both"),
     ],
 )
 def test_what_cannot_be_meant_is_said(parse: Callable[[Any], Any], body: Any, message: str) -> None:
+    """Values of the wrong type or range are in bench/bad_inputs_corpus.py, for every key."""
     with pytest.raises(UserError) as caught:
         parse(body).tasks()
     assert message in str(caught.value)
@@ -141,7 +130,7 @@ def test_pixels_are_counted_before_they_are_unpacked() -> None:
         parse_drawing({"prompt": "x"}, [encode_png(np.zeros((7, 6, 3), np.uint8))], LIMITS)
 
 
-def test_replies() -> None:
+def test_replies_and_refusals() -> None:
     replies = [Reply("yes", prompt_tokens=5, completion_tokens=2), Reply("no", prompt_tokens=5, completion_tokens=3)]
     body = chat_reply("nano", replies)
     assert [one["message"]["content"] for one in body["choices"]] == ["yes", "no"]
@@ -151,9 +140,6 @@ def test_replies() -> None:
     assert {one["finish_reason"] for one in last["choices"]} == {"stop"}
     (drawn,) = drawing_reply([Reply(image=PNG, thought="red")])["data"]
     assert drawn["thought"] == "red" and json.dumps(drawn)
-
-
-def test_refusals() -> None:
     missing = refusal_of(SkillMissing("nano", "look"))
     assert (missing.status, missing.code) == (400, "skill_missing") and "nano cannot look" in missing.message
     assert error_body(Refusal(500, "x"))["error"]["type"] == "server_error"

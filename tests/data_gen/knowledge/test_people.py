@@ -98,15 +98,13 @@ def test_the_published_layout(tmp_path: Path) -> None:
     ],
 )
 def test_files_that_cannot_be_read(tmp_path: Path, content: str, message: str) -> None:
-    path = tmp_path / "Belamira.jsonl"
-    path.write_text(content)
+    (tmp_path / "Belamira.jsonl").write_text(content)
     with pytest.raises(DataError, match=message):
-        knowledge.read_test(path)
+        knowledge.read_test(tmp_path / "Belamira.jsonl")
 
 
-@pytest.mark.parametrize(
-    ("text", "attribute", "found"),
-    [
+def test_what_a_text_states() -> None:
+    for text, attribute, found in (
         ("She has long, blonde hair.", "hair", {"blond"}),
         ("A black cat beside a man with red hair.", "hair", {"red"}),
         ("A boy who is 8 years old.", "age", {"kid"}),
@@ -114,7 +112,5 @@ def test_files_that_cannot_be_read(tmp_path: Path, content: str, message: str) -
         ("A woman and her son.", "gender", {"female"}),
         ("A strawberry and some peaches.", "fruit", {"strawberries", "peaches"}),
         ("A landscape.", "skin", set()),
-    ],
-)
-def test_what_a_text_states(text: str, attribute: str, found: set[str]) -> None:
-    assert stated(text, attribute) == found
+    ):
+        assert stated(text, attribute) == found, text

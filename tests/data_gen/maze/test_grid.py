@@ -80,7 +80,7 @@ def test_text_that_is_no_maze_is_refused(lines: list[str], reason: str) -> None:
         Grid.from_text(lines)
 
 
-def test_a_wrong_algorithm_is_named() -> None:
+def test_a_wrong_algorithm_or_size_is_named() -> None:
     with pytest.raises(DataError, match='"eller": choose one of dfs'):
         carve("eller", 3, 3, random.Random(0))
     with pytest.raises(DataError, match="no room for S and E"):

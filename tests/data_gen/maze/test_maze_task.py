@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import json
 import re
 from random import Random
 from typing import get_args
 
 import numpy as np
 import pytest
-from PIL import Image
 
 from uni_train.config.schema import MazeStyle
 from uni_train.core.errors import DataError
-from uni_train.data_gen.export import make
-from uni_train.data_gen.jsonl import read_items
 from uni_train.data_gen.maze.grid import Grid
 from uni_train.data_gen.maze.picture import NANO_COLOURS, STYLES
 from uni_train.data_gen.maze.task import INSTRUCTION, Maze, read_facts
@@ -22,17 +18,13 @@ from uni_train.data_gen.objects import get_world
 from uni_train.data_gen.task import Item
 
 
-def test_no_maze_comes_twice_and_its_canonical_form_is_that_of_its_grid() -> None:
+def test_no_maze_comes_twice_its_canonical_form_is_that_of_its_grid_and_no_split_depends_on_the_style() -> None:
     items = Maze("nano").generate(150, 4, "train", seed=3)
     assert len({"".join(item.facts["maze"]) for item in items}) == 150
     assert all(Grid.from_text(item.facts["maze"]).canonical() == item.facts["canonical"] for item in items)
-
-
-def test_the_split_does_not_depend_on_the_style() -> None:
-    for style in ("classic", "varied"):
-        (item,) = Maze(style).sample(5, 6, "test")
-        (nano,) = Maze("nano").sample(5, 6, "test")
-        assert item.facts["maze"] == nano.facts["maze"] and item.id != nano.id
+    nano, classic, varied = (Maze(style).sample(5, 6, "test")[0] for style in ("nano", "classic", "varied"))
+    assert nano.facts["maze"] == classic.facts["maze"] == varied.facts["maze"]
+    assert len({nano.id, classic.id, varied.id}) == 3
 
 
 def test_a_recipe_chooses_the_look() -> None:
@@ -49,20 +41,25 @@ def test_the_target_of_every_style_passes_and_the_input_does_not(style: str) -> 
         (item,) = task.sample(level, level, "test")
         given, target = task.input_image(item), task.render(item)
         assert given.shape == target.shape and given.dtype == target.dtype == np.uint8
-        assert (given != target).any()
         verdict = task.verify(item, target)
         assert verdict.passed and verdict.score == 1.0, verdict.reason
         copied = task.verify(item, given)
         assert copied.status == "fail" and copied.score == 0.0
 
 
-def test_every_size_can_be_drawn_and_small_pictures_of_large_mazes_are_refused() -> None:
+def test_every_size_can_be_drawn_and_read_or_is_refused() -> None:
     task = Maze("classic")
     for level in (*range(2, 8), 16, 24):
         (item,) = task.sample(0, level, "test")
         assert task.verify(item, task.render(item)).passed
-    with pytest.raises(DataError, match="take a larger image"):
-        Maze("classic", 128).sample(0, 24)
+    small = Maze("varied", 256)  # every fourth draw of this size would be unreadable
+    assert all(small.verify(item, small.render(item)).passed for item in small.generate(6, 16, "train", 3))
+    for side, level, said in (
+        (128, 24, "take a larger image"),
+        (120, 9, "the verifier cannot read the solution of a 9 x 9 maze in the style classic"),
+    ):
+        with pytest.raises(DataError, match=said):
+            Maze("classic", side).sample(0, level)
 
 
 def test_nano_pictures_are_places_of_2_x_2_pixels() -> None:
@@ -122,7 +119,7 @@ def test_prompt_answer_and_thought() -> None:
 def test_a_symmetric_maze_is_the_same_maze_with_its_own_solution(style: str) -> None:
     task = Maze(style)
     (item,) = task.sample(3, 4, "train")
-    views = [task.symmetric(item, Random(seed)) for seed in range(200)]
+    views = [task.symmetric(item, Random(seed)) for seed in range(120)]
     texts = {"".join(view.facts["maze"]) for view in views}
     assert len(texts) == 16 and task.distinct(item) in texts
     back = str.maketrans("LRUD", "RLDU")
@@ -136,25 +133,7 @@ def test_a_symmetric_maze_is_the_same_maze_with_its_own_solution(style: str) -> 
         )
 
 
-def test_a_folder_holds_items_inputs_and_targets_that_pass(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    out = tmp_path / "mazes"
-    summary = make(Maze("classic", 256), (2, 3), 2, "test", 7, "nano", out, force=False)
-    assert (summary.items, summary.images, summary.pairs) == (4, 8, 0)
-    assert sorted(entry.name for entry in out.iterdir()) == ["images", "inputs", "items.jsonl"]
-    lines = (out / "items.jsonl").read_text().splitlines()
-    for item, row in zip(read_items(out / "items.jsonl"), map(json.loads, lines), strict=True):
-        given, target = (np.asarray(Image.open(out / row[key])) for key in ("input_image", "image"))
-        assert np.array_equal(given, Maze().input_image(item)) and Maze().verify(item, target).passed
-
-
 def test_an_item_that_is_no_maze_is_named() -> None:
     broken = Item("maze4/test/x", "maze", 4, "test", "", "", {"maze": ["###"]}, "")
     with pytest.raises(DataError, match="maze4/test/x: its facts do not describe a maze"):
         Maze().input_image(broken)
-
-
-def test_the_verifier_reads_every_solution_or_the_maze_is_refused() -> None:
-    small = Maze("varied", 256)  # every fourth draw of this size would be unreadable
-    assert all(small.verify(item, small.render(item)).passed for item in small.generate(12, 16, "train", 3))
-    with pytest.raises(DataError, match="the verifier cannot read the solution of a 9 x 9 maze in the style classic"):
-        Maze("classic", 120).sample(0, 9)

@@ -26,7 +26,7 @@ from uni_train.data_gen.maze.verifier import CHECKS, judge
 @pytest.mark.slow
 def test_a_slice_of_the_suite_is_judged_without_a_mistake() -> None:
     seen = set()
-    for case in suite(seed=11, mazes=4):
+    for case in suite(seed=11, mazes=3):
         verdict = judge(*read_facts(case.item), case.image)
         assert [check.name for check in verdict.checks] == list(CHECKS)
         assert not case.is_wrong(verdict), (case.kind, case.name, verdict)
@@ -91,45 +91,41 @@ def test_in_nano_each_fault_fails_its_check() -> None:
     assert flooded.score is not None and flooded.score < 0.05
 
 
-def test_nano_bears_a_little_noise() -> None:
+def test_in_nano_noise_and_jpeg_are_borne_and_what_is_smaller_than_a_place_is_seen() -> None:
     random_ = np.random.default_rng(0)
     for item in TASK.generate(20, 5, "test", 9):
-        noisy = np.clip(TASK.render(item) + random_.normal(0, 15, (24, 24, 3)), 0, 255).astype(np.uint8)
-        assert TASK.verify(item, noisy).passed
-
-
-def test_in_nano_what_is_smaller_than_a_place_is_seen_and_jpeg_is_read() -> None:
-    for item in TASK.generate(20, 5, "test", 9):
         target = TASK.render(item)
-        for changed in (np.argwhere((target != target[::-1, ::-1]).any(axis=2))[:3]).tolist():
-            image = target.copy()
-            image[tuple(changed)] = 255 - image[tuple(changed)]
-            assert not TASK.verify(item, image).passed, (item.id, changed)
+        noisy = np.clip(target + random_.normal(0, 15, target.shape), 0, 255).astype(np.uint8)
         file = io.BytesIO()
         Image.fromarray(target).save(file, "JPEG", quality=85)
-        assert TASK.verify(item, np.asarray(Image.open(file).convert("RGB"))).passed
+        for right in (noisy, np.asarray(Image.open(file).convert("RGB"))):
+            assert TASK.verify(item, right).passed, item.id
+        for y, x in (np.argwhere((target != target[::-1, ::-1]).any(axis=2))[:3]).tolist():
+            image = target.copy()
+            image[y, x] = 255 - image[y, x]
+            assert not TASK.verify(item, image).passed, (item.id, y, x)
 
 
 # ----------------------------------------------------------------------------------------------------- more than a way
 
 
 @pytest.mark.parametrize("style", [style for style in STYLES if style != "nano"])
-@pytest.mark.parametrize(("width", "strength"), [(0, 1.0), (0.08, 0.3), (0.2, 0.3)], ids=["thin", "faint", "wide"])
-def test_a_second_way_that_is_thin_or_faint_is_refused(style: str, width: float, strength: float) -> None:
+def test_a_second_way_that_is_thin_or_faint_is_refused(style: str) -> None:
     """From S into rooms that are off the way."""
     task = Maze(style)
-    for item in task.generate(6, 5, "test", 0):
+    for item in task.generate(3, 5, "test", 0):
         grid, picture = read_facts(item)
-        target, over = task.render(item), np.zeros((picture.side, picture.side), np.uint8)
         rooms = [room for room in np.ndindex(grid.rows, grid.columns) if room not in grid.route()]
         room = max(rooms, key=lambda room: abs(room[0] - grid.start[0]) + abs(room[1] - grid.start[1]))
-        way = replace(grid, end=room).route()
-        middles = [tuple(round(at) for at in picture.centre(room)) for room in way]
-        for one, other in pairwise(middles):
-            cv2.line(over, one, other, 1, max(1, round(width * picture.corridor)))
-        mixed = target + (np.array(picture.path_rgb) - target) * strength
-        image = np.where(over[..., None] > 0, np.rint(mixed), target).astype(np.uint8)
-        assert not task.verify(item, image).passed, item.id
+        middles = [tuple(round(at) for at in picture.centre(room)) for room in replace(grid, end=room).route()]
+        target = task.render(item)
+        for width, strength in ((0, 1.0), (0.08, 0.3), (0.2, 0.3)):  # thin, faint, wide
+            over = np.zeros((picture.side, picture.side), np.uint8)
+            for one, other in pairwise(middles):
+                cv2.line(over, one, other, 1, max(1, round(width * picture.corridor)))
+            mixed = np.rint(target + (np.array(picture.path_rgb) - target) * strength)
+            image = np.where(over[..., None] > 0, mixed, target).astype(np.uint8)
+            assert not task.verify(item, image).passed, (item.id, width)
 
 
 # ------------------------------------------------------------------------------------------------ scores, unreadable

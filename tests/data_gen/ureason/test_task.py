@@ -39,12 +39,9 @@ def test_no_expression_of_nano_s_pretraining_is_asked_in_test():
 def test_a_reference_thought_ends_in_what_its_criterion_demands(world, level):
     for item in UReason(world).generate(60, level, "train", 1):
         outcome = outcome_from(item.facts["outcome"])
-        label = "So draw" if world is NANO else "refined prompt:"
-        conclusion = item.thought.rpartition(label)[2].strip()
+        conclusion = item.thought.rpartition("So draw" if world is NANO else "refined prompt:")[2].strip()
         found = outcome.find(conclusion)
-        assert found is not False
-        if item.facts["task"] in ("spatial", "text"):
-            assert found, item.prompt
+        assert found or (found is None and item.facts["task"] not in ("spatial", "text")), item.prompt
         assert item.answer == outcome.criterion()
 
 
@@ -72,8 +69,6 @@ def test_nano_s_pictures_are_verified_and_its_words_are_known():
 def test_wrong_requests_are_named():
     with pytest.raises(DataError, match="the nano world has no spatial in UReason: it has code, arithmetic"):
         UReason(NANO, ("spatial",))
-    with pytest.raises(DataError, match="no level 4"):
-        UReason(NANO).generate(1, 4, "test", 0)
     (item,) = UReason(EVERYDAY).sample(0, 1)
     with pytest.raises(DataError, match="everyday world: only the nano world has sprites"):
         UReason(EVERYDAY).render(item, 0)
