@@ -1,25 +1,36 @@
+"""UniSandbox: files, what settings ask, labels and verdicts, and evaluations pooled over models."""
+
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from tests.eval.benchmarks.doubles import Judge, Model, checked
 from tests.eval.benchmarks.published import write
 from tests.eval.benchmarks.unisandbox.conftest import FORWARD, MATHS
+from tests.eval.test_compare import evaluation
 from uni_train.core.errors import DataError, UserError
 from uni_train.data_gen import sprites
 from uni_train.data_gen.export import make
-from uni_train.data_gen.knowledge.people import make_knowledge
-from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.knowledge.people import draw_characters, make_knowledge
+from uni_train.data_gen.registry import get_task, task_of
+from uni_train.data_gen.task import Check, Item, Verdict
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.unisandbox.cases import ALL_SETS, generated, published
+from uni_train.eval.benchmarks.unisandbox.pooling import pool
+from uni_train.eval.generation import asks_of
 from uni_train.eval.sets.thoughts import conclusion
 from uni_train.eval.task_benchmark import item_of
+from uni_train.models.base import Request
 from uni_train.models.pictures import encode_png
 
 
@@ -107,8 +118,7 @@ def test_a_folder_of_any_task_with_sets_is_scored(tmp_path: Path, task: str, lev
     benchmark = UniSandbox(Source(data=tmp_path / "mine"))
     items = [item_of(case) for case in benchmark.cases()]
     asks = [Ask(case, "normal", 0, 0) for case in benchmark.cases()]
-    samples = [Sample(ask, parts=(encode_png(drawer.render(items[0], 1)),)) for ask in asks]
-    scored = [Scored(sample, benchmark.check(sample)) for sample in samples]
+    scored = checked(benchmark, [Sample(ask, parts=(encode_png(drawer.render(items[0], 1)),)) for ask in asks])
     right = sum(one.passed for one in scored)
     assert scored[0].passed and right < 4
     assert benchmark.scores(scored)["normal"][name]["value"] == right / 4
@@ -154,3 +164,139 @@ def test_knowledge_of_the_nano_world_is_checked_by_program() -> None:
         assert [verdict is not None and verdict.passed for verdict in verdicts] == [True, same]
         assert conclusion(f"G K = {case.facts['answer']} .", case) == "right"
         assert conclusion("G K = 9 keys .", case) == "wrong" and conclusion("G K means G .", case) == "unclear"
+
+
+def draughtsman(cases: Sequence[Case], silent: str = "") -> Model:
+    """Draws the right answer of nano's questions where it is given the right thought, a blank sheet otherwise.
+
+    It has no words for the question `silent`, and refuses to draw what ends in /2.
+    """
+    items = {case.id: Item.from_dict(case.facts["item"]) for case in cases if "item" in case.facts}
+
+    def draw(request: Request) -> np.ndarray | Exception:
+        item = items.get(request.id)
+        if item is not None and request.thought == item.thought:
+            return task_of(item).render(item, request.seed)
+        return ValueError("refused") if request.id.endswith("/2") else np.full((24, 24, 3), 255, np.uint8)
+
+    return Model(think=lambda one: ValueError("no words") if one.id == silent else items[one.id].thought, draw=draw)
+
+
+def test_a_thought_is_passed_on_and_checked_by_program() -> None:
+    benchmark = UniSandbox(Source(n=2, sets=("math1", "mapping3")))
+    model = draughtsman(benchmark.cases(), silent=benchmark.cases()[0].id)
+    found = checked(benchmark, benchmark.respond(model, asks_of(benchmark.cases(), benchmark.settings)))
+    assert [one.outcome for one in found] == ["fail"] * 6 + ["generation_failed"] + ["pass"] * 5
+    assert found[6].sample.note == "no thought: no words"
+    assert benchmark.attribute(found[0]) == "wrong, no thought" and benchmark.attribute(found[-1]) == ""
+    scores = benchmark.scores(found)
+    assert scores["cot"]["math1"]["value"] == 0.5 and scores["cot"]["mapping3"] == {
+        "value": 1.0, "n": 2, "low": pytest.approx(0.224, abs=1e-3), "high": 1.0,
+    }  # fmt: skip
+    assert [request.thought for skill, request in model.asked if skill == "draw"][:6] == [None] * 6
+
+
+def test_settings_and_labels_share_seeds_and_drawings(repository: Path) -> None:
+    benchmark = UniSandbox(Source(data=repository, sets=("math1",)), labels="both", settings=("normal",))
+    model = draughtsman(benchmark.cases())
+    asks = asks_of(benchmark.cases(), benchmark.settings, k=2, seed=3)
+    samples = benchmark.respond(model, asks)
+    assert len(asks) == 2 * (6 + 2) and len(model.asked) == 2 * 6  # two questions have two labels
+    assert benchmark.calls(asks) == {"think": 0, "draw": 12, "judge": 32}
+    by_case = {(one.ask.case.id, one.ask.k): one for one in samples}
+    for k in (0, 1):
+        official, corrected = by_case["math1/2", k], by_case["math1/2/corrected", k]
+        assert official.ask.seed == corrected.ask.seed and official.status == "generation_failed"
+        assert official.note == corrected.note == "no image: refused"
+    assert by_case["math1/5", 0].image == by_case["math1/5/corrected", 0].image is not None
+
+
+def judged(benchmark: UniSandbox, case_id: str, *replies: str) -> tuple[Verdict, str]:
+    """What the judge says of an image by these replies, and its last question, the comparison."""
+    case = next(case for case in benchmark.cases() if case.id == case_id)
+    sample = Sample(Ask(case, "normal", 0, 0), parts=(b"png",))
+    assert benchmark.check(sample) is None
+    left = iter(replies)
+    judge = Judge(lambda *_: next(left))
+    verdict = asyncio.run(benchmark.judge(sample, judge))
+    assert [len(images) for _, images in judge.asked] == [1, 0]
+    return verdict, judge.asked[1][0]
+
+
+@pytest.mark.parametrize(
+    ("case", "caption", "right", "compared"),
+    [
+        ("math1/2/corrected", "Caption: 2 cups", True, "**Expected Answer:** 2 cups"),
+        ("math1/2", "Caption: 2 cups", False, "**Expected Answer:** 4 cups"),
+        ("forward/Belamira/2", "Fruit: apple", True, "GroundTruth: apples"),
+    ],
+)
+def test_each_label_is_compared_with_the_caption(
+    repository: Path, case: str, caption: str, right: bool, compared: str
+) -> None:
+    said = f"Score: {'YES' if right else 'NO'}"
+    verdict, asked = judged(UniSandbox(Source(data=repository), labels="both"), case, caption, said)
+    assert verdict.passed == right and compared in asked and caption.partition(": ")[2] in asked
+
+
+def test_mapping_is_compared_by_the_paper_or_by_the_code(repository: Path) -> None:
+    paper, official = (UniSandbox(Source(data=repository, compat=compat)) for compat in ("paper", "official"))
+    asked = [judged(one, "mapping2/1/A", "Caption: 2 apples", "Score: NO")[1] for one in (paper, official)]
+    assert asked[0] != asked[1] and paper.revision != official.revision
+    nano = UniSandbox(Source(n=1, sets=("mapping1",), verifier="judge"))  # a program could read these
+    case = nano.cases()[0]
+    assert nano.revision == UniSandbox(Source(n=1, sets=("mapping1",))).revision
+    assert nano.calls([Ask(case, "normal", 0, 0)])["judge"] == 2
+    assert f"Answer:** 1 {case.facts['answer']}" in judged(nano, case.id, "Caption: 2 moons", "Score: NO")[1]
+
+
+def test_causes(repository: Path) -> None:
+    benchmark = UniSandbox(Source(data=repository))
+    case = next(case for case in benchmark.cases() if case.id == "math1/1")
+    wrong = Scored(Sample(Ask(case, "cot", 0, 0), parts=(b"png",)), Verdict((Check("caption", "fail"),)))
+    for thought, cause in {
+        None: "wrong, no thought",
+        "2 + 2 = 4. So draw 4 chairs.": "drawn wrong",
+        "2 + 2 = 5. So draw 5 chairs.": "reasoning wrong",
+        "Chairs in the sun.": "conclusion not found",
+    }.items():
+        assert benchmark.attribute(replace(wrong, sample=replace(wrong.sample, thought=thought))) == cause
+    for failure, cause in (("unparseable", "judge unparseable"), ("judge_failed", "judge failed")):
+        assert benchmark.attribute(replace(wrong, verdict=None, failure=failure)) == cause
+
+
+def evaluated(folder: Path, benchmark: UniSandbox, right: str, **asked: Any) -> Path:
+    """Of a model that draws things of one kind right: "portrait", "fruit" or "flower"."""
+    asked = {"options": {"compat": "paper"}, "judge": {"model": "judge"}, **asked}
+    return evaluation(folder, [benchmark], lambda ask: ask.case.category == right, **asked)
+
+
+def test_table_4_counts_over_models(tmp_path: Path) -> None:
+    people = make_knowledge(tmp_path / "people", 2, 0).path
+    names = [one.name for one in draw_characters(2, 0)]
+    folders = [
+        evaluated(tmp_path / name, UniSandbox(Source(data=people, sets=("forward",)), characters=(name,)), right)
+        for name, right in zip(names, ("fruit", "portrait"), strict=True)
+    ]
+    folders.append(evaluated(tmp_path / "pair", UniSandbox(Source(data=people, sets=("inverse",))), "portrait"))
+    found = pool(folders)
+    assert (found.models, found.notes) == (3, ())
+    normal = found.scores["normal"]
+    assert {name: (cell["value"], cell["n"]) for name, cell in normal.items()} == {
+        "forward": (2 / 6, 2), "inverse": (1.0, 1),
+    }  # fmt: skip
+    overall = found.scores["knowledge"]["official"]["cot"]
+    assert (overall["value"], overall["n"]) == (0.6, 3)  # models: questions of one are not independent
+    assert found.tables[0].title.startswith("Knowledge transfer") and found.tables[0].columns[-1] == "CoT - Normal"
+
+
+def test_what_cannot_be_pooled(tmp_path: Path) -> None:
+    people = make_knowledge(tmp_path / "people", 2, 0).path
+    forward = UniSandbox(Source(data=people, sets=("forward",)))
+    one = evaluated(tmp_path / "one", forward, "fruit")
+    with pytest.raises(UserError, match=r"forward/\w+/1 \(normal\) is in .*one and in .*two"):
+        pool([one, evaluated(tmp_path / "two", forward, "fruit")])
+    with pytest.raises(UserError, match="the judge was judge and other"):
+        pool([one, evaluated(tmp_path / "three", forward, "fruit", judge={"model": "other"})])
+    with pytest.raises(UserError, match="asked for no knowledge"):
+        pool([one, evaluated(tmp_path / "four", UniSandbox(Source(n=1, sets=("math1",))), "fruit")])
