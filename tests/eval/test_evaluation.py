@@ -237,14 +237,11 @@ def test_another_judge_judges_again_and_nothing_is_drawn_again(tmp_path: Path) -
     assert (one.results, again.calls["draw"]["stored"]) == (again.results, 3)
     outcomes = [evaluation.results["unisandbox"].outcomes["normal"]["math1"] for evaluation in (one, other)]
     assert outcomes == [{"pass": 3}, {"fail": 3}]
-    about = one.results["unisandbox"].judge
-    assert about is not None and about.pop("scores")["refused"] == "uncalibrated"
+    about = one.results["unisandbox"].judge or {}
+    assert about.pop("scores")["refused"] == "uncalibrated"
     assert about == {"name": "kind", "way": "published", "samples": 3, "by": {"kind": 3}, "calibration": None}
-    *_, table = one.results["unisandbox"].tables
-    assert table.title == "Passed by the judge kind, published" and "It is uncalibrated" in table.note
-    assert [row[2].value for row in table.rows] == [1.0] and table.rows[0][3] == "uncalibrated"  # type: ignore[union-attr]
-    assert {sample.by for sample in other.scored("unisandbox")} == {"strict"}
-    assert all("Score: NO" in sample.replies for sample in other.scored("unisandbox"))
+    assert one.results["unisandbox"].tables[-1].title == "Passed by the judge kind, published"
+    assert {(sample.by, "Score: NO" in sample.replies) for sample in other.scored("unisandbox")} == {("strict", True)}
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from uni_train.eval.judges.replies import Reply, ReplyStore, Turn, reply_key
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=10)
 @given(st.dictionaries(st.text(min_size=1), st.builds(Reply, st.text(), st.text(), st.integers(0), st.integers(0))))
 def test_replies_come_back_as_they_were(replies: dict[str, Reply]) -> None:
     with tempfile.TemporaryDirectory() as folder:
