@@ -21,16 +21,7 @@ from uni_train.console.progress import ConsoleProgress
 from uni_train.data_gen.registry import TASKS, get_task
 from uni_train.eval import evaluation as engine
 from uni_train.eval import summary, tracking
-from uni_train.eval.benchmark import (
-    BENCHMARKS,
-    Ask,
-    Benchmark,
-    Sample,
-    Scored,
-    Source,
-    generated_questions,
-    worlds_of,
-)
+from uni_train.eval.benchmark import BENCHMARKS, Ask, Benchmark, Sample, Scored, Source, generated_questions, worlds_of
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.benchmarks.vigor.cases import generated
 from uni_train.eval.benchmarks.wise.cases import CATEGORIES

@@ -25,9 +25,7 @@ def fit(mazes: Path, out: Path, *overrides: str) -> Result:
 
 
 @pytest.mark.slow
-def test_a_run_watches_held_out_mazes_and_ends_in_the_same_numbers_when_killed(
-    tmp_path: Path,
-) -> None:
+def test_a_run_watches_held_out_mazes_and_ends_in_the_same_numbers_when_killed(tmp_path: Path) -> None:
     mazes = tmp_path / "maze4"
     make = ["--task", "maze", "--style", "nano", "--size", "4", "--n", "8", "--split", "train", "--out", str(mazes)]
     assert CliRunner().invoke(uni_train, ["data", "make", *make]).exit_code == 0
