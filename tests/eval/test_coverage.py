@@ -27,7 +27,7 @@ DESIGNS = {
     "cells of 10 and 100 pairs": ([2] * 110, [10, 100]),
     "cells of 10 and 200 unequal clusters": ([1, 2, 3] * 70, [10, 200]),
 }  # fmt: skip
-SHARES = (0.01, 0.05, 0.2, 0.5)  # and their complements, as the intervals of those are the same, mirrored
+SHARES = (0.01, 0.05, 0.5)  # and their complements, as the intervals of those are the same, mirrored
 
 
 def _sample(sizes: list[int], share: float, kind: str, generator: np.random.Generator) -> np.ndarray:

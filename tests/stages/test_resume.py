@@ -57,13 +57,13 @@ def test_kill_9_at_any_moment_and_full_disks_cost_no_finished_sample_and_no_numb
     checkpoint = max(file.stat().st_size for file in finished.glob("stages/03-*/checkpoints/*/state.safetensors"))
     limit = {"bytes": checkpoint - 200}
     kills: list[dict[str, Any]] = [
-        {"fault": {"rank": 0, "path": "", "write": moments.randint(8, 90), "does": "kill"}} for _ in range(3)
+        {"fault": {"rank": 0, "path": "", "write": moments.randint(8, 90), "does": "kill"}} for _ in range(2)
     ]
     starts: list[tuple[int, dict[str, Any]]] = [(1, limit), *((-9, kill) for kill in kills), (0, {}), (0, {})]
     out, prefix = tmp_path, ()
     if can_mount():
         out, prefix = tmp_path / "small", MOUNT
-        full = [(1, {"disk": size}) for size in ("24k", "300k", "1600k")]
+        full = [(1, {"disk": size}) for size in ("24k", "1600k")]
         starts = [*full, (1, {"disk": "64m", **limit}), *starts[1:]]
     command = ("fit", "--recipe", "stars_curriculum", *TINY, f"out={out}")
     steps = [("troubled", command, {"each": 0, **step}) for _, step in starts]
@@ -74,6 +74,6 @@ def test_kill_9_at_any_moment_and_full_disks_cost_no_finished_sample_and_no_numb
             (message,) = report["err"]
             assert message.startswith("error:") and "Traceback" not in message and len(message) < 900
             assert str(out) in message and ("bytes" in step or re.search("full|[Nn]o space", message))
-    assert reports[len(starts) - 6]["shards"], "the limit of a file's length is met after samples are drawn"
+    assert reports[len(starts) - 5]["shards"], "the limit of a file's length is met after samples are drawn"
     assert_no_shard_was_touched_again(reports)
     assert_same_run((tmp_path / "kept" if prefix else out) / "stars_curriculum/troubled", finished)
