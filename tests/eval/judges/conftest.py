@@ -7,5 +7,5 @@ from uni_train.eval.judges import agreement
 
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test looks at the width of an interval from a bootstrap, which takes a second a calibration."""
+    """Intervals from a bootstrap are rough, and a calibration takes no second."""
     monkeypatch.setattr(agreement, "RESAMPLES", 50)
