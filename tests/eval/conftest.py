@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.eval.sample_run import make_run
+from tests.eval.sample_evaluation import make_run
 
 
 @pytest.fixture(scope="session")

@@ -1,177 +1,103 @@
-"""An evaluation in seconds, without a model: for tests and work on its pages.
+"""Evaluations and runs in seconds, without a model: for tests and work on summaries and pages.
 
-Items, pictures and verdicts are real (data_gen); only the "model" is made up: how often it thinks, draws and is judged
-rightly is given below.
+Items, images and verdicts are real (data_gen); only the "model" is made up: how often it is right is given below.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import json
+import math
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
+from uni_train.config.schema import LEVELS
 from uni_train.core.files import atomic_write_json
 from uni_train.core.seeds import derive_seed, rng
 from uni_train.data_gen import sprites
 from uni_train.data_gen.registry import get_task
-from uni_train.data_gen.task import Item, Verdict
-from uni_train.eval.benchmark import Ask, Benchmark, Case, Respondent, Sample, Scored, Source, Table, benchmark
+from uni_train.eval import summary
+from uni_train.eval.benchmark import Ask, Benchmark, Case, Sample, Scored, Source
+from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.evaluation import ASKED, FORMAT, SCORED, SCORES, Evaluation, Result, load
-from uni_train.eval.images import encoded
 from uni_train.eval.report.samples import Part
-from uni_train.eval.scored import write_scored
-from uni_train.eval.statistics import paired, proportion
-from uni_train.models.base import OnStep, Request
-from uni_train.models.pictures import decode_png
+from uni_train.eval.scored import shard_path, write_scored
+from uni_train.eval.sets import training_run
+from uni_train.eval.task_benchmark import item_of
+from uni_train.models.pictures import encode_png
 
 SKILL = {"normal": 0.3, "cot": 0.8}
+"""Setting -> the chance that an image is right."""
+RUN = {"before": {"normal": 0.2, "cot": 0.9}, "round1": {"normal": 0.5, "cot": 0.9},
+       "round2": {"normal": 0.6, "cot": 0.9}, "after": {"normal": 0.7, "cot": 0.9}}  # fmt: skip
 
 
-@benchmark("sums")
-class Sums(Benchmark):
-    """Maths prompts of UniSandbox's nano world, asked with and without a thought."""
-
-    name = "sums"
-    revision = "sums-1"
-    settings = ("normal", "cot")
-    sets = known_sets = ("math1", "math2")
-
-    @classmethod
-    def open(cls, source: Source) -> Sums:
-        return cls(source.n)
-
-    def __init__(self, n: int) -> None:
-        self.task = get_task("maths")
-        self.items = {
-            item.id: item for level in (1, 2) for item in self.task.generate(n, level, "test", derive_seed("sums"))
-        }
-
-    def cases(self) -> list[Case]:
-        return [
-            Case(i.id, f"math{i.level}", i.prompt, category=i.facts["object"], facts={"answer": i.answer})
-            for i in self.items.values()
-        ]
-
-    def respond(self, model: Respondent, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:
-        requests = [Request(one.case.id, one.case.prompt, seed=one.seed) for one in asks]
-        thinking = [i for i, one in enumerate(asks) if one.setting == "cot"]
-        thoughts: dict[int, Any] = dict(zip(thinking, model.think([requests[i] for i in thinking]), strict=True))
-        images = model.draw([replace(one, thought=thoughts.get(i)) for i, one in enumerate(requests)])
-        return [
-            Sample(one, "generation_failed", str(image), prompt=one.case.prompt, thought=thoughts.get(i))
-            if isinstance(image, Exception)
-            else Sample(one, prompt=one.case.prompt, thought=thoughts.get(i), parts=(encoded(image),))
-            for i, (one, image) in enumerate(zip(asks, images, strict=True))
-        ]
-
-    def check(self, sample: Sample) -> Verdict | None:
-        assert sample.image is not None
-        return self.task.verify(self.items[sample.ask.case.id], decode_png(sample.image))
-
-    def attribute(self, scored: Scored) -> str:
-        if scored.passed:
-            return ""
-        answer = self.items[scored.sample.ask.case.id].answer
-        if scored.outcome == "fail" and scored.sample.thought is not None:
-            return "drawn wrong" if f"draw {answer}" in scored.sample.thought.lower() else "reasoning wrong"
-        return super().attribute(scored)
-
-    def scores(self, scored: Iterable[Scored]) -> dict[str, Any]:
-        found = list(scored)
-        cells = {setting: {name: self._share(found, setting, name) for name in self.sets} for setting in self.settings}
-        return {setting: {name: one.to_dict() for name, one in by_set.items()} for setting, by_set in cells.items()}
-
-    def _share(self, scored: Sequence[Scored], setting: str, name: str) -> Any:
-        right = [one.passed for one in scored if (one.sample.ask.setting, one.sample.ask.case.set) == (setting, name)]
-        return proportion(sum(right), len(right))
-
-    def tables(self, scored: Iterable[Scored]) -> list[Table]:
-        found = list(scored)
-        rows: list[Any] = [(setting, *(self._share(found, setting, n) for n in self.sets)) for setting in self.settings]
-        by_setting = [
-            {(o.sample.ask.case.set, o.sample.ask.case.id): o.passed for o in found if o.sample.ask.setting == setting}
-            for setting in self.settings
-        ]
-        gains = [
-            paired(*([right for (name, _), right in sorted(one.items()) if name == wanted] for one in by_setting))
-            for wanted in self.sets
-        ]
-        rows.append(("gain", *gains))
-        return [Table("Sums", ("setting", *self.sets), tuple(rows), "Made up.")]
+def answer(case: Case, setting: str, skill: float, moment: str) -> Scored:
+    """Wrong images show another object or a blend of two, and wrong thoughts conclude 6 keys; some draw nothing."""
+    item, random = item_of(case), rng("sample", moment, setting, case.id)
+    right, refused, blended, misled = (random.random() < chance for chance in (skill, 0.03, 0.3, 0.5))
+    other = random.choice([name for name in sprites.SPRITES if name != item.facts["object"]])
+    seed = derive_seed("sample", setting, case.id)
+    thought = None
+    if setting == "cot":
+        thought = "So draw 6 keys ." if misled and not right else item.thought
+    sample = Sample(Ask(case, setting, 0, seed), prompt=case.prompt, thought=thought)
+    if refused:
+        return Scored(replace(sample, status="generation_failed", note="the endpoint refused: content filter"))
+    image = sprites.render(item.facts["object"], item.facts["count"], seed)
+    if not right:
+        wrong = sprites.render(other, item.facts["count"], seed)
+        image = (0.5 * image + 0.5 * wrong).round().astype(np.uint8) if blended else wrong
+    return Scored(replace(sample, parts=(encode_png(image),)), get_task(item.task).verify(item, image))
 
 
-class Sketcher:
-    """Draws the right sprites as often as its skill says, else a wrong count; now and then nothing at all."""
-
-    name = "sketcher"
-
-    def __init__(self, items: dict[str, Item], skill: Mapping[str, float]) -> None:
-        self.items, self.skill = items, skill
-
-    def think(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
-        thoughts = {one.id: self.items[one.id].thought for one in requests}
-        return [
-            thought if rng("think", id_).random() < 0.9 else thought.rpartition("draw")[0] + "draw 6 keys."
-            for id_, thought in thoughts.items()
-        ]
-
-    def draw(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[Any]:
-        found: list[Any] = []
-        for one in requests:
-            item, random = self.items[one.id], rng("draw", one.id, one.thought is None)
-            setting = "normal" if one.thought is None else "cot"
-            if random.random() < 0.03:
-                found.append(RuntimeError("the endpoint refused: content filter"))
-                continue
-            count = item.facts["count"]
-            if random.random() > self.skill[setting]:
-                count = random.choice([n for n in range(1, 7) if n != count])
-            found.append(sprites.render(item.facts["object"], count, one.seed))
-        return found
-
-    def answer(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[str | Exception]:
-        raise NotImplementedError
-
-    def compose(self, requests: Sequence[Request], *, on_step: OnStep | None = None) -> list[Any]:
-        raise NotImplementedError
+def answers(benchmark: UniSandbox, skill: Mapping[str, float], moment: str = "") -> list[Scored]:
+    found = [answer(case, setting, skill[setting], moment) for setting in skill for case in benchmark.cases()]
+    return [replace(one, cause=benchmark.attribute(one)) for one in found]
 
 
-def _result(of: Benchmark, settings: Sequence[str], scored: Sequence[Scored]) -> Result:
+def maths(n: int) -> UniSandbox:
+    """`n` prompts of each of two levels."""
+    return UniSandbox(Source(n=n, sets=("math1", "math2")))
+
+
+def evaluated(benchmark: UniSandbox, skill: Mapping[str, float]) -> list[Scored]:
+    """Of some images a judge was asked, in vain."""
+    found = answers(benchmark, skill)
+    for place, failure in zip(range(7, len(found), 31), ("judge_failed", "unparseable") * len(found), strict=False):
+        if found[place].sample.status == "ok":
+            asked = Scored(found[place].sample, None, "openai/judge", failure, ("I am sorry, but",))
+            found[place] = replace(asked, cause=benchmark.attribute(asked))
+    return found
+
+
+def result_of(benchmark: Benchmark, settings: Sequence[str], scored: Sequence[Scored]) -> Result:
     outcomes: dict[str, Any] = {}
     for one in scored:
         ask = one.sample.ask
         counts = outcomes.setdefault(ask.setting, {}).setdefault(ask.case.set, {})
         counts[one.outcome] = counts.get(one.outcome, 0) + 1
     return Result(
-        of.name, of.revision, tuple(settings), of.sets, len(scored), outcomes, {},
-        of.scores(scored), tuple(of.tables(scored)), (), (f"{of.name}.parquet",),
+        benchmark.name, benchmark.revision, tuple(settings), benchmark.sets, len(scored), outcomes, {},
+        benchmark.scores(scored), tuple(benchmark.tables(scored)), (), (f"{benchmark.name}.parquet",),
     )  # fmt: skip
 
 
-def sample_part(cases: int, skill: Mapping[str, float] = SKILL) -> Part:
-    """`cases` prompts a level, each asked in both settings."""
-    benchmark = Sums(cases)
-    asks = [
-        Ask(case, name, 0, derive_seed("ask", case.id)) for name in benchmark.settings for case in benchmark.cases()
-    ]
-    scored = []
-    for place, sample in enumerate(benchmark.respond(Sketcher(benchmark.items, skill), asks)):
-        one = Scored(sample, benchmark.check(sample) if sample.status == "ok" else None)
-        if place % 31 == 7 and sample.status == "ok":  # as if a judge had been asked, in vain
-            one = Scored(sample, None, "openai/judge", ("judge_failed", "unparseable")[place % 2], ("I am sorry, but",))
-        scored.append(replace(one, cause=benchmark.attribute(one)))
-    return Part.from_result(_result(benchmark, benchmark.settings, scored), {"": scored})
+def sample_part(n: int, skill: Mapping[str, float] = SKILL) -> Part:
+    """A page's part of maths, asked in both settings."""
+    benchmark = maths(n)
+    scored = evaluated(benchmark, skill)
+    return Part.from_result(result_of(benchmark, tuple(skill), scored), {"": scored})
 
 
-def sample_evaluation(folder: Path, cases: int, skill: Mapping[str, float] = SKILL) -> Evaluation:
+def sample_evaluation(folder: Path, n: int, skill: Mapping[str, float] = SKILL) -> Evaluation:
     """The same as the folder that `uni_train eval` would have left."""
-    asked = {
-        "model": {"name": "sketcher", "source": "made up", "content": "0" * 32, "settings": {}},
-        "checkpoint": "sketcher", "benchmarks": {"sums": {}}, "command": ["uni_train", "eval"],
-        "started": "2026-01-01T00:00:00+0000",
-    }  # fmt: skip
-    write_evaluation(folder, [(Sums(cases), Sums.settings, sample_part(cases, skill).moments[""])], **asked)
+    model = {"name": "sketcher", "source": "made up", "content": "0" * 32, "settings": {}}
+    asked = {"checkpoint": "sketcher", "command": ["uni_train", "eval"], "started": "2026-01-01T00:00:00+0000"}
+    write_evaluation(folder, [(maths(n), tuple(skill), evaluated(maths(n), skill))], model=model, **asked)
     return load(folder)
 
 
@@ -180,11 +106,49 @@ def write_evaluation(
 ) -> None:
     """A finished evaluation: benchmarks, their settings and samples. asked: what is no default."""
     results = []
-    for of, settings, scored in parts:
-        write_scored(folder / SCORED / f"{of.name}.parquet", scored)
-        results.append(_result(of, settings, scored).to_dict())
+    for benchmark, settings, scored in parts:
+        write_scored(folder / SCORED / f"{benchmark.name}.parquet", scored)
+        results.append(result_of(benchmark, settings, scored).to_dict())
     model = {"name": folder.name, "content": folder.name, "settings": {}}
     default = {"format": FORMAT, "model": model, "benchmarks": {}, "subset": None, "seed": 0, "k": 1, "judge": None,
                "options": {}, "command": [], "started": ""}  # fmt: skip
     atomic_write_json(folder / ASKED, default | asked)
     atomic_write_json(folder / SCORES, {"format": FORMAT, "results": results, "calls": {}, "seconds": {}})
+
+
+def make_run(folder: Path, n: int) -> Path:
+    """A run as `stars_curriculum` leaves it but for its report: `n` prompts a set, evaluated four times."""
+    evaluations = {}
+    for round_, (moment, skill) in enumerate(RUN.items()):
+        evaluations[moment] = answers(UniSandbox(Source(n=n)), skill, moment)
+        stage = folder / "stages" / f"{1 + 4 * round_:02d}-evaluate-{moment}"
+        write_scored(shard_path(stage / "scored", 0), evaluations[moment])
+        manifest = {"stage": f"evaluate-{moment}", "status": "done", "seconds": 12.5, "result": {"label": moment}}
+        (stage / "manifest.json").write_text(json.dumps(manifest | {"outputs": []}))
+        if round_ > 0:
+            _write_metrics(folder / "stages" / f"{4 * round_:02d}-finetune-mapping{round_}")
+    about = {"recipe": "stars_curriculum", "model": "nano", "seed": 0, "wall_seconds": 561.2, "peak_rss_bytes": 2e9}
+    rounds = [_round(level) for level in LEVELS]
+    summary.write(folder, training_run.build(**about, evaluations=evaluations, rounds=rounds))
+    start = {
+        "time": "2026-01-15T09:12:44+00:00", "command": ["python", "-m", "uni_train", "fit"],
+        "git": {"commit": "0123456789abcdef", "changed_files": 2}, "versions": {"torch": "2.13.0", "python": "3.11.9"},
+    }  # fmt: skip
+    (folder / "config.yaml").write_text("recipe: stars_curriculum\nseed: 0\nmodel: {name: nano}\n")
+    (folder / "run.json").write_text(json.dumps({"recipe": "stars_curriculum", "name": "sample", "starts": [start]}))
+    return folder
+
+
+def _round(level: int) -> summary.Round:
+    """Of 2,048 samples most are right and accepted."""
+    correct = [i % 8 != 0 for i in range(2048)]
+    accepted = [(right and i % 16 != 1) or i % 64 == 0 for i, right in enumerate(correct)]
+    reliability = summary.filter_reliability(accepted, correct)
+    return summary.Round("mapping", level, 2048, sum(accepted), 300, 130.0, reliability, distinct=700 + level)
+
+
+def _write_metrics(stage: Path) -> None:
+    stage.mkdir(parents=True)
+    losses = [(step, 0.02 + 0.12 / (1 + math.exp((step - 120) / 25))) for step in range(0, 300, 2)]
+    rows = [{"step": step, "loss": mse + 0.01, "ce": 0.04, "mse": mse, "lr": 1e-3} for step, mse in losses]
+    (stage / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

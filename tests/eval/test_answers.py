@@ -188,26 +188,15 @@ def test_a_setting_that_there_is_not_is_named(name: str, layout: str, tmp_path: 
 
 def test_where_most_answers_are_missing_there_is_no_score(images: Images, tmp_path: Path) -> None:
     """Of what was asked: the same subset as that of the questions."""
-    keys = [
-        "-b",
-        "ureason",
-        "world=nano",
-        "--n",
-        "6",
-        "--sets",
-        "code",
-        "--settings",
-        "direct",
-        "--out",
-        str(tmp_path / "e"),
-    ]
+    words = f"-b ureason world=nano --n 6 --sets code --settings direct --out {tmp_path / 'e'}".split()
     (benchmark,) = benchmarks_of("", EvalConfig(benchmarks=("ureason",), world="nano", n=6, sets=("code",)))
     asked = {file_name(case.id): benchmark.reference(case) or b"" for case in cases_of(benchmark, subset=3)}
     folder = write(tmp_path / "mine", {f"{name}.png": image for name, image in asked.items()})
-    done = CliRunner().invoke(command_line, ["eval", str(folder), *keys, "--subset", "3"], catch_exceptions=False)
+    command = ["eval", str(folder), *words]
+    done = CliRunner().invoke(command_line, [*command, "--subset", "3"], catch_exceptions=False)
     assert done.exit_code == 0 and "no answer" not in done.output
     next(folder.iterdir()).unlink()
-    done = CliRunner().invoke(command_line, ["eval", str(folder), *keys], catch_exceptions=False)
+    done = CliRunner().invoke(command_line, command, catch_exceptions=False)
     assert done.exit_code == 1 and "no answer to 4 of 6 questions" in done.output
     assert "the model failed 4 of 6 (no answer in mine: no image)" in " ".join(done.output.split())
 

@@ -14,25 +14,20 @@ LEAST, MOST = 0.93 - 0.015, 0.98 + 0.015
 
 # The sizes of clusters, and of the cells (in clusters); unequal ones first.
 DESIGNS = {
-    "single, 5": ([1] * 5, [5]), "single, 20": ([1] * 20, [20]), "single, 100": ([1] * 100, [100]),
-    "pairs, 5": ([2] * 5, [5]), "pairs, 20": ([2] * 20, [20]), "pairs, 100": ([2] * 100, [100]),
-    "unequal, 5": ([1, 2, 2, 1, 2], [5]), "unequal, 20": ([1, 2, 3, 4] * 5, [20]),
-    "unequal, 60": ([1, 2, 3, 4] * 15, [60]),
-    "five cells of 100": ([1] * 500, [100] * 5), "ten cells of 3": ([1] * 30, [3] * 10),
-    "twenty cells of two": ([1] * 40, [2] * 20), "a hundred cells of two": ([1] * 200, [2] * 100),
+    "single, 5": ([1] * 5, [5]), "single, 100": ([1] * 100, [100]),
+    "pairs, 5": ([2] * 5, [5]), "pairs, 100": ([2] * 100, [100]),
+    "unequal, 5": ([1, 2, 2, 1, 2], [5]), "unequal, 60": ([1, 2, 3, 4] * 15, [60]),
+    "ten cells of 3": ([1] * 30, [3] * 10), "a hundred cells of two": ([1] * 200, [2] * 100),
     "cells of one": ([1] * 12, [1] * 12),
     "unequal cells": ([1] * 50, [25, 15, 10]), "unequal cells of pairs": ([2] * 50, [25, 15, 10]),
     "unequal cells of unequal clusters": ([1, 2, 3] * 20, [30, 20, 10]),
-    "cells of 5 and 200": ([1] * 205, [5, 200]), "cells of 10 and 100": ([1] * 110, [10, 100]),
-    "cells of 10 and 500": ([1] * 510, [10, 500]), "cells of 30 and 310": ([1] * 340, [30, 310]),
-    "cells of 5, 10, 50 and 100": ([1] * 165, [5, 10, 50, 100]),
+    "cells of 5 and 200": ([1] * 205, [5, 200]),
     "cells of 12, 120, 3 and 110": ([1] * 245, [12, 120, 3, 110]),
     "five cells of 2, five of 100": ([1] * 510, [2, 100] * 5),
-    "ten cells of 3 to 30": ([1] * 165, [*range(3, 31, 3)]),
     "cells of 10 and 100 pairs": ([2] * 110, [10, 100]),
     "cells of 10 and 200 unequal clusters": ([1, 2, 3] * 70, [10, 200]),
 }  # fmt: skip
-SHARES = (0.01, 0.05, 0.2, 0.5)  # and their complements, as the intervals of those are the same, mirrored
+SHARES = (0.01, 0.05, 0.5)  # and their complements, as the intervals of those are the same, mirrored
 
 
 def _sample(sizes: list[int], share: float, kind: str, generator: np.random.Generator) -> np.ndarray:

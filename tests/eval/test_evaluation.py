@@ -30,7 +30,7 @@ SETS = ("math1", "mapping1")
 
 
 def plan(out: Path, **changes: Any) -> EvaluationPlan:
-    asked: dict[str, Any] = {"checkpoint": "shipped", "benchmarks": [UniSandbox(Source(n=4, sets=SETS))]}
+    asked: dict[str, Any] = {"checkpoint": "shipped", "benchmarks": [UniSandbox(Source(n=2, sets=SETS))]}
     asked |= {name: changes.pop(name) for name in ("checkpoint", "benchmarks", "command") if name in changes}
     return EvaluationPlan(**asked, config=EvalConfig(out=str(out), **changes))
 
@@ -57,9 +57,9 @@ def out(finished: Evaluation, tmp_path: Path) -> Path:
 def test_every_sample_is_counted_and_kept_with_its_picture(finished: Evaluation) -> None:
     result, settings = finished.results["unisandbox"], ("normal", "cot")
     counted = {s: {name: sum(one.values()) for name, one in sets.items()} for s, sets in result.outcomes.items()}
-    assert counted == {setting: {"math1": 4, "mapping1": 8} for setting in settings}
+    assert counted == {setting: {"math1": 2, "mapping1": 4} for setting in settings}
     scored = list(finished.scored("unisandbox"))
-    assert len(scored) == result.n == 2 * (4 + 8)
+    assert len(scored) == result.n == 2 * (2 + 4)
     passed = {s: sum(one.passed for one in scored if one.sample.ask.setting == s) for s in settings}
     assert passed == {s: sum(one.get("pass", 0) for one in result.outcomes[s].values()) for s in settings}
     assert passed["cot"] > passed["normal"]  # the shipped nano reasons, and has not internalised it
@@ -80,8 +80,8 @@ def test_the_same_again_asks_nothing_and_more_only_what_is_new(finished: Evaluat
     assert (again.results, load(folder)) == (first.results, again)
     assert {path.name: path.read_bytes() for path in (folder / SCORED).iterdir()} == before
     wider = run(plan(out, k=2))
-    assert wider.calls["draw"]["stored"] == 24 and wider.calls["draw"]["made"] == 24
-    half = run(plan(out, settings=("cot",), subset=6))
+    assert wider.calls["draw"]["stored"] == wider.calls["draw"]["made"] == 12
+    half = run(plan(out, settings=("cot",), subset=3))
     assert half.calls["draw"]["made"] == 0 and half.results["unisandbox"].settings == ("cot",)
     assert len({wider.folder, half.folder, folder}) == 3
 
@@ -188,7 +188,7 @@ def test_damage_is_named(finished: Evaluation, out: Path) -> None:
     with pytest.raises(UserError, match="is not finished"):
         load(folder)
     assert run(plan(out)).calls["draw"]["made"] == 0
-    assert len(list(load(folder).scored("unisandbox"))) == 24
+    assert len(list(load(folder).scored("unisandbox"))) == 12
     (folder / ASKED).unlink()
     with pytest.raises(UserError, match="is no evaluation"):
         load(folder)
@@ -237,14 +237,11 @@ def test_another_judge_judges_again_and_nothing_is_drawn_again(tmp_path: Path) -
     assert (one.results, again.calls["draw"]["stored"]) == (again.results, 3)
     outcomes = [evaluation.results["unisandbox"].outcomes["normal"]["math1"] for evaluation in (one, other)]
     assert outcomes == [{"pass": 3}, {"fail": 3}]
-    about = one.results["unisandbox"].judge
-    assert about is not None and about.pop("scores")["refused"] == "uncalibrated"
+    about = one.results["unisandbox"].judge or {}
+    assert about.pop("scores")["refused"] == "uncalibrated"
     assert about == {"name": "kind", "way": "published", "samples": 3, "by": {"kind": 3}, "calibration": None}
-    *_, table = one.results["unisandbox"].tables
-    assert table.title == "Passed by the judge kind, published" and "It is uncalibrated" in table.note
-    assert [row[2].value for row in table.rows] == [1.0] and table.rows[0][3] == "uncalibrated"  # type: ignore[union-attr]
-    assert {sample.by for sample in other.scored("unisandbox")} == {"strict"}
-    assert all("Score: NO" in sample.replies for sample in other.scored("unisandbox"))
+    assert one.results["unisandbox"].tables[-1].title == "Passed by the judge kind, published"
+    assert {(sample.by, "Score: NO" in sample.replies) for sample in other.scored("unisandbox")} == {("strict", True)}
 
 
 @pytest.mark.slow

@@ -1,22 +1,26 @@
-"""Evaluations from somebody else whose files are forged: a damaged shard in one sentence, and no file elsewhere."""
+"""Runs and evaluations whose files are damaged or forged: one sentence that names the file, and no file elsewhere."""
 
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 from bench.bad_inputs_corpus import Case, outcome, run
 from tests.eval.test_compare import evaluation
+from uni_train.cli.main import uni_train
 from uni_train.core.errors import UserError
 from uni_train.core.files import below
 from uni_train.eval import scored as scored_files
 from uni_train.eval.benchmark import Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
 from uni_train.eval.evaluation import SCORED
+from uni_train.eval.report.run import evaluations
 from uni_train.eval.scored import read_scored
 from uni_train.models.pictures import encode_png
 
@@ -40,6 +44,12 @@ def forged(folder: Path, row: int = 0, **columns: Any) -> Path:
     return shard
 
 
+def command(name: str, one: Path, board: Path) -> list[str | Path]:
+    """A command that reads the evaluation `one`."""
+    leaderboard = ["eval", "leaderboard", one, "--submissions", "--out", board]
+    return {"report": ["report", one], "compare": ["eval", "compare", one, one], "leaderboard": leaderboard}[name]
+
+
 CHECK = {"name": "count", "status": "pass", "reason": ""}
 BROKEN: dict[str, dict[str, Any]] = {
     "a verdict that is a list": {"verdict": "[]"}, "a verdict that is no JSON": {"verdict": "{"},
@@ -55,39 +65,37 @@ UNCOUNTABLE = {"other case facts": {"case_facts": "{}"}, "no facts of an item": 
 
 
 @pytest.mark.parametrize(
-    ("name", "command"),
+    ("name", "by"),
     [(name, "report") for name in BROKEN] + [("an infinite check", "leaderboard"), ("another status", "compare")]
     + [(name, command) for name in UNCOUNTABLE for command in ("leaderboard", "compare")],
 )  # fmt: skip
-def test_a_broken_row_is_a_damaged_shard(name: str, command: str, tmp_path: Path) -> None:
+def test_a_broken_row_is_a_damaged_shard(name: str, by: str, tmp_path: Path) -> None:
     one = tmp_path / "one"
     forged(one, **(BROKEN | UNCOUNTABLE)[name])
-    arguments = {
-        "leaderboard": ["eval", "leaderboard", one, "--submissions", "--out", tmp_path / "board"],
-        "compare": ["eval", "compare", one, one],
-        "report": ["report", one],
-    }
-    said = refused(tmp_path, *arguments[command])
+    said = refused(tmp_path, *command(by, one, tmp_path / "board"))
     assert "damaged" in said and str(one) in said
 
 
 def test_what_the_files_do_not_bear_out_is_named(tmp_path: Path) -> None:
-    """No image, a row that is there twice, a setting that was not asked."""
-    one, out = tmp_path / "one", ("--out", tmp_path / "board")
+    """No image, a row that is there twice, a setting that was not asked, no samples."""
+    one, board = tmp_path / "one", tmp_path / "board"
     forged(one, image=b"no image")
     assert "no image that can be read" in refused(tmp_path, "report", one)
     first = read_scored(forged(one))[0].sample.ask
     forged(one, row=1, id=first.case.id, setting=first.setting, k=first.k)
     assert "is there twice" in refused(tmp_path, "eval", "compare", one, one)
     forged(one, setting="sketched")
-    for command in (("report", one), ("eval", "leaderboard", one, *out)):
-        assert "scores.json has no setting sketched" in refused(tmp_path, *command)
+    for by in ("report", "leaderboard"):
+        assert "scores.json has no setting sketched" in refused(tmp_path, *command(by, one, board))
+    shutil.rmtree(one / SCORED)
+    for by in ("report", "compare", "leaderboard"):
+        assert "unisandbox.parquet is missing" in refused(tmp_path, *command(by, one, board))
 
 
 def test_no_path_from_data_leads_out_of_its_folder(tmp_path: Path) -> None:
     forged(tmp_path / "one", setting="../../../x")
     board = tmp_path / "a" / "b" / "board"
-    refused(tmp_path, "eval", "leaderboard", tmp_path / "one", "--submissions", "--out", board)
+    refused(tmp_path, *command("leaderboard", tmp_path / "one", board))
     theirs = {*board.rglob("*"), *(tmp_path / "one").rglob("*")}
     assert not {path for path in tmp_path.rglob("*") if path.is_file()} - theirs
     (tmp_path / "link").symlink_to("/")
@@ -103,3 +111,43 @@ def test_names_do_not_steer_the_terminal(tmp_path: Path) -> None:
     name = f"{escape}a={tmp_path / 'one'}"
     case = Case("", "", lambda _: run("eval", "leaderboard", name, "--out", tmp_path / "board"), fine=True)
     assert outcome(case, tmp_path).what in ("refused", "taken")
+
+
+STARTS = (3, {"a": 1}, [1], [None], [{"command": 3}], [{"command": [3]}], [{"git": [1]}], [{"versions": 3}])
+LOG = "stages/12-finetune-mapping3/metrics.jsonl"
+FILES: dict[str, list[bytes]] = {
+    "run.json": [json.dumps({"starts": starts}).encode() for starts in STARTS],
+    "config.yaml": [b"recipe: caf\xe9\n", b"\0"],
+    LOG: [
+        *(b'{"step": %s, "loss": 1}\n{"step": 2}\n' % step for step in (b"Infinity", b"NaN", b'"x"')),
+        b"{oops\n{}\n",
+    ],
+    "stages/13-evaluate-after/scored/00000.parquet": [b"PAR1"],
+}  # fmt: skip
+
+
+def test_a_damaged_file_of_a_run_is_named(run_dir: Path) -> None:
+    for file, contents in FILES.items():
+        whole = (run_dir / file).read_bytes()
+        for content in contents:
+            (run_dir / file).write_bytes(content)
+            assert file in refused(run_dir, "report", run_dir)
+        (run_dir / file).write_bytes(whole)
+
+
+def test_infinite_numbers_and_a_line_cut_short_are_left_out_of_the_curves(run_dir: Path) -> None:
+    log = run_dir / LOG
+    log.write_text('{"step": 1, "loss": Infinity, "lr": -Infinity}\n{"step": 2, "loss": 1.0}\n{"step": 3')
+    assert outcome(Case("", "", lambda _: run("report", run_dir), fine=True), run_dir).what == "taken"
+    log.write_text('{"step": Infinity, "loss": 1}\n{"step": 2, "loss": 1}\n')
+    from uni_train.view import read
+
+    assert read(log.parent).scalars == {}
+
+
+def test_a_run_without_the_samples_of_an_evaluation_says_so(run_dir: Path) -> None:
+    folder = evaluations(run_dir)["after"]
+    for shard in folder.glob("*.parquet"):
+        shard.unlink()
+    done = CliRunner().invoke(uni_train, ["report", str(run_dir)], catch_exceptions=False)
+    assert done.exit_code == 0 and done.output.count("no samples") == 1 and f"{folder}: no samples" in done.output

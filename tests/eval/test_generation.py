@@ -4,10 +4,10 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from uni_train.core.errors import UsageError, UserError
+from uni_train.core.errors import UserError
 from uni_train.eval.benchmark import Case, Sample, Source
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
-from uni_train.eval.generation import asks_of, cases_of, chunks, generate, settings_of
+from uni_train.eval.generation import asks_of, cases_of, chunks, generate
 
 CASES = [Case(f"c{i}", "math1", f"draw {i}") for i in range(5)]
 
@@ -22,19 +22,6 @@ def test_seeds_follow_from_run_case_and_draw_alone() -> None:
     alone = asks_of(CASES[3:4], ["cot"], k=1, seed=1)
     assert alone[0].seed == seeds["c3", "cot", 0]  # a subset asks the same
     assert asks_of(CASES, ["normal"], seed=2)[0].seed != asks[0].seed
-
-
-def test_a_subset_is_whole_pairs_of_every_set() -> None:
-    benchmark = UniSandbox(Source(n=20, sets=("math1", "mapping1")))
-    cases = cases_of(benchmark, subset=12, seed=0)
-    assert {case.set for case in cases} == {"math1", "mapping1"} and len(cases) <= 12
-    pairs = [case.cluster for case in cases if case.set == "mapping1"]
-    assert pairs and all(pairs.count(pair) == 2 for pair in pairs)
-    assert [case.id for case in cases] == [case.id for case in cases_of(benchmark, subset=12, seed=0)]
-    assert set(case.id for case in cases) < set(case.id for case in cases_of(benchmark))
-    assert settings_of(benchmark, ["cot", "direct"]) == ("cot",)  # those that it has
-    with pytest.raises(UsageError, match="has no set math9"):
-        UniSandbox.open(Source(sets=("math9",)))
 
 
 def test_a_benchmark_that_repeats_cases_or_loses_samples_is_caught(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.eval.sample_run import make_run
+from tests.eval.sample_evaluation import make_run
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
 from uni_train.eval.model_card import model_card

@@ -13,7 +13,7 @@ from unittest.mock import MagicMock
 import pytest
 from rich.console import Console
 
-from tests.eval.benchmarks.published import row, write, write_vigor
+from tests.eval.benchmarks.published import opened, row, write, write_vigor
 from tests.eval.sample_evaluation import sample_evaluation
 from uni_train.cli.evaluation.running import show
 from uni_train.config.schema import EvalConfig
@@ -21,23 +21,9 @@ from uni_train.console.progress import ConsoleProgress
 from uni_train.data_gen.registry import TASKS, get_task
 from uni_train.eval import evaluation as engine
 from uni_train.eval import summary, tracking
-from uni_train.eval.benchmark import (
-    BENCHMARKS,
-    Ask,
-    Benchmark,
-    Sample,
-    Scored,
-    Source,
-    generated_questions,
-    worlds_of,
-)
-from uni_train.eval.benchmarks.ueval import UEval
-from uni_train.eval.benchmarks.ufo import Ufo
+from uni_train.eval.benchmark import BENCHMARKS, Ask, Benchmark, Sample, Scored, Source, generated_questions, worlds_of
 from uni_train.eval.benchmarks.unisandbox import UniSandbox
-from uni_train.eval.benchmarks.ureason import UReason
-from uni_train.eval.benchmarks.vigor import Vigor
 from uni_train.eval.benchmarks.vigor.cases import generated
-from uni_train.eval.benchmarks.wise import Wise
 from uni_train.eval.benchmarks.wise.cases import CATEGORIES
 from uni_train.eval.benchmarks.wise.editions import VERIFIED
 from uni_train.eval.compare import compare
@@ -103,7 +89,7 @@ def test_wandb_is_told(evaluated: Evaluation, monkeypatch: pytest.MonkeyPatch) -
 def test_a_run_says_it_too_and_the_papers_numbers_are_of_other_questions(run_dir: Path) -> None:
     assert summary.read(run_dir)["questions"] == NANO
     page = write_report(run_dir).read_text(encoding="utf-8")
-    assert page.count("<table") == 6 and unnamed(page) == [] and NANO.capitalize() in page  # each table, and the head
+    assert page.count("<table") == 7 and unnamed(page) == [] and NANO.capitalize() in page  # each table, and the head
     assert "<p>BAGEL-7B, other questions <b>0.64</b></p>" in page and ">paper <b>" not in page
     assert "The paper&#39;s model is BAGEL-7B, on other questions" in page
 
@@ -126,41 +112,41 @@ def rows(name: str, ids: Iterable[Any], **changes: Any) -> list[dict[str, Any]]:
     return [row(name, id=one, **changes) for one in ids]
 
 
-def unisandbox(folder: Path, n: int, first: int = 1) -> UniSandbox:
+def unisandbox(folder: Path, n: int, first: int = 1) -> Benchmark:
     """Each has a wrong label, and so two cases of one drawing."""
     asked = rows("unisandbox", map(str, range(first, first + n)), Answer="3 chairs")
-    return UniSandbox(Source(data=write(folder, "unisandbox", *asked)), labels="both")
+    return opened("unisandbox", Source(data=write(folder, "unisandbox", *asked)), labels="both")
 
 
-def people(folder: Path, name: str, ids: Iterable[int] = (1, 11, 21)) -> UniSandbox:
+def people(folder: Path, name: str, ids: Iterable[int] = (1, 11, 21)) -> Benchmark:
     asked = [{"ID": i, "Question": f"Draw {name}'s favorite fruit.", "Answer": "apples"} for i in ids]
-    return UniSandbox(Source(data=write(folder, "unisandbox", *asked, file=f"test_knowledge/{name}.jsonl")))
+    return opened("unisandbox", Source(data=write(folder, "unisandbox", *asked, file=f"test_knowledge/{name}.jsonl")))
 
 
-def ureason(folder: Path, n: int, first: int = 101) -> UReason:
+def ureason(folder: Path, n: int, first: int = 101) -> Benchmark:
     asked = rows("ureason", range(first, first + n), category="code")
-    return UReason(Source(data=write(folder, "ureason", *asked, file="code.jsonl")))
+    return opened("ureason", Source(data=write(folder, "ureason", *asked, file="code.jsonl")))
 
 
-def ueval(folder: Path, n: int, sets: tuple[str, ...] | None = None, first: int = 1) -> UEval:
+def ueval(folder: Path, n: int, sets: tuple[str, ...] | None = None, first: int = 1) -> Benchmark:
     ids = range(first, first + n)
     asked = [*rows("ueval", ids[::2], task="art"), *rows("ueval", ids[1::2], task="life")]
-    return UEval(Source(data=write(folder, "ueval", *asked), sets=sets))
+    return opened("ueval", Source(data=write(folder, "ueval", *asked), sets=sets))
 
 
-def ufo(folder: Path) -> Ufo:
-    return Ufo(Source(data=write(folder, "ufo", *rows("ufo", range(3)))))
+def ufo(folder: Path) -> Benchmark:
+    return opened("ufo", Source(data=write(folder, "ufo", *rows("ufo", range(3)))))
 
 
-def vigor(folder: Path, sets: tuple[str, ...] | None = None) -> Vigor:
-    return Vigor(Source(data=write_vigor(folder, *generated(Source(world="everyday", n=3))), sets=sets))
+def vigor(folder: Path, sets: tuple[str, ...] | None = None) -> Benchmark:
+    return opened("vigor", Source(data=write_vigor(folder, *generated(Source(world="everyday", n=3))), sets=sets))
 
 
-def wise(folder: Path, without: int = 0, first: int = 1) -> Wise:
+def wise(folder: Path, without: int = 0, first: int = 1) -> Benchmark:
     """As many of each category as WISE_Verified has; `without` so many of the first."""
     names = [name for name, n in zip(CATEGORIES, VERIFIED.sizes, strict=True) for _ in range(n)]
     asked = [row("wise", prompt_id=i, Category=one) for i, one in enumerate(names[without:], first)]
-    return Wise(Source(data=write(folder, "wise", *asked)))
+    return opened("wise", Source(data=write(folder, "wise", *asked)))
 
 
 def shades(folder: Path, n: int, sets: tuple[str, ...] | None = None, first: int = 1) -> Benchmark:
@@ -176,7 +162,7 @@ def shades(folder: Path, n: int, sets: tuple[str, ...] | None = None, first: int
 
 
 @pytest.mark.parametrize(
-    ("opened", "share"),
+    ("files", "share"),
     [
         (lambda at: unisandbox(at, 100), "100 of 950 cases"), (lambda at: unisandbox(at, 99), ""),
         (lambda at: unisandbox(at, 100, first=40), ""), (lambda at: people(at, "Lysendria"), "3 of 950 cases"),
@@ -199,10 +185,10 @@ def shades(folder: Path, n: int, sets: tuple[str, ...] | None = None, first: int
     ],
 )  # fmt: skip
 def test_published_is_what_has_the_published_number_and_ids_or_is_of_the_hub(
-    tmp_path: Path, opened: Callable[[Path], Benchmark], share: str
+    tmp_path: Path, files: Callable[[Path], Benchmark], share: str
 ) -> None:
     """Everybody else's files are called so, and no paper's rows stand below their scores."""
-    benchmark = opened(tmp_path)
+    benchmark = files(tmp_path)
     n = len({case.facts.get("drawn_as", case.id) for case in benchmark.cases()})
     published = f"published files, revision {benchmark.revision}, {share}"
     assert benchmark.questions() == (published if share else f"files of yours, {n:,} cases")
@@ -213,10 +199,10 @@ def test_published_is_what_has_the_published_number_and_ids_or_is_of_the_hub(
 
 
 def test_sets_that_a_subset_leaves_out_are_named(tmp_path: Path) -> None:
-    benchmark: Benchmark = UReason(Source(n=3, world="everyday"))
+    benchmark = opened("ureason", Source(n=3, world="everyday"))
     asked = cases_of(benchmark, subset=4)
     (left,) = {*benchmark.sets} - {case.set for case in asked}
     assert benchmark.questions(asked) == f"{generated_questions('everyday')}; none of {left}"
     assert benchmark.questions() == generated_questions("everyday")
     own = sample_evaluation(tmp_path / "sums", 2)  # a benchmark without a paper
-    assert own.results["sums"].questions == ""  # of an earlier version: nothing is claimed
+    assert own.results["unisandbox"].questions == ""  # of an earlier version: nothing is claimed

@@ -39,22 +39,18 @@ YES_NO: dict[bool | None, list[str]] = {
         "I count $\\boxed{3}$ chairs.\nFinal Answer: YES",
         "<thinking>NO</thinking>\nYES",
     ],
-    False: [
-        "Score: NO", "Score: [NO]", "Final Answer: NO\n\n", "<ANSWER> no. </ANSWER>", "Score: NO (the count differs)",
-        "Score: NO. No chair is there.", "Final answer: **No** - it is blurred", "Answer: no, the cup is missing",
-        "Correct Number: YES\nCorrect Type: NO\nFinal Answer: NO", "<answer>\nfalse\n</answer>",
-    ],
-    None: [
-        "", "Score: [YES or NO]", "Score: YES/NO", "Final Answer: YES or NO", "Score: YES, NO", "Final Answer:",
-        "Final Answer: NO\nOn reflection:\nFinal Answer: YES", "Score: YES\nFinal Answer: NO",
-        "<answer>Yes</answer> or <answer>No</answer>", "Final Answer: NO\n<answer>Yes</answer>", "YES\n...\nNO",
-        "The eyes have it. YES", "The eyes of the picture say yes.", "<answer>eyes</answer>", "Score: eyes",
-        "yesterday",
-        "Yes, it does.", "<answer>Yes, mostly</answer>", "<answer></answer>", "<answer>是</answer>", "<answer>Yes",
-        "The answer is no longer clear.", "Answer: no apples", "The score. No apples are there", "Score: NOT YES",
-        "Final Answer: YES? No.", "I know.", "Is it right?\nYes\nIs it sharp?\nNo\nHm.",
-        "If it matches, output <answer>Yes</answer>.\nIf it does not match, output <answer>No</answer>.",
-    ],
+    False: ["Score: NO", "Score: [NO]", "Final Answer: NO\n\n", "<ANSWER> no. </ANSWER>",
+            "Score: NO (the count differs)", "Score: NO. No chair is there.", "Final answer: **No** - it is blurred",
+            "Answer: no, the cup is missing", "Correct Number: YES\nCorrect Type: NO\nFinal Answer: NO",
+            "<answer>\nfalse\n</answer>"],
+    None: ["", "Score: [YES or NO]", "Score: YES/NO", "Final Answer: YES or NO", "Score: YES, NO", "Final Answer:",
+           "Final Answer: NO\nOn reflection:\nFinal Answer: YES", "Score: YES\nFinal Answer: NO",
+           "<answer>Yes</answer> or <answer>No</answer>", "Final Answer: NO\n<answer>Yes</answer>", "YES\n...\nNO",
+           "The eyes have it. YES", "The eyes of the picture say yes.", "<answer>eyes</answer>", "Score: eyes",
+           "yesterday", "Yes, it does.", "<answer>Yes, mostly</answer>", "<answer></answer>", "<answer>是</answer>",
+           "<answer>Yes", "The answer is no longer clear.", "Answer: no apples", "The score. No apples are there",
+           "Score: NOT YES", "Final Answer: YES? No.", "I know.", "Is it right?\nYes\nIs it sharp?\nNo\nHm.",
+           "If it matches, output <answer>Yes</answer>.\nIf it does not match, output <answer>No</answer>."],
 }  # fmt: skip
 
 
@@ -108,12 +104,10 @@ def test_a_choice_is_a_letter_or_the_words_of_one(letter: str | None, text: str)
 
 SENT = '{"explanation": "a", "criteria_met": true}'
 CAPTIONS: dict[str | None, list[str]] = {
-    "3 apples": [
-        "Caption: 3 apples", "Caption: [3 apples]", "I see\n**Caption:** 3 apples", 'Caption: "3 apples"', "3 apples",
-        "[3 apples]", "**Caption**: 3 apples\n\nAll of them are visible.", "Caption:\n3 apples",
-        "```\nCaption: 3 apples\n```", "<answer>3 apples</answer>\nCaption: 3 apples",
-        "<think>4?</think>Caption: 3 apples",
-    ],
+    "3 apples": ["Caption: 3 apples", "Caption: [3 apples]", "I see\n**Caption:** 3 apples", 'Caption: "3 apples"',
+                 "3 apples", "[3 apples]", "**Caption**: 3 apples\n\nAll of them are visible.", "Caption:\n3 apples",
+                 "```\nCaption: 3 apples\n```", "<answer>3 apples</answer>\nCaption: 3 apples",
+                 "<think>4?</think>Caption: 3 apples"],
     "Error": ["Error", "Caption: Error", "**Error**", "error.", "Caption: 'Error'", "Caption: Error (two kinds)"],
     None: ["", "Caption: 3 apples\nCaption: 4 apples\nHm.", "There are 3 apples", "An error", "3", "Caption:"],
 }  # fmt: skip
@@ -130,8 +124,7 @@ SCORES: dict[float | None, list[str]] = {
     1.0: ["Score: 10/10"],
     0.25: ["**Score:** 2.5"],
     None: ["Score: 11", "Score: -1", "Underscore: 7", "Score: 7 or 8", "Score: 7-8", "Score: 3/5",
-           "Score: 6, no, Score: 7",
-           "I see 7 cups", ""],
+           "Score: 6, no, Score: 7", "I see 7 cups", ""],
 }  # fmt: skip
 BINARY: dict[str | None, list[str]] = {
     "pass": ["Score: 1", "1\n", "<think>Score: 0? No.</think>\nScore: 1", "No... so be it.</think> Score: 1",
@@ -140,20 +133,17 @@ BINARY: dict[str | None, list[str]] = {
     None: ["Score: 0 or Score: 1", "Score: 0 or 1", "Score: 2", "Score: 10", "I see 1 opera.", ""],
 }  # fmt: skip
 REFINED: dict[str, list[str]] = {
-    "a red kite": [
-        "<refined_prompt>a red kite</refined_prompt>", "refined prompt: a red kite",
-        'The refined prompt is: "a red kite"',
-        "**Final Scene Prompt:** {a red kite}", "Final image prompt: a red kite", "### Refined Prompt\na red kite",
-        "I think.\n\n**Refined Prompt**\n\na red kite\n\n## Notes\nIt flies.",
-        "2. Refined prompt\n```text\na red kite\n```",
-    ],
+    "a red kite": ["<refined_prompt>a red kite</refined_prompt>", "refined prompt: a red kite",
+                   'The refined prompt is: "a red kite"', "**Final Scene Prompt:** {a red kite}",
+                   "Final image prompt: a red kite", "### Refined Prompt\na red kite",
+                   "I think.\n\n**Refined Prompt**\n\na red kite\n\n## Notes\nIt flies.",
+                   "2. Refined prompt\n```text\na red kite\n```"],
     "": ["I add the final prompt:", "This is my refined prompt\nand no more", "a red kite", ""],
 }  # fmt: skip
 PLANS: dict[str, list[str]] = {
-    "Move the cup|Fill it": [
-        "1. Move the cup\n2. Fill it", "Step 1: Move the cup\nStep 2: Fill it", "**1.** Move the cup\n**2.** Fill it",
-        "**Step 1:** Move the cup\n- Step 2 Fill it", "<think>1. No</think>(1) Move the cup\n2) Fill it",
-    ],
+    "Move the cup|Fill it": ["1. Move the cup\n2. Fill it", "Step 1: Move the cup\nStep 2: Fill it",
+                             "**1.** Move the cup\n**2.** Fill it", "**Step 1:** Move the cup\n- Step 2 Fill it",
+                             "<think>1. No</think>(1) Move the cup\n2) Fill it"],
     "": ["2 cups are there", "Move the cup"],
 }  # fmt: skip
 CONFIDENCES: dict[float | None, list[str]] = {
@@ -203,14 +193,12 @@ RUBRIC = {
     },
 }
 OBJECTS: dict[str, list[str]] = {
-    "true": [
-        SENT, f"Here is my evaluation: {SENT}", f"{SENT}\nThat is all.", f"<answer>{SENT}</answer>",
-        f"```python\n{SENT}\n```", f"So:\n~~~ json\n{SENT}\n~~~ Done.", f"\ufeff\u200b{SENT}", f"{{ {SENT} }}",
-        f"<think>{SENT.replace('true', 'false')}</think>{SENT}", f"{SENT}\nAs I said: {SENT}",
-        SENT.replace("true", "True"),
-        SENT.replace("true", '"true"'), SENT.replace("true", '"True"'), SENT.replace("true", '"yes"'),
-        SENT.replace("true", "1"), SENT.replace("true}", "true,}"), "```json\n" + SENT,
-    ],
+    "true": [SENT, f"Here is my evaluation: {SENT}", f"{SENT}\nThat is all.", f"<answer>{SENT}</answer>",
+             f"```python\n{SENT}\n```", f"So:\n~~~ json\n{SENT}\n~~~ Done.", f"\ufeff\u200b{SENT}", f"{{ {SENT} }}",
+             f"<think>{SENT.replace('true', 'false')}</think>{SENT}", f"{SENT}\nAs I said: {SENT}",
+             SENT.replace("true", "True"), SENT.replace("true", '"true"'), SENT.replace("true", '"True"'),
+             SENT.replace("true", '"yes"'), SENT.replace("true", "1"), SENT.replace("true}", "true,}"),
+             "```json\n" + SENT],
     "false": [SENT.replace("true", '" FALSE "'), SENT.replace("true", '"0"')],
     '"not sure"': [SENT.replace("true", '"Not sure"')],
     "it is not JSON": ["", "Yes.", SENT[:-1], f'{{"explanation": "cut", "inner": {SENT}',
@@ -244,15 +232,8 @@ def test_any_json_comes_back_as_it_was(value: Any) -> None:
 
 def test_scalars_of_another_type_count_where_the_schema_leaves_no_doubt() -> None:
     read = reading.JsonReader(RUBRIC)
-    for said, score in (
-        ('"4"', 4),
-        ("4.0", 4),
-        ('"4/5"', 4),
-        ('"80%"', 4),
-        ('"4.5"', None),
-        ("6", None),
-        ('"4 or 5"', None),
-    ):
+    given = {'"4"': 4, "4.0": 4, '"4/5"': 4, '"80%"': 4, '"4.5"': None, "6": None, '"4 or 5"': None}
+    for said, score in given.items():
         text = f'{{"criteria_met": true, "score": {said}, "status": "Verified"}}'
         if score is None:
             with pytest.raises(ValueError, match="at score"):

@@ -5,9 +5,8 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uni_train.eval import statistics
@@ -79,15 +78,6 @@ def test_small_cells_decide_how_wide_an_average_is() -> None:
     assert together.low < apart.low and apart.high < together.high
 
 
-@pytest.mark.parametrize("sizes", [(2, 2, 200), (2, 2, 2), (4, 4, 200), (50, 50, 50)])
-@pytest.mark.parametrize("p", [0.5, 0.8, 0.95])
-def test_an_average_of_cells_is_covered_however_small_they_are(sizes: tuple[int, ...], p: float) -> None:
-    cells = [cell for cell, size in enumerate(sizes) for _ in range(size)]
-    outcomes = np.random.default_rng(0).random((2000, len(cells))) < p
-    means = statistics.Means.from_outcomes(outcomes, range(len(cells)), cells)
-    assert np.mean((means.low <= p) & (p <= means.high)) > 0.935
-
-
 def test_mcnemar_exact() -> None:
     first = [True] * 3 + [True] * 1 + [False] * 6 + [False] * 2
     second = [True] * 3 + [False] * 1 + [True] * 6 + [False] * 2
@@ -124,6 +114,7 @@ ROWS = st.lists(st.tuples(st.booleans(), st.booleans()), min_size=3, max_size=12
 GRADED = st.lists(st.tuples(SCORES, SCORES), min_size=3, max_size=12)
 
 
+@settings(max_examples=40)
 @given(ROWS | GRADED, st.integers(2, 4))
 def test_a_difference_is_antisymmetric_and_asking_the_same_again_adds_no_evidence(
     rows: list[tuple[float, float]], times: int

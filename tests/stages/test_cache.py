@@ -6,7 +6,9 @@ import json
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -19,19 +21,17 @@ from uni_train.plan.result import OneCardChoice
 from uni_train.stages import cache
 from uni_train.stages.cache import cached
 
-DRY = "import sys\nfrom uni_train.cli.main import uni_train\ntry: uni_train('fit flow_grpo_math --dry-run'.split())\n"
-DRY += "finally: print('torch' in sys.modules, file=sys.stderr)"
+DRY = ["fit", "flow_grpo_math", "--dry-run"]
+FRESH = f"""import sys
+from uni_train.cli.main import uni_train
+try: uni_train({DRY})
+finally: assert "torch" not in sys.modules"""
 
 
-class Asked:
+def counted() -> Callable[[], list[int]]:
     """Answers with how often it was asked."""
-
-    def __init__(self) -> None:
-        self.times = 0
-
-    def __call__(self) -> list[int]:
-        self.times += 1
-        return [self.times]
+    numbers = count(1)
+    return lambda: [next(numbers)]
 
 
 @pytest.fixture
@@ -40,14 +40,11 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path / "cache"
 
 
-def test_a_second_dry_run_prints_the_same_and_imports_no_torch(tmp_path: Path) -> None:
-    place = {**os.environ, "UNI_TRAIN_CACHE": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
-    first, again = (
-        subprocess.run([sys.executable, "-c", DRY], capture_output=True, text=True, env=place, check=True)
-        for _ in range(2)
-    )
-    assert "one epoch: " in first.stdout and again.stdout == first.stdout
-    assert (first.stderr, again.stderr) == ("True\n", "False\n")
+def test_a_second_dry_run_prints_the_same_and_imports_no_torch(folder: Path) -> None:
+    first = CliRunner().invoke(uni_train, DRY, catch_exceptions=False)
+    environment = os.environ | {"PYTHONPATH": str(Path(__file__).parents[2])}
+    again = subprocess.run([sys.executable, "-c", FRESH], capture_output=True, text=True, env=environment)
+    assert again.returncode == 0 and "one epoch: " in first.stdout and again.stdout == first.stdout, again.stderr
 
 
 def test_a_second_plan_prints_the_same_and_follows_no_update(folder: Path) -> None:
@@ -64,7 +61,7 @@ def test_a_second_plan_prints_the_same_and_follows_no_update(folder: Path) -> No
 def test_an_answer_counts_until_the_configuration_a_file_or_the_machine_changes(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows, asked = tmp_path / "rows" / "rows.jsonl", Asked()
+    rows, asked = tmp_path / "rows" / "rows.jsonl", counted()
     rows.parent.mkdir()
     rows.write_text("{}\n")
     config = compose("sft_nano", [f"sources=[{rows}]"])
@@ -86,7 +83,7 @@ def test_an_answer_counts_until_the_configuration_a_file_or_the_machine_changes(
 
 
 def test_errors_are_not_kept_and_damaged_answers_are_made_anew(folder: Path) -> None:
-    config, asked, file = compose("sft_nano"), Asked(), folder / "plans.json"
+    config, asked, file = compose("sft_nano"), counted(), folder / "plans.json"
 
     def refused() -> list[int]:
         raise UserError("no rows")
@@ -94,23 +91,21 @@ def test_errors_are_not_kept_and_damaged_answers_are_made_anew(folder: Path) -> 
     with pytest.raises(UserError, match="no rows"):
         cached(list[int], config, [], refused)
     assert cached(list[int], config, [], asked) == [1]
-    for damaged in ("{", "[]", json.dumps(dict.fromkeys(json.loads(file.read_text()), "text"))):
+    texts = ("{", "[]", json.dumps(dict.fromkeys(json.loads(file.read_text()), "text")))
+    for number, damaged in enumerate(texts, start=2):
         file.write_text(damaged)
-        before = asked.times
-        assert cached(list[int], config, [], asked) == cached(list[int], config, [], asked) == [before + 1]
+        assert cached(list[int], config, [], asked) == cached(list[int], config, [], asked) == [number]
 
 
 def test_the_newest_answers_are_kept_and_an_empty_variable_keeps_none(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    config, asked = compose("sft_nano"), Asked()
-    for number in range(cache.ANSWERS + 1):
-        cached(list[int], config, [number], asked)
-    assert len(json.loads((folder / "plans.json").read_text())) == cache.ANSWERS
-    assert cached(list[int], config, [cache.ANSWERS], asked) == [cache.ANSWERS + 1]
-    assert cached(list[int], config, [0], asked) == [cache.ANSWERS + 2]
+    monkeypatch.setattr(cache, "ANSWERS", 3)
+    config, asked = compose("sft_nano"), counted()
+    answers = [cached(list[int], config, [number], asked) for number in (0, 1, 2, 3, 3, 0)]
+    assert answers == [[1], [2], [3], [4], [4], [5]] and len(json.loads((folder / "plans.json").read_text())) == 3
     monkeypatch.setenv("UNI_TRAIN_CACHE", "")
-    assert cached(list[int], config, [0], asked) == [cache.ANSWERS + 3]
+    assert cached(list[int], config, [0], asked) == [6]
 
 
 def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -118,6 +113,6 @@ def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> 
     for name in ("HOME", "XDG_CACHE_HOME", "UNI_TRAIN_CACHE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("os.getuid", lambda: 54321)
-    assert cache._folder() is None and cached(list[int], compose("sft_nano"), [], Asked()) == [1]
+    assert cache._folder() is None and cached(list[int], compose("sft_nano"), [], counted()) == [1]
     monkeypatch.setenv("HOME", "/home/me")
     assert cache._folder() == Path("/home/me/.cache/uni_train")

@@ -8,9 +8,10 @@ from unittest.mock import MagicMock
 
 import pytest
 
-from tests.tiny import MODEL, TINY, fit
+from tests.tiny import TINY, fit
+from uni_train.config.compose import compose
 from uni_train.config.schema import SIX_SETS, EvalConfig
-from uni_train.core.errors import UserError
+from uni_train.core.errors import UsageError, UserError
 from uni_train.data_gen.registry import get_task, set_name, sources
 from uni_train.eval.benchmark import Sample, Scored
 from uni_train.eval.compare import compare
@@ -28,6 +29,8 @@ def test_every_name_that_may_be_typed_has_a_source() -> None:
     assert {*SIX_SETS, *EXTRA} < set(sources())
     for name, source in sources().items():
         assert set_name(source.task, source.level, source.variant) == name
+    with pytest.raises(UsageError, match="mapping1_chain"):
+        compose("stars_curriculum", ["evaluation.sets=[mapping1_chains]"])
 
 
 def test_a_judge_that_gives_no_verdict_is_no_accuracy_of_zero(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -49,6 +52,7 @@ def test_a_judge_that_gives_no_verdict_is_no_accuracy_of_zero(tmp_path: Path, mo
 def test_sets_beside_the_six_have_their_own_scores_and_tables(tmp_path: Path) -> None:
     sets = ("math1", "mapping2", *EXTRA)
     overrides = (*TINY, f"evaluation.sets=[{','.join(sets)}]", "evaluation.modes=[normal]", "evaluation.n=3")
+    overrides += ("rounds=[{task: mapping, level: 1}]", "budget={mapping1: {prompts: 8, updates: 1}}")
     result = fit(tmp_path, *overrides)
     assert result.exit_code == 0, result.output
     (folder,) = (tmp_path / "stars_curriculum").iterdir()
@@ -99,14 +103,3 @@ def test_eval_makes_the_samples_that_the_run_has_made(
 def test_runs_are_compared_in_words_too(finished: Path) -> None:
     comparison = compare(finished / "stages/00-evaluate-before", finished / "stages/10-evaluate-after")
     assert {(row.setting, row.n) for row in comparison.rows} == {("normal", 2), ("cot", 2), ("said", 2)}
-
-
-def test_sets_that_are_too_small_or_unknown_are_said_before_anything_is_done(tmp_path: Path) -> None:
-    unknown = fit(tmp_path, *TINY, "evaluation.sets=[mapping1_chains]")
-    assert unknown.exit_code == 2 and "mapping1_chain" in unknown.output
-    for recipe, extra in (("stars_curriculum", TINY), ("nano_pretrain", MODEL[1:])):
-        result = fit(tmp_path / recipe, *extra, "evaluation.n=3000", "evaluation.sets=[math1]", recipe=recipe)
-        assert result.exit_code == 1 and "Traceback" not in result.output
-        message = " ".join(result.output.split())
-        assert "evaluation.n 3000 is too many for math1: found only" in message and "Lower evaluation.n" in message
-        assert not list((tmp_path / recipe).rglob("stages/*"))

@@ -1,4 +1,4 @@
-"""A run that is killed again and again, or runs out of disk, ends like one that was left alone."""
+"""A run that is killed again and again, and runs out of disk, ends like one that was left alone."""
 
 from __future__ import annotations
 
@@ -11,19 +11,26 @@ from typing import Any
 
 import pytest
 
-from tests.multinode.driver import Start, drive
-from tests.once import once
+from tests.multinode.driver import drive
 from tests.test_run_stages import numbers
 from tests.tiny import TINY, shards
 from uni_train.eval.scored import read_scored
 
+MOUNT = ("unshare", "--map-root-user", "--mount")
 
-def assert_no_shard_was_touched_again(name: str, reports: list[dict[str, Any]]) -> None:
+
+def can_mount() -> bool:
+    if shutil.which("unshare") is None:
+        return False
+    mount = [*MOUNT, "mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", "/tmp"]
+    return subprocess.run(mount, capture_output=True).returncode == 0
+
+
+def assert_no_shard_was_touched_again(reports: list[dict[str, Any]]) -> None:
     seen: dict[str, list[int]] = {}
     for report in reports:
-        mine = {file: stamp for file, stamp in report["shards"].items() if f"/{name}/" in file}
-        assert seen.items() <= mine.items()
-        seen |= mine
+        assert seen.items() <= report["shards"].items()
+        seen |= report["shards"]
 
 
 def assert_same_run(run: Path, expected: Path) -> None:
@@ -40,67 +47,33 @@ def assert_same_run(run: Path, expected: Path) -> None:
     assert (run / "report.html").stat().st_size > 10_000
 
 
-@pytest.fixture(scope="module")
-def runs(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, list[dict[str, Any]]]]:
-    """Troubled runs, "killed", "limited" and, where this machine lets us mount a disk, "small"; what became of each."""
-
-    def start(out: Path) -> dict[str, list[dict[str, Any]]]:
-        moments, fit = random.Random(5), ("fit", "--recipe", "stars_curriculum", *TINY)
-        troubles: list[tuple[str, dict[str, Any]]] = []
-        for _ in range(3):
-            fault = {"rank": 0, "path": "", "write": moments.randint(8, 90), "does": "kill"}
-            troubles += [("killed", {"fault": fault}), ("killed", {"seconds": moments.uniform(0.3, 1.5)})]
-        for pattern in ("stages/00-*/scored/*", "stages/03-*/checkpoints/*/state.safetensors"):
-            largest = max(file.stat().st_size for file in finished.glob(pattern))
-            troubles.append(("limited", {"bytes": largest - 200}))
-        troubles += [(name, {}) for name in ("killed", "killed", "limited")]
-        starts: list[Start] = [(name, fit, more | {"each": 0}) for name, more in troubles]
-        if not can_mount():
-            return drive(out, starts)
-        small = (*fit, f"out={out / 'small'}")
-        starts += [("small", small, {"each": 0, "disk": size}) for size in ("24k", "300k", "1600k", "64m")]
-        return drive(out, starts, "unshare", "--map-root-user", "--mount")
-
-    return once(tmp_path_factory, "troubled", start)
-
-
-def can_mount() -> bool:
-    if shutil.which("unshare") is None:
-        return False
-    mount = ["unshare", "--map-root-user", "--mount", "mount", "-t", "tmpfs", "-o", "size=64k", "tmpfs", "/tmp"]
-    return subprocess.run(mount, capture_output=True).returncode == 0
-
-
 @pytest.mark.slow
-def test_kill_9_at_any_moment_costs_no_finished_sample_and_no_number(runs, finished: Path) -> None:
-    out, reports = runs
-    mine = reports["stars_curriculum/killed"]
-    exits = [report["exits"][0] for report in mine]
-    assert exits.count(-9) >= 4, exits
-    assert set(exits) <= {-9, 0} and exits[-2:] == [0, 0], mine[-1]["err"]
-    assert_no_shard_was_touched_again("killed", mine)
-    assert_same_run(out / "stars_curriculum/killed", finished)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("name", "folder", "said"), [("limited", "", "error:"), ("small", "kept", r"full|[Nn]o space")]
-)
-def test_a_disk_that_has_no_room_stops_the_run_with_one_message_and_it_goes_on_afterwards(
-    runs, finished: Path, name: str, folder: str, said: str
+def test_kill_9_at_any_moment_and_full_disks_cost_no_finished_sample_and_no_number(
+    finished: Path, tmp_path: Path
 ) -> None:
-    """Before it has sampled, and while it writes a checkpoint; "limited": no file may be longer."""
-    out, reports = runs
-    if f"stars_curriculum/{name}" not in reports:
-        pytest.skip("this machine lets nobody mount a small disk of their own")
-    *stopped, last = reports[f"stars_curriculum/{name}"]
-    for report in stopped:
-        assert report["exits"] == [1], report
-        (message,) = report["err"]
-        assert message.startswith("error:") and "Traceback" not in message and len(message) < 900
-        assert re.search(said, message) and str(out) in message
-    if name == "limited":
-        assert [any("/limited/" in file for file in report["shards"]) for report in stopped] == [False, True]
-    assert last["exits"] == [0], last["err"]
-    assert_no_shard_was_touched_again(name, [*stopped, last])
-    assert_same_run(out / folder / "stars_curriculum" / name, finished)
+    """A disk is full before anything is sampled and in the midst of work; then no file may be as long as a checkpoint.
+    Where this machine lets nobody mount a disk, only the latter."""
+    moments = random.Random(5)
+    checkpoint = max(file.stat().st_size for file in finished.glob("stages/03-*/checkpoints/*/state.safetensors"))
+    limit = {"bytes": checkpoint - 200}
+    kills: list[dict[str, Any]] = [
+        {"fault": {"rank": 0, "path": "", "write": moments.randint(8, 90), "does": "kill"}} for _ in range(2)
+    ]
+    starts: list[tuple[int, dict[str, Any]]] = [(1, limit), *((-9, kill) for kill in kills), (0, {}), (0, {})]
+    out, prefix = tmp_path, ()
+    if can_mount():
+        out, prefix = tmp_path / "small", MOUNT
+        full = [(1, {"disk": size}) for size in ("24k", "1600k")]
+        starts = [*full, (1, {"disk": "64m", **limit}), *starts[1:]]
+    command = ("fit", "--recipe", "stars_curriculum", *TINY, f"out={out}")
+    steps = [("troubled", command, {"each": 0, **step}) for _, step in starts]
+    reports = drive(tmp_path, steps, *prefix)["stars_curriculum/troubled"]
+    assert [report["exits"] for report in reports] == [[code] for code, _ in starts], reports
+    for (code, step), report in zip(starts, reports, strict=True):
+        if code == 1:
+            (message,) = report["err"]
+            assert message.startswith("error:") and "Traceback" not in message and len(message) < 900
+            assert str(out) in message and ("bytes" in step or re.search("full|[Nn]o space", message))
+    assert reports[len(starts) - 5]["shards"], "the limit of a file's length is met after samples are drawn"
+    assert_no_shard_was_touched_again(reports)
+    assert_same_run((tmp_path / "kept" if prefix else out) / "stars_curriculum/troubled", finished)

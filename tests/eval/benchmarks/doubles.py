@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partialmethod
 from typing import Any
 
-from uni_train.eval.benchmark import Unparseable
+from uni_train.eval.benchmark import Benchmark, Sample, Scored, Unparseable
 from uni_train.models.base import Request
 
 
@@ -46,3 +47,9 @@ class Judge:
             return reply if parse is None else parse(reply)
         except ValueError as error:
             raise Unparseable(reply) from error
+
+
+def checked(benchmark: Benchmark, samples: Sequence[Sample]) -> list[Scored]:
+    """As programs alone score them."""
+    scored = [Scored(one, benchmark.check(one) if one.status == "ok" else None) for one in samples]
+    return [replace(one, cause=benchmark.attribute(one)) for one in scored]

@@ -71,6 +71,10 @@ def test_numbers_are_those_of_the_libraries() -> None:
     assert found.pearson.value == pytest.approx(pearsonr(x, y).statistic)
     assert found.spearman.value == pytest.approx(spearmanr(x, y).statistic)
     assert found.mae.value == pytest.approx(np.mean(np.abs(np.subtract(x, y))))
+    widths = ((found.pearson, 0.12), (found.spearman, 0.13), (found.mae, 0.035))  # of 50 items, not of 200
+    for estimate, width in widths:
+        assert estimate.low < estimate.value < estimate.high
+        assert estimate.high - estimate.low == pytest.approx(width, rel=0.35)
     both = (True, False)
     counts = [[sum(one.right == a and (one.outcome == "pass") == b for one in ratings) for b in both] for a in both]
     assert found.kappa.value == pytest.approx(cohens_kappa(counts).kappa)

@@ -15,7 +15,6 @@ from PIL import Image
 
 from tests.eval.judges.criteria import NO, PNG, YES, Criteria, number, odd
 from tests.eval.judges.server import Asked, JudgeServer
-from tests.served import served
 from uni_train.config.schema import JudgeConfig
 from uni_train.core.errors import UserError
 from uni_train.core.reading_limits import Unreadable
@@ -307,17 +306,3 @@ def test_only_judges_of_the_same_samples_are_compared(tmp_path: Path) -> None:
         # A way is known apart: an evaluation that asks in another one is uncalibrated.
         assert citation(store, replace(judge, way="chain_of_thought"), benchmark) is None
         assert citation(store, binary, benchmark) is not None
-
-
-@pytest.mark.slow
-def test_nano_agrees_with_the_verifier_on_references(tmp_path: Path) -> None:
-    benchmark = UniSandbox(Source(world="nano", n=5, sets=("math1", "mapping2"), verifier="judge"))
-    anchors = cal.anchors_from_references(benchmark, benchmark.cases(), benchmark.reference)
-    samples = [anchor.sample for anchor in anchors]
-    with served(tmp_path / "log") as (url, _):
-        judge = JudgeConfig(model=f"{url}#nano", dialect="nano", revision="shipped", connections=8)
-        found = cal.calibrate(anchors, benchmark, judge, tmp_path / "calibration", store=tmp_path / "store")
-        scored = run(samples, benchmark, judge, tmp_path / "evaluation", store=tmp_path / "store")
-    assert found.n == 30 and found.overall.balanced_accuracy.value is not None
-    assert found.overall.balanced_accuracy.value >= 0.9
-    assert all(one.by == "nano" and one.replies[0].startswith("Caption:") for one in scored)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import multiprocessing
 import os
 import signal
 import sys
@@ -22,6 +21,7 @@ import pytest
 from tests.eval.judges.criteria import NO, PNG, YES, Criteria, judged, number, odd
 from tests.eval.judges.server import Asked, JudgeServer, Refused
 from tests.hostile import FORMS, Hostile, chat
+from tests.processes import FORKS
 from uni_train.config.build import build_section
 from uni_train.config.schema import JudgeConfig, RemoteConfig
 from uni_train.core.addresses import held_port, key_for
@@ -146,8 +146,8 @@ def test_a_reply_that_is_cut_off_is_asked_for_with_more_tokens(tmp_path: Path, n
 
 
 def test_a_server_that_allows_no_more_tokens_has_cut_its_reply_off(tmp_path: Path) -> None:
-    with JudgeServer(lambda asked: chat("I think", "length") if asked.body["max_tokens"] < 200
-                     else Refused(400, "max_tokens is too large")) as server:  # fmt: skip
+    replies = iter([chat("I think", "length"), *[Refused(400, "max_tokens is too large")] * 9])
+    with JudgeServer(lambda asked: next(replies)) as server:
         (scored,) = judged(1, server, tmp_path, max_tokens=100)
     assert scored.outcome == "unparseable" and "raise judge.max_tokens" in scored.replies[-1]
 
@@ -308,8 +308,8 @@ def judge_60(url: str, folder: Path) -> None:
 @pytest.mark.slow
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_a_killed_run_asks_for_nothing_that_was_answered(tmp_path: Path, how: signal.Signals) -> None:
-    with JudgeServer(odd, delay=0.1) as server:
-        child = multiprocessing.get_context("spawn").Process(target=judge_60, args=(server.url, tmp_path))
+    with JudgeServer(odd, delay=0.05) as server:
+        child = FORKS.Process(target=judge_60, args=(server.url, tmp_path))
         child.start()
         while len(server.asked) < 20 and child.is_alive():
             time.sleep(0.02)

@@ -73,13 +73,10 @@ def test_nano_is_asked_in_its_own_words() -> None:
     assert anyio.run(image_satisfies, judge, PNG, "Draw 3 apples .").passed
     assert judge.asked == [("Question : Draw 3 apples . Is the image right ?", (PNG,))]
     for caption, expected, kind, passes in [
-        ("2 leaves", "2 leaves", "mapping", True),
-        ("1 leaf", "2 leaves", "mapping", False),
-        ("1 leaf", "2 leaves", "mapping_official", True),
-        ("2 leaves", "Leaves", "mapping", True),
-        ("2 cups", "2 leaves", "mapping_official", False),
-        ("unclear", "2 leaves", "mapping", False),
-    ]:
+        ("2 leaves", "2 leaves", "mapping", True), ("1 leaf", "2 leaves", "mapping", False),
+        ("1 leaf", "2 leaves", "mapping_official", True), ("2 leaves", "Leaves", "mapping", True),
+        ("2 cups", "2 leaves", "mapping_official", False), ("unclear", "2 leaves", "mapping", False),
+    ]:  # fmt: skip
         judge = scripted(f"Caption: {caption}", dialect="nano")
         found = anyio.run(partial(caption_matches, judge, PNG, expected, kind=kind))
         assert found.passed is passes and judge.asked == [("Caption :", (PNG,))], (caption, expected, kind)

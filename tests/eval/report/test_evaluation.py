@@ -1,4 +1,4 @@
-"""The report of an evaluation: complete, harmless, and usable in a browser."""
+"""The report of an evaluation and of two side by side: complete, harmless, and usable in a browser."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from PIL import Image
 
 from bench import report
 from tests.eval.report.pages import HOSTILE, assert_sound
-from tests.eval.sample_evaluation import sample_part
+from tests.eval.sample_evaluation import SKILL, sample_evaluation, sample_part
 from uni_train.eval.benchmark import Table
+from uni_train.eval.compare import Comparison, compare
 from uni_train.eval.report import gallery
-from uni_train.eval.report.evaluation import charts, sections_of
+from uni_train.eval.report.evaluation import charts, parts_of, sections_of, write_comparison
+from uni_train.eval.report.gallery import build
 from uni_train.eval.report.page import Page, about, write_page
 from uni_train.eval.report.run import write_report
 from uni_train.eval.report.samples import Part, link, outcomes_of
@@ -56,7 +58,7 @@ def cards_of(page: str) -> list[dict[str, Any]]:
 def test_the_page_holds_everything_and_asks_for_nothing(part: Part, tmp_path: Path) -> None:
     page = write(tmp_path / "report.html", part).read_text(encoding="utf-8")
     assert_sound(page)
-    for by_set in part.scores.values():
+    for by_set in map(part.scores.__getitem__, part.settings):
         assert all(f"{estimate['value']:.2f}" in page for estimate in by_set.values())
     cards = cards_of(page)
     assert [(card["id"], card["setting"]) for card in cards] == [
@@ -178,3 +180,36 @@ def test_a_runs_tables_fit_and_legends_keep_their_colours(width: int, run_dir: P
     assert (width > 1000 or cues) and all("local" in one for one in cues)  # a shadow at the side where more is
     pieces = tab.locator(".key").evaluate_all("all => all.map(one => one.getClientRects().length)")
     assert pieces and set(pieces) == {1}
+
+
+@pytest.fixture(scope="module")
+def compared(tmp_path_factory: pytest.TempPathFactory) -> Comparison:
+    folder = tmp_path_factory.mktemp("evals")
+    sample_evaluation(folder / "before", 10)
+    sample_evaluation(folder / "after", 10, SKILL | {"normal": 1.0})
+    return compare(folder / "before", folder / "after")
+
+
+def test_flips_come_first_and_nothing_else_differs(compared: Comparison) -> None:
+    parts = {part.name: part.moments for part in parts_of(compared)}
+    found = build(parts, changed_first=True)
+    cards, total = found.cards, found.total
+    flipped = [len({answer["outcome"] == "pass" for answer in card["answers"].values()}) == 2 for card in cards]
+    assert len(cards) == total == 40 and sum(flipped) == len(compared.flips) > 0
+    assert flipped == sorted(flipped, reverse=True)
+    assert {card["setting"] for card, flip in zip(cards, flipped, strict=True) if flip} == {"normal"}
+    fewer = build(parts, sum(flipped) + 1, changed_first=True)
+    assert len(fewer.cards) == sum(flipped) + 1 and fewer.total == 40
+    assert [card["id"] for card in fewer.cards[: sum(flipped)]] == [card["id"] for card in cards[: sum(flipped)]]
+
+
+@pytest.mark.slow
+def test_a_browser_shows_both_answers(compared: Comparison, tab: Any, tmp_path: Path) -> None:
+    page = write_comparison(tmp_path / "flips.html", compared)
+    assert_sound(page.read_text(encoding="utf-8"))
+    tab.goto(page.as_uri())
+    assert tab.locator("#count").inner_text() == "40 samples"
+    tab.select_option("select[name=change]", "won")
+    assert tab.locator("#count").inner_text() == f"{len(compared.flips)} of 40 samples"
+    assert tab.locator("#list > li").first.locator("img").count() == 2
+    assert tab.locator("#list figcaption").all_inner_texts()[:2] == ["before", "after"]

@@ -116,14 +116,9 @@ def test_log_axes_hold_their_data() -> None:
 
 @pytest.mark.parametrize(
     "axis",
-    [
-        charts.linear_axis(0, 2e-5),
-        charts.linear_axis(-1.5e-05, 0),
-        charts.linear_axis(0, 1_200_000),
-        charts.log_axis(1e-9, 3e-7),
-        charts.SHARES,
-    ],
-)
+    [charts.linear_axis(0, 2e-5), charts.linear_axis(-1.5e-05, 0), charts.linear_axis(0, 1_200_000),
+     charts.log_axis(1e-9, 3e-7), charts.SHARES],
+)  # fmt: skip
 def test_the_numbers_beside_a_chart_have_their_room(axis: charts.Axis) -> None:
     drawn = charts.chart(
         "Rate", "", [charts.Series("", [(0, axis.low), (1, axis.high)])], charts.linear_axis(0, 1), axis
@@ -148,16 +143,13 @@ def test_a_tip_has_the_digits_of_its_axis() -> None:
 @pytest.mark.parametrize(
     "said",
     [
-        str,
-        page._interval,
-        page._score,
-        lambda one: tables._console_cell(one, 2),
+        str, page._interval, page._score, lambda one: tables._console_cell(one, 2),
         lambda one: tables._latex_cell(one, False),
         lambda one: tables.table_csv(tables.Table("", ("a", "b"), (("x", str(one)),))),
         lambda one: validation.table({"before": {"x": one.to_dict()}})[1][0][1],
         lambda one: model_card._cell(one.to_dict()),
     ],
-)
+)  # fmt: skip
 @pytest.mark.parametrize("ends", [(-0.004, 0.2), (-0.3, -0.001), (-0.002, 0.003), (-1e-18, 0.5)])
 def test_what_rounds_to_nothing_has_no_sign(said: Callable[[Estimate], str], ends: tuple[float, float]) -> None:
     assert not re.search(r"[-−]0?\.00(?!\d)", said(Estimate(sum(ends) / 2, 20, *ends)))

@@ -1,4 +1,4 @@
-"""UEval: what each setting asks, rubrics by program and by a judge, and the numbers that they make."""
+"""UEval: files, settings, rubrics by program and by a judge, the numbers they make, rubrics drafted for new items."""
 
 from __future__ import annotations
 
@@ -10,16 +10,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
-from tests.eval.benchmarks.doubles import Judge, Model
+from tests.eval.benchmarks.doubles import Judge, Model, checked
 from tests.eval.benchmarks.published import row, write
-from uni_train.core.errors import DataError
+from uni_train.core.errors import DataError, UserError
 from uni_train.data_gen import sprites
 from uni_train.data_gen.task import Verdict
 from uni_train.eval.benchmark import Ask, Sample, Scored, Source, Unparseable
 from uni_train.eval.benchmarks.ueval import UEval
 from uni_train.eval.benchmarks.ueval.benchmark import ONE_PASS, THINK_FIRST, TRACED, TWO_PASSES
+from uni_train.eval.benchmarks.ueval.cases import read_folder
+from uni_train.eval.benchmarks.ueval.drafting import ATTEMPTS, drafted
 from uni_train.eval.benchmarks.ueval.prompts import JUDGE, REPLY, judge_prompt, read_official
 from uni_train.eval.benchmarks.ueval.prompts import met as met_of
 from uni_train.eval.judges import NoReply, Stopped
@@ -38,10 +42,6 @@ def author(text: Any = "3 apples", image: Any = APPLES) -> Model:
 def answered(benchmark: UEval, model: Any, *settings: str) -> list[Sample]:
     asks = [Ask(case, setting, 0, 5) for case in benchmark.cases() for setting in settings or benchmark.settings]
     return benchmark.respond(model, asks)
-
-
-def by_program(benchmark: UEval, samples: list[Sample]) -> list[Scored]:
-    return [Scored(one, benchmark.check(one)) for one in samples]
 
 
 def statuses(verdict: Verdict | None) -> dict[str, str]:
@@ -82,7 +82,7 @@ def test_the_trace_of_another_model_stands_behind_the_question(apples: UEval, pa
     assert (sample.thought, sample.prompt) == ("So draw 3 apples .", asked)
     assert traced.calls([sample.ask])["think"] == 1
     without, *_ = answered(traced, author(image=sprites.render("cup", 3, 1)), traced.settings[0])
-    scored = by_program(traced, [without, sample])
+    scored = checked(traced, [without, sample])
     assert traced.scores(scored)["trace"]["image"]["difference"]["value"] == 1.0
     assert traced.tables(scored)[-2].columns[-1] == "Difference"
     tracer.skills["think"] = RuntimeError("refused")
@@ -285,3 +285,71 @@ def test_scores_are_means_of_image_and_text_over_questions_then_tasks(published:
     assert [published.attribute(one) for one in scored] == ["text wanting", "image and text wanting"]
     lost = [scored[0], Scored(samples[1], None, "judge", "unparseable")]
     assert published.scores(lost)[TWO_PASSES]["overall"]["value"] == 0.375  # stays in the denominator
+
+
+def test_both_schemas_ask_the_same(tmp_path: Path) -> None:
+    new = read_folder(write(tmp_path / "new", "ueval", row("ueval"), row("ueval", id=8, task="art")))
+    rubrics = [{"criterion": "It shows the crown.", "n": 1}]
+    older = row("ueval", task=..., task_type="space", question_type="closed", image_rubrics=rubrics)
+    assert read_folder(write(tmp_path / "old", "ueval", older))[0] == new[0]
+    assert [(case.id, case.set, case.category) for case in new] == [
+        ("7", "space", "closed-ended"), ("8", "art", "open-ended"),
+    ]  # fmt: skip
+    assert new[0].facts["text_rubrics"] == ["It names the stairs.", "It names the year."]
+
+
+def test_parquet_is_read_without_its_images_and_only_of_the_test_split(tmp_path: Path) -> None:
+    file = tmp_path / "data" / "test-00000-of-00001.parquet"
+    file.parent.mkdir()
+    rows = [row("ueval", id="a", image_ref=...), row("ueval", id="b", task="tech", image_ref=...)]
+    table = {name: [one[name] for one in rows] for name in rows[0]}
+    pq.write_table(pa.table({**table, "image_ref": [[b"x" * 100], []]}), file)
+    write(tmp_path, "ueval", row("ueval", id="c"), file="train.jsonl")
+    assert [case.id for case in read_folder(tmp_path)] == ["a", "b"]
+    assert [case.id for case in UEval(Source(data=tmp_path, sets=("tech",))).cases()] == ["b"]
+    pq.write_table(pa.table({**table, "prompt": ["x", ""]}), file)
+    with pytest.raises(DataError, match=r'00001\.parquet, row 2: "prompt" is ""'):
+        read_folder(tmp_path)
+    file.write_text("version https://git-lfs.github.com/spec/v1\n")
+    with pytest.raises(DataError, match="pointer of Git LFS"):
+        read_folder(tmp_path)
+
+
+DRAFT = {"image_rubrics": ["It shows the crown."], "text_rubrics": ["It names the stairs.", "It names the year."]}
+
+
+def drafter(*replies: Any) -> Any:
+    """Gives the replies in turn."""
+    left = iter(replies)
+    return Model(answer=lambda _: next(left))
+
+
+def unrated(folder: Path, **changes: Any) -> Path:
+    item = row("ueval", id=1, image_rubrics=..., text_rubrics=..., **changes)
+    return write(folder, "ueval", item, row("ueval", id=2, image_ref=[]), file="new.jsonl") / "new.jsonl"
+
+
+def test_drafts_are_rows_that_the_benchmark_reads(tmp_path: Path) -> None:
+    model = drafter("I would say: clear.", json.dumps(DRAFT))
+    first, second = drafted(unrated(tmp_path), model)
+    assert {name: first[name] for name in DRAFT} == DRAFT and first["drafted_by"] == model.name
+    assert "drafted_by" not in second and second["image_rubrics"] == row("ueval")["image_rubrics"]
+    (_, asked), (_, again) = model.asked
+    assert asked.seed != again.seed and asked.prompt == again.prompt and len(asked.images) == 1
+    parts = ("Question: Why can people stand on it?", "Reference text: By stairs.", "1, attached", '{"image_rubrics"')
+    assert all(part in asked.prompt for part in parts)
+    case, _ = UEval(Source(data=write(tmp_path / "data", "ueval", first, second))).cases()
+    assert case.facts["text_rubrics"] == DRAFT["text_rubrics"]
+
+
+def test_what_cannot_be_drafted_is_named(tmp_path: Path) -> None:
+    items = unrated(tmp_path)
+    for replies, said in ((["no"] * ATTEMPTS, "no rubrics in 3 replies"), ([RuntimeError("down")], "gave no answer")):
+        with pytest.raises(UserError, match=said):
+            list(drafted(items, drafter(*replies)))
+    for changes, said in (
+        ({"task": "cooking"}, "no task"), ({"prompt": ...}, 'no "prompt"'), ({"image_ref": [3]}, "names of files"),
+        ({"image_ref": ["c.png"]}, "no image"),
+    ):  # fmt: skip
+        with pytest.raises(DataError, match=f"line 1: .*{said}"):
+            list(drafted(unrated(tmp_path, **changes), drafter()))

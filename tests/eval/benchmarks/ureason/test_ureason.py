@@ -1,22 +1,27 @@
-"""UReason: refined prompts, what each setting asks, gains, causes, the judge's questions."""
+"""UReason: refined prompts, what each setting asks, gains, causes, types of errors, the judge's questions."""
+
+from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
-from tests.eval.benchmarks.doubles import Judge, Model
-from uni_train.core.errors import UsageError
-from uni_train.data_gen.objects import EVERYDAY, NANO
+from tests.eval.benchmarks.doubles import Judge, Model, checked
+from uni_train.core.errors import UsageError, UserError
+from uni_train.data_gen.objects import EVERYDAY
+from uni_train.data_gen.task import Check, Verdict
 from uni_train.data_gen.ureason.files import write_folder
 from uni_train.data_gen.ureason.outcomes import Sprites, outcome_from
 from uni_train.data_gen.ureason.task import UReason as Task
-from uni_train.eval.benchmark import Scored, Source, Unparseable
-from uni_train.eval.benchmarks.ureason import UReason
+from uni_train.eval.benchmark import Ask, Case, Sample, Scored, Source, Unparseable
+from uni_train.eval.benchmarks.ureason import UReason, errors, lengths
+from uni_train.eval.benchmarks.ureason.counting import Count
 from uni_train.eval.benchmarks.ureason.settings import BARE, CHAIN, DIRECT, EXTERNAL, GUIDED, SETTINGS
 from uni_train.eval.extraction import Refined, extract
 from uni_train.eval.generation import asks_of
 from uni_train.eval.prompts import ureason as prompts
+from uni_train.eval.results import Results
+from uni_train.models.pictures import encode_png
 
 WORDS = {"world": "everyday", "n": 5, "sets": ("attribute", "text")}
 MOON = Sprites((("moon", 1),)).render(0)
@@ -86,11 +91,6 @@ def drawing_moons(benchmark, thought="?"):
     return painter(benchmark, dict.fromkeys(ids, thought), dict.fromkeys(ids, MOON))
 
 
-def scored_of(benchmark, samples):
-    scored = [Scored(sample, benchmark.check(sample) if sample.status == "ok" else None) for sample in samples]
-    return [replace(one, cause=benchmark.attribute(one)) for one in scored]
-
-
 @pytest.fixture(scope="module")
 def nano():
     return UReason(Source(n=4, sets=("arithmetic",)), levels=(2,))
@@ -124,7 +124,7 @@ def test_all_settings_share_a_thought_and_their_noise(nano):
     assert by_setting["decontextualized_8x"].prompt == " ".join([refined] * 8)
     assert by_setting[CHAIN].image is None
     assert sum(request.thought is not None for request in draws) == 8  # setting 2 alone draws in its context
-    scores = nano.scores(scored_of(nano, samples))  # several draws are clustered by case
+    scores = nano.scores(checked(nano, samples))  # several draws are clustered by case
     assert scores[GUIDED]["arithmetic"]["n"] == scores["gains"]["reasoning"]["overall"]["difference"]["n"] == 4
     assert scores["outcomes"][GUIDED]["pass"]["distinct"] == 4
 
@@ -133,7 +133,7 @@ def test_gains_are_paired_and_causes_tell_reasoning_from_drawing(nano):
     _, two, three, four = nano.cases()
     wrong = {two.id: "1 + 1 = 2 . So draw 6 moons .", three.id: "1 + 1 = 2 ."}
     model = painter(nano, conclusions(nano) | wrong, {four.id: Sprites((("moon", 5),)).render(0)})
-    scored = scored_of(nano, nano.respond(model, asks_of(nano.cases(), (DIRECT, GUIDED, BARE, CHAIN))))
+    scored = checked(nano, nano.respond(model, asks_of(nano.cases(), (DIRECT, GUIDED, BARE, CHAIN))))
     causes = {(s.sample.ask.setting, s.sample.ask.case.id): s.cause for s in scored}
     for setting, said in {
         DIRECT: ["wrong, no thought"] * 4,
@@ -163,7 +163,7 @@ def test_a_thought_or_picture_that_fails_alone_is_a_status(nano):
     thoughts = conclusions(nano) | {broken.id: ValueError("refused")}
     model = painter(nano, thoughts, {silent.id: RuntimeError("no picture\nat all")})
     samples = nano.respond(model, asks_of(nano.cases(), (GUIDED, BARE)))
-    scored = {(one.sample.ask.setting, one.sample.ask.case.id): one for one in scored_of(nano, samples)}
+    scored = {(one.sample.ask.setting, one.sample.ask.case.id): one for one in checked(nano, samples)}
     failed = scored[GUIDED, broken.id]
     assert (failed.outcome, failed.sample.note) == ("generation_failed", "no thought: ValueError: refused")
     assert scored[BARE, silent.id].sample.note == "RuntimeError: no picture"
@@ -297,8 +297,59 @@ def test_a_folder_of_our_own_is_the_same_benchmark(tmp_path):
     ) == 10
 
 
-def test_nano_world_cases_are_the_task_s_items():
-    ids = [case.id for case in UReason(Source(n=6)).cases()]
-    items = [item for task in ("code", "arithmetic") for level in (1, 2, 3)
-             for item in Task(NANO, (task,)).generate(2, level, "test", 0)]  # fmt: skip
-    assert ids == [item.id for item in items]
+def answered(benchmark: UReason, case: Case, drawn: Sprites, thought: str, setting: str = GUIDED) -> Scored:
+    sample = Sample(Ask(case, setting, 0, 1), prompt=case.prompt, thought=thought, parts=(encode_png(drawn.render(1)),))
+    return Scored(sample, benchmark.check(sample))
+
+
+@pytest.fixture(scope="module")
+def easy() -> UReason:
+    return UReason(Source(n=4, sets=("arithmetic",)), levels=(1,))
+
+
+def test_a_program_tells_them_apart_in_nano_s_world(easy: UReason) -> None:
+    case = easy.cases()[0]
+    ((name, count),) = case.facts["outcome"]["groups"]
+    right = f"So draw {Sprites(((name, count),))} ."
+    other = next(one for one in ("moon", "cup", "key") if one not in case.prompt and one != name)
+    same, more = Sprites(((name, count),)), Sprites(((name, count + 1),))
+    found = [
+        answered(easy, case, same, right), answered(easy, case, more, right),
+        answered(easy, case, Sprites(((other, count),)), right), answered(easy, case, more, "So draw 9 moons ."),
+        answered(easy, case, more, right, BARE),
+    ]  # fmt: skip
+    kinds = [errors.type_of(one, easy.right(one)) for one in found]
+    assert kinds == [None, errors.TASK, errors.HALLUCINATION, errors.REASONING_ERROR, None]
+    shares = Count(easy, Results(easy.units(found, ""))).errors()
+    third = dict.fromkeys((errors.REASONING_ERROR, errors.HALLUCINATION, errors.TASK), pytest.approx(1 / 3))
+    assert {kind: one.value for kind, one in shares.items()} == {**third, errors.MISREAD: 0.0}
+    assert any(table.title.startswith("Error types") for table in easy.tables(found))
+
+
+def test_a_judge_is_asked_of_a_wrong_image_whose_thought_is_right() -> None:
+    benchmark = UReason(Source(world="everyday", n=1, sets=("text",)), levels=(1,), errors="judge")
+    (case,) = benchmark.cases()
+    judge = Judge(lambda prompt, _: "<answer>2</answer>" if "Error types" in prompt else
+                  "<answer>Yes</answer>" if "Thought Process" in prompt else "<answer>No</answer>")  # fmt: skip
+    sample = Sample(Ask(case, GUIDED, 0, 1), thought="It is hard to say.", parts=(b"image",))
+    verdict = asyncio.run(benchmark.judge(sample, judge))
+    assert verdict.status == "fail" and verdict.checks[-1] == Check("error", "fail", errors.HALLUCINATION)
+    *_, (asked, _) = judge.asked
+    assert len(judge.asked) == 3 and case.prompt in asked and str(case.facts["criterion"]) in asked
+    assert errors.type_of(Scored(sample, verdict, "judge"), None) == errors.HALLUCINATION
+    untold = Verdict((Check("criterion", "fail"),))
+    assert errors.type_of(Scored(sample, untold, "judge"), True) == errors.UNKNOWN
+    with pytest.raises(ValueError, match="it must give"):
+        errors._number("<answer>1</answer> or <answer>2</answer>")
+
+
+def test_contexts_are_measured_and_cut_into_thirds(easy: UReason) -> None:
+    asks = [Ask(Case(f"c{i}", "text", "one two"), GUIDED, 0, i) for i in range(9)]
+    scored = [Scored(Sample(ask, prompt="one two", thought="w " * i)) for i, ask in enumerate(asks)]
+    size, unit = lengths.measure("")
+    assert unit == "words" and lengths.mean_and_spread([size(one.sample) for one in scored]) == "6.0 (2.6)"
+    thirds = lengths.thirds(scored, size)
+    assert [(name, len(some)) for name, some in thirds] == [("2 to 4", 3), ("5 to 7", 3), ("8 to 10", 3)]
+    assert lengths.thirds(scored[:8], size) == []
+    with pytest.raises(UserError, match="no tokenizer that can be read"):
+        lengths.measure("nowhere")[0](scored[0].sample)

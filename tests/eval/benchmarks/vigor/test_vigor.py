@@ -1,9 +1,11 @@
-"""ViGoR-Bench: what settings ask, and what programs and judges tell of a sample."""
+"""ViGoR-Bench: files, templates, what settings ask, and what programs and judges tell of a sample."""
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,14 +13,120 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.eval.benchmarks.doubles import Judge, Model
-from tests.eval.benchmarks.published import write_vigor
-from uni_train.core.errors import UsageError
+from tests.eval.benchmarks.doubles import Judge, Model, checked
+from tests.eval.benchmarks.published import PNG, row, write, write_vigor
+from uni_train.core.errors import DataError, UsageError
 from uni_train.data_gen.maze.task import INSTRUCTION
 from uni_train.eval.benchmark import Ask, Sample, Scored, Source
-from uni_train.eval.benchmarks.vigor import Vigor
-from uni_train.eval.benchmarks.vigor.cases import make_case
+from uni_train.eval.benchmarks.vigor import Vigor, prompts
+from uni_train.eval.benchmarks.vigor.cases import DOMAINS, TASKS, generated, make_case, read_folder, task_named
+from uni_train.eval.benchmarks.vigor.programs import read_maze
+from uni_train.eval.benchmarks.vigor.prompts import DIMENSIONS, TABLES, dimension_of, family_of, read_marks
 from uni_train.models.pictures import decode_png
+
+
+def test_fields_are_probed_and_reported(tmp_path: Path) -> None:
+    grid = {"Input-Image": "a.png", "prompt": "Fill.", "GT_image": "b.png", "grid_size": "4×4"}
+    write(tmp_path, "vigor", grid)
+    place = "Sorting_and_Categorization"
+    sort = {"id": 7, "image": f"{place}/a.png", "instruction": "Sort.", "answer": "2"}
+    write(tmp_path, "vigor", sort, file=f"Physical_Reasoning/{place}/records.json")
+    (sorting, sudoku), fields = read_folder(tmp_path)
+    assert (sorting.id, sorting.facts["answer"]) == ("sorting_and_categorization/7", "2")
+    assert sorting.references == () and sorting.category == ""
+    assert (sudoku.id, sudoku.prompt, sudoku.category, sudoku.images) == ("sudoku/0", "Fill.", "4x4", (PNG,))
+    assert fields["sudoku"] == {
+        "image": ["Input-Image"], "instruction": ["prompt"], "answer_image": ["GT_image"], "size": ["grid_size"],
+    }  # fmt: skip
+    benchmark = Vigor(Source(data=tmp_path))
+    assert benchmark.sets == ("sorting_and_categorization", "sudoku") and benchmark.user_files
+    assert benchmark.tables([])[-1].rows[0][0] == "Sorting and categorization"
+    write(tmp_path, "vigor", row("vigor", hint="easy"))
+    assert read_folder(tmp_path, fields=["hint=answer"])[0][1].facts["answer"] == "easy"
+    write(tmp_path, "vigor", row("vigor"), file="Origami/records.json")
+    with pytest.raises(DataError, match=r"Origami.*no such task"):
+        read_folder(tmp_path)
+    (tmp_path / "Origami" / "records.json").unlink()
+    for rows, said in (("{}", "must be an array"), ("[]", "has no rows")):
+        (tmp_path / "Sudoku" / "records.json").write_text(rows)
+        with pytest.raises(DataError, match=rf"records\.json.*{said}"):
+            read_folder(tmp_path)
+
+
+def test_questions_of_our_own_survive_the_layout(tmp_path: Path) -> None:
+    cases = [*generated(Source(n=2, sets=("maze_navigation",))), *generated(Source(n=3))]
+    read, _ = read_folder(write_vigor(tmp_path, *cases))
+    assert sorted(read, key=lambda case: case.id) == sorted(cases, key=lambda case: case.id)
+
+
+def test_a_published_maze_is_read_where_its_answer_proves_it() -> None:
+    benchmark = Vigor(Source(world="everyday", n=2))
+    case = benchmark.cases()[1]
+    answer = benchmark.reference(case)
+    published = make_case(case.set, "0", case.prompt, case.images[0], answer_image=answer)
+    read = read_maze(published)
+    assert read is not None and read.facts["maze"] == case.facts["item"]["facts"]["maze"]
+    assert read_maze(replace(published, references=case.images)) is None  # no path, no proof
+
+
+KINDS = ("process", "result")
+# Of all 18 files, as extracted from the paper: a template is not edited by chance.
+DIGEST = "8193121bb529c6ef2178b43a76fa90c1"
+
+
+def test_templates_are_the_printed_ones() -> None:
+    assert sorted(number for pair in TABLES.values() for number in pair) == list(range(5, 23))
+    text = "\0".join(prompts.template(family, kind) for family in sorted(TABLES) for kind in KINDS)
+    assert hashlib.blake2b(text.encode(), digest_size=16).hexdigest() == DIGEST
+    assert {family_of(task) for task in TASKS} == set(TABLES) and len(TASKS) == 20
+
+
+@pytest.mark.parametrize("family", TABLES)
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_template_asks_for_four_dimensions_under_keys_that_are_known(family: str, kind: str) -> None:
+    asked = prompts.judge_prompt(family, kind, "Draw {gt_prompt}.", "")
+    assert "{ {" not in asked and "{instruction}" not in asked
+    if family in ("knowledge", "physical"):  # what is filled in is not filled in again
+        assert "Draw {gt_prompt}." in asked and prompts.NO_REFERENCE in asked
+    form = asked.split("```")[1]
+    assert form.count("{") == form.count("}") == 2
+    keys = re.findall(r'"([A-Z][\w.]*)": (?:integer|0 or 1)', form)
+    assert sorted(name for key in keys if (name := dimension_of(key))) == sorted(DIMENSIONS)
+    worth = 100 if kind == "process" else 1
+    reply = {key: worth for key in keys} | {"Explanation": {"Background": "kept"}}
+    marks = read_marks(f"```json\n{json.dumps(reply)}\n```", kind)
+    assert marks.passed and [check.reason for check in marks.checks] == ["kept", "", "", ""]
+    assert {check.value for check in marks.checks} == {1.0 if kind == "process" else None}
+
+
+@pytest.mark.parametrize(
+    ("change", "kind", "said"),
+    [
+        ({"RuleObey": 2}, "result", "RuleObey must be 0 or 1"),
+        ({"RuleObey": True}, "process", "an integer from 0 to 100, not true"),
+        ({"RuleObey": 0.5}, "process", "an integer from 0 to 100"),
+        ({"Rule.Obey": 1}, "result", "gives rule_obey twice"),
+        ({"RuleObey": None}, "result", "not null"),
+        ({}, "result", "lacks visual_quality"),
+    ],
+)
+def test_a_reply_that_does_not_answer_says_why(change: dict[str, object], kind: str, said: str) -> None:
+    reply = {"BackgroundConsistency": 1, "RuleObey": 1, "ReasoningAccuracy": 1, "VisualQuality": 1, **change}
+    if not change:
+        del reply["VisualQuality"]
+    with pytest.raises(ValueError, match=re.escape(said)):
+        read_marks(json.dumps(reply), kind)
+
+
+def test_keys_and_folders_are_known_by_several_names() -> None:
+    for key in ("BeneficialAction", "Beneficial_Action", "Beneficial.Action", "Reasoning Accuracy"):
+        assert dimension_of(key) == "reasoning_success"
+    for name, task in {"Maze_Navigation": "maze_navigation", "Measurement & Verification": "measurement_verification",
+                       "Common-Sense": "common_sense", "Jigsaw Puzzle": "jigsaw_puzzle",
+                       "Sorting_and_Categorization": "sorting_and_categorization"}.items():  # fmt: skip
+        assert task_named(name) == task
+    assert task_named("Origami") is None and [len(tasks) for tasks in DOMAINS.values()] == [6, 7, 7]
+
 
 MAZES = Source(n=3, sets=("maze_navigation",))
 
@@ -42,8 +150,7 @@ def painter(benchmark: Vigor, plan: str = "1. Look.\n2. Draw it.", sizes: bool =
 
 def scored_by(model: Any, benchmark: Vigor, settings: tuple[str, ...]) -> list[Scored]:
     asks = [Ask(case, setting, 0, 1) for setting in settings for case in benchmark.cases()]
-    samples = benchmark.respond(model, asks)
-    return [Scored(one, benchmark.check(one) if one.status == "ok" else None) for one in samples]
+    return checked(benchmark, benchmark.respond(model, asks))
 
 
 def marks(one: Scored) -> dict[str, float | None]:
