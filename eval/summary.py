@@ -34,18 +34,40 @@ from uni_train.eval.statistics import Estimate, proportion, share
 class Reliability:
     """How far a filter can be trusted, measured against the exact verifier.
 
-    precision: of the `kept` samples, the share that is right. recall: of the `correct` samples, the share that was
-    kept. specificity: of the wrong ones, the share that was refused. acceptance: of all samples, the share that was
-    kept.
+    precision: of the `kept` samples, the share that is right. unfiltered: of all samples, which is the precision of
+    keeping everything. recall: of the `correct` samples, the share that was kept. specificity: of the wrong ones, the
+    share that was refused. acceptance: of all samples, the share that was kept.
     """
 
     precision: Estimate
+    unfiltered: Estimate
     recall: Estimate
     specificity: Estimate
     acceptance: Estimate
     n: int
     kept: int
     correct: int
+    kept_correct: int
+
+    @property
+    def refused(self) -> str:
+        """What was refused of the wrong and of the right samples, in words."""
+        wrong = self.n - self.correct
+        return (
+            f"it refused {wrong - self.kept + self.kept_correct:,} of {wrong:,} wrong samples "
+            f"and {self.correct - self.kept_correct:,} of {self.correct:,} right ones"
+        )
+
+    def warning(self, filter: str) -> str | None:
+        """That the filter decides nothing: it keeps at least `KEPT` of the samples, and most of the wrong ones."""
+        wrong, kept_wrong = self.n - self.correct, self.kept - self.kept_correct
+        if filter == "none" or self.kept < KEPT * self.n or kept_wrong <= wrong / 2:
+            return None
+        return f"filter={filter} decides nothing here: it kept {self.kept / self.n:.1%} of the samples; {self.refused}"
+
+
+KEPT = 0.98
+"""A filter that keeps this share of the samples, and most wrong ones, changes nothing of what is learned."""
 
 
 def filter_reliability(
@@ -62,11 +84,13 @@ def filter_reliability(
     right = [(keeps, cluster) for keeps, right, cluster in rows if right]
     wrong = [(not keeps, cluster) for keeps, right, cluster in rows if not right]
     asked = [(keeps, cluster) for keeps, _, cluster in rows]
-    precision, recall, specificity, acceptance = (
+    unfiltered = [(right, cluster) for _, right, cluster in rows]
+    precision, base, recall, specificity, acceptance = (
         share([hit for hit, _ in some], range(len(some)), [cluster for _, cluster in some])
-        for some in (kept, right, wrong, asked)
+        for some in (kept, unfiltered, right, wrong, asked)
     )
-    return Reliability(precision, recall, specificity, acceptance, len(rows), len(kept), len(right))
+    counts = len(rows), len(kept), len(right), sum(right for right, _ in kept)
+    return Reliability(precision, base, recall, specificity, acceptance, *counts)
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,8 +132,10 @@ class Round:
             "distinct": self.distinct,
             "precision_estimate": precision.to_dict() if precision else None,
             "recall_estimate": recall.to_dict() if recall else None,
+            "unfiltered_estimate": self.reliability.unfiltered.to_dict() if self.reliability else None,
             "specificity_estimate": self.reliability.specificity.to_dict() if self.reliability else None,
             "acceptance_estimate": self.reliability.acceptance.to_dict() if self.reliability else None,
+            "warning": self.reliability.warning(self.filter) if self.reliability else None,
         }
 
 
@@ -160,8 +186,8 @@ def _is(value: Any, kind: Any) -> bool:
 
 def round_table(rounds: Sequence[Mapping[str, Any]], questions: str) -> Table:
     """The rounds of a summary: what was sampled and kept, and how far the filter can be trusted."""
-    columns = ("Round", "Task, level", "Filter", "Sampled", "Distinct", "Kept", "Share", "Precision", "Recall",
-               "Specificity", "Updates", "Seconds")  # fmt: skip
+    columns = ("Round", "Task, level", "Filter", "Sampled", "Distinct", "Kept", "Share", "Precision",
+               "Unfiltered", "Recall", "Specificity", "Updates", "Seconds")  # fmt: skip
     body = tuple(
         (
             str(number),
@@ -171,7 +197,10 @@ def round_table(rounds: Sequence[Mapping[str, Any]], questions: str) -> Table:
             None if entry.get("distinct") is None else str(entry["distinct"]),
             str(entry["kept"]),
             estimate_of(entry.get("acceptance_estimate")) or proportion(entry["kept"], entry["sampled"]),
-            *(estimate_of(entry.get(f"{name}_estimate")) for name in ("precision", "recall", "specificity")),
+            *(
+                estimate_of(entry.get(f"{name}_estimate"))
+                for name in ("precision", "unfiltered", "recall", "specificity")
+            ),
             str(entry["updates"]),
             f"{entry['seconds']:.0f}",
         )
@@ -179,10 +208,15 @@ def round_table(rounds: Sequence[Mapping[str, Any]], questions: str) -> Table:
     )
     note = (
         "Distinct: different expressions, sets of rules or puzzles among the sampled images. "
-        "Precision: of the kept images, the share that is right. Recall: of the right ones, the share that was kept. "
+        "Precision: of the kept images, the share that is right. Unfiltered: of all images, the precision without the "
+        "filter. Recall: of the right ones, the share that was kept. "
         "Specificity: of the wrong ones, the share that was refused; a filter that accepts everything has 0."
     )
-    return Table("Rounds: what the filter kept, against the exact verifier", columns, body, note, questions, digits=3)
+    warnings = [
+        f" Round {number}: {entry['warning']}." for number, entry in enumerate(rounds, 1) if entry.get("warning")
+    ]
+    title = "Rounds: what the filter kept, against the exact verifier"
+    return Table(title, columns, body, note + "".join(warnings), questions, digits=3)
 
 
 def estimate_of(raw: Mapping[str, Any] | None) -> Estimate | None:

@@ -102,3 +102,27 @@ def test_bad_summaries_are_named(tmp_path: Path) -> None:
         (tmp_path / "summary.json").write_text(text)
         with pytest.raises(UserError, match=said):
             summary.read(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kept_right", "kept_wrong", "refused_right", "refused_wrong", "filter", "warned"),
+    [
+        (3041, 23, 4, 4, "self", True),  # the demo's
+        (990, 2, 4, 4, "self", False),  # few are wrong, and most of them are refused
+        (1000, 0, 0, 0, "self", False),  # there is nothing to refuse
+        (500, 500, 0, 0, "none", False),  # no filter is asked for
+        (500, 500, 0, 0, "judge", True),
+        (400, 300, 100, 200, "self", False),
+    ],
+)
+def test_a_filter_that_decides_nothing_is_said(
+    kept_right: int, kept_wrong: int, refused_right: int, refused_wrong: int, filter: str, warned: bool
+) -> None:
+    groups = ((kept_right, True, True), (kept_wrong, True, False), (refused_right, False, True))
+    rows = [(kept, right) for n, kept, right in (*groups, (refused_wrong, False, False)) for _ in range(n)]
+    counts = summary.filter_reliability([kept for kept, _ in rows], [right for _, right in rows])
+    assert counts.unfiltered.value == (kept_right + refused_right) / len(rows)
+    entry = summary.Round("mapping", 1, len(rows), counts.kept, 1, 1.0, counts, filter).to_dict()
+    table = summary.round_table([entry], "questions")
+    assert f"{refused_wrong:,} of {kept_wrong + refused_wrong:,} wrong samples" in counts.refused
+    assert (f"Round 1: filter={filter} decides nothing here" in table.note) == warned == (entry["warning"] is not None)

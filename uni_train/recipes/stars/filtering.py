@@ -106,14 +106,15 @@ def counted(work: Work[Any], stage: StageRun, round_: RoundConfig) -> dict[str, 
     )
     text = f"  kept {counts.kept} of {counts.n}"
     if counts.kept and counts.correct:
-        text += f": precision {counts.precision.value:.3f}, recall {counts.recall.value:.3f}"
-    if wrong := counts.n - counts.correct:
-        text += f"; refused {round((counts.specificity.value or 0) * wrong)} of {wrong} wrong ones"
+        text += f": precision {counts.precision.value:.3f}, without the filter {counts.unfiltered.value:.3f}"
+    text += f"; {counts.refused}"
     if used != counts.kept:
         text += f"; {used} of them are trained on"
     if round_.kept is not None and used < round_.kept:
         text += f", fewer than rounds[].kept={round_.kept}: all {round_.prompts} prompts are sampled"
     work.progress.say(text)
+    if warning := counts.warning(work.config.filter):
+        work.progress.say(f"  warning: {warning}")
     return {"sampled": counts.n, "kept": counts.kept, "correct": counts.correct, "used": used}
 
 
