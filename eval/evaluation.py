@@ -581,11 +581,7 @@ def _no_skill(scored: Sequence[Scored]) -> dict[tuple[str, str], str]:
     cells: dict[tuple[str, str], list[Scored]] = defaultdict(list)
     for answer in scored:
         cells[_cell(answer)].append(answer)
-    return {
-        cell: some[0].sample.note
-        for cell, some in cells.items()
-        if all(answer.outcome == "no_skill" for answer in some)
-    }
+    return {cell: some[0].sample.note for cell, some in cells.items() if all(row.outcome == "no_skill" for row in some)}
 
 
 def _no_skill_tables(lacking: Mapping[tuple[str, str], str]) -> list[Table]:
@@ -659,14 +655,8 @@ def _verdicts(
 
 def _write(folder: Path, benchmark: str, index: int, scored: Sequence[Scored], images: ImageStore) -> str:
     """One shard, named by its content: an older scores.json keeps the files that it names until it is replaced."""
-    words = [
-        [
-            *(answer.sample.key, answer.sample.ask.seed, answer.sample.note, answer.by, answer.failure, answer.cause),
-            list(answer.replies),
-            None if answer.verdict is None else answer.verdict.to_dict(),
-        ]
-        for answer in scored
-    ]
+    words = [[row.sample.key, row.sample.ask.seed, row.sample.note, row.by, row.failure, row.cause, list(row.replies),
+              None if row.verdict is None else row.verdict.to_dict()] for row in scored]  # fmt: skip
     digest = hashlib.blake2b(json.dumps(words).encode(), digest_size=6).hexdigest()
     name = f"{benchmark}-{index:05d}-{digest}.parquet"
     write_scored(folder / name, scored, images)

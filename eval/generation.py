@@ -107,9 +107,7 @@ def _responses(
         if len(part) == 1:
             return [Sample(part[0], "no_skill", error.message)]
         half = len(part) // 2
-        return [
-            response for some in (part[:half], part[half:]) for response in _responses(benchmark, asked, some, on_step)
-        ]
+        return [row for some in (part[:half], part[half:]) for row in _responses(benchmark, asked, some, on_step)]
 
 
 def expect_skills(model: Respondent, asked: Mapping[Benchmark, Sequence[Ask]], lacking: Sample) -> None:

@@ -97,9 +97,7 @@ class TableSpec:
     def table(self, results: Results, paper: Paper | None) -> Table:
         """The table, filled in; without groups it has no rows. paper: `printed`; None: other questions are asked."""
         groups: Mapping[Any, Any] = self.rows if isinstance(self.rows, Mapping) else results.by(self.rows, self.order)
-        lines = [
-            (self.names.get(key, key), *(column.score(some) for column in self.columns)) for key, some in groups.items()
-        ]
+        lines = [(self.names.get(key, key), *(of.score(some) for of in self.columns)) for key, some in groups.items()]
         lines += map(tuple, self.below)
         if paper is not None and groups:
             rows = paper[self.paper] if isinstance(self.paper, str) else self.paper

@@ -118,7 +118,7 @@ def yes_no(text: str) -> bool | None:
     reply = words(text)
     lines, labelled = reply.split("\n"), [(match[0].lower(), match[1]) for match in _LABELLED.findall(reply)]
     found = [value for label, value in labelled if label.startswith(("final", "score"))] or [
-        pair[1] for pair in labelled
+        value for _, value in labelled
     ]
     if not found and (_ALONE.match(lines[0]) or _ALONE.match(lines[-1])):
         found = [match[1] for line in lines if (match := _ALONE.match(line))]
@@ -192,9 +192,7 @@ def caption(text: str) -> str | None:
     """What follows "Caption:" (UniSandbox, Tables 9 and 10), or a reply of one line in the form asked for behind it:
     "3 apples". "Error" stands for itself and whatever explains it."""
     reply = words(text)
-    captions = {
-        _unwrapped(caption) for caption in _CAPTIONED.findall(reply.rpartition("\n")[2]) or _CAPTIONED.findall(reply)
-    }
+    captions = {_unwrapped(part) for part in _CAPTIONED.findall(reply.rpartition("\n")[2]) or _CAPTIONED.findall(reply)}
     alone = _unwrapped(reply)
     if not captions and (_COUNTED.fullmatch(alone) or _REFUSED.fullmatch(alone)):
         captions = {alone}

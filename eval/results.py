@@ -127,10 +127,7 @@ class Results:
     def mean(self, over: Key | None = None, unit: Key = _question) -> Estimate:
         """The mean, with `over` the unweighted mean over the values of that column. n: different values of `unit`."""
         return share(
-            [result.worth for result in self],
-            [*map(_column(unit), self)],
-            [result.cluster for result in self],
-            self._cells(over),
+            [row.worth for row in self], [*map(_column(unit), self)], [row.cluster for row in self], self._cells(over)
         )
 
     def minus(self, before: Results, over: Key | None = None) -> PairedComparison | None:

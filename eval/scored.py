@@ -205,11 +205,7 @@ def _from_row(row: Row, store: ImageStore | None) -> Scored:
         raise ValueError(f"no status of a sample: {row['status']!r}")
     if not isinstance(facts, dict) or not isinstance(case_facts, dict):
         raise ValueError("facts are no object")
-    if (
-        not isinstance(parts, list)
-        or not isinstance(replies, list)
-        or not all(isinstance(reply, str) for reply in replies)
-    ):
+    if not isinstance(parts, list) or not isinstance(replies, list) or {*map(type, replies)} - {str}:
         raise ValueError("parts or replies are no list")
     if row["k"] < 0 or not 0 <= row["value"] <= 1:
         raise ValueError(f"draw {row['k']} with the value {row['value']}")

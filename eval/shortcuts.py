@@ -44,13 +44,8 @@ def trivial(questions: Sequence[Question], known: Mapping[str, str] | None = Non
 def estimated(tallies: Sequence[Tally]) -> list[Trivial]:
     """Tallies with their intervals, clustered by what repeats (expressions, sets of rules)."""
     return [
-        Trivial(
-            tally.name,
-            share(tally.right, range(len(tally.right)), tally.clusters),
-            TASKS.get(tally.kind).chance,
-            tally.note,
-        )
-        for tally in tallies
+        Trivial(way.name, share(way.right, range(len(way.right)), way.clusters), TASKS.get(way.kind).chance, way.note)
+        for way in tallies
     ]
 
 

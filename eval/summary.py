@@ -130,11 +130,10 @@ class Round:
             "filter": self.filter,
             "calls": dict(self.calls),
             "distinct": self.distinct,
-            "precision_estimate": precision.to_dict() if precision else None,
-            "recall_estimate": recall.to_dict() if recall else None,
-            "unfiltered_estimate": self.reliability.unfiltered.to_dict() if self.reliability else None,
-            "specificity_estimate": self.reliability.specificity.to_dict() if self.reliability else None,
-            "acceptance_estimate": self.reliability.acceptance.to_dict() if self.reliability else None,
+            **{
+                f"{name}_estimate": getattr(self.reliability, name).to_dict() if self.reliability else None
+                for name in ("precision", "recall", "unfiltered", "specificity", "acceptance")
+            },
             "warning": self.reliability.warning(self.filter) if self.reliability else None,
         }
 
@@ -188,6 +187,7 @@ def round_table(rounds: Sequence[Mapping[str, Any]], questions: str) -> Table:
     """The rounds of a summary: what was sampled and kept, and how far the filter can be trusted."""
     columns = ("Round", "Task, level", "Filter", "Sampled", "Distinct", "Kept", "Share", "Precision",
                "Unfiltered", "Recall", "Specificity", "Updates", "Seconds")  # fmt: skip
+    measures = ("precision", "unfiltered", "recall", "specificity")
     body = tuple(
         (
             str(number),
@@ -197,10 +197,7 @@ def round_table(rounds: Sequence[Mapping[str, Any]], questions: str) -> Table:
             None if entry.get("distinct") is None else str(entry["distinct"]),
             str(entry["kept"]),
             estimate_of(entry.get("acceptance_estimate")) or proportion(entry["kept"], entry["sampled"]),
-            *(
-                estimate_of(entry.get(f"{name}_estimate"))
-                for name in ("precision", "unfiltered", "recall", "specificity")
-            ),
+            *(estimate_of(entry.get(f"{name}_estimate")) for name in measures),
             str(entry["updates"]),
             f"{entry['seconds']:.0f}",
         )

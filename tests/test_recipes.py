@@ -19,7 +19,7 @@ from uni_train.config.compose import compose
 from uni_train.config.kinds import check_ranks, kind_of, stage_list
 from uni_train.config.schema import RunConfig
 from uni_train.core.errors import UsageError
-from uni_train.fitting import needs
+from uni_train.dry_run import needs
 from uni_train.models.load import expect_keys
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
 from uni_train.recipes.stars.config import StarsConfig

@@ -205,7 +205,7 @@ def fit(recipe: str | Path, overrides: Mapping[str, Any] | Sequence[str] = ()) -
     from uni_train.fitting import run_recipe
 
     typed = list(_typed(overrides)) if isinstance(overrides, Mapping) else list(overrides)
-    config = run_recipe(str(recipe), typed, fresh=False, dry_run=False)
+    config = run_recipe(str(recipe), typed, fresh=False)
     return Run(Path(config.out) / config.recipe / config.run_name)
 
 

@@ -6,7 +6,6 @@ they need.
 
 from __future__ import annotations
 
-import re
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -18,9 +17,8 @@ from typing import TYPE_CHECKING, Any
 
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose, quoted
-from uni_train.config.kinds import PlannedStage, check_before_run, check_ranks, judge_of, kind_of, stage_list
+from uni_train.config.kinds import PlannedStage, check_before_run, check_ranks, judge_of, stage_list
 from uni_train.config.paths import missing_packages, missing_paths, named_paths
-from uni_train.config.places import recipes
 from uni_train.config.schema import RunConfig
 from uni_train.core.errors import UserError
 from uni_train.distributed.devices import deterministic_kernels, expect_gpu
@@ -37,21 +35,14 @@ PROCESS = 2**30  # bytes of memory that a process of nano takes, rounded up
 MOST_PROCESSES = 8  # an update of 40 rows gains nothing from more
 
 
-def run_recipe(
-    recipe: str, overrides: Sequence[str], *, fresh: bool, dry_run: bool, whole: bool = False, all_cores: bool = False
-) -> RunConfig:
+def run_recipe(recipe: str, overrides: Sequence[str], *, fresh: bool, all_cores: bool = False) -> RunConfig:
     """The composed recipe, which has run. Raises UserError for everything that a person can put right.
 
-    whole: a dry run prints the configuration, too.
     all_cores: obey `strategy.all_cores`. Other processes know nothing that the caller has registered in Python.
     """
     ranks = Ranks.from_environment()
-    with _said_once(ranks):
+    with said_once(ranks):
         config = compose(recipe, overrides)
-        if dry_run:
-            if ranks.is_main:
-                _print_plan(config, whole)
-            return config
         check_ranks(config, ranks.world_size)
         config = _resolved(config, recipe, overrides)
         run = Path(config.out) / config.recipe / config.run_name
@@ -112,7 +103,7 @@ def _shares(config: RunConfig, ranks: int) -> bool:
 
 
 @contextmanager
-def _said_once(ranks: Ranks) -> Iterator[None]:
+def said_once(ranks: Ranks) -> Iterator[None]:
     """An error that every process of a node finds is left to the first of them; the others end with it."""
     try:
         yield
@@ -132,7 +123,7 @@ def _run_with_others(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
     gpu = config.strategy.accelerator != "cpu" and torch.cuda.is_available()
     shared = replace(config.strategy, devices=ranks.local_world_size, nodes=ranks.world_size // ranks.local_world_size)
     with ExitStack() as stack:
-        with _said_once(ranks):
+        with said_once(ranks):
             stack.enter_context(joined(ranks, cuda=gpu, timeout=timedelta(seconds=config.strategy.timeout)))
         stack.enter_context(one_message(ranks))
         _run(replace(config, strategy=shared), ranks, fresh)
@@ -197,6 +188,24 @@ def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
 
 
 # --- the stages -------------------------------------------------------------------------------------------------------
+
+
+def missing(config: RunConfig) -> Iterator[UserError]:
+    """An error for each package and file that is not there, and for a checkpoint that the model cannot load."""
+    yield from missing_packages(config)
+    yield from missing_files(config)
+
+
+def missing_files(config: RunConfig) -> Iterator[UserError]:
+    """The same of files and folders alone: a node that starts the run may have other packages."""
+    paths = [*missing_paths(config)]
+    yield from paths
+    checkpoint = config.model.checkpoint
+    if not paths and checkpoint not in (None, "shipped") and not source_of(checkpoint).is_absent:
+        try:
+            stored_model(config.model)
+        except UserError as error:
+            yield error
 
 
 def expect(config: RunConfig, progress: ConsoleProgress) -> None:
@@ -329,65 +338,3 @@ def _track(work: Work[Any]) -> None:
 
     with open_run(work.folder.path, **wandb_names(work)) as run:
         tracking.log_run(run, work.folder.path)
-
-
-# --- dry runs ---------------------------------------------------------------------------------------------------------
-
-
-def _print_plan(config: RunConfig, whole: bool) -> None:
-    """Stages, costs, needs, the first update, and of the `whole` the configuration. Errors come before any output."""
-    import yaml
-
-    from uni_train.stages.cache import cached
-
-    remarks = cached(list[str], config, ["dry run"], lambda: _remarks(config))
-    costs = next((recipe.costs for recipe in recipes() if recipe.name == config.recipe), "")
-    if (model := re.match(r"(\w+):", costs)) and model[1] != config.model.name:
-        costs = f"`uni_train plan {config.recipe} model={config.model.name}` says memory and time on GPUs"
-    print(f"# run folder: {config.out}/{config.recipe}/{config.run_name}\n# stages:")
-    for stage in stage_list(config):
-        print(f"#   {stage.index:02d}-{stage.name:<20} {stage.summary}")
-    for line in [*([f"costs: {costs}"] if costs else []), *remarks]:
-        print(f"# {line}")
-    if whole:
-        print()
-        print(yaml.safe_dump(to_plain(config), sort_keys=False, allow_unicode=True, width=100), end="")
-    else:
-        print("# --config prints all keys and their values")
-
-
-def _remarks(config: RunConfig) -> list[str]:
-    """What a run needs, and its first update. Raises UserError as a run would."""
-    from uni_train.console.progress import ConsoleProgress
-    from uni_train.stages.dry_run import describe
-
-    expect(config, ConsoleProgress())
-    checks = check_before_run(config, config.strategy.devices * config.strategy.nodes, planned=True)
-    return [*needs(config), *checks, *describe(config)]
-
-
-def missing(config: RunConfig) -> Iterator[UserError]:
-    """An error for each package and file that is not there, and for a checkpoint that the model cannot load."""
-    yield from missing_packages(config)
-    yield from missing_files(config)
-
-
-def missing_files(config: RunConfig) -> Iterator[UserError]:
-    """The same of files and folders alone: a node that starts the run may have other packages."""
-    paths = [*missing_paths(config)]
-    yield from paths
-    checkpoint = config.model.checkpoint
-    if not paths and checkpoint not in (None, "shipped") and not source_of(checkpoint).is_absent:
-        try:
-            stored_model(config.model)
-        except UserError as error:
-            yield error
-
-
-def needs(config: RunConfig) -> list[str]:
-    """Files and packages that are missing, and servers that must answer, a line each."""
-    judge = judge_of(config)
-    servers = [f"judge: {judge.checkpoint or judge.address}"] if judge is not None else []
-    servers += kind_of(config).servers(config)
-    lines = [f"missing: {error.message}. {error.hint}" for error in missing(config)]
-    return [*lines, *(f"must answer before the first stage: {server}" for server in servers)]

@@ -218,9 +218,7 @@ def dots(title: str, values: Mapping[str, Mapping[str, Estimate]], colours: Mapp
             assert estimate.value is not None
             tip = f"{name}, {series}: {estimate.value:.2f} [{estimate.low:.2f}, {estimate.high:.2f}], n = {estimate.n}"
             marks.append(Mark(at(estimate.value), at(estimate.low), at(estimate.high), y, colours[series], tip))
-        described += (
-            [f"{name}: " + ", ".join(f"{series} {estimate.value:.2f}" for series, estimate in shown)] if shown else []
-        )
+        described += [f"{name}: " + ", ".join(f"{series} {at.value:.2f}" for series, at in shown)] if shown else []
     ticks = [(at(value), name) for value, name in SHARES.ticks]
     legend = [(colour, series) for series, colour in colours.items()]
     return Dots(title, "; ".join(described), _ABOVE + len(values) * height + _BELOW, rows, ticks, marks, legend, left)

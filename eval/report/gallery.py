@@ -77,9 +77,7 @@ def build(
                 slots[benchmark, *answer.sample.identity][moment] = answer
     if changed_first:
         slots = {key: slot for key, slot in slots.items() if len(slot) == len(parts[str(key[0])])}
-    same = {
-        key for key, slot in slots.items() if changed_first and len({answer.passed for answer in slot.values()}) == 1
-    }
+    same = {key for key, slot in slots.items() if changed_first and len({row.passed for row in slot.values()}) == 1}
     unit_of = {
         key: (key[0], key[1:] if changed_first else case.cluster or case.id)
         for key, slot in slots.items()

@@ -102,9 +102,7 @@ def about(title: str, command: str, notes: Sequence[str], settings: str, text: s
 
 def write_page(path: Path, page: Page) -> Path:
     """Write the page and return its path. Raises UserError where it cannot be written."""
-    scripts = "\n".join(
-        _asset(name) for name in dict.fromkeys(section.script for section in page.sections if section.script)
-    )
+    scripts = "\n".join(_asset(name) for name in dict.fromkeys(part.script for part in page.sections if part.script))
     context = {
         "page": page,
         "styles": _asset("style.css"),

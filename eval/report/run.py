@@ -225,9 +225,7 @@ def _unevaluated(run_dir: Path) -> dict[str, Any]:
     manifests = _manifests(run_dir)
     return head | {
         "wall_seconds": sum(float(manifest.get("seconds", 0.0)) for manifest in manifests),
-        "peak_rss_bytes": max(
-            (int(manifest.get("result", {}).get("peak_rss_bytes", 0)) for manifest in manifests), default=0
-        ),
+        "peak_rss_bytes": max((int(row.get("result", {}).get("peak_rss_bytes", 0)) for row in manifests), default=0),
         "scores": {"before": {}, "after": {}},
         "rounds": [],
     }

@@ -69,10 +69,7 @@ def outcomes_of(part: Part) -> Section:
         for moment, scored in part.moments.items()
     }
     cells = {cell: scored for cell, scored in cells.items() if scored}
-    causes = {
-        cell: Counter(answer.cause for answer in some if not answer.passed and answer.cause)
-        for cell, some in cells.items()
-    }
+    causes = {cell: Counter(row.cause for row in some if not row.passed and row.cause) for cell, some in cells.items()}
     rows: list[dict[str, Any]] = []
     for name in part.sets:
         for (moment, setting), some in cells.items():

@@ -222,10 +222,9 @@ def _thoughts(some: Results, sets: Sequence[str]) -> dict[str, dict[str, Estimat
     thoughtful = some.where(lambda unit: unit.samples[0].sample.thought is not None)
     conclusions: dict[str, dict[str, Estimate]] = {}
     for name, part in thoughtful.by("set", sets).items():
-        conclusions[name] = part.shares(("right", "wrong", "unclear"), _conclusion)
-        conclusions[name]["drawn_right"] = part.where(lambda unit: _conclusion(unit.samples[0]) == "right").mean(
-            unit="key"
-        )
+        right = part.where(lambda unit: _conclusion(unit.samples[0]) == "right")
+        shares = part.shares(("right", "wrong", "unclear"), _conclusion)
+        conclusions[name] = shares | {"drawn_right": right.mean(unit="key")}
     return conclusions
 
 
@@ -368,13 +367,9 @@ def _reasoning(
     guessed = [chances_of[sources()[name].task] for name in sets]
     below: list[tuple[Cell, ...]] = []
     if any(rows.values()):  # beside a score, not without one
-        below.append(
-            ("Best trivial strategy", *(strategy.estimate if strategy else None for strategy in leading.values()), None)
-        )
+        below.append(("Best trivial strategy", *(top.estimate if top else None for top in leading.values()), None))
         below.append(("Chance", *(f"{chance:.2f}" for chance in guessed), f"{sum(guessed) / len(guessed):.2f}"))
-        below.append(
-            ("n / distinct", *(counted(strategy.estimate) if strategy else None for strategy in leading.values()), None)
-        )
+        below.append(("n / distinct", *(counted(top.estimate) if top else None for top in leading.values()), None))
     note = (
         "Maths counts prompts, mapping counts pairs of which both are right. Guessing gives "
         f"{chances_of['maths']:.2f} and {chances_of['mapping']:.2f}."
@@ -456,9 +451,7 @@ def _outcomes(some: Results, settings: Sequence[str], sets: Sequence[str]) -> Ta
         for name, shares in cells[setting].items()
     }
     always = ("pass", "fail", "unreadable")
-    seen = [
-        outcome for outcome in OUTCOMES if outcome in always or any(shares[outcome].value for shares in rows.values())
-    ]
+    seen = [key for key in OUTCOMES if key in always or any(row[key].value for row in rows.values())]
     heads = {"set": "Set", **{outcome: outcome.replace("_", " ") for outcome in seen}}
     names = {place: SETTING_NAMES[place[0]] for place in rows}
     return TableSpec(

@@ -180,10 +180,10 @@ def tables(summary: Mapping[str, Any], printed: bool = False) -> Iterator[Table]
         if task in _PAPER or not transfer:
             yield _score_table(summary, task, variant, task_rows, printed)
     if any(SAID in scores for scores in summary["scores"].values()):
-        said_scores = {when: by_setting.get(SAID, {}) for when, by_setting in summary["scores"].items()}
-        names = [name for name in all_sets() if any(name in by_set for by_set in said_scores.values())]
+        worded = {when: by_setting.get(SAID, {}) for when, by_setting in summary["scores"].items()}
+        names = [name for name in all_sets() if any(name in by_set for by_set in worded.values())]
         cells = [
-            (when, *(estimate_of(by_set.get(name)) for name in names)) for when, by_set in said_scores.items() if by_set
+            (when, *(estimate_of(by_set.get(name)) for name in names)) for when, by_set in worded.items() if by_set
         ]
         title = "Said: the right answer in words at once, nothing drawn"
         yield Table(title, ("When", *names), tuple(cells), "95 % intervals.", str(summary.get("questions", "")))
@@ -273,10 +273,8 @@ def _score_table(summary: Mapping[str, Any], task: str, variant: str, task_rows:
     body += [("chance", *[f"{about.chance:.2f}"] * (2 * len(names) + 1), "")]
     named = ", ".join(f"{name} {strategy.name}" for name, strategy in zip(names, leading, strict=True) if strategy)
     if named:
-        body.append(("trivial", *[strategy.estimate if strategy else None for strategy in leading] * 2, "", ""))
-        body.append(
-            ("n / distinct", *[counted(strategy.estimate) if strategy else None for strategy in leading] * 2, "", "")
-        )
+        body.append(("trivial", *[top.estimate if top else None for top in leading] * 2, "", ""))
+        body.append(("n / distinct", *[counted(top.estimate) if top else None for top in leading] * 2, "", ""))
     n = " or ".join(str(n) for n in sorted({cell.n for row in task_rows for cell in row.normal + row.cot if cell}))
     note = f"95 % intervals. n = {n} {'pairs, both right' if pairs else 'prompts'}; {about.guess} gives "
     note += f"{about.chance:.2f}. Averages and repeats are clustered by {'rules' if pairs else 'expression'}."
@@ -376,9 +374,7 @@ def _accuracy_charts(summary: Mapping[str, Any]) -> Iterator[charts.Chart]:
         for setting in SETTINGS:
             cells = [getattr(row, setting) for row in rows]
             lines = {name: [(i, row[level]) for i, row in enumerate(cells)] for level, name in enumerate(columns)}
-            if any(
-                estimate is not None and estimate.value is not None for line in lines.values() for _, estimate in line
-            ):
+            if any(at is not None and at.value is not None for line in lines.values() for _, at in line):
                 title = f"{about.title}, {setting}"
                 guess = (about.chance, about.guess)
                 yield charts.scores(title, lines, x, 0.06, "Accuracy by round: {}.", guess)

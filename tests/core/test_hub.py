@@ -209,7 +209,7 @@ def test_commands_and_recipes_take_hub_ids(nano: Hub, tmp_path: Path, monkeypatc
     assert result.exit_code == 0 and SHA in "".join(result.output.split())
     assert export("hf://org/name", "out").exit_code == 0 and (tmp_path / "out" / "model.safetensors").is_file()
     monkeypatch.setattr(fitting, "_run", lambda config, ranks, fresh: None)
-    config = fitting.run_recipe("stars_mapping", ["model.checkpoint=org/name@main"], fresh=False, dry_run=False)
+    config = fitting.run_recipe("stars_mapping", ["model.checkpoint=org/name@main"], fresh=False)
     assert config.model.checkpoint == str(local("org/name"))
 
 

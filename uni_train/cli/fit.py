@@ -54,6 +54,11 @@ def fit(recipe: str, fresh: bool, dry_run: bool, config: bool, overrides: tuple[
       uni_train fit stars_mapping level=2 seed=1 logger=wandb
       uni_train fit stars_curriculum model=bagel_7b --dry-run
     """
-    from uni_train.fitting import run_recipe
+    if dry_run or config:
+        from uni_train.dry_run import dry_run as print_plan
 
-    run_recipe(recipe, overrides, fresh=fresh, dry_run=dry_run or config, whole=config, all_cores=True)
+        print_plan(recipe, overrides, whole=config)
+    else:
+        from uni_train.fitting import run_recipe
+
+        run_recipe(recipe, overrides, fresh=fresh, all_cores=True)

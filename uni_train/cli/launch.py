@@ -125,7 +125,8 @@ def launch(
         submit_script,
         torchrun_commands,
     )
-    from uni_train.fitting import missing_files, needs
+    from uni_train.dry_run import needs
+    from uni_train.fitting import missing_files
     from uni_train.plan.hardware import GPUS, gpu_named
 
     if slurm == torchrun:

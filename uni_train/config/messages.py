@@ -197,9 +197,7 @@ def described(kind: Any, words: Mapping[type, str] = _WORDS, choice: str = "one 
     if origin is Annotated:
         return described(arguments[0], words, choice)
     if origin in (Union, types.UnionType):
-        return " or ".join(
-            "null" if argument is type(None) else described(argument, words, choice) for argument in arguments
-        )
+        return " or ".join("null" if arg is type(None) else described(arg, words, choice) for arg in arguments)
     if origin is Literal:
         names = ", ".join(map(str, arguments))
         return names if len(arguments) == 1 else f"{choice}{names}"

@@ -150,18 +150,12 @@ def recognise(path: Path) -> Checkpoint:
 
 
 def stored_model(config: ModelConfig) -> Checkpoint:
-    """What lies at a configuration's `checkpoint`, adapters left out.
-
-    Raises:
-        UserError: the model's family cannot load it, or `recognise` raises.
-    """
+    """What lies at the `checkpoint`, adapters left out. UserError: nothing, or what the family cannot load."""
     base = source_of(config.checkpoint or "").base
     stored = recognise(Path(base))
     if stored.kind != config.family:
-        raise UserError(
-            f"model={config.name} cannot be loaded from {base}: it is {stored.what}",
-            stored.hint or f"Choose model={stored.model}, or another model.checkpoint=FOLDER.",
-        )
+        hint = stored.hint or f"Choose model={stored.model}, or another model.checkpoint=FOLDER."
+        raise UserError(f"model={config.name} cannot be loaded from {base}: it is {stored.what}", hint)
     return stored
 
 
@@ -180,8 +174,7 @@ def model_config(name_or_path: str, weights: Quantised | None = None, compile: b
     from uni_train.config.build import build_section
 
     source = source_of(name_or_path)
-    option = _option(source.base)
-    if option is not None:
+    if (option := _option(source.base)) is not None:
         config = build_section(ModelConfig, reading_limits.read_yaml(option))
         if source.adapters and config.checkpoint is None:
             untrained = f"{source.base} is untrained: an adapter needs the weights that it was trained on"
@@ -207,8 +200,7 @@ def find(base: str) -> Checkpoint:
     Raises:
         UserError: nothing lies there, or what cannot be loaded. UsageError: a name without weights on this machine.
     """
-    option = _option(base)
-    if option is not None:
+    if (option := _option(base)) is not None:
         values = reading_limits.read_yaml(option)
         if values.get("checkpoint") == "shipped":
             return recognise(family_of(values["family"]).shipped_folder)

@@ -97,8 +97,7 @@ def _stored(config: ModelConfig, seed: int, dtype: torch.dtype | None, device: t
     family = family_of(config.family)
     if config.checkpoint is None or config.checkpoint == "shipped":
         return family.build(config, seed, dtype, device)
-    stored = stored_model(config)
-    path = stored.path
+    path = stored_model(config).path
     if source_of(path).kind != "step":
         return family.build(replace(config, checkpoint=str(path)), seed, dtype, device)
     from uni_train.models.quantised import dequantise, quantise

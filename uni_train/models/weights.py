@@ -112,9 +112,7 @@ class Weights(dict[str, Stored]):
         Args:
             expected: names in the model, or some of them. An average (`ema.`) stands for the weight of its name.
         """
-        names = {
-            name.replace(_COMPILED, ""): weight for name, weight in self.items() if weight.shape or name in expected
-        }
+        names = {name.replace(_COMPILED, ""): w for name, w in self.items() if w.shape or name in expected}
         prefixes = {prefix for name in names for prefix in _wrappers(name) if name.removeprefix(prefix) in expected}
         fitted = {name: weight for name, weight in names.items() if not any(map(name.startswith, prefixes - {""}))}
         for prefix in sorted(prefixes - {""}, key=lambda prefix: prefix.startswith("ema")):  # averages replace others

@@ -241,9 +241,7 @@ def _decoded(path: Path, content: Mapping[str, Any], together: bool) -> Any:
     """The tree; its tensors are views of files, those in parts in memory if they are to be put `together`."""
     tensors = open_tensors(path, content)
     try:
-        return decode_tree(
-            content["tree"], {name: whole(tensor) if together else tensor for name, tensor in tensors.items()}
-        )
+        return decode_tree(content["tree"], {name: whole(x) if together else x for name, x in tensors.items()})
     except (KeyError, ValueError, AttributeError, RuntimeError) as error:
         raise damaged(path, TREE, str(error)) from error
 

@@ -26,9 +26,7 @@ class Ema(Averages, AfterUpdate):
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         weights = dict(pl_module.named_parameters())
-        self._sharded = {
-            name: weight for name, weight in weights.items() if weight.requires_grad and is_sharded(weight)
-        }
+        self._sharded = {name: w for name, w in weights.items() if w.requires_grad and is_sharded(w)}
         self.averages = {name: cut(weights[name], value) for name, value in self.averages.items()}
 
     def after_update(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:

@@ -263,9 +263,7 @@ class MixedModule(SupervisedModule):
         )
         self.dataset = dataset
         if self.schedule.check_every is None:  # else what is read often depends on how far the training has come
-            model.read_often(
-                example if isinstance(example, Example) else example.example() for example in dataset.often()
-            )
+            model.read_often(row if isinstance(row, Example) else row.example() for row in dataset.often())
         return StepLoader(updates.total * updates.accumulate, lambda: dataset.batches(self.global_step))
 
 

@@ -332,9 +332,7 @@ def pack(rows: Sequence[Sequence[Encoded]], config: BagelConfig) -> PackedBatch:
     clean = torch.zeros(B * G, config.latent_dim)
     latents = [latent for s in flat for latent in s.latents if latent is not None]
     if latents and len(latents) == sum(len(s.latents) for s in flat):
-        device = next(
-            (latent.device for latent in latents if latent.device.type != "cpu"), clean.device
-        )  # of those not given
+        device = next((x.device for x in latents if x.device.type != "cpu"), clean.device)  # of those not given
         there = torch.cat([upload(latent, device) for latent in latents])
         where = upload(torch.from_numpy(gen_where), there.device)
         clean = there.new_zeros(clean.shape).index_copy(0, where, there)

@@ -55,11 +55,7 @@ def decided(config: StarsConfig, teacher: Callable[[], UnifiedModel], samples: S
     verdicts = FILTERS.get(config.filter)(samples, Asking(config, teacher))
     hint = "A filter returns a Verdict, or None, for each sample, in their order."
     if not isinstance(verdicts, Sequence) or not all(isinstance(verdict, Verdict | None) for verdict in verdicts):
-        kinds = (
-            {type(verdict).__name__ for verdict in verdicts}
-            if isinstance(verdicts, list)
-            else {type(verdicts).__name__}
-        )
+        kinds = {type(part).__name__ for part in (verdicts if isinstance(verdicts, list) else [verdicts])}
         raise UserError(f"filter={config.filter} returned {', '.join(sorted(kinds))}, not a list of verdicts", hint)
     if len(verdicts) != len(samples):
         raise UserError(f"filter={config.filter} gave {len(verdicts)} verdicts for {len(samples)} samples", hint)
@@ -172,11 +168,8 @@ def outcomes(stage: StageRun) -> list[Outcome]:
 
 def reliability(outcomes: Sequence[Outcome]) -> Reliability:
     """How far a filter agrees with the verifier."""
-    return filter_reliability(
-        [outcome.kept for outcome in outcomes],
-        [outcome.right for outcome in outcomes],
-        [outcome.cluster for outcome in outcomes],
-    )
+    kept, right = [outcome.kept for outcome in outcomes], [outcome.right for outcome in outcomes]
+    return filter_reliability(kept, right, [outcome.cluster for outcome in outcomes])
 
 
 def _read(shards: Path, batches: int | None) -> Iterator[Scored]:

@@ -127,9 +127,7 @@ def _of_readme(folder: Path) -> dict[Path, str]:
         raise UserError(str(error), "Correct README.md, or name the files to train on.") from None
     configs = [entry for entry in values.get("configs") or () if isinstance(entry, dict)]
     named: dict[Path, str] = {}
-    for config in [
-        entry for entry in configs if entry.get("default") or entry.get("config_name") == "default"
-    ] or configs:
+    for config in [row for row in configs if row.get("default") or row.get("config_name") == "default"] or configs:
         given = config.get("data_files")
         for entry in given if isinstance(given, list) else [given]:
             split, paths = (entry.get("split"), entry.get("path")) if isinstance(entry, dict) else ("train", entry)
