@@ -1,16 +1,16 @@
-"""Identities of the rectified flow."""
+"""Identities of the rectified flow, its schedules and the windows of random steps."""
 
 from __future__ import annotations
 
 import pytest
 import torch
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from uni_train.flow.euler import euler_step
-from uni_train.flow.guidance import Guidance
 from uni_train.flow.objective import clean_from_velocity, interpolate, velocity_from_clean, velocity_target
 from uni_train.flow.schedule import inference_timesteps, shift_timestep
+from uni_train.flow.window import Window, epoch_window, sliding_window
 
 unit = st.floats(0, 1)
 shift = st.floats(0.2, 10)
@@ -44,6 +44,21 @@ def test_the_velocity_carries_between_noise_and_image(t, seed):
     torch.testing.assert_close(velocity_from_clean(x, clean, level), v)
 
 
-def test_guidance_is_off_without_a_text_scale_and_outside_the_interval():
-    guidance = Guidance(text_scale=4.0, interval=(0.4, 1.0))
-    assert guidance.text_on(1.0) and not guidance.text_on(0.4)
+@settings(max_examples=25)
+@given(st.integers(0, 2**40), st.integers(0, 10_000), st.integers(1, 4))
+def test_an_epochs_window_is_the_same_wherever_it_is_drawn(seed, epoch, size):
+    window = epoch_window(seed, epoch, size, (1, 7))
+    assert window == epoch_window(seed, epoch, size, (1, 7))
+    assert window.start >= 1 and window.start + window.size <= 7
+
+
+def test_windows_of_a_run_are_not_all_one():
+    starts = [epoch_window(3, epoch, 2, (0, 5)).start for epoch in range(400)]
+    assert all(70 < starts.count(start) < 130 for start in range(4))
+    with pytest.raises(ValueError, match="does not fit"):
+        epoch_window(0, 0, 6, (0, 5))
+
+
+def test_a_sliding_window_moves_and_stays_at_the_end():
+    assert [sliding_window(epoch, 3, (1, 6), 2).start for epoch in range(8)] == [1, 1, 2, 2, 3, 3, 3, 3]
+    assert sliding_window(1000, 3, (0, 3), 25) == Window(0, 3)

@@ -64,30 +64,20 @@ def test_long_prompts_with_one_beginning_are_two_groups():
     assert group_index(["a" * 300 + "b", "a" * 300 + "c", "a" * 300 + "b"]).tolist() == [0, 1, 0]
 
 
-def guarded(seed, change, rows=6, scope="row", elements=20, steps=None):
+def guarded(seed, change, scope):
+    """GRPO-Guard's loss of one row."""
     generator = torch.Generator().manual_seed(seed)
-    x, v, moved, noise = torch.randn(4, rows, elements, 3, generator=generator, dtype=torch.double)
-    advantage = torch.randn(rows, generator=generator, dtype=torch.double)
-    step = 3 if steps is None else steps
-    old, new = (FlowSDE(0.7).transition(x, velocity, SCHEDULE, step) for velocity in (v, v + change * moved))
+    x, v, moved, noise = torch.randn(4, 1, 20, 3, generator=generator, dtype=torch.double)
+    advantage = torch.randn(1, generator=generator, dtype=torch.double)
+    old, new = (FlowSDE(0.7).transition(x, velocity, SCHEDULE, 3) for velocity in (v, v + change * moved))
     value = old.sample(noise)
-    policy = guard_loss(new, value, old.log_prob(value), old.mean, advantage, scope=scope, **CLIP)
-    plain = new.log_prob(value) - old.log_prob(value)
-    return policy, plain, old, new, noise, advantage
-
-
-@settings(max_examples=25)
-@given(seeds, st.floats(0, 0.5))
-def test_guards_ratio_is_the_noise_along_the_change_of_the_mean(seed, change):
-    steps = torch.tensor([0, 1, 2, 3, 4, 5])
-    policy, _, old, new, noise, _ = guarded(seed, change, steps=steps)
-    torch.testing.assert_close(policy.ratio.log(), (noise * (new.mean - old.mean)).mean((1, 2)), rtol=1e-6, atol=1e-8)
+    return guard_loss(new, value, old.log_prob(value), old.mean, advantage, scope=scope, **CLIP)
 
 
 @settings(max_examples=25)
 @given(seeds, st.floats(0, 0.3))
 def test_guards_two_scopes_agree_on_one_row(seed, change):
-    row, batch = (guarded(seed, change, rows=1, scope=scope)[0] for scope in ("row", "batch"))
+    row, batch = (guarded(seed, change, scope) for scope in ("row", "batch"))
     torch.testing.assert_close(row.loss, batch.loss)
     torch.testing.assert_close(row.ratio, batch.ratio)
 

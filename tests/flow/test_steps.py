@@ -144,3 +144,11 @@ def test_images_with_noise_levels_of_their_own_step_as_they_would_alone(name) ->
             torch.testing.assert_close(moved.log_prob(value)[[row]], alone.log_prob(value[[row]]))
             own = (x[[row]], v[[row]])
             assert torch.equal(euler_step(*own, *both.select([row]).step(2)), euler_step(*own, *schedule.step(2)))
+
+
+def test_schedules_refuse_what_does_not_fall():
+    with pytest.raises(ValueError, match="must fall"):
+        Schedule(torch.tensor([1.0, 1.0, 0.0]))
+    with pytest.raises(ValueError, match="at least two"):
+        Schedule(torch.tensor([1.0]))
+    assert float(DynamicShift(terminal=None).schedule(4, 256).levels[0]) == pytest.approx(1)

@@ -9,14 +9,17 @@ import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
 from safetensors.torch import load_file
 from torch import Tensor
 
+from tests.models.bagel.published import published
+from uni_train.flow.guidance import Guidance
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import BagelConfig, SpecialTokens
 from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage, VitImage
@@ -30,12 +33,24 @@ MARKERS = ("bos_token_id", "eos_token_id", "start_of_image", "end_of_image")
 
 @dataclass(frozen=True)
 class Golden:
-    settings: dict[str, Any]
-    results: dict[str, Any]
+    """A stored case: what its JSON file says, and its tensors."""
+
+    about: dict[str, Any]
     tensors: dict[str, Tensor]
+
+    @classmethod
+    def read(cls, folder: Path, name: str) -> Golden:
+        return cls(json.loads((folder / f"{name}.json").read_text()), load_file(folder / f"{name}.safetensors"))
+
+    @property
+    def settings(self) -> dict[str, Any]:
+        return self.about["settings"]
 
     def __getitem__(self, name: str) -> Tensor:
         return self.tensors[name]
+
+    def __contains__(self, name: str) -> bool:
+        return name in self.tensors
 
 
 @pytest.fixture(scope="session")
@@ -44,15 +59,15 @@ def golden_folder() -> Path:
 
 
 @pytest.fixture(scope="session")
+def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The tiny model as people get the large one; read-only."""
+    return published(FOLDER, tmp_path_factory.mktemp("published") / "BAGEL")
+
+
+@pytest.fixture(scope="session")
 def golden() -> Callable[[str], Golden]:
     """A case by its name."""
-
-    def load(name: str) -> Golden:
-        about = json.loads((FOLDER / f"{name}.json").read_text())
-        tensors = load_file(FOLDER / f"{name}.safetensors")
-        return Golden(about.get("settings", {}), about.get("results", {}), tensors)
-
-    return load
+    return partial(Golden.read, FOLDER)
 
 
 @pytest.fixture(scope="session")
@@ -118,6 +133,13 @@ def segments_of(
 @pytest.fixture(scope="session")
 def plan() -> Callable[..., list[list[Segment]]]:
     return segments_of
+
+
+def guidance_of(values: dict[str, Any], norm_scope: Literal["row", "batch"] = "batch") -> Guidance:
+    """The guidance that a case's settings name."""
+    names = ("cfg_text_scale", "cfg_img_scale", "cfg_interval", "cfg_renorm_type", "cfg_renorm_min")
+    text, image, interval, renorm, least = (values[name] for name in names)
+    return Guidance(text, image, tuple(interval), renorm, least, norm_scope)
 
 
 def packed_order(batch: PackedBatch, x_BUD: Tensor, x_BGD: Tensor, row: int = 0) -> Tensor:

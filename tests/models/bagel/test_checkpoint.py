@@ -6,7 +6,7 @@ import json
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,9 +15,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tests.models.bagel.published import published
 from uni_train.config.compose import compose
-from uni_train.config.schema import ModelConfig
 from uni_train.core.errors import UserError
 from uni_train.models.bagel.checkpoint import PublishedBagel, skeleton
 from uni_train.models.bagel.positions import patchify
@@ -34,20 +32,10 @@ EMA = "ema.safetensors"
 ROOT = Path(__file__).parents[3]
 
 
-@pytest.fixture(scope="module")
-def original(golden_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return published(golden_folder, tmp_path_factory.mktemp("published") / "BAGEL")
-
-
 @pytest.fixture
 def folder(original: Path, tmp_path: Path) -> Path:
     """A copy to damage."""
     return Path(shutil.copytree(original, tmp_path / "BAGEL"))
-
-
-@pytest.fixture(scope="module")
-def config() -> ModelConfig:
-    return compose("stars_curriculum", ["model=bagel_7b"]).model
 
 
 def build(folder: Path, dtype: torch.dtype | None = None) -> PublishedBagel:
@@ -76,9 +64,9 @@ def same(model: PublishedBagel, file: Path) -> bool:
 
 
 @pytest.mark.golden
-def test_bagel_at_full_size_has_the_released_names_shapes_and_counts(golden_folder: Path, config: ModelConfig) -> None:
+def test_bagel_at_full_size_has_the_released_names_shapes_and_counts(golden_folder: Path) -> None:
     full = json.loads((golden_folder / "full_state_dict.json").read_text())
-    model, _ = skeleton(config)
+    model, _ = skeleton(compose("stars_curriculum", ["model=bagel_7b"]).model)
     bagel, vae = model.bagel, model.vae
     shapes = {name: list(value.shape) for name, value in bagel.state_dict().items()}
     assert len(shapes) == full["num_keys"]
@@ -87,8 +75,7 @@ def test_bagel_at_full_size_has_the_released_names_shapes_and_counts(golden_fold
     for name, shape in shapes.items():  # the file lists the first and the last layers
         first = ".".join("0" if part.isdigit() else part for part in name.split("."))
         assert name in full["shapes"] or shape == full["shapes"][first]
-    counts = family_of("bagel").by_part(shapes)
-    known = full["language_model_params"]
+    counts, known = family_of("bagel").by_part(shapes), full["language_model_params"]
     assert counts["generation"] == known["generation_branch_moe_gen"]
     text = counts["understanding"] + counts["text embeddings"] + counts["text head"]
     assert text == known["understanding_branch_and_shared"]
@@ -115,46 +102,32 @@ def test_bagel_is_read_from_its_folder_alone(original: Path, golden_folder: Path
     assert isinstance(model.answer(asked)[0], str)
 
 
-def test_weights_under_other_names_in_shards_or_chosen_by_file(folder: Path) -> None:
-    reference = Path(shutil.copy(folder / EMA, folder.parent / EMA))
+def split(folder: Path, names: Sequence[str]) -> dict[str, str]:
+    """Write the weights as shards of these names; the weight map of their index."""
+    state, place = load_file(folder / EMA), dict[str, str]()
+    for i, name in enumerate(names):
+        part = sorted(state)[i :: len(names)]
+        save_file({key: state[key] for key in part}, folder / name)
+        place |= dict.fromkeys(part, name)
+    return place
+
+
+def test_weights_under_other_names_in_shards_or_chosen_by_file(folder: Path, original: Path) -> None:
+    place = split(folder, ["model-0.safetensors", "model-1.safetensors"])
     rewrite(folder / EMA, lambda state: state["llm2vae.bias"].fill_(9))
     (folder / EMA).rename(folder / "model_bf16.safetensors")
-    assert build(folder).bagel.llm2vae.bias.eq(9).all()
-    state = load_file(reference)
-    place = {}
-    for part in range(2):
-        names = sorted(state)[part::2]
-        save_file({name: state[name] for name in names}, folder / f"model-{part}.safetensors")
-        place |= dict.fromkeys(names, f"model-{part}.safetensors")
     (folder / "model.safetensors.index.json").write_text(json.dumps({"weight_map": place}))
-    assert same(build(folder), reference)
+    assert same(build(folder), original / EMA)
     assert build(folder / "model_bf16.safetensors").bagel.llm2vae.bias.eq(9).all()
     (folder / "model-1.safetensors").unlink()
     assert "model-1.safetensors is missing" in refused(folder)
-
-
-def test_names_that_wrappers_changed_counters_and_averages(folder: Path, original: Path) -> None:
-    reference = load_file(original / EMA)
-    old = {name: torch.zeros_like(value) for name, value in reference.items()}
-    stored = {
-        "module._orig_mod.": reference,
-        "model.": reference | {"step": torch.tensor(3)},
-        "ema_model.module.": reference | {"initted": torch.tensor(True)},
-    }
-    for prefix, tensors in stored.items():
-        save_file({f"{prefix}{name}": value for name, value in tensors.items()}, folder / EMA)
-        assert inspect(str(folder)).loads and same(build(folder), original / EMA)
-    both = {f"ema.{n}": v for n, v in reference.items()} | {f"model.{n}": v for n, v in old.items()}
-    save_file(both, folder / EMA)
-    assert same(build(folder), original / EMA)
+    for file in ("model.safetensors.index.json", "model-0.safetensors"):
+        (folder / file).unlink()
+    assert build(folder).bagel.llm2vae.bias.eq(9).all()
 
 
 def test_shards_without_an_index_and_an_index_that_lists_the_autoencoder(folder: Path, original: Path) -> None:
-    state, place = load_file(folder / EMA), dict[str, str]()
-    for part in (1, 2):
-        names = sorted(state)[part - 1 :: 2]
-        save_file({name: state[name] for name in names}, folder / f"ema-0000{part}-of-00002.safetensors")
-        place |= dict.fromkeys(names, f"ema-0000{part}-of-00002.safetensors")
+    place = split(folder, [f"ema-0000{part}-of-00002.safetensors" for part in (1, 2)])
     (folder / EMA).unlink()
     assert same(build(folder), original / EMA)
     index = folder / f"{EMA}.index.json"
@@ -165,7 +138,20 @@ def test_shards_without_an_index_and_an_index_that_lists_the_autoencoder(folder:
     assert "holds 1 of 2 shards" in refused(folder)
 
 
-@pytest.mark.parametrize("kinds", ["float16 float32", "bfloat16 float32", "bfloat16 float16", "float32 bfloat16"])
+def test_names_that_wrappers_changed_counters_and_averages(folder: Path, original: Path) -> None:
+    reference = load_file(original / EMA)
+    zeros = {f"model.{name}": torch.zeros_like(value) for name, value in reference.items()}
+    for prefix, more in (
+        ("module._orig_mod.", {}),
+        ("model.", {"model.step": torch.tensor(3)}),
+        ("ema_model.module.", {"ema_model.module.initted": torch.tensor(True)}),
+        ("ema.", zeros),
+    ):
+        save_file({f"{prefix}{name}": value for name, value in reference.items()} | more, folder / EMA)
+        assert inspect(str(folder)).loads and same(build(folder), original / EMA)
+
+
+@pytest.mark.parametrize("kinds", ["float16 float32", "bfloat16 float16", "float32 bfloat16"])
 def test_a_model_has_one_dtype_whatever_is_stored(folder: Path, kinds: str) -> None:
     """Norms, heads and what draws in another dtype than the rest; the autoencoder too."""
     stored, others = (getattr(torch, kind) for kind in kinds.split())
@@ -177,7 +163,7 @@ def test_a_model_has_one_dtype_whatever_is_stored(folder: Path, kinds: str) -> N
     for file in (EMA, "ae.safetensors"):
         rewrite(folder / file, change)
     model = build(folder)
-    expected = torch.bfloat16 if stored == torch.bfloat16 else torch.float32
+    expected = stored if stored == torch.bfloat16 else torch.float32
     assert {value.dtype for value in model.bagel.state_dict().values()} == {expected}
     image = np.zeros((32, 48, 3), np.uint8)
     model.sampling = replace(model.sampling, steps=2, max_think_tokens=3)
@@ -201,15 +187,11 @@ def test_tables_that_training_left_out_are_computed(folder: Path, original: Path
 
 def test_a_patch_embedding_that_is_still_a_convolution(folder: Path, original: Path) -> None:
     patch = json.loads((original / "vit_config.json").read_text())["patch_size"]
-
-    def convolve(state: dict[str, torch.Tensor]) -> None:
-        state[PATCHES] = state[PATCHES].unflatten(1, (patch, patch, 3)).permute(0, 3, 1, 2)
-
-    rewrite(folder / EMA, convolve)
+    linear = load_file(original / EMA)[PATCHES]
+    kernel = linear.unflatten(1, (patch, patch, 3)).permute(0, 3, 1, 2)
+    rewrite(folder / EMA, lambda state: state.update({PATCHES: kernel}))
     assert same(build(folder), original / EMA)
     pixels = torch.randn(1, 3, patch, patch)
-    kernel = load_file(folder / EMA)[PATCHES]
-    linear = build(folder).bagel.vit_model.vision_model.embeddings.patch_embedding.weight
     ours = patchify(pixels, patch)[0, 0] @ linear.T
     assert torch.allclose(ours, torch.nn.functional.conv2d(pixels, kernel)[0, :, 0, 0], atol=1e-4)
 
@@ -222,12 +204,10 @@ def test_missing_extra_and_misshapen_tensors_are_listed_ten_at_most_and_nothing_
         state["connector.fc1.bias"] = torch.zeros(7)
 
     rewrite(folder / EMA, change)
-    message = refused(folder)
-    assert str(folder / EMA) in message
-    for part in ("vae2llm.bias is missing", "llm2vae.more is not part", "connector.fc1.bias has shape [7]"):
+    message, report = refused(folder), inspect(str(folder))
+    for part in (EMA, "vae2llm.bias is missing", "llm2vae.more is not part", "connector.fc1.bias has shape [7]"):
         assert part in message
-    found = inspect(str(folder))
-    assert not found.loads and len(found.problems) == 3
+    assert not report.loads and len(report.problems) == 3
     model = build(original)
     with pytest.raises(UserError):
         load_weights(model, folder)
@@ -238,33 +218,28 @@ def test_missing_extra_and_misshapen_tensors_are_listed_ten_at_most_and_nothing_
     assert message.count(" is missing") == 10 and "more)" in message
 
 
-def test_files_that_are_missing_are_named(folder: Path) -> None:
+def test_files_that_are_missing_or_damaged_are_named(folder: Path) -> None:
     for name, missing in (
         ("ae.safetensors", "holds no ae.safetensors"),
         ("tokenizer.json", "holds no tokenizer"),
         ("vit_config.json", "holds no vit_config.json"),
         (EMA, "holds no weights"),
     ):
-        kept = (folder / name).read_bytes()
+        content = (folder / name).read_bytes()
         (folder / name).unlink()
         assert missing in refused(folder)
-        (folder / name).write_bytes(kept)
+        if name.endswith(".safetensors"):
+            for broken in (content[:-100], content[:9] + b"?" + content[10:], b"\xff" * 8 + content[8:], b""):
+                (folder / name).write_bytes(broken)
+                message = refused(folder)
+                assert str(folder / name) in message and "damaged" in message
+        (folder / name).write_bytes(content)
     (folder / EMA).rename(folder / "pytorch_model.bin")
     assert "as a pickle (pytorch_model.bin)" in refused(folder)
     (folder / EMA).write_text("version https://git-lfs.github.com/spec/v1\noid sha256:0\nsize 29\n")
     assert "the note that git leaves" in refused(folder)
     (folder / "llm_config.json").write_text('{"hidden_size": 64}')
     assert str(folder) in refused(folder)
-
-
-def test_damaged_weights_are_named(folder: Path) -> None:
-    for name in (EMA, "ae.safetensors"):
-        content = (folder / name).read_bytes()
-        for broken in (content[:-100], content[:9] + b"?" + content[10:], b"\xff" * 8 + content[8:], b""):
-            (folder / name).write_bytes(broken)
-            message = refused(folder)
-            assert str(folder / name) in message and "damaged" in message
-        (folder / name).write_bytes(content)
 
 
 @pytest.mark.parametrize(
@@ -280,12 +255,12 @@ def test_damaged_weights_are_named(folder: Path) -> None:
         (None, "nothing at"),
     ],
 )
-def test_what_is_not_bagel_is_told_by_its_name(files: dict | None, told: str, config: ModelConfig, tmp_path: Path):
+def test_what_is_not_bagel_is_told_by_its_name(files: dict | None, told: str, original: Path, tmp_path: Path) -> None:
     for name, text in (files or {}).items():
         (tmp_path / name).write_text(text)
     place = tmp_path / "missing" if files is None else tmp_path
     with pytest.raises(UserError) as caught:
-        build_model(replace(config, checkpoint=str(place)))
+        build_model(replace(model_config(str(original)), checkpoint=str(place)))
     assert told in caught.value.message and str(place) in caught.value.message and caught.value.hint
 
 
@@ -306,8 +281,11 @@ def test_a_trained_model_is_saved_complete_and_loads_back_bit_for_bit(original: 
 
 def test_an_export_keeps_dtypes_or_casts_in_shards_or_one_file(original: Path, tmp_path: Path) -> None:
     counted: list[int] = []
-    start = lambda tensors: lambda: counted.append(tensors)  # noqa: E731
-    out = tmp_path / "one"
+
+    def start(tensors: int) -> Callable[[], None]:
+        return lambda: counted.append(tensors)
+
+    out = tmp_path / "whole"
     export_model(original, out, start)
     stored, before = load_file(out / EMA), load_file(original / EMA)
     assert stored.keys() == before.keys() and all(torch.equal(stored[name], before[name]) for name in before)
@@ -367,11 +345,10 @@ def test_reading_holds_one_copy_and_imports_say_nothing(original: Path, tmp_path
 
 
 def test_files_are_read_and_written_as_by_the_safetensors_library(tmp_path: Path) -> None:
-    six = torch.arange(6).reshape(3, 2)
+    file, six = tmp_path / "x.safetensors", torch.arange(6).reshape(3, 2)
     values = {"a": six.bfloat16(), "b": six, "c": torch.tensor(True)}
-    write(tmp_path / "x.safetensors", {n: (v.dtype, v.shape) for n, v in values.items()}, values.__getitem__)
-    assert all(torch.equal(value, values[name]) for name, value in load_file(tmp_path / "x.safetensors").items())
-    weights = Weights([tmp_path / "x.safetensors"])
-    assert torch.equal(weights.read("c"), values["c"])
+    write(file, {n: (v.dtype, v.shape) for n, v in values.items()}, values.__getitem__)
+    assert all(torch.equal(value, values[name]) for name, value in load_file(file).items())
+    assert torch.equal(Weights([file]).read("c"), values["c"])
     with pytest.raises(UserError, match="both in"):
-        Weights([tmp_path / "x.safetensors"] * 2)
+        Weights([file, file])

@@ -13,11 +13,10 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.models.bagel.published import published
 from uni_train.models.bagel.generation import Branch, generate_text
 from uni_train.models.bagel.hooks import GROUPS, columns_of, draw_with_attention, states_of
 from uni_train.models.bagel.unified import BagelUnified
-from uni_train.models.base import Request, SkillMissing, UnifiedModel, expect_skill
+from uni_train.models.base import Request
 from uni_train.models.load import build_model, model_config
 
 THOUGHTS = ("A is cup . So draw 1 cup .", "So draw 2 trees .", "A means B . B is fish . So draw 1 fish .")
@@ -32,16 +31,14 @@ def nano() -> BagelUnified:
 
 
 @pytest.fixture(scope="module")
-def tiny(golden_folder: Path, tmp_path_factory: pytest.TempPathFactory) -> BagelUnified:
-    """The tiny golden BAGEL, as people get the large one."""
-    folder = published(golden_folder, tmp_path_factory.mktemp("published") / "BAGEL")
-    model = build_model(model_config(str(folder)))
+def tiny(original: Path) -> BagelUnified:
+    model = build_model(model_config(str(original)))
     assert isinstance(model, BagelUnified)
     model.sampling = replace(model.sampling, steps=3)
     return model
 
 
-def requests_of(model: BagelUnified, sizes: tuple[tuple[int, int] | None, ...] = (None, None, None)) -> list[Request]:
+def requests_of(sizes: tuple[tuple[int, int] | None, ...] = (None, None, None)) -> list[Request]:
     return [
         Request(str(i), "A is cup . Draw what A is .", thought=thought, seed=i, size=size)
         for i, (thought, size) in enumerate(zip(THOUGHTS, sizes, strict=True))
@@ -83,11 +80,9 @@ def whole_maps(model: BagelUnified, requests: list[Request]) -> list[list[Tensor
     return kept
 
 
-@pytest.mark.parametrize("which", ["nano", "tiny"])
-def test_shares_and_maps_are_those_of_whole_attention_maps(which: str, request: pytest.FixtureRequest) -> None:
-    model: BagelUnified = request.getfixturevalue(which)
-    small = (model.stride, 2 * model.stride)
-    asked = requests_of(model, (None, small, None))
+def test_shares_and_maps_are_those_of_whole_attention_maps(tiny: BagelUnified) -> None:
+    model, small = tiny, (tiny.stride, 2 * tiny.stride)
+    asked = requests_of((None, small, None))
     with torch.inference_mode():
         images, seen = draw_with_attention(model, asked, starts(asked), maps=True)
         naive = whole_maps(model, asked)
@@ -113,7 +108,7 @@ def test_shares_and_maps_are_those_of_whole_attention_maps(which: str, request: 
 
 
 def test_watching_changes_no_image_and_leaves_nothing_behind(tiny: BagelUnified) -> None:
-    asked = requests_of(tiny)
+    asked = requests_of()
     before = tiny.draw(asked)
     images, seen = draw_with_attention(tiny, asked, starts(asked))
     assert max(int(np.abs(a.astype(int) - b).max()) for a, b in zip(before, images, strict=True)) <= 1
@@ -123,7 +118,7 @@ def test_watching_changes_no_image_and_leaves_nothing_behind(tiny: BagelUnified)
 
 
 def test_every_word_has_its_group(nano: BagelUnified) -> None:
-    asked = requests_of(nano)
+    asked = requests_of()
     (row, *_) = columns_of(nano, asked, starts(asked))
     said = {name: [one.token for one in row if one.group == i and one.token >= 0] for i, name in enumerate(GROUPS)}
     assert nano.tokenizer.decode(said["system"]) == "think"
@@ -143,9 +138,8 @@ def test_given_images_are_a_group_of_their_own(tiny: BagelUnified) -> None:
     assert (seen.shares[..., GROUPS.index("image")] > 0).all() and (seen.keys[:, GROUPS.index("image")] > 0).all()
 
 
-@pytest.mark.parametrize("which", ["nano", "tiny"])
-def test_the_last_state_of_an_answer_is_what_the_model_says_next(which: str, request: pytest.FixtureRequest) -> None:
-    model: BagelUnified = request.getfixturevalue(which)
+def test_the_last_state_of_an_answer_is_what_the_model_says_next(nano: BagelUnified) -> None:
+    model = nano
     asked = [Request(str(i), text, seed=i) for i, text in enumerate(("A is cup . Draw what A is .", "Draw 3 cups ."))]
     states = states_of(model, asked)
     head, norm = model.bagel.language_model.lm_head, model.bagel.language_model.model.norm
@@ -153,17 +147,8 @@ def test_the_last_state_of_an_answer_is_what_the_model_says_next(which: str, req
         said, _ = generate_text(model.bagel, model.encode(asked).full, 2)
         chosen = head(norm(states.answer[:2, -1])).argmax(-1)
         assert chosen[0].tolist() == [ids[0] for ids in said]
-        if model.sampling.temperature == 0:  # else the words that follow are drawn
-            assert chosen[1].tolist() == [ids[1] for ids in said]
+        assert model.sampling.temperature == 0 and chosen[1].tolist() == [ids[1] for ids in said]
         alone = states_of(model, asked[:1])
     assert torch.allclose(alone.word[:, 0], states.word[:, 0], atol=1e-4)
     assert torch.allclose(alone.marker[:, :, 0], states.marker[:, :, 0], atol=1e-3)
     assert states.marker.shape[0] == len(states.t) == model.sampling.steps
-
-
-def test_a_model_of_another_kind_lacks_the_skill() -> None:
-    class Other(UnifiedModel):
-        name = "qwen"
-
-    with pytest.raises(SkillMissing, match="qwen cannot show its attention"):
-        expect_skill(Other(), BagelUnified)

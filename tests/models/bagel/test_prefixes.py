@@ -63,25 +63,35 @@ def kept(model, texts, **bound):
 @pytest.mark.parametrize("recompute", [False, True])
 @pytest.mark.parametrize("autocast", [False, True])
 def test_kept_texts_give_the_losses_and_gradients_of_one_pass(recompute, autocast):
-    """Rows of several samples, without text, with a text that is supervised; a text that is kept is read once."""
+    """Rows of several samples, without text, with a text that is supervised; a text that is kept is read once.
+
+    Without a store, the text is read apart from the latents: here before two noised images and behind a ViT image.
+    """
+    images = [picture(VaeImage, seed, noised=True, logit=0.3) for seed in (1, 2)]
+    samples = [[SHORT, *images], [LONG, *images], [picture(VitImage, 4), SYSTEM, *images]]
     batches = [
         packed([[SHORT], [SYSTEM, LONG]], [[], [SHORT]]),
         packed([[LONG]], [[SYSTEM, LONG]], [[]], [[SHORT]]),
+        noised(pack([[encode(sample, toy())] for sample in samples], toy())),
     ]
-    model, whole = frozen(), frozen()
+    assert batches[2].prefix_split is not None and batches[2].prefix_split[1].shape == (3, 4)
+    model, apart, whole = frozen(), frozen(), frozen()
     model.prefixes = kept(model, [encode([SHORT], toy()), encode([SYSTEM, LONG], toy())])
     calls = calls_of(model)
-    for one in (model, whole):
+    for one in (model, apart, whole):
         one.checkpoint_layers(recompute)
     whole.use_all_weights(True)
+    assert apart.reads_frozen() and not whole.reads_frozen()
     close = {"rtol": 0.1, "atol": 0.05} if autocast else {"rtol": 1e-4, "atol": 1e-5}
     for batch in batches:
         with torch.autocast("cpu", torch.bfloat16, enabled=autocast):
-            found, expected = learned(model, batch), learned(whole, batch)
-        assert found.keys() == expected.keys()
-        for name, value in expected.items():
-            torch.testing.assert_close(found[name], value, **close, msg=lambda m, n=name: f"{n}: {m}")
-    assert calls == [(2, 26, 0), (2, 4, 18), (1, 22, 0), (4, 2, 9)], "texts, then markers and latents"
+            expected = learned(whole, batch)
+            results = [learned(one, batch) for one in (model, apart)]
+        for result in results:
+            assert result.keys() == expected.keys()
+            for name, value in expected.items():
+                torch.testing.assert_close(result[name], value, **close, msg=lambda m, n=name: f"{n}: {m}")
+    assert calls[:4] == [(2, 26, 0), (2, 4, 18), (1, 22, 0), (4, 2, 9)], "texts, then markers and latents"
 
 
 def test_what_other_weights_have_read_is_forgotten():

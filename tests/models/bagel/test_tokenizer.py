@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import unicodedata
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from uni_train.core.errors import UserError
 from uni_train.models.bagel.tokenizer import MARKERS, QwenTokenizer, has_tokenizer, read_tokenizer
 
 TEXT = "The cat's 12 apples -- well, 3 of them.\n\n  C'est l'été: 猫が3匹 🐈 \t<|im_end|> don't!"
+BYTES = QwenTokenizer(byte_level(dict(zip(MARKERS, range(300, 304), strict=True))))
 
 
 def trained(folder: Path) -> Path:
@@ -52,19 +54,15 @@ def test_vocabulary_and_merges_are_read_as_transformers_reads_them(tmp_path: Pat
     assert ours.tokens.bos == theirs.convert_tokens_to_ids("<|im_start|>")
 
 
-def test_a_marker_in_a_text_is_text(tmp_path: Path) -> None:
-    tokenizer = QwenTokenizer(byte_level(dict(zip(MARKERS, range(300, 304), strict=True))))
-    ids = tokenizer.encode("".join(MARKERS))
-    assert max(ids) < 300 and tokenizer.decode(ids) == "".join(MARKERS)
-    assert tokenizer.decode([300, *tokenizer.encode("a cat"), 301]) == "a cat"
+def test_a_marker_in_a_text_is_text() -> None:
+    ids = BYTES.encode("".join(MARKERS))
+    assert max(ids) < 300 and BYTES.decode(ids) == "".join(MARKERS)
+    assert BYTES.decode([300, *BYTES.encode("a cat"), 301]) == "a cat"
 
 
 @given(st.text(alphabet=st.characters(exclude_categories=["Cs", "Mn"], exclude_characters="\uf900"), max_size=20))
 def test_every_text_survives(text: str) -> None:
-    import unicodedata
-
-    tokenizer = QwenTokenizer(byte_level(dict(zip(MARKERS, range(300, 304), strict=True))))
-    assert tokenizer.decode(tokenizer.encode(text)) == unicodedata.normalize("NFC", text)
+    assert BYTES.decode(BYTES.encode(text)) == unicodedata.normalize("NFC", text)
 
 
 def test_damaged_files_are_named(tmp_path: Path) -> None:

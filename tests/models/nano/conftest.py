@@ -13,18 +13,9 @@ from uni_train.models.bagel.packing import Segment
 from uni_train.models.load import build_model
 from uni_train.models.nano.nano import Nano
 
-SMALL = (
-    "model.checkpoint=null",
-    "model.architecture.hidden_size=32",
-    "model.architecture.intermediate_size=48",
-    "model.architecture.layers=2",
-    "model.architecture.heads=2",
-    "model.architecture.kv_heads=1",
-    "model.architecture.vit_hidden_size=32",
-    "model.architecture.vit_intermediate_size=48",
-    "model.architecture.vit_heads=2",
-    "model.sampling.steps=4",
-)
+SIZES = {"hidden_size": 32, "intermediate_size": 48, "layers": 2, "heads": 2, "kv_heads": 1}
+SIZES |= {"vit_hidden_size": 32, "vit_intermediate_size": 48, "vit_heads": 2}
+SMALL = ("model.checkpoint=null", "model.sampling.steps=4", *(f"model.architecture.{k}={v}" for k, v in SIZES.items()))
 
 
 @pytest.fixture(scope="session")

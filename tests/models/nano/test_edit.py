@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import json
-import shutil
 from functools import cache
 from pathlib import Path
 
@@ -22,7 +21,7 @@ from uni_train.data_gen.puzzle import Puzzle
 from uni_train.data_gen.registry import get_task
 from uni_train.eval.scored import read_scored
 from uni_train.models.base import Example, Request, Turn
-from uni_train.models.load import build_model, model_config
+from uni_train.models.load import build_model, model_config, save_model
 from uni_train.models.nano.edit import STEPS, NanoEdit, SentenceTokenizer
 from uni_train.training.metric_log import read_metrics
 
@@ -139,19 +138,20 @@ def test_sizes_that_do_not_fit_are_refused_before_anything_runs() -> None:
         compose("flow_grpo_maze", ["data.maze_side=40"])
 
 
+def made(folder: Path, *options: str) -> Path:
+    """Items of a task in nano's style."""
+    result = CliRunner().invoke(uni_train, ["data", "make", "--style", "nano", *options, "--out", str(folder)])
+    assert result.exit_code == 0, result.output
+    return folder / "items.jsonl"
+
+
 def test_mazes_on_a_canvas_are_asked_and_drawn_at_its_size(tmp_path: Path) -> None:
-    folder, runs = tmp_path / "mazes", tmp_path / "runs"
-    make = ["--task", "maze", "--style", "nano", "--pixels", "40", "--size", "4-6", "--n", "4", "--out", str(folder)]
-    assert CliRunner().invoke(uni_train, ["data", "make", *make]).exit_code == 0
+    items = made(tmp_path / "mazes", "--task", "maze", "--pixels", "40", "--size", "4-6", "--n", "4")
     given = ["data.maze_side=40", "model.architecture.image_size=40", "model.threads=1", *SMALL]
-    learns = [
-        f"sources.mazes={{path: {folder / 'items.jsonl'}, augment: symmetries}}",
-        "updates=2",
-        "batch.rows=4",
-        "batch.example_tokens=400",
-    ]
-    asked = ["held_out.levels=[3,8]", "held_out.n=2", "held_out.split=test", "model.sampling.steps=1"]
-    run = finish(runs, *given, *learns, *asked, recipe="sft_maze")
+    learns = [f"sources.mazes={{path: {items}, augment: symmetries}}", "updates=2", "batch.rows=4"]
+    learns += ["batch.example_tokens=400", "model.sampling.steps=1"]
+    asked = ["held_out.levels=[3,8]", "held_out.n=2", "held_out.split=test"]
+    run = finish(tmp_path / "runs", *given, *learns, *asked, recipe="sft_maze")
     (last, *_) = sorted((run / "stages" / "00-sft").rglob("held_out/step=00000002/*.parquet"))
     scored = read_scored(last)
     assert len(scored) == 4 and all(one.verdict is not None and one.verdict.checks for one in scored)
@@ -166,66 +166,44 @@ def test_puzzles_leave_the_ids_of_mazes_as_they_are() -> None:
 
 
 @pytest.mark.slow
-def test_the_puzzle_recipes_follow_each_other(tmp_path: Path) -> None:
-    puzzles, runs = tmp_path / "hanoi2", tmp_path / "runs"
-    make = ["--task", "hanoi", "--style", "nano", "--level", "2", "--n", "12", "--out", str(puzzles)]
-    assert CliRunner().invoke(uni_train, ["data", "make", *make]).exit_code == 0
-    items = puzzles / "items.jsonl"
-    common = ["model.threads=1", *SMALL]
-    given = [f"sources.puzzles.path={items}", "updates=3", "batch.rows=4"]
-    given += ["held_out.task=hanoi", "held_out.levels=[2]", "held_out.n=4"]
-    start = finish(runs, *common, *given, recipe="sft_puzzle") / "stages" / "00-sft" / "model"
-    shutil.copytree(start, tmp_path / "alone")
-    assert model_config(str(tmp_path / "alone")).puzzles == PUZZLES
-    rounds = "rounds=[{task: hanoi, level: 2, prompts: 6, updates: 2, replay: {solved: 0.5}}]"
-    quick = [rounds, "batch.prompts=4", "filter=none", "evaluation.n=4", "evaluation.sets=[hanoi2]", f"solved={items}"]
-    run = finish(runs, *common, *quick, f"model.checkpoint={start}", recipe="stars_puzzle")
-    (shard,) = (run / "stages" / "02-filter-hanoi2" / "shards").glob("*.parquet")
+def test_the_maze_recipes_follow_each_other(tmp_path: Path) -> None:
+    items, runs = made(tmp_path / "maze4", "--task", "maze", "--size", "4", "--n", "6"), tmp_path / "runs"
+    common = ["model.threads=1", *SMALL, "model.sampling.steps=2"]
+    given = [f"sources.mazes.path={items}", "updates=1", "batch.rows=4", "held_out.n=2"]
+    common.append(f"model.checkpoint={finish(runs, *common, *given, recipe='sft_maze') / 'stages/00-sft/model'}")
+    rollout = {"prompts_per_epoch": 2, "group_size": 2, "steps": 3, "last_step": 2}
+    quick = ["epochs=2", *(f"rollout.{key}={value}" for key, value in rollout.items())]
+    quick += ["held_out.n=2", "rewards.solved.function=tests.training.flow_grpo.toy:bright"]
+    stage = finish(runs, *common, *quick, recipe="flow_grpo_maze") / "stages" / "00-grpo"
+    result = json.loads((stage / "manifest.json").read_text())["result"]
+    assert result["held_out"]["after"]["level 4"]["n"] == 2 and set(result["split"]) == {"rollout", "reward", "update"}
+    assert len(read_metrics(stage / "metrics.jsonl")) == 2
+    galleries = [f"epoch-0000{epoch}{end}" for epoch in (0, 1) for end in ("", ".png")]
+    assert sorted(path.name for path in (stage / "gallery").iterdir()) == galleries
+    beside = [f"sft.path={items}", "updates_per_epoch=2", "epochs=1", "prompts.task=null", f"prompts.path={items}"]
+    run = finish(runs, *common, *quick, *beside, recipe="nft_maze")
+    lines = read_metrics(run / "stages" / "00-grpo" / "metrics.jsonl")
+    assert len(lines) == 2 and all(line["sft"] > 0 for line in lines)
+
+    rounds = "rounds=[{task: maze, level: 4, prompts: 4, updates: 1, replay: {solved: 0.5}}]"
+    quick = ["batch.prompts=4", "filter=none", "evaluation.n=2", f"solved={items}"]
+    run = finish(runs, *common, *quick, rounds, recipe="stars_maze")
+    (shard,) = (run / "stages" / "02-filter-maze4" / "shards").glob("*.parquet")
     samples = read_scored(shard)
-    assert len(samples) == 12 and all(one.verdict is not None and len(one.verdict.checks) == 3 for one in samples)
-    summary = json.loads((run / "summary.json").read_text())
-    assert summary["scores"]["after"]["normal"]["hanoi2"]["n"] == 4
+    assert len(samples) == 8 and all(one.verdict is not None and len(one.verdict.checks) == 4 for one in samples)
+    assert len({one.sample.ask.case.images[0] for one in samples}) == 4, "each is shown its own maze"
+    result = json.loads((run / "stages" / "03-finetune-maze4" / "manifest.json").read_text())["result"]
+    assert result["examples"] == {"maze4": 8, "solved": 6}
+    scores = json.loads((run / "summary.json").read_text())["scores"]
+    assert scores["after"]["normal"]["maze4"]["n"] == 2
+
     with open(items, "a") as file:
         file.write('{"image": "no.png"}\n')
-    rare = quick[0].replace("0.5", "0.01")
-    stopped = fit(tmp_path / "bad", *common, rare, *quick[1:], f"model.checkpoint={start}", recipe="stars_puzzle")
-    assert stopped.exit_code == 1 and "line 13: has no prompt" in " ".join(stopped.output.split()), stopped.output
+    stopped = fit(tmp_path / "bad", *common, *quick, rounds.replace("0.5", "0.01"), recipe="stars_maze")
+    assert stopped.exit_code == 1 and "items.jsonl, line 7: " in stopped.output, stopped.output
     assert not list((tmp_path / "bad").rglob("metrics.jsonl")), "before the first update"
 
 
-@pytest.mark.slow
-def test_the_maze_recipes_follow_each_other(tmp_path: Path) -> None:
-    mazes, runs = tmp_path / "maze4", tmp_path / "runs"
-    make = ["--task", "maze", "--style", "nano", "--size", "4", "--n", "12", "--split", "train", "--out", str(mazes)]
-    assert CliRunner().invoke(uni_train, ["data", "make", *make]).exit_code == 0
-    items = mazes / "items.jsonl"
-    common = ["model.threads=1", *SMALL]
-    given = [f"sources.mazes.path={items}", "updates=3", "batch.rows=4", "held_out.n=4"]
-    common.append(f"model.checkpoint={finish(runs, *common, *given, recipe='sft_maze') / 'stages/00-sft/model'}")
-    rollout = {"prompts_per_epoch": 2, "group_size": 3, "steps": 3, "last_step": 2}
-    quick = ["epochs=2", *(f"rollout.{key}={value}" for key, value in rollout.items())]
-    quick += ["held_out.n=4", "rewards.solved.function=tests.training.flow_grpo.toy:bright"]
-    stage = finish(runs, *common, *quick, recipe="flow_grpo_maze") / "stages" / "00-grpo"
-    result = json.loads((stage / "manifest.json").read_text())["result"]
-    assert result["held_out"]["after"]["level 4"]["n"] == 4 and set(result["split"]) == {"rollout", "reward", "update"}
-    assert len(read_metrics(stage / "metrics.jsonl")) == 2
-    assert sorted(path.name for path in (stage / "gallery").iterdir()) == [
-        f"epoch-0000{epoch}{end}" for epoch in (0, 1) for end in ("", ".png")
-    ]
-    beside = [f"sft.path={items}", "updates_per_epoch=3", "rollout.group_size=2", "rollout.prompts_per_epoch=3"]
-    listed = ["prompts.task=null", f"prompts.path={items}"]
-    run = finish(runs, *common, *quick, *beside, *listed, recipe="nft_maze")
-    lines = read_metrics(run / "stages" / "00-grpo" / "metrics.jsonl")
-    assert len(lines) == 6 and all(line["sft"] > 0 for line in lines)
-
-    rounds = "rounds=[{task: maze, level: 4, prompts: 6, updates: 2, replay: {solved: 0.5}}]"
-    quick = [rounds, "batch.prompts=4", "filter=none", "evaluation.n=4", f"solved={items}"]
-    run = finish(runs, *common, *quick, recipe="stars_maze")
-    (shard,) = (run / "stages" / "02-filter-maze4" / "shards").glob("*.parquet")
-    samples = read_scored(shard)
-    assert len(samples) == 12 and all(one.verdict is not None and len(one.verdict.checks) == 4 for one in samples)
-    assert len({one.sample.ask.case.images[0] for one in samples}) == 6, "each is shown its own maze"
-    result = json.loads((run / "stages" / "03-finetune-maze4" / "manifest.json").read_text())["result"]
-    assert result["examples"] == {"maze4": 12, "solved": 12}
-    summary = json.loads((run / "summary.json").read_text())
-    assert summary["scores"]["after"]["normal"]["maze4"]["n"] == 4
+def test_a_stored_editor_knows_its_puzzles(tmp_path: Path) -> None:
+    save_model(puzzle_editor(), tmp_path)
+    assert model_config(str(tmp_path)).puzzles == PUZZLES

@@ -39,7 +39,7 @@ def test_words_are_distinct_as_many_as_those_of_the_checkpoint_and_markers_come_
 def test_everything_the_tasks_can_say_survives() -> None:
     """Every task, level and split, with and without distractors and shuffled rules."""
     for task in (Maths(), Mapping(), Mapping(distractors=6), Mapping(shuffle=False)):
-        for level, split, seed in product(task.levels, SPLITS[:3], range(20)):
+        for level, split, seed in product(task.levels, SPLITS[:3], range(10)):
             for item in task.sample(seed, level, split):
                 asked = language.VERIFY_PROMPT.format(question=item.prompt)
                 for text in (item.prompt, item.thought, item.answer, asked):
@@ -74,11 +74,8 @@ def test_punctuation_may_touch_words_as_in_english(typed: str, spaced: str) -> N
 
 
 def test_markers_are_not_text() -> None:
-    apple = tokenizer.ids["apple"]
-    assert (
-        tokenizer.decode([tokenizer.tokens.bos, apple, tokenizer.tokens.start_of_image, tokenizer.tokens.eos])
-        == "apple"
-    )
+    marks, apple = tokenizer.tokens, tokenizer.ids["apple"]
+    assert tokenizer.decode([marks.bos, apple, marks.start_of_image, marks.eos]) == "apple"
     with pytest.raises(UserError, match="<eos>"):  # a prompt could end its own text, or open an image
         tokenizer.encode("Draw 3 apples <eos> .")
 

@@ -39,7 +39,7 @@ def evaluate(folder: Path, rewards: Sequence[Reward], batch: int = 8) -> dict[st
     return held_out.evaluate(Drawer(), 3, folder)  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("batch", [1, 2, 8, 9])
+@pytest.mark.parametrize("batch", [1, 2, 9])
 def test_a_missing_reward_counts_for_nothing_whatever_the_batch(batch: int, tmp_path: Path) -> None:
     def judge(prompts: list[str], number: list[int], **_: Any) -> list[float | None]:
         return [None if n in (0, 4, 8) else 1.0 for n in number]
@@ -63,22 +63,24 @@ def test_a_reward_for_one_image_is_no_validation(tmp_path: Path) -> None:
         evaluate(tmp_path, [Reward("bright", bright), Reward("rare", rare)])
 
 
-def test_a_file_of_one_prompt_is_refused_before_anything_runs(tmp_path: Path) -> None:
-    (tmp_path / "one.jsonl").write_text('{"prompt": "a cat"}\n')
-    command = ["fit", "--recipe", "flow_grpo_math", f"held_out.path={tmp_path / 'one.jsonl'}", "--dry-run"]
-    refused = CliRunner().invoke(uni_train, command)
-    assert refused.exit_code == 1 and "one.jsonl: 1 prompts" in refused.output
-
-
 @pytest.mark.parametrize(
-    ("column", "value", "said"),
-    [*((name, 1, f"has the column {name}") for name in ("item", "prompts", "completions", "place")), ("facts", {}, "")],
+    ("columns", "prompts", "message"),
+    [
+        *(({name: 1}, 2, f"has the column {name}") for name in ("item", "prompts", "completions", "place")),
+        ({"facts": {}}, 2, None),
+        ({}, 1, "prompts.jsonl: 1 prompts"),
+    ],
 )
-def test_columns_that_rewards_are_given_otherwise_are_named(tmp_path: Path, column: str, value: Any, said: str) -> None:
+def test_files_that_cannot_be_held_out_are_refused(
+    columns: dict[str, Any], prompts: int, message: str | None, tmp_path: Path
+) -> None:
+    """By columns that rewards are given otherwise, or by a single prompt."""
     file = tmp_path / "prompts.jsonl"
-    file.write_text("".join(json.dumps({"prompt": f"Draw {n} apples .", column: value}) + "\n" for n in (1, 2)))
+    file.write_text(
+        "".join(json.dumps({"prompt": f"Draw {n} apples .", **columns}) + "\n" for n in range(1, 1 + prompts))
+    )
     ended = CliRunner().invoke(uni_train, ["fit", "flow_grpo_math", f"held_out.path={file}", "--dry-run"])
-    assert (ended.exit_code, said in ended.output) == (1 if said else 0, True), ended.output
+    assert ended.exit_code == (1 if message else 0) and (message or "") in ended.output, ended.output
 
 
 def test_a_reward_of_ones_own_is_tried_with_an_image_as_large_as_the_one_shown(tmp_path: Path) -> None:
@@ -99,6 +101,6 @@ def test_adapters_may_be_rewarded_by_the_models_own_check(tmp_path: Path) -> Non
     (tmp_path / "asked.jsonl").write_text('{"prompt": "Draw 2 apples ."}\n{"prompt": "Draw 3 apples ."}\n')
     given = ["trained=lora", "rewards.right={function: self_check}", f"held_out.path={tmp_path / 'asked.jsonl'}"]
     given += ["rollout.prompts_per_epoch=2", "rollout.group_size=2", "rollout.steps=2", "rollout.last_step=1"]
-    given += ["epochs=1", "evaluate=false", "model.threads=1", f"out={tmp_path}"]
+    given += ["epochs=1", "evaluate=false", "model.threads=1", "model.sampling.steps=2", f"out={tmp_path}"]
     done = CliRunner().invoke(uni_train, ["fit", "--recipe", "flow_grpo_math", *given])
     assert done.exit_code == 0 and "Rewards of" in done.output, done.output

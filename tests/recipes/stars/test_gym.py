@@ -8,8 +8,6 @@ import pytest
 
 from tests.models.nano.test_edit import SMALL
 from tests.tiny import finish
-from uni_train.config.compose import compose
-from uni_train.core.errors import UsageError
 from uni_train.eval import summary
 from uni_train.eval.sets import training_run
 from uni_train.eval.statistics import Estimate
@@ -39,8 +37,3 @@ def test_the_transfer_table_has_every_family_after_every_round(tmp_path: Path) -
     assert [row[0] for row in table.rows] == ["before", "1: queens 1", "2: symmetry 1", "trivial"]
     values = [[cell.value for cell in row[1:] if isinstance(cell, Estimate)] for row in table.rows]
     assert values[:3] == [[0.0, 0.01, 0.02], [0.1, 0.11, 0.12], [0.2, 0.21, 0.22]] and len(values[3]) == 3
-
-
-def test_solutions_that_no_program_draws_are_refused() -> None:
-    with pytest.raises(UsageError, match="teacher=reference: no program can draw the solutions of the everyday world"):
-        compose("stars_math", ["model=bagel_7b", "teacher=reference"])

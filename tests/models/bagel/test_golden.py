@@ -1,4 +1,4 @@
-"""Prefill, text generation, image sampling and whole inferencer calls against the official implementation."""
+"""Packing, training, generation and whole calls of the inferencer against the official implementation."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from dataclasses import replace
 
 import pytest
 import torch
-from safetensors.torch import load_file
 
-from tests.models.bagel.conftest import FOLDER, packed_order
+from tests.models.bagel.conftest import FOLDER, guidance_of, packed_order
 from uni_train.flow.guidance import Guidance
-from uni_train.flow.schedule import inference_timesteps
+from uni_train.flow.schedule import inference_timesteps, train_timestep
 from uni_train.models.bagel.generation import (
     Branch,
     Denoiser,
@@ -21,8 +20,201 @@ from uni_train.models.bagel.generation import (
     read_contexts,
     sample_latents,
 )
+from uni_train.models.bagel.masks import TokenMask
 from uni_train.models.bagel.packing import Text, VaeImage, VitImage, encode, pack
-from uni_train.models.bagel.positions import patchify, unpatchify
+from uni_train.models.bagel.positions import (
+    grid_position_ids,
+    patchify,
+    rope_tables,
+    sincos_table,
+    timestep_sinusoid,
+    unpatchify,
+)
+
+pytestmark = pytest.mark.golden
+PACKED = ("none", "text_dropped", "vit_dropped", "vae_dropped", "all_dropped", "interleaved", "interleaved_vae_dropped")
+
+
+def official(batch):
+    """The official tensors of a batch whose first row alone has images and losses."""
+    n_und, n_gen = int(batch.und_valid[0].sum()), int(batch.gen_valid[0].sum())
+    order_und, order_gen = batch.und_mask.order[0, :n_und].long(), batch.gen_mask.order[0, :n_gen].long()
+    is_text = torch.ones(n_und, dtype=torch.bool)
+    is_text[batch.vit_index] = False
+    positions = torch.empty(n_und + n_gen, dtype=torch.long)
+    positions[order_und] = batch.und_rope[0, :n_und]
+    positions[order_gen] = batch.gen_rope[0, :n_gen]
+    tensors = {
+        "sequence_length": torch.tensor([n_und + n_gen]),
+        "sample_lens": torch.tensor(batch.sample_lengths[0]),
+        "packed_text_ids": batch.und_id[0, :n_und][is_text],
+        "packed_text_indexes": order_und[is_text],
+        "packed_position_ids": positions,
+        "ce_loss_indexes": order_und[batch.ce_index],
+        "packed_label_ids": batch.ce_label,
+        "ce_loss_weights": batch.ce_weight,
+        "packed_vit_token_indexes": order_und[batch.vit_index],
+        "packed_vit_position_ids": batch.vit_position,
+        "packed_vit_tokens": batch.vit_patches,
+        "vit_token_seqlens": torch.tensor(batch.vit_lengths),
+        "packed_latent_position_ids": batch.gen_position[0, :n_gen],
+        "packed_vae_token_indexes": order_gen,
+        "packed_timesteps": batch.logit[batch.gen_image[0, :n_gen]],
+        "patchified_vae_latent_shapes": torch.tensor(batch.latent_grids),
+        "mse_loss_indexes": order_gen[batch.mse_index],
+    }
+    return tensors
+
+
+def packed_mask(batch):
+    """Dense [L, L] in packed order, padding included."""
+    order = batch.mask.order[0].argsort()
+    return batch.mask.allowed()[0, 0][order][:, order]
+
+
+def block_diagonal(case, prefix):
+    blocks = [case[key] for key in sorted(case.tensors) if key.startswith(f"{prefix}attn_mask.")]
+    return torch.block_diag(*blocks).bool()
+
+
+def compare(case, prefix, batch):
+    ours = official(batch)
+    theirs = {k.removeprefix(prefix): v for k, v in case.tensors.items() if k.startswith(prefix)}
+    skipped = {"padded_images", "dense_mask", "split_lens"} | {k for k in theirs if k.startswith("attn_mask")}
+    assert set(theirs) - skipped <= set(ours)
+    for key in set(theirs) - skipped:
+        assert torch.equal(ours[key].to(theirs[key].dtype), theirs[key]), key
+
+
+@pytest.mark.parametrize("name", (*PACKED, "train_packed", "train_interleaved"))
+def test_bagel_packing(name, golden, tiny_config, plan):
+    case, config = golden("packing" if name in PACKED else name), tiny_config()
+    about, prefix = (case.settings["cases"][name], f"{name}.") if name in PACKED else (case.settings, "pack.")
+    batch = pack([[encode(sample, config) for sample in plan(about, case.tensors, config)]], config)
+    compare(case, prefix, batch)
+    assert torch.equal(packed_mask(batch), block_diagonal(case, prefix))
+
+
+def test_bagel_packing_flex_padded(golden, tiny_config, plan):
+    """Padding to the length of another row is one more causal sample."""
+    case, config = golden("packing"), tiny_config()
+    about = case.settings["cases"]["flex_padded"]
+    samples = [encode(sample, config) for sample in plan(about, case.tensors, config)]
+    tokens = sum(sample.length for sample in samples)
+    padding = about["max_num_tokens"] - tokens
+    gen = sum(sample.gen.shape[1] for sample in samples)
+    longer = encode([Text([7] * (tokens - gen + padding - 2))], config)
+    batch = pack([samples, [longer]], config)
+    ours = official(batch)
+    for key, value in ours.items():
+        theirs = case[f"flex_padded.{key}"] if f"flex_padded.{key}" in case.tensors else None
+        if key == "sample_lens":
+            value = torch.tensor([*value.tolist(), padding])
+        if theirs is not None:
+            assert torch.equal(value.to(theirs.dtype), theirs), key
+    splits = [n for sample in samples for n in sample.split_lengths] + [padding]
+    assert splits == case["flex_padded.split_lens"].tolist()
+    modes = [mode for sample in samples for mode in sample.split_modes] + ["causal"]
+    assert modes == case.about["results"]["flex_attn_modes"]["flex_padded"]
+    assert torch.equal(packed_mask(batch), case["flex_padded.dense_mask"].bool())
+
+
+def test_bagel_utils_masks(golden):
+    case = golden("utils")
+    for name, about in case.settings["masks"].items():
+        columns = []
+        order = 0
+        for doc in about["docs"]:
+            start = order
+            for length, mode in doc:
+                last = order + length - 1
+                for i in range(order, order + length):
+                    columns.append((i, start, i if mode == "causal" else last, order + 1 if mode == "noise" else 0))
+                order += length
+        mask = TokenMask(*(column[None] for column in torch.tensor(columns, dtype=torch.int32).T))
+        assert torch.equal(mask.allowed()[0, 0], case[f"mask.{name}.sparse"].bool()), name
+
+
+def test_bagel_utils_positions(golden, tiny_model, close):
+    case = golden("utils")
+    for i, (h, w, patch, side) in enumerate(case.settings["pos"]):
+        assert grid_position_ids(h // patch, w // patch, side).tolist() == case[f"pos.{i}.extrapolate"].tolist()
+    assert torch.equal(patchify(case["in.patch_img_14"], 14), case["patchify.14"])
+    assert torch.equal(patchify(case["in.patch_img_2"], 2), case["patchify.latent2"])
+    for dim, side in case.settings["pos_tables"]:
+        close(sincos_table(dim, side), case[f"pos_table.{dim}.{side}"])
+    close(timestep_sinusoid(case["in.t"]), case["timestep.sinusoid256"])
+    embedder = tiny_model().time_embedder
+    with torch.no_grad():
+        close(embedder(case["in.t"]), case["timestep.embed"])
+        close(embedder(torch.zeros(1)), case["timestep.embed_int0"])
+    cos, sin = rope_tables(torch.arange(24), 16, 1e6)
+    close(torch.cat([cos, cos], -1), case["rope.cos"])
+    close(torch.cat([sin, sin], -1), case["rope.sin"])
+
+
+def test_bagel_utils_schedule_and_weights(golden, close):
+    case = golden("utils")
+    logits = torch.tensor([-torch.inf, -3, -1, 0, 0.7, 2.5, torch.inf])
+    for shift in (1.0, 3.0, 4.0):
+        close(train_timestep(logits, shift), case[f"shift.{shift}.train"])
+        for n in (8, 24, 50):
+            close(inference_timesteps(n, shift), case[f"shift.{shift}.schedule{n}"])
+    for n, theirs in zip((1, 4, 10), case["len2weight.square"][1:].tolist(), strict=True):
+        assert abs(n**-0.5 - theirs) < 1e-7
+
+
+CASES = ("train_packed", "train_packed_shift1", "train_interleaved")
+
+
+@pytest.mark.parametrize("attention", ("eager", "sdpa"))
+@pytest.mark.parametrize("name", CASES)
+def test_bagel_training_forward_and_backward(name, attention, golden, tiny_model, plan, close):
+    case = golden(name)
+    model = tiny_model(attention=attention, **({"timestep_shift": 1.0} if name.endswith("shift1") else {}))
+    config = model.config
+    samples = plan(case.settings, case.tensors, config, case["out.padded_latent"])
+    batch = pack([[encode(sample, config) for sample in samples]], config)
+    noise = case["in.flow_noise"][None]
+
+    seen = {}
+    model.connector.register_forward_hook(lambda m, i, o: seen.update(connector=o, vit_last_hidden=i[0]))
+    model.vae2llm.register_forward_hook(lambda m, i, o: seen.update(packed_latent_noisy=i[0][0]))
+    layers = model.language_model.model.layers
+    layers[0].register_forward_hook(lambda m, i, o: seen.update(input_embeds=i[:2], layer0_hidden=o))
+    out = model(batch, noise)
+
+    for key in ("connector", "vit_last_hidden", "packed_latent_noisy"):
+        if key in seen:
+            close(seen[key], case[f"out.{key}"], what=key)
+    for key in ("input_embeds", "layer0_hidden"):
+        close(packed_order(batch, *seen[key]), case[f"out.{key}"], what=key)
+    close(packed_order(batch, out.hidden_BUD, out.hidden_BGD), case["out.last_hidden_state"], what="hidden")
+    close(out.ce, case["out.ce"], what="ce")
+    close(out.squared_error, case["out.mse"], what="mse")
+    close(out.mse, case["out.mse_per_token"], what="mse per token")
+    close(out.ce.mean()[None], case["out.ce_mean"], what="ce mean")
+    close(out.mse.mean()[None], case["out.mse_mean"], what="mse mean")
+    weighted = (out.ce * out.ce_weight).sum() / out.ce_weight.sum()
+    close(weighted[None], case["out.ce_reweighted"], what="ce reweighted")
+    loss = case.settings["ce_weight"] * out.ce.mean() + case.settings["mse_weight"] * out.mse.mean()
+    close(loss[None], case["out.loss"], what="loss")
+
+    loss.backward()
+    parameters = dict(model.named_parameters())
+    for key, theirs in case.tensors.items():
+        if key.startswith("grad."):
+            close(parameters[key.removeprefix("grad.")].grad, theirs, 1e-4, key)
+    total = torch.stack([p.grad.norm() for p in parameters.values() if p.grad is not None]).norm()
+    close(total[None], case["out.grad_norm"], 1e-4, "total gradient norm")
+    largest = max(norm for norm in case.about["results"]["grad_norms"].values() if norm is not None)
+    for key, norm in case.about["results"]["grad_norms"].items():
+        grad = parameters[key].grad
+        if norm is None:
+            assert grad is None or not grad.any(), key
+        else:
+            assert abs(grad.norm() - norm) <= 1e-4 * max(norm, 1e-3 * largest), key
+
 
 BRANCHES = ("cond", "cfg_text", "cfg_img")
 TEXTS, CALLS = (
@@ -55,12 +247,6 @@ def same_pixels(ours, theirs):
     assert int((ours.int() - theirs.int()).abs().max()) <= 1
 
 
-def guidance_of(values, norm_scope="batch"):
-    names = ("cfg_text_scale", "cfg_img_scale", "cfg_interval", "cfg_renorm_type", "cfg_renorm_min")
-    text, image, interval, renorm, least = (values[name] for name in names)
-    return Guidance(text, image, tuple(interval), renorm, least, norm_scope)
-
-
 EVERYTHING = Guidance(text_scale=2.0, img_scale=2.0)  # asks for all three contexts
 
 
@@ -74,7 +260,6 @@ def cached(cache, layer, row=0):
     return [all_[layer][row, :, :n][:, keep].transpose(0, 1) for all_ in (cache.keys, cache.values)]
 
 
-@pytest.mark.golden
 @pytest.mark.parametrize("attention", ("eager", "sdpa"))
 def test_bagel_prefill(attention, golden, tiny_model, close):
     """Stage by stage; the clean VAE latent is recovered from its stored embedding (vae2llm is square here)."""
@@ -123,7 +308,6 @@ def test_bagel_prefill(attention, golden, tiny_model, close):
     close(theirs[order.argsort()], case["out.cache.key.1"])
 
 
-@pytest.mark.golden
 @pytest.mark.parametrize("name", TEXTS)
 def test_bagel_greedy_text(name, golden, tiny_model, vae, close):
     case, model = golden("gen_text"), tiny_model()
@@ -158,7 +342,6 @@ def test_bagel_greedy_text(name, golden, tiny_model, vae, close):
         assert [[bos, *ids[0]]] == case[f"out.{name}.ids_with_stop"].T.tolist()
 
 
-@pytest.mark.golden
 @pytest.mark.parametrize("name", ("gen_text2image", "gen_batch", "gen_edit"))
 def test_bagel_image_sampling(name, golden, tiny_model, vae, close):
     case, model = golden(name), tiny_model()
@@ -227,7 +410,6 @@ def compare_cache(cache, layer, case, branch, close):
         close(ours, theirs)
 
 
-@pytest.mark.golden
 @pytest.mark.parametrize("name", CALLS)
 def test_bagel_inferencer(name, golden, tiny_model, vae, close):
     """A whole call, from segments to pixels; nothing that was read is read again."""
@@ -268,24 +450,3 @@ def test_bagel_inferencer(name, golden, tiny_model, vae, close):
     )
     close(latent[0], case[f"out.{name}.latent"], 1e-4, name)
     same_pixels(decoded(latent[0], grid, vae, config)[1], case[f"out.{name}.image_uint8"])
-
-
-@pytest.mark.golden
-def test_flow_grpo_velocities_of_bagel(golden_folder, tiny_model, close):
-    """Of the rollout step by step, and of the update with all its steps, at three noise levels, in one batch."""
-    case = load_file(golden_folder.parent / "flow_grpo" / "bagel_rollout.safetensors")
-    settings = json.loads((golden_folder.parent / "flow_grpo" / "bagel_rollout.json").read_text())["settings"]
-    model = tiny_model()
-    stride = 8 * model.config.latent_patch_size
-    grid = tuple(side // stride for side in settings["image_shapes"])
-    layout = guidance_contexts([Text(settings["prompt"])])
-    contexts = read_contexts(model, [layout], [grid], guidance_of(settings, norm_scope="row"))
-    denoiser = Denoiser(model, contexts)
-    times = inference_timesteps(settings["num_timesteps"], settings["timestep_shift"])
-    latents = [case["in.init_noise"], *case["out.rollout.all_prev_samples"]]
-    for x, t, velocity in zip(latents, times, case["out.rollout.velocities"], strict=False):
-        close(denoiser(x[None], t)[0], velocity)
-    stored = case["out.rollout.latents_in_window"][:-1]
-    velocity = Denoiser(model, contexts.repeat(len(stored)))(stored, case["out.rollout.timesteps"])
-    close(velocity, case["out.update.velocity"])
-    assert velocity.requires_grad
