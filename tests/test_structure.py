@@ -28,7 +28,7 @@ LAYERS = (
     "training",
     "stages recipes",
     "plan serving",
-    "console fitting api view cli __main__ __init__",
+    "console fitting dry_run api view cli __main__ __init__",
 )
 """A package imports from its own layer and from those above it in this list, and from nowhere else."""
 

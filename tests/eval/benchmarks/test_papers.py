@@ -161,3 +161,25 @@ def test_ufo_s_reconstruction_follows_from_its_tasks_and_the_halves_of_inpaintin
         assert mean(row, names, weights) == pytest.approx(regime("reconstruction"), abs=0.0051), row
         checked += 1
     assert checked == 43
+
+
+@pytest.mark.parametrize(
+    ("kind", "sizes", "cells"),
+    [
+        ("mcq", (144, 81, 60), [("Bagel (7B MoT)", schedule, None) for schedule in ANSWERS]),
+        # Cells that Table 4 lacks.
+        ("open", (144, 82, 61), [("Ovis-U1", "visual", 38), ("UniPic1", "joint", 10), ("Ovis-U1", "joint", 44)]),
+    ],
+)
+def test_ufo_s_state_augmentation_follows_from_geometry_logic_and_physics(
+    kind: str, sizes: tuple[int, ...], cells: list[tuple[str, str, int | None]]
+) -> None:
+    for model, schedule, right in cells:
+        ((row, regime),) = [pair for pair in ufo_rows(kind)
+                            if pair[0]["model"].startswith(model) and pair[0]["schedule"] == schedule]  # fmt: skip
+        tasks = ("geometric", "logical", "physics")
+        counts = [round(n * float(row[task]) / 100) for task, n in zip(tasks, sizes, strict=True)]
+        if right is None:
+            assert 100 * sum(counts) / sum(sizes) == pytest.approx(regime("augmentation"), abs=0.36)
+        else:
+            assert sum(counts) == right and regime("augmentation") == round(100 * right / sum(sizes), 2)

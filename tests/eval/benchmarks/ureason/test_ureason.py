@@ -8,7 +8,7 @@ import pytest
 
 from tests.eval.benchmarks.doubles import Judge, Model, checked
 from uni_train.core.errors import UsageError, UserError
-from uni_train.data_gen.objects import EVERYDAY
+from uni_train.data_gen.objects import EVERYDAY, NANO
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.data_gen.ureason.files import write_folder
 from uni_train.data_gen.ureason.outcomes import Sprites, outcome_from
@@ -353,3 +353,9 @@ def test_contexts_are_measured_and_cut_into_thirds(easy: UReason) -> None:
     assert lengths.thirds(scored[:8], size) == []
     with pytest.raises(UserError, match="no tokenizer that can be read"):
         lengths.measure("nowhere")[0](scored[0].sample)
+
+
+def test_nano_world_cases_are_the_task_s_items():
+    items = [item for task in ("code", "arithmetic") for level in (1, 2, 3)
+             for item in Task(NANO, (task,)).generate(2, level, "test", 0)]  # fmt: skip
+    assert [case.id for case in UReason(Source(n=6)).cases()] == [item.id for item in items]
