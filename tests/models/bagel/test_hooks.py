@@ -16,7 +16,7 @@ from torch import Tensor
 from uni_train.models.bagel.generation import Branch, generate_text
 from uni_train.models.bagel.hooks import GROUPS, columns_of, draw_with_attention, states_of
 from uni_train.models.bagel.unified import BagelUnified
-from uni_train.models.base import Request
+from uni_train.models.base import Request, SkillMissing, UnifiedModel, expect_skill
 from uni_train.models.load import build_model, model_config
 
 THOUGHTS = ("A is cup . So draw 1 cup .", "So draw 2 trees .", "A means B . B is fish . So draw 1 fish .")
@@ -152,3 +152,11 @@ def test_the_last_state_of_an_answer_is_what_the_model_says_next(nano: BagelUnif
     assert torch.allclose(alone.word[:, 0], states.word[:, 0], atol=1e-4)
     assert torch.allclose(alone.marker[:, :, 0], states.marker[:, :, 0], atol=1e-3)
     assert states.marker.shape[0] == len(states.t) == model.sampling.steps
+
+
+def test_a_model_of_another_kind_lacks_the_skill() -> None:
+    class Other(UnifiedModel):
+        name = "qwen"
+
+    with pytest.raises(SkillMissing, match="qwen cannot show its attention"):
+        expect_skill(Other(), BagelUnified)

@@ -90,7 +90,9 @@ def test_built_on_the_meta_device():
     assert torch.equal(model.latent_pos_embed.pos_embed, sincos_table(32, 3))
 
 
-def test_images_that_do_not_fit_are_refused():
+def test_keys_and_images_that_do_not_fit_are_refused():
+    with pytest.raises(ValueError, match="unknown key 'layers'"):
+        BagelConfig.from_dict(toy().to_dict() | {"layers": 3})
     with pytest.raises(ValueError, match="does not fit the position table"):
         encode([VaeImage((4, 3))], toy())
     with pytest.raises(ValueError, match="grid asks for"):

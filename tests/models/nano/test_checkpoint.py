@@ -6,10 +6,12 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
 import torch
 from safetensors.torch import load_file
 
 from uni_train.config.schema import ModelConfig
+from uni_train.core.errors import UserError
 from uni_train.models.base import Request
 from uni_train.models.load import CONFIG, WEIGHTS, build_model, load_weights, model_config, save_model
 from uni_train.models.nano.family import ASSETS
@@ -35,6 +37,8 @@ def test_weights_can_be_stored_at_half_the_size(nano: Nano, tmp_path: Path) -> N
     save_model(nano, tmp_path, Format(torch.bfloat16))
     assert {value.dtype for value in load_file(tmp_path / WEIGHTS).values()} == {torch.bfloat16}
     rounded = {name: value.bfloat16().float() for name, value in nano.state_dict().items()}
+    with pytest.raises(UserError, match=r"missing holds no model.safetensors"):
+        load_weights(nano, tmp_path / "missing")
     load_weights(nano, tmp_path)
     for name, value in nano.state_dict().items():
         assert value.dtype == torch.float32 and torch.equal(value, rounded[name]), name

@@ -171,7 +171,7 @@ def test_training_may_draw_smaller_and_unguided_while_validation_draws_as_the_mo
     monkeypatch.setattr(grpo.ValidationPrompts, "evaluate", validating)
     small = ["evaluate=false", "model.threads=1", "epochs=1", "rollout.prompts_per_epoch=2", "held_out.n=2"]
     small += ["model.sampling.steps=2", "model.sampling.cfg_text_scale=3"]
-    other = ["rollout.size=16", "rollout.guidance=1.5", "rewards.right.function=tests.training.flow_grpo.toy:bright"]
+    other = ["rollout.size=16", "rollout.guidance=1.5", "rewards.light.function=tests.training.flow_grpo.toy:bright"]
     finish(tmp_path, *small, *other, recipe="flow_grpo_math")
     assert scales[0] == scales[-1] == 3 and set(scales[1:-1]) == {1.5}
     assert all(one == {(2, 2)} for one in sizes)

@@ -183,7 +183,7 @@ READS_NOTHING = [
 ]
 
 
-@pytest.mark.parametrize(("trained", "accumulate"), zip(READS_NOTHING, (1, 2, 2), strict=True))
+@pytest.mark.parametrize(("trained", "accumulate"), [*zip(READS_NOTHING, (1, 2, 2), strict=True)])
 def test_text_is_skipped_and_counted_where_it_reaches_nothing_that_is_trained(
     place: Path, tmp_path: Path, trained: tuple[str, ...], accumulate: int
 ) -> None:
