@@ -113,11 +113,14 @@ def test_a_checkpoint_of_something_else_is_said_by_the_dry_run_and_refused_befor
     else:
         place.mkdir()
         (place / ("model_index.json" if stored == "another model" else "notes.txt")).write_text("{}")
-    recipes = (["sft_maze", f"sources.mazes.path={tmp_path}"], ["stars_curriculum"], ["flow_grpo_maze"])
-    for recipe in recipes:
-        command = ["fit", *recipe, f"model.checkpoint={place}", f"out={tmp_path / 'out'}"]
+    commands = [[recipe, f"model.checkpoint={place}"] for recipe in ("sft_maze", "stars_curriculum", "flow_grpo_maze")]
+    commands[0].append(f"sources.mazes.path={tmp_path}")
+    commands.append(["stars_curriculum", "filter=judge", f"judge.checkpoint={place}"])
+    for words in commands:
+        command = ["fit", *words, f"out={tmp_path / 'out'}"]
         said = " ".join(CliRunner().invoke(uni_train, [*command, "--dry-run"], catch_exceptions=False).output.split())
-        assert re.search(rf"missing: model=\w+ cannot be loaded from {place}: it is a ", said), said
+        wrong = rf"model.checkpoint: model=\w+ cannot be loaded from {place}: it is a |judge.checkpoint: {place} is a "
+        assert re.search(f"missing: ({wrong})", said), said
         refused = CliRunner().invoke(uni_train, command, catch_exceptions=False)
-        assert refused.exit_code == 1 and f"cannot be loaded from {place}" in refused.output
+        assert refused.exit_code == 1 and re.search(wrong, " ".join(refused.output.split())), refused.output
     assert not (tmp_path / "out").exists()

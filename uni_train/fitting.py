@@ -23,7 +23,7 @@ from uni_train.config.schema import RunConfig
 from uni_train.core.errors import UserError
 from uni_train.distributed.devices import deterministic_kernels, expect_gpu
 from uni_train.distributed.ranks import ALONE, Ranks
-from uni_train.models.checkpoint import resolve, source_of, stored_model
+from uni_train.models.checkpoint import find, resolve, source_of, stored_model
 from uni_train.run_folder import RunFolder
 from uni_train.stages.kind import Stages, stages_of
 
@@ -191,7 +191,7 @@ def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
 
 
 def missing(config: RunConfig) -> Iterator[UserError]:
-    """An error for each package and file that is not there, and for a checkpoint that the model cannot load."""
+    """An error for each package and file that is not there, and for each checkpoint that cannot be loaded."""
     yield from missing_packages(config)
     yield from missing_files(config)
 
@@ -200,12 +200,12 @@ def missing_files(config: RunConfig) -> Iterator[UserError]:
     """The same of files and folders alone: a node that starts the run may have other packages."""
     paths = [*missing_paths(config)]
     yield from paths
-    checkpoint = config.model.checkpoint
-    if not paths and checkpoint not in (None, "shipped") and not source_of(checkpoint).is_absent:
-        try:
-            stored_model(config.model)
-        except UserError as error:
-            yield error
+    for key, value, _ in () if paths else named_paths(to_plain(config)):
+        if key.endswith("checkpoint") and value != "shipped" and not source_of(value).is_absent:
+            try:
+                stored_model(config.model) if key == "model.checkpoint" else find(source_of(value).base)
+            except UserError as error:
+                yield UserError(f"{key}: {error.message}", error.hint)
 
 
 def expect(config: RunConfig, progress: ConsoleProgress) -> None:
