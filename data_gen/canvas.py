@@ -255,7 +255,7 @@ def filtered(drawn: np.ndarray, like: np.ndarray) -> np.ndarray:
         wide = cv2.copyMakeBorder(plane, 1, 1, 1, 1, cv2.BORDER_REPLICATE)
         shifted = (wide[y : y + len(plane), x : x + plane.shape[1]] for y in range(3) for x in range(3))
         some = seen[::step, ::step].ravel()
-        near = np.stack([*(plane[::step, ::step].ravel() for plane in shifted), np.ones_like(some)]).astype(np.float32)
+        near = np.stack([*(shift[::step, ::step].ravel() for shift in shifted), np.ones_like(some)]).astype(np.float32)
         kernel = np.linalg.solve(near @ near.T + len(some) * np.eye(10), near @ (some - near[4]))
         gain, offset = kernel[:9].sum(), kernel[9]  # beside the image as it is
         if abs(gain) > GAIN or abs(128 * gain + offset) > OFFSET:

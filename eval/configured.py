@@ -118,9 +118,8 @@ def _options(kind: type[Benchmark], given: Mapping[str, Any]) -> dict[str, Any]:
 def world_of(checkpoint: str) -> str:
     """Which world's questions the model is asked, as its family says."""
     source = source_of(checkpoint)
-    if (
-        source.kind == "endpoint" or source.is_absent or source.holds_answers
-    ):  # --plan may ask about weights that are not here yet
+    # --plan may ask about weights that are not here yet
+    if source.kind == "endpoint" or source.is_absent or source.holds_answers:
         return "everyday"
     from uni_train.models.family import family_of
     from uni_train.models.load import model_config

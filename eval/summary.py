@@ -164,9 +164,8 @@ def read(run_dir: Path) -> dict[str, Any]:
     if absent:
         raise UserError(f"{path}: lacks {', '.join(absent)}", "Delete it and run the same command again.")
     odd = [key for key, kind in _KINDS.items() if key in summary and not _is(summary[key], kind)]
-    odd += (
-        ["rounds"] if "rounds" not in odd and not all(isinstance(round_, dict) for round_ in summary["rounds"]) else []
-    )
+    if "rounds" not in odd and not all(isinstance(round_, dict) for round_ in summary["rounds"]):
+        odd.append("rounds")
     if odd:
         raise UserError(f"{path}: {odd[0]} is not what a run writes there", "Delete it and run the same command again.")
     return summary
@@ -203,17 +202,17 @@ def round_table(rounds: Sequence[Mapping[str, Any]], questions: str) -> Table:
         )
         for number, entry in enumerate(rounds, 1)
     )
+    warnings = [
+        f"Round {number}: {entry['warning']}. " for number, entry in enumerate(rounds, 1) if entry.get("warning")
+    ]
     note = (
-        "Distinct: different expressions, sets of rules or puzzles among the sampled images. "
+        "".join(warnings) + "Distinct: different expressions, sets of rules or puzzles among the sampled images. "
         "Precision: of the kept images, the share that is right. Unfiltered: of all images, the precision without the "
         "filter. Recall: of the right ones, the share that was kept. "
         "Specificity: of the wrong ones, the share that was refused; a filter that accepts everything has 0."
     )
-    warnings = [
-        f" Round {number}: {entry['warning']}." for number, entry in enumerate(rounds, 1) if entry.get("warning")
-    ]
     title = "Rounds: what the filter kept, against the exact verifier"
-    return Table(title, columns, body, note + "".join(warnings), questions, digits=3)
+    return Table(title, columns, body, note, questions, digits=3)
 
 
 def estimate_of(raw: Mapping[str, Any] | None) -> Estimate | None:

@@ -105,7 +105,6 @@ def test_a_wrong_override_is_named_with_what_was_meant(
 
 
 COMMANDS = [
-    ("fit stars_curiculum", "unknown recipe stars_curiculum Did you mean stars_curriculum?"),
     ("fit stars_curriculum seed", "cannot read the override seed Overrides look like key=value"),
     ("fit flow_grpo_maze prompts.levels=[25]", "prompts.levels: maze has no level 25"),
     ("fit flow_grpo_maze prompts.levels=[9]", "prompts.levels: maze of level 9 has no set"),

@@ -17,17 +17,17 @@ from uni_train.distributed.ranks import Ranks
 from uni_train.fitting import expect, missing, said_once
 
 
-def dry_run(recipe: str, overrides: Sequence[str], whole: bool = False) -> None:
+def print_plan(recipe: str, overrides: Sequence[str], whole: bool = False) -> None:
     """Print what a run would do; of the `whole` the configuration, too. Raises UserError as the run would."""
     ranks = Ranks.from_environment()
     with said_once(ranks):
         config = compose(recipe, overrides)
         if ranks.is_main:
-            _print_plan(config, whole)
+            _print(config, whole)
 
 
-def _print_plan(config: RunConfig, whole: bool) -> None:
-    """Stages, costs, needs, the first update, and of the `whole` the configuration. Errors come before any output."""
+def _print(config: RunConfig, whole: bool) -> None:
+    """Errors come before any output."""
     import yaml
 
     from uni_train.stages.cache import cached
@@ -51,7 +51,7 @@ def _print_plan(config: RunConfig, whole: bool) -> None:
 def _remarks(config: RunConfig) -> list[str]:
     """What a run needs, and its first update. Raises UserError as a run would."""
     from uni_train.console.progress import ConsoleProgress
-    from uni_train.stages.dry_run import describe
+    from uni_train.stages.first_update import describe
 
     expect(config, ConsoleProgress())
     checks = check_before_run(config, config.strategy.devices * config.strategy.nodes, planned=True)

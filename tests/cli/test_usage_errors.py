@@ -24,7 +24,6 @@ LINKS, ATTENTION = "insight links -c shipped --task mapping", "insight attention
         ("fit stars_curiculum", 2, ["unknown recipe", "Did you mean stars_curriculum?"]),
         ("recipes sft_mase", 2, ["unknown recipe", "Did you mean sft_maze?"]),
         ("fit stars_math model=bagel7b", 2, ["unknown model", "Did you mean bagel_7b?"]),
-        ("fit stars_math optimizer.lrr=1", 2, ["unknown key", "Did you mean optimizer.lr?"]),
         ("fit stars_math seed=one", 2, ["seed must be a whole number", "override seed=one"]),
         ("fit stars_math level=4", 2, ["level must be one of 1, 2, 3"]),
         ("fit level=4 stars_math", 2, ["level must be one of 1, 2, 3"]),

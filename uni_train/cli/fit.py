@@ -55,7 +55,7 @@ def fit(recipe: str, fresh: bool, dry_run: bool, config: bool, overrides: tuple[
       uni_train fit stars_curriculum model=bagel_7b --dry-run
     """
     if dry_run or config:
-        from uni_train.dry_run import dry_run as print_plan
+        from uni_train.dry_run import print_plan
 
         print_plan(recipe, overrides, whole=config)
     else:

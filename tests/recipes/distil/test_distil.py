@@ -29,7 +29,7 @@ from uni_train.models.nano.nano import Nano
 from uni_train.models.pictures import encode_png
 from uni_train.recipes.distil import drawing, thinking
 from uni_train.recipes.distil.config import DistilConfig
-from uni_train.stages.dry_run import describe
+from uni_train.stages.first_update import describe
 from uni_train.training.metric_log import read_metrics
 
 RECIPE = "distil_curriculum"
