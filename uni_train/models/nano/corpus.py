@@ -30,7 +30,10 @@ MATHS_SHARE = 0.6  # of the reasoning prompts; the others are symbol mapping, wh
 SUMS = 8  # in a row
 QUESTIONS = 6  # in a row, at most
 LEVELS = (1, 2, 3)
-UNCLEAR_SHARE = 0.2  # of the images that are captioned
+COMPARISONS = 4  # in a row
+DAMAGED_SHARE = 0.3  # of the images that are captioned
+SEEN = {"same": 0.4, "other object": 0.24, "other count": 0.14, "both": 0.08, "unclear": 0.14}
+"""Share of comparisons -> what is seen beside what is asked."""
 
 
 def sources(noise_draws: int, levels: Sequence[int] = LEVELS) -> Mapping[str, Callable[[random.Random], Example]]:
@@ -185,57 +188,69 @@ def _facts(known: tuple[Sequence[Expression], ...], random_: random.Random) -> E
 
 
 def _compare(random_: random.Random) -> Example:
-    """The last step of a verification alone, without an image: the same or not?"""
-    noun, count = random_.choice(NANO.nouns), random_.randint(1, MAX_COUNT)
-    other_noun = noun if random_.random() < 0.6 else random_.choice(NANO.nouns)
-    other_count = count if random_.random() < 0.6 else random_.randint(1, MAX_COUNT)
-    asked = noun.counted(count)
-    seen = language.UNCLEAR if random_.random() < 0.1 else other_noun.counted(other_count)
-    return Example(language.COMPARE.format(asked=asked, seen=seen), answer=language.judgement(asked, seen))
+    """The last step of a verification alone, without an image: the same or not? One comparison after the other."""
+    turns: list[Turn] = []
+    for _ in range(COMPARISONS):
+        noun, count = random_.choice(NANO.nouns), random_.randint(1, MAX_COUNT)
+        shown = _beside(noun.singular, count, random_)
+        asked, seen = noun.counted(count), language.UNCLEAR if shown is None else language.counted(*shown)
+        turns += [
+            Turn(language.COMPARE.format(asked=asked, seen=seen)),
+            Turn(language.judgement(asked, seen), learn=True),
+        ]
+    return Example(turns=tuple(turns))
+
+
+def _beside(name: str, count: int, random_: random.Random) -> tuple[str, int] | None:
+    """What may be seen where `count` of `name` are asked: the same, a near miss, or nothing clear (None)."""
+    kind = random_.choices(tuple(SEEN), tuple(SEEN.values()))[0]
+    if kind == "unclear":
+        return None
+    if kind in ("other object", "both"):
+        name = random_.choice([noun.singular for noun in NANO.nouns if noun.singular != name])
+    if kind in ("other count", "both"):
+        count = random_.choice([n for n in range(1, MAX_COUNT + 1) if n != count])
+    return name, count
 
 
 def _caption(random_: random.Random) -> Example:
-    image, seen = _shown(random_, UNCLEAR_SHARE)
+    noun, count = random_.choice(NANO.nouns), random_.randint(1, MAX_COUNT)
+    if random_.random() < DAMAGED_SHARE:
+        image, seen = _damaged(noun.singular, count, random_)
+    else:
+        image, seen = _picture(noun.singular, count, random_), noun.counted(count)
     return Example(language.CAPTION_PROMPT, images=(image,), answer=language.caption(seen))
 
 
 def _verify(reason: Callable[[random.Random], Item], random_: random.Random) -> Example:
-    """Half of the images are right; the others show another count, another object, or nothing clear."""
+    """Images that are right, near misses and damaged ones, as often as `SEEN` says."""
     item = reason(random_)
     name, count = item.facts["object"], item.facts["count"]
-    asked = language.counted(name, count)
-    if random_.random() < 0.5:
-        image, seen = _target(item, random_), asked
-    elif random_.random() < 0.4:
-        other = random_.choice([n for n in range(1, MAX_COUNT + 1) if n != count])
-        image, seen = _picture(name, other, random_), language.counted(name, other)
-    elif random_.random() < 0.5 and "other" in item.facts:
-        image, seen = _picture(item.facts["other"], count, random_), language.counted(item.facts["other"], count)
+    shown = _beside(name, count, random_)
+    if shown is None:
+        image, seen = _damaged(name, count, random_)
     else:
-        image, seen = _shown(random_, 0.5)
-    steps = language.reasoning(item.thought)
+        if shown[0] != name and "other" in item.facts and random_.random() < 0.5:
+            shown = item.facts["other"], shown[1]
+        image, seen = _picture(*shown, random_), language.counted(*shown)
+    steps, asked = language.reasoning(item.thought), language.counted(name, count)
     prompt = language.VERIFY_PROMPT.format(question=item.prompt)
     return Example(prompt, images=(image,), answer=language.verification(steps, asked, seen))
 
 
-def _shown(random_: random.Random, unclear: float) -> tuple[np.ndarray, str]:
-    """An image and what it shows; a share of `unclear` shows nothing clear: a blend, mixed objects or noise."""
-    noun, count = random_.choice(NANO.nouns), random_.randint(1, MAX_COUNT)
-    image = _picture(noun.singular, count, random_)
-    if random_.random() >= unclear:
-        return image, noun.counted(count)
-    other = _picture(random_.choice([n for n in NANO.nouns if n != noun]).singular, count, random_)
-    kind = random_.random()
-    if kind < 0.5:
-        share = random_.uniform(0.35, 0.65)
-        image = (share * image + (1 - share) * other).astype(np.uint8)
-    elif kind < 0.75:
-        cell = sprites.CELL
+def _damaged(name: str, count: int, random_: random.Random) -> tuple[np.ndarray, str]:
+    """An image that is faint, a blend, of mixed objects or noisy, and what the program reads in it."""
+    image, kind = _picture(name, count, random_), random_.random()
+    other = _picture(random_.choice([noun.singular for noun in NANO.nouns if noun.singular != name]), count, random_)
+    if kind < 0.65:
+        over, share = (other, random_.uniform(0.2, 0.8)) if kind < 0.5 else (sprites.empty(), random_.uniform(0.1, 0.6))
+        image = (share * image + (1 - share) * over).astype(np.uint8)
+    elif kind < 0.85:
         image = image.copy()
-        image[:cell, :cell] = other[:cell, :cell]
-        if count == 1:  # swapping the only object would leave a clean image of the other one
-            image[:cell, cell : 2 * cell] = _picture(noun.singular, 1, random_)[:cell, :cell]
+        sprites.cell(image, random_.randrange(count) if count > 1 else 1)[...] = sprites.cell(other, 0)
     else:
-        grain = np.random.default_rng(random_.getrandbits(60)).normal(0, 90, image.shape)
+        grain = np.random.default_rng(random_.getrandbits(60)).normal(0, random_.uniform(20, 90), image.shape)
         image = np.clip(image + grain, 0, 255).astype(np.uint8)
-    return image, language.UNCLEAR
+    reading = sprites.read(image)
+    clear = reading.name is not None and reading.count is not None and reading.count <= MAX_COUNT
+    return image, language.counted(reading.name, reading.count) if clear else language.UNCLEAR  # type: ignore[arg-type]
