@@ -101,7 +101,7 @@ class Round:
     sampled, kept: images. distinct: canonical forms of the sampled images' questions. reliability: of the filter
     against the verifier, None where no verifier can read the images. calls: what the round asked of models. "answers"
     are those by which it filters, "images" finished ones, "velocities" the teacher's (a guided one counts once).
-    "rollout" is of the student, in think-distillation.
+    "rollout" is of the student, in think-distillation. anchors: what the filter refused of known images before.
     """
 
     task: str
@@ -114,6 +114,7 @@ class Round:
     filter: str = "self"
     calls: Mapping[str, int] = field(default_factory=dict)
     distinct: int | None = None
+    anchors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
         precision = self.reliability.precision if self.reliability else None
@@ -130,12 +131,19 @@ class Round:
             "filter": self.filter,
             "calls": dict(self.calls),
             "distinct": self.distinct,
+            "anchors": dict(self.anchors),
             **{
                 f"{name}_estimate": getattr(self.reliability, name).to_dict() if self.reliability else None
                 for name in ("precision", "recall", "unfiltered", "specificity", "acceptance")
             },
             "warning": self.reliability.warning(self.filter) if self.reliability else None,
         }
+
+
+def described(filter: str, anchors: Mapping[str, Mapping[str, int]]) -> str:
+    """What a filter refused of each kind of known images, in words."""
+    counts = ", ".join(f"{count['refused']} of {count['n']} {kind}" for kind, count in anchors.items())
+    return f"filter={filter} refused {counts} ones" if counts else f"none for filter={filter}"
 
 
 def write(run_dir: Path, summary: Mapping[str, Any]) -> Path:
@@ -205,8 +213,14 @@ def round_table(rounds: Sequence[Mapping[str, Any]], questions: str) -> Table:
     warnings = [
         f"Round {number}: {entry['warning']}. " for number, entry in enumerate(rounds, 1) if entry.get("warning")
     ]
+    known = [
+        f"Before round {number}, of known images: {described(entry['filter'], entry['anchors'])}. "
+        for number, entry in enumerate(rounds, 1)
+        if entry.get("anchors")
+    ]
     note = (
-        "".join(warnings) + "Distinct: different expressions, sets of rules or puzzles among the sampled images. "
+        "".join(warnings + known)
+        + "Distinct: different expressions, sets of rules or puzzles among the sampled images. "
         "Precision: of the kept images, the share that is right. Unfiltered: of all images, the precision without the "
         "filter. Recall: of the right ones, the share that was kept. "
         "Specificity: of the wrong ones, the share that was refused; a filter that accepts everything has 0."

@@ -11,9 +11,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
@@ -64,7 +62,7 @@ def judgements(lab: Lab, n: int = 100, sets: Sequence[tuple[str, int]] = SETS) -
             for task, found in tasks.items():
                 yield row(f"{name}, {task}, {source}", *_cells(found))
     yield ""
-    yield f"{n} prompts a level and kind of image; levels are summed. Refusals of *same* are errors, of others are right."
+    yield f"{n} prompts a level and kind of image; levels are summed. Refusals of *same* are errors."
 
 
 def _cells(judged: Sequence[Judged]) -> list[str]:

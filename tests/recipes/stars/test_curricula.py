@@ -21,12 +21,13 @@ from tests.processes import python
 from tests.tiny import MODEL, QUICK, finish, fit, keeping_steps, save_talker
 from uni_train.config.compose import compose
 from uni_train.data_gen.task import Check, Verdict
-from uni_train.eval.benchmark import Scored
+from uni_train.eval.benchmark import Ask, Case, Sample, Scored
 from uni_train.eval.scored import read_folder
 from uni_train.models.nano import language
 from uni_train.models.nano.family import ASSETS
 from uni_train.models.pictures import decode_png
 from uni_train.recipes.stars import finetune
+from uni_train.recipes.stars.anchors import chosen
 from uni_train.recipes.stars.config import StarsConfig
 from uni_train.recipes.stars.filtering import accepted
 from uni_train.recipes.stars.rounds import most_updates
@@ -179,8 +180,9 @@ def test_what_a_model_approves_of_is_kept(tmp_path: Path, who: str) -> None:
     folder = save_talker(tmp_path / "yes", "Final Answer: YES")
     with JudgeServer(lambda asked: "Final Answer: YES") as server:
         judge = ["judge.dialect=nano", f"judge.model='{server.url}#judge'"]
-        chosen = [f"model.checkpoint={folder}"] if who == "self" else judge
-        run = finish(tmp_path, *QUICK, f"filter={who}", *chosen, "level=2", recipe="stars_mapping")
+        asked = [f"model.checkpoint={folder}"] if who == "self" else judge
+        seen = ["evaluation.sets=[mapping2]", "evaluation.modes=[normal]", "level=2"]
+        run = finish(tmp_path, *QUICK, f"filter={who}", *asked, *seen, recipe="stars_mapping")
     judged = samples(run, "02-filter-mapping2")
     assert len(judged) == 8
     for sample in judged:
@@ -188,13 +190,33 @@ def test_what_a_model_approves_of_is_kept(tmp_path: Path, who: str) -> None:
         assert sample.verdict is not None and not sample.verdict.passed  # the verifier is not so easily pleased
         if who == "self":
             assert sample.filter_verdict.checks[0].reason == sample.sample.thought == "Final Answer: YES"
-    if who == "judge":
-        assert len(server.asked) == 1 + 8  # whether it answers, then once an image
-        assert {asked.words for asked in server.asked[1:]} == {
-            language.VERIFY_PROMPT.format(question=sample.sample.ask.case.prompt) for sample in judged
-        }
     (entry,) = rounds_of(run)
     assert (entry["kept"], entry["precision"], entry["recall"], entry["filter"]) == (8, 0.0, None, who)
+    wrong = [answer for answer in samples(run, "00-evaluate-before") if answer.sample.ask.case.set == "mapping2"]
+    assert entry["anchors"] == {"wrong": {"refused": 0, "n": len(wrong)}}
+    assert f"filter={who} refused 0 of {len(wrong)} wrong ones" in (run / "report.html").read_text(encoding="utf-8")
+    if who == "judge":
+        assert len(server.asked) == 1 + len(wrong) + 8  # whether it answers, then once an image
+        assert {asked.words for asked in server.asked[1:]} == {
+            language.VERIFY_PROMPT.format(question=answer.sample.ask.case.prompt) for answer in wrong + judged
+        }
+
+
+def test_anchors_are_right_wrong_and_right_beside_another_question() -> None:
+    def scored(name: str, answer: str, passed: bool, set_: str = "mapping1") -> Scored:
+        case = Case(name, set_, f"Draw {name} .", facts={"answer": answer})
+        sample = Sample(Ask(case, "normal", 0, 0), prompt=case.prompt, parts=(name.encode(),))
+        return Scored(sample, Verdict((Check("count", "pass" if passed else "fail"),)), by="program")
+
+    known = [scored("A", "1 apple", True), scored("B", "1 ball", False), scored("C", "1 apple", False)]
+    known += [scored("D", "1 ball", True, "mapping2")]
+    found = [(kind, one.sample.ask.case.id, one.sample.image, one.passed) for kind, one in chosen(known, {"mapping1"})]
+    assert sorted(found) == [
+        ("right", "A", b"A", True),
+        ("shuffled", "B", b"A", False),
+        ("wrong", "B", b"B", False),
+        ("wrong", "C", b"C", False),
+    ]
 
 
 @pytest.mark.slow

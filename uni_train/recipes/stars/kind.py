@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from uni_train.config.kinds import PlannedStage, recipe_kind
 from uni_train.config.messages import Where
@@ -62,7 +62,13 @@ class Stars(RoundsKind[StarsConfig]):
 
         round_ = work.config.rounds[planned.rounds[0]]
         if planned.kind == "sample":
+            known: dict[str, Any] = {}
+            if planned.rounds == (0,) and work.config.filter not in ("none", "verifier"):
+                from uni_train.recipes.stars import anchors
+
+                known = {"anchors": anchors.measure(work, stage, before[0][1])}
             sampling.run(work, stage, round_)
+            stage.result |= known
         elif planned.kind == "filter":
             filtering.run(work, stage, before[-1][1], round_)
         else:

@@ -113,6 +113,7 @@ def round_entry(
         filter=filter,
         calls=dict(calls),
         distinct=len({outcome.cluster for outcome in outcomes}),
+        anchors=next((stage.facts()["anchors"] for stage in stages if "anchors" in stage.facts()), {}),
     )
 
 
