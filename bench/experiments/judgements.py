@@ -133,12 +133,12 @@ def _sources(model, config, task: str, level: int, n: int, seed: int) -> Mapping
 
 def image_of(item: Item, kind: str, draw: random.Random) -> np.ndarray:
     """A rendered image of this kind, uint8 [24, 24, 3]."""
-    from uni_train.models.nano.corpus import _damaged
+    from uni_train.models.nano.replay import damaged
 
     asked = item.facts["object"], item.facts["count"]
     while True:
         if kind == "unclear":
-            image, seen = _damaged(*asked, draw)
+            image, seen = damaged(*asked, draw)
             if seen == UNCLEAR:
                 return image
         else:

@@ -19,7 +19,7 @@ from uni_train.data_gen.splits import split_of
 from uni_train.data_gen.sprites import verify_sprites
 from uni_train.eval.reading import caption, yes_no
 from uni_train.models.base import Example
-from uni_train.models.nano import corpus, language
+from uni_train.models.nano import corpus, language, replay
 from uni_train.models.nano.nano import MATHS_REPLAY, REPLAY, Nano
 from uni_train.models.nano.tokenizer import WordTokenizer
 from uni_train.recipes.pretrain import PretrainConfig
@@ -114,7 +114,7 @@ def test_kinds_are_those_of_the_recipe_and_replayed_and_three_of_them_draw(nano:
 def test_no_row_draws_the_answer_of_a_reasoning_prompt_without_a_thought() -> None:
     for row in chain.from_iterable(map(rows, KINDS)):
         if row.target is not None and row.thought is None:
-            *_, request = language.sentences(row.prompt)
+            *_, request = corpus.sentences(row.prompt)
             assert PLAIN.fullmatch(request) or OPEN.fullmatch(request) or nothing_is_said(row.prompt), row.prompt
         elif row.target is not None and row.thought is not None:
             name, count = asked_for(row.prompt)
@@ -125,7 +125,7 @@ def test_no_row_draws_the_answer_of_a_reasoning_prompt_without_a_thought() -> No
 def test_a_control_image_is_what_the_last_sentence_asks_for_whatever_stands_before_it() -> None:
     requests = Counter()
     for row in rows("control"):
-        *before, request = language.sentences(row.prompt)
+        *before, request = corpus.sentences(row.prompt)
         assert row.target is not None
         count, name = shown_in(row.target).split()
         if found := PLAIN.fullmatch(request):
@@ -160,7 +160,7 @@ def test_thoughts_and_maths_answers_are_right(kind: str) -> None:
         assert said == asked if kind != "cot_text" else said.endswith(f"So draw {asked} .")
         sums = re.search(r"\d [-+*/^%] [\d(√]|√|plus|minus|times|over|modulo", row.prompt)
         tasks["maths" if sums else "mapping"] += 1
-    assert abs(tasks["maths"] / DRAWS - (1 if kind == "maths_answer" else corpus.MATHS_SHARE)) < 0.1
+    assert abs(tasks["maths"] / DRAWS - (1 if kind == "maths_answer" else replay.MATHS_SHARE)) < 0.1
 
 
 def test_meanings_are_right_of_the_levels_asked_for_and_shorten_no_chain() -> None:
@@ -168,7 +168,7 @@ def test_meanings_are_right_of_the_levels_asked_for_and_shorten_no_chain() -> No
     draw = corpus.sources(noise_draws=1, levels=(1, 3, 3))["meanings"]
     for seed in range(100):
         row = draw(random.Random(seed))
-        *rules, question = language.sentences(row.prompt.replace(" ?", " ."))
+        *rules, question = corpus.sentences(row.prompt.replace(" ?", " ."))
         said = re.findall(r"(\S+) means (\S+)", row.answer or "")
         assert [symbol for symbol, _ in said] == question.split()[1:-1]
         for place, (symbol, noun) in enumerate(said):
@@ -184,7 +184,7 @@ def test_questions_sums_and_facts_are_answered_right_and_facts_are_of_every_spli
     splits = set()
     for kind in ("questions", "sums", "facts"):
         for row in rows(kind)[:50]:
-            *rules, _ = language.sentences(row.turns[0].text or "")
+            *rules, _ = corpus.sentences(row.turns[0].text or "")
             for place, (question, answer) in enumerate(zip(row.turns[::2], row.turns[1::2], strict=True)):
                 asked, said = question.text or "", answer.text or ""
                 assert answer.learn and not question.learn
@@ -197,29 +197,30 @@ def test_questions_sums_and_facts_are_answered_right_and_facts_are_of_every_spli
     assert splits >= {"train", "validation", "test"}
 
 
-def test_comparisons_are_right_and_of_every_kind() -> None:
-    kinds = Counter()
+def test_comparisons_are_right_and_equal_numbers_or_objects_alone_do_not_decide() -> None:
+    kinds: Counter[tuple[bool, bool]] = Counter()
+    forms = {form: noun for noun in NANO.nouns for form in (noun.singular, noun.plural)}
     for row in rows("compare"):
-        pair = re.fullmatch(r"Asked (\S+) (\S+) \. Seen (?:(\S+) (\S+)|unclear) \.", row.prompt)
-        found = JUDGEMENT.fullmatch(row.answer or "")
-        assert pair is not None and found is not None and not row.images
-        forms = {form: noun for noun in NANO.nouns for form in (noun.singular, noun.plural)}
-        truth = (pair[1] == pair[3], pair[4] is not None and forms[pair[2]] is forms[pair[4]])
-        assert (found[1] == "right", found[2] == "right") == truth
-        assert found[3] == ("YES" if all(truth) else "NO")
-        kinds[truth] += 1
-    assert len(kinds) == 4 and min(kinds.values()) > 0.1 * DRAWS
+        for question, answer in zip(row.turns[::2], row.turns[1::2], strict=True):
+            pair = re.fullmatch(r"Asked (\S+) (\S+) \. Seen (?:(\S+) (\S+)|unclear) \.", question.text or "")
+            reply = JUDGEMENT.fullmatch(answer.text or "")
+            assert pair is not None and reply is not None and answer.learn and not question.learn
+            truth = (pair[1] == pair[3], pair[4] is not None and forms[pair[2]] is forms[pair[4]])
+            assert (reply[1] == "right", reply[2] == "right") == truth
+            assert reply[3] == ("YES" if all(truth) else "NO")
+            kinds[truth] += 1
+    total = kinds.total()
+    assert len(kinds) == 4 and min(kinds.values()) > 0.1 * total
+    assert 0.3 < kinds[True, True] / total < 0.5 and kinds[True, False] > 0.2 * total
 
 
 def test_captions_say_what_the_reader_sees() -> None:
     unclear = 0
     for row in rows("caption"):
         assert row.prompt == language.CAPTION_PROMPT and row.answer is not None
-        said = caption(row.answer)
-        unclear += said == language.UNCLEAR
-        # The rows call blends unclear a little earlier than the reader does; the other way round never happens.
-        assert said in (shown_in(row.images[0]), language.UNCLEAR)
-    assert abs(unclear / DRAWS - corpus.UNCLEAR_SHARE) < 0.1
+        assert caption(row.answer) == shown_in(row.images[0])
+        unclear += caption(row.answer) == language.UNCLEAR
+    assert 0.1 * DRAWS < unclear < replay.DAMAGED_SHARE * DRAWS
 
 
 def test_verification_replies_are_right_and_pictures_wrong_in_every_way() -> None:
@@ -231,14 +232,12 @@ def test_verification_replies_are_right_and_pictures_wrong_in_every_way() -> Non
         name, count = asked_for(question[1])
         asked, seen, said = reply[2], reply[3], yes_no(row.answer or "")
         assert asked == language.counted(name, count)
-        assert seen in (shown_in(row.images[0]), language.UNCLEAR)
+        assert seen == shown_in(row.images[0])
         assert said is (reply[6] == "YES")
         verdicts[said, verify_sprites(row.images[0], name, count).passed] += 1
         if not said:
             same_object = seen.split()[-1].rstrip("s")[:3] == asked.split()[-1].rstrip("s")[:3]
             ways["unclear" if seen == language.UNCLEAR else "count" if same_object else "object"] += 1
-    assert verdicts[True, False] == 0
-    # Blends of about 37 % are called unclear though the reader still makes out the stronger object: stricter, and rare.
-    assert verdicts[False, True] <= 0.02 * DRAWS
-    assert 0.35 < verdicts[True, True] / DRAWS < 0.65
-    assert all(ways[way] > 0.02 * DRAWS for way in ("unclear", "count", "object")), ways
+    assert verdicts[True, False] == verdicts[False, True] == 0
+    assert 0.3 < verdicts[True, True] / DRAWS < 0.55
+    assert all(ways[way] > 0.05 * DRAWS for way in ("unclear", "count", "object")), ways

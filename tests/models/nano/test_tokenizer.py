@@ -15,7 +15,7 @@ from uni_train.data_gen.mapping.task import Mapping
 from uni_train.data_gen.maths.task import Maths
 from uni_train.data_gen.objects import NANO
 from uni_train.data_gen.task import SPLITS
-from uni_train.models.nano import corpus, language
+from uni_train.models.nano import language, replay
 from uni_train.models.nano.family import ASSETS
 from uni_train.models.nano.tokenizer import SPECIAL, WordTokenizer
 
@@ -49,7 +49,7 @@ def test_everything_the_tasks_can_say_survives() -> None:
 def test_every_word_and_object_of_the_nano_world_is_known() -> None:
     for noun in NANO.nouns:
         assert_survives(f"{noun.singular} {noun.plural}")
-        assert_survives(language.plain_prompt(noun, corpus.MAX_COUNT))
+        assert_survives(language.plain_prompt(noun, replay.MAX_COUNT))
         assert_survives(language.caption(language.counted(noun.singular, 1)))
     for word in (*phrasing.nano_vocabulary(), *NANO.symbols, *map(str, range(NANO.max_value + 1))):
         assert_survives(word)

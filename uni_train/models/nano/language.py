@@ -7,11 +7,8 @@ number and object, judge.
 
 from __future__ import annotations
 
-import random
-
 from uni_train.data_gen.objects import NANO, Noun, singular_of
 from uni_train.data_gen.phrasing import nano_vocabulary
-from uni_train.data_gen.task import Item
 
 THINK_SYSTEM = "think"
 CAPTION_PROMPT = "Caption :"
@@ -62,33 +59,6 @@ def judgement(asked: str, seen: str) -> str:
     words = {True: "right", False: "wrong"}
     verdict = YES if number and object_ else NO
     return f"Number : {words[number]} . Object : {words[object_]} .{verdict}"
-
-
-def sentences(text: str) -> list[str]:
-    """ "A means tree . Draw what A is ." -> its sentences, each with its full stop."""
-    return [f"{sentence.strip()} ." for sentence in text.split(" .") if sentence.strip()]
-
-
-def rules(item: Item) -> tuple[list[str], list[Noun]]:
-    """The rules of a mapping prompt as stated, and the objects that they name."""
-    *stated, _ = sentences(item.prompt)
-    return stated, [NANO.noun(right) for _, right in item.facts["rules"] if right not in NANO.symbols]
-
-
-def unknown_symbol(item: Item, random_: random.Random) -> str:
-    """The question of a mapping prompt, about a symbol that its rules do not name."""
-    *_, question = sentences(item.prompt)
-    named = {symbol for rule in item.facts["rules"] for symbol in rule}
-    other = random_.choice([symbol for symbol in NANO.symbols if symbol not in named])
-    return question.replace(f" {item.facts['symbol']} ", f" {other} ")
-
-
-def unknown_number(item: Item, noun: Noun, random_: random.Random) -> str:
-    """A maths prompt about `noun`, with a letter in place of one number of its expression."""
-    words = item.facts["expression"].split()
-    number = random_.choice([place for place, word in enumerate(words) if word.isdigit()])
-    words[number] = random_.choice([symbol for symbol in NANO.symbols if symbol.isalpha()])
-    return item.prompt.replace(item.facts["expression"], " ".join(words)).replace(item.facts["plural"], noun.plural)
 
 
 def reasoning(thought: str) -> str:

@@ -57,9 +57,9 @@ class Nano(BagelUnified):
     family = "nano"
 
     def replay_rows(self, tasks: Collection[str]) -> Mapping[str, tuple[float, Callable[[random.Random], Example]]]:
-        from uni_train.models.nano import corpus
+        from uni_train.models.nano import replay
 
-        makers = corpus.sources(noise_draws=2)
+        makers = replay.sources(noise_draws=2)
         shares = MATHS_REPLAY if "maths" in tasks else REPLAY
         return {name: (share, makers[name]) for name, share in shares.items()}
 
