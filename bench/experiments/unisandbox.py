@@ -3,7 +3,7 @@
 table_2      STARS on each maths level
 table_3      on each mapping level, levels 2 and 3 for three rounds, and the curriculum after each round
 table_5      curriculum, mixed, and levels 2 and 3 alone for as many updates
-figure_5     the filter (own understanding, none, verifier) at equal numbers of samples kept, on maths of one level
+figure_5     the filter (own understanding, none, verifier) at equal numbers of samples kept, on one level
 distil_*     think-distillation beside STARS: same prompts, thoughts and updates; both also with a third of the prompts
 sharpness    one round of distillation for each temperature, filter and source of states
 seeds        any runs (`--run`, or folders of finished ones), compared with the first
@@ -464,18 +464,20 @@ def table_5(lab: Lab) -> Iterator[str]:
     return page(lab, Comparison(title, "mapping", arms, rows))
 
 
-def figure_5(lab: Lab, level: int = 3, temperature: float | None = None) -> Iterator[str]:
+def figure_5(lab: Lab, task: str = "maths", level: int = 3, temperature: float | None = None) -> Iterator[str]:
     """temperature: of the thoughts that are learned from, the higher, the more of them are wrong; None: the model's."""
     heat = "null" if temperature is None else f"{temperature:g}"
     filters = {"none": "no filter", "self": "its own understanding", "verifier": "the exact verifier"}
-    kept = compose("stars_math", [f"level={level}", *lab.overrides]).rounds[0].prompts // 3
-    line = f"stars_math level={level} temperature={heat} budget.math{level}.kept={kept}"
+    recipe, set_ = {"maths": "stars_math", "mapping": "stars_mapping"}[task], set_name(task, level)
+    kept = compose(recipe, [f"level={level}", *lab.overrides]).rounds[0].prompts // 3
+    line = f"{recipe} level={level} temperature={heat} budget.{set_}.kept={kept}"
     name = f"level{level}-{heat}"
-    label = "STARS on Math{} (filter: {})".format
-    arms = {label(level, said): f"{line} filter={key} name={name}-{key}" for key, said in filters.items()}
-    against = {label(level, said): label(level, "no filter") for said in list(filters.values())[1:]}
-    title = f"Figure 5: rejection sampling on maths of level {level}, at equal numbers of samples kept"
-    return page(lab, Comparison(title, "maths", arms, FIGURE_5, against, ("normal",)))
+    label = f"STARS on {TASKS.get(task).short}{level} (filter: {{}})".format
+    arms = {label(said): f"{line} filter={key} name={name}-{key}" for key, said in filters.items()}
+    against = {label(said): label("no filter") for said in list(filters.values())[1:]}
+    title = f"Figure 5: rejection sampling on {task} of level {level}, at equal numbers of samples kept"
+    paper = FIGURE_5 if task == "maths" else ()
+    return page(lab, Comparison(title, task, arms, paper, against, ("normal",)))
 
 
 # --- think-distillation ---------------------------------------------------------------------------------------------

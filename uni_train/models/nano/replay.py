@@ -22,8 +22,8 @@ MAX_COUNT = 6
 MATHS_SHARE = 0.6  # of the reasoning prompts; the others are symbol mapping, whose thoughts are learned sooner
 SUMS = 8  # in a row
 LEVELS = (1, 2, 3)
-DAMAGED_SHARE = 0.3  # of the images that are captioned
-SEEN = {"same": 0.4, "other object": 0.24, "other count": 0.14, "both": 0.08, "unclear": 0.14}
+DAMAGED_SHARE = 0.4  # of the images that are captioned
+SEEN = {"same": 0.38, "other object": 0.22, "other count": 0.12, "both": 0.08, "unclear": 0.2}
 """What is seen beside what is asked -> share of the comparisons."""
 
 Makers = Mapping[str, Callable[[random.Random], Example]]
