@@ -1,23 +1,24 @@
-"""Whether a model's own judgement, the filter `self` of STARS, sees what an image shows.
+"""What a model's own judgement refuses, by what an image shows: the filter `self` of STARS on nano.
 
-    python bench/experiment.py judgements --base before=FOLDER --base shipped=shipped -o n=100
+    python bench/experiment.py judgements --base before=FOLDER --base shipped=shipped --seeds 0 -o n=100
 
 Prompts of the test split are judged beside right images and near misses of the renderer, and beside the model's own
-images. The same comparison in words alone has no image. `read` refuses where what the model's reply says is asked
-differs from what it says it sees: a program compares the model's own words.
+images, as the program reads them. *Words alone* has no image, but what is asked and seen in words. *Compared* refuses
+where the reply itself says that it sees something else than is asked: a program compares the model's own words.
 """
 
 from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from bench.experiment import Lab
 from bench.markdown import row, table
+from uni_train.config.schema import RunConfig
 from uni_train.core.seeds import derive_seed
 from uni_train.data_gen import sprites
 from uni_train.data_gen.objects import NANO, singular_of
@@ -26,145 +27,130 @@ from uni_train.data_gen.task import Item
 from uni_train.eval.benchmark import Scored, with_image
 from uni_train.eval.statistics import proportion
 from uni_train.eval.task_benchmark import TaskBenchmark, item_of
-from uni_train.models.base import Request, UnifiedModel
-from uni_train.models.nano.language import UNCLEAR
+from uni_train.models.base import Request, TextGenerator, UnifiedModel, expect_skill
+from uni_train.models.nano import language
+from uni_train.models.nano.replay import MAX_COUNT, damaged
+from uni_train.models.pictures import decode_png
 
 KINDS = ("same", "other object", "other count", "both", "unclear")
 SETS = (("mapping", 1), ("mapping", 2), ("mapping", 3), ("maths", 1), ("maths", 2), ("maths", 3))
-SAID = re.compile(r"Asked (\d+) (\w+) \. Seen (?:(\d+) (\w+)|unclear) \.")
+REPLY = re.compile(r"Asked (\d+) (\w+) \. Seen (?:(\d+) (\w+)|unclear) \.")
 
 
-class Judged(NamedTuple):
-    """A judgement: what the image shows beside what is asked, and who refuses it."""
+class Judgement(NamedTuple):
+    """kind: what the image shows beside what is asked. refused: by the verdict; compared: by its own words."""
 
     kind: str
     refused: bool
-    read: bool
+    compared: bool
 
 
 def judgements(lab: Lab, n: int = 100, sets: Sequence[tuple[str, int]] = SETS) -> Iterator[str]:
-    """Shares refused, for each kind of image; n prompts a set and source."""
+    """The share refused of each kind of image; n prompts a level and source."""
     from uni_train.config.compose import compose
     from uni_train.models.load import build_model
 
-    bases = lab.bases or {"shipped": ()}
-    yield from table("refused, by its verdict (by its own words compared)", *KINDS)
-    for name, overrides in bases.items():
+    yield from table("refused (compared), of", *KINDS)
+    for name, overrides in (lab.bases or {"shipped": ()}).items():
         config = compose("stars_curriculum", [*lab.overrides, *overrides])
         model = build_model(config.model)
-        yield row(f"{name}, words alone", *_cells(_in_words(model, 12 * n, lab.seeds[0])))
-        sources: dict[str, dict[str, list[Judged]]] = {}
+        yield row(f"{name}, words alone", *_cells(_words_alone(model, 12 * n, lab.seeds[0])))
+        sources: dict[str, list[Judgement]] = {}
         for task, level in sets:
-            for source, samples in _sources(model, config, task, level, n, lab.seeds[0]).items():
-                found = _judged(model, config, samples)
-                sources.setdefault(source, {}).setdefault(task, []).extend(found)
-        for source, tasks in sources.items():
-            for task, found in tasks.items():
-                yield row(f"{name}, {task}, {source}", *_cells(found))
+            for source, samples in _samples(model, config, task, level, n, lab.seeds[0]).items():
+                sources.setdefault(f"{task}, {source}", []).extend(_judged(model, config, samples))
+        for source, judged in sources.items():
+            yield row(f"{name}, {source}", *_cells(judged))
     yield ""
-    yield f"{n} prompts a level and kind of image; levels are summed. Refusals of *same* are errors."
+    yield f"{n} prompts a level and source; levels are summed; 95 % intervals, number of images."
 
 
-def _cells(judged: Sequence[Judged]) -> list[str]:
-    cells = []
+def _cells(judgements: Sequence[Judgement]) -> Iterator[str]:
     for kind in KINDS:
-        those = [one for one in judged if one.kind == kind]
+        those = [judgement for judgement in judgements if judgement.kind == kind]
         if not those:
-            cells.append("-")
+            yield "-"
             continue
-        rate = proportion(sum(one.refused for one in those), len(those))
-        words = sum(one.read for one in those) / len(those)
-        cells.append(f"{rate.value:.3f} [{rate.low:.2f}, {rate.high:.2f}] ({words:.3f}), {len(those)}")
-    return cells
+        rate = proportion(sum(judgement.refused for judgement in those), len(those))
+        compared = sum(judgement.compared for judgement in those) / len(those)
+        yield f"{rate.value:.3f} [{rate.low:.2f}, {rate.high:.2f}] ({compared:.3f}), {len(those)}"
 
 
-def _in_words(model: UnifiedModel, n: int, seed: int) -> list[Judged]:
-    """Judgements of "Asked ... . Seen ... ." without an image."""
-    from uni_train.models.nano import language
-
+def _words_alone(model: UnifiedModel, n: int, seed: int) -> list[Judgement]:
     draw = random.Random(derive_seed("judgements", seed))
     kinds, requests = [], []
-    for i in range(n):
-        noun, count, kind = draw.choice(NANO.nouns), draw.randint(1, 6), KINDS[i % len(KINDS)]
-        shown = other_than(noun.singular, count, kind, draw)
-        seen = UNCLEAR if shown is None else language.counted(*shown)
+    for number in range(n):
+        noun, count, kind = draw.choice(NANO.nouns), draw.randint(1, MAX_COUNT), KINDS[number % len(KINDS)]
+        shown = _beside(noun.singular, count, kind, draw)
+        seen = language.UNCLEAR if shown is None else language.counted(*shown)
         kinds.append(kind)
-        requests.append(Request(f"{i}", language.COMPARE.format(asked=noun.counted(count), seen=seen)))
-    replies = model.answer(requests)
-    return [Judged(kind, "YES" not in reply, "YES" not in reply) for kind, reply in zip(kinds, replies, strict=True)]
+        requests.append(Request(f"{number}", language.COMPARE.format(asked=noun.counted(count), seen=seen)))
+    replies = expect_skill(model, TextGenerator).answer(requests)
+    refusals = [language.YES.strip() not in reply for reply in replies]
+    return [Judgement(kind, refused, refused) for kind, refused in zip(kinds, refusals, strict=True)]
 
 
-def other_than(name: str, count: int, kind: str, draw: random.Random) -> tuple[str, int] | None:
+def _beside(name: str, count: int, kind: str, draw: random.Random) -> tuple[str, int] | None:
     """The object and count that an image of this kind shows; None where it shows nothing clear."""
     if kind == "unclear":
         return None
     if kind in ("other object", "both"):
         name = draw.choice([noun.singular for noun in NANO.nouns if noun.singular != name])
     if kind in ("other count", "both"):
-        count = draw.choice([number for number in range(1, 7) if number != count])
+        count = draw.choice([number for number in range(1, MAX_COUNT + 1) if number != count])
     return name, count
 
 
-def _sources(model, config, task: str, level: int, n: int, seed: int) -> Mapping[str, list[tuple[str, Scored]]]:
+def _samples(
+    model: UnifiedModel, config: RunConfig, task_name: str, level: int, n: int, seed: int
+) -> Mapping[str, list[tuple[str, Scored]]]:
     """Where images are from -> what they show beside what is asked, and the samples."""
     from uni_train.stages.batched import Batched
 
-    made = get_task(task, "nano")
-    items = made.generate(n // made.items_per_draw, level, "test", derive_seed("judgements", seed, task, level))
+    task = get_task(task_name, "nano")
+    items = task.generate(n // task.items_per_draw, level, "test", derive_seed("judgements", seed, task_name, level))
     benchmark = TaskBenchmark.from_items(items, "normal", "cot")
     asks = benchmark.asks(seed)
-    draw = random.Random(derive_seed("judgements", seed, task, level, "images"))
+    draw = random.Random(derive_seed("judgements", seed, task_name, level, "images"))
     rendered = []
-    for ask in asks:
-        if ask.setting != "normal":
-            continue
-        item = item_of(ask.case)
+    for ask in (ask for ask in asks if ask.setting == "normal"):
         for kind in KINDS:
-            image = image_of(item, kind, draw)
-            sample = with_image(benchmark.prepared(ask, None), image)
+            sample = with_image(benchmark.prepared(ask, None), _rendered(item_of(ask.case), kind, draw))
             rendered.append((kind, Scored(sample, benchmark.check(sample))))
-    sources = {"rendered": rendered}
+    samples = {"rendered": rendered}
     drawer = Batched(model, config.model.think_batch)
-    for setting, name in (("normal", "Normal images"), ("cot", "CoT images")):
+    for setting, title in (("normal", "Normal images"), ("cot", "CoT images")):
         scored = benchmark.verified(drawer, [ask for ask in asks if ask.setting == setting])
-        sources[name] = [(shown(item_of(answer.sample.ask.case), answer), answer) for answer in scored]
-    return sources
+        samples[title] = [(_kind(answer), answer) for answer in scored]
+    return samples
 
 
-def image_of(item: Item, kind: str, draw: random.Random) -> np.ndarray:
-    """A rendered image of this kind, uint8 [24, 24, 3]."""
-    from uni_train.models.nano.replay import damaged
-
-    asked = item.facts["object"], item.facts["count"]
-    while True:
-        if kind == "unclear":
-            image, seen = damaged(*asked, draw)
-            if seen == UNCLEAR:
-                return image
-        else:
-            return sprites.render(*(other_than(*asked, kind, draw) or asked), draw.getrandbits(60))
+def _rendered(item: Item, kind: str, draw: random.Random) -> np.ndarray:
+    """An image of this kind, uint8 [24, 24, 3]."""
+    name, count = item.facts["object"], item.facts["count"]
+    shown = _beside(name, count, kind, draw)
+    if shown is not None:
+        return sprites.render(*shown, draw.getrandbits(60))
+    images: Iterator[tuple[np.ndarray, str]] = iter(lambda: damaged(name, count, draw), None)
+    return next(image for image, seen in images if seen == language.UNCLEAR)
 
 
-def shown(item: Item, answer: Scored) -> str:
-    from uni_train.models.pictures import decode_png
-
-    reading = sprites.read(decode_png(answer.sample.image))
-    if not reading.readable or reading.name is None:
+def _kind(answer: Scored) -> str:
+    """What an image of the model shows beside what is asked, as the program reads it."""
+    facts = item_of(answer.sample.ask.case).facts
+    reading = sprites.read(decode_png(answer.sample.image or b""))
+    if reading.name is None:
         return "unclear"
-    other = reading.name != item.facts["object"], reading.count != item.facts["count"]
-    return {(False, False): "same", (True, False): "other object", (False, True): "other count"}.get(other, "both")
+    differs = reading.name != facts["object"], reading.count != facts["count"]
+    return {(False, False): "same", (True, False): "other object", (False, True): "other count"}.get(differs, "both")
 
 
-def _judged(model: UnifiedModel, config, samples: Sequence[tuple[str, Scored]]) -> list[Judged]:
+def _judged(model: UnifiedModel, config: RunConfig, samples: Sequence[tuple[str, Scored]]) -> Iterator[Judgement]:
     from uni_train.recipes.stars.filters import Asking, self_check
 
-    verdicts = self_check([sample for _, sample in samples], Asking(config, lambda: model))
-    found = []
+    load: Callable[[], UnifiedModel] = lambda: model  # noqa: E731
+    verdicts = self_check([sample for _, sample in samples], Asking(config, load))
     for (kind, _), verdict in zip(samples, verdicts, strict=True):
-        found.append(Judged(kind, not verdict.passed, not alike(verdict.checks[0].reason)))
-    return found
-
-
-def alike(reply: str) -> bool:
-    said = SAID.search(reply)
-    return said is not None and said[1] == said[3] and singular_of(said[2]) == singular_of(said[4])
+        said = REPLY.search(verdict.checks[0].reason)
+        alike = said is not None and (said[1], singular_of(said[2])) == (said[3], singular_of(said[4] or ""))
+        yield Judgement(kind, not verdict.passed, not alike)
