@@ -18,6 +18,7 @@ import numpy as np
 from uni_train.data_gen import sprites
 from uni_train.data_gen.maths.expressions import Expression, show, single
 from uni_train.data_gen.maths.task import COUNTS, IN_WORDS
+from uni_train.data_gen.near_misses import MAX_COUNT, beside, beside_item
 from uni_train.data_gen.objects import NANO
 from uni_train.data_gen.phrasing import meaning_template, signs_in_words
 from uni_train.data_gen.registry import get_task
@@ -25,15 +26,12 @@ from uni_train.data_gen.task import Item, Task
 from uni_train.models.base import Example, Turn
 from uni_train.models.nano import language
 
-MAX_COUNT = 6
 MATHS_SHARE = 0.6  # of the reasoning prompts; the others are symbol mapping, whose thoughts are learned sooner
 SUMS = 8  # in a row
 QUESTIONS = 6  # in a row, at most
 LEVELS = (1, 2, 3)
 COMPARISONS = 4  # in a row
 DAMAGED_SHARE = 0.3  # of the images that are captioned
-SEEN = {"same": 0.4, "other object": 0.24, "other count": 0.14, "both": 0.08, "unclear": 0.14}
-"""Share of comparisons -> what is seen beside what is asked."""
 
 
 def sources(noise_draws: int, levels: Sequence[int] = LEVELS) -> Mapping[str, Callable[[random.Random], Example]]:
@@ -192,25 +190,13 @@ def _compare(random_: random.Random) -> Example:
     turns: list[Turn] = []
     for _ in range(COMPARISONS):
         noun, count = random_.choice(NANO.nouns), random_.randint(1, MAX_COUNT)
-        shown = _beside(noun.singular, count, random_)
+        shown = beside(noun.singular, count, random_)
         asked, seen = noun.counted(count), language.UNCLEAR if shown is None else language.counted(*shown)
         turns += [
             Turn(language.COMPARE.format(asked=asked, seen=seen)),
             Turn(language.judgement(asked, seen), learn=True),
         ]
     return Example(turns=tuple(turns))
-
-
-def _beside(name: str, count: int, random_: random.Random) -> tuple[str, int] | None:
-    """What may be seen where `count` of `name` are asked: the same, a near miss, or nothing clear (None)."""
-    kind = random_.choices(tuple(SEEN), tuple(SEEN.values()))[0]
-    if kind == "unclear":
-        return None
-    if kind in ("other object", "both"):
-        name = random_.choice([noun.singular for noun in NANO.nouns if noun.singular != name])
-    if kind in ("other count", "both"):
-        count = random_.choice([n for n in range(1, MAX_COUNT + 1) if n != count])
-    return name, count
 
 
 def _caption(random_: random.Random) -> Example:
@@ -226,12 +212,10 @@ def _verify(reason: Callable[[random.Random], Item], random_: random.Random) -> 
     """Images that are right, near misses and damaged ones, as often as `SEEN` says."""
     item = reason(random_)
     name, count = item.facts["object"], item.facts["count"]
-    shown = _beside(name, count, random_)
+    shown = beside_item(item, random_)
     if shown is None:
         image, seen = _damaged(name, count, random_)
     else:
-        if shown[0] != name and "other" in item.facts and random_.random() < 0.5:
-            shown = item.facts["other"], shown[1]
         image, seen = _picture(*shown, random_), language.counted(*shown)
     steps, asked = language.reasoning(item.thought), language.counted(name, count)
     prompt = language.VERIFY_PROMPT.format(question=item.prompt)
