@@ -14,14 +14,15 @@ is never there by half.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, cast
 
 from uni_train.core.errors import DataError
 from uni_train.core.seeds import derive_seed
-from uni_train.data_gen.formats import WRITERS, Sample, is_written, png
+from uni_train.data_gen.formats import WRITERS, Sample, Writer, is_written, png
 from uni_train.data_gen.jsonl import filled_folder
 from uni_train.data_gen.objects import NANO, get_world
 from uni_train.data_gen.registry import TASKS, get_task
@@ -34,6 +35,7 @@ class ExportSummary:
 
     published: the file in the published schema (the first of UReason's), None where there is none. items counts
     questions (two for each pair), distinct their canonical forms; images is 0 for a world without sprites.
+    kinds: (verdict, kind of image) -> rows, of the format judge.
     """
 
     path: Path
@@ -43,6 +45,7 @@ class ExportSummary:
     distinct: int
     images: int
     bytes: int
+    kinds: Mapping[tuple[str, str], int]
 
 
 def make(
@@ -59,8 +62,8 @@ def make(
     """Writes `n` distinct draws (2n questions for pairs) of each level to the folder `out`.
 
     task: a name, looked up in `world`, or a task object (such as a maze style), which ignores `world`. Several levels
-    are for mazes and UReason: a published file of maths or mapping has one. format: one of `formats.WRITERS`; files in
-    the published schema are part of "folder".
+    are for mazes and UReason: a published file of maths or mapping has one. format: one of `formats.WRITERS`, or
+    "judge"; files in the published schema are part of "folder".
 
     DataError if `out` exists and is not empty, unless `force`; and even then if it holds anything that `make` did not
     write, since force replaces the folder.
@@ -74,22 +77,32 @@ def make(
     items = [item for number in levels for item in drawer.generate(n, number, split, seed)]
     if len(levels) > 1 and not drawer.level_range:
         raise DataError(f"a published {drawer.name} file holds one level: make a folder for each")
-    images = 0
+    images, kinds = 0, Counter[tuple[str, str]]()
+    write: Writer
+    if format == "judge":
+        from uni_train.data_gen.judge_rows import judge_samples, write_judge
+
+        each, write = judge_samples(drawer, items, seed), write_judge
+    else:
+        each, write = (_sample(drawer, item, seed) for item in items), WRITERS[format]
 
     def samples() -> Iterator[Sample]:
         nonlocal images
-        for item in items:
-            sample = _sample(drawer, item, seed)
+        for sample in each:
             images += len(sample.images)
+            if "kind" in sample.row:
+                kinds[sample.row["verdict"], sample.row["kind"]] += 1
             yield sample
 
     with filled_folder(out) as folder:
         published = drawer.publish(folder, items) if format == "folder" else None
-        WRITERS[format](folder, split, samples())
+        write(folder, split, samples())
         size = sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
     pairs = sum(item.pair is not None for item in items) // 2
     distinct = len({str(item.facts.get("canonical", item.id)) for item in items})
-    return ExportSummary(out, out / published.name if published else None, len(items), pairs, distinct, images, size)
+    return ExportSummary(
+        out, out / published.name if published else None, len(items), pairs, distinct, images, size, kinds
+    )
 
 
 def _sample(drawer: Task, item: Item, seed: int) -> Sample:

@@ -2,6 +2,7 @@
 
 folder: items.jsonl, images/ID.png (the targets), inputs/ID.png
 parquet: SPLIT.parquet with columns of text, `item` as JSON, and images as Hugging Face datasets store them
+judge: SPLIT.parquet of another form, by data_gen/judge_rows.py
 webdataset: SPLIT-000000.tar and so on, with KEY.json, KEY.input.png and KEY.target.png
 """
 
@@ -11,7 +12,7 @@ import io
 import json
 import re
 import tarfile
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import groupby, islice
 from pathlib import Path
@@ -72,15 +73,23 @@ def _with_files(folder: Path, sample: Sample) -> dict[str, Any]:
 def write_parquet(folder: Path, split: str, samples: Iterable[Sample]) -> None:
     """Write SPLIT.parquet, which `datasets.load_dataset("parquet", ...)` reads with its images."""
     import pyarrow as pa
-    from pyarrow import parquet
 
     image = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
     fields = [*((name, pa.string()) for name in _TEXTS), ("level", pa.int64()), *((name, image) for name in _PARTS)]
     features = {name: {"dtype": str(kind), "_type": "Value"} for name, kind in fields if kind != image}
     features |= {name: {"_type": "Image"} for name in _PARTS}
-    metadata = {"huggingface": json.dumps({"info": {"features": features}})}
-    rows = map(_as_columns, samples)
-    with parquet.ParquetWriter(folder / f"{split}.parquet", pa.schema(fields, metadata)) as writer:
+    write_table(folder / f"{split}.parquet", fields, features, map(_as_columns, samples))
+
+
+def write_table(
+    file: Path, fields: Sequence[Any], features: Mapping[str, Any], rows: Iterable[Mapping[str, Any]]
+) -> None:
+    """Write rows as Parquet. fields: of its schema; features: the same as Hugging Face datasets name them."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    metadata, rows = {"huggingface": json.dumps({"info": {"features": features}})}, iter(rows)
+    with parquet.ParquetWriter(file, pa.schema(fields, metadata)) as writer:
         while some := list(islice(rows, ROW_GROUP)):
             writer.write_table(pa.Table.from_pylist(some, writer.schema))
 
@@ -109,7 +118,8 @@ def _files(sample: Sample) -> Iterator[tuple[str, bytes]]:
         yield f"{key}.{_PARTS[image]}", data
 
 
-WRITERS: Mapping[str, Callable[[Path, str, Iterable[Sample]], None]] = {
+Writer = Callable[[Path, str, Iterable[Sample]], None]
+WRITERS: Mapping[str, Writer] = {
     "folder": write_folder, "parquet": write_parquet, "webdataset": write_webdataset
 }  # fmt: skip
 _WRITTEN = re.compile(r"items\.jsonl|images|inputs|\w+\.parquet|\w+-\d{6}\.tar")

@@ -24,11 +24,15 @@ from uni_train.cli.main import uni_train
 from uni_train.core import registry
 from uni_train.core.addresses import held_port
 
-PAGES = sorted((Path(__file__).parents[1] / "docs/tutorials").glob("*.md"))
-NOTEBOOK = Path(__file__).parents[1] / "examples/demo.ipynb"
+ROOT = Path(__file__).parents[1]
+PAGES = sorted((ROOT / "docs/tutorials").glob("*.md"))
+NOTEBOOK = ROOT / "examples/demo.ipynb"
 BLOCK = re.compile(r'^```(python|bash)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 
 SMALLER = (
+    ("--n 20000", "--n 200"), ("--n 190", "--n 32"), ("--n 60", "--n 8"), ("updates:40", "updates:2"),
+    ("--held-out", "--updates 150 --batch 16 --width 32 --layers 1 --rate 0.01 --grpo 1 --held-out"),
+    ("prompts:256", "prompts:16"),
     (r"--subset 8\b", "--subset 2 sampling.steps=2"), ("subset=8", 'subset=2, sampling={"steps": 2}'),
     (r"--n (4|6|12)\b", "--n 1"), (r" n=(6|12)\b", " n=4"), (r" n=4 maps=2", " n=2 maps=1"),
     ("--anchors 8", "--anchors 4"), ("prompts=320", "prompts=16 model.threads=1 model.sampling.steps=2"),
@@ -47,6 +51,8 @@ def test_the_tutorial_runs(page: Path, tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.syspath_prepend(tmp_path)  # as python does for the current folder
     monkeypatch.setenv(registry.ENVIRONMENT, "")
     monkeypatch.setattr(registry, "_named", set())
+    monkeypatch.setenv("HF_HOME", str(tmp_path / "hf"))
+    (tmp_path / "hf/hub").mkdir(parents=True)  # without it `transformers serve` lists no models
     names: dict[str, Any] = {"__name__": page.stem}
     with ExitStack() as stack:
         port = str(stack.enter_context(held_port()))
@@ -84,6 +90,10 @@ def test_the_notebook_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
 
 def typed(command: str) -> None:
     """Run it in this process, which has imported torch already; with a variable of its own, in a new one."""
+    if command.startswith("python examples/"):
+        _, script, *arguments = shlex.split(command)
+        subprocess.run([sys.executable, str(ROOT / script), *arguments], check=True)
+        return
     variables = [word for word in shlex.split(command) if re.match(r"[A-Z_]+=", word)]
     python, dash_m, program, *arguments = [word for word in shlex.split(command) if word not in variables]
     assert (python, dash_m, program) == ("python", "-m", "uni_train")
@@ -98,7 +108,9 @@ def typed(command: str) -> None:
 @contextmanager
 def serving(command: str, port: str) -> Iterator[None]:
     """The server of a tutorial, until its end."""
-    _, *arguments = shlex.split(command)
+    program, *arguments = shlex.split(command)
+    if program == "transformers":
+        arguments = ["-m", "transformers.cli.transformers", *arguments]
     server = subprocess.Popen([sys.executable, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     try:
         while True:

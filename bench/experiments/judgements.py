@@ -21,6 +21,7 @@ from bench.markdown import row, table
 from uni_train.config.schema import RunConfig
 from uni_train.core.seeds import derive_seed
 from uni_train.data_gen import sprites
+from uni_train.data_gen.near_misses import MAX_COUNT
 from uni_train.data_gen.objects import NANO, singular_of
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Item
@@ -29,7 +30,7 @@ from uni_train.eval.statistics import proportion
 from uni_train.eval.task_benchmark import TaskBenchmark, item_of
 from uni_train.models.base import Request, TextGenerator, UnifiedModel, expect_skill
 from uni_train.models.nano import language
-from uni_train.models.nano.replay import MAX_COUNT, damaged
+from uni_train.models.nano.replay import damaged
 from uni_train.models.pictures import decode_png
 
 KINDS = ("same", "other object", "other count", "both", "unclear")

@@ -1,24 +1,11 @@
-"""What rewards ask a model about an image: ours, in the structure of UniSandbox's Table 13.
+"""What the reward of a judge asks about an image by itself: ours, in the structure of UniSandbox's Table 13.
 
-`eval.reading.yes_no` reads what is said to SELF_CHECK, `rewards.judging.read_score` what is said to SCORE.
+`rewards.judging.read_score` reads the reply.
 """
 
 from __future__ import annotations
 
-# Placeholder of both: {prompt}.
-SELF_CHECK = """\
-You are an expert image quality assessor. The last image was drawn for the instruction below; images before it were given with the instruction. You must be extremely strict and analytical in your evaluation.
-
-Instruction: {prompt}
-
-1. State what a picture that follows the instruction must show, and what must stay as it was.
-2. Examine the last image and state what it shows.
-3. Compare the two. Anything missing, added, wrong or distorted means that the instruction was not followed.
-
-End with exactly one of these lines and nothing after it:
-Final Answer: YES
-Final Answer: NO"""  # noqa: E501
-
+# Placeholder: {prompt}.
 SCORE = """\
 You are an expert image quality assessor. The last image was drawn for the instruction below; images before it were given with the instruction. You must be extremely strict and analytical in your evaluation.
 

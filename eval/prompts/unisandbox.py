@@ -11,9 +11,9 @@ emphasis is part of the published text and kept.
 # ruff: noqa: E501
 from __future__ import annotations
 
+from uni_train.data_gen.questions import image_question
 from uni_train.data_gen.registry import get_task
 from uni_train.eval.prompts import filled
-from uni_train.eval.prompts.rewards import SELF_CHECK
 
 # Table 9, prompt 1.
 CAPTION_MATHS = """\
@@ -170,8 +170,7 @@ REFUSED_CAPTIONS = ("Error", "Reject")
 
 def filter_prompt(task: str, question: str) -> str:
     """The filter's instruction for one prompt: the task's own (Table 13 for maths, ours for mapping), or one for any."""
-    own = get_task(task).filter_question
-    return filled(own, question=question) if own else filled(SELF_CHECK, prompt=question)
+    return image_question(question, get_task(task))
 
 
 def compare_prompt(caption: str, expected_answer: str, kind: str = "maths") -> str:

@@ -47,3 +47,23 @@ def test_judges_and_ways_are_compared_on_labels(tmp_path: Path) -> None:
     for words in ("good, majority of 3", "bad, published", "always no", "people among themselves", "flips over reruns"):
         assert words in good, good
     assert "judges and ways, on the same samples" in good and "accuracy on human anchors" in good
+
+
+@pytest.mark.slow
+def test_a_judge_is_measured_by_the_question_of_the_filter(tmp_path: Path) -> None:
+    """It is asked once about an image, told the prompt and not the answer; the record is that of filter=judge."""
+    benchmark = UniSandbox(Source(world="nano", n=4, sets=("math1",)))
+    own = {case.prompt: base64.b64encode(benchmark.reference(case) or b"").decode() for case in benchmark.cases()}
+
+    def reply(asked: Asked) -> str:
+        (prompt,) = (prompt for prompt in own if f"Question: {prompt}\n" in asked.words)
+        return f"Final Answer: {'YES' if asked.images[0].endswith(own[prompt]) else 'NO'}"
+
+    with JudgeServer(reply) as server:
+        typed = [*SMALL, "--filter", f"judge.model={server.url}#exact", f"out={tmp_path}/evals"]
+        result = CliRunner().invoke(uni_train, typed, terminal_width=100)
+    assert result.exit_code == 0 and re.search(r"accuracy +1\.00", result.output), result.output
+    assert len(server.asked) == 8
+    assert [path.name[:12] for path in (tmp_path / "evals/store/calibrations").iterdir()] == ["stars_filter"]
+    wise = CliRunner().invoke(uni_train, ["eval", "calibrate", "--filter", "-b", "ufo", f"judge.model={server.url}#x"])
+    assert wise.exit_code == 2 and "--filter: ufo has no questions of our tasks" in wise.output, wise.output

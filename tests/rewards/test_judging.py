@@ -92,6 +92,18 @@ def test_a_judge_scores_and_what_it_cannot_score_is_no_zero(monkeypatch: pytest.
         assert "wrong" not in str(error.value) + str(error.value.hint)
 
 
+def test_a_judge_answers_the_question_of_the_filter_by_yes_or_no() -> None:
+    item = get_task("maths", "nano").sample(0, 1)[0]
+    replies = iter(["Seen 1 cup .\nFinal Answer: NO", "Final Answer: YES", "Score: 7", "Final Answer: NO"])
+    columns = {"id": list("abcd"), "images": [[]] * 4, "item": [item] * 3 + [None]}
+    with JudgeServer(lambda _: next(replies)) as server:
+        config = JudgeConfig(model=f"{server.url}#judge", question="filter", connections=1)
+        values = Judge(RewardConfig(function="judge", judge=config))([item.prompt] * 4, PICTURES, **columns)
+    assert values == [0, 1, None, 0]
+    assert [f"Question: {item.prompt}" in asked.words for asked in server.asked] == [True] * 3 + [False]
+    assert f"Instruction: {item.prompt}" in server.asked[-1].words, "without an item, in words that suit any task"
+
+
 def test_a_recipe_names_who_is_asked() -> None:
     address = "rewards.j={function:judge,weight:0.5,judge:{model:'http://127.0.0.1:9/v1#m',retries:0,timeout:1}}"
     config = compose("flow_grpo_math", [address])

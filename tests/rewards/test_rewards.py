@@ -161,6 +161,18 @@ def test_rewards_are_found_by_name_module_and_file(tmp_path: Path) -> None:
             find_reward(name)
 
 
+def test_rewards_written_for_trl_work_unless_they_need_its_trainer(tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    file.write_text(
+        "async def slow(prompts, log_metric=None, **columns):\n    return [float(log_metric is None)] * 3\n"
+        "def needs(completions, log_extra, **columns):\n    return [0.0] * 3\n"
+    )
+    assert asked(find_reward(f"{file}:slow")).each[:, 0].tolist() == [1, 1, 1]
+    with pytest.raises(UsageError, match=r"the reward \S+mine.py:needs needs log_extra, which only trl's") as error:
+        find_reward(f"{file}:needs")
+    assert "log_extra=None" in (error.value.hint or "")
+
+
 # --- asked apart ------------------------------------------------------------------------------------------------------
 
 

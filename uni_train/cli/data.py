@@ -96,8 +96,9 @@ def data() -> None:
 @click.option("--out", type=click.Path(path_type=Path), help="The folder to write.  [default: data/TASKLEVEL]")
 @click.option("--force", is_flag=True, help="Replace a folder that was made by this command.")
 @click.option(
-    "--format", type=click.Choice(["folder", "parquet", "webdataset"]), default="folder", show_default=True,
-    help="JSON lines and PNG files; a Parquet file for Hugging Face datasets; tar shards.",
+    "--format", type=click.Choice(["folder", "parquet", "webdataset", "judge"]), default="folder", show_default=True,
+    help="JSON lines and PNG files; a Parquet file for Hugging Face datasets; tar shards; right and wrong images as "
+    "Parquet to train a judge.",
 )  # fmt: skip
 def make(n: int, out: Path | None, force: bool, seed: int, format: str, **drawn: Any) -> None:
     """Write a folder of fresh questions with exact answers.
@@ -116,6 +117,7 @@ def make(n: int, out: Path | None, force: bool, seed: int, format: str, **drawn:
       uni_train data make --task ureason --world everyday --split test --n 200 --out my_ureason
       uni_train data make --task maze --size 2-7 --style classic --split test --n 20 --out my_mazes
       uni_train data make --task maze --n 1000 --format parquet --out my_parquet
+      uni_train data make --task maths --n 4000 --format judge --out judge_rows
       uni_train data make --task all --level 1 --n 20
     """
     from uni_train.data_gen.export import make as export
@@ -142,6 +144,10 @@ def _report(made: ExportSummary) -> None:
     repeats = f", {made.distinct} distinct" if made.distinct < made.items - made.pairs else ""
     pictures = f", {made.images} images" if made.images else ""
     echo(f"{made.path}: {made.items} questions{pairs}{repeats}{pictures}, {made.bytes / 1e3:.0f} kB")
+    for verdict, noun in (("pass", "right"), ("fail", "wrong")):
+        kinds = {kind: n for (status, kind), n in sorted(made.kinds.items()) if status == verdict}
+        if kinds:
+            echo(f"{noun}: {sum(kinds.values())} ({', '.join(f'{kind} {n}' for kind, n in kinds.items())})")
 
 
 def _make_all(

@@ -254,7 +254,7 @@ class JudgeConfig(ServerConfig):
     price: tuple[Dollars, Dollars] | None = None  # dollars a million tokens, read and written
     cost_limit: Dollars | None = None  # dollars for judging an evaluation, earlier starts included; needs a price
     extra_body: dict[str, Any] = field(default_factory=dict)  # more keys of a request's body; never a key
-    question: str | None = None  # of a reward; {prompt} stands for the prompt; it must ask for "Score: N", 0 to 10
+    question: str | None = None  # of a reward: filter, or words with {prompt} that ask for "Score: N", 0 to 10
     served: str = ""  # what its server says of itself; set by the program
 
     def __post_init__(self) -> None:

@@ -5,10 +5,11 @@ A reward function has trl's contract:
     def f(prompts: list[str], completions: list[np.ndarray], **columns: list) -> list[float | Judged | None]
 
 `completions` are the images, uint8 [H, W, 3]; `columns` say more about each prompt, one value an image: `id`, `item`
-(of data_gen tasks), and the columns of a file of prompts. None means that a reward does not apply to this image, or
-could not be had: if others of its group have it, their mean stands for it, which neither costs nor pays; a whole group
-without it has none. `Judged` brings the verdict that a number comes from: rewards that are asked later find it in the
-column `verdict`, the gallery shows it, and nothing is verified twice. Whatever else comes back, or is raised, stops the
+(of data_gen tasks), and the columns of a file of prompts, but nothing of trl's trainer itself (`registry.TRL_ONLY`).
+`f` may be async (`registry.find_reward`). None means that a reward does not apply to this image, or could not be had:
+if others of its group have it, their mean stands for it, which neither costs nor pays; a whole group without it has
+none. `Judged` brings the verdict that a number comes from: rewards that are asked later find it in the column
+`verdict`, the gallery shows it, and nothing is verified twice. Whatever else comes back, or is raised, stops the
 run with the reward's name: a wrong number would be learned silently.
 """
 

@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from uni_train.core.seeds import derive_seed
-from uni_train.data_gen.registry import TASKS
+from uni_train.data_gen.questions import image_question
+from uni_train.data_gen.registry import TASKS, get_task
 from uni_train.data_gen.task import Item
 from uni_train.eval.prompts import filled
-from uni_train.eval.prompts.rewards import SCORE, SELF_CHECK
-from uni_train.eval.prompts.unisandbox import filter_prompt
+from uni_train.eval.prompts.rewards import SCORE
 from uni_train.eval.reading import mark, words, yes_no
 from uni_train.models.base import Request, TextGenerator, expect_skill
 from uni_train.models.batches import each_answered
@@ -96,18 +96,14 @@ class SelfCheck(ModelReward):
 
         def question(prompt: str, item: Item | None) -> str:
             published = model.verification_prompt(prompt)
-            if published is not None:
-                return published
-            if item is not None and item.task in TASKS.names():
-                return filter_prompt(item.task, prompt)
-            return filled(SELF_CHECK, prompt=prompt)
+            return _filter_question(prompt, item) if published is None else published
 
         super().__init__(answer, question, _accepted, within=trained.keep())
 
 
 @reward("judge")
 class Judge(ModelReward):
-    """The score that a model behind an OpenAI-compatible address gives, 0 to 1.
+    """The score that a model behind an OpenAI-compatible address gives, 0 to 1. Of judge.question=filter, 1 for YES.
 
     Raises:
         ModelDown: nobody answers there. UsageError: no such model.
@@ -123,8 +119,15 @@ class Judge(ModelReward):
         remote = RemoteModel.open(
             judge.address, RemoteConfig(**server, temperature=judge.effective_temperature, max_tokens=judge.max_tokens)
         )
-        template = judge.question or SCORE
-        super().__init__(remote.answer, lambda prompt, item: filled(template, prompt=prompt), read_score)
+        if judge.question == "filter":
+            super().__init__(remote.answer, _filter_question, _accepted)
+        else:
+            template = judge.question or SCORE
+            super().__init__(remote.answer, lambda prompt, item: filled(template, prompt=prompt), read_score)
+
+
+def _filter_question(prompt: str, item: Item | None) -> str:
+    return image_question(prompt, get_task(item.task) if item is not None and item.task in TASKS.names() else None)
 
 
 def _accepted(reply: str) -> float | None:

@@ -9,9 +9,13 @@ once a run, with its part of the recipe and the model that is trained: `SelfChec
 
 from __future__ import annotations
 
+import asyncio
+import functools
 import importlib
 import importlib.util
+import inspect
 from collections.abc import Callable, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -33,6 +37,8 @@ _BUILT_IN = {
 }
 REWARDS: Registry[Any] = Registry("reward", _BUILT_IN, required=("__call__",))
 reward = REWARDS.register
+TRL_ONLY = ("completion_ids", "trainer_state", "log_extra", "log_metric", "environments")
+"""What trl's GRPOTrainer also passes to rewards, and ours do not get."""
 
 
 @dataclass(frozen=True)
@@ -71,9 +77,32 @@ def make_rewards(configs: Mapping[str, RewardConfig], trained: Trained) -> list[
 def find_reward(name: str) -> Any:
     """The function or class of a registered name, of "package.module:function" or of "folder/file.py:function".
 
+    An async function comes as one that returns when its coroutine has.
+
     Raises:
-        UsageError: no such reward. UserError: the module or file cannot be imported.
+        UsageError: no such reward, or one that needs what only trl's trainer passes. UserError: the module or file
+            cannot be imported.
     """
+    implementation = _implementation(name)
+    if inspect.isfunction(implementation):
+        parameters = inspect.signature(implementation).parameters
+        needed = [one for one in TRL_ONLY if one in parameters and parameters[one].default is inspect.Parameter.empty]
+        if needed:
+            hint = f"Give it a default, and do without it where it is None: {needed[0]}=None."
+            raise UsageError(f"the reward {name} needs {needed[0]}, which only trl's trainers pass", hint)
+    return _awaited(implementation) if inspect.iscoroutinefunction(implementation) else implementation
+
+
+def _awaited(function: Callable[..., Any]) -> RewardFunction:
+    @functools.wraps(function)
+    def call(*arguments: Any, **columns: Any) -> Any:
+        with ThreadPoolExecutor(1) as thread:  # that of the caller may run a loop, as in a notebook
+            return thread.submit(asyncio.run, function(*arguments, **columns)).result()
+
+    return call
+
+
+def _implementation(name: str) -> Any:
     place, colon, function = name.rpartition(":")
     if not colon and name in REWARDS.names():
         return REWARDS.get(name)

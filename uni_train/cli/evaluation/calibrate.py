@@ -13,6 +13,7 @@ from uni_train.cli.numbers import Names
 from uni_train.core.errors import UsageError, did_you_mean
 
 if TYPE_CHECKING:
+    from uni_train.eval.benchmark import Benchmark
     from uni_train.eval.evaluation import Evaluation
     from uni_train.eval.results import Table
 
@@ -49,6 +50,7 @@ if TYPE_CHECKING:
 @click.option(
     "--changes", type=Names(), default="", help="jpeg,resize: also ask about changed images, to count flipped verdicts."
 )
+@click.option("--filter", "by_filter", is_flag=True, help="Ask what filter=judge asks: YES or NO, without the answer.")
 @evaluation_options()
 def calibrate(
     checkpoint: str | None,
@@ -58,6 +60,7 @@ def calibrate(
     ways: tuple[str, ...],
     reruns: int,
     changes: tuple[str, ...],
+    by_filter: bool,
     words: tuple[str, ...],
     **options: Any,
 ) -> None:
@@ -70,6 +73,7 @@ def calibrate(
     \b
     Examples:
       uni_train eval calibrate -c shipped judge.model=http://127.0.0.1:8000/v1#nano judge.dialect=nano
+      uni_train eval calibrate --filter --sets math1 judge.model=http://127.0.0.1:8000/v1#my_judge
       uni_train eval calibrate -b ureason data.ureason=UReason --labels people.csv judge.model=openai/gpt-4o --reruns 2
     """
     from uni_train.console.progress import ConsoleProgress
@@ -106,6 +110,8 @@ def calibrate(
     for benchmark in benchmarks_of(checkpoint or "shipped", config):
         scored = None if done is None else done.scored(benchmark.name)
         anchors = anchors_of(benchmark, scored, labels, references, most, seed=config.seed)
+        if by_filter:
+            benchmark = _filter_question(benchmark)
         folder = Path(config.out) / "calibrations" / benchmark.name
         for judge in judges:
             result = measured(anchors, benchmark, judge, folder, progress, store=store, reruns=reruns, changes=changes)
@@ -114,3 +120,12 @@ def calibrate(
                 progress.say(remark)
         if len(others := comparable(store, result)) > 1:
             show(tables.comparison_table(others))
+
+
+def _filter_question(benchmark: Benchmark) -> Benchmark:
+    from uni_train.eval.filter_question import FilterQuestion
+    from uni_train.eval.task_benchmark import TaskBenchmark
+
+    if not isinstance(benchmark, TaskBenchmark):
+        raise UsageError(f"--filter: {benchmark.name} has no questions of our tasks", "Leave it out, or -b unisandbox.")
+    return FilterQuestion(list(benchmark.cases()))

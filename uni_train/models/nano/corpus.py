@@ -13,13 +13,14 @@ import random
 from collections.abc import Sequence
 from functools import partial
 
+from uni_train.data_gen.near_misses import MAX_COUNT, beside
 from uni_train.data_gen.objects import NANO, Noun
 from uni_train.data_gen.phrasing import meaning_template
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Item, Task
 from uni_train.models.base import Example, Turn
 from uni_train.models.nano import language, replay
-from uni_train.models.nano.replay import LEVELS, MAX_COUNT, SUMS, Makers
+from uni_train.models.nano.replay import LEVELS, SUMS, Makers
 
 QUESTIONS = 6  # in a row, at most
 COMPARISONS = 4  # in a row
@@ -120,7 +121,7 @@ def _compare(random_: random.Random) -> Example:
     turns: list[Turn] = []
     for _ in range(COMPARISONS):
         noun, count = random_.choice(NANO.nouns), random_.randint(1, MAX_COUNT)
-        shown = replay.beside(noun.singular, count, random_)
+        shown = beside(noun.singular, count, random_)
         asked, seen = noun.counted(count), language.UNCLEAR if shown is None else language.counted(*shown)
         turns += [
             Turn(language.COMPARE.format(asked=asked, seen=seen)),

@@ -11,6 +11,7 @@ import numpy as np
 from uni_train.data_gen import sprites
 from uni_train.data_gen.maths.expressions import Expression, show, single
 from uni_train.data_gen.maths.task import COUNTS, IN_WORDS
+from uni_train.data_gen.near_misses import MAX_COUNT, beside_item
 from uni_train.data_gen.objects import NANO
 from uni_train.data_gen.phrasing import signs_in_words
 from uni_train.data_gen.registry import get_task
@@ -18,13 +19,10 @@ from uni_train.data_gen.task import Item, Task
 from uni_train.models.base import Example, Turn
 from uni_train.models.nano import language
 
-MAX_COUNT = 6
 MATHS_SHARE = 0.6  # of the reasoning prompts; the others are symbol mapping, whose thoughts are learned sooner
 SUMS = 8  # in a row
 LEVELS = (1, 2, 3)
 DAMAGED_SHARE = 0.4  # of the images that are captioned
-SEEN = {"same": 0.38, "other object": 0.22, "other count": 0.12, "both": 0.08, "unclear": 0.2}
-"""What is seen beside what is asked -> share of the comparisons."""
 
 Makers = Mapping[str, Callable[[random.Random], Example]]
 """Kind of row -> a function that makes one from a random generator."""
@@ -109,31 +107,17 @@ def _caption(random_: random.Random) -> Example:
 
 
 def _verify(reason: Callable[[random.Random], Item], random_: random.Random) -> Example:
-    """Images that are right, near misses and damaged ones, as often as `SEEN` says."""
+    """Images that are right, near misses and damaged ones, as often as `near_misses.SEEN` says."""
     item = reason(random_)
     name, count = item.facts["object"], item.facts["count"]
-    shown = beside(name, count, random_)
+    shown = beside_item(item, random_)
     if shown is None:
         image, seen = damaged(name, count, random_)
     else:
-        if shown[0] != name and "other" in item.facts and random_.random() < 0.5:
-            shown = item.facts["other"], shown[1]
         image, seen = image_of(*shown, random_), language.counted(*shown)
     steps, asked = language.reasoning(item.thought), language.counted(name, count)
     prompt = language.VERIFY_PROMPT.format(question=item.prompt)
     return Example(prompt, images=(image,), answer=language.verification(steps, asked, seen))
-
-
-def beside(name: str, count: int, random_: random.Random) -> tuple[str, int] | None:
-    """What may be seen where `count` of `name` are asked: the same, a near miss, or nothing clear (None)."""
-    kind = random_.choices(tuple(SEEN), tuple(SEEN.values()))[0]
-    if kind == "unclear":
-        return None
-    if kind in ("other object", "both"):
-        name = random_.choice([noun.singular for noun in NANO.nouns if noun.singular != name])
-    if kind in ("other count", "both"):
-        count = random_.choice([n for n in range(1, MAX_COUNT + 1) if n != count])
-    return name, count
 
 
 def damaged(name: str, count: int, random_: random.Random) -> tuple[np.ndarray, str]:

@@ -15,10 +15,9 @@ from typing import Any, NamedTuple
 
 from uni_train.core.errors import UserError
 from uni_train.data_gen.task import Check, Verdict
-from uni_train.eval.benchmark import JudgeAsk, Sample, Scored
+from uni_train.eval.benchmark import Scored
 from uni_train.eval.scored import read_folder, read_scored, shard_path
 from uni_train.eval.summary import Reliability, filter_reliability
-from uni_train.eval.task_benchmark import TaskBenchmark
 from uni_train.models.base import UnifiedModel
 from uni_train.recipes.stars.config import RoundConfig, RoundsConfig, StarsConfig
 from uni_train.recipes.stars.filters import FILTERS, Asking
@@ -62,29 +61,18 @@ def decided(config: StarsConfig, teacher: Callable[[], UnifiedModel], samples: S
     return [replace(answer, filter_verdict=verdict) for answer, verdict in zip(samples, verdicts, strict=True)]
 
 
-class JudgeFilter(TaskBenchmark):
-    """The question of the filter (Table 13, its twin for mapping), for a judge instead of the model."""
-
-    name = "stars_filter"
-
-    async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
-        from uni_train.eval.judges import prompt_accepted
-
-        assert sample.image is not None, "only samples with an image are judged"
-        return await prompt_accepted(ask, sample.image, str(sample.ask.case.facts["task"]), sample.prompt)
-
-
 def judged(work: Work[Any], folder: Path, scored: Sequence[Scored]) -> list[Scored]:
     """The samples with what the run's judge says to the filter's question as their `filter_verdict`.
 
     Raises:
         UserError: the judge did not answer for some of them.
     """
+    from uni_train.eval.filter_question import FilterQuestion
     from uni_train.stages import judging
 
     cases = {answer.sample.ask.case.id: answer.sample.ask.case for answer in scored}
     replies = judging.judge_samples(
-        work, folder, [answer.sample for answer in scored], JudgeFilter(tuple(cases.values()))
+        work, folder, [answer.sample for answer in scored], FilterQuestion(tuple(cases.values()))
     )
     verdicts = [
         reply.verdict or Verdict((Check("filter", "unreadable", "".join(reply.replies[-1:])),)) for reply in replies
