@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -30,12 +31,14 @@ TEMPLATE = (
 
 
 def tiny(rows: Dataset, width: int, layers: int) -> tuple[Any, Any]:
-    """A LLaVA with random weights, and its processor. Words are tokens, and lines that recur are one token each."""
+    """A LLaVA with random weights, and its processor. Words are tokens, and so are runs of lines that recur."""
     texts = [message["content"] for name in ("prompt", "completion") for text in rows[name] for message in text]
-    lines = Counter(line for text in texts for line in re.findall(r"\n*[^\n]+", text))
-    fixed = [line for line, n in lines.items() if n >= len(rows) / 100]
+    lined = [re.findall(r"\n*[^\n]+", text) for text in texts]
+    lines = Counter(line for text in lined for line in text)
+    often = {line for line, n in lines.items() if n > max(1, len(rows) / 100)}
+    fixed = sorted({"".join(run) for text in lined for known, run in groupby(text, often.__contains__) if known})
     special = ["<unk>", "<pad>", "<eos>", "<image>", "<answer>"]
-    words = [*special, *sorted({word for line in lines.keys() - set(fixed) for word in line.split()})]
+    words = [*special, *sorted({word for line in lines.keys() - often for word in line.split()})]
     core = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     core.add_tokens([AddedToken(line, normalized=False) for line in fixed])
