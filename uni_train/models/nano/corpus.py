@@ -18,10 +18,10 @@ import numpy as np
 from uni_train.data_gen import sprites
 from uni_train.data_gen.maths.expressions import Expression, show, single
 from uni_train.data_gen.maths.task import COUNTS, IN_WORDS
-from uni_train.data_gen.near_misses import MAX_COUNT, beside, beside_item
 from uni_train.data_gen.objects import NANO
 from uni_train.data_gen.phrasing import meaning_template, signs_in_words
 from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.sprite_task import MAX_COUNT, beside, beside_item
 from uni_train.data_gen.task import Item, Task
 from uni_train.models.base import Example, Turn
 from uni_train.models.nano import language
