@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from uni_train.data_gen.task import Item, Task
     from uni_train.rewards.audit import AttackTally
 
+    Rows = str | Form  # a format of `data_gen.export.make`
     Chosen = dict[str, tuple[Task, tuple[int, ...]]]  # name -> the task, and its levels
 
 
@@ -122,7 +123,7 @@ def make(n: int, out: Path | None, force: bool, seed: int, format: str, **drawn:
     """
     from uni_train.data_gen.export import make as export
 
-    form: str | Form = format
+    form: Rows = format
     if format == "judge":
         from uni_train.data_gen.judge_rows import JUDGE as form
     tasks, asked = _build_tasks(**drawn), drawn["levels"]
@@ -154,14 +155,7 @@ def _report(made: ExportSummary) -> None:
 
 
 def _make_all(
-    tasks: Chosen,
-    asked: tuple[int, ...] | None,
-    n: int,
-    split: str,
-    seed: int,
-    out: Path,
-    force: bool,
-    form: str | Form,
+    tasks: Chosen, asked: tuple[int, ...] | None, n: int, split: str, seed: int, out: Path, force: bool, form: Rows
 ) -> None:
     """A folder for each task in `out`, and the page of them."""
     from uni_train.data_gen.export import check_target
