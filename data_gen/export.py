@@ -15,14 +15,14 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 from uni_train.core.errors import DataError
 from uni_train.core.seeds import derive_seed
-from uni_train.data_gen.formats import WRITERS, Sample, Writer, is_written, png
+from uni_train.data_gen.formats import WRITERS, Sample, is_written, png
 from uni_train.data_gen.jsonl import filled_folder
 from uni_train.data_gen.objects import NANO, get_world
 from uni_train.data_gen.registry import TASKS, get_task
@@ -48,6 +48,13 @@ class ExportSummary:
     kinds: Mapping[tuple[str, str], int]
 
 
+class Form(NamedTuple):
+    """Rows of another kind. samples: of items, by a seed. write: them, of a split, to a folder."""
+
+    samples: Callable[[Task, Sequence[Item], int], Iterator[Sample]]
+    write: Callable[[Path, str, Iterable[Sample]], None]
+
+
 def make(
     task: str | Task,
     level: int | Sequence[int],
@@ -57,13 +64,13 @@ def make(
     world: str,
     out: Path,
     force: bool,
-    format: str = "folder",
+    format: str | Form = "folder",
 ) -> ExportSummary:
     """Writes `n` distinct draws (2n questions for pairs) of each level to the folder `out`.
 
     task: a name, looked up in `world`, or a task object (such as a maze style), which ignores `world`. Several levels
     are for mazes and UReason: a published file of maths or mapping has one. format: one of `formats.WRITERS`, or
-    "judge"; files in the published schema are part of "folder".
+    a form of rows of its own; files in the published schema are part of "folder".
 
     DataError if `out` exists and is not empty, unless `force`; and even then if it holds anything that `make` did not
     write, since force replaces the folder.
@@ -78,17 +85,11 @@ def make(
     if len(levels) > 1 and not drawer.level_range:
         raise DataError(f"a published {drawer.name} file holds one level: make a folder for each")
     images, kinds = 0, Counter[tuple[str, str]]()
-    write: Writer
-    if format == "judge":
-        from uni_train.data_gen.judge_rows import judge_samples, write_judge
-
-        each, write = judge_samples(drawer, items, seed), write_judge
-    else:
-        each, write = (_sample(drawer, item, seed) for item in items), WRITERS[format]
+    samples_of, write = format if isinstance(format, Form) else (_samples, WRITERS[format])
 
     def samples() -> Iterator[Sample]:
         nonlocal images
-        for sample in each:
+        for sample in samples_of(drawer, items, seed):
             images += len(sample.images)
             if "kind" in sample.row:
                 kinds[sample.row["verdict"], sample.row["kind"]] += 1
@@ -103,6 +104,10 @@ def make(
     return ExportSummary(
         out, out / published.name if published else None, len(items), pairs, distinct, images, size, kinds
     )
+
+
+def _samples(drawer: Task, items: Sequence[Item], seed: int) -> Iterator[Sample]:
+    return (_sample(drawer, item, seed) for item in items)
 
 
 def _sample(drawer: Task, item: Item, seed: int) -> Sample:

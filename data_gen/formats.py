@@ -2,7 +2,6 @@
 
 folder: items.jsonl, images/ID.png (the targets), inputs/ID.png
 parquet: SPLIT.parquet with columns of text, `item` as JSON, and images as Hugging Face datasets store them
-judge: SPLIT.parquet of another form, by data_gen/judge_rows.py
 webdataset: SPLIT-000000.tar and so on, with KEY.json, KEY.input.png and KEY.target.png
 """
 
@@ -118,8 +117,7 @@ def _files(sample: Sample) -> Iterator[tuple[str, bytes]]:
         yield f"{key}.{_PARTS[image]}", data
 
 
-Writer = Callable[[Path, str, Iterable[Sample]], None]
-WRITERS: Mapping[str, Writer] = {
+WRITERS: Mapping[str, Callable[[Path, str, Iterable[Sample]], None]] = {
     "folder": write_folder, "parquet": write_parquet, "webdataset": write_webdataset
 }  # fmt: skip
 _WRITTEN = re.compile(r"items\.jsonl|images|inputs|\w+\.parquet|\w+-\d{6}\.tar")

@@ -2,7 +2,7 @@
 
 Each item gets one image: a right one, a near miss where sprites show the answer, another item's answer, or an attack
 (data_gen/attacks.py). `task.verify` proves every label; an image that it cannot read, or does not judge as meant, is
-replaced. About half are wrong, and equal counts or equal objects alone decide nothing (`near_misses.SEEN`).
+replaced. About half are wrong, and equal counts or equal objects alone decide nothing (`sprite_task.SEEN`).
 """
 
 from __future__ import annotations
@@ -20,11 +20,11 @@ from uni_train.core.errors import DataError
 from uni_train.core.seeds import rng
 from uni_train.data_gen import sprites
 from uni_train.data_gen.attacks import ATTACKS, attack_items
+from uni_train.data_gen.export import Form
 from uni_train.data_gen.formats import Sample, png, write_table
-from uni_train.data_gen.near_misses import beside_item
 from uni_train.data_gen.objects import NANO
 from uni_train.data_gen.questions import image_question
-from uni_train.data_gen.sprite_task import SpriteTask
+from uni_train.data_gen.sprite_task import SpriteTask, beside_item
 from uni_train.data_gen.task import Item, Task, Verdict
 
 OTHER = "another item's answer"
@@ -117,3 +117,6 @@ def write_judge(folder: Path, split: str, samples: Iterable[Sample]) -> None:
     }  # fmt: skip
     rows = ({**one.row, "images": [{"bytes": data} for data in one.images.values()]} for one in samples)
     write_table(folder / f"{split}.parquet", fields, features, rows)
+
+
+JUDGE = Form(judge_samples, write_judge)

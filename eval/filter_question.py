@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from uni_train.data_gen.task import Verdict
 from uni_train.eval.benchmark import JudgeAsk, Sample
+from uni_train.eval.images import bytes_of
 from uni_train.eval.task_benchmark import TaskBenchmark
 
 
@@ -16,4 +17,5 @@ class FilterQuestion(TaskBenchmark):
         from uni_train.eval.judges import prompt_accepted
 
         assert sample.image is not None, "only samples with an image are judged"
-        return await prompt_accepted(ask, sample.image, str(sample.ask.case.facts["task"]), sample.prompt)
+        images = (*map(bytes_of, sample.ask.case.images), sample.image)
+        return await prompt_accepted(ask, images, str(sample.ask.case.facts["task"]), sample.prompt)

@@ -125,7 +125,7 @@ LEAVES = {
     "calibration": "eval/judges/calibrate.py",
     "leaderboard and exports": "eval/leaderboard.py eval/report/leaderboard.py eval/export.py",
     "audit": "data_gen/audit.py",
-    "audit of rewards": "uni_train/rewards/audit.py eval/report/items.py",
+    "attacks": "data_gen/attacks.py data_gen/judge_rows.py uni_train/rewards/audit.py eval/report/items.py",
     **{f"task {one}": f"data_gen/{one}" for one in ("bar_chart", "clock", "function_plot", "hanoi", "jigsaw",
        "maths_paper", "maze", "nonogram", "queens", "shortest_path", "sliding_puzzle", "sudoku", "symmetry",
        "tic_tac_toe")},

@@ -21,9 +21,9 @@ from bench.markdown import row, table
 from uni_train.config.schema import RunConfig
 from uni_train.core.seeds import derive_seed
 from uni_train.data_gen import sprites
-from uni_train.data_gen.near_misses import MAX_COUNT
 from uni_train.data_gen.objects import NANO, singular_of
 from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.sprite_task import MAX_COUNT
 from uni_train.data_gen.task import Item
 from uni_train.eval.benchmark import Scored, with_image
 from uni_train.eval.statistics import proportion

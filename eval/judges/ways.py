@@ -130,17 +130,18 @@ async def image_satisfies(ask: JudgeAsk, image: bytes, criterion: str) -> Verdic
     return verdict_of("criterion", satisfied, f"the judge does not see: {criterion}")
 
 
-async def prompt_accepted(ask: JudgeAsk, image: bytes, task: str, prompt: str) -> Verdict:
-    """Does the image fit the prompt that it was drawn from: the filter of STARS (Table 13, its twin for mapping),
+async def prompt_accepted(ask: JudgeAsk, images: Sequence[bytes], task: str, prompt: str) -> Verdict:
+    """Does the last image fit the prompt that it was drawn from: the filter of STARS (Table 13, its twin for mapping),
     asked of another model. The judge is not told the answer.
 
     Args:
+        images: those that belong to the prompt, and the one that was drawn.
         task: whose filter question is asked.
 
     Raises Unparseable.
     """
     question = _nano_verify(prompt) if dialect(ask) == "nano" else unisandbox.filter_prompt(task, prompt)
-    accepted = await ask(question, (image,), parse=_FINAL_ANSWER)
+    accepted = await ask(question, images, parse=_FINAL_ANSWER)
     return verdict_of("filter", accepted, "the judge does not accept it")
 
 

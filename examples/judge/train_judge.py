@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ import transformers as hf
 from datasets import Dataset, load_dataset
 from tokenizers import AddedToken, Tokenizer, models, pre_tokenizers
 from trl import GRPOConfig, GRPOTrainer, SFTConfig, SFTTrainer
+from trl.data_utils import prepare_multimodal_messages
 
 from uni_train.eval.reading import yes_no
 
@@ -30,12 +32,14 @@ TEMPLATE = (
 
 
 def tiny(rows: Dataset, width: int, layers: int) -> tuple[Any, Any]:
-    """A LLaVA with random weights, and its processor. Words are tokens, and lines that recur are one token each."""
+    """A LLaVA with random weights, and its processor. Words are tokens, and so are runs of lines that recur."""
     texts = [message["content"] for name in ("prompt", "completion") for text in rows[name] for message in text]
-    lines = Counter(line for text in texts for line in re.findall(r"\n*[^\n]+", text))
-    fixed = [line for line, n in lines.items() if n >= len(rows) / 100]
+    lined = [re.findall(r"\n*[^\n]+", text) for text in texts]
+    lines = Counter(line for text in lined for line in text)
+    often = {line for line, n in lines.items() if n > max(1, len(rows) / 100)}
+    fixed = sorted({"".join(run) for text in lined for known, run in groupby(text, often.__contains__) if known})
     special = ["<unk>", "<pad>", "<eos>", "<image>", "<answer>"]
-    words = [*special, *sorted({word for line in lines.keys() - set(fixed) for word in line.split()})]
+    words = [*special, *sorted({word for line in lines.keys() - often for word in line.split()})]
     core = Tokenizer(models.WordLevel({word: number for number, word in enumerate(words)}, unk_token="<unk>"))
     core.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
     core.add_tokens([AddedToken(line, normalized=False) for line in fixed])
@@ -70,10 +74,7 @@ def report(judge: Any, processor: Any, rows: Dataset) -> None:
     errors = defaultdict(list)
     for start in range(0, len(rows), 32):
         some = rows.select(range(start, min(start + 32, len(rows))))
-        chats = [
-            [{"role": "user", "content": [*({"type": "image"} for _ in row["images"]),
-                                          {"type": "text", "text": row["prompt"][0]["content"]}]}] for row in some
-        ]  # fmt: skip
+        chats = [prepare_multimodal_messages(row["prompt"], row["images"]) for row in some]
         texts = [processor.apply_chat_template(chat, add_generation_prompt=True) for chat in chats]
         images = [image for row in some for image in row["images"]]
         inputs = processor(text=texts, images=images, padding=True, return_tensors="pt").to(judge.device)
@@ -93,7 +94,7 @@ def report(judge: Any, processor: Any, rows: Dataset) -> None:
 @click.option("--model", default="tiny", show_default=True, help="tiny, or a folder or Hub id of a model that sees.")
 @click.option("--width", default=160, show_default=True, help="Of tiny.")
 @click.option("--layers", default=4, show_default=True, help="Of tiny's text model.")
-@click.option("--updates", default=3600, show_default=True, help="Of supervised fine-tuning.")
+@click.option("--updates", default=4800, show_default=True, help="Of supervised fine-tuning.")
 @click.option("--batch", default=32, show_default=True, help="Rows an update.")
 @click.option("--rate", default=1e-3, show_default=True, help="Learning rate; about 1e-5 for a pretrained model.")
 @click.option("--grpo", default=0, show_default=True, help="Updates of GRPO afterwards, by the proved verdicts.")
@@ -118,13 +119,13 @@ def main(
         "warmup_steps": 0.05,
     }  # fmt: skip
     trained = {"model": judge, "processing_class": processor}
-    sft = SFTConfig(max_steps=updates, learning_rate=rate, max_length=None, logging_steps=100, **common)
-    SFTTrainer(**trained, train_dataset=data, args=sft).train()
+    if updates:
+        sft = SFTConfig(max_steps=updates, learning_rate=rate, max_length=None, logging_steps=100, **common)
+        SFTTrainer(**trained, train_dataset=data, args=sft).train()
     if grpo:
         by = GRPOConfig(max_steps=grpo, learning_rate=rate / 30, max_completion_length=128, logging_steps=1, **common)
-        GRPOTrainer(
-            **trained, train_dataset=data.remove_columns("completion"), reward_funcs=right, args=by
-        ).train()  # fmt: skip
+        shown = data.remove_columns("completion")
+        GRPOTrainer(**trained, train_dataset=shown, reward_funcs=right, args=by).train()
     judge.save_pretrained(out)
     processor.save_pretrained(out)
     if held_out:

@@ -17,12 +17,12 @@ from pyarrow import parquet
 from uni_train.cli.main import uni_train
 from uni_train.core.errors import DataError
 from uni_train.data_gen.export import filled_levels, make
-from uni_train.data_gen.judge_rows import judge_samples
+from uni_train.data_gen.judge_rows import JUDGE, judge_samples
 from uni_train.data_gen.maths.task import Maths
 from uni_train.data_gen.maze.task import Maze
-from uni_train.data_gen.near_misses import SEEN
 from uni_train.data_gen.puzzle import Puzzle
 from uni_train.data_gen.registry import TASKS, get_task
+from uni_train.data_gen.sprite_task import SEEN
 from uni_train.data_gen.task import Check, Item, Task, Verdict
 from uni_train.eval.prompts.unisandbox import filter_prompt
 from uni_train.eval.reading import yes_no
@@ -110,5 +110,5 @@ def test_without_right_and_wrong_images_nothing_is_written(
     task: Any, world: str, n: int, message: str, tmp_path: Path
 ) -> None:
     with pytest.raises(DataError, match=message):
-        make(task, 1, n, "train", 0, world, tmp_path / "rows", False, "judge")
+        make(task, 1, n, "train", 0, world, tmp_path / "rows", False, JUDGE)
     assert [*tmp_path.iterdir()] == []

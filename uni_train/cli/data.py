@@ -14,10 +14,11 @@ from uni_train.console.terminal import echo
 from uni_train.core.errors import UsageError
 
 if TYPE_CHECKING:
-    from uni_train.data_gen.export import ExportSummary
+    from uni_train.data_gen.export import ExportSummary, Form
     from uni_train.data_gen.task import Item, Task
     from uni_train.rewards.audit import AttackTally
 
+    Rows = str | Form  # a format of `data_gen.export.make`
     Chosen = dict[str, tuple[Task, tuple[int, ...]]]  # name -> the task, and its levels
 
 
@@ -122,13 +123,16 @@ def make(n: int, out: Path | None, force: bool, seed: int, format: str, **drawn:
     """
     from uni_train.data_gen.export import make as export
 
+    form: Rows = format
+    if format == "judge":
+        from uni_train.data_gen.judge_rows import JUDGE as form
     tasks, asked = _build_tasks(**drawn), drawn["levels"]
     if drawn["task"] == "all":
-        _make_all(tasks, asked, n, drawn["split"], seed, out or Path("data", f"all{_range(asked)}"), force, format)
+        _make_all(tasks, asked, n, drawn["split"], seed, out or Path("data", f"all{_range(asked)}"), force, form)
         return
     ((built, levels),) = tasks.values()
     out = out or Path("data", f"{drawn['task']}{_range(levels)}")
-    made = export(built, levels, n, drawn["split"], seed, drawn["world"] or "nano", out, force, format)
+    made = export(built, levels, n, drawn["split"], seed, drawn["world"] or "nano", out, force, form)
     _report(made)
     if made.published is not None:
         echo(f"in the published schema: {made.published}")
@@ -151,7 +155,7 @@ def _report(made: ExportSummary) -> None:
 
 
 def _make_all(
-    tasks: Chosen, asked: tuple[int, ...] | None, n: int, split: str, seed: int, out: Path, force: bool, format: str
+    tasks: Chosen, asked: tuple[int, ...] | None, n: int, split: str, seed: int, out: Path, force: bool, form: Rows
 ) -> None:
     """A folder for each task in `out`, and the page of them."""
     from uni_train.data_gen.export import check_target
@@ -167,11 +171,11 @@ def _make_all(
         for name, (task, levels) in tasks.items():
             if asked and levels != asked:
                 echo(f"{name} has no level {asked[0]} of the split {split}: level {levels[0]}")
-            made = export(task, levels, n, split, seed, "nano", folder / name, False, format)
+            made = export(task, levels, n, split, seed, "nano", folder / name, False, form)
             _report(replace(made, path=out / name))
-        if format == "folder":
+        if form == "folder":
             write_page(folder / "index.html", gallery_page(folder, [task for task, _ in tasks.values()]))
-    if format == "folder":
+    if form == "folder":
         echo(f"page: {out / 'index.html'}")
 
 

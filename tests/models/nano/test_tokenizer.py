@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from uni_train.core.errors import UserError
-from uni_train.data_gen import near_misses, phrasing
+from uni_train.data_gen import phrasing, sprite_task
 from uni_train.data_gen.mapping.task import Mapping
 from uni_train.data_gen.maths.task import Maths
 from uni_train.data_gen.objects import NANO
@@ -49,7 +49,7 @@ def test_everything_the_tasks_can_say_survives() -> None:
 def test_every_word_and_object_of_the_nano_world_is_known() -> None:
     for noun in NANO.nouns:
         assert_survives(f"{noun.singular} {noun.plural}")
-        assert_survives(language.plain_prompt(noun, near_misses.MAX_COUNT))
+        assert_survives(language.plain_prompt(noun, sprite_task.MAX_COUNT))
         assert_survives(language.caption(language.counted(noun.singular, 1)))
     for word in (*phrasing.nano_vocabulary(), *NANO.symbols, *map(str, range(NANO.max_value + 1))):
         assert_survives(word)

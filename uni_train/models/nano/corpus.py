@@ -13,10 +13,10 @@ import random
 from collections.abc import Sequence
 from functools import partial
 
-from uni_train.data_gen.near_misses import MAX_COUNT, beside
 from uni_train.data_gen.objects import NANO, Noun
 from uni_train.data_gen.phrasing import meaning_template
 from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.sprite_task import MAX_COUNT, beside
 from uni_train.data_gen.task import Item, Task
 from uni_train.models.base import Example, Turn
 from uni_train.models.nano import language, replay

@@ -11,10 +11,10 @@ import numpy as np
 from uni_train.data_gen import sprites
 from uni_train.data_gen.maths.expressions import Expression, show, single
 from uni_train.data_gen.maths.task import COUNTS, IN_WORDS
-from uni_train.data_gen.near_misses import MAX_COUNT, beside_item
 from uni_train.data_gen.objects import NANO
 from uni_train.data_gen.phrasing import signs_in_words
 from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.sprite_task import MAX_COUNT, beside_item
 from uni_train.data_gen.task import Item, Task
 from uni_train.models.base import Example, Turn
 from uni_train.models.nano import language
@@ -107,7 +107,7 @@ def _caption(random_: random.Random) -> Example:
 
 
 def _verify(reason: Callable[[random.Random], Item], random_: random.Random) -> Example:
-    """Images that are right, near misses and damaged ones, as often as `near_misses.SEEN` says."""
+    """Images that are right, near misses and damaged ones, as often as `sprite_task.SEEN` says."""
     item = reason(random_)
     name, count = item.facts["object"], item.facts["count"]
     shown = beside_item(item, random_)
