@@ -11,7 +11,7 @@ emphasis is part of the published text and kept.
 # ruff: noqa: E501
 from __future__ import annotations
 
-from uni_train.data_gen.registry import get_task
+from uni_train.data_gen.registry import TASKS, get_task
 from uni_train.eval.prompts import filled
 from uni_train.eval.prompts.rewards import SELF_CHECK
 
@@ -168,9 +168,9 @@ REFUSED_CAPTIONS = ("Error", "Reject")
 """What a judge says of an image in which it sees nothing of the kind asked for; it never matches (Tables 9 to 11)."""
 
 
-def filter_prompt(task: str, question: str) -> str:
+def filter_prompt(task: str | None, question: str) -> str:
     """The filter's instruction for one prompt: the task's own (Table 13 for maths, ours for mapping), or one for any."""
-    own = get_task(task).filter_question
+    own = get_task(task).filter_question if task in TASKS.names() else ""
     return filled(own, question=question) if own else filled(SELF_CHECK, prompt=question)
 
 

@@ -14,12 +14,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from uni_train.core.seeds import derive_seed
-from uni_train.data_gen.registry import TASKS
 from uni_train.data_gen.task import Item
 from uni_train.eval.prompts import filled
-from uni_train.eval.prompts.rewards import SCORE, SELF_CHECK
-from uni_train.eval.prompts.unisandbox import filter_prompt
+from uni_train.eval.prompts.rewards import SCORE
 from uni_train.eval.reading import mark, words, yes_no
+from uni_train.eval.task_benchmark import verification_prompt
 from uni_train.models.base import Request, TextGenerator, expect_skill
 from uni_train.models.batches import each_answered
 from uni_train.rewards.registry import Trained, reward
@@ -95,12 +94,7 @@ class SelfCheck(ModelReward):
             return [reply for part in parts for reply in each_answered(model.answer, part)]
 
         def question(prompt: str, item: Item | None) -> str:
-            published = model.verification_prompt(prompt)
-            if published is not None:
-                return published
-            if item is not None and item.task in TASKS.names():
-                return filter_prompt(item.task, prompt)
-            return filled(SELF_CHECK, prompt=prompt)
+            return verification_prompt(model.family, prompt, None if item is None else item.task)
 
         super().__init__(answer, question, _accepted, within=trained.keep())
 
