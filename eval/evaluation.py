@@ -250,7 +250,9 @@ def run(
     if plan.config.redraw > 1:
         from uni_train.eval.redraw import Redrawing
 
-        model = Redrawing(model, plan.config.redraw, str(model.identity.settings.get("family", "")))  # type: ignore[assignment]
+        settings = model.identity.settings
+        family = str(settings.get("server", settings).get("family", ""))  # of a server of ours, as it says itself
+        model = Redrawing(model, plan.config.redraw, family)  # type: ignore[assignment]
     if model.damaged:
         progress.say(f"  damaged in the store: {', '.join(model.damaged)}; calls that are missing are made again")
     asked = describe(plan, jobs, model)

@@ -154,7 +154,8 @@ class Redrawing:
             reply = error
         if isinstance(reply, Exception):
             why = getattr(reply, "message", str(reply))
-            hint = "Set redraw=1, or choose a model that answers questions about images."
+            hint = "Set redraw=1, or choose a model that answers questions about images. `eval` asks again what failed "
+            hint += "with retry_failed=true."
             raise UserError(f"redraw={self.most} has the model judge its own images, and {why}", hint)
         self._judges = True
 

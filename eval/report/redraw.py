@@ -7,17 +7,17 @@ from uni_train.eval.redraw import counted
 
 
 def costs(evaluation: Evaluation) -> list[str]:
-    """What each setting of an evaluation took, a sentence each; then its seconds, if no call was stored before."""
+    """What each setting that draws took, a sentence each; then the CPU seconds, if no call was stored before."""
     every = [answer.sample for name in evaluation.results for answer in evaluation.scored(name)]
-    settings = dict.fromkeys(sample.ask.setting for sample in every)
     sentences, drawn = [], 0
-    for setting in settings:
+    for setting in dict.fromkeys(sample.ask.setting for sample in every):
         n, images, judgements = counted(sample for sample in every if sample.ask.setting == setting)
-        drawn += n
-        sentences += [
-            f"redraw={evaluation.asked['options']['redraw']}, {setting}: {images / n:.2f} images and "
-            f"{judgements / n:.2f} judgements of its own a sample"
-        ] * (n > 0)
+        if n:
+            drawn += n
+            sentences.append(
+                f"redraw={evaluation.asked['options']['redraw']}, {setting}: {images / n:.2f} images and "
+                f"{judgements / n:.2f} judgements of its own a sample"
+            )
     if drawn and CPU in evaluation.seconds and not any(tally["stored"] for tally in evaluation.calls.values()):
         sentences.append(f"{evaluation.seconds[CPU] / drawn:.3g} CPU seconds a sample")
     return sentences

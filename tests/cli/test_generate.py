@@ -13,6 +13,7 @@ from PIL import Image
 
 from tests.models.bagel.published import published
 from tests.tiny import save_talker
+from uni_train import api
 from uni_train.cli.main import uni_train
 from uni_train.cli.numbers import QUANTISED
 from uni_train.config.schema import Quantised
@@ -64,7 +65,9 @@ def test_what_the_model_does_not_accept_is_drawn_again(tmp_path: Path, think: tu
         result.output
     )
     run(*command, str(seed_of(5, 2)), "--out", tmp_path / "last.png")
-    assert (pixels(tmp_path / "a-5.png") == pixels(tmp_path / "last.png")).all()
+    alike = api.generate(api.load_model(talker, steps=1), "Draw 3 apples .", think=bool(think), seed=5, redraw=3)
+    for image in (pixels(tmp_path / "last.png"), alike.image):
+        assert np.abs(pixels(tmp_path / "a-5.png").astype(int) - image).max() <= 1
 
 
 def test_every_form_of_weights_draws(tmp_path: Path) -> None:

@@ -143,6 +143,8 @@ def test_an_evaluation_says_what_each_sample_took_and_reuses_every_call(finished
         f"redraw=3, normal: {images / n:.2f} images and {judgements / n:.2f} judgements of its own a sample"
     ]
     assert any("CPU seconds a sample" in note for note in header_of(finished).notes)
+    told = evaluated(tmp_path / "told", 3, settings=("said", "normal"))
+    assert [note for note in header_of(told).notes if "redraw=3" in note] == shown, "words take no images"
 
     out = Path(shutil.copytree(finished.folder.parent, tmp_path / "evals"))
     again = evaluated(out, 3)
@@ -194,6 +196,7 @@ def test_what_cannot_judge_is_refused_before_it_draws(tmp_path: Path) -> None:
 
 
 def test_a_plan_has_the_most_calls() -> None:
+    """An upper bound, which every sample reaches that is never accepted."""
     table, remarks = budget("shipped", EvalConfig(redraw=4, n=2, sets=("math1",), settings=("normal",)))
     shown = {row[0]: row[1] for row in table.rows}
     assert (shown["draw calls"], shown["answer calls"]) == ("8", "7") and any("redraw=4" in one for one in remarks)
