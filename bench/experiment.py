@@ -42,7 +42,7 @@ EXPERIMENTS = {
     **dict.fromkeys(("table_2", "table_3", "table_5", "figure_5", "seeds"), "unisandbox"),
     **dict.fromkeys(("distil_mapping", "distil_maths", "distil_speed", "sharpness"), "unisandbox"),
     **{name: name for name in ("cascade", "filters", "hacking", "interference", "knowledge")},
-    **{name: name for name in ("judgements", "mazes", "maze_sizes", "unigrpo")},
+    **{name: name for name in ("judgements", "mazes", "maze_sizes", "redraw", "unigrpo")},
 }
 """Name -> its module in bench/experiments."""
 Fit = Callable[[Sequence[str]], tuple[int, str]]

@@ -92,7 +92,7 @@ def _sample(task: Task, item: Item, kind: str, image: np.ndarray, verdict: Verdi
         seen = " ".join(f"{check.name.capitalize()}: {check.reason or check.status}." for check in verdict.checks)
     row = {
         **{name: getattr(item, name) for name in ("id", "task", "split", "level")},
-        "prompt": [{"role": "user", "content": image_question(item.prompt, task)}],
+        "prompt": [{"role": "user", "content": image_question(item.prompt, task.name)}],
         "completion": [{"role": "assistant", "content": f"{item.thought} {seen}\n{VERDICTS[verdict.status]}"}],
         "kind": kind, "verdict": verdict.status, "item": json.dumps(item.to_dict(), ensure_ascii=False),
     }  # fmt: skip

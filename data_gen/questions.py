@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from uni_train.data_gen.task import Task
+from uni_train.data_gen.registry import TASKS, get_task
 
 # Ours, in the structure of UniSandbox's Table 13. Placeholder: {question}.
 SELF_CHECK = """\
@@ -22,6 +22,7 @@ Final Answer: YES
 Final Answer: NO"""  # noqa: E501
 
 
-def image_question(prompt: str, task: Task | None = None) -> str:
+def image_question(prompt: str, task: str | None = None) -> str:
     """In the task's own words (Table 13 for maths, ours for mapping), or in those that suit any."""
-    return ((task.filter_question if task else "") or SELF_CHECK).replace("{question}", prompt)
+    own = get_task(task).filter_question if task in TASKS.names() else ""
+    return (own or SELF_CHECK).replace("{question}", prompt)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from uni_train.eval.benchmark import Benchmark, Step
     from uni_train.eval.calls import Counts
     from uni_train.eval.store import Skill
+    from uni_train.models.base import OnStep
 
 _SHOWN = 5  # names in a message
 _NUMBERED = re.compile(r"(\d{5})/samples/(\d{4})")
@@ -70,7 +71,7 @@ class FolderAnswers:
             self._say(f"{folder}: links to nothing, or closed folders: {_few(list(map(str, unread)))}")
         self.identity = ModelIdentity(self.name, str(folder), digest.hexdigest(), {"answers": 1})
 
-    def respond(self, benchmark: Benchmark, asks: Sequence[Ask]) -> list[Sample]:
+    def respond(self, benchmark: Benchmark, asks: Sequence[Ask], on_step: OnStep | None = None) -> list[Sample]:
         """The samples of these asks, which are all that the benchmark asks.
 
         Raises UserError: rows that cannot be read; ids, files or replies that are there twice; a setting that the

@@ -43,7 +43,15 @@ def budget(checkpoint: str, config: EvalConfig) -> tuple[Table, list[str]]:
     if plan.judge is not None and plan.judge.way == "tournament":
         draws = config.k - 1  # each of k samples against the others, in two orders, which two samples share
     rows = [
-        estimate(benchmark, plan.asks(benchmark)[2], judge=config.judge, draws=draws, costs=costs, seconds=seconds)
+        estimate(
+            benchmark,
+            plan.asks(benchmark)[2],
+            judge=config.judge,
+            draws=draws,
+            costs=costs,
+            seconds=seconds,
+            redraw=config.redraw,
+        )
         for benchmark in plan.benchmarks
     ]
     if len(rows) > 1:
@@ -59,6 +67,11 @@ def budget(checkpoint: str, config: EvalConfig) -> tuple[Table, list[str]]:
 
 def _remarks(plan: EvaluationPlan, config: EvalConfig, measured: dict[str, Speed], *, known: bool) -> list[str]:
     remarks = ["Nothing was asked. Calls that are stored already cost nothing, and are counted here all the same."]
+    if config.redraw > 1:
+        remarks.append(
+            f"redraw={config.redraw}: these are the most calls, of a model that accepts no image. One more answer "
+            "shows whether it can judge."
+        )
     if config.judge is None:
         remarks.append("Without a judge, what no program can check has no score.")
     else:
@@ -145,13 +158,18 @@ def estimate(
     draws: int,
     costs: CostsConfig,
     seconds: Mapping[str, float],
+    redraw: int = 1,
 ) -> Row:
     """What asking and scoring `asks` takes.
 
     judge: None: nobody is asked; without a price there is no cost. draws: how often it is asked each question.
-    seconds: a call of each kind, on one GPU, in batches as they would be made.
+    seconds: a call of each kind, on one GPU, in batches as they would be made. redraw: the most images of a sample;
+    all but the last one are judged, and each may take all calls of its sample.
     """
     calls = {kind: count for kind, count in benchmark.calls(asks).items() if kind in KINDS}
+    if redraw > 1:
+        calls |= {kind: count * redraw for kind, count in calls.items() if kind != "judge"}
+        calls["answer"] = calls.get("answer", 0) + calls.get("draw", 0) // redraw * (redraw - 1) + 1
     asked = calls["judge"] = calls.get("judge", 0) * draws if judge is not None else 0
     text, images = judge_prompt(benchmark, asks) if asked else (0.0, 0.0)
     tokens_in = round(asked * (text / LETTERS + images * costs.image_tokens))

@@ -274,6 +274,9 @@ def _differences(one: Evaluation, two: Evaluation) -> list[str]:
     models = [e.asked["model"] for e in (one, two)]
     if models[0].get("settings") != models[1].get("settings"):
         notes.append("the models draw with different sampling settings")
+    redraws = [(e.asked.get("options") or {}).get("redraw", 1) for e in (one, two)]
+    if redraws[0] != redraws[1]:
+        notes.append(f"redraw was {redraws[0]} and {redraws[1]}: a difference may be that of more images a sample")
     if models[0].get("content") == models[1].get("content"):
         notes.append("both are the same checkpoint")
     return notes

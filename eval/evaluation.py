@@ -49,6 +49,7 @@ if TYPE_CHECKING:
 ASKED = "evaluation.json"
 SCORES = "scores.json"
 SCORED = "scored"
+CPU = "generate, CPU"  # of `seconds`, over all processes
 FORMAT = "uni_train.evaluation/1"
 _SHARD_ROWS = 256
 _NOTE = 200  # letters of why a model failed
@@ -246,6 +247,12 @@ def run(
         raise UserError("an evaluation needs benchmarks, each once", f"Given: {', '.join(names) or 'none'}.")
     jobs = [_Job.planned(benchmark, plan) for benchmark in plan.benchmarks]
     model = model or _opened(plan, progress)
+    if plan.config.redraw > 1:
+        from uni_train.eval.redraw import Redrawing
+
+        settings = model.identity.settings
+        family = str(settings.get("server", settings).get("family", ""))  # of a server of ours, as it says itself
+        model = Redrawing(model, plan.config.redraw, family)  # type: ignore[assignment]
     if model.damaged:
         progress.say(f"  damaged in the store: {', '.join(model.damaged)}; calls that are missing are made again")
     asked = describe(plan, jobs, model)
@@ -259,6 +266,7 @@ def run(
         ranks.barrier()  # `begin` removes what killed writers have left: none may be opening its store below the folder
         ranks.from_main(begin)
         seconds: dict[str, float] = {}
+        began = time.process_time()
         with _timed(seconds, "generate"):
             for job in jobs:
                 mine = list(chunks(job.asks, _chunk(model)))[ranks.rank :: ranks.world_size]
@@ -268,6 +276,7 @@ def run(
                         if job is jobs[0] and samples[0].ask == job.asks[0] and ranks.world_size == 1:
                             _expect_skills(jobs, model, samples)
             calls = _summed(ranks.gather(model.counts))  # when all ranks are here
+        seconds[CPU] = sum(ranks.gather(time.process_time() - began))
         model.release()
         return ranks.from_main(lambda: _conclude(plan, jobs, model, folder, asked, calls, seconds, progress))
 
@@ -285,8 +294,9 @@ def _opened(plan: EvaluationPlan, progress: Progress) -> StoredModel | FolderAns
     if source_of(plan.checkpoint).holds_answers:
         from uni_train.eval.answers import FolderAnswers
 
-        if plan.config.weights is not None:
-            raise UsageError(f"weights={plan.config.weights}: {plan.checkpoint} holds answers", "Leave weights out.")
+        for key, given in (("weights", plan.config.weights), ("redraw", plan.config.redraw)):
+            if given not in (None, 1):
+                raise UsageError(f"{key}={given}: {plan.checkpoint} holds answers", f"Leave {key} out.")
         return FolderAnswers(Path(plan.checkpoint), progress.say)
     return open_model(
         plan.checkpoint,
@@ -411,7 +421,7 @@ def describe(plan: EvaluationPlan, jobs: Sequence[_Job], model: StoredModel | Fo
         "subset": plan.config.subset,
         "seed": plan.config.seed,
         "k": plan.config.k,
-        "options": dict(plan.options),
+        "options": dict(plan.options) | ({"redraw": plan.config.redraw} if plan.config.redraw > 1 else {}),
         "judge": judge,
         "judge_settings": None if plan.judge is None else plan.judge.to_dict(),
         "command": list(plan.command),

@@ -24,7 +24,7 @@ from uni_train.core.errors import UserError
 from uni_train.core.files import atomic_path, atomic_write_text
 from uni_train.core.hub import id_of
 from uni_train.eval.benchmark import BENCHMARKS, PUBLISHED
-from uni_train.eval.evaluation import Evaluation
+from uni_train.eval.evaluation import CPU, Evaluation
 from uni_train.eval.images import digest_of
 from uni_train.eval.leaderboard import Column, columns_of
 from uni_train.eval.sample import Scored
@@ -90,7 +90,7 @@ def _lighteval(done: Evaluation, out: Path, began: datetime) -> Iterator[Path]:
         "uni_train_version": __version__,
         "max_samples": done.asked.get("subset"),
         "start_time": began.timestamp(),
-        "total_evaluation_time_secondes": str(sum(done.seconds.values())),
+        "total_evaluation_time_secondes": str(sum(took for phase, took in done.seconds.items() if phase != CPU)),
         "model_name": _model_id(done),
         "model_sha": done.asked["model"]["content"],
         "model_config": done.asked["model"]["settings"],

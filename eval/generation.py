@@ -98,16 +98,14 @@ def _responses(
     benchmark: Benchmark, model: Respondent | FolderAnswers, part: Sequence[Ask], on_step: OnStep | None
 ) -> Sequence[Sample]:
     """A part's samples. Where a skill is missing, halves are asked until the asks that need it are alone."""
-    if (respond := getattr(model, "respond", None)) is not None:  # answers that are there already
-        return respond(benchmark, part)  # type: ignore[no-any-return]
-    asked = cast(Respondent, model)
+    own = getattr(model, "respond", None)  # of answers that are there already, or of a model that redraws
     try:
-        return benchmark.respond(asked, part, on_step)
+        return own(benchmark, part, on_step) if own else benchmark.respond(cast(Respondent, model), part, on_step)
     except SkillMissing as error:
         if len(part) == 1:
             return [Sample(part[0], "no_skill", error.message)]
         half = len(part) // 2
-        return [row for some in (part[:half], part[half:]) for row in _responses(benchmark, asked, some, on_step)]
+        return [row for some in (part[:half], part[half:]) for row in _responses(benchmark, model, some, on_step)]
 
 
 def expect_skills(model: Respondent, asked: Mapping[Benchmark, Sequence[Ask]], lacking: Sample) -> None:

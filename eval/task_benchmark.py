@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from uni_train.core.errors import UsageError, did_you_mean
 from uni_train.core.seeds import derive_seed
+from uni_train.data_gen.questions import image_question
 from uni_train.data_gen.registry import TASKS, get_task, set_name, task_of
 from uni_train.data_gen.task import Item, Verdict
 from uni_train.eval.benchmark import (
@@ -32,6 +33,7 @@ from uni_train.eval.benchmark import (
 from uni_train.eval.images import pixels
 from uni_train.eval.paper import Column, TableSpec, mean_of
 from uni_train.eval.results import Metric, Results
+from uni_train.models.family import family_of
 from uni_train.models.pictures import encode_png
 
 if TYPE_CHECKING:
@@ -187,6 +189,25 @@ def drawn_as(case: Case) -> str:
 def direct_prompt(question: str, world: str) -> str:
     """What is asked for an answer in words at once, without reasoning: nano needs no more than the question."""
     return question if world == "nano" else f"{question}\n\n{DIRECT}"
+
+
+def verification_prompt(family: str, question: str, task: str | None = None) -> str:
+    """How a model of this family ("": any) is asked whether an image is what a prompt asks for: in the phrase of the
+    family, else in the words of UniSandbox's Table 13, or of the task."""
+    phrases = family_of(family).phrases() if family else {}
+    if "verify" in phrases:
+        return phrases["verify"].replace("{question}", question)
+    return image_question(question, task)
+
+
+def verification_request(family: str, sample: Sample) -> Request:
+    """Whether the last image of a sample is what the prompt of its case asks for; images of the case come before it."""
+    from uni_train.models.base import Request
+
+    case = sample.ask.case
+    prompt = verification_prompt(family, case.prompt, case.facts.get("task"))
+    images = tuple(map(pixels, (*case.images, *sample.drawn[-1:])))
+    return Request(case.id, prompt, images, seed=derive_seed(sample.ask.seed, "self_check"))
 
 
 # --- items as cases ---------------------------------------------------------------------------------------------------

@@ -143,6 +143,7 @@ def generate(
     images: Sequence[np.ndarray] = (),
     seed: int = 0,
     size: tuple[int, int] | None = None,
+    redraw: int = 1,
 ) -> Generated:
     """Draw one image.
 
@@ -152,14 +153,20 @@ def generate(
         images: uint8 [H, W, 3] each, to be edited.
         seed: decides everything random.
         size: height and width in pixels; None: of the last image, or the model's own.
+        redraw: the most images: the model judges its own, and draws again by another seed until it accepts one.
 
     Raises:
-        UserError: an empty prompt. SkillMissing: the model cannot think, or not draw from text alone.
+        UserError: an empty prompt; `redraw` of a model that judges no images. SkillMissing: the model cannot think, or
+            not draw from text alone.
     """
     from uni_train.models.base import ImageGenerator, Request, expect_skill
 
     requests = [Request("prompt", _spoken(prompt), tuple(images), seed=seed, size=size)]
-    loaded = expect_skill(_loaded(model), ImageGenerator)
+    loaded: Any = expect_skill(_loaded(model), ImageGenerator)
+    if redraw > 1:
+        from uni_train.eval.redraw import Redrawing
+
+        loaded = Redrawing(loaded, redraw, loaded.family)
     if not think:
         return Generated(loaded.draw(requests)[0])
     thoughts, drawn = loaded.think_and_draw(requests)

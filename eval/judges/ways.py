@@ -34,6 +34,7 @@ from uni_train.config.schema import JudgeConfig
 from uni_train.core.errors import UsageError
 from uni_train.core.reading_limits import open_image, rgb
 from uni_train.data_gen.objects import singular_of
+from uni_train.data_gen.questions import image_question
 from uni_train.data_gen.task import Check, Status, Verdict
 from uni_train.eval.benchmark import Benchmark, Case, JudgeAsk, Sample, Unparseable, verdict_of
 from uni_train.eval.images import bytes_of
@@ -140,7 +141,7 @@ async def prompt_accepted(ask: JudgeAsk, images: Sequence[bytes], task: str, pro
 
     Raises Unparseable.
     """
-    question = _nano_verify(prompt) if dialect(ask) == "nano" else unisandbox.filter_prompt(task, prompt)
+    question = _nano_verify(prompt) if dialect(ask) == "nano" else image_question(prompt, task)
     accepted = await ask(question, images, parse=_FINAL_ANSWER)
     return verdict_of("filter", accepted, "the judge does not accept it")
 

@@ -11,8 +11,6 @@ emphasis is part of the published text and kept.
 # ruff: noqa: E501
 from __future__ import annotations
 
-from uni_train.data_gen.questions import image_question
-from uni_train.data_gen.registry import get_task
 from uni_train.eval.prompts import filled
 
 # Table 9, prompt 1.
@@ -166,11 +164,6 @@ CAPTIONS = {
 COMPARISONS = {"maths": COMPARE, "mapping": COMPARE, "mapping_official": COMPARE_OBJECT, "knowledge": COMPARE_KNOWLEDGE}
 REFUSED_CAPTIONS = ("Error", "Reject")
 """What a judge says of an image in which it sees nothing of the kind asked for; it never matches (Tables 9 to 11)."""
-
-
-def filter_prompt(task: str, question: str) -> str:
-    """The filter's instruction for one prompt: the task's own (Table 13 for maths, ours for mapping), or one for any."""
-    return image_question(question, get_task(task))
 
 
 def compare_prompt(caption: str, expected_answer: str, kind: str = "maths") -> str:

@@ -69,6 +69,10 @@ def header_of(evaluation: Evaluation) -> Page:
                 "Add judge.model=MODEL; nothing is generated again."
             )
         notes += [f"{name}: {remark}" for remark in not_scored(result)]
+    if "redraw" in asked["options"]:
+        from uni_train.eval.report.redraw import costs
+
+        notes += costs(evaluation)
     notes += judge_notes(evaluation)
     return Page(title=f"{', '.join(evaluation.results)} · {evaluation.model}", facts=facts, notes=notes)
 

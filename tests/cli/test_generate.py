@@ -12,9 +12,12 @@ from click.testing import CliRunner, Result
 from PIL import Image
 
 from tests.models.bagel.published import published
+from tests.tiny import save_talker
+from uni_train import api
 from uni_train.cli.main import uni_train
 from uni_train.cli.numbers import QUANTISED
 from uni_train.config.schema import Quantised
+from uni_train.eval.redraw import seed_of
 
 GOLDEN = Path(os.environ.get("UNI_TRAIN_GOLDEN", Path(__file__).parents[1] / "data" / "golden")) / "bagel"
 
@@ -51,6 +54,20 @@ def test_several_pictures_and_their_thoughts_are_those_of_their_seeds(tmp_path: 
     five, six = (pixels(tmp_path / f"c-{seed}.png") for seed in (5, 6))
     assert six.shape == (16, 24, 3) and (five != six).any()
     assert np.abs(pixels(tmp_path / "six.png").astype(int) - six).max() <= 1
+
+
+@pytest.mark.parametrize("think", [(), ("--think",)])
+def test_what_the_model_does_not_accept_is_drawn_again(tmp_path: Path, think: tuple[str, ...]) -> None:
+    talker = save_talker(tmp_path / "talker", "Final Answer: NO")
+    command = ("-m", talker, "-p", "Draw 3 apples .", "--steps", "1", *think, "--seed")
+    result = run(*command, "5", "-n", "2", "--redraw", "3", "--out", tmp_path / "a.png")
+    assert (result.exit_code, "6 images drawn, 4 judged by the model itself" in result.stderr) == (0, True), (
+        result.output
+    )
+    run(*command, str(seed_of(5, 2)), "--out", tmp_path / "last.png")
+    alike = api.generate(api.load_model(talker, steps=1), "Draw 3 apples .", think=bool(think), seed=5, redraw=3)
+    for image in (pixels(tmp_path / "last.png"), alike.image):
+        assert np.abs(pixels(tmp_path / "a-5.png").astype(int) - image).max() <= 1
 
 
 def test_every_form_of_weights_draws(tmp_path: Path) -> None:

@@ -21,10 +21,10 @@ from uni_train.data_gen.judge_rows import JUDGE, judge_samples
 from uni_train.data_gen.maths.task import Maths
 from uni_train.data_gen.maze.task import Maze
 from uni_train.data_gen.puzzle import Puzzle
+from uni_train.data_gen.questions import image_question
 from uni_train.data_gen.registry import TASKS, get_task
 from uni_train.data_gen.sprite_task import SEEN
 from uni_train.data_gen.task import Check, Item, Task, Verdict
-from uni_train.eval.prompts.unisandbox import filter_prompt
 from uni_train.eval.reading import yes_no
 
 
@@ -50,7 +50,7 @@ def test_every_label_is_proved_and_every_reply_says_it(name: str) -> None:
         *given, image = map(pixels, sample.images.values())
         assert task.verify(item, image).status == row["verdict"], row["kind"]
         assert yes_no(row["completion"][0]["content"]) == (row["verdict"] == "pass")
-        assert row["prompt"] == [{"role": "user", "content": filter_prompt(name, item.prompt)}]
+        assert row["prompt"] == [{"role": "user", "content": image_question(item.prompt, name)}]
         assert len(given) == (task.input_image(item) is not None)
         assert all(np.array_equal(one, task.input_image(item)) for one in given)
     assert [one.images for one in judge_samples(task, items, 0)] == [one.images for one in rows]

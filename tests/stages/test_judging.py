@@ -12,7 +12,7 @@ from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmark import Sample, Scored
 from uni_train.eval.task_benchmark import TaskBenchmark
-from uni_train.recipes.stars import filtering
+from uni_train.recipes.stars import judge as judge_filter
 from uni_train.stages import judging
 
 SEEN, READ = Verdict((Check("caption", "fail"),)), Verdict((Check("count", "pass"),))
@@ -32,7 +32,7 @@ def test_what_a_program_has_checked_is_not_judged_and_a_filter_is_asked_of_all(m
     work: Any = None
     found = judging.judged(work, Path(), benchmark, scored)
     assert [one.verdict for one in found] == [READ, None, SEEN]
-    kept = filtering.judged(work, Path(), found)
+    kept = judge_filter.judged(work, Path(), found)
     assert [one.verdict for one in kept] == [READ, None, SEEN], "a filter decides nothing but what is kept"
     assert {one.filter_verdict for one in kept} == {Verdict((Check("filter", "unreadable", "hm"),))}
     assert asked == [("task", 1), ("stars_filter", 3)]

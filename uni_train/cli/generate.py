@@ -25,13 +25,9 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--prompt", "-p", required=True, metavar="TEXT", help="What to draw, to change or to answer.")
 @click.option(
-    "--image",
-    "images",
-    multiple=True,
-    type=click.Path(path_type=Path),
-    metavar="FILE",
+    "--image", "images", multiple=True, type=click.Path(path_type=Path), metavar="FILE",
     help="An input image; repeatable.",
-)
+)  # fmt: skip
 @click.option("--think", is_flag=True, help="Reason in text first; the thought is written beside the image.")
 @click.option("--answer", is_flag=True, help="Print a text answer instead of drawing.")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="A .png file.  [default: generated.png]")
@@ -50,16 +46,16 @@ if TYPE_CHECKING:
 @click.option("--image-scale", type=Finite(0), metavar="X", help="Guidance by the input images; 1 = off.")
 @click.option("--temperature", type=Finite(0), metavar="X", help="Temperature of thoughts and answers; 0 is greedy.")
 @click.option(
-    "--seed",
-    type=click.IntRange(0, 2**63 - 1),
-    default=0,
-    show_default=True,
-    metavar="N",
+    "--seed", type=click.IntRange(0, 2**63 - 1), default=0, show_default=True, metavar="N",
     help="Of the first; the next have the next seeds.",
-)
+)  # fmt: skip
 @click.option(
     "-n", "count", type=click.IntRange(1, 10_000), default=1, show_default=True, help="Number of images or answers."
 )
+@click.option(
+    "--redraw", type=click.IntRange(1, 1_000), metavar="N",
+    help="Have the model judge its image, and draw at most N until it accepts one.  [default: the first]",
+)  # fmt: skip
 def generate(
     model: str,
     prompt: str,
@@ -77,6 +73,7 @@ def generate(
     temperature: float | None,
     seed: int,
     count: int,
+    redraw: int | None,
 ) -> None:
     """Draw an image, edit images, or answer in text.
 
@@ -90,14 +87,8 @@ def generate(
       uni_train generate -m checkpoints/BAGEL-7B-MoT -p "make it blue" --image boat.png -n 4
       uni_train generate -m checkpoints/BAGEL-7B-MoT -p "What is this?" --image boat.png --answer
     """
-    for_pictures = {
-        "--out": out,
-        "--size": size,
-        "--steps": steps,
-        "--first-block-cache": first_block_cache,
-        "--text-scale": text_scale,
-        "--image-scale": image_scale,
-    }
+    for_pictures = {"--out": out, "--size": size, "--steps": steps, "--first-block-cache": first_block_cache,
+                    "--text-scale": text_scale, "--image-scale": image_scale, "--redraw": redraw}  # fmt: skip
     if answer and any(value is not None for value in for_pictures.values()):
         given = next(name for name, value in for_pictures.items() if value is not None)
         raise UsageError(f"{given} is about images, and --answer draws none", "Leave one of them out.")
@@ -155,7 +146,11 @@ def generate(
                 for text in fitting(partial(writer.answer, think=think, on_step=steps_done), batch):
                     echo(text)
         return
-    drawer = expect_skill(loaded, ImageGenerator)
+    drawer: Any = expect_skill(loaded, ImageGenerator)
+    if redraw is not None and redraw > 1:
+        from uni_train.eval.redraw import Redrawing
+
+        drawer = Redrawing(loaded, redraw, loaded.family)
     for start in range(0, len(asked), config.draw_batch):
         batch = asked[start : start + config.draw_batch]
         thoughts: list[str] | list[None] = [None] * len(batch)
@@ -170,6 +165,8 @@ def generate(
             path = out if count == 1 else out.with_name(f"{out.stem}-{seed + i}{out.suffix}")
             for written in _write(path, picture, thought):
                 echo(written)
+    if drawer is not loaded:
+        progress.say(f"{drawer.images} images drawn, {drawer.judgements} judged by the model itself")
 
 
 def _size(text: str | None) -> tuple[int, int] | None:

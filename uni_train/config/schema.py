@@ -191,6 +191,7 @@ class EvaluationConfig:
     modes: tuple[EvaluationMode, ...] = ("normal", "cot")
     split: Literal["validation", "test"] = "test"  # choose settings on validation, report test
     every_round: bool = False  # also after each round, not only before and after all
+    redraw: Few = 1  # the most images of a sample: the model judges its own, and draws again until it accepts one
     seed: Seed = 0
 
 
@@ -406,6 +407,7 @@ class EvalConfig:
     settings: tuple[str, ...] = ()  # such as [normal,cot]; [] = all, but said (answers in words)
     subset: Count | None = None  # about so many cases of each benchmark, over all its sets; null = all
     k: Few = 1  # draws of each case
+    redraw: Few = 1  # the most images of a draw: the model judges its own, and draws again until it accepts one
     seed: Seed = 0  # of the draws and the subset
     # benchmark -> its own options, which `eval --help-benchmark NAME` lists
     options: dict[str, dict[str, str | int | float | tuple[str, ...]]] = field(default_factory=dict)

@@ -222,10 +222,6 @@ class TextGenerator(UnifiedModel):
     def answer(self, requests: Sequence[Request], *, think: bool = False, on_step: OnStep | None = None) -> list[str]:
         """A text reply to the images and the prompt, one a request; `think` has it reason aloud first."""
 
-    def verification_prompt(self, question: str) -> str | None:
-        """How this model wants to be asked whether an image answers a question; None: with the paper's own words."""
-        return None
-
 
 class ImageGenerator(UnifiedModel):
     """A model that draws."""

@@ -15,11 +15,11 @@ import numpy as np
 
 from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.questions import image_question
-from uni_train.data_gen.registry import TASKS, get_task
 from uni_train.data_gen.task import Item
 from uni_train.eval.prompts import filled
 from uni_train.eval.prompts.rewards import SCORE
 from uni_train.eval.reading import mark, words, yes_no
+from uni_train.eval.task_benchmark import verification_prompt
 from uni_train.models.base import Request, TextGenerator, expect_skill
 from uni_train.models.batches import each_answered
 from uni_train.rewards.registry import Trained, reward
@@ -95,8 +95,7 @@ class SelfCheck(ModelReward):
             return [reply for part in parts for reply in each_answered(model.answer, part)]
 
         def question(prompt: str, item: Item | None) -> str:
-            published = model.verification_prompt(prompt)
-            return _filter_question(prompt, item) if published is None else published
+            return verification_prompt(model.family, prompt, None if item is None else item.task)
 
         super().__init__(answer, question, _accepted, within=trained.keep())
 
@@ -127,7 +126,7 @@ class Judge(ModelReward):
 
 
 def _filter_question(prompt: str, item: Item | None) -> str:
-    return image_question(prompt, get_task(item.task) if item is not None and item.task in TASKS.names() else None)
+    return image_question(prompt, None if item is None else item.task)
 
 
 def _accepted(reply: str) -> float | None:

@@ -96,6 +96,7 @@ def run(work: Work[RunConfig], stage: StageRun, label: str) -> None:
         benchmarks=[benchmark(work)],
         config=EvalConfig(
             seed=config.evaluation.seed,
+            redraw=config.evaluation.redraw,
             judge=work.judge if reads_images(config) else None,
             out=str(stage.path.parent),
             name=stage.path.name,
@@ -103,9 +104,9 @@ def run(work: Work[RunConfig], stage: StageRun, label: str) -> None:
         ),
     )
     # Its calls are this stage's alone, so that no checkpoint need be hashed to tell whose they are.
-    content = f"{config.recipe}/{work.folder.path.name}/{stage.path.name}"
+    content, family = f"{config.recipe}/{work.folder.path.name}/{stage.path.name}", {"family": config.model.family}
     model = StoredModel(
-        ModelIdentity(config.model.name, plan.checkpoint, content),
+        ModelIdentity(config.model.name, plan.checkpoint, content, family if config.evaluation.redraw > 1 else {}),
         Store(plan.store_folder),
         lambda: work.model(weights),
         think_batch=config.model.think_batch,

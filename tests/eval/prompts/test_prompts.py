@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from uni_train.data_gen.questions import image_question
 from uni_train.eval.prompts import unisandbox, ureason
 
 
@@ -9,7 +10,7 @@ def test_prompts_carry_what_they_are_about() -> None:
     """Placeholders are filled once: what is filled in is not filled in again."""
     question = "Rule 1: The symbol { represents {caption}. Draw {."
     for task, named in (("maths", "Question"), ("mapping", "Question"), ("maze", "Instruction")):
-        text = unisandbox.filter_prompt(task, question)
+        text = image_question(question, task)
         assert f"{named}: {question}\n" in text and "Final Answer: YES" in text
     compared = unisandbox.compare_prompt("{expected_answer}", "4 chairs")
     assert "**Generated Caption:** {expected_answer}\n" in compared and "**Expected Answer:** 4 chairs\n" in compared

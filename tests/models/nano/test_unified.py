@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F
 
 from tests.models.nano.conftest import last_state
+from uni_train.eval.task_benchmark import verification_prompt
 from uni_train.flow.schedule import shift_timestep
 from uni_train.models.bagel.generation import Branch, prefill
 from uni_train.models.bagel.images import patches
@@ -50,8 +51,8 @@ def test_asking_leaves_the_global_random_numbers_alone(nano: Nano) -> None:
 def test_how_nano_wants_to_be_asked_is_what_it_was_taught(nano: Nano) -> None:
     row = corpus.sources(1)["verify"](random.Random(0))
     question = row.prompt.removeprefix("Question : ").removesuffix(" Is the image right ?")
-    assert nano.verification_prompt(question) == row.prompt
-    assert nano.verification_prompt("Draw {x} .") == language.VERIFY_PROMPT.replace("{question}", "Draw {x} .")
+    assert verification_prompt(nano.family, question) == row.prompt
+    assert verification_prompt(nano.family, "Draw {x} .") == language.VERIFY_PROMPT.replace("{question}", "Draw {x} .")
 
 
 def test_the_seed_of_the_batch_does_not_matter_and_those_of_examples_do(nano: Nano) -> None:

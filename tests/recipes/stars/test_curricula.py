@@ -20,6 +20,7 @@ from tests.eval.judges.server import JudgeServer
 from tests.processes import python
 from tests.tiny import MODEL, QUICK, finish, fit, keeping_steps, save_talker
 from uni_train.config.compose import compose
+from uni_train.config.kinds import stage_list
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmark import Ask, Case, Sample, Scored
 from uni_train.eval.scored import read_folder
@@ -217,6 +218,24 @@ def test_anchors_are_right_wrong_and_right_beside_another_question() -> None:
         ("wrong", "B", b"B", False),
         ("wrong", "C", b"C", False),
     ]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("word", "images", "judgements"), [("YES", 1, 1), ("NO", 3, 2)])
+def test_a_teacher_redraws_what_it_rejects(tmp_path: Path, word: str, images: int, judgements: int) -> None:
+    talker = save_talker(tmp_path / "talker", f"Final Answer: {word}")
+    chosen = [*QUICK, f"model.checkpoint={talker}", "mode=normal", "redraw=3", "evaluation.redraw=2", "level=1"]
+    run = finish(tmp_path, *chosen, recipe="stars_mapping")
+    sampled = samples(run, "01-sample-mapping1")
+    assert len(sampled) == 8 and {one.sample.facts["images_drawn"] for one in sampled} == {images}
+    calls = rounds_of(run)[0]["calls"]
+    assert (calls["images"], calls["answers"], calls["thoughts"]) == (8 * images, 8 * judgements, 0)
+    config = stars("stars_mapping", *chosen)
+    assert calls["velocities"] == calls["images"] * config.model.sampling.steps
+    (planned,) = (stage for stage in stage_list(config) if stage.kind == "sample")
+    assert planned.images == 24 and "up to 3 times until it accepts its image" in planned.summary
+    evaluated = samples(run, "00-evaluate-before")
+    assert {one.sample.facts["images_drawn"] for one in evaluated} == {min(images, 2)}
 
 
 @pytest.mark.slow

@@ -192,6 +192,9 @@ NAMED = [
     ("stars_curriculum", "filter=judge", "who judges"),
     ("stars_curriculum", "rounds.0.kept=1025", "rounds.0.kept 1025 is more than 1024 prompts x 1 candidates"),
     ("stars_curriculum", "whole_pairs=true rounds.1.kept=51", "rounds.1.kept 51 is odd"),
+    ("stars_curriculum", "redraw=0", "redraw must be at least 1, not 0"),
+    ("stars_curriculum", "redraw=2 teacher=reference", "and teacher=reference asks none"),
+    ("stars_maze", "redraw=2 model=nano_edit", "and model=nano_edit writes none"),
     ("stars_curriculum", "budget.mapping1.epochs=2", "rounds.0 (mapping1) needs one of updates and epochs"),
 ]
 

@@ -57,12 +57,10 @@ class Speech:
 
     Attributes:
         think_system: the system prompt of thinking before drawing.
-        verification: how to ask whether an image answers "{question}"; None: with the paper's own words.
         answer_system: the system prompt of thinking before answering; None: this checkpoint has none.
     """
 
     think_system: str
-    verification: str | None = None
     answer_system: str | None = None
 
 
@@ -224,10 +222,6 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
             drawn.update(zip(rows, pictures, strict=True))
         everyone = range(len(requests))
         return [thoughts[row] for row in everyone], [drawn[row] for row in everyone]
-
-    def verification_prompt(self, question: str) -> str | None:
-        template = self.speech.verification
-        return None if template is None else template.replace("{question}", question)
 
     @property
     def vocabulary(self) -> int:

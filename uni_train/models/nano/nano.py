@@ -99,7 +99,7 @@ def build(config: ModelConfig, seed: int, words: Sequence[str] | None = None) ->
         bagel,
         vae,
         tokenizer,
-        Speech(language.THINK_SYSTEM, language.VERIFY_PROMPT),
+        Speech(language.THINK_SYSTEM),
         replace(
             drawn,  # from images as from text
             edit_text_scale=drawn.cfg_text_scale,

@@ -44,7 +44,7 @@ def measure(work: Work[StarsConfig], stage: StageRun, evaluated: StageRun) -> di
         [len(batch) for batch in batches],
         lambda index: filtering.decided(config, partial(filtering.teacher, work), [s for _, s in batches[index]]),
         "judge known images",
-        partial(filtering.judged, work, folder) if config.filter == "judge" else None,
+        filtering.judges(work, folder),
         quiet=True,
     )
     answers = work.ranks.from_main(lambda: list(read_folder(folder / SHARDS, images=False)))

@@ -115,6 +115,7 @@ class StarsConfig(RoundsConfig):
     mode: Literal["cot", "normal"] = "cot"  # of sampling; normal = draw without a thought
     solved: str | None = None  # a .jsonl or .parquet file of solved items, for rounds[].replay.solved
     augment: Augment | None = None  # another view of a row of `solved` each time it is drawn
+    redraw: Few = 1  # the most images of a sample: the teacher judges its own, and draws again until it accepts one
     filter: str = "self"  # self, judge, verifier, none, or a plug-in's; judge: the run's `judge`, asked as the model is
     # who samples the later rounds: the model before or after training; reference = images are the items' solutions
     teacher: Literal["base", "current", "reference"] = "base"
@@ -135,6 +136,11 @@ def check(config: StarsConfig, where: Where) -> None:
         ("filter", config.filter == "verifier" and reading,
          "filter=verifier: no program can read images of the everyday world",
          "filter=self, or filter=judge with the run's judge."),
+        ("redraw", config.redraw > 1 and config.teacher == "reference",
+         f"redraw={config.redraw} has a model judge its images, and teacher=reference asks none", "redraw=1."),
+        ("redraw", config.redraw > 1 and not config.model.thinks,
+         f"redraw={config.redraw} needs a model that judges its images in words, and model={config.model.name} "
+         "writes none", "redraw=1, or choose another model."),
         ("teacher", config.teacher == "reference" and reading,
          "teacher=reference: no program can draw the solutions of the everyday world",
          "teacher=base, or tasks that programs draw: mazes, puzzles."),

@@ -14,14 +14,14 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from uni_train.core.errors import UserError
-from uni_train.data_gen.task import Check, Verdict
+from uni_train.data_gen.task import Verdict
 from uni_train.eval.benchmark import Scored
 from uni_train.eval.scored import read_folder, read_scored, shard_path
 from uni_train.eval.summary import Reliability, filter_reliability
 from uni_train.models.base import UnifiedModel
 from uni_train.recipes.stars.config import RoundConfig, RoundsConfig, StarsConfig
 from uni_train.recipes.stars.filters import FILTERS, Asking
-from uni_train.stages.shards import make_shards
+from uni_train.stages.shards import Judged, make_shards
 from uni_train.stages.work import StageRun, Work
 
 
@@ -34,10 +34,18 @@ def run(work: Work[StarsConfig], stage: StageRun, sampled: StageRun, round_: Rou
     def make(index: int) -> list[Scored]:
         return decided(config, partial(teacher, work), read_scored(shard_path(sampled.shards, index)))
 
-    judges = partial(judged, work, stage.path) if config.filter == "judge" else None
-    make_shards(work, stage.path, sizes, make, "judge", judges)
+    make_shards(work, stage.path, sizes, make, "judge", judges(work, stage.path))
     stage.result = counted(work, stage, round_)
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
+
+
+def judges(work: Work[Any], folder: Path) -> Judged | None:
+    """Who decides once samples are stored: with filter=judge the run's judge."""
+    if work.config.filter != "judge":
+        return None
+    from uni_train.recipes.stars.judge import judged
+
+    return partial(judged, work, folder)
 
 
 def teacher(work: Work[StarsConfig]) -> UnifiedModel:
@@ -59,25 +67,6 @@ def decided(config: StarsConfig, teacher: Callable[[], UnifiedModel], samples: S
     if len(verdicts) != len(samples):
         raise UserError(f"filter={config.filter} gave {len(verdicts)} verdicts for {len(samples)} samples", hint)
     return [replace(answer, filter_verdict=verdict) for answer, verdict in zip(samples, verdicts, strict=True)]
-
-
-def judged(work: Work[Any], folder: Path, scored: Sequence[Scored]) -> list[Scored]:
-    """The samples with what the run's judge says to the filter's question as their `filter_verdict`.
-
-    Raises:
-        UserError: the judge did not answer for some of them.
-    """
-    from uni_train.eval.filter_question import FilterQuestion
-    from uni_train.stages import judging
-
-    cases = {answer.sample.ask.case.id: answer.sample.ask.case for answer in scored}
-    replies = judging.judge_samples(
-        work, folder, [answer.sample for answer in scored], FilterQuestion(tuple(cases.values()))
-    )
-    verdicts = [
-        reply.verdict or Verdict((Check("filter", "unreadable", "".join(reply.replies[-1:])),)) for reply in replies
-    ]
-    return [replace(answer, filter_verdict=verdict) for answer, verdict in zip(scored, verdicts, strict=True)]
 
 
 def counted(work: Work[Any], stage: StageRun, round_: RoundConfig) -> dict[str, int]:

@@ -16,13 +16,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from uni_train.core.registry import Registry
-from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.task import Check, Verdict
 
 if TYPE_CHECKING:
     from uni_train.config.schema import RunConfig
-    from uni_train.eval.benchmark import Sample, Scored
-    from uni_train.models.base import Request, TextGenerator, UnifiedModel
+    from uni_train.eval.benchmark import Scored
+    from uni_train.models.base import UnifiedModel
 
 
 @dataclass(frozen=True)
@@ -63,12 +62,13 @@ def about(name: str) -> str:
 @filter("self")
 def self_check(samples: Sequence[Scored], asking: Asking) -> list[Verdict]:
     """Keep what the model's own understanding accepts."""
+    from uni_train.eval.task_benchmark import verification_request
     from uni_train.models.base import TextGenerator, expect_skill
     from uni_train.models.batches import fitting
     from uni_train.stages.work import in_batches
 
     model = expect_skill(asking.teacher(), TextGenerator)
-    requests = [_question(model, sample.sample) for sample in samples]
+    requests = [verification_request(model.family, sample.sample) for sample in samples]
     batches = in_batches(requests, asking.config.model.think_batch)
     return [_verdict(reply) for _, batch in batches for reply in fitting(model.answer, batch)]
 
@@ -89,25 +89,6 @@ def verifier(samples: Sequence[Scored], asking: Asking) -> list[Verdict | None]:
 def none(samples: Sequence[Scored], asking: Asking) -> list[Verdict]:
     """Keep what there is: everything."""
     return [accept("no_filter") for _ in samples]
-
-
-def _question(model: TextGenerator, sample: Sample) -> Request:
-    """Whether an image is what its prompt asks for (UniSandbox, Table 13)."""
-    from uni_train.models.base import Request
-    from uni_train.models.pictures import decode_png
-
-    case = sample.ask.case
-    prompt = model.verification_prompt(case.prompt)
-    if not prompt:
-        from uni_train.eval.prompts.unisandbox import filter_prompt
-
-        prompt = filter_prompt(str(case.facts["task"]), case.prompt)
-    return Request(
-        case.id,
-        prompt,
-        images=(decode_png(sample.image),) if sample.image is not None else (),
-        seed=derive_seed(sample.ask.seed, "self_check"),
-    )
 
 
 def _verdict(reply: str) -> Verdict:

@@ -41,7 +41,8 @@ class Stars(RoundsKind[StarsConfig]):
         whole = ", whole pairs alone" if config.whole_pairs and TASKS.get(round_.task).items_per_draw == 2 else ""
         keep = f"{about(config.filter)}{whole}"
         draw = "think, draw" if config.mode == "cot" else "draw"
-        drawn = round_.prompts * config.candidates
+        draw += f" up to {config.redraw} times until it accepts its image" if config.redraw > 1 else ""
+        drawn = round_.prompts * config.candidates * config.redraw
         if config.teacher == "reference":
             draw, drawn = "take the solution", 0
         if round_.kept is not None:
@@ -88,10 +89,14 @@ class Stars(RoundsKind[StarsConfig]):
                 (p, s) for p, s in runs if p.kind in ("sample", "filter") and set(p.rounds) <= set(planned.rounds)
             ]
             judged = [pair for _, s in _filtered(config, members) for pair in filtering.outcomes(s)]
-            drawn = 0 if config.teacher == "reference" else len(judged)
+            drawn, own = 0 if config.teacher == "reference" else len(judged), 0
+            if config.redraw > 1:
+                from uni_train.eval.redraw import counted_below
+
+                drawn, own = counted_below(s.shards for _, s in _filtered(config, members))
             calls = {
                 "thoughts": drawn if config.mode == "cot" else 0,
-                "answers": len(judged) if config.filter == "self" else 0,
+                "answers": own + (len(judged) if config.filter == "self" else 0),
                 "images": drawn,
                 "velocities": drawn * config.model.sampling.steps,
             }

@@ -18,10 +18,9 @@ from typing import Any
 from uni_train.config.kinds import reads_images
 from uni_train.core.errors import DataError, UserError
 from uni_train.core.seeds import derive_seed
-from uni_train.data_gen.registry import task_of
 from uni_train.data_gen.task import Item
-from uni_train.eval.benchmark import Ask, Scored, with_image
-from uni_train.eval.task_benchmark import TaskBenchmark, item_of
+from uni_train.eval.benchmark import Scored
+from uni_train.eval.task_benchmark import TaskBenchmark
 from uni_train.recipes.stars import filtering
 from uni_train.recipes.stars.config import RoundConfig, StarsConfig
 from uni_train.stages.batched import Batched
@@ -36,9 +35,17 @@ def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
     wanted = benchmark.asks(config.seed, config.candidates)
     batches = [batch for _, batch in in_batches(wanted, config.model.draw_batch)]
     teacher = partial(filtering.teacher, work)
-    made = partial(solved, benchmark)
-    if config.teacher != "reference":
-        made = partial(benchmark.verified, Batched(teacher(), config.model.think_batch, config.temperature))
+    if config.teacher == "reference":
+        from uni_train.recipes.stars.reference import solved
+
+        made = partial(solved, benchmark)
+    else:
+        drawer = Batched(teacher(), config.model.think_batch, config.temperature)
+        made = partial(benchmark.verified, drawer)
+        if config.redraw > 1:
+            from uni_train.eval.redraw import Redrawing
+
+            made = partial(Redrawing(drawer, config.redraw, config.model.family).verified, benchmark)
 
     def make(index: int) -> list[Scored]:
         samples = made(batches[index])
@@ -49,8 +56,8 @@ def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
         from uni_train.stages import judging
 
         judgements.append(partial(judging.judged, work, stage.path, benchmark))
-    if round_.kept is not None and config.filter == "judge":
-        judgements.append(partial(filtering.judged, work, stage.path))
+    if round_.kept is not None and (filters := filtering.judges(work, stage.path)):
+        judgements.append(filters)
 
     def judged(samples: Sequence[Scored]) -> list[Scored]:
         for judge in judgements:
@@ -67,17 +74,6 @@ def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
     counts = {"sampled": len(wanted)} if round_.kept is None else filtering.counted(work, stage, round_)
     stage.result = {"task": round_.task, "level": round_.level, **counts}
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
-
-
-def solved(benchmark: TaskBenchmark, asks: Sequence[Ask]) -> list[Scored]:
-    """The solutions of the items, in CoT with their thoughts, as if a model had sampled them."""
-    answers = []
-    for ask in asks:
-        item = item_of(ask.case)
-        sample = benchmark.prepared(ask, item.thought if ask.setting == "cot" else None)
-        sample = with_image(sample, task_of(item).render(item, ask.seed))
-        answers.append(Scored(sample, benchmark.check(sample)))
-    return answers
 
 
 def round_items(work: Work[Any], round_: RoundConfig) -> list[Item]:
