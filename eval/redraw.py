@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 IMAGES, JUDGEMENTS = "images_drawn", "own_judgements"
-"""Facts of a sample that was drawn so: how many images it took, and how many of them the model judged."""
+"""Facts of a sample that was drawn so: how often it was drawn, and how many of its images the model judged."""
 _BLANK = 32  # pixels a side of the image by which a model shows that it can judge
 
 
