@@ -21,10 +21,9 @@ from uni_train.eval.summary import described
 from uni_train.recipes.stars import filtering
 from uni_train.recipes.stars.config import StarsConfig
 from uni_train.stages.shards import make_shards
-from uni_train.stages.work import SHARDS, StageRun, Work
+from uni_train.stages.work import SHARDS, StageRun, Work, in_batches
 
 ANCHORS = 30  # of a kind, at most
-FOLDER = "anchors"
 WRONG = Verdict((Check("shuffled", "fail", "the image answers another question"),))
 
 
@@ -34,19 +33,14 @@ def measure(work: Work[StarsConfig], stage: StageRun, evaluated: StageRun) -> di
     Raises:
         UserError: the run's judge did not answer.
     """
-    config, folder = work.config, stage.path / FOLDER
+    config, folder = work.config, stage.path / "anchors"
     anchors = list(chosen(list(read_folder(evaluated.path / SCORED)), {each.set_name for each in config.rounds}))
-    size = config.model.draw_batch
-    batches = [anchors[start : start + size] for start in range(0, len(anchors), size)]
-    make_shards(
-        work,
-        folder,
-        [len(batch) for batch in batches],
-        lambda index: filtering.decided(config, partial(filtering.teacher, work), [s for _, s in batches[index]]),
-        "judge known images",
-        filtering.judges(work, folder),
-        quiet=True,
-    )
+    batches = [[sample for _, sample in batch] for _, batch in in_batches(anchors, config.model.draw_batch)]
+
+    def make(index: int) -> list[Scored]:
+        return filtering.decided(config, partial(filtering.teacher, work), batches[index])
+
+    make_shards(work, folder, [*map(len, batches)], make, "judge", filtering.judges(work, folder), quiet=True)
     answers = work.ranks.from_main(lambda: list(read_folder(folder / SHARDS, images=False)))
     counts: dict[str, dict[str, int]] = {}
     for (kind, _), answer in zip(anchors, answers, strict=True):
