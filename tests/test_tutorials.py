@@ -30,7 +30,7 @@ NOTEBOOK = ROOT / "examples/demo.ipynb"
 BLOCK = re.compile(r'^```(python|bash)(?: title="([^"]+)")?\n(.*?)^```$', re.MULTILINE | re.DOTALL)
 
 SMALLER = (
-    ("--n 20000", "--n 16 --seed 44"), ("--n 190", "--n 32"), ("--n 60", "--n 8"),  # of seed 44, 12 images are right
+    ("--n 20000", "--n 16 --seed 44"), ("--n 400", "--n 32"), ("--n 60", "--n 8"),  # of seed 44, 12 images are right
     ("--held-out", "--updates 80 --batch 16 --width 32 --layers 1 --rate 0.005 --grpo 1 --held-out"),
     ("prompts:256,updates:40", "prompts:16,updates:2"),
     (r"--subset 8\b", "--subset 2 sampling.steps=2"), ("subset=8", 'subset=2, sampling={"steps": 2}'),

@@ -1,6 +1,6 @@
 """Train a judge with trl on the rows of `data make --format judge`; docs/tutorials/train_judge.md has the commands.
 
-    python examples/judge/train_judge.py judge_rows/train.parquet my_judge --held-out judge_test/test.parquet
+    python examples/judge/train_judge.py judge_rows/train.parquet my_judge --held-out judge_test/seen.parquet
     transformers serve my_judge
 
 It is a process of its own: trl's trainers are accelerate's, which share no process with Lightning's.
