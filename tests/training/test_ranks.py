@@ -173,7 +173,8 @@ def test_a_gradient_that_is_not_finite_ends_all_ranks_before_the_step_and_the_sa
     report = ran[1][strategy][0]
     assert report["codes"] == [99, 99] and report["saved"] == ["step=00000003"]
     for said in report["said"]:
-        assert "the gradient of update 6 has the norm" in said and "continues from" in said, said
+        assert "the gradient of update 6 has the norm" in said, said
+    assert "continues from" in report["said"][0]  # the others may look before the first rank has renamed its checkpoint
 
 
 def test_a_checkpoint_that_cannot_be_written_ends_all_ranks_and_leaves_none(ran: Ran) -> None:

@@ -100,7 +100,7 @@ def test_a_reward_of_ones_own_is_tried_with_an_image_as_large_as_the_one_shown(t
 def test_adapters_may_be_rewarded_by_the_models_own_check(tmp_path: Path) -> None:
     (tmp_path / "asked.jsonl").write_text('{"prompt": "Draw 2 apples ."}\n{"prompt": "Draw 3 apples ."}\n')
     given = ["trained=lora", "rewards.right={function: self_check}", f"held_out.path={tmp_path / 'asked.jsonl'}"]
-    given += ["rollout.prompts_per_epoch=2", "rollout.group_size=2", "rollout.steps=2", "rollout.last_step=1"]
-    given += ["epochs=1", "evaluate=false", "model.threads=1", "model.sampling.steps=2", f"out={tmp_path}"]
+    given += ["rollout.prompts_per_epoch=8", "rollout.group_size=4", "rollout.steps=6", "rollout.last_step=1"]
+    given += ["epochs=1", "evaluate=false", "model.threads=1", "model.sampling.steps=6", f"out={tmp_path}"]
     done = CliRunner().invoke(uni_train, ["fit", "--recipe", "flow_grpo_math", *given])
     assert done.exit_code == 0 and "Rewards of" in done.output, done.output
