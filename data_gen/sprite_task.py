@@ -97,9 +97,12 @@ class SpriteTask(Task):
         return sprites.verify_sprites(image, item.facts["object"], item.facts["count"])
 
 
-def beside(name: str, count: int, random_: Random) -> tuple[str, int] | None:
-    """What may be seen where `count` of `name` are asked: the same, a near miss, or nothing clear (None)."""
-    kind = random_.choices(tuple(SEEN), tuple(SEEN.values()))[0]
+def beside(name: str, count: int, random_: Random, kind: str = "") -> tuple[str, int] | None:
+    """What may be seen where `count` of `name` are asked: the same, a near miss, or nothing clear (None).
+
+    kind: one of `SEEN`; "": as often as it says.
+    """
+    kind = kind or random_.choices(tuple(SEEN), tuple(SEEN.values()))[0]
     if kind == "unclear":
         return None
     if kind in ("other object", "both"):

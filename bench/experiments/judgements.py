@@ -23,7 +23,7 @@ from uni_train.core.seeds import derive_seed
 from uni_train.data_gen import sprites
 from uni_train.data_gen.objects import NANO, singular_of
 from uni_train.data_gen.registry import get_task
-from uni_train.data_gen.sprite_task import MAX_COUNT
+from uni_train.data_gen.sprite_task import MAX_COUNT, SEEN, beside
 from uni_train.data_gen.task import Item
 from uni_train.eval.benchmark import Scored, with_image
 from uni_train.eval.statistics import proportion
@@ -33,7 +33,7 @@ from uni_train.models.nano import language
 from uni_train.models.nano.replay import damaged
 from uni_train.models.pictures import decode_png
 
-KINDS = ("same", "other object", "other count", "both", "unclear")
+KINDS = tuple(SEEN)
 SETS = (("mapping", 1), ("mapping", 2), ("mapping", 3), ("maths", 1), ("maths", 2), ("maths", 3))
 REPLY = re.compile(r"Asked (\d+) (\w+) \. Seen (?:(\d+) (\w+)|unclear) \.")
 
@@ -82,24 +82,13 @@ def _words_alone(model: UnifiedModel, n: int, seed: int) -> list[Judgement]:
     kinds, requests = [], []
     for number in range(n):
         noun, count, kind = draw.choice(NANO.nouns), draw.randint(1, MAX_COUNT), KINDS[number % len(KINDS)]
-        shown = _beside(noun.singular, count, kind, draw)
+        shown = beside(noun.singular, count, draw, kind)
         seen = language.UNCLEAR if shown is None else language.counted(*shown)
         kinds.append(kind)
         requests.append(Request(f"{number}", language.COMPARE.format(asked=noun.counted(count), seen=seen)))
     replies = expect_skill(model, TextGenerator).answer(requests)
     refusals = [language.YES.strip() not in reply for reply in replies]
     return [Judgement(kind, refused, refused) for kind, refused in zip(kinds, refusals, strict=True)]
-
-
-def _beside(name: str, count: int, kind: str, draw: random.Random) -> tuple[str, int] | None:
-    """The object and count that an image of this kind shows; None where it shows nothing clear."""
-    if kind == "unclear":
-        return None
-    if kind in ("other object", "both"):
-        name = draw.choice([noun.singular for noun in NANO.nouns if noun.singular != name])
-    if kind in ("other count", "both"):
-        count = draw.choice([number for number in range(1, MAX_COUNT + 1) if number != count])
-    return name, count
 
 
 def _samples(
@@ -129,7 +118,7 @@ def _samples(
 def _rendered(item: Item, kind: str, draw: random.Random) -> np.ndarray:
     """An image of this kind, uint8 [24, 24, 3]."""
     name, count = item.facts["object"], item.facts["count"]
-    shown = _beside(name, count, kind, draw)
+    shown = beside(name, count, draw, kind)
     if shown is not None:
         return sprites.render(*shown, draw.getrandbits(60))
     images: Iterator[tuple[np.ndarray, str]] = iter(lambda: damaged(name, count, draw), None)

@@ -53,10 +53,6 @@ def image_of(singular: str, count: int, random_: random.Random) -> np.ndarray:
     return sprites.render(singular, count, random_.getrandbits(60))
 
 
-def _target(item: Item, random_: random.Random) -> np.ndarray:
-    return image_of(item.facts["object"], item.facts["count"], random_)
-
-
 def _text_to_image(noise_draws: int, random_: random.Random) -> Example:
     noun, count = random_.choice(NANO.nouns), random_.randint(1, MAX_COUNT)
     target = image_of(noun.singular, count, random_)
@@ -65,7 +61,8 @@ def _text_to_image(noise_draws: int, random_: random.Random) -> Example:
 
 def _cot_image(reason: Callable[[random.Random], Item], noise_draws: int, random_: random.Random) -> Example:
     item = reason(random_)
-    return Example(item.prompt, thought=item.thought, target=_target(item, random_), noise_draws=noise_draws)
+    target = image_of(item.facts["object"], item.facts["count"], random_)
+    return Example(item.prompt, thought=item.thought, target=target, noise_draws=noise_draws)
 
 
 def _cot_text(reason: Callable[[random.Random], Item], random_: random.Random) -> Example:
