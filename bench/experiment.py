@@ -41,6 +41,7 @@ ROOT = Path(__file__).resolve().parents[1]
 EXPERIMENTS = {
     **dict.fromkeys(("table_2", "table_3", "table_5", "figure_5", "seeds"), "unisandbox"),
     **dict.fromkeys(("distil_mapping", "distil_maths", "distil_speed", "sharpness"), "unisandbox"),
+    **dict.fromkeys(("thought_or_judgement", "judge_noise"), "self_training"),
     **{name: name for name in ("cascade", "filters", "hacking", "interference", "knowledge")},
     **{name: name for name in ("judgements", "mazes", "maze_sizes", "redraw", "unigrpo")},
 }

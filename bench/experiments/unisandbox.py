@@ -358,7 +358,7 @@ def difference(one: Row, rival: Row, cell: Cell) -> str:
 
 def _costs(found: Mapping[str, Mapping[str, Sequence[Run]]]) -> Iterator[str]:
     """Means over seeds. Minutes of sampling, filtering and training, and of everything."""
-    calls = ("thoughts", "images", "velocities", "rollout")
+    calls = ("thoughts", "answers", "images", "velocities", "rollout")
     heads = ("sampled", "of them right", "kept", "of the kept right", "trained on", "spread of thoughts", *calls)
     yield from table("runs", "seeds", *heads, "minutes", "in all", "peak GB, largest")
     for base, arms in found.items():
