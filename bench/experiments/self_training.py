@@ -38,13 +38,13 @@ def thought_or_judgement(lab: Lab, task: Literal["mapping", "maths"] = "mapping"
     arms = {
         "thoughts": f"{recipe} name=thoughts",
         "judgement": f"{recipe} {at_once} redraw={MOST} name=judgement",
-        "judgement, a quarter of the prompts": f"{recipe} {at_once} redraw={MOST} {quarter} name=quarter",
+        "judgement (a quarter of the prompts)": f"{recipe} {at_once} redraw={MOST} {quarter} name=quarter",
         "thoughts and judgement": f"{recipe} redraw={MOST} name=both",
         "solutions": f"{recipe} teacher=reference filter=none name=solutions",
-        "its own images, unfiltered": f"{recipe} {at_once} filter=none name=own",
+        "its own images (unfiltered)": f"{recipe} {at_once} filter=none name=own",
     }
     if task == "maths":  # others replay thoughts, which judging has none of
-        arms["thoughts, none replayed"] = f"{recipe} thoughts_replay=0 name=unreplayed"
+        arms["thoughts (none replayed)"] = f"{recipe} thoughts_replay=0 name=unreplayed"
     against = {label: "thoughts" for label in arms if label != "thoughts"}
     title = f"Thought or judgement: what STARS learns {task} from"
     return page(lab, Comparison(title, task, arms, against=against))
@@ -56,7 +56,7 @@ def judge_noise(lab: Lab) -> Iterator[str]:
     kept = {of.set_name: of.prompts // 2 for of in rounds}
     budget = " ".join(f"budget.{name}.prompts={SEARCHED * n} budget.{name}.kept={n}" for name, n in kept.items())
     filters = {"the exact verifier": "verifier", "its own judgement": "self"}
-    filters |= {f"its own judgement, {percent} % flipped": f"flip{percent}" for percent in FLIPS}
+    filters |= {f"its own judgement ({percent} % flipped)": f"flip{percent}" for percent in FLIPS}
     filters["no filter"] = "none"
     line = f"stars_curriculum mode=normal {budget} plugins=[{__name__}]"
     arms = {label: f"{line} filter={name} name=kept-{name}" for label, name in filters.items()}
