@@ -1,23 +1,24 @@
 """What rewards that ask a model pay for images that are known to be right or wrong, before a run learns from them.
 
-The images are those of `data make --format judge`, of validation items: near misses, other answers and attacks among
-them, each proved by the task's verifier. The policy draws none of them.
+The images are solutions of validation items, those of other items, and near misses of sprites: another object, another
+count, both. The task's verifier proves each, and the policy draws none.
 """
 
 from __future__ import annotations
 
 import json
+import random
 from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
 import numpy as np
 
-from uni_train.core.errors import DataError
 from uni_train.core.files import atomic_write_json
 from uni_train.core.seeds import derive_seed
-from uni_train.data_gen.judge_rows import judge_samples
-from uni_train.eval.images import pixels
+from uni_train.data_gen import sprites
+from uni_train.data_gen.sprite_task import SpriteTask, beside_item
+from uni_train.data_gen.task import Item, Status, Task
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
 from uni_train.rewards.contract import Reward, columns_of, score
 from uni_train.rewards.judging import ModelReward
@@ -55,30 +56,36 @@ def measure(work: Work[FlowGrpoConfig], stage: StageRun, rewards: Sequence[Rewar
 
 
 def _paid(work: Work[FlowGrpoConfig], stage: StageRun, rewards: Sequence[Reward]) -> dict[str, Any]:
-    """Asked once a run, also where it is continued. Nothing where the task draws no images."""
+    """Asked once a run, also where it is continued. Nothing where the task has no images."""
     file, config = stage.path / FILE, work.config
     if not file.exists():
         task, levels = work.task(config.prompts.task or ""), config.held_out.levels or config.prompts.levels
         seeds = [derive_seed("known", config.seed, i) for i in range(N)]
-        drawn = [task.sample(seed, levels[i % len(levels)], "validation")[0] for i, seed in enumerate(seeds)]
-        items = {item.id: item for item in drawn}
-        try:
-            samples = list(judge_samples(task, drawn, config.seed))
-        except DataError as error:
-            work.progress.say(f"  known images: none ({error})")
+        items = [task.sample(seed, levels[i % len(levels)], "validation")[0] for i, seed in enumerate(seeds)]
+        if not task.has_image(items[0]):
+            work.progress.say(f"  known images: none, for {task.name} of this world has no solutions as images")
             return {}
-        prompts = [prompt_of(items[sample.row["id"]]) for sample in samples]
-        images = [pixels(sample.images["image"]) for sample in samples]
+        shown = [(item, _shown(task, items, i, seed)) for i, (item, seed) in enumerate(zip(items, seeds, strict=True))]
+        status = [task.verify(item, image).status for item, image in shown]
+        prompts, images = zip(*((prompt_of(item), image) for item, image in shown), strict=True)
         paid = score(rewards, [prompt.text for prompt in prompts], images, columns_of(prompts, 1, 0)).each
-        right = np.array([sample.row["verdict"] == "pass" for sample in samples])
-        atomic_write_json(file, {reward.name: _summary(right, paid[:, r]) for r, reward in enumerate(rewards)})
+        summaries = {reward.name: _summary(status, paid[:, r]) for r, reward in enumerate(rewards)}
+        atomic_write_json(file, summaries)
     return json.loads(file.read_text(encoding="utf-8"))
 
 
-def _summary(right: np.ndarray, paid: np.ndarray) -> dict[str, Any]:
-    """Of bool [N] and float [N], NaN where no answer could be read: those count nowhere else."""
-    parts = {name: paid[chosen & ~np.isnan(paid)] for name, chosen in (("right", right), ("wrong", ~right))}
+def _shown(task: Task, items: Sequence[Item], i: int, seed: int) -> np.ndarray:
+    """An image beside item `i`, right or wrong about equally often; uint8 [H, W, 3]."""
+    if isinstance(task, SpriteTask) and (shown := beside_item(items[i], random.Random(seed))) is not None:
+        return sprites.render(*shown, seed)
+    others = [item for item in (*items[i:], *items[:i]) if item.answer != items[i].answer]
+    return task.render(others[0] if others and i % 2 else items[i], seed)
+
+
+def _summary(status: Sequence[Status], paid: np.ndarray) -> dict[str, Any]:
+    """Of N images and float [N], NaN where no answer could be read: those count nowhere else."""
+    kinds, read = {"right": "pass", "wrong": "fail"}, ~np.isnan(paid)
+    parts = {kind: paid[read & np.array([verdict == proof for verdict in status])] for kind, proof in kinds.items()}
     more = np.sign(parts["right"][:, None] - parts["wrong"][None])
-    means = {name: {"mean": float(part.mean()) if part.size else None, "n": part.size} for name, part in parts.items()}
-    missing = int(np.isnan(paid).sum())
-    return {**means, "missing": missing, "auc": float((more.mean() + 1) / 2) if more.size else None}
+    means = {kind: {"mean": float(part.mean()) if part.size else None, "n": part.size} for kind, part in parts.items()}
+    return {**means, "missing": int((~read).sum()), "auc": float((more.mean() + 1) / 2) if more.size else None}
