@@ -46,6 +46,8 @@ EXPERIMENTS = {
     **{name: name for name in ("judgements", "mazes", "maze_sizes", "redraw", "unigrpo")},
 }
 """Name -> its module in bench/experiments."""
+SETS = tuple((task, level) for task in ("mapping", "maths") for level in (1, 2, 3))
+"""Of measurements of a model: task and level."""
 Fit = Callable[[Sequence[str]], tuple[int, str]]
 """From the arguments of `uni_train fit` to its exit code and output."""
 

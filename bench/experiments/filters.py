@@ -11,14 +11,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from bench.experiment import Lab
+from bench.experiment import SETS, Lab
 from bench.markdown import interval, row, table
 from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.registry import get_task
 from uni_train.eval.summary import filter_reliability
 
 FILTERS = ("none", "agreement", "self", "verifier")
-SETS = (("maths", 1), ("maths", 2), ("maths", 3), ("mapping", 1), ("mapping", 2), ("mapping", 3))
 CANDIDATES = 4
 
 

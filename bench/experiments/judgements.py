@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from bench.experiment import Lab
+from bench.experiment import SETS, Lab
 from bench.markdown import row, table
 from uni_train.config.schema import RunConfig
 from uni_train.core.seeds import derive_seed
@@ -34,7 +34,6 @@ from uni_train.models.nano.replay import damaged
 from uni_train.models.pictures import decode_png
 
 KINDS = tuple(SEEN)
-SETS = (("mapping", 1), ("mapping", 2), ("mapping", 3), ("maths", 1), ("maths", 2), ("maths", 3))
 REPLY = re.compile(r"Asked (\d+) (\w+) \. Seen (?:(\d+) (\w+)|unclear) \.")
 
 

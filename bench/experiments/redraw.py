@@ -15,7 +15,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
-from bench.experiment import Lab
+from bench.experiment import SETS, Lab
 from bench.markdown import interval, row, table
 from uni_train.config.compose import compose
 from uni_train.core.seeds import derive_seed
@@ -33,8 +33,6 @@ from uni_train.models.nano.language import CAPTION_PROMPT, UNCLEAR
 from uni_train.stages.batched import Batched
 from uni_train.stages.cpu import prepare_cpu
 from uni_train.stages.work import in_batches
-
-SETS = (("mapping", 1), ("mapping", 2), ("mapping", 3), ("maths", 1), ("maths", 2), ("maths", 3))
 
 
 @dataclass(frozen=True)
