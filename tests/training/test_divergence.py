@@ -16,6 +16,7 @@ from uni_train.core.errors import UserError
 from uni_train.rewards.contract import Reward
 from uni_train.training import checkpoint_io
 from uni_train.training.checkpoint_io import checkpoint_name, list_checkpoints, load_folder
+from uni_train.training.divergence import diverged
 from uni_train.training.flow_grpo import trainer
 from uni_train.training.flow_grpo.rollout import Sampling
 from uni_train.training.flow_grpo.trainer import fit_flow_grpo
@@ -164,3 +165,18 @@ def test_a_training_that_learned_nothing_is_an_error(
             reinforce(tmp_path / "grpo", reward=still, progress=True)
     said = capsys.readouterr().out
     assert "nothing was learned in 3 updates" in said and "in an epoch no group had rewards that differ" in said
+
+
+@pytest.mark.parametrize(
+    ("metrics", "message"),
+    [
+        ({"loss": 3.0, "ce": 99.0, "mse": 0.1}, None),
+        ({"loss": NAN, "ce": 2.0, "mse": 0.1}, "the loss of update 7 is nan"),
+        ({"loss": 3.0, "ce": 201.0, "mse": 0.1}, "the ce of update 7 is 201, and was 2 at first"),
+        ({"loss": 3.0, "ce": 2.0, "mse": 101.0}, "the mse of update 7 is 101, and was 0.5 at first"),
+    ],
+)
+def test_a_loss_that_is_not_finite_or_a_part_that_rose_a_hundredfold_is_a_sign(
+    metrics: dict[str, float], message: str | None
+) -> None:
+    assert diverged({"step": 7, **metrics}, {"ce": 2.0, "mse": 0.5}) == message
