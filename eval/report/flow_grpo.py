@@ -177,7 +177,7 @@ _GROUPS = (
 
 
 _KNOWN = (
-    "What rewards that ask a model paid, before training, for images of validation items which a program has proved "
+    "What rewards that ask a model paid, before training, for images of held-out items which a program has proved "
     "right or wrong. AUC: the share of pairs of a right and a wrong image in which the right one was paid more."
 )
 

@@ -1,6 +1,6 @@
 """What rewards that ask a model pay for images that are known to be right or wrong, before a run learns from them.
 
-The images are solutions of validation items, those of other items, and near misses of sprites: another object, another
+The images are solutions of held-out items, those of other items, and near misses of sprites: another object, another
 count, both. The task's verifier proves each, and the policy draws none.
 """
 
@@ -61,7 +61,7 @@ def _paid(work: Work[FlowGrpoConfig], stage: StageRun, rewards: Sequence[Reward]
     if not file.exists():
         task, levels = work.task(config.prompts.task or ""), config.held_out.levels or config.prompts.levels
         seeds = [derive_seed("known", config.seed, i) for i in range(N)]
-        items = [task.sample(seed, levels[i % len(levels)], "validation")[0] for i, seed in enumerate(seeds)]
+        items = [task.sample(seed, levels[i % len(levels)], config.held_out.split)[0] for i, seed in enumerate(seeds)]
         if not task.has_image(items[0]):
             work.progress.say(f"  known images: none, for {task.name} of this world has no solutions as images")
             return {}
