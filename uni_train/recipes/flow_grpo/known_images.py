@@ -79,7 +79,7 @@ def _shown(task: Task, items: Sequence[Item], i: int, seed: int) -> np.ndarray:
     if isinstance(task, SpriteTask) and (shown := beside_item(items[i], random.Random(seed))) is not None:
         return sprites.render(*shown, seed)
     others = [item for item in (*items[i:], *items[:i]) if item.answer != items[i].answer]
-    return task.render(others[0] if others and i % 2 else items[i], seed)
+    return task.render(others[0] if others and seed % 2 else items[i], seed)
 
 
 def _summary(status: Sequence[Status], paid: np.ndarray) -> dict[str, Any]:
