@@ -88,11 +88,6 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
 
     with adapters(work, model, stage.path.name, stage.path), model.guided_at(config.rollout.guidance):
         rewarded = work.ranks.on_all(lambda: rewards(config, model))  # which may keep the weights beside adapters
-        known: dict[str, Any] = {}
-        if {"self_check", "judge"} & {reward.function for reward in config.used_rewards.values()}:
-            from uni_train.recipes.flow_grpo import known_images
-
-            known = {"known_images": known_images.measure(work, stage, rewarded)}
         held_out = work.ranks.on_all(lambda: held_out_prompts(work, rewarded))
         sampled = Sampling(prompt_source, rewarded, config.model.draw_batch, config.model.think_batch, show)
         options = FitOptions(stage=stage.path.name, trained=config.trained, logger=logger, description="  updates")
@@ -105,7 +100,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     skipped = {} if solved is None else skipped_rows(work, [solved])
     facts = result.facts()
     del facts["final_loss"]  # which says little of a policy
-    stage.result = {**facts, **known, **_report(work, stage), **skipped}
+    stage.result = {**facts, **_report(work, stage), **skipped}
 
 
 def _report(work: Work[FlowGrpoConfig], stage: StageRun) -> dict[str, Any]:
