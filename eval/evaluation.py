@@ -287,13 +287,6 @@ def _expect_skills(jobs: Sequence[_Job], model: StoredModel | FolderAnswers, fir
         expect_skills(model, {job.benchmark: job.asks for job in jobs}, first[0])
 
 
-def expect_no_model(config: EvalConfig, why: str) -> None:
-    """Raises UsageError for keys that say how a model answers."""
-    for key, given in (("weights", config.weights), ("redraw", config.redraw)):
-        if given not in (None, 1):
-            raise UsageError(f"{key}={given}: {why}", f"Leave {key} out.")
-
-
 def _opened(plan: EvaluationPlan, progress: Progress) -> StoredModel | FolderAnswers:
     from uni_train.eval.respondent import open_model
     from uni_train.models.checkpoint import source_of
@@ -301,7 +294,9 @@ def _opened(plan: EvaluationPlan, progress: Progress) -> StoredModel | FolderAns
     if source_of(plan.checkpoint).holds_answers:
         from uni_train.eval.answers import FolderAnswers
 
-        expect_no_model(plan.config, f"{plan.checkpoint} holds answers")
+        for key, given in (("weights", plan.config.weights), ("redraw", plan.config.redraw)):
+            if given not in (None, 1):
+                raise UsageError(f"{key}={given}: {plan.checkpoint} holds answers", f"Leave {key} out.")
         return FolderAnswers(Path(plan.checkpoint), progress.say)
     return open_model(
         plan.checkpoint,

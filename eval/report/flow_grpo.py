@@ -22,7 +22,6 @@ from uni_train.eval.report.samples import OUTCOME_NAMES
 from uni_train.eval.results import Cell, Results, Table
 from uni_train.eval.sample import Scored
 from uni_train.eval.validation import estimates, finished, groups_of, read_validation, results_of, rewards_of
-from uni_train.models.family import read_json
 from uni_train.run_folder import stage_folders
 
 GALLERIES = 5  # epochs with images in the page, first and last among them
@@ -176,15 +175,7 @@ _GROUPS = (
 )
 
 
-_KNOWN = (
-    "What rewards that ask a model paid, before training, for images of held-out items which a program has proved "
-    "right or wrong. AUC: the share of pairs of a right and a wrong image in which the right one was paid more."
-)
-
-
 def _reinforcement(folder: Path, epochs: Sequence[Line]) -> Iterator[Section]:
-    if (known := folder / "known_images.json").exists():
-        yield Section("Known images", _KNOWN, [_known(read_json(known))])
     if epochs:
         updates, (on_rewards, on_policy, on_images) = read_lines(folder / "metrics.jsonl"), _NOTES
         text = f"{len(epochs):,} epochs. {_EPOCH}"
@@ -195,15 +186,6 @@ def _reinforcement(folder: Path, epochs: Sequence[Line]) -> Iterator[Section]:
     albums = [_epoch(file) for file in _spread(finished(folder / "gallery"), GALLERIES)]
     shown = {"albums": albums, "names": OUTCOME_NAMES}
     yield Section("Groups", _GROUPS, body="groups.html" if albums else "", shown=shown)
-
-
-def _known(rewards: Mapping[str, Any]) -> Table:
-    rows = []
-    for name, paid in rewards.items():
-        cells = [(paid[kind]["mean"], paid[kind]["n"]) for kind in ("right", "wrong")]
-        means = [f"{mean:.2f} of {n}" if n else "none" for mean, n in cells]
-        rows.append((name, *means, "-" if paid["auc"] is None else f"{paid['auc']:.2f}", str(paid["missing"])))
-    return Table("Rewards of known images", ("Reward", "Right ones", "Wrong ones", "AUC", "Not read"), tuple(rows))
 
 
 def _reward_charts(epochs: Sequence[Line]) -> Iterable[charts.Chart]:
