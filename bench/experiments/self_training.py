@@ -32,7 +32,8 @@ def thought_or_judgement(lab: Lab, task: Literal["mapping", "maths"] = "mapping"
     """Equal prompts and updates. With a quarter of the prompts, judging takes no more images, calls or seconds than
     thinking does with all of them."""
     recipe = {"mapping": "stars_curriculum", "maths": "stars_math level=1"}[task]
-    rounds = compose(recipe.split()[0], [*recipe.split()[1:], *lab.overrides]).rounds
+    name, *given = recipe.split()
+    rounds = compose(name, [*given, *lab.overrides]).rounds
     quarter = " ".join(f"budget.{of.set_name}.prompts={of.prompts // 8 * 2}" for of in rounds)  # a pair is two prompts
     at_once = "mode=normal thoughts_replay=0"
     arms = {
