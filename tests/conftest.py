@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 from hypothesis import settings
 
+from uni_train.core import registry
+
 settings.register_profile("uni_train", deadline=None, derandomize=True)
 settings.load_profile("uni_train")
 
@@ -31,6 +33,13 @@ def elsewhere(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     yield
     os.chdir(before)
     assert not [*folder.iterdir()], "a test wrote to the current folder in place of tmp_path"
+
+
+@pytest.fixture(autouse=True)
+def unnamed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A plug-in that a test or a shown command names is named for no later test, nor for a process that it starts."""
+    monkeypatch.setenv(registry.ENVIRONMENT, os.environ.get(registry.ENVIRONMENT, ""))
+    monkeypatch.setattr(registry, "_named", set(registry._named))
 
 
 @pytest.fixture(scope="session")

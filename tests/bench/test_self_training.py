@@ -11,7 +11,6 @@ from bench import experiment
 from bench.experiments.self_training import FLIPS
 from tests.tiny import MODEL, save_talker
 from uni_train.config.compose import compose
-from uni_train.core import registry
 from uni_train.core.errors import UserError
 from uni_train.data_gen.registry import get_task
 from uni_train.eval.benchmark import Ask, Sample, Scored
@@ -21,9 +20,7 @@ from uni_train.models.pictures import encode_png
 from uni_train.recipes.stars.filters import FILTERS, Asking
 
 
-def test_every_arm_composes_and_a_wrong_one_names_them(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(registry.ENVIRONMENT, "")  # the noisy judges are a plug-in, which no later test may import
-    monkeypatch.setattr(registry, "_named", set())
+def test_every_arm_composes_and_a_wrong_one_names_them() -> None:
     words = ["thought_or_judgement", "judge_noise", "--seeds", "0"]
     assert len(experiment.pages(experiment.parser().parse_args(words))) == 2
     words = ["thought_or_judgement", "-o", "task=maths", "--only", "thought"]
