@@ -12,6 +12,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from uni_train.core.reading_limits import read_json
 from uni_train.eval.images import bytes_of
 from uni_train.eval.report import charts
 from uni_train.eval.report.gallery import data_url
@@ -175,7 +176,15 @@ _GROUPS = (
 )
 
 
+_KNOWN = (
+    "What rewards that ask a model paid, before training, for images of held-out items which a program has proved "
+    "right or wrong. AUC: the share of pairs of a right and a wrong image in which the right one was paid more."
+)
+
+
 def _reinforcement(folder: Path, epochs: Sequence[Line]) -> Iterator[Section]:
+    if (known := folder / "known_images.json").exists():
+        yield Section("Known images", _KNOWN, [_known(read_json(known))])
     if epochs:
         updates, (on_rewards, on_policy, on_images) = read_lines(folder / "metrics.jsonl"), _NOTES
         text = f"{len(epochs):,} epochs. {_EPOCH}"
@@ -186,6 +195,15 @@ def _reinforcement(folder: Path, epochs: Sequence[Line]) -> Iterator[Section]:
     albums = [_epoch(file) for file in _spread(finished(folder / "gallery"), GALLERIES)]
     shown = {"albums": albums, "names": OUTCOME_NAMES}
     yield Section("Groups", _GROUPS, body="groups.html" if albums else "", shown=shown)
+
+
+def _known(rewards: Mapping[str, Any]) -> Table:
+    rows = []
+    for name, paid in rewards.items():
+        cells = [(paid[kind]["mean"], paid[kind]["n"]) for kind in ("right", "wrong")]
+        means = [f"{mean:.2f} of {n}" if n else "none" for mean, n in cells]
+        rows.append((name, *means, "-" if paid["auc"] is None else f"{paid['auc']:.2f}", str(paid["missing"])))
+    return Table("Rewards of known images", ("Reward", "Right ones", "Wrong ones", "AUC", "Not read"), tuple(rows))
 
 
 def _reward_charts(epochs: Sequence[Line]) -> Iterable[charts.Chart]:

@@ -20,6 +20,7 @@ from uni_train.eval.scored import shard_path, write_scored
 from uni_train.models.base import Example, FlowPolicy, UnifiedModel, expect_skill
 from uni_train.models.checkpoint import on_disk
 from uni_train.models.family import family_of
+from uni_train.recipes.flow_grpo import known_images
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
 from uni_train.rewards.contract import Prompt, Reward, Scoring, columns_of
 from uni_train.rewards.registry import Trained, find_reward, make_rewards
@@ -88,6 +89,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
 
     with adapters(work, model, stage.path.name, stage.path), model.guided_at(config.rollout.guidance):
         rewarded = work.ranks.on_all(lambda: rewards(config, model))  # which may keep the weights beside adapters
+        known = known_images.measure(work, stage, rewarded)
         held_out = work.ranks.on_all(lambda: held_out_prompts(work, rewarded))
         sampled = Sampling(prompt_source, rewarded, config.model.draw_batch, config.model.think_batch, show)
         options = FitOptions(stage=stage.path.name, trained=config.trained, logger=logger, description="  updates")
@@ -100,7 +102,7 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
     skipped = {} if solved is None else skipped_rows(work, [solved])
     facts = result.facts()
     del facts["final_loss"]  # which says little of a policy
-    stage.result = {**facts, **_report(work, stage), **skipped}
+    stage.result = {**facts, **({"known_images": known} if known else {}), **_report(work, stage), **skipped}
 
 
 def _report(work: Work[FlowGrpoConfig], stage: StageRun) -> dict[str, Any]:
