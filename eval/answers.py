@@ -25,7 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.core.errors import UserError, did_you_mean
+from uni_train.core.errors import UsageError, UserError, did_you_mean
 from uni_train.core.folders import files_below
 from uni_train.core.reading_limits import image_suffixes, parse_json, read_json, read_lines, read_text
 from uni_train.eval.passage import SHOWN, Answer, Key, Passage, image_names
@@ -35,6 +35,7 @@ from uni_train.models.checkpoint import MANIFESTS
 from uni_train.models.identity import ModelIdentity, hash_file
 
 if TYPE_CHECKING:
+    from uni_train.config.schema import EvalConfig
     from uni_train.eval.benchmark import Benchmark, Step
     from uni_train.eval.calls import Counts
     from uni_train.eval.store import Skill
@@ -138,6 +139,13 @@ class FolderAnswers:
             one_or_more = several if len(unknown) > 1 else f"the answer {unknown[0]} belongs"
             self._say(f"{root}: {one_or_more} to no question of {benchmark.name}")
         return answers
+
+
+def expect_no_model(config: EvalConfig, why: str) -> None:
+    """Raises UsageError for keys that say how a model answers."""
+    for key, given in (("weights", config.weights), ("redraw", config.redraw)):
+        if given not in (None, 1):
+            raise UsageError(f"{key}={given}: {why}", f"Leave {key} out.")
 
 
 def _of_rows(rows: Sequence[Row], benchmark: Benchmark, first: str, root: Path) -> tuple[dict[Key, Answer], list[str]]:

@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from uni_train.config.schema import EvalConfig, JudgeConfig
-from uni_train.core.errors import UsageError, UserError
+from uni_train.core.errors import UserError
 from uni_train.core.files import atomic_write_json, below, disk_errors, remove_partials
 from uni_train.core.reading_limits import read_json, read_yaml, reason
 from uni_train.core.seeds import digest
@@ -292,11 +292,9 @@ def _opened(plan: EvaluationPlan, progress: Progress) -> StoredModel | FolderAns
     from uni_train.models.checkpoint import source_of
 
     if source_of(plan.checkpoint).holds_answers:
-        from uni_train.eval.answers import FolderAnswers
+        from uni_train.eval.answers import FolderAnswers, expect_no_model
 
-        for key, given in (("weights", plan.config.weights), ("redraw", plan.config.redraw)):
-            if given not in (None, 1):
-                raise UsageError(f"{key}={given}: {plan.checkpoint} holds answers", f"Leave {key} out.")
+        expect_no_model(plan.config, f"{plan.checkpoint} holds answers")
         return FolderAnswers(Path(plan.checkpoint), progress.say)
     return open_model(
         plan.checkpoint,

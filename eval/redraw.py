@@ -23,7 +23,7 @@ from uni_train.eval.benchmark import Ask, Benchmark, Sample, Scored
 from uni_train.eval.reading import yes_no
 from uni_train.eval.scored import read_folder
 from uni_train.eval.task_benchmark import verification_prompt, verification_request
-from uni_train.models.base import Request
+from uni_train.models.base import Request, SkillMissing
 from uni_train.models.batches import ModelDown
 
 if TYPE_CHECKING:
@@ -156,6 +156,8 @@ class Redrawing:
             why = getattr(reply, "message", str(reply))
             hint = "Set redraw=1, or choose a model that answers questions about images. `eval` asks again what failed "
             hint += "with retry_failed=true."
+            if isinstance(reply, UserError) and not isinstance(reply, SkillMissing):
+                hint = reply.hint or hint  # the question is at fault, not the model
             raise UserError(f"redraw={self.most} has the model judge its own images, and {why}", hint)
         self._judges = True
 

@@ -68,6 +68,8 @@ def test_what_the_model_does_not_accept_is_drawn_again(tmp_path: Path, think: tu
     alike = api.generate(api.load_model(talker, steps=1), "Draw 3 apples .", think=bool(think), seed=5, redraw=3)
     for image in (pixels(tmp_path / "last.png"), alike.image):
         assert np.abs(pixels(tmp_path / "a-5.png").astype(int) - image).max() <= 1
+    unknown = run("-m", talker, "-p", "Draw 3 zebras .", "--redraw", "3", "--out", tmp_path / "b.png")
+    assert unknown.exit_code == 1 and "write it in the words" in unknown.stderr, "redraw=1 would not help"
 
 
 def test_every_form_of_weights_draws(tmp_path: Path) -> None:
