@@ -122,6 +122,7 @@ LEAVES = {
     "watch": "eval/watch.py",
     "doctor": "uni_train/models/doctor.py uni_train/models/endpoint_doctor.py "
     "eval/abilities.py",
+    **{f"dialect {name}": f"uni_train/models/dialects/{name}.py" for name in ("ark", "gemini", "responses")},
     "calibration": "eval/judges/calibrate.py",
     "leaderboard and exports": "eval/leaderboard.py eval/report/leaderboard.py eval/export.py",
     "audit": "data_gen/audit.py",

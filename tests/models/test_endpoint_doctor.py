@@ -21,6 +21,8 @@ from uni_train.models.identity import identify
 from uni_train.models.load import build_model, model_config
 from uni_train.models.pictures import encode_png
 
+RED = np.full((4, 4, 3), (250, 10, 10), np.uint8)
+
 
 def test_an_endpoint_that_has_the_responses_api_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PAINTER_KEY", KEY)
@@ -29,7 +31,7 @@ def test_an_endpoint_that_has_the_responses_api_alone(monkeypatch: pytest.Monkey
         if not path.endswith("/responses"):
             return refused(404, "Not Found")
         text = [{"type": "output_text", "text": "Red." if b"colour" in body else "3"}]
-        picture = PICTURE * (2 if b"trees" in body else 1)
+        picture = RED if b"as it is" in body else PICTURE * (2 if b"trees" in body else 1)
         drawing = {"type": "image_generation_call", "result": base64.b64encode(encode_png(picture)).decode()}
         return 200, {"output": [drawing if b"tools" in body else {"type": "message", "content": text}]}
 
@@ -47,7 +49,7 @@ def test_an_endpoint_that_has_the_responses_api_alone(monkeypatch: pytest.Monkey
     monkeypatch.setitem(BENCHMARKS._entries, "own", _Entry(NeedsFiles, __name__))
     with serving(reply) as one:
         code, said = doctor(f"{one.url}#painter", "remote.key_env=PAINTER_KEY")
-        assert len(one.asked) <= 11 and {key for *_, key in one.asked} == {f"Bearer {KEY}"}
+        assert len(one.asked) <= 13 and {key for *_, key in one.asked} == {f"Bearer {KEY}"}
     assert code == 0 and KEY not in said
     for found in (
         "note  text: chat         painter cannot be asked by chat/completions: Not Found",
@@ -55,7 +57,7 @@ def test_an_endpoint_that_has_the_responses_api_alone(monkeypatch: pytest.Monkey
         "ok    images             'Red.'",
         "note  drawing: images    painter cannot be asked by images/generations",
         "ok    drawing: responses 4 x 4, pixels 0 to 47",
-        "ok    editing            4 x 4",
+        "ok    editing: responses 4 x 4",
         "ok    seeds              the same seed draws the same image",
         "ok    prompts            another prompt draws another image",
         "ok    unisandbox         normal, cot\n",
@@ -74,7 +76,7 @@ def test_an_endpoint_that_draws_alone_and_does_not_list_its_models() -> None:
     def reply(path: str, body: bytes) -> Reply:
         if not path.endswith("/generations"):
             return refused(404, "Not Found")
-        png = encode_png(np.roll(PICTURE, next(pictures), axis=0))
+        png = encode_png(np.roll(PICTURE, next(pictures)))
         return 200, {"data": [{"b64_json": base64.b64encode(png).decode()}]}
 
     with endpoint(reply) as one:
@@ -103,7 +105,10 @@ def test_wrong_replies_are_quoted_beside_the_form_that_was_expected() -> None:
     assert "ok    images             'I see a red square'" in said
     assert 'note  drawing: chat      painter answered {"role": "assistant", "content": "I cannot draw"}' in said
     assert "wrong drawing: responses painter answered with an unreadable image: the image is damaged" in said
-    assert f"{one.url}#painter: wrong: text: responses, drawing: images, drawing: responses, editing" in said
+    assert (
+        f"{one.url}#painter: wrong: text: responses, drawing: images, drawing: ark, drawing: responses, editing: images"
+        in said
+    )
 
 
 def test_pictures_at_another_host_name_the_key_and_nothing_at_all_is_wrong() -> None:
@@ -134,6 +139,8 @@ def engine(model: UnifiedModel, faults: Collection[str] = ()) -> AbstractContext
 
     def reply(path: str, body: bytes) -> Reply:
         asked = {} if path.endswith("/edits") else json.loads(body)
+        if "image" in asked:
+            return refused(400, "extra fields not permitted: image")
         if path.endswith("/generations"):
             prompt = "Draw 1 ball ." if "blind" in faults else asked["prompt"]
             (picture,) = model.draw([Request("it", prompt, seed=asked["seed"] + ("noise" in faults))])

@@ -27,8 +27,9 @@ def doctor(model: str, words: tuple[str, ...], against: str | None, image: Path 
     It checks layout, dtypes, averages, adapters that do nothing, memory, NaN by layer, tokenizer and markers. It also
     computes the first losses, one thought and one image. The exit code is 1 if something is wrong.
 
-    An endpoint gets ten small requests; a parameter that it refuses costs one more. They show whether it lists models,
-    writes, reads images, draws, edits, and obeys seeds and prompts. It also prints the command that evaluates it.
+    An endpoint gets about a dozen small requests; a parameter that it refuses costs one more. They show whether it
+    lists models, writes, reads images, draws, edits, and obeys seeds and prompts, and by which dialects. It also prints
+    the command that evaluates it.
 
     \b
     Examples:
@@ -53,7 +54,7 @@ def doctor(model: str, words: tuple[str, ...], against: str | None, image: Path 
     from uni_train.models.endpoint_doctor import EndpointExamination, examine_endpoint
 
     if remote:
-        echo(f"{model}: ten small requests, and one more for each parameter that it refuses")
+        echo(f"{model}: about a dozen small requests, and one more for each parameter that it refuses")
     examination = examine_endpoint(model, config_of(words).remote, against) if remote else examine(model)
     for finding in examination.findings:
         echo(f"  {finding.verdict:<6}{finding.check:<19}{finding.detail}")

@@ -218,6 +218,12 @@ class ServerConfig:
     timeout: Seconds = 120.0  # seconds, of one attempt to its last byte
     retries: Annotated[int, Interval(ge=0, le=100)] = 5  # of what may pass: no connection, no reply in time, 429, 5xx
     patience: Seconds = 600.0  # seconds of a request with all its retries
+    extra_body: dict[str, Any] = field(default_factory=dict)  # more keys of a request's body: quality; never a secret
+
+    def __post_init__(self) -> None:
+        """Raises UsageError for what cannot be meant."""
+        if any("key" in name.lower() or "token" in name.lower() for name in self.extra_body):
+            raise UsageError("a key has no place in extra_body", "Put it into a variable: key_env.")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -228,8 +234,8 @@ class RemoteConfig(ServerConfig):
     revision: str = ""  # what is behind the model's name; other revisions have other stored answers
     temperature: Temperature | None = None  # of texts; null = the server's
     max_tokens: Tokens | None = None  # of texts; null = the server's
-    text: Literal["chat", "responses"] = "chat"  # by chat completions, or by /v1/responses
-    drawing: Literal["images", "chat", "responses"] = "images"  # by /v1/images, or by replies that hold images
+    text: str = "chat"  # the dialect of texts: chat, responses, gemini or a plug-in's (docs/serving.md)
+    drawing: str = "images"  # the dialect of images: images, chat, responses, gemini, ark or a plug-in's
     image_hosts: tuple[str, ...] = ()  # other hosts than the model's that images are fetched from: [cdn.example.com]
     think_system: str | None = None  # the system prompt that asks for a thought; null = BAGEL's
 
@@ -254,16 +260,14 @@ class JudgeConfig(ServerConfig):
     sure: Share = 0.8  # a small judge that states less confidence settles nothing
     price: tuple[Dollars, Dollars] | None = None  # dollars a million tokens, read and written
     cost_limit: Dollars | None = None  # dollars for judging an evaluation, earlier starts included; needs a price
-    extra_body: dict[str, Any] = field(default_factory=dict)  # more keys of a request's body; never a key
     question: str | None = None  # of a reward: filter, or words with {prompt} that ask for "Score: N", 0 to 10
     served: str = ""  # what its server says of itself; set by the program
 
     def __post_init__(self) -> None:
         """Raises UsageError for what cannot be meant."""
+        super().__post_init__()
         if self.model is not None:
             _check_judge_name(self.model)
-        if any("key" in name.lower() or "token" in name.lower() for name in self.extra_body):
-            raise UsageError("a key has no place in judge.extra_body", "Put it into a variable: judge.key_env.")
         if self.dialect == "nano" and self.way not in ("published", "majority"):
             raise UsageError(f"nano cannot be asked by judge.way={self.way}", "It knows published and majority.")
         if self.way == "majority" and self.draws % 2 == 0:

@@ -15,8 +15,9 @@ import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
+from urllib.parse import urlsplit
 
-from uni_train.core.addresses import proxy_for
+from uni_train.core.addresses import SERVICES, proxy_for
 from uni_train.core.errors import UserError
 
 if TYPE_CHECKING:
@@ -91,6 +92,14 @@ def parsed(data: bytes) -> Any:
         raise ValueError("its JSON is nested too deeply") from None
 
 
+def key_header(url: str, key: str) -> dict[str, str]:
+    """A bearer token, but where Google is asked by its own protocol."""
+    parts = urlsplit(url)
+    if parts.hostname == urlsplit(SERVICES["google"][0]).hostname and "/openai/" not in parts.path:
+        return {"x-goog-api-key": key}
+    return {"Authorization": f"Bearer {key}"}
+
+
 def asked_wait(header: str | None) -> float | None:
     """Seconds of a Retry-After; None for none, a date, or no number. May be infinite."""
     try:
@@ -104,7 +113,7 @@ class Client:
     """Asks servers within the limits; an async context manager.
 
     Args:
-        key: sent as a bearer token, "" for none, and taken out of whatever comes back, if it has `SECRET` letters.
+        key: sent in a header, "" for none, and taken out of whatever comes back, if it has `SECRET` letters.
         config: seconds, retries and pauses.
     """
 
@@ -184,7 +193,7 @@ class Client:
     ) -> bytes:  # fmt: skip
         variable, address, login = proxy
         how = {"json": body} if form is None else {"data": form()}
-        how["headers"] = {"Authorization": f"Bearer {self.key}"} if self.key and with_key else {}
+        how["headers"] = key_header(url, self.key) if self.key and with_key else {}
         if not url.startswith("https:"):  # else the server would get it
             how["headers"] |= login
         method = "GET" if body is None and form is None else "POST"

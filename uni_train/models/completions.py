@@ -1,4 +1,4 @@
-"""What a server has put into the body of its reply: chat completions, the Responses and the Images API, read alike.
+"""What a server has put into the body of its reply: chat completions, Responses, Images and Gemini's API, read alike.
 
 Judges and remote models read by it, whichever of the forms they have asked for.
 """
@@ -14,7 +14,9 @@ from typing import Any
 _MOST_TOKENS = 10_000_000  # of a reply that a server is believed
 _STOPS = {
     "length": "max_tokens", "max_tokens": "max_tokens", "max_output_tokens": "max_tokens", "refusal": "refusal",
-    "content_filter": "content_filter", "safety": "content_filter",
+    **dict.fromkeys(
+        ("content_filter", "safety", "image_safety", "prohibited_content", "image_prohibited_content", "blocklist",
+         "recitation", "image_recitation", "spii"), "content_filter"),
 }  # fmt: skip
 _THOUGHTS = ("reasoning", "thinking", "redacted_thinking")  # how types of parts begin that are no answer
 _FILTERED = re.compile(r"filter|block_?reason|safety", re.IGNORECASE)
@@ -44,19 +46,26 @@ def read(body: Any) -> Completion | None:
     """The completion in a body; None where there is none."""
     if not isinstance(body, Mapping):
         return None
-    choice, output, details = first(body, "choices"), body.get("output"), body.get("incomplete_details")
-    given = [choice.get("message")] if choice else output if isinstance(output, list) else [first(body, "data") or None]
+    choice = first(body, "choices") or first(body, "candidates")
+    output, details = body.get("output"), body.get("incomplete_details")
+    message = choice.get("message", choice.get("content"))
+    given = [message] if choice else output if isinstance(output, list) else [first(body, "data") or None]
     items = [item for item in given if isinstance(item, Mapping)]
-    why = choice.get("finish_reason") or (details.get("reason") if isinstance(details, Mapping) else None)
+    why = (
+        choice.get("finish_reason")
+        or choice.get("finishReason")
+        or (details.get("reason") if isinstance(details, Mapping) else None)
+    )
     stop = _STOPS.get(str(why).lower(), "stop")
-    if not choice and body.get("choices") == [] and _FILTERED.search(json.dumps(body)):
+    if not choice and (body.get("choices") == [] or "promptFeedback" in body) and _FILTERED.search(json.dumps(body)):
         stop = "content_filter"  # of the question
     if not items and stop == "stop":
         return None
     typed = [part for item in items for part in _parts(item)]
     refusals = tuple(words for kind, words in typed if kind == "refusal")
     parts = tuple(Address(words) if kind == "image" else words for kind, words in typed)
-    counted = (_tokens(body.get("usage"), *names) for names in (("prompt", "input"), ("completion", "output")))
+    usage = body.get("usage") or body.get("usageMetadata")
+    counted = (_tokens(usage, *names) for names in (("prompt", "input"), ("completion", "output", "candidates")))
     return Completion(refusals or parts, "refusal" if refusals else stop, *counted)
 
 
@@ -70,7 +79,7 @@ def _parts(given: Any) -> Iterator[tuple[str, str]]:
     """("text", "image" or "refusal", what it says) of an item or a part, and of what is in it."""
     if isinstance(given, str):
         given = {"text": given}
-    if not isinstance(given, Mapping) or str(given.get("type")).startswith(_THOUGHTS):
+    if not isinstance(given, Mapping) or str(given.get("type")).startswith(_THOUGHTS) or given.get("thought") is True:
         return
     if given.get("refusal"):
         yield "refusal", str(given["refusal"])
@@ -78,16 +87,20 @@ def _parts(given: Any) -> Iterator[tuple[str, str]]:
         yield "text", given["text"]
     url, data = given.get("image_url") or given.get("url"), given.get("b64_json") or given.get("result")
     url = url.get("url") if isinstance(url, Mapping) else url
+    inline = given.get("inlineData")
+    if isinstance(inline, Mapping):
+        data = inline.get("data")
     if isinstance(data, str):
         url = data if ":" in data else f"data:image/png;base64,{data}"
     if isinstance(url, str):
         yield "image", url
-    for name in ("content", "images"):
+    for name in ("content", "images", "parts"):
         inside = given.get(name)
         for part in inside if isinstance(inside, list) else [inside]:
             yield from _parts(part)
 
 
 def _tokens(usage: Any, *names: str) -> int:
-    counts = [usage.get(f"{name}_tokens") for name in names] if isinstance(usage, Mapping) else []
+    keys = [key for name in names for key in (f"{name}_tokens", f"{name}TokenCount")]
+    counts = [usage.get(key) for key in keys] if isinstance(usage, Mapping) else []
     return next((int(count) for count in counts if isinstance(count, int | float) and 0 <= count <= _MOST_TOKENS), 0)

@@ -1,6 +1,6 @@
-"""What an endpoint can do, found by ten small requests; a parameter that is refused costs one more.
+"""What an endpoint can do, found by about a dozen small requests; a parameter that is refused costs one more.
 
-Each protocol is tried that a text or an image may come by. A reply of another form is quoted beside the expected one.
+Each dialect is tried that a text or an image may come by. A reply of another form is quoted beside the expected one.
 
 With a checkpoint beside it, also whether the endpoint draws and writes the same: the same prompts, sizes and seeds.
 Rollouts from an engine need this first. One has served BAGEL whose images had nothing to do with their prompts
@@ -20,6 +20,7 @@ from uni_train.config.schema import RemoteConfig
 from uni_train.core.errors import SkillMissing, UserError, first_line
 from uni_train.models.base import ImageGenerator, Request, TextGenerator, UnifiedModel, expect_skill
 from uni_train.models.batches import ModelDown
+from uni_train.models.dialects import DIALECTS
 from uni_train.models.doctor import Examination, Finding, image_finding
 from uni_train.models.family import FAMILIES, family_of
 from uni_train.models.identity import ModelIdentity, identify
@@ -40,6 +41,7 @@ _DRAWING = Request("drawing", "Draw 3 apples .", seed=1)
 _OTHER = Request("other drawing", "Draw 5 trees .", seed=1)
 _LOOKING = Request("looking", "Which colour does this picture have? Answer in one word.", (_RED,), seed=1)
 _EDITING = Request("editing", "Draw 3 apples .", (_RED,), seed=1)
+_KEEPING = Request("editing", "Return this picture as it is, without any change.", (_RED,), seed=1)
 
 
 @dataclass(slots=True)
@@ -61,14 +63,17 @@ def examine_endpoint(address: str, settings: RemoteConfig, against: str | None =
     model.quoted = _QUOTED
     listed = "lists the model" if model.listed else "does not list the model"
     seen = EndpointExamination([Finding("models", "ok" if model.listed else "note", f"{model.base_url} {listed}")])
-    texts, images = ("chat", "responses"), ("images", "chat", "responses")
+    names = DIALECTS.names()
+    texts = sorted((by for by in names if DIALECTS.get(by).writes), key="chat".__ne__)  # the defaults come first
+    images = sorted((by for by in names if DIALECTS.get(by).draws), key="images".__ne__)
     written = {by: _ask(model, seen, WRITE, f"text: {by}", _QUESTION, text=by) for by in texts}
     text = next((by for by in texts if written[by] is not None), None)
     if text is not None:
         _look(model, seen, text)
     drawn = {by: _ask(model, seen, DRAW, f"drawing: {by}", _DRAWING, drawing=by) for by in images}
-    drawing = next((by for by in images if drawn[by] is not None), None)
-    _ask(model, seen, EDIT, "editing", _EDITING, drawing=drawing or "images")
+    drawers = [by for by in images if drawn[by] is not None]
+    editor = next((by for by in drawers or ["images"] if _edits(model, seen, by)), None)
+    drawing = editor if editor in drawers else next(iter(drawers), None)
     if drawing is not None:
         seen.image = drawn[drawing]
         again = _ask(model, seen, DRAW, "seeds", _DRAWING, drawing=drawing)
@@ -89,8 +94,8 @@ def examine_endpoint(address: str, settings: RemoteConfig, against: str | None =
     family = model.identity.settings.get("server", {}).get("family")
     world = family_of(family).world if family in FAMILIES.names() else "everyday"
     seen.keys = [f"world={world}"] if world != "everyday" else []
-    seen.keys += [f"remote.text={text}"] if text == "responses" else []
-    seen.keys += [f"remote.drawing={drawing}"] if drawing in ("chat", "responses") else []
+    seen.keys += [f"remote.text={text}"] if text not in (None, "chat") else []
+    seen.keys += [f"remote.drawing={drawing}"] if drawing not in (None, "images") else []
     return seen
 
 
@@ -112,6 +117,22 @@ def _look(model: RemoteModel, seen: EndpointExamination, text: str) -> None:
         seen.findings[-1] = Finding("images", "note", f"it calls a red picture {colour[:_SHOWN]!r}")
 
 
+def _edits(model: RemoteModel, seen: EndpointExamination, drawing: str) -> bool:
+    """Whether it reads the image, where edits have the address of drawings: it may answer them and ignore the image."""
+    check, shared = f"editing: {drawing}", drawing != "images" and not model.ours
+    edited = _ask(model, seen, EDIT, check, _KEEPING if shared else _EDITING, drawing=drawing)
+    if edited is None:
+        return False
+    red, green, blue = edited.mean((0, 1))
+    if shared and red < 2 * max(green, blue):
+        seen.skills.remove(EDIT)
+        seen.findings[-1] = Finding(
+            check, "note", "a red picture that it was to keep is not red: its image is not read"
+        )
+        return False
+    return True
+
+
 def _ask(model: RemoteModel, seen: EndpointExamination, skill: str, check: str, request: Request, **by: Any) -> Any:
     """The reply, None for none; what came of it is a finding.
 
@@ -126,7 +147,7 @@ def _ask(model: RemoteModel, seen: EndpointExamination, skill: str, check: str, 
     took = f"; {time.monotonic() - began:.1f} s"
     if isinstance(reply, Exception):
         hint = f". {reply.hint}" if isinstance(reply, ModelDown) and reply.hint else ""
-        writes = by.get("drawing") in ("chat", "responses")
+        writes = DIALECTS.get(by["drawing"]).writes if "drawing" in by else False
         wrong = isinstance(reply, ModelDown | UnreadableImage) or (isinstance(reply, WrongReply) and not writes)
         message = " ".join((reply.message if isinstance(reply, UserError) else str(reply)).split())
         seen.findings.append(Finding(check, "wrong" if wrong else "note", f"{message}{hint}{took}"))

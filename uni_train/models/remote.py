@@ -1,6 +1,6 @@
-"""Any OpenAI-compatible endpoint as a model that thinks, draws and answers; `uni_train serve` is one such.
+"""A model behind an endpoint, which thinks, draws and answers; `uni_train serve` is one such.
 
-It is asked by chat completions, the Images API or the Responses API: `RemoteConfig.text`, `RemoteConfig.drawing`.
+`RemoteConfig.text` and `RemoteConfig.drawing` name the dialects that it is asked in (uni_train.models.dialects).
 
 An endpoint that identifies itself as `uni_train serve` gets more than the protocol has (seeds, thoughts). Its
 checkpoint is known by content. Any other endpoint may ignore the seed. A system prompt asks it for a thought, and the
@@ -42,26 +42,17 @@ from uni_train.models.bagel.prompts import THINK_THEN_DRAW
 from uni_train.models.base import OnStep, Request, SkillMissing
 from uni_train.models.batches import ModelDown
 from uni_train.models.completions import Address, Completion
+from uni_train.models.dialects import Call, Dialect, Endpoint, Skill, find_dialect
 from uni_train.models.identity import ModelIdentity
-from uni_train.models.pictures import data_url, decode_data_url, decode_picture, encode_png
+from uni_train.models.pictures import decode_data_url, decode_picture, encode_png
 
 _LONGEST_MESSAGE = 500
 _ABOUT = 10.0  # seconds for what a server says of itself, with retries
 _TOKENS = 8192  # of a text, at most, where the server's own limit holds
 _QUOTED = 120  # letters of a reply that has another form than its protocol's
-_OPTIONAL = ("seed", "response_format", "modalities", "tool_choice")  # left out where an endpoint refuses them by name
 _ABSENT = (404, 405, 501)  # statuses of an address that an endpoint does not have
+DOCTOR = "`uni_train doctor URL#MODEL` says which dialects it takes."
 _HOST = re.compile(r"https?://([^/?#]+)")
-_ADDRESSES = {"chat": "chat/completions", "responses": "responses"}
-_TEXT_FORMS = {
-    "chat/completions": '{"choices": [{"message": {"content": "..."}}]}',
-    "responses": '{"output": [{"content": [{"type": "output_text", "text": "..."}]}]}',
-}
-_IMAGE_FORMS = {
-    "chat/completions": '{"choices": [{"message": {"images": [{"image_url": {"url": "data:image/png;base64,..."}}]}}]}',
-    "responses": '{"output": [{"type": "image_generation_call", "result": "BASE64"}]}',
-}
-_IMAGES_FORM = '{"data": [{"b64_json": "BASE64"}]}'
 
 
 class WrongReply(UserError):
@@ -106,8 +97,10 @@ class RemoteModel:
         """The model at "http://HOST:PORT/v1#MODEL"; without #MODEL, the only one there.
 
         Raises:
-            UsageError: no such address, or several models there. ModelDown: nobody answers, or the key is refused.
+            UsageError: no such address or dialect, or several models there. ModelDown: nobody answers, or the key is
+                refused.
         """
+        find_dialect("text", settings.text), find_dialect("drawing", settings.drawing)
         base_url, _, model = address.partition("#")
         base_url = checked_address(base_url)
         offered = _offered(base_url, settings)
@@ -142,22 +135,19 @@ class RemoteModel:
 
     # --- one request -------------------------------------------------------------------------------------------------
 
-    def _path(self, skill: str, request: Request) -> str:
-        """Below the endpoint's address."""
-        text, drawing = self.settings.text, self.settings.drawing
-        by = {"draw": drawing, "compose": text if drawing == "images" else drawing}.get(skill, text)
-        if by == "images":
-            return "images/edits" if request.images else "images/generations"
-        return _ADDRESSES[by]
+    def _dialect(self, skill: Skill) -> Dialect:
+        """Texts and images of one reply come by the dialect of images if it writes, too."""
+        drawing = find_dialect("drawing", self.settings.drawing)
+        if skill == "draw" or (skill == "compose" and drawing.writes):
+            return drawing
+        return find_dialect("text", self.settings.text)
 
-    async def _reply(self, client: Client, skill: str, request: Request) -> Any:
-        path = self._path(skill, request)
-        if path.startswith("images/"):
-            expected = _IMAGES_FORM
-            reply = await self._post(client, path, self._drawing(request), expected, request.images)
-        else:
-            expected = (_IMAGE_FORMS if skill == "draw" else _TEXT_FORMS)[path]
-            reply = await self._post(client, path, self._body(path, skill, request), expected)
+    async def _reply(self, client: Client, skill: Skill, request: Request) -> Any:
+        dialect = self._dialect(skill)
+        call = dialect.call(skill, request, Endpoint(self.name, self.settings, self.ours))
+        if missing := self._lacking.get(call.path):
+            raise missing
+        reply = await self._post(client, dialect, call)
         completion = completions.read(reply) or Completion(())
         parts = [part for part in completion.parts if part.strip()]
         if skill != "compose":
@@ -165,37 +155,37 @@ class RemoteModel:
         if skill != "draw" or not parts:
             self._expect_whole(skill, completion)
         if not parts:
-            raise self._wrong_reply(reply, expected)
+            raise self._wrong_reply(reply, call.expected)
         if skill == "draw":
             return await self._image(client, parts[0])
         if skill == "compose":
             return [await self._image(client, x) if isinstance(x, Address) else x[: self._longest] for x in parts]
         return "\n".join(parts)[: self._longest]
 
-    async def _post(
-        self, client: Client, path: str, body: dict[str, Any], expected: str, images: Sequence[np.ndarray] = ()
-    ) -> Any:
+    async def _post(self, client: Client, dialect: Dialect, call: Call) -> Any:
         """The reply; what the endpoint refuses by name is left out, from then on at once."""
-        refusals = list(self._refusals.get(path, ()))
+        parameters = call.body if call.parameters is None else call.parameters
+        refusals = list(self._refusals.get(call.path, ()))
         for reason in refusals:
-            without_refused(body, reason, _OPTIONAL)
-        url = f"{self.base_url}/{path}"
+            without_refused(parameters, reason, dialect.optional)
+        url = f"{self.base_url}/{call.path}"
         while True:
+            body = merged(call.body, self.settings.extra_body)
             try:
-                reply = await client.ask(url, body, partial(_form, body, images) if images else None)
+                reply = await client.ask(url, body, partial(_form, body, call.files) if call.files else None)
             except Refused as error:
-                if error.status not in (400, 422) or not without_refused(body, error.reason, _OPTIONAL):
+                if error.status not in (400, 422) or not without_refused(parameters, error.reason, dialect.optional):
                     raise
                 refusals.append(error.reason)
             except BadReply as error:
-                raise BadReply(f"{error}; expected {expected}") from None
+                raise BadReply(f"{error}; expected {call.expected}") from None
             else:
-                self._refusals[path], self._answered = refusals, True
+                self._refusals[call.path], self._answered = refusals, True
                 if isinstance(reply, Mapping) and isinstance(reply.get("system_fingerprint"), str):
                     self.on_fingerprint(reply["system_fingerprint"])
                 return reply
 
-    def _expect_whole(self, skill: str, completion: Completion) -> None:
+    def _expect_whole(self, skill: Skill, completion: Completion) -> None:
         """Raises UserError for a refusal and an answer that was cut off; an unfinished thought is one to draw by."""
         ends = {"refusal": "refused", "content_filter": "its server's filter ended the reply"}
         if completion.stop in ends:
@@ -210,7 +200,7 @@ class RemoteModel:
         if isinstance(reply, Mapping):
             telling = telling or reply.get("error") or reply.get("output")
         quoted = json.dumps(telling or reply, ensure_ascii=False)[: self.quoted]
-        return WrongReply(f"{self.name} answered {quoted}; expected {expected}")
+        return WrongReply(f"{self.name} answered {quoted}; expected {expected}", DOCTOR)
 
     async def _image(self, client: Client, address: str) -> np.ndarray:
         """Raises ModelDown: it is at a host that needs permission. UnreadableImage: nothing there is one."""
@@ -233,61 +223,13 @@ class RemoteModel:
             raise ModelDown(f"{self.name} answers with images at another host, {host}", hint)
         return await client.read(address, with_key=same)
 
-    def _body(self, path: str, skill: str, request: Request) -> dict[str, Any]:
-        """Of a chat completion or a response. The latter has no seed."""
-        draws = skill in ("draw", "compose")
-        messages = self._messages(skill, request)
-        limits = {"temperature": self.settings.temperature}
-        body: dict[str, Any] = {"model": self.name}
-        if path == "responses":
-            limits["max_output_tokens"] = self.settings.max_tokens
-            body["input"] = [{**message, "content": _input(message["content"])} for message in messages]
-            if draws:
-                body["tools"] = [{"type": "image_generation"} | _size(request)]
-            if skill == "draw":
-                body["tool_choice"] = {"type": "image_generation"}
-        else:
-            limits["max_tokens"] = self.settings.max_tokens
-            body |= {"messages": messages, "seed": request.seed}
-            if draws:
-                body["modalities"] = ["image", "text"]
-            elif skill == "think" and self.ours:
-                body["skill"] = skill
-        return body | {name: value for name, value in limits.items() if value is not None}
-
-    def _drawing(self, request: Request) -> dict[str, Any]:
-        """Of the Images API."""
-        body: dict[str, Any] = {"model": self.name, "prompt": request.prompt, "n": 1, "seed": request.seed}
-        if request.thought is not None and self.ours:
-            body["thought"] = request.thought
-        elif request.thought is not None:
-            body["prompt"] = f"{request.prompt}\n\n{request.thought}"
-        return body | {"response_format": "b64_json"} | _size(request)
-
-    def _messages(self, skill: str, request: Request) -> list[dict[str, Any]]:
-        """One turn of the user, images first; a thought to draw by is a turn of the assistant."""
-        content: Any = request.prompt
-        if request.images:
-            urls = ({"url": data_url(encode_png(image))} for image in request.images)
-            content = [*({"type": "image_url", "image_url": url} for url in urls), {"type": "text", "text": content}]
-        messages = [{"role": "user", "content": content}]
-        if skill == "think" and not self.ours:
-            messages.insert(0, {"role": "system", "content": self.settings.think_system or THINK_THEN_DRAW})
-        if request.thought is not None:
-            messages.append({"role": "assistant", "content": request.thought})
-            messages.append({"role": "user", "content": "Now draw the picture."})
-        return messages
-
     # --- many requests -----------------------------------------------------------------------------------------------
 
-    def _all(self, skill: str, requests: Sequence[Request], on_step: OnStep | None) -> list[Any]:
+    def _all(self, skill: Skill, requests: Sequence[Request], on_step: OnStep | None) -> list[Any]:
         """As many at once as there are connections; the first error that concerns all of them stops the rest.
 
         on_step is called once a second too.
         """
-        for request in requests:
-            if missing := self._lacking.get(self._path(skill, request)):
-                raise missing
         answers: list[Any] = [None] * len(requests)
         passing = done = 0
 
@@ -300,7 +242,7 @@ class RemoteModel:
             may_pass = False  # whether a failure may pass by itself
             try:
                 answers[place] = await self._reply(client, skill, requests[place])
-            except ModelDown:
+            except (ModelDown, SkillMissing):
                 raise
             except UserError as error:
                 answers[place] = error
@@ -322,7 +264,7 @@ class RemoteModel:
     def _failure(self, error: Refused) -> tuple[UserError, bool]:
         """A request's failure, and whether it may pass by itself. Raises what concerns all requests."""
         words = _short(error.reason)
-        if error.status in (401, 403):
+        if _refuses_key(error):
             raise _refused(self.base_url, self.settings)
         if error.status in _ABSENT:
             raise self._absent(error)
@@ -339,9 +281,10 @@ class RemoteModel:
         if not self.listed and (error.code == "model_not_found" or self.name in error.reason):
             return ModelDown(f"{self.base_url} has no model {self.name}, or cannot do this: {words}", "Check both.")
         self._lacking[path] = SkillMissing(self.name, f"be asked by {path}: {words}")
+        self._lacking[path].hint = DOCTOR
         if not (self.listed or self._answered) and len({path.startswith("images/") for path in self._lacking}) > 1:
             tried = " nor ".join(self._lacking)
-            return ModelDown(f"{self.base_url} has neither {tried}: {words}", "Check the address.")
+            return ModelDown(f"{self.base_url} has neither {tried}: {words}", f"Check the address. {DOCTOR}")
         return self._lacking[path]
 
     @property
@@ -355,6 +298,8 @@ class RemoteModel:
         settings: dict[str, Any] = {name: getattr(own, name) for name in ("temperature", "max_tokens", "drawing")}
         if own.text != "chat":
             settings["text"] = own.text
+        if own.extra_body:
+            settings["extra_body"] = own.extra_body
         if about is None:
             return {**settings, "think_system": own.think_system or THINK_THEN_DRAW}
         return {**settings, "server": dict(about["settings"])}
@@ -368,14 +313,20 @@ def _offered(base_url: str, settings: RemoteConfig) -> dict[str, Mapping[str, An
     except Refused as error:
         if error.status in _ABSENT:
             return None
-        if error.status in (401, 403):
+        if _refuses_key(error):
             raise _refused(base_url, settings) from None
         raise ModelDown(f"{base_url} does not list its models: {error}", "Check the address.") from None
     except (NoReply, BadReply) as error:
         raise ModelDown(f"{base_url} does not answer: {error}", "Check the address, and whether it is up.") from None
-    models = listed.get("data") if isinstance(listed, Mapping) else None
+    models = (listed.get("data") or listed.get("models")) if isinstance(listed, Mapping) else None
     rows = [row for row in (models if isinstance(models, list) else []) if isinstance(row, Mapping)]
-    return {row["id"]: row for row in rows if isinstance(row.get("id"), str)}
+    named = [(row.get("id") or row.get("name"), row) for row in rows]
+    return {name.removeprefix("models/"): row for name, row in named if isinstance(name, str)}
+
+
+def _refuses_key(error: Refused) -> bool:
+    """Google says so by status 400."""
+    return error.status in (401, 403) or (error.status == 400 and "API key not valid" in error.reason)
 
 
 def _refused(base_url: str, settings: RemoteConfig) -> ModelDown:
@@ -383,6 +334,16 @@ def _refused(base_url: str, settings: RemoteConfig) -> ModelDown:
     if variable is None:
         return ModelDown(f"{base_url} wants a key", "Put it into an environment variable and name that: key_env.")
     return ModelDown(f"{base_url} refuses the key in {variable}", "Check the key; it is shown nowhere.")
+
+
+def merged(body: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+    """`body` with the keys of `more`, those of sections one by one."""
+    sections = {name: merged(body[name], value) for name, value in more.items() if _both_sections(body, name, value)}
+    return {**body, **more, **sections}
+
+
+def _both_sections(body: Mapping[str, Any], name: str, value: Any) -> bool:
+    return isinstance(value, Mapping) and isinstance(body.get(name), Mapping)
 
 
 def _form(fields: Mapping[str, Any], images: Sequence[np.ndarray]) -> Any:
@@ -395,22 +356,6 @@ def _form(fields: Mapping[str, Any], images: Sequence[np.ndarray]) -> Any:
     for number, image in enumerate(images):
         form.add_field("image[]", encode_png(image), filename=f"{number}.png", content_type="image/png")
     return form
-
-
-def _input(content: Any) -> Any:
-    """The content of a message as the Responses API has it."""
-    if isinstance(content, str):
-        return content
-    return [
-        {"type": "input_text", "text": part["text"]}
-        if "text" in part
-        else {"type": "input_image", "image_url": part["image_url"]["url"], "detail": "auto"}
-        for part in content
-    ]
-
-
-def _size(request: Request) -> dict[str, str]:
-    return {} if request.size is None else {"size": f"{request.size[1]}x{request.size[0]}"}
 
 
 def _short(text: str) -> str:
