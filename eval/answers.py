@@ -143,7 +143,7 @@ class FolderAnswers:
 
 def expect_no_model(config: EvalConfig, why: str) -> None:
     """Raises UsageError for keys that say how a model answers."""
-    for key, given in (("weights", config.weights), ("redraw", config.redraw)):
+    for key, given in (("weights", config.weights), ("redraw", config.redraw), ("text_model", config.text_model)):
         if given not in (None, 1):
             raise UsageError(f"{key}={given}: {why}", f"Leave {key} out.")
 

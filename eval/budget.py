@@ -105,11 +105,15 @@ def _measured(plan: EvaluationPlan) -> dict[str, Speed]:
     for benchmark in plan.benchmarks:
         for helped, model in benchmark.helpers().items():
             speeds |= {kind: speed for kind, speed in store.speed_of(model.identity, here).items() if kind == helped}
-    identity = identity_of(plan.checkpoint, plan.config.sampling, plan.config.weights, plan.config.compile)
-    if identity is not None:
-        own = store.speed_of(identity, here)
-        speeds = dict(own) | speeds
-    return speeds
+    config, own = plan.config, dict[str, Speed]()
+    identity = identity_of(plan.checkpoint, config.sampling, config.weights, config.compile)
+    text = None if config.text_model is None else identity_of(config.text_model, {})
+    for known_as, part in ((identity, KINDS), (text, ("think", "answer"))):
+        known = {} if known_as is None else store.speed_of(known_as, here)
+        own |= {kind: speed for kind, speed in known.items() if kind in part}
+    if config.text_model is not None and text is None:
+        own = {kind: speed for kind, speed in own.items() if kind == "draw"}
+    return own | speeds
 
 
 def _column(row: Row, gpu_hour: float | None) -> dict[str, str]:

@@ -283,30 +283,14 @@ def run(
 
 def _expect_skills(jobs: Sequence[_Job], model: StoredModel | FolderAnswers, first: Sequence[Sample]) -> None:
     """Raises UserError where the first samples and the skills that all settings need say that none can be asked."""
-    if isinstance(model, StoredModel) and all(answer.status == "no_skill" for answer in first):
-        expect_skills(model, {job.benchmark: job.asks for job in jobs}, first[0])
+    if not model.partial and all(answer.status == "no_skill" for answer in first):
+        expect_skills(model, {job.benchmark: job.asks for job in jobs}, first[0])  # type: ignore[arg-type]
 
 
 def _opened(plan: EvaluationPlan, progress: Progress) -> StoredModel | FolderAnswers:
-    from uni_train.eval.respondent import open_model
-    from uni_train.models.checkpoint import source_of
+    from uni_train.eval.respondent import open_respondent
 
-    if source_of(plan.checkpoint).holds_answers:
-        from uni_train.eval.answers import FolderAnswers, expect_no_model
-
-        expect_no_model(plan.config, f"{plan.checkpoint} holds answers")
-        return FolderAnswers(Path(plan.checkpoint), progress.say)
-    return open_model(
-        plan.checkpoint,
-        Store(plan.store_folder),
-        sampling=plan.config.sampling,
-        weights=plan.config.weights,
-        compile=plan.config.compile,
-        remote=plan.config.remote,
-        batch=plan.config.batch,
-        retry_failed=plan.config.retry_failed,
-        say=progress.say,
-    )
+    return open_respondent(plan.checkpoint, plan.config, Store(plan.store_folder), progress.say)
 
 
 def _conclude(

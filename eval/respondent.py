@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, fields, replace
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, cast
 
 from uni_train.core.errors import UsageError, UserError, did_you_mean
 from uni_train.eval.calls import StoredModel
@@ -16,8 +17,35 @@ from uni_train.models.family import family_of
 from uni_train.models.identity import ModelIdentity, identify
 
 if TYPE_CHECKING:
-    from uni_train.config.schema import ModelConfig, Quantised, RemoteConfig
+    from uni_train.config.schema import EvalConfig, ModelConfig, Quantised, RemoteConfig
+    from uni_train.eval.answers import FolderAnswers
     from uni_train.models.base import UnifiedModel
+
+
+def open_respondent(
+    checkpoint: str, config: EvalConfig, store: Store, say: Callable[[str], None]
+) -> StoredModel | FolderAnswers:
+    """Who an evaluation asks: a model, two as one, or a folder of answers. Raises as `open_model`."""
+    if source_of(checkpoint).holds_answers:
+        from uni_train.eval.answers import FolderAnswers, expect_no_model
+
+        expect_no_model(config, f"{checkpoint} holds answers")
+        return FolderAnswers(Path(checkpoint), say)
+    how: dict[str, Any] = {"remote": config.remote, "batch": config.batch, "retry_failed": config.retry_failed}
+    own: dict[str, Any] = {"sampling": config.sampling, "weights": config.weights, "compile": config.compile}
+    return paired(open_model(checkpoint, store, **own, **how, say=say), config, store, say)
+
+
+def paired(
+    model: StoredModel, config: EvalConfig, store: Store, say: Callable[[str], None] | None = None
+) -> StoredModel:
+    """The model, or a pair that is asked in the same way, whose texts come from `config.text_model`."""
+    if config.text_model is None:
+        return model
+    from uni_train.eval.pair import Pair
+
+    how: dict[str, Any] = {"remote": config.remote, "batch": config.batch, "retry_failed": config.retry_failed}
+    return cast(StoredModel, Pair(open_model(config.text_model, store, **how, say=say), model))
 
 
 def open_model(

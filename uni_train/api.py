@@ -259,9 +259,11 @@ def evaluate(
                 raise SystemExit(code)
         return run_evaluation(str(model), config)  # after `start`: of stored calls
     from uni_train.eval.python_model import python_model
+    from uni_train.eval.respondent import paired
     from uni_train.eval.store import Store
 
-    opened = python_model(model, Store(Path(config.store_folder)), revision=revision, batch=config.batch)
+    store = Store(Path(config.store_folder))
+    opened = paired(python_model(model, store, revision=revision, batch=config.batch), config, store)
     return run_evaluation(opened.name, replace(config, world=config.world or "everyday"), model=opened)
 
 

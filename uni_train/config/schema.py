@@ -422,6 +422,7 @@ class EvalConfig:
     sampling: dict[str, Any] = field(default_factory=dict)  # replaces settings of the model: {steps: 10}
     batch: Rows | None = None  # requests at once; null = the model's
     devices: Few = 1  # processes that share the questions, one a GPU; they change no number
+    text_model: str | None = None  # another model that thinks and answers, where the checkpoint draws alone
     remote: RemoteConfig = RemoteConfig()  # how a model behind an address is asked
     retry_failed: bool = False  # make calls again that brought no answer
     judge: JudgeConfig | None = None  # scores what no program can; null = those sets have no score

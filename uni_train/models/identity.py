@@ -53,7 +53,7 @@ class ModelIdentity:
     @property
     def key(self) -> str:
         """32 hex digits of content and settings: equal for models whose answers are interchangeable."""
-        return _digest([self.content, dict(self.settings)])
+        return digest([self.content, dict(self.settings)])
 
     def to_dict(self) -> dict[str, Any]:
         return {"name": self.name, "source": self.source, "content": self.content, "settings": dict(self.settings)}
@@ -63,7 +63,8 @@ class ModelIdentity:
         return cls(str(raw["name"]), str(raw["source"]), str(raw["content"]), dict(raw["settings"]))
 
 
-def _digest(values: list[Any]) -> str:
+def digest(values: list[Any]) -> str:
+    """32 hex digits of JSON-able values."""
     plain = json.dumps(values, sort_keys=True, ensure_ascii=False)
     return hashlib.blake2b(plain.encode(), digest_size=16).hexdigest()
 
@@ -102,7 +103,7 @@ def identify(config: ModelConfig, dtype: str = "stored") -> ModelIdentity:
         for file in (open_adapter(Path(adapter)).file for adapter in source.adapters):
             names.append(_name(file.parent) if file.name in FILES else file.stem)
             contents.append(hash_file(file))
-    content = contents[0] if len(contents) == 1 else _digest(contents)
+    content = contents[0] if len(contents) == 1 else digest(contents)
     return ModelIdentity("+".join(names), config.checkpoint, content, settings)
 
 
