@@ -9,7 +9,7 @@ applies (in BENCHMARK/ below the folder, where there is one):
 4. SETTING/ID.png or ID.png (WISE's layout); 00000/samples/0000.png, by the number of question and draw (GenEval's).
 
 Rows and images without a setting belong to the first setting that is asked. A setting without any answer is not asked;
-a question without one counts as not right. Only the last reply of an answer must be there.
+a question without one counts as not right. Only the last reply of an answer must be there. A video is its frames.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from uni_train.core.errors import UsageError, UserError, did_you_mean
 from uni_train.core.folders import files_below
-from uni_train.core.reading_limits import image_suffixes, parse_json, read_json, read_lines, read_text
+from uni_train.core.reading_limits import VIDEOS, image_suffixes, parse_json, read_json, read_lines, read_text
 from uni_train.eval.passage import SHOWN, Answer, Key, Passage, image_names
 from uni_train.eval.sample import Ask, Case, Sample, Scored
 from uni_train.eval.submission import file_name
@@ -259,7 +259,7 @@ def _images(root: Path) -> dict[str, str]:
     names_by_stem: dict[str, str] = {}
     for path in files_below(root):
         name = path.relative_to(root)
-        if path.suffix.lower() in image_suffixes() and name.parts[0] != SHOWN:
+        if path.suffix.lower() in {*image_suffixes(), *VIDEOS} and name.parts[0] != SHOWN:
             stem = name.with_suffix("").as_posix()
             if stem in names_by_stem:
                 raise UserError(

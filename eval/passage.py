@@ -7,7 +7,7 @@ What is asked next is the request of the first step without a reply.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
@@ -18,6 +18,7 @@ import numpy as np
 
 from uni_train.core.errors import UserError
 from uni_train.core.files import below
+from uni_train.eval import video
 from uni_train.eval.images import StoredImage, digest_of
 from uni_train.eval.submission import json_lines
 from uni_train.models.pictures import decode_picture, decode_png, encode_png
@@ -90,9 +91,9 @@ class Passage:
         if step.reply in ("thought", "text"):
             return [answer[step.reply]] if step.reply in answer else []
         names = [name for key in sorted(key for key in answer if isinstance(key, int)) for name in answer[key]]
+        images = [image for name in names for image in _images(self._root, name, last=step.reply == "image")]
         if step.reply == "frame":
-            names = names[len(self.samples[row].drawn) :][:1]
-        images = [_image(self._root, name) for name in names]
+            return images[len(self.samples[row].drawn) :][:1]
         if step.reply != "parts":
             return images
         broken = [[image] for image in images if isinstance(image, Exception)]
@@ -114,13 +115,21 @@ def image_names(row: Mapping[str, Any]) -> list[str]:
     return []
 
 
-def _image(root: Path, name: str) -> StoredImage | Exception:
-    """Found to be an image, and read again when it is looked at."""
+def _images(root: Path, name: str, last: bool) -> list[StoredImage | Exception]:
+    """Found to be images, and read again when they are looked at. last: of a video, the last frame alone."""
     try:
         path = below(root, name, links=True)
-        return StoredImage(partial(_png, path, name), digest_of(_png(path, name)))
+        reads: list[Callable[[], bytes]] = [partial(_png, path, name)]
+        if video.is_video(path):
+            count = len(video.frames(path))
+            reads = [partial(_frame, path, number) for number in range(count - 1 if last else 0, count)]
+        return [StoredImage(read, digest_of(read())) for read in reads]
     except (UserError, ValueError, OSError) as error:
-        return error
+        return [error]
+
+
+def _frame(path: Path, number: int) -> bytes:
+    return encode_png(video.frames(path)[number])
 
 
 def _png(path: Path, name: str) -> bytes:

@@ -4,11 +4,12 @@
     cot          draw(instruction, image, think(instruction, image))        the same
     planned      plan = planner(instruction, image); draw(step, last image) result of the last image
     interleaved  compose(instruction, image): text and images at once       the same
-    process      the same images as `planned` or `interleaved`              process of all of them
+    video        compose(instruction, image): the frames of a video         the same
+    process      the images of `planned`, `interleaved` or `video`          process of all of them
 
-`planned` needs a planner, `interleaved` a model that answers with several images; they are asked one at a time. A judge
-fills in the paper's templates. A program decides where it can (`programs`), and then a judge may still be asked for
-visual quality.
+`planned` needs a planner, `interleaved` and `video` a model that answers with several images; one of them is asked. A
+judge fills in the paper's templates. A program decides where it can (`programs`), and then a judge may still be asked
+for visual quality.
 """
 
 from __future__ import annotations
@@ -68,8 +69,8 @@ if TYPE_CHECKING:
     from uni_train.models.base import Request
 
 PROTOCOL = "vigor/1"  # what is asked; a change makes another revision
-DIRECT, COT, PLANNED, INTERLEAVED = "direct", "cot", "planned", "interleaved"
-STEPWISE = (PLANNED, INTERLEAVED, PROCESS)  # settings that ask for several images
+DIRECT, COT, PLANNED, INTERLEAVED, VIDEO = "direct", "cot", "planned", "interleaved", "video"
+STEPWISE = (PLANNED, INTERLEAVED, VIDEO, PROCESS)  # settings that ask for several images
 _CAUSES = {
     REASONING: "reasoning wrong", RULE: "rule broken", BACKGROUND: "background changed", QUALITY: "visual quality",
 }  # fmt: skip
@@ -81,8 +82,8 @@ class Vigor(Benchmark):
 
     ground_truth: "hidden" shows the judge neither the answer image nor the answer (Table 2). visual_quality: "judge"
     asks one for it where a program decides the rest. planner: writes the steps of `planned`, at most `steps`.
-    interleaved: the model's own answer has the frames. fields: roles of fields in records.json that are not known
-    (`cases.ROLES`).
+    interleaved: the model's own answer has the frames. video: it is a video, and `direct` and `cot` are not asked.
+    fields: roles of fields in records.json that are not known (`cases.ROLES`).
 
     Raises UsageError for an unknown name, DataError for files that cannot be used.
     """
@@ -90,7 +91,7 @@ class Vigor(Benchmark):
     name, title, hub = "vigor", "ViGoR-Bench", HUB
     known_sets = TASKS
     hashed = ("id", "set", "prompt", "category", "facts")
-    headline = (DIRECT, COT, PLANNED, INTERLEAVED)
+    headline = (DIRECT, COT, PLANNED, INTERLEAVED, VIDEO)
     overall, groups = Metric(over=None), DOMAINS  # Table 3
     options = (
         Option("ground_truth", "shown", "whether the judge sees the answer", ("shown", "hidden")),
@@ -98,6 +99,7 @@ class Vigor(Benchmark):
         Option("planner", "", "also draw step by step, by the plan of this model"),
         Option("steps", 6, "most steps of a plan"),
         Option("interleaved", "no", "also have the model answer with all frames at once", ("no", "yes")),
+        Option("video", "no", "the model answers with a video, or its frames: ask that alone", ("no", "yes")),
         Option("fields", (), "NAME=ROLE of unknown fields in records.json"),
     )
 
@@ -110,16 +112,19 @@ class Vigor(Benchmark):
         planner: str = "",
         steps: int = 6,
         interleaved: str = "no",
+        video: str = "no",
         fields: Sequence[str] = (),
     ) -> None:
         if steps < 1:
             raise UsageError(f"steps={steps}: a plan has at least one", "Write vigor.steps=6, say.")
-        self.interleaved = interleaved == "yes"
-        if planner and self.interleaved:
+        own = [name for name, given in ((INTERLEAVED, interleaved), (VIDEO, video)) if given == "yes"]
+        sources = [*(["planner"] if planner else []), *own]
+        if len(sources) > 1:
             raise UsageError(
-                "vigor.planner and vigor.interleaved both give the frames of `process`",
+                f"vigor.{sources[0]} and vigor.{sources[1]} both give the frames of `process`",
                 "Leave one of them out, and evaluate again with the other.",
             )
+        self.composed = next(iter(own), None)
         self.ground_truth, self.visual_quality, self.most_steps = ground_truth, visual_quality, steps
         self.planner = source.other(planner)
         self.fields: Fields = {}
@@ -129,9 +134,9 @@ class Vigor(Benchmark):
             cases, self.fields = read_folder(source.data, source.sets, fields)
         known = {case.id: program_of(case) for case in cases} if source.verifier == "program" else {}
         self._programs: dict[str, Program] = {id_: program for id_, program in known.items() if program is not None}
-        settings = [DIRECT, COT]
-        if self.interleaved or self.planner is not None:
-            settings += [INTERLEAVED if self.interleaved else PLANNED, PROCESS]
+        settings = [] if self.composed == VIDEO else [DIRECT, COT]
+        if self.composed or self.planner is not None:
+            settings += [self.composed or PLANNED, PROCESS]
         cases = [self._with_dimensions(case) for case in cases]
         super().__init__(source, cases, settings=settings, asked=(PROTOCOL, prompts.PLAN))
 
@@ -168,7 +173,7 @@ class Vigor(Benchmark):
         single = sum(ask.setting not in STEPWISE for ask in asks)
         thoughts = sum(ask.setting == COT for ask in asks)
         judged = sum(self.visual_quality == "judge" or not self._decides(ask) for ask in asks)
-        if self.interleaved:
+        if self.composed:
             return {"think": thoughts, "draw": single, "compose": sequences, "judge": judged}
         calls = {"think": thoughts, "draw": single + self.most_steps * sequences, "judge": judged}
         return {**calls, "answer": sequences} if sequences else calls
@@ -188,8 +193,8 @@ class Vigor(Benchmark):
         thinks, stepwise = _asked_in(COT), _asked_in(*STEPWISE)
         yield Step("think", thinks, _request, _with_thought, partial(failed, lacking="no thought: "))
         yield Step("draw", _asked_in(DIRECT, COT), drawing, with_image)
-        if self.interleaved:
-            yield Step("compose", stepwise, _request, _with_frames)
+        if self.composed:
+            yield Step("compose", stepwise, _request, _with_frames, once=True)
         elif self.planner is not None:
             failing = partial(failed, lacking="no plan: ")
             yield Step(

@@ -21,7 +21,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from uni_train.core.errors import DataError, UsageError, did_you_mean
-from uni_train.core.reading_limits import open_image, reason
+from uni_train.core.reading_limits import VIDEOS, open_image, reason
 from uni_train.data_gen.objects import NANO
 from uni_train.data_gen.published_rows import Place, PublishedRow, Text, read_rows
 from uni_train.data_gen.registry import get_task, task_of
@@ -70,7 +70,6 @@ ROLES: dict[str, tuple[str, ...]] = {
     IGNORE: ("task", "task_name", "task_type", "category", "subcategory", "domain", "type", "source"),
 }  # fmt: skip
 """What a field is for (a key of `PublishedRecord`) -> how it may be called."""
-VIDEOS = (".mp4", ".mov", ".avi", ".webm", ".mkv", ".gif")
 LEVELS = (1, 2, 3)  # of the equations
 MAZE_LEVELS = (2, 3, 4, 5, 6, 7)  # rooms a side
 _SIZE = re.compile(r"(\d+)\s*[x×X*]\s*(\d+)")
@@ -96,7 +95,7 @@ def _file_name(value: Any) -> Any:
     (name,) = value if isinstance(value, list) and len(value) == 1 else (value,)
     if not isinstance(name, str) or not name:
         raise ValueError("expected one file name")
-    if name.lower().endswith(VIDEOS):
+    if name.lower().endswith((*VIDEOS, ".gif")):
         raise ValueError("a video: take its frames, and name one image")
     return name
 
