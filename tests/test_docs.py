@@ -99,6 +99,23 @@ def test_a_shown_command_can_be_typed(command: tuple[str, ...]) -> None:
             assert (ROOT / script).is_file()
 
 
+SYSTEMS = """BAGEL, Bagel-Zebra-CoT, Blip3o, DiMOO, Emu3, FLUX.1-Kontext-dev, FLUX.2-dev, HiDream-E1.1, ICEdit,
+Janus-Pro 1B, Janus-Pro 7B, LongCat-Image-Edit, MMaDA, Omni-R1, OmniGen2, Ovis-U1, Qwen-Image, Qwen-Image-Edit-2509,
+Qwen-Image-Edit-2511, SRUM, Show-o2, Step1X-Edit, T2I-R1, ThinkMorph, UniCoT, UniCoT-v2, UniMoE2, UniPic1,
+UniPic2-Metaquery, UniWorld-V1, GPT-5, GPT-5-Instant, GPT-5-Thinking, Gemini-2.0-Flash, Gemini-3.0-pro, Nano Banana Pro,
+Seedream 4.0, gpt-image-1, nano-banana, Kling 1.6, Seedance 1.0 Pro, Sora 2 Pro, Veo 3, Wan 2.2"""
+
+
+def test_each_system_of_the_papers_has_one_command_and_who_tried_it() -> None:
+    """That commands can be typed and tests are there is tested above and below, as on every page."""
+    lines = (ROOT / "docs/systems.md").read_text(encoding="utf-8").splitlines()
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in lines if "| `uni_train eval " in line]
+    assert sorted(row[0] for row in rows) == sorted(re.split(r",\s+", SYSTEMS)) and len(rows) == 44
+    assert all(re.fullmatch(r"`tests/\S+\.py`", row[4]) for row in rows)
+    native = sum(row[2] == "native" for row in rows)
+    assert f"({native} of 30 open ones)" in " ".join(lines)
+
+
 def test_links_and_paths_lead_somewhere() -> None:
     broken = []
     for page in PAGES:
