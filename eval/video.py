@@ -8,9 +8,8 @@ from pathlib import Path
 import numpy as np
 
 from uni_train.core.reading_limits import PIXELS, VIDEOS, Unreadable, open_file, open_image, reason, rgb
+from uni_train.models.pictures import taken_frames
 
-FRAMES = 8
-"""Frames that are taken of a video: evenly spaced, without the first, which is the input; the last is the result."""
 MOST_FRAMES = 20_000  # about 11 minutes at 30 a second
 _STARTS = ((4, b"ftyp"), (4, b"moov"), (4, b"mdat"), (4, b"wide"), (4, b"free"), (0, b"RIFF"), (0, b"\x1aE\xdf\xa3"))
 """Place and bytes of the containers that are read; FFmpeg would also follow playlists to other files."""
@@ -26,22 +25,19 @@ def is_video(path: Path) -> bool:
 
 @lru_cache(maxsize=2)
 def frames(path: Path) -> tuple[np.ndarray, ...]:
-    """`FRAMES` frames, or all but the first where there are fewer; uint8 [H, W, 3] each.
+    """Those that stand for the video (`taken_frames`), uint8 [H, W, 3] each.
 
     Raises:
         Unreadable: no video, a damaged one, one frame, more than `MOST_FRAMES`, or too many pixels.
         OSError: as `open` raises it.
     """
-    every = _of_gif(path) if path.suffix.lower() == ".gif" else _of_video(path)
-    if len(every) < 2:
+    return _of_gif(path) if path.suffix.lower() == ".gif" else _of_video(path)
+
+
+def _chosen(path: Path, count: int) -> list[int]:
+    if count < 2:
         raise Unreadable(path.name, "a video of one frame, which shows no change: give an image")
-    return every[1:]
-
-
-def _chosen(count: int) -> list[int]:
-    """The first frame, and those that are taken of `count`."""
-    taken = min(FRAMES, count - 1)
-    return [0, *(round((number + 1) * (count - 1) / taken) for number in range(taken))]
+    return taken_frames(count)
 
 
 def _expect(path: Path, count: int, width: int, height: int) -> None:
@@ -56,7 +52,7 @@ def _of_gif(path: Path) -> tuple[np.ndarray, ...]:
         count = getattr(image, "n_frames", 1)
         _expect(path, count, *image.size)
         taken = []
-        for number in _chosen(count):
+        for number in _chosen(path, count):
             image.seek(number)
             taken.append(rgb(image.copy()))
     return tuple(taken)
@@ -85,7 +81,7 @@ def _of_video(path: Path) -> tuple[np.ndarray, ...]:
             raise Unreadable(path.name, "a video without a frame that can be read")
         video.release()
         video = cv2.VideoCapture(str(path), cv2.CAP_FFMPEG)
-        wanted, taken = set(_chosen(count)), []
+        wanted, taken = set(_chosen(path, count)), []
         for number in range(count):
             if video.grab() and number in wanted:
                 taken.append(cv2.cvtColor(video.retrieve()[1], cv2.COLOR_BGR2RGB))

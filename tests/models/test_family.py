@@ -104,7 +104,7 @@ MODELS = "uni_train.models"
 ELSEWHERE = {
     "uni_train/insight/attention.py": "hooks into BAGEL's layers",
     "uni_train/insight/states.py": "hooks into BAGEL's layers",
-    "uni_train/models/remote.py": "BAGEL's published prompt, for models that bring none",
+    "uni_train/models/dialects/__init__.py": "BAGEL's published prompt, for models that bring none",
     "uni_train/plan/kernels.py": "what BAGEL's attention is on a GPU",
     "uni_train/recipes/pretrain.py": "nano's pretraining",
 }

@@ -48,6 +48,17 @@ def decode_picture(data: bytes, where: str) -> np.ndarray:
         raise UserError(str(error), "Give a PNG, JPEG or WebP file of fewer pixels.") from None
 
 
+FRAMES = 8
+"""Frames that stand for a video."""
+
+
+def taken_frames(count: int) -> list[int]:
+    """Numbers of the `FRAMES` that are taken of `count` >= 2: evenly spaced, without the first, which is the input. The
+    last is among them, as it is the result."""
+    taken = min(FRAMES, count - 1)
+    return [round((number + 1) * (count - 1) / taken) for number in range(taken)]
+
+
 _KINDS = ((b"\xff\xd8", "jpeg"), (b"GIF8", "gif"), (b"RIFF", "webp"))
 
 

@@ -38,11 +38,10 @@ from uni_train.core.http_client import (
     without_refused,
 )
 from uni_train.models import completions
-from uni_train.models.bagel.prompts import THINK_THEN_DRAW
 from uni_train.models.base import OnStep, Request, SkillMissing
 from uni_train.models.batches import ModelDown
 from uni_train.models.completions import Address, Completion
-from uni_train.models.dialects import Call, Dialect, Endpoint, Skill, find_dialect
+from uni_train.models.dialects import THINK_THEN_DRAW, Call, Dialect, Endpoint, Skill, find_dialect
 from uni_train.models.identity import ModelIdentity
 from uni_train.models.pictures import decode_data_url, decode_picture, encode_png
 

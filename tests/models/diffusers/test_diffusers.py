@@ -187,7 +187,7 @@ def test_the_first_loss_that_doctor_shows_is_of_the_image_alone(name: str, folde
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
-        ({"_class_name": "WanPipeline"}, "makes no images from a prompt"),
+        ({"_class_name": "AudioLDM2Pipeline"}, "makes no images from a prompt"),
         ({"_class_name": "StableDiffusionInpaintPipeline"}, "it needs mask_image"),
         ({"_class_name": "DDPMPipeline"}, "makes no images from a prompt"),
         ({"_class_name": "NoSuchPipeline"}, "has no pipeline NoSuchPipeline"),

@@ -36,7 +36,7 @@ def questions(words: tuple[str, ...], answers: Path | None, **options: Any) -> N
     from uni_train.eval.configured import plan_of
     from uni_train.eval.passage import Passage, questions_of
     from uni_train.eval.submission import write_submission
-    from uni_train.models.remote import THINK_THEN_DRAW
+    from uni_train.models.dialects import THINK_THEN_DRAW
 
     if answers is not None and not answers.is_dir():
         raise UserError(f"{answers} is no folder", "Name the one that --out named, or where the answers are.")

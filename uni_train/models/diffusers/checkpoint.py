@@ -175,6 +175,10 @@ def part_on_meta(folder: Path, part: str) -> Any:
 def _model(config: ModelConfig, pipeline: Any, takes: Interface) -> DiffusersModel:
     if takes.name in TRANSFORMERS and type(pipeline.scheduler).__name__ == _SCHEDULER:
         return FlowModel(config.name, pipeline, takes, config.sampling, config.architecture.image_size)
+    if takes.video:
+        from uni_train.models.diffusers.video import VideoModel
+
+        return VideoModel(config.name, pipeline, takes, config.sampling)
     return DiffusersModel(config.name, pipeline, takes, config.sampling)
 
 

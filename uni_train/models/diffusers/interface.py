@@ -13,9 +13,9 @@ from uni_train.core.errors import UserError
 
 _IMAGES = ("image", "images")
 _EXTRA = ("mask_image", "control_image", "controlnet_conditioning_scale", "adapter_conditioning_scale", "video_length")
-"""Parameters of pipelines that need more than words and images, or make videos."""
+"""Parameters of pipelines that need more than words and images."""
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-_HINT = "Give a pipeline that makes images from words, or from words and images."
+_HINT = "Give a pipeline that makes images or videos from words, or from words and images."
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,6 +30,7 @@ class Interface:
         several: whether it takes several images for one prompt.
         guidance: the parameter for the scale of guidance by text; None: it has none.
         image_guidance: the same for guidance by input images.
+        video: whether it makes videos.
     """
 
     pipeline: Any
@@ -39,6 +40,7 @@ class Interface:
     several: bool
     guidance: str | None
     image_guidance: str | None
+    video: bool = False
 
     @property
     def name(self) -> str:
@@ -92,7 +94,8 @@ def interface(name: str) -> Interface:
             and parameter.kind not in _VARIADIC
         )
     ]
-    if "images" not in _outputs(pipeline) or extra or "prompt" not in parameters:
+    outputs = _outputs(pipeline)
+    if not outputs & {"images", "frames"} or extra or "prompt" not in parameters:
         reason = f"it needs {', '.join(extra)}" if extra else "it makes no images from a prompt"
         raise UserError(f"the pipeline {name} cannot be asked: {reason}", _HINT)
     annotation = str(parameters[image].annotation) if image is not None else ""
@@ -109,6 +112,7 @@ def interface(name: str) -> Interface:
         image == "images" or ("ist[PIL" in annotation and "ensor" not in annotation),
         next((scale for scale in scales if defaults[scale] is not None), scales[0] if scales else None),
         "image_guidance_scale" if "image_guidance_scale" in defaults else None,
+        "images" not in outputs,
     )
 
 

@@ -104,21 +104,28 @@ class DiffusersModel(ImageGenerator):
     def _call(self, requests: Sequence[Request], on_step: OnStep | None) -> list[np.ndarray]:
         """Images of alike requests; one at a time where the pipeline refuses the batch."""
         try:
-            with first_block_cache(self._transformer, self.sampling.first_block_cache):
-                images = self.pipeline(**self._arguments(requests, on_step)).images
-        except (ValueError, TypeError, NotImplementedError) as error:
+            images = self._run(requests, on_step).images
+        except UserError:
             if len(requests) > 1:
                 return [image for request in requests for image in self._call([request], on_step)]
-            message = f"request {requests[0].id}: {self.takes.name} refuses it ({reason(error)})"
-            hint = "Change its prompt, images or size"
-            cached = ", or leave first_block_cache out" if self.sampling.first_block_cache is not None else ""
-            raise UserError(message, f"{hint}{cached}.") from error
+            raise
         drawn = [np.asarray(image.convert("RGB")) for image in images]
         for request, image in zip(requests, drawn, strict=True):
             if request.size not in (None, image.shape[:2]):
                 wrong = f"request {request.id}: {self.takes.name} cannot draw {_by(request.size)} pixels"
                 raise UserError(wrong, f"The nearest that it draws is {_by(image.shape[:2])} (height x width).")
         return drawn
+
+    def _run(self, requests: Sequence[Request], on_step: OnStep | None) -> Any:
+        """The pipeline's output. Raises UserError: it refuses the requests."""
+        try:
+            with first_block_cache(self._transformer, self.sampling.first_block_cache):
+                return self.pipeline(**self._arguments(requests, on_step))
+        except (ValueError, TypeError, NotImplementedError) as error:
+            message = f"request {requests[0].id}: {self.takes.name} refuses it ({reason(error)})"
+            hint = "Change its prompt, images or size"
+            cached = ", or leave first_block_cache out" if self.sampling.first_block_cache is not None else ""
+            raise UserError(message, f"{hint}{cached}.") from error
 
     def _arguments(self, requests: Sequence[Request], on_step: OnStep | None) -> dict[str, Any]:
         from PIL import Image
