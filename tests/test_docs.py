@@ -116,6 +116,22 @@ def test_each_system_of_the_papers_has_one_command_and_who_tried_it() -> None:
     assert f"({native} of 30 open ones)" in " ".join(lines)
 
 
+PRINTED = {"unisandbox": (13, 5), "ureason": (12, 26), "ufo": (8, 3), "vigor": (22, 12), "ueval": (5, 11)}
+"""Page -> how many numbered tables and figures its paper has."""
+
+
+@pytest.mark.parametrize("name", PRINTED)
+def test_each_table_and_figure_of_a_paper_has_a_row(name: str) -> None:
+    page = (ROOT / f"docs/benchmarks/{name}.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| ((?:Table|Figure).*?) \|", page.partition("## Its tables and figures")[2], re.MULTILINE)
+    numbers: dict[str, set[int]] = {"Table": set(), "Figure": set()}
+    for kind, listed in re.findall(r"(Table|Figure)s? ([\d, to]+)", "; ".join(rows)):
+        for first, last in re.findall(r"(\d+)(?: to (\d+))?", listed):
+            numbers[kind] |= {*range(int(first), int(last or first) + 1)}
+    tables, figures = PRINTED[name]
+    assert numbers == {"Table": {*range(1, tables + 1)}, "Figure": {*range(1, figures + 1)}}
+
+
 def test_links_and_paths_lead_somewhere() -> None:
     broken = []
     for page in PAGES:
