@@ -18,6 +18,7 @@ from PIL import Image
 
 from tests.models.diffusers import tiny
 from tests.models.diffusers.conftest import build
+from tests.models.qwen_image_edit.tiny import pipeline as qwen
 from uni_train.cli.main import uni_train
 from uni_train.core.errors import UserError
 from uni_train.core.seeds import derive_seed
@@ -227,6 +228,29 @@ def test_parts_of_other_modules_are_left_out_without_weights(folder: Callable[[s
     (copy / "safety_checker").mkdir()
     model, _ = family_of("diffusers").skeleton(model_config(str(copy)))
     assert all(weight.is_meta for weight in model.parameters())
+
+
+@pytest.mark.slow
+def test_an_editor_that_reads_images_by_qwen_needs_no_torchvision(tmp_path: Path) -> None:
+    from diffusers import LongCatImageEditPipeline, LongCatImageTransformer2DModel
+
+    parts = qwen().components
+    transformer = LongCatImageTransformer2DModel(
+        patch_size=1, in_channels=64, num_layers=1, num_single_layers=1, attention_head_dim=16, num_attention_heads=2,
+        joint_attention_dim=16, axes_dims_rope=(4, 4, 8),
+    )  # fmt: skip
+    reader = parts["processor"]
+    made = LongCatImageEditPipeline(
+        tiny._flow(), tiny._vae(4, 16), parts["text_encoder"], parts["tokenizer"], reader, transformer
+    )
+    made.save_pretrained(tmp_path)
+    reader.image_processor.save_pretrained(tmp_path / "text_processor")
+    index = json.loads((tmp_path / "model_index.json").read_text())
+    index["text_processor"] = ["transformers", "Qwen2VLProcessor"]
+    (tmp_path / "model_index.json").write_text(json.dumps(index))
+    assert inspect(str(tmp_path)).problems == () and family_of("diffusers").skeleton(model_config(str(tmp_path)))
+    (image,) = build(tmp_path, steps=1).draw([Request("a", "a red cat", (np.zeros((16, 64, 3), np.uint8),))])
+    assert image.shape[1] == 4 * image.shape[0]
 
 
 def test_pickles_are_never_read(folder: Callable[[str], Path], tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +45,8 @@ _HINT = "It must be a pipeline in diffusers' layout with safetensors; `uni_train
 _TRAINED, _STEM = "transformer", "diffusion_pytorch_model"
 _SCHEDULER = "FlowMatchEulerDiscreteScheduler"
 _LIBRARIES = ("diffusers", "transformers")
+_READERS = ("Qwen2VLProcessor", "Qwen2_5_VLProcessor")
+"""Classes of transformers that load with torchvision alone, for videos that no pipeline of images shows them."""
 _FILES = ("diffusion_pytorch_model.safetensors", "model.safetensors")
 
 
@@ -128,14 +131,19 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.d
     takes, parts = interface_of(folder), open_parts(folder)
     expect_whole(folder, *parts)
     stored = max(parts.values(), key=lambda weights: weights.bytes).compute_dtype
+    how: dict[str, Any] = {"use_safetensors": True, "local_files_only": True}
+    readers = {} if find_spec("torchvision") else _readers(folder)
+    before = logging.root.manager.disable
     try:
         with without_bars(), warnings.catch_warnings():
             warnings.filterwarnings("ignore", "`torch_dtype` is deprecated", FutureWarning)  # dtype is 0.41's name
-            pipeline = takes.pipeline.from_pretrained(
-                folder, torch_dtype=dtype or stored, use_safetensors=True, local_files_only=True
-            )
+            if readers:
+                logging.disable(logging.WARNING)  # that they are of another class
+            pipeline = takes.pipeline.from_pretrained(folder, torch_dtype=dtype or stored, **how, **readers)
     except (OSError, ValueError, RuntimeError, ImportError, AttributeError) as error:
         raise UserError(f"{folder} cannot be loaded: {reason(error)}", _HINT) from error
+    finally:
+        logging.disable(before)
     model = _model(config, pipeline, takes)
     model.source = folder
     return model
@@ -163,6 +171,8 @@ def part_on_meta(folder: Path, part: str) -> Any:
     library, name = _parts(folder)[part]
     if library not in _LIBRARIES:
         raise UserError(f"{folder / 'model_index.json'}: {part} is of {library}, no library of models", _HINT)
+    if name in _READERS and not find_spec("torchvision"):
+        return _readers(folder)[part]
     kind, place = getattr(import_module(library), name), folder / part
     with without_weights():
         if not issubclass(kind, torch.nn.Module):
@@ -170,6 +180,19 @@ def part_on_meta(folder: Path, part: str) -> Any:
         if library == "transformers":
             return kind(kind.config_class.from_pretrained(place))
         return kind.from_config(kind.load_config(place))
+
+
+def _readers(folder: Path) -> dict[str, Any]:
+    """What pipelines use of `_READERS`, their image processors, by part; without torchvision."""
+    from transformers.processing_utils import ProcessorMixin
+
+    from uni_train.models.qwen_image_edit.reading import image_processor
+
+    class ImageReader(ProcessorMixin):  # type: ignore[misc]
+        def __init__(self, place: Path) -> None:
+            self.image_processor = image_processor(place)
+
+    return {part: ImageReader(folder / part) for part, (_, name) in _parts(folder).items() if name in _READERS}
 
 
 def _model(config: ModelConfig, pipeline: Any, takes: Interface) -> DiffusersModel:
