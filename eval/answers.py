@@ -25,6 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from uni_train.config.schema import EvalConfig
 from uni_train.core.errors import UsageError, UserError, did_you_mean
 from uni_train.core.folders import files_below
 from uni_train.core.reading_limits import VIDEOS, image_suffixes, parse_json, read_json, read_lines, read_text
@@ -35,7 +36,6 @@ from uni_train.models.checkpoint import MANIFESTS
 from uni_train.models.identity import ModelIdentity, hash_file
 
 if TYPE_CHECKING:
-    from uni_train.config.schema import EvalConfig
     from uni_train.eval.benchmark import Benchmark, Step
     from uni_train.eval.calls import Counts
     from uni_train.eval.store import Skill
@@ -141,10 +141,14 @@ class FolderAnswers:
         return answers
 
 
-def expect_no_model(config: EvalConfig, why: str) -> None:
-    """Raises UsageError for keys that say how a model answers."""
-    for key, given in (("weights", config.weights), ("redraw", config.redraw), ("text_model", config.text_model)):
-        if given not in (None, 1):
+OF_WEIGHTS = ("weights", "compile", "sampling")
+"""Keys of an evaluation that a model of ours obeys alone."""
+
+
+def expect_unset(config: EvalConfig, keys: Sequence[str], why: str) -> None:
+    """Raises UsageError for keys that would be ignored."""
+    for key in keys:
+        if (given := getattr(config, key)) != getattr(EvalConfig(), key):
             raise UsageError(f"{key}={given}: {why}", f"Leave {key} out.")
 
 

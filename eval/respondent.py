@@ -27,9 +27,9 @@ def open_respondent(
 ) -> StoredModel | FolderAnswers:
     """Who an evaluation asks: a model, two as one, or a folder of answers. Raises as `open_model`."""
     if source_of(checkpoint).holds_answers:
-        from uni_train.eval.answers import FolderAnswers, expect_no_model
+        from uni_train.eval.answers import OF_WEIGHTS, FolderAnswers, expect_unset
 
-        expect_no_model(config, f"{checkpoint} holds answers")
+        expect_unset(config, (*OF_WEIGHTS, "redraw", "text_model"), f"{checkpoint} holds answers")
         return FolderAnswers(Path(checkpoint), say)
     how: dict[str, Any] = {"remote": config.remote, "batch": config.batch, "retry_failed": config.retry_failed}
     own: dict[str, Any] = {"sampling": config.sampling, "weights": config.weights, "compile": config.compile}

@@ -45,6 +45,8 @@ LINKS, ATTENTION = "insight links -c shipped --task mapping", "insight attention
         ("eval shipped --subset 0", 2, ["subset must be at least 1, not 0 (override subset=0)"]),
         ("eval questions -b ureason redraw=4", 2, ["redraw=4: eval questions asks no model", "Leave redraw out"]),
         ("eval questions -b ureason weights=nf4", 2, ["weights=nf4: eval questions asks no model"]),
+        ("eval questions -b ureason compile=true", 2, ["compile=True: eval questions asks no model"]),
+        ("eval questions -b ureason sampling.steps=2", 2, ["sampling={'steps': 2}: eval questions asks no model"]),
         ("eval shipped two", 2, ["'two' is no KEY=VALUE"]),
         ("eval shipped sampling.temperature=nan", 2, ["temperature must be"]),
         ("eval shipped name=a/b", 2, ["name must be usable as a folder name"]),

@@ -15,6 +15,7 @@ from tests.models.test_remote import PICTURE, Reply, endpoint, refused, says
 from tests.tiny import save_talker
 from uni_train import api
 from uni_train.cli.main import uni_train
+from uni_train.core.errors import UsageError
 from uni_train.eval.store import Store
 from uni_train.models.pictures import encode_png
 
@@ -80,6 +81,8 @@ def test_a_function_draws(tmp_path: Path) -> None:
     keys = {"n": 2, "sets": ["code"], "settings": ["reasoning_guided"], "world": "nano", "out": str(tmp_path)}
     with endpoint(writer) as text:
         done = api.evaluate(draw, "ureason", text_model=f"{text.url}#writer", **keys)
+    with pytest.raises(UsageError, match=r"sampling=.*an object or a function draws in its own way"):
+        api.evaluate(draw, "ureason", sampling={"steps": 4}, **keys)
     assert done.asked["model"]["name"] == "writer+draw" and all("Draw 3 apples ." in prompt for prompt in prompts)
 
 

@@ -32,7 +32,7 @@ def questions(words: tuple[str, ...], answers: Path | None, **options: Any) -> N
       uni_train eval answers -b ureason --subset 60
     """
     from uni_train.console.progress import ConsoleProgress
-    from uni_train.eval.answers import FolderAnswers, expect_no_model
+    from uni_train.eval.answers import OF_WEIGHTS, FolderAnswers, expect_unset
     from uni_train.eval.configured import plan_of
     from uni_train.eval.passage import Passage, questions_of
     from uni_train.eval.submission import write_submission
@@ -42,7 +42,7 @@ def questions(words: tuple[str, ...], answers: Path | None, **options: Any) -> N
         raise UserError(f"{answers} is no folder", "Name the one that --out named, or where the answers are.")
     options["out"] = options["out"] or str(answers or "answers")
     config = config_of(overrides_of(words, options))
-    expect_no_model(config, "eval questions asks no model, but writes its requests")
+    expect_unset(config, (*OF_WEIGHTS, "redraw", "text_model"), "eval questions asks no model, but writes its requests")
     plan = plan_of(config.out, replace(config, world=config.world or "everyday"))
     progress = ConsoleProgress()
     system, questions_left = config.remote.think_system or THINK_THEN_DRAW, 0
