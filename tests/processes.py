@@ -56,7 +56,15 @@ def python(
     return Python(*arguments, env=env, cwd=cwd).wait()
 
 
+def keep_threads() -> None:
+    """To be called first in a fork: torch makes its pool of threads anew when it is first asked for, and of two threads
+    that ask at once one may find none ("Invalid thread pool!")."""
+    if torch := sys.modules.get("torch"):
+        torch.set_num_threads(torch.get_num_threads())
+
+
 def _program(arguments: Sequence[str], env: Mapping[str, str], cwd: str, files: Sequence[str]) -> None:
+    keep_threads()
     for descriptor, file in enumerate(files, start=1):
         os.dup2(os.open(file, os.O_WRONLY | os.O_CREAT | os.O_APPEND), descriptor)
     sys.stdout, sys.stderr = os.fdopen(1, "w", buffering=1), os.fdopen(2, "w", buffering=1)

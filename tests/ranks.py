@@ -11,6 +11,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tests.processes import keep_threads
+
 
 def on_ranks(folder: Path, count: int, body: Callable[[int], None], nodes: int = 1) -> dict[str, Any]:
     """`body(rank)` in `count` processes with torchrun's environment: their exit codes, pids and what each said.
@@ -40,6 +42,7 @@ def on_ranks(folder: Path, count: int, body: Callable[[int], None], nodes: int =
 
 def _code(body: Callable[[int], None], rank: int) -> int:
     try:
+        keep_threads()
         body(rank)
     except SystemExit as end:
         return int(end.code or 0)
