@@ -25,8 +25,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.config.schema import EvalConfig
-from uni_train.core.errors import UsageError, UserError, did_you_mean
+from uni_train.core.errors import UserError, did_you_mean
 from uni_train.core.folders import files_below
 from uni_train.core.reading_limits import VIDEOS, image_suffixes, parse_json, read_json, read_lines, read_text
 from uni_train.eval.passage import SHOWN, Answer, Key, Passage, image_names
@@ -139,17 +138,6 @@ class FolderAnswers:
             one_or_more = several if len(unknown) > 1 else f"the answer {unknown[0]} belongs"
             self._say(f"{root}: {one_or_more} to no question of {benchmark.name}")
         return answers
-
-
-OF_WEIGHTS = ("weights", "compile", "sampling")
-"""Keys of an evaluation that a model of ours obeys alone."""
-
-
-def expect_unset(config: EvalConfig, keys: Sequence[str], why: str) -> None:
-    """Raises UsageError for keys that would be ignored."""
-    for key in keys:
-        if (given := getattr(config, key)) != getattr(EvalConfig(), key):
-            raise UsageError(f"{key}={given}: {why}", f"Leave {key} out.")
 
 
 def _of_rows(rows: Sequence[Row], benchmark: Benchmark, first: str, root: Path) -> tuple[dict[Key, Answer], list[str]]:

@@ -105,14 +105,14 @@ def _measured(plan: EvaluationPlan) -> dict[str, Speed]:
     for benchmark in plan.benchmarks:
         for helped, model in benchmark.helpers().items():
             speeds |= {kind: speed for kind, speed in store.speed_of(model.identity, here).items() if kind == helped}
-    config, own = plan.config, dict[str, Speed]()
+    config = plan.config
     identity = identity_of(plan.checkpoint, config.sampling, config.weights, config.compile)
-    text = None if config.text_model is None else identity_of(config.text_model, {})
-    for known_as, part in ((identity, KINDS), (text, ("think", "answer"))):
-        known = {} if known_as is None else store.speed_of(known_as, here)
-        own |= {kind: speed for kind, speed in known.items() if kind in part}
-    if config.text_model is not None and text is None:
+    own = {} if identity is None else store.speed_of(identity, here)
+    if config.text_model is not None:
+        text_identity = identity_of(config.text_model, {})
+        texts = {} if text_identity is None else store.speed_of(text_identity, here)
         own = {kind: speed for kind, speed in own.items() if kind == "draw"}
+        own |= {kind: speed for kind, speed in texts.items() if kind != "draw"}
     return own | speeds
 
 

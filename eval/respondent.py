@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from uni_train.config.schema import EvalConfig
 from uni_train.core.errors import UsageError, UserError, did_you_mean
 from uni_train.eval.calls import StoredModel
 from uni_train.eval.sample import Respondent
@@ -17,9 +18,20 @@ from uni_train.models.family import family_of
 from uni_train.models.identity import ModelIdentity, identify
 
 if TYPE_CHECKING:
-    from uni_train.config.schema import EvalConfig, ModelConfig, Quantised, RemoteConfig
+    from uni_train.config.schema import ModelConfig, Quantised, RemoteConfig
     from uni_train.eval.answers import FolderAnswers
     from uni_train.models.base import UnifiedModel
+
+
+OF_WEIGHTS = ("weights", "compile", "sampling")
+"""Keys of an evaluation that only weights on this machine obey."""
+
+
+def expect_unset(config: EvalConfig, keys: Sequence[str], why: str) -> None:
+    """Raises UsageError for keys that would be ignored."""
+    for key in keys:
+        if (given := getattr(config, key)) != getattr(EvalConfig(), key):
+            raise UsageError(f"{key}={given}: {why}", f"Leave {key} out.")
 
 
 def open_respondent(
@@ -27,13 +39,12 @@ def open_respondent(
 ) -> StoredModel | FolderAnswers:
     """Who an evaluation asks: a model, two as one, or a folder of answers. Raises as `open_model`."""
     if source_of(checkpoint).holds_answers:
-        from uni_train.eval.answers import OF_WEIGHTS, FolderAnswers, expect_unset
+        from uni_train.eval.answers import FolderAnswers
 
         expect_unset(config, (*OF_WEIGHTS, "redraw", "text_model"), f"{checkpoint} holds answers")
         return FolderAnswers(Path(checkpoint), say)
-    how: dict[str, Any] = {"remote": config.remote, "batch": config.batch, "retry_failed": config.retry_failed}
-    own: dict[str, Any] = {"sampling": config.sampling, "weights": config.weights, "compile": config.compile}
-    return paired(open_model(checkpoint, store, **own, **how, say=say), config, store, say)
+    own = {key: getattr(config, key) for key in OF_WEIGHTS}
+    return paired(open_model(checkpoint, store, **own, **_asked(config), say=say), config, store, say)
 
 
 def paired(
@@ -44,8 +55,12 @@ def paired(
         return model
     from uni_train.eval.pair import Pair
 
-    how: dict[str, Any] = {"remote": config.remote, "batch": config.batch, "retry_failed": config.retry_failed}
-    return cast(StoredModel, Pair(open_model(config.text_model, store, **how, say=say), model))
+    return cast(StoredModel, Pair(open_model(config.text_model, store, **_asked(config), say=say), model))
+
+
+def _asked(config: EvalConfig) -> dict[str, Any]:
+    """How any model is asked, of the arguments of `open_model`."""
+    return {"remote": config.remote, "batch": config.batch, "retry_failed": config.retry_failed}
 
 
 def open_model(

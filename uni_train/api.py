@@ -258,9 +258,8 @@ def evaluate(
             if code:
                 raise SystemExit(code)
         return run_evaluation(str(model), config)  # after `start`: of stored calls
-    from uni_train.eval.answers import OF_WEIGHTS, expect_unset
     from uni_train.eval.python_model import python_model
-    from uni_train.eval.respondent import paired
+    from uni_train.eval.respondent import OF_WEIGHTS, expect_unset, paired
     from uni_train.eval.store import Store
 
     expect_unset(config, OF_WEIGHTS, "an object or a function draws in its own way")

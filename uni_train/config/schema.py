@@ -228,7 +228,7 @@ class ServerConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class RemoteConfig(ServerConfig):
-    """A model behind an OpenAI-compatible address, URL#MODEL."""
+    """A model behind an address, URL#MODEL."""
 
     timeout: Seconds = 300.0  # seconds, of one attempt to its last byte
     revision: str = ""  # what is behind the model's name; other revisions have other stored answers

@@ -147,7 +147,7 @@ def _ask(model: RemoteModel, seen: EndpointExamination, skill: str, check: str, 
     took = f"; {time.monotonic() - began:.1f} s"
     if isinstance(reply, Exception):
         hint = f". {reply.hint}" if isinstance(reply, ModelDown) and reply.hint else ""
-        writes = DIALECTS.get(by["drawing"]).writes if "drawing" in by else False
+        writes = "drawing" in by and DIALECTS.get(by["drawing"]).writes
         wrong = isinstance(reply, ModelDown | UnreadableImage) or (isinstance(reply, WrongReply) and not writes)
         message = " ".join((reply.message if isinstance(reply, UserError) else str(reply)).split())
         seen.findings.append(Finding(check, "wrong" if wrong else "note", f"{message}{hint}{took}"))

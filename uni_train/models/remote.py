@@ -99,7 +99,8 @@ class RemoteModel:
             UsageError: no such address or dialect, or several models there. ModelDown: nobody answers, or the key is
                 refused.
         """
-        find_dialect("text", settings.text), find_dialect("drawing", settings.drawing)
+        find_dialect("text", settings.text)
+        find_dialect("drawing", settings.drawing)
         base_url, _, model = address.partition("#")
         base_url = checked_address(base_url)
         offered = _offered(base_url, settings)
@@ -169,7 +170,7 @@ class RemoteModel:
             without_refused(parameters, reason, dialect.optional)
         url = f"{self.base_url}/{call.path}"
         while True:
-            body = merged(call.body, self.settings.extra_body)
+            body = _merged(call.body, self.settings.extra_body)
             try:
                 reply = await client.ask(url, body, partial(_form, body, call.files) if call.files else None)
             except Refused as error:
@@ -335,14 +336,13 @@ def _refused(base_url: str, settings: RemoteConfig) -> ModelDown:
     return ModelDown(f"{base_url} refuses the key in {variable}", "Check the key; it is shown nowhere.")
 
 
-def merged(body: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
+def _merged(body: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     """`body` with the keys of `more`, those of sections one by one."""
-    sections = {name: merged(body[name], value) for name, value in more.items() if _both_sections(body, name, value)}
-    return {**body, **more, **sections}
-
-
-def _both_sections(body: Mapping[str, Any], name: str, value: Any) -> bool:
-    return isinstance(value, Mapping) and isinstance(body.get(name), Mapping)
+    both = {**body, **more}
+    for name, value in more.items():
+        if isinstance(value, Mapping) and isinstance(body.get(name), Mapping):
+            both[name] = _merged(body[name], value)
+    return both
 
 
 def _form(fields: Mapping[str, Any], images: Sequence[np.ndarray]) -> Any:

@@ -32,9 +32,10 @@ def questions(words: tuple[str, ...], answers: Path | None, **options: Any) -> N
       uni_train eval answers -b ureason --subset 60
     """
     from uni_train.console.progress import ConsoleProgress
-    from uni_train.eval.answers import OF_WEIGHTS, FolderAnswers, expect_unset
+    from uni_train.eval.answers import FolderAnswers
     from uni_train.eval.configured import plan_of
     from uni_train.eval.passage import Passage, questions_of
+    from uni_train.eval.respondent import OF_WEIGHTS, expect_unset
     from uni_train.eval.submission import write_submission
     from uni_train.models.dialects import THINK_THEN_DRAW
 

@@ -76,10 +76,10 @@ def find_dialect(key: Literal["text", "drawing"], name: str) -> Dialect:
     known = DIALECTS.names()
     if name not in known:
         raise UsageError(f"remote.{key}={name}: no such dialect", did_you_mean(name, known, "dialects"))
-    found = DIALECTS.get(name)()
-    if not (found.writes if key == "text" else found.draws):
+    chosen = DIALECTS.get(name)()
+    if not (chosen.writes if key == "text" else chosen.draws):
         raise UsageError(f"remote.{key}={name}: this dialect has no {'texts' if key == 'text' else 'images'}")
-    return found
+    return chosen
 
 
 class Message(NamedTuple):

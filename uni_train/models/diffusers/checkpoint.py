@@ -7,7 +7,7 @@ import os
 import shutil
 import warnings
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from importlib import import_module
 from importlib.util import find_spec
@@ -100,18 +100,26 @@ def unread(folder: Path, part: str) -> list[str]:
     library, name = _parts(folder)[part]
     if library not in _LIBRARIES:
         return []  # of the pipeline's own module, such as a safety checker
-    kind, before = getattr(import_module(library), name), logging.root.manager.disable
-    logging.disable(logging.WARNING)  # a table of the same names
+    kind = getattr(import_module(library), name)
     try:
-        with without_bars():
+        with without_bars(), _without_warnings():  # a table of the same names
             _, report = kind.from_pretrained(
                 folder / part, device_map="meta", output_loading_info=True, use_safetensors=True, local_files_only=True
             )
     except (OSError, ValueError, RuntimeError) as error:
         return [f"cannot be loaded: {reason(error)}"]
+    return [f"{key} is missing" for key in sorted(report["missing_keys"]) if not key.startswith("lm_head.")]
+
+
+@contextmanager
+def _without_warnings() -> Iterator[None]:
+    """No library logs a warning meanwhile."""
+    before = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        yield
     finally:
         logging.disable(before)
-    return [f"{key} is missing" for key in sorted(report["missing_keys"]) if not key.startswith("lm_head.")]
 
 
 def expect_whole(folder: Path, *parts: str) -> None:
@@ -132,18 +140,14 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.d
     expect_whole(folder, *parts)
     stored = max(parts.values(), key=lambda weights: weights.bytes).compute_dtype
     how: dict[str, Any] = {"use_safetensors": True, "local_files_only": True}
-    readers = {} if find_spec("torchvision") else _readers(folder)
-    before = logging.root.manager.disable
+    readers = _readers(folder)
+    another_class = _without_warnings() if readers else nullcontext()
     try:
-        with without_bars(), warnings.catch_warnings():
+        with without_bars(), another_class, warnings.catch_warnings():
             warnings.filterwarnings("ignore", "`torch_dtype` is deprecated", FutureWarning)  # dtype is 0.41's name
-            if readers:
-                logging.disable(logging.WARNING)  # that they are of another class
             pipeline = takes.pipeline.from_pretrained(folder, torch_dtype=dtype or stored, **how, **readers)
     except (OSError, ValueError, RuntimeError, ImportError, AttributeError) as error:
         raise UserError(f"{folder} cannot be loaded: {reason(error)}", _HINT) from error
-    finally:
-        logging.disable(before)
     model = _model(config, pipeline, takes)
     model.source = folder
     return model
@@ -171,8 +175,8 @@ def part_on_meta(folder: Path, part: str) -> Any:
     library, name = _parts(folder)[part]
     if library not in _LIBRARIES:
         raise UserError(f"{folder / 'model_index.json'}: {part} is of {library}, no library of models", _HINT)
-    if name in _READERS and not find_spec("torchvision"):
-        return _readers(folder)[part]
+    if reader := _readers(folder).get(part):
+        return reader
     kind, place = getattr(import_module(library), name), folder / part
     with without_weights():
         if not issubclass(kind, torch.nn.Module):
@@ -183,7 +187,10 @@ def part_on_meta(folder: Path, part: str) -> Any:
 
 
 def _readers(folder: Path) -> dict[str, Any]:
-    """What pipelines use of `_READERS`, their image processors, by part; without torchvision."""
+    """What pipelines use of `_READERS`, their image processors, by part; none where torchvision is installed."""
+    parts = [part for part, (_, name) in _parts(folder).items() if name in _READERS]
+    if not parts or find_spec("torchvision"):
+        return {}
     from transformers.processing_utils import ProcessorMixin
 
     from uni_train.models.qwen_image_edit.reading import image_processor
@@ -192,7 +199,7 @@ def _readers(folder: Path) -> dict[str, Any]:
         def __init__(self, place: Path) -> None:
             self.image_processor = image_processor(place)
 
-    return {part: ImageReader(folder / part) for part, (_, name) in _parts(folder).items() if name in _READERS}
+    return {part: ImageReader(folder / part) for part in parts}
 
 
 def _model(config: ModelConfig, pipeline: Any, takes: Interface) -> DiffusersModel:

@@ -109,11 +109,14 @@ class DiffusersModel(ImageGenerator):
             if len(requests) > 1:
                 return [image for request in requests for image in self._call([request], on_step)]
             raise
-        drawn = [np.asarray(image.convert("RGB")) for image in images]
-        for request, image in zip(requests, drawn, strict=True):
-            if request.size not in (None, image.shape[:2]):
-                wrong = f"request {request.id}: {self.takes.name} cannot draw {_by(request.size)} pixels"
-                raise UserError(wrong, f"The nearest that it draws is {_by(image.shape[:2])} (height x width).")
+        return [self._drawn(request, image) for request, image in zip(requests, images, strict=True)]
+
+    def _drawn(self, request: Request, image: Any) -> np.ndarray:
+        """An image of the pipeline, uint8 [H, W, 3]. Raises UserError: it has another size than was asked."""
+        drawn = np.asarray(image.convert("RGB"))
+        if request.size not in (None, drawn.shape[:2]):
+            wrong = f"request {request.id}: {self.takes.name} cannot draw {_by(request.size)} pixels"
+            raise UserError(wrong, f"The nearest that it draws is {_by(drawn.shape[:2])} (height x width).")
         return drawn
 
     def _run(self, requests: Sequence[Request], on_step: OnStep | None) -> Any:

@@ -29,8 +29,8 @@ class VideoModel(DiffusersModel, InterleavedGenerator):
         for request in requests:
             self._check(request)
             (frames,) = self._run([request], on_step).frames
-            count = len(frames)
-            videos.append([np.asarray(frames[n].convert("RGB")) for n in (taken_frames(count) if count > 1 else [0])])
+            chosen = taken_frames(len(frames)) if len(frames) > 1 else [0]
+            videos.append([self._drawn(request, frames[number]) for number in chosen])
         return videos
 
     @torch.no_grad()
