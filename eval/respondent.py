@@ -55,7 +55,12 @@ def paired(
         return model
     from uni_train.eval.pair import Pair
 
-    return cast(StoredModel, Pair(open_model(config.text_model, store, **_asked(config), say=say), model))
+    try:
+        text = open_model(config.text_model, store, **_asked(config), say=say)
+    except UserError as error:
+        error.message = f"text_model={config.text_model}: {error.message}"
+        raise
+    return cast(StoredModel, Pair(text, model))
 
 
 def _asked(config: EvalConfig) -> dict[str, Any]:

@@ -91,7 +91,7 @@ def test_a_function_draws(tmp_path: Path) -> None:
     [
         ("writer", "painter", "reasoning_guided", ("painter cannot", "need more")),
         ("writer", "painter", "direct", ("writer cannot", "need more")),
-        ("painter", "nothing", "direct", ("no model nothing",)),
+        ("painter", "nothing", "direct", ("text_model=nothing: no model nothing",)),
     ],
 )
 def test_a_pair_the_other_way_round_is_refused(

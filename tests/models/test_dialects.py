@@ -11,7 +11,7 @@ import pytest
 
 from tests.models.test_doctor import doctor
 from tests.models.test_remote import KEY, PICTURE, Endpoint, Reply, drawn, endpoint, refused
-from uni_train.config.schema import RemoteConfig
+from uni_train.config.schema import JudgeConfig, RemoteConfig
 from uni_train.core.errors import UsageError, UserError
 from uni_train.core.http_client import key_header
 from uni_train.models.base import Request
@@ -157,8 +157,9 @@ def test_more_keys_of_a_body() -> None:
     with endpoint(lambda path, body: drawn()) as server:
         opened(server, extra_body={"quality": "high"}).draw([Request("a", "x", (RED,))])
     assert b'name="quality"\r\n\r\nhigh' in server.asked[-1][1]
-    with pytest.raises(UsageError, match="a key has no place in extra_body"):
-        RemoteConfig(extra_body={"api_key": "x"})
+    for section, config in (("remote", RemoteConfig), ("judge", JudgeConfig)):
+        with pytest.raises(UsageError, match=rf"a key has no place in {section}\.extra_body"):
+            config(extra_body={"api_key": "x"})
 
 
 @pytest.mark.parametrize(

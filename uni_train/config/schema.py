@@ -222,8 +222,9 @@ class ServerConfig:
 
     def __post_init__(self) -> None:
         """Raises UsageError for what cannot be meant."""
+        section = type(self).__name__.removesuffix("Config").lower()  # judge, remote
         if any("key" in name.lower() or "token" in name.lower() for name in self.extra_body):
-            raise UsageError("a key has no place in extra_body", "Put it into a variable: key_env.")
+            raise UsageError(f"a key has no place in {section}.extra_body", f"Name its variable: {section}.key_env.")
 
 
 @dataclass(frozen=True, kw_only=True)

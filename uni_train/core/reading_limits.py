@@ -61,8 +61,7 @@ DEPTH = 100
 YAML_VALUES = 100_000
 """Values of a YAML file, each counted wherever an alias repeats it."""
 
-VIDEOS = (".mp4", ".mov", ".avi", ".webm", ".mkv")
-"""Suffixes of files that are videos here. A GIF is one if it has several frames."""
+VIDEOS = (".mp4", ".mov", ".avi", ".webm", ".mkv")  # suffixes; a GIF is a video if it has several frames
 
 _HUGE = re.compile(r"\d{300}|[eE]\+?\d{3}")  # perhaps a number that becomes an infinity
 
