@@ -43,9 +43,10 @@ from uni_train.config.compose import compose
 from uni_train.config.schema import SamplingConfig
 from uni_train.models.bagel import generation
 from uni_train.models.bagel.bagel import Bagel
+from uni_train.models.bagel.caches import KVCache
 from uni_train.models.bagel.checkpoint import PublishedBagel, load, open_folder
 from uni_train.models.bagel.config import BagelConfig, LlmConfig, SpecialTokens, VitConfig
-from uni_train.models.bagel.generation import Branch, Contexts, KVCache, generate_text, prefill
+from uni_train.models.bagel.generation import Branch, Contexts, generate_text, prefill
 from uni_train.models.bagel.packing import Text
 from uni_train.models.bagel.prompts import THINK_THEN_ANSWER, THINK_THEN_DRAW
 from uni_train.models.bagel.unified import BagelUnified, Speech

@@ -46,8 +46,8 @@ class UsageError(UserError):
 class SkillMissing(UserError):
     """The model cannot do what it was asked, e.g. think before it draws."""
 
-    def __init__(self, model: str, skill: str) -> None:
-        super().__init__(f"{model} cannot {skill}", hint="choose another model, or a recipe that does not need it")
+    def __init__(self, model: str, skill: str, hint: str = "") -> None:
+        super().__init__(f"{model} cannot {skill}", hint or "choose another model, or a recipe that does not need it")
         self.skill = skill
 
 

@@ -110,8 +110,8 @@ class Family(ABC):
         bfloat16: whether GPUs take its weights in bfloat16.
         tf32: whether GPUs may round factors of float32 products to TF32. Not where transformers computes rotary
             positions, by such a product (huggingface/transformers issue 48428).
-        optional_keys: of "vae_tile", "editing", "puzzles" (of editors), "compile" and "sampling.first_block_cache",
-            those that its models take.
+        optional_keys: of "vae_tile", "editing", "puzzles" (of editors), "compile", "sampling.first_block_cache" and
+            "sampling.interleaving", those that its models take.
         shipped: the folder of the checkpoint inside the package (`checkpoint: shipped`).
     """
 

@@ -78,9 +78,8 @@ def identify(config: ModelConfig, dtype: str = "stored") -> ModelIdentity:
     Raises:
         UserError: no such checkpoint, or a file that cannot be read.
     """
-    sampling = asdict(config.sampling)
-    if config.sampling.first_block_cache is None:
-        del sampling["first_block_cache"]  # answers that were stored without the key are found
+    # Without null: answers that were stored before there was such a key are found.
+    sampling = {key: value for key, value in asdict(config.sampling).items() if value is not None}
     settings: dict[str, Any] = {"family": config.family, "sampling": sampling, "dtype": dtype}
     if config.weights is not None:
         settings["weights"] = config.weights

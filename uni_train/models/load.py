@@ -130,6 +130,7 @@ def expect_keys(config: ModelConfig) -> None:
         "puzzles": config.puzzles or None,
         "compile": config.compile or None,
         "sampling.first_block_cache": config.sampling.first_block_cache,
+        "sampling.interleaving": config.sampling.interleaving,
     }
     for key, value in values.items():
         takes = key in family.optional_keys and (key != "puzzles" or config.edits)

@@ -19,7 +19,7 @@ from uni_train.core.errors import UserError
 from uni_train.flow.euler import euler_step
 from uni_train.flow.guidance import Guidance
 from uni_train.flow.schedule import inference_timesteps
-from uni_train.models.bagel.generation import KVCache
+from uni_train.models.bagel.caches import KVCache
 from uni_train.models.bagel.unified import BagelUnified, Speech
 from uni_train.models.base import Request, SkillMissing
 

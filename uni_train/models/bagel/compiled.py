@@ -16,6 +16,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from uni_train.models.bagel.attention import prepare_bool
+from uni_train.models.bagel.caches import KVCache
+from uni_train.models.bagel.config import AttentionImpl, BagelConfig
+from uni_train.models.bagel.mot import Decoder
+
 LEAST_COLUMNS = 256
 
 
@@ -70,6 +75,10 @@ class CompiledSteps:
         """The function by torch.compile, once a process; a size that changed is a symbol from then on."""
         return torch.compile(function, mode=mode)
 
+    def text(self, decoder: Decoder, config: BagelConfig, cache: KVCache) -> StaticText:
+        """A text behind a context."""
+        return StaticText(self, decoder, config, cache)
+
     def room(self, keys: Sequence[Tensor], values: Sequence[Tensor], valid_BN: Tensor, rope_B: Tensor) -> StaticKeys:
         """Room for these contexts and at least a column more, from what was kept where that has it."""
         columns = LEAST_COLUMNS
@@ -82,3 +91,42 @@ class CompiledSteps:
             self._kept[columns] = StaticKeys(keys, values, columns)
         self._kept[columns].fill(keys, values, valid_BN, rope_B)
         return self._kept[columns]
+
+
+class StaticText:
+    """Text behind a context, a column at a time."""
+
+    def __init__(self, steps: CompiledSteps, decoder: Decoder, config: BagelConfig, cache: KVCache) -> None:
+        self.steps, self.decoder, self.config, self.length = steps, decoder, config, cache.length
+        self.room = steps.room(cache.keys, cache.values, cache.valid, cache.next_rope)
+
+    def feed(self, ids_B1: Tensor, valid_B1: Tensor) -> Tensor:
+        """Hidden states [B, 1, D] after the final norm."""
+        if self.length == self.room.valid.shape[1]:
+            full = self.room
+            self.room = self.steps.room(full.keys, full.values, full.valid, full.rope)
+        self.length += 1
+        torch.compiler.cudagraph_mark_step_begin()
+        step = self.steps.compiled(_static_step, "reduce-overhead")
+        return step(self.decoder, self.config.attention, self.room, ids_B1, valid_B1)  # type: ignore[no-any-return]
+
+    def context(self) -> KVCache:
+        room = self.room
+        counted = KVCache(room.keys, room.values, room.valid[:, : self.length], room.rope)
+        return counted.select(range(counted.rows))  # a copy: the next text writes over it
+
+
+def _static_step(decoder: Decoder, impl: AttentionImpl, room: StaticKeys, ids_B1: Tensor, valid_B1: Tensor) -> Tensor:
+    """Put a token a row into the next column; hidden states [B, 1, D] after the final norm.
+
+    A token that is not valid does not count, and moves no position.
+    """
+    x_B1D = decoder.embed_tokens(ids_B1)
+    here_T = torch.arange(room.valid.shape[1], device=room.valid.device) == room.column
+    attend = prepare_bool((room.valid | here_T)[:, None, None], impl, x_B1D.dtype)
+    rope = room.rope[:, None]
+    hidden, _ = decoder(x_B1D, x_B1D[:, :0], rope, rope[:, :0], attend, room)
+    room.valid.logical_or_(here_T & valid_B1)
+    room.rope.add_(valid_B1[:, 0])
+    room.column.add_(1)
+    return hidden

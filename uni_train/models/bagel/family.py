@@ -21,7 +21,7 @@ VAE = "VAE"
 class BagelFamily(PublishedFamily):
     title = "BAGEL"
     tf32 = True
-    optional_keys = ("vae_tile", "compile")
+    optional_keys = ("vae_tile", "compile", "sampling.interleaving")
     parts = (
         *("understanding", "generation", "text embeddings", "text head", "ViT", "connector", "latents", "positions"),
         VAE,

@@ -5,11 +5,7 @@ the other rows, up to rounding. Each row has its own random generator. `prefill`
 with the mask of training. So keys and values are exactly those of the official segment-by-segment cache. Denoising runs
 the two markers and the latent tokens only; the context is read from the cache.
 
-Caches are values: every function returns a new one and leaves its argument usable, so one context can be continued in
-several ways.
-
-Shapes: B rows, T cached tokens, Q new tokens, G latent tokens, C numbers per latent token; K key/value heads, d
-channels of a head, D width.
+Shapes: B rows, Q new tokens, G latent tokens, C numbers per latent token, D width.
 """
 
 from __future__ import annotations
@@ -17,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise, zip_longest
-from typing import TYPE_CHECKING
 
 import torch
 import torch.nn.functional as F
@@ -28,138 +23,18 @@ from uni_train.flow.guidance import Guidance, guide
 from uni_train.flow.schedule import inference_timesteps
 from uni_train.models.bagel.attention import prepare, prepare_bool
 from uni_train.models.bagel.bagel import Bagel
+from uni_train.models.bagel.caches import KVCache, stacked
 from uni_train.models.bagel.config import BagelConfig
 from uni_train.models.bagel.packing import Encoded, PackedBatch, Segment, Text, encode, pack
 from uni_train.models.bagel.positions import grid_position_ids
 from uni_train.models.transfer import level_on, upload
 from uni_train.models.writing import perturbed
 
-if TYPE_CHECKING:
-    from uni_train.models.bagel.compiled import StaticKeys
-
 LOOK_EVERY = 8
 """Text tokens after which a GPU is asked whether all rows have ended; each question waits for it."""
 ONE_PASS = 256
 """Latent tokens of all images up to which the branches of guidance share a pass: where the gain ends on a CPU
 (research/speed.md). Images differ by rounding from those of separate passes: float32 by at most 1 of 255."""
-
-
-class KVCache:
-    """Keys (after norm and rope) and values of every layer, for rows of different lengths.
-
-    Attributes:
-        keys, values: per layer [B, K, capacity, d], of which the first `length` columns count.
-        valid: bool [B, length]; rows with shorter contexts have holes.
-        next_rope: int64 [B], the rope position of what comes next.
-        full: whether it is known that no row has holes; attention then needs no mask.
-    """
-
-    def __init__(
-        self, keys: list[Tensor], values: list[Tensor], valid: Tensor, next_rope: Tensor, full: bool = False
-    ) -> None:
-        self.keys, self.values, self.valid, self.next_rope, self.full = keys, values, valid, next_rope, full
-
-    @classmethod
-    def empty(cls, model: Bagel, rows: int, length: int = 0, device: torch.device | str | None = None) -> KVCache:
-        """A context without tokens, position 0; or of `length` tokens whose numbers nobody reads."""
-        llm, device = model.config.llm, device or model.vae2llm.weight.device
-        shape, layers = (rows, llm.num_key_value_heads, length, llm.head_dim), range(llm.num_hidden_layers)
-        keys, values = ([torch.empty(shape, dtype=model.dtype, device=device) for _ in layers] for _ in range(2))
-        valid = torch.empty((rows, length), dtype=torch.bool, device=device)
-        return cls(keys, values, valid, torch.zeros(rows, dtype=torch.long, device=device), full=not length)
-
-    @property
-    def rows(self) -> int:
-        return self.valid.shape[0]
-
-    @property
-    def length(self) -> int:
-        return self.valid.shape[1]
-
-    def select(self, rows: Sequence[int] | Tensor) -> KVCache:
-        """The given rows, in that order; a row may appear several times (one context, several candidates)."""
-        index = upload(torch.as_tensor(rows, dtype=torch.long), self.valid.device)
-        n = self.length
-        return KVCache(
-            [key[:, :, :n].index_select(0, index) for key in self.keys],
-            [value[:, :, :n].index_select(0, index) for value in self.values],
-            self.valid.index_select(0, index),
-            self.next_rope.index_select(0, index),
-            self.full,
-        )
-
-    def first(self, length: int, full: bool) -> KVCache:
-        """Only the first columns; `full`: no row has holes there."""
-        keys, values = ([x[:, :, :length] for x in layers] for layers in (self.keys, self.values))
-        return KVCache(keys, values, self.valid[:, :length], self.next_rope, full)
-
-    def masked(self, keep: Tensor, next_rope: Tensor, full: bool) -> KVCache:
-        """Only the tokens that bool [B, length] marks, and the rope position [B] behind them.
-
-        `full`: as many of each row, and every row has as many.
-        """
-        valid = self.valid & keep
-        columns = valid.any(0).nonzero().squeeze(1)
-        return KVCache(
-            [key.index_select(2, columns) for key in self.keys],
-            [value.index_select(2, columns) for value in self.values],
-            valid.index_select(1, columns),
-            next_rope,
-            full,
-        )
-
-    def grown(self, extra: int) -> KVCache:
-        """A copy with room for `extra` more columns."""
-        n = self.length
-
-        def copy(x: Tensor) -> Tensor:
-            out = x.new_empty((x.shape[0], x.shape[1], n + extra, x.shape[3]))
-            out[:, :, :n] = x[:, :, :n]
-            return out
-
-        keys, values = ([copy(x) for x in layers] for layers in (self.keys, self.values))
-        return KVCache(keys, values, self.valid, self.next_rope, self.full)
-
-    def extend(self, layer: int, k_BKLd: Tensor, v_BKLd: Tensor) -> tuple[Tensor, Tensor]:
-        """Earlier keys and values with the new ones behind them.
-
-        Written in place where there is room (`grown`) and no gradient is asked for. The new columns do not count until
-        `commit`; the next call writes over them.
-        """
-        n, new = self.length, k_BKLd.shape[2]
-        key, value = self.keys[layer], self.values[layer]
-        if torch.is_grad_enabled() or key.shape[2] < n + new:
-            return torch.cat([key[:, :, :n], k_BKLd], 2), torch.cat([value[:, :, :n], v_BKLd], 2)
-        key[:, :, n : n + new] = k_BKLd
-        value[:, :, n : n + new] = v_BKLd
-        return key[:, :, : n + new], value[:, :, : n + new]
-
-    def commit(self, valid: Tensor, advance: Tensor, full: bool = False) -> None:
-        """Count the columns just written: [B, Q] which of them are real, [B] how far the rope position moves.
-
-        `full`: all of them are real.
-        """
-        self.valid = torch.cat([self.valid, valid], 1)
-        self.next_rope = self.next_rope + advance
-        self.full = self.full and full
-
-
-def stacked(caches: Sequence[KVCache]) -> KVCache:
-    """The rows of several contexts, one below the other."""
-    length = max(cache.length for cache in caches)
-
-    def stack(layers: Sequence[Tensor]) -> Tensor:
-        """Of one layer, [B, K, capacity, d] of each context."""
-        used = (x[:, :, : cache.length] for x, cache in zip(layers, caches, strict=True))
-        return torch.cat([F.pad(x, (0, 0, 0, length - x.shape[2])) for x in used])
-
-    return KVCache(
-        [stack(layers) for layers in zip(*(cache.keys for cache in caches), strict=True)],
-        [stack(layers) for layers in zip(*(cache.values for cache in caches), strict=True)],
-        torch.cat([F.pad(cache.valid, (0, length - cache.length)) for cache in caches]),
-        torch.cat([cache.next_rope for cache in caches]),
-        all(cache.full and cache.length == length for cache in caches),
-    )
 
 
 @torch.no_grad()
@@ -182,7 +57,7 @@ def prefill_packed(model: Bagel, batch: PackedBatch, cache: KVCache | None = Non
     """`prefill` for a batch of `pack` with one sample in every row."""
     batch = batch.to(model.vae2llm.weight.device)
     fresh = cache is None or cache.length == 0
-    past = KVCache.empty(model, batch.rows) if cache is None else cache
+    past = KVCache.empty(model.config, batch.rows, model.dtype, batch.und_id.device) if cache is None else cache
     new = batch.und_id.shape[1] + batch.gen_rope.shape[1]
     out = past.grown(new)
     if not new:
@@ -253,7 +128,7 @@ def generate_text(
     look_every = 1 if device.type == "cpu" else LOOK_EVERY
     limits = [max_new_tokens] * cache.rows if isinstance(max_new_tokens, int) else list(max_new_tokens)
     most, limit = max(limits), upload(torch.tensor(limits), device)
-    static = None if model.static is None else _StaticText(model, cache)
+    static = None if model.static is None else model.static.text(model.language_model.model, model.config, cache)
     before, cache = cache, cache.grown(most + 2) if static is None else cache
     live = torch.ones(cache.rows, dtype=torch.bool, device=device)
     closing = torch.zeros_like(live)
@@ -289,44 +164,6 @@ def _feed(model: Bagel, cache: KVCache, ids_BQ: Tensor, valid_BQ: Tensor) -> Ten
     rope = cache.next_rope[:, None]
     hidden, _ = model.language_model.model(x_BQD, x_BQD[:, :0], rope, rope[:, :0], attend, cache)
     cache.commit(valid_BQ, valid_BQ.sum(1))
-    return hidden
-
-
-class _StaticText:
-    """Text behind a context at static shapes, compiled (compiled.py)."""
-
-    def __init__(self, model: Bagel, cache: KVCache) -> None:
-        assert model.static is not None
-        self.model, self.static, self.length = model, model.static, cache.length
-        self.room = self.static.room(cache.keys, cache.values, cache.valid, cache.next_rope)
-
-    def feed(self, ids_B1: Tensor, valid_B1: Tensor) -> Tensor:
-        if self.length == self.room.valid.shape[1]:
-            full = self.room
-            self.room = self.static.room(full.keys, full.values, full.valid, full.rope)
-        self.length += 1
-        torch.compiler.cudagraph_mark_step_begin()
-        return self.static.compiled(_static_step, "reduce-overhead")(self.model, self.room, ids_B1, valid_B1)
-
-    def context(self) -> KVCache:
-        room = self.room
-        counted = KVCache(room.keys, room.values, room.valid[:, : self.length], room.rope)
-        return counted.select(range(counted.rows))  # a copy: the next text writes over it
-
-
-def _static_step(model: Bagel, room: StaticKeys, ids_B1: Tensor, valid_B1: Tensor) -> Tensor:
-    """Put a token a row into the next column; hidden states [B, 1, D] after the final norm.
-
-    A token that is not valid does not count, and moves no position.
-    """
-    x_B1D = model.language_model.model.embed_tokens(ids_B1)
-    here_T = torch.arange(room.valid.shape[1], device=room.valid.device) == room.column
-    attend = prepare_bool((room.valid | here_T)[:, None, None], model.config.attention, x_B1D.dtype)
-    rope = room.rope[:, None]
-    hidden, _ = model.language_model.model(x_B1D, x_B1D[:, :0], rope, rope[:, :0], attend, room)
-    room.valid.logical_or_(here_T & valid_B1)
-    room.rope.add_(valid_B1[:, 0])
-    room.column.add_(1)
     return hidden
 
 

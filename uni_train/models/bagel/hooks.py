@@ -144,7 +144,7 @@ def draw_with_attention(
         IndexError: a layer that there is not.
     """
     columns = columns_of(model, requests, refined)
-    grids = [model._grid(model.picture_size(request)) for request in requests]
+    grids = [model.grid(model.picture_size(request)) for request in requests]
     watch = _AttentionWatch(model, columns, grids, maps)
     every: list[Any] = list(model.bagel.language_model.model.layers)
     watched = every if layers is None else [every[index] for index in layers]

@@ -7,7 +7,8 @@ from collections.abc import Callable, Sequence
 from torch import Tensor
 
 from uni_train.models.bagel import attention
-from uni_train.models.bagel.generation import Contexts, KVCache, guidance_contexts
+from uni_train.models.bagel.caches import KVCache
+from uni_train.models.bagel.generation import Contexts, guidance_contexts
 from uni_train.models.bagel.packing import PackedBatch, Segment, Text, VaeImage, VitImage, encode
 from uni_train.models.bagel.prefixes import MOST_BYTES
 from uni_train.models.bagel.unified import BagelUnified
@@ -45,7 +46,8 @@ class BagelShapes(Shapes):
 
     def _cache(self, segments: Sequence[Segment], rows: int, device: str) -> KVCache:
         length = encode(segments, self.model.bagel.config).length if segments else 0
-        return KVCache.empty(self.model.bagel, rows, length, device)
+        bagel = self.model.bagel
+        return KVCache.empty(bagel.config, rows, bagel.dtype, device, length)
 
     def tensors(self, condition: Contexts) -> list[Tensor]:
         return [tensor for cache in condition.caches for tensor in (*cache.keys, *cache.values)]

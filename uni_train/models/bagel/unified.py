@@ -21,12 +21,12 @@ from uni_train.core.seeds import derive_seed
 from uni_train.flow.guidance import Guidance
 from uni_train.flow.schedule import Schedule, bagel_schedule
 from uni_train.models.bagel.bagel import Bagel
+from uni_train.models.bagel.caches import KVCache
 from uni_train.models.bagel.config import ADAPTER_LAYERS, PARTS
 from uni_train.models.bagel.examples import ExamplePacker, NoiseLevels, Tokenizer
 from uni_train.models.bagel.generation import (
     Contexts,
     Denoiser,
-    KVCache,
     generate_text,
     guidance_contexts,
     prefill,
@@ -41,6 +41,7 @@ from uni_train.models.base import (
     Dropout,
     Example,
     FlowPolicy,
+    InterleavedGenerator,
     OnStep,
     Request,
     SkillMissing,
@@ -64,7 +65,7 @@ class Speech:
     answer_system: str | None = None
 
 
-class BagelUnified(FlowPolicy, ThoughtPolicy):
+class BagelUnified(FlowPolicy, ThoughtPolicy, InterleavedGenerator):
     """A BAGEL with its VAE and tokenizer.
 
     A request's texts do not depend on its batch, its images only by rounding (float32: a latent by at most 1e-4 of
@@ -176,20 +177,20 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
         self, requests: Sequence[Request], temperature: float | None = None, on_step: OnStep | None = None
     ) -> list[str]:
         """The text after [system prompt] [images] [prompt], as `draw` will read it."""
-        self._check(requests)
+        self.check(requests)
         contexts = [full for full, _, _ in self._contexts(requests, think=True)]
         return self._texts(contexts, requests, temperature, on_step)
 
     @torch.inference_mode()
     def answer(self, requests: Sequence[Request], *, think: bool = False, on_step: OnStep | None = None) -> list[str]:
         """The text after [images] [prompt], or with the system prompt before if it is to think aloud."""
-        self._check(requests)
+        self.check(requests)
         if think and self.speech.answer_system is None:
             raise SkillMissing(self.name, "think before it answers")
-        system = [self._text(self.speech.answer_system)] if think and self.speech.answer_system is not None else []
-        contexts = [[*system, *self._seen(request), self._text(request.prompt)] for request in requests]
+        system = [self.text(self.speech.answer_system)] if think and self.speech.answer_system is not None else []
+        contexts = [[*system, *self.seen(request), self.text(request.prompt)] for request in requests]
         for request, context in zip(requests, contexts, strict=True):
-            self._check_length(request, context)
+            self.check_length(request, context)
         return self._texts(contexts, requests, None, on_step)
 
     @torch.inference_mode()
@@ -198,7 +199,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
         drawn: dict[int, np.ndarray] = {}
         for rows in rows_by(bool(request.images) for request in requests).values():
             part = [requests[row] for row in rows]
-            drawn.update(zip(rows, self._draw(self.encode(part), self.noise(part), on_step), strict=True))
+            drawn.update(zip(rows, self.drawn(self.encode(part), self.noise(part), on_step), strict=True))
         return [drawn[row] for row in range(len(requests))]
 
     @torch.inference_mode()
@@ -206,22 +207,25 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
         self, requests: Sequence[Request], temperature: float | None = None, on_step: OnStep | None = None
     ) -> tuple[list[str], list[np.ndarray]]:
         """`think`, then `draw` with the thoughts; each request is read once, and its thought never."""
-        self._check(requests)
+        self.check(requests)
         thoughts: dict[int, str] = {}
         drawn: dict[int, np.ndarray] = {}
         for rows in rows_by(bool(request.images) for request in requests).values():
             part = [requests[row] for row in rows]
             read = self._read(part, think=True)
-            ids, full = self._write(part, read.full, temperature, on_step, close=True)
-            texts = [self.tokenizer.decode(row) for row in ids]
-            again = [self._text(text) for text in texts]
-            if [list(text.ids) for text in again] != ids:  # as the released code reads it: from the text, not the ids
-                full = prefill(self.bagel, [[text] for text in again], read.full)
+            texts, full = self.written(part, read.full, temperature, on_step)
             thoughts.update(zip(rows, texts, strict=True))
-            pictures = self._draw(replace(read, full=full), self.noise(part), on_step)
+            pictures = self.drawn(replace(read, full=full), self.noise(part), on_step)
             drawn.update(zip(rows, pictures, strict=True))
         everyone = range(len(requests))
         return [thoughts[row] for row in everyone], [drawn[row] for row in everyone]
+
+    @torch.inference_mode()
+    def compose(self, requests: Sequence[Request], on_step: OnStep | None = None) -> list[list[str | np.ndarray]]:
+        """Texts and images in turns. Raises SkillMissing without `sampling.interleaving`."""
+        from uni_train.models.bagel.interleaving import compose
+
+        return compose(self, requests, on_step)
 
     @property
     def vocabulary(self) -> int:
@@ -248,7 +252,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
         Raises:
             UserError: requests with and without input images together, which are guided differently.
         """
-        self._check(requests)
+        self.check(requests)
         if len({bool(request.images) for request in requests}) > 1:
             raise UserError(
                 f"request {requests[0].id} and others differ in having input images",
@@ -260,7 +264,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
     def noise(self, requests: Sequence[Request]) -> Tensor:
         rows = []
         for request in requests:
-            h, w = self._grid(self.picture_size(request))
+            h, w = self.grid(self.picture_size(request))
             size = (h * w, self.bagel.config.latent_dim)
             rows.append(torch.randn(size, generator=self._generator(request, "draw")))
         return upload(torch.nn.utils.rnn.pad_sequence(rows, batch_first=True), self.device)
@@ -272,7 +276,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
 
     @torch.no_grad()
     def write_thoughts(self, requests: Sequence[Request]) -> list[list[int]]:
-        self._check(requests)
+        self.check(requests)
         cache = prefill(self.bagel, [full for full, _, _ in self._contexts(requests, think=True)])
         limits = self._limits(cache)
         ids, _ = self._write(requests, cache, 1.0, None, close=False)
@@ -313,7 +317,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
     @torch.no_grad()
     def decode(self, latents: Tensor, condition: Contexts | None = None) -> list[np.ndarray]:
         side = (self.image_size, self.image_size)
-        grids = [self._grid(side)] * len(latents) if condition is None else condition.grids
+        grids = [self.grid(side)] * len(latents) if condition is None else condition.grids
         weight = next(self.vae.parameters())
         pictures: dict[int, np.ndarray] = {}
         for rows in vae_batches([(h * self.stride, w * self.stride) for h, w in grids]):
@@ -328,7 +332,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
 
     def _read(self, requests: Sequence[Request], think: bool) -> Contexts:
         """The contexts of requests that all have images, or none of which has."""
-        grids = [self._grid(self.picture_size(request)) for request in requests]
+        grids = [self.grid(self.picture_size(request)) for request in requests]
         guidance = self.guidance(bool(requests and requests[0].images))
         return read_contexts(self.bagel, self._contexts(requests, think), grids, guidance)
 
@@ -337,15 +341,15 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
     ) -> list[tuple[list[Segment], list[Segment], list[Segment]]]:
         """The three contexts of each request, in think mode where it has a thought or is about to have one."""
         contexts = []
-        for request, latents in zip(requests, self._latents(requests), strict=True):
-            system = [self._text(self.speech.think_system)] if think or request.thought is not None else []
-            thought = [self._text(request.thought)] if request.thought is not None and not think else []
-            images = [segment for pair in zip(latents, self._seen(request), strict=True) for segment in pair]
-            contexts.append(guidance_contexts([*images, self._text(request.prompt)], system, thought))
-            self._check_length(request, contexts[-1][0])
+        for request, latents in zip(requests, self.latents(requests), strict=True):
+            system = [self.text(self.speech.think_system)] if think or request.thought is not None else []
+            thought = [self.text(request.thought)] if request.thought is not None and not think else []
+            images = [segment for pair in zip(latents, self.seen(request), strict=True) for segment in pair]
+            contexts.append(guidance_contexts([*images, self.text(request.prompt)], system, thought))
+            self.check_length(request, contexts[-1][0])
         return contexts
 
-    def _seen(self, request: Request) -> list[Segment]:
+    def seen(self, request: Request) -> list[Segment]:
         """Input images as the ViT sees them."""
         if not request.images:
             return []
@@ -355,7 +359,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
         images = [self.vit_transform.resize(self.vae_transform.resize(image)) for image in request.images]
         return [VitImage((i.shape[0] // patch, i.shape[1] // patch), patches(i, patch)) for i in images]
 
-    def _latents(self, requests: Sequence[Request]) -> list[list[Segment]]:
+    def latents(self, requests: Sequence[Request]) -> list[list[Segment]]:
         """Input images as latents, sampled with noise of the request's seed."""
         images: list[np.ndarray] = []
         noises: list[Tensor] = []
@@ -364,18 +368,29 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
             for image in request.images:
                 # Twice, as the released code does: once for all that look, and again on the way into the VAE.
                 images.append(self.vae_transform.resize(self.vae_transform.resize(image)))
-                h, w = self._grid(images[-1].shape[:2])
+                h, w = self.grid(images[-1].shape[:2])
                 p = self.bagel.config.latent_patch_size
                 noises.append(torch.randn(self.bagel.config.latent_channels, h * p, w * p, generator=generator))
         tokens = latent_tokens(self.vae, images, noises, self.bagel.config.latent_patch_size)
         pairs = zip(images, tokens, strict=True)
-        segments = iter([VaeImage(self._grid(image.shape[:2]), latent) for image, latent in pairs])
+        segments = iter([VaeImage(self.grid(image.shape[:2]), latent) for image, latent in pairs])
         return [[next(segments) for _ in request.images] for request in requests]
 
-    def _text(self, text: str) -> Text:
+    def text(self, text: str) -> Text:
         return Text(self.tokenizer.encode(text))
 
     # --- writing and drawing -------------------------------------------------------------------------------------
+
+    def written(
+        self, requests: Sequence[Request], cache: KVCache, temperature: float | None, on_step: OnStep | None
+    ) -> tuple[list[str], KVCache]:
+        """Texts behind contexts, and the contexts with them."""
+        ids, full = self._write(requests, cache, temperature, on_step, close=True)
+        texts = [self.tokenizer.decode(row) for row in ids]
+        again = [self.text(text) for text in texts]
+        if [list(text.ids) for text in again] != ids:  # as the released code reads it: from the text, not the ids
+            full = prefill(self.bagel, [[text] for text in again], cache)
+        return texts, full
 
     def _write(
         self,
@@ -415,7 +430,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
         ids, _ = self._write(requests, prefill(self.bagel, contexts), temperature, on_step, close=False)
         return [self.tokenizer.decode(row) for row in ids]
 
-    def _draw(self, contexts: Contexts, noise: Tensor, on_step: OnStep | None) -> list[np.ndarray]:
+    def drawn(self, contexts: Contexts, noise: Tensor, on_step: OnStep | None) -> list[np.ndarray]:
         x = sample_latents(
             self.bagel,
             contexts,
@@ -431,7 +446,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
 
     # --- sizes and checks ----------------------------------------------------------------------------------------
 
-    def _check(self, requests: Sequence[Request]) -> None:
+    def check(self, requests: Sequence[Request]) -> None:
         """Raises UserError for the first request that cannot be meant."""
         check_requests(requests)
         for request in requests:
@@ -447,7 +462,7 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
                 f"Sides are multiples of {self.stride} up to {most}; the nearest is {' x '.join(map(str, near))}.",
             )
 
-    def _check_length(self, request: Request, segments: Sequence[Segment]) -> None:
+    def check_length(self, request: Request, segments: Sequence[Segment]) -> None:
         """Whether the context fits: a position for every text token, one for an image."""
         used = sum(len(segment.ids) + 2 if isinstance(segment, Text) else 1 for segment in segments)
         most = self.bagel.config.llm.max_position_embeddings
@@ -464,6 +479,6 @@ class BagelUnified(FlowPolicy, ThoughtPolicy):
             return self.vae_transform.target_size(*request.images[-1].shape[:2])
         return self.image_size, self.image_size
 
-    def _grid(self, size: tuple[int, ...]) -> tuple[int, int]:
+    def grid(self, size: tuple[int, ...]) -> tuple[int, int]:
         """Latent tokens (rows, columns) of an image of this height and width."""
         return size[0] // self.stride, size[1] // self.stride

@@ -114,8 +114,8 @@ class NanoEdit(BagelUnified):
                 self._expect_fits(image)
         return super().example_tokens(example)
 
-    def _check(self, requests: Sequence[Request]) -> None:
-        super()._check(requests)
+    def check(self, requests: Sequence[Request]) -> None:
+        super().check(requests)
         for request in requests:
             for image in request.images:
                 self._expect_fits(image)
@@ -158,6 +158,8 @@ def build(config: ModelConfig, seed: int) -> NanoEdit:
             max_think_tokens=config.sampling.max_think_tokens,
             cfg_interval=(0.0, 1.0),
             edit_renorm="global",
+            interleaving=config.sampling.interleaving,
+            max_images=config.sampling.max_images,
         ),
         image_size=sizes.image_size,
         noise_levels="uniform",

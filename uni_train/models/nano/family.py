@@ -30,7 +30,7 @@ class NanoFamily(Family):
     world = "nano"
     bfloat16 = False
     tf32 = True
-    optional_keys = ("puzzles", "compile")
+    optional_keys = ("puzzles", "compile", "sampling.interleaving")
     shipped: ClassVar[Path | None] = ASSETS
     part_of = BagelFamily.part_of
 

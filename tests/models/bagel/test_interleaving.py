@@ -1,0 +1,107 @@
+"""Interleaved answers: equal to reading everything again for each part, whatever the batch; where they end; refusals.
+
+The reference reads a whole history for every text and every image, by functions that test_golden.py holds to the
+released code.
+"""
+
+# ruff: noqa: F811  (the fixture `vae`)
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.models.bagel.conftest import vae  # noqa: F401
+from tests.models.bagel.test_unified import SAMPLING, Numbers, apart, picture, unified
+from uni_train.core.seeds import derive_seed
+from uni_train.models.bagel import interleaving
+from uni_train.models.bagel.generation import Contexts, generate_text, prefill
+from uni_train.models.bagel.interleaving import STYLES
+from uni_train.models.bagel.unified import BagelUnified
+from uni_train.models.base import Request
+
+
+class Talking(Numbers):
+    """Numbers, and behind them what a checkpoint would say: three texts of four are followed by an image."""
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return f"{super().decode(ids)} {'<answer>' if sum(ids) % 4 == 0 else '<image_start>'}"
+
+    def encode(self, text: str) -> list[int]:
+        if text in {style.system for style in STYLES.values()}:
+            return [201, 202, 203]
+        return [int(word) for word in text.split() if word.isdigit()]
+
+
+@pytest.fixture(scope="module")
+def talking(tiny_model, vae) -> BagelUnified:
+    return unified(tiny_model(), vae, Talking())
+
+
+def asked() -> list[Request]:
+    return [
+        Request("a", "5 6 7", (picture(0, 48, 64),), seed=1),
+        Request("b", "8 9", seed=2, size=(32, 48)),
+        Request("c", "10 11 12 13", (picture(1, 32, 32), picture(2, 64, 48)), seed=3),
+        Request("d", "14 15 16", (picture(3, 48, 48),), seed=4),
+    ]
+
+
+@pytest.fixture
+def style(request, talking):
+    talking.sampling = replace(SAMPLING, interleaving=request.param, max_images=2, temperature=1.0, edit_img_scale=1.5)
+    yield STYLES[request.param]
+    talking.sampling = SAMPLING
+
+
+def again(model: BagelUnified, request: Request, style: interleaving.Style) -> list[Any]:
+    """An answer by the released loops: every text and every image behind a history that is read anew."""
+    size = model.picture_size(request)
+    given = list(zip(model.latents([request])[0], model.seen(request), strict=True))
+    prompt, system = (model.text(request.prompt),), [model.text(style.system)] if style.system else []
+    history: list[tuple[Any, ...]] = [prompt, *given] if style.prompt_first else [*given, prompt]
+    inputs, parts = len(history), []
+    for number in range(model.sampling.max_images):
+        now = replace(request, size=size, seed=derive_seed(request.seed, "round", number), images=())
+
+        def read(items: Sequence[tuple[Any, ...]], kinds: slice = slice(None)) -> Any:
+            return prefill(model.bagel, [[*system, *(segment for item in items for segment in item[kinds])]])
+
+        to_write = [item if len(item) == 1 or style.writes_behind_latents else item[1:] for item in history]
+        generator = [torch.Generator().manual_seed(derive_seed(now.seed, "write"))]
+        most = model.sampling.max_think_tokens
+        ids, _ = generate_text(model.bagel, read(to_write), most, temperature=1.0, generators=generator)
+        parts.append(model.tokenizer.decode(ids[0]))
+        before, history = history, [*history, (model.text(parts[-1]),)]
+        if not style.goes_on(parts[-1]):
+            break
+        of_request = [*given] if style.prompt_first or given else []
+        no_text = before if style.guided_by_own_texts else of_request
+        texts = [item for item in (history if style.guided_by_own_texts else history[:inputs]) if len(item) == 1]
+        contexts = Contexts(read(history), read(no_text), read(texts), (model.grid(size),), model.guidance(images=True))
+        (image,) = model.drawn(contexts, model.noise([now]), None)
+        parts.append(image)
+        shown = replace(now, images=(image,))
+        history.append((model.latents([shown])[0][0], model.seen(shown)[0]))
+    return parts
+
+
+def same(ours: Sequence[Any], theirs: Sequence[Any]) -> bool:
+    assert [type(part) for part in ours] == [type(part) for part in theirs]
+    return all(
+        one == two if isinstance(one, str) else apart(one, two) <= 1 for one, two in zip(ours, theirs, strict=True)
+    )
+
+
+@pytest.mark.parametrize("style", STYLES, indirect=True)
+def test_answers_are_those_of_histories_that_are_read_anew_in_any_batch(style, talking):
+    requests = asked()
+    together = talking.compose(requests)
+    assert len({len(parts) for parts in together}) > 1  # some are cut, others have ended
+    assert all(same(ours, again(talking, request, style)) for ours, request in zip(together, requests, strict=True))
+    assert all(same(ours, talking.compose([one])[0]) for ours, one in zip(together, requests, strict=True))
+    assert talking.compose([]) == []
