@@ -4,6 +4,8 @@
         [--dtype float32]
     git clone https://github.com/ByteDance-Seed/Bagel official
     python bench/bagel.py --only official --official official
+    git clone https://github.com/ThinkMorph/ThinkMorph thinkmorph
+    python bench/bagel.py --only interleaved --official thinkmorph
 
 Two models: the tiny official checkpoint (random weights of the released code, tests/data/golden/bagel, float32), and a
 random one of 100 million parameters in the same architecture, in the bfloat16 that BAGEL is published in (--dtype
@@ -295,6 +297,50 @@ def beside_official(subjects: Sequence[Subject], sides: Sequence[int], folder: P
     yield "The released code computes attention in bfloat16, here by PyTorch's: flash_attn has no CPU."
 
 
+class GoingOn:
+    """A token a letter, and an image behind every text that was written."""
+
+    def encode(self, text: str) -> list[int]:
+        written = text.endswith("<image_start>")
+        return [ord(x) - ord("a") for x in text.removesuffix("<image_start>")] if written else [ord(x) for x in text]
+
+    def decode(self, ids: Sequence[int]) -> str:
+        return "".join(chr(ord("a") + i) for i in ids) + "<image_start>"
+
+
+def beside_loop(subjects: Sequence[Subject], sides: Sequence[int], folder: Path) -> Table:
+    """Interleaved answers of three images, and those of the loop released with ThinkMorph: measured in turn."""
+    from bench.official_bagel import OfficialLoop
+
+    yield from table("CPU s of an answer", "ours", "released code", "ours / released", "texts equal", "pixels off by")
+    for subject in subjects:
+        model = subject.model
+        model.tokenizer = GoingOn()
+        for side in sides:
+            model.image_size = side
+            model.vae_transform = replace(model.vae_transform, max_size=side, min_size=side)
+            steps = 10 if model.name == "tiny" else released_sampling().steps
+            model.sampling = replace(
+                model.sampling, interleaving="thinkmorph", temperature=0.0, max_think_tokens=24, steps=steps
+            )
+            theirs = OfficialLoop(folder, model, subject.dtype)
+            shown = np.random.default_rng(0).integers(0, 256, (side, side, 3), np.uint8)
+            asked = [Request(str(i), SENTENCE[i:16], (shown,) if i % 2 else (), seed=i) for i in range(4)]
+            ours = [answer for request in asked for answer in model.compose([request])]
+            released = [theirs.compose(request, 3) for request in asked]
+            pairs = [pair for one, two in zip(ours, released, strict=True) for pair in zip(one, two, strict=True)]
+            texts = [one == two for one, two in pairs if isinstance(one, str)]
+            off = max(int(np.abs(x.astype(int) - y).max()) for x, y in pairs if not isinstance(x, str))
+            runs = {"ours": partial(model.compose, asked[1:2]), "released": partial(theirs.compose, asked[1], 3)}
+            found = interleaved(3, runs, "cpu")
+            yield row(
+                f"{subject.title}, {side} x {side}, {steps} steps", *(f"{x:.3f}" for x in found.values()),
+                f"**{found['ours'] / found['released']:.2f}**", f"{sum(texts)} of {len(texts)}", off,
+            )  # fmt: skip
+    yield ""
+    yield "Three texts of 24 tokens, three images. In bfloat16 texts differ by rounding, and images with them."
+
+
 def guidance(subjects: Sequence[Subject], sides: Sequence[int]) -> Table:
     """The branches of guidance in one pass and in separate ones: in turn, a ratio a pair."""
     yield from table("images from text", "at once", "latent tokens", "CPU s apart", "one pass", "from", "to", "off by")
@@ -521,6 +567,7 @@ SECTIONS = {
     "train": "Training",
     "read": "Readings",
     "official": "Beside the released code",
+    "interleaved": "Beside the released loop",
 }
 
 
@@ -547,8 +594,8 @@ def parser() -> argparse.ArgumentParser:
 def main() -> None:
     chosen = parser().parse_args()
     sides = [int(side) for side in chosen.sides]
-    if "official" in chosen.only and chosen.official is None:
-        parser().error("the section official needs --official FOLDER, a checkout of ByteDance-Seed/Bagel")
+    if {"official", "interleaved"} & {*chosen.only} and chosen.official is None:
+        parser().error("these sections need --official FOLDER, a checkout of ByteDance-Seed/Bagel or of ThinkMorph")
     prepare_cpu(chosen.threads or "auto")
     print(machine())
     began = time.perf_counter()
@@ -566,6 +613,7 @@ def main() -> None:
         "train": lambda: train(subjects),
         "read": lambda: read(tiny()),
         "official": lambda: beside_official(subjects, sides, chosen.official),
+        "interleaved": lambda: beside_loop(subjects, sides, chosen.official),
     }
     for name in chosen.only:
         print(f"\n### {SECTIONS[name]}\n", flush=True)

@@ -2,6 +2,10 @@
 
     git clone https://github.com/ByteDance-Seed/Bagel
 
+The loop of interleaved answers is in the code released with ThinkMorph, whose model is the same:
+
+    git clone https://github.com/ThinkMorph/ThinkMorph
+
 It asks for transformers 4.49 and flash_attn. Names that transformers has given up since are put back, and without
 flash_attn, which has no CPU, its one function is PyTorch's attention, of samples of equal lengths at once. It
 computes in bfloat16: weights in float32 are copied, for autocast would cast each of them in every call.
@@ -11,7 +15,9 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,10 +28,14 @@ from unittest import mock
 import numpy as np
 import torch
 import torch.nn.functional as F
+from PIL import Image
 from torch import Tensor
 
+from uni_train.core.seeds import derive_seed
 from uni_train.models.bagel.config import BagelConfig
+from uni_train.models.bagel.images import ImageTransform, pixels
 from uni_train.models.bagel.unified import BagelUnified
+from uni_train.models.base import Request
 
 
 def attention(
@@ -86,12 +96,16 @@ def former_transformers(folder: Path) -> Iterator[None]:
 
 
 class Official:
-    """The released model, which shares the weights of `ours`; it reads, writes and draws, but sees no images."""
+    """The released model, which shares the weights of `ours`; it reads, writes and draws, and looks if `sees`."""
 
-    def __init__(self, folder: Path, ours: BagelUnified) -> None:
-        self.ours, config = ours, ours.bagel.config
+    def __init__(
+        self, folder: Path, ours: BagelUnified, sees: bool = False, dtype: torch.dtype = torch.bfloat16
+    ) -> None:
+        self.ours, self.sees, self.dtype, config = ours, sees, dtype, ours.bagel.config
         with former_transformers(folder):
-            bagel, self.navit = (import_module(f"modeling.bagel.{name}") for name in ("bagel", "qwen2_navit"))
+            bagel, self.navit, self.siglip = (
+                import_module(f"modeling.bagel.{name}") for name in ("bagel", "qwen2_navit", "siglip_navit")
+            )
             self.model = self._made(bagel, config)
         marks = config.tokens
         self.marks = {
@@ -111,15 +125,23 @@ class Official:
         )  # fmt: skip
         llm.rope_theta, llm.pad_token_id, llm.rope_scaling = config.llm.rope_theta, None, None
         vae = SimpleNamespace(downsample=ours.stride // config.latent_patch_size, z_channels=config.latent_channels)
+        assert config.vit is not None
+        names = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "patch_size")
+        sizes = {name: getattr(config.vit, name) for name in names} | {"image_size": config.vit.image_size}
+        vit = self.siglip.SiglipVisionConfig(**sizes, rope=False) if self.sees else None
         whole = bagel.BagelConfig(
-            visual_und=False, llm_config=llm, vae_config=vae, latent_patch_size=config.latent_patch_size,
-            max_latent_size=config.max_latent_size,
+            visual_und=self.sees, llm_config=llm, vae_config=vae, latent_patch_size=config.latent_patch_size,
+            max_latent_size=config.max_latent_size, vit_max_num_patch_per_side=config.vit_max_num_patch_per_side,
+            vit_config=vit,
         )  # fmt: skip
         with torch.device("meta"):
             language = navit.Qwen2ForCausalLM(llm)
-            model = bagel.Bagel(language, None, whole)
-        half = {name: x.to(torch.bfloat16) for name, x in ours.bagel.state_dict().items()}
-        state = {name: x for name, x in half.items() if not name.startswith(("vit_", "connector"))}
+            seeing = self.siglip.SiglipVisionModel(vit) if vit is not None else None
+            model = bagel.Bagel(language, seeing, whole)
+            if seeing is not None:
+                seeing.vision_model.embeddings.convert_conv2d_to_linear(vit, meta=True)
+        half = {name: x.to(self.dtype) for name, x in ours.bagel.state_dict().items()}
+        state = {name: x for name, x in half.items() if self.sees or not name.startswith(("vit_", "connector"))}
         model.load_state_dict(state, assign=True)
         rotary = language.model.rotary_emb
         rotary.inv_freq, _ = default_rope(llm, ours.device)
@@ -170,3 +192,95 @@ class Official:
         with self._autocast():
             found: Tensor = self.model.generate_text(past, max_length=tokens, **given)
         return found
+
+
+class OfficialLoop(Official):
+    """Interleaved answers by the loop released with ThinkMorph, one request at a time, with the noise that ours has.
+
+    Args:
+        dtype: float32: of all that the released code computes in bfloat16.
+    """
+
+    def __init__(self, folder: Path, ours: BagelUnified, dtype: torch.dtype) -> None:
+        super().__init__(folder, ours, sees=True, dtype=dtype)
+        with former_transformers(folder):
+            loop = import_module("inferencer")
+        self.bagel = sys.modules[type(self.model).__module__]
+        self.noises: list[Tensor] = []
+        assert ours.vit_transform is not None
+        see = SimpleNamespace(encode=lambda x: ours.vae.encode(x, self._noise()), decode=ours.vae.decode)  # type: ignore[operator]
+        transforms = map(_Transform, (ours.vae_transform, ours.vit_transform))
+        self.loop = loop.InterleaveInferencer(self.model, see, _Marked(ours), *transforms, self.marks)
+
+    def _noise(self, *_: Any) -> Tensor:
+        return self.noises.pop(0)
+
+    def _drawn_noises(self, request: Request, images: int) -> Iterator[Tensor]:
+        """What ours draws for an answer: to see the input images, and in each round to draw and to see that image."""
+        ours = self.ours
+        size, patch = ours.picture_size(request), ours.bagel.config.latent_patch_size
+
+        def to_see(seed: int, size: tuple[int, ...]) -> Tensor:
+            h, w = (side * patch for side in ours.grid(size))
+            generator = torch.Generator().manual_seed(derive_seed(seed, "see"))
+            return torch.randn(1, ours.bagel.config.latent_channels, h, w, generator=generator)
+
+        yield from (to_see(request.seed, ours.vae_transform.target_size(*x.shape[:2])) for x in request.images)
+        for number in range(images):
+            seed = derive_seed(request.seed, "round", number)
+            (noise,) = ours.noise([replace(request, seed=seed, size=size)])
+            yield noise
+            yield to_see(seed, size)
+
+    @torch.inference_mode()
+    def compose(self, request: Request, images: int) -> list[str | np.ndarray]:
+        """At most so many images, texts greedily."""
+        sampling, guidance = self.ours.sampling, self.ours.guidance(images=True)
+        self.noises = list(self._drawn_noises(request, images))
+        modules = (self.bagel, self.navit, self.siglip, sys.modules["inferencer"])
+        autocast = partial(torch.autocast, "cpu", torch.bfloat16, enabled=self.dtype == torch.bfloat16)
+        changed = _Torch(bfloat16=self.dtype, randn=self._noise, autocast=lambda **_: autocast())
+        with ExitStack() as patches:
+            for module in modules:
+                patches.enter_context(mock.patch.object(module, "torch", changed, create=True))
+            answer = self.loop(
+                input_list=[*map(Image.fromarray, request.images), request.prompt], think=True, do_sample=False,
+                max_think_token_n=sampling.max_think_tokens + 1, cfg_text_scale=guidance.text_scale,
+                cfg_img_scale=guidance.img_scale, cfg_interval=guidance.interval, cfg_renorm_min=guidance.renorm_min,
+                cfg_renorm_type=guidance.renorm, timestep_shift=sampling.timestep_shift,
+                num_timesteps=sampling.steps + 1, max_rounds=images, image_shapes=self.ours.picture_size(request),
+            )  # fmt: skip
+        return [part if isinstance(part, str) else np.asarray(part) for part in answer]
+
+
+class _Torch:
+    """torch with other names for a few of its things."""
+
+    def __init__(self, **others: Any) -> None:
+        vars(self).update(others)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(torch, name)
+
+
+class _Marked:
+    """A tokenizer whose texts begin with the marker by which the released code splits them."""
+
+    def __init__(self, ours: BagelUnified) -> None:
+        self.encode, self._ours = ours.tokenizer.encode, ours
+
+    def decode(self, ids: Tensor) -> str:
+        return "<|im_start|>" + self._ours.tokenizer.decode(ids.tolist()[1:])
+
+
+class _Transform:
+    """A resize of ours as the released code calls it: torchvision is not needed."""
+
+    def __init__(self, ours: ImageTransform) -> None:
+        self._ours = ours
+
+    def resize_transform(self, image: Image.Image) -> Image.Image:
+        return Image.fromarray(self._ours.resize(np.asarray(image)))
+
+    def __call__(self, image: Image.Image) -> Tensor:
+        return pixels([self._ours.resize(np.asarray(image))])[0]

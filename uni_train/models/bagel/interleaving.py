@@ -70,8 +70,10 @@ class Style:
     images: int = 3
 
     def goes_on(self, text: str) -> bool:
-        """Whether an image follows a text."""
-        return not any(end in text for end in self.ends) if self.ends else _MARK in text
+        """Whether an image follows a text; none follows a blank one, as where no position is left for a token."""
+        if not self.ends:
+            return _MARK in text
+        return bool(text.strip()) and not any(end in text for end in self.ends)
 
 
 STYLES = {
