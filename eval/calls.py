@@ -161,7 +161,7 @@ class StoredModel:
         return call is not None and (call.error is None or key in self._tried or not self._retry)
 
     def _ask(self, skill: Skill, requests: Sequence[Request], on_step: OnStep | None) -> Iterator[Call]:
-        size = self.draw_batch if skill == "draw" else self.think_batch
+        size = self.draw_batch if skill in ("draw", "compose") else self.think_batch
         counts = self.counts.setdefault(skill, Counts())
         for start in range(0, len(requests), size):
             batch = requests[start : start + size]

@@ -97,3 +97,18 @@ def test_a_published_bagel_edits_and_answers(tmp_path: Path) -> None:
     assert (pixels(plain) == pixels(alone)).all() and (pixels(plain) != pixels(guided)).any()
     answered = run(*common, "--answer", "--think", "--temperature", "1")
     assert answered.exit_code == 0 and answered.stdout != run(*common, "--answer", "--temperature", "1").stdout
+
+
+@pytest.mark.slow
+def test_an_interleaved_answer_is_a_page_with_its_images(tmp_path: Path) -> None:
+    folder = published(GOLDEN, tmp_path / "BAGEL")
+    common = ("-m", folder, "-p", "what now", "--interleaving", "zebra_cot", "--max-images", "1", "--steps", "2")
+    result = run(*common, "--out", tmp_path / "a.png")
+    assert result.exit_code == 0, result.output
+    assert result.stdout.split() == [f"{tmp_path / 'a-1.png'}", f"{tmp_path / 'a.md'}"]
+    assert "1 of 1 interleaved answers were cut behind 1 images" in result.stderr
+    assert pixels(tmp_path / "a-1.png").shape == (128, 128, 3)
+    assert (tmp_path / "a.md").read_text(encoding="utf-8").endswith("\n\n![image 1](a-1.png)\n")
+    assert run(*common, "--seed", "3", "-n", "2", "--temperature", "1", "--out", tmp_path / "b.png").exit_code == 0
+    assert {file.name for file in tmp_path.glob("b*")} == {"b-3-1.png", "b-3.md", "b-4-1.png", "b-4.md"}
+    assert (tmp_path / "b-3.md").read_bytes() != (tmp_path / "b-4.md").read_bytes()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 
@@ -53,6 +54,15 @@ def test_tasks_of_a_kind_share_a_call_and_keep_their_places(
     assert isinstance(thoughtful, Reply) and thoughtful.thought and decode_picture(thoughtful.image or b"", "x").any()
     assert calls[0] == ("draw", 3)  # all three that draw alike; then by halves, for the one that is refused
     assert calls.count(("answer", 1)) == 1
+
+
+def test_interleaved_answers_are_of_a_model_that_takes_turns(nano: UnifiedModel) -> None:
+    task = Task("compose", Request("chat", "Draw 2 apples ."))
+    (refused,) = perform(nano, [task], think_batch=8, draw_batch=8)
+    assert isinstance(refused, Refusal) and (refused.status, refused.code) == (400, "skill_missing")
+    turns = build_model(replace(model_config("nano"), sampling=replace(nano.sampling, interleaving="chain")))
+    (answered,) = perform(turns, [task], think_batch=8, draw_batch=8)
+    assert isinstance(answered, Reply) and list(answered.parts or ()) == turns.compose([task.request])[0]
 
 
 def test_a_requests_own_settings_are_its_own(nano: UnifiedModel) -> None:

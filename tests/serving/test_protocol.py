@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from uni_train.core.errors import UserError
+from uni_train.models import completions
 from uni_train.models.base import SkillMissing
 from uni_train.models.pictures import data_url, encode_png
 from uni_train.serving.protocol import (
@@ -63,6 +64,15 @@ def test_what_stands_beside_the_protocol_and_seeds_that_follow() -> None:
     assert task.request.thought == "red" and task.request.size == (32, 64)  # height, width
     assert np.array_equal(task.request.images[0], PICTURE)
     assert drawing_tasks({"prompt": "x", "thinking": "true", "size": "auto"})[0].thinking
+
+
+def test_a_reply_of_texts_and_images_is_read_as_it_was_written() -> None:
+    (task,) = chat_tasks(chat(modalities=["image", "text"]))
+    assert task.skill == "compose"
+    for body in (chat_reply("nano", [Reply(parts=("first", PNG, "last"))]), chat_chunks("nano", [Reply(parts=())])[0]):
+        assert isinstance(body["choices"][0].get("message", body["choices"][0].get("delta"))["content"], list)
+    completion = completions.read(chat_reply("nano", [Reply(parts=("first", PNG, "last"))]))
+    assert completion is not None and completion.parts == ("first", data_url(PNG), "last")
 
 
 def shown(url: str) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from uni_train.cli.commands import completer
-from uni_train.cli.numbers import QUANTISED, Finite
+from uni_train.cli.numbers import INTERLEAVING, QUANTISED, Finite
 from uni_train.console.terminal import echo
 from uni_train.core.errors import UsageError, UserError
 
@@ -30,6 +30,10 @@ if TYPE_CHECKING:
 )  # fmt: skip
 @click.option("--think", is_flag=True, help="Reason in text first; the thought is written beside the image.")
 @click.option("--answer", is_flag=True, help="Print a text answer instead of drawing.")
+@click.option(
+    "--interleaving", type=click.Choice(INTERLEAVING), help="Answer with texts and images in turns, this way."
+)
+@click.option("--max-images", type=click.IntRange(1, 1_000), metavar="N", help="Of such an answer.  [default: 3 or 10]")
 @click.option("--out", type=click.Path(path_type=Path), metavar="FILE", help="A .png file.  [default: generated.png]")
 @click.option("--weights", type=click.Choice(QUANTISED), help="Hold the decoder in 4 or 8 bits.  [default: as stored]")
 @click.option(
@@ -62,6 +66,8 @@ def generate(
     images: tuple[Path, ...],
     think: bool,
     answer: bool,
+    interleaving: str | None,
+    max_images: int | None,
     out: Path | None,
     weights: Quantised | None,
     compile: bool,
@@ -86,12 +92,17 @@ def generate(
       uni_train generate -m checkpoints/BAGEL-7B-MoT -p "a red boat" --think --out boat.png
       uni_train generate -m checkpoints/BAGEL-7B-MoT -p "make it blue" --image boat.png -n 4
       uni_train generate -m checkpoints/BAGEL-7B-MoT -p "What is this?" --image boat.png --answer
+      uni_train generate -m checkpoints/ThinkMorph-7B -p "Find the way out." --image maze.png --interleaving thinkmorph
     """
     for_pictures = {"--out": out, "--size": size, "--steps": steps, "--first-block-cache": first_block_cache,
                     "--text-scale": text_scale, "--image-scale": image_scale, "--redraw": redraw}  # fmt: skip
-    if answer and any(value is not None for value in for_pictures.values()):
-        given = next(name for name, value in for_pictures.items() if value is not None)
-        raise UsageError(f"{given} is about images, and --answer draws none", "Leave one of them out.")
+    if interleaving and (think or answer or redraw):
+        given = "--think" if think else "--answer" if answer else "--redraw"
+        raise UsageError(f"{given} has no meaning with --interleaving", "Leave one of them out.")
+    if max_images is not None and not interleaving:
+        raise UsageError("--max-images is about interleaved answers", "Add --interleaving, or leave it out.")
+    if answer and (about := next((name for name, value in for_pictures.items() if value is not None), None)):
+        raise UsageError(f"{about} is about images, and --answer draws none", "Leave one of them out.")
     if not prompt.strip():
         raise UsageError("--prompt is empty", "Say what is to be drawn or answered.")
     out = out if out is not None else Path("generated.png")
@@ -116,17 +127,14 @@ def generate(
     from uni_train.models.base import Request
     from uni_train.models.pictures import read_image
 
-    asked = [
-        Request(f"{prompt[:40]!r}", prompt, shown, seed=seed + i, size=_size(size))
-        for shown in [tuple(read_image(path) for path in images)]
-        for i in range(count)
-    ]
+    shown = tuple(map(read_image, images))
+    asked = [Request(f"{prompt[:40]!r}", prompt, shown, seed=seed + i, size=_size(size)) for i in range(count)]
     progress = ConsoleProgress(Console(stderr=True))
-    changes = {"steps": steps, "temperature": temperature, "first_block_cache": first_block_cache or None}
-    changes |= {"cfg_text_scale": text_scale, "edit_text_scale": text_scale}
-    changes |= {"cfg_img_scale": image_scale, "edit_img_scale": image_scale}
-    sampling = {key: value for key, value in changes.items() if value is not None}
-    config = replace(config, sampling=replace(config.sampling, **sampling))  # type: ignore[arg-type]
+    changes = dict(steps=steps, temperature=temperature, first_block_cache=first_block_cache or None,
+                   cfg_text_scale=text_scale, edit_text_scale=text_scale, cfg_img_scale=image_scale,
+                   edit_img_scale=image_scale, interleaving=interleaving, max_images=max_images)  # fmt: skip
+    sampling: dict[str, Any] = {key: value for key, value in changes.items() if value is not None}
+    config = replace(config, sampling=replace(config.sampling, **sampling))
     if images and not answer and config.sampling.edit_img_scale > 1 >= config.sampling.edit_text_scale:
         progress.say("note: guidance by the images does nothing while --text-scale is 1 or less")
     progress.say(f"loading {config.name} from {config.checkpoint}")
@@ -138,6 +146,12 @@ def generate(
     from uni_train.models.batches import fitting
 
     loaded = build_here(config)
+    if interleaving:
+        from uni_train.cli.interleaved import write_answers
+
+        for path in write_answers(loaded, asked, config.draw_batch, out, partial(_Steps, progress)):
+            echo(path)
+        return
     if answer:
         writer = expect_skill(loaded, TextGenerator)
         for start in range(0, len(asked), config.think_batch):
@@ -182,8 +196,7 @@ class _Steps:
     """A bar for each phase of the work (thinking, drawing); a new phase starts counting from 1."""
 
     def __init__(self, progress: ConsoleProgress, *titles: str) -> None:
-        self._progress = progress
-        self._titles = list(titles)
+        self._progress, self._titles = progress, list(titles)
         self._bar: Bar | None = None
 
     def __call__(self, done: int, total: int) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 QUANTISED = ("nf4", "int8", "fp8")  # of uni_train.config.schema.Quantised, which `--help` need not import
+INTERLEAVING = ("chain", "thinkmorph", "zebra_cot")  # of its SamplingConfig.interleaving
 
 
 class Finite(click.FloatRange):

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from uni_train.cli.commands import completer
-from uni_train.cli.numbers import QUANTISED, Finite
+from uni_train.cli.numbers import INTERLEAVING, QUANTISED, Finite
 from uni_train.console.terminal import echo
 from uni_train.core.errors import UsageError, UserError
 
@@ -34,6 +34,10 @@ if TYPE_CHECKING:
 )
 @click.option("--steps", type=click.IntRange(1, 1_000), metavar="N", help="Denoising steps.  [default: the model's]")
 @click.option("--temperature", type=Finite(0, 2), metavar="X", help="Temperature of requests that set none.")
+@click.option(
+    "--interleaving", type=click.Choice(INTERLEAVING),
+    help="How BAGEL's layout answers with texts and images in turns.  [default: it does not]",
+)  # fmt: skip
 @click.option(
     "--key-env", metavar="NAME", help="The variable with the key that clients must send; required for another --host."
 )
@@ -80,6 +84,7 @@ def serve(
     compile: bool,
     steps: int | None,
     temperature: float | None,
+    interleaving: str | None,
     key_env: str | None,
     max_body: float,
     max_images: int,
@@ -114,7 +119,7 @@ def serve(
     from uni_train.models.checkpoint import model_config
 
     config = model_config(model, weights, compile)
-    changes = {"steps": steps, "temperature": temperature}
+    changes = {"steps": steps, "temperature": temperature, "interleaving": interleaving}
     sampling = replace(config.sampling, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
     if config.checkpoint != "shipped":
         _check_loads(model)

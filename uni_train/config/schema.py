@@ -75,11 +75,9 @@ class SamplingConfig:
     # pipelines of diffusers: a step takes all but the first layer from an earlier one while that layer's output changes
     # by less; null = exact
     first_block_cache: Annotated[float, Interval(gt=0.0, le=1.0)] | None = None
-    # BAGEL's layout: how an answer takes turns at writing and drawing; null = it does not
+    # BAGEL: how an answer takes turns at writing and drawing; null = it does not
     interleaving: Literal["chain", "thinkmorph", "zebra_cot"] | None = None
-    max_images: Few | None = (
-        None  # of an interleaved answer; null = as released: 3, of zebra_cot 10 (there without end)
-    )
+    max_images: Few | None = None  # most images of such an answer; null = 3, of zebra_cot 10
 
 
 @dataclass(frozen=True, kw_only=True)

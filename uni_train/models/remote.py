@@ -129,8 +129,6 @@ class RemoteModel:
         self, requests: Sequence[Request], *, on_step: OnStep | None = None
     ) -> list[list[str | np.ndarray] | Exception]:
         """Texts and images of one reply, in their order; images that come beside the text follow it."""
-        if self.ours:
-            raise SkillMissing(self.name, "answer with text and images in one pass")
         return self._all("compose", requests, on_step)
 
     # --- one request -------------------------------------------------------------------------------------------------

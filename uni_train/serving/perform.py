@@ -10,7 +10,16 @@ from functools import partial
 from typing import Any
 
 from uni_train.core.errors import SkillMissing, UserError
-from uni_train.models.base import Example, ImageGenerator, Request, TextGenerator, Trainable, UnifiedModel, expect_skill
+from uni_train.models.base import (
+    Example,
+    ImageGenerator,
+    InterleavedGenerator,
+    Request,
+    TextGenerator,
+    Trainable,
+    UnifiedModel,
+    expect_skill,
+)
 from uni_train.models.batches import each_answered
 from uni_train.models.pictures import encode_png
 from uni_train.serving.protocol import Refusal, Reply, Task, refusal_of, words_of
@@ -29,7 +38,7 @@ def perform(model: UnifiedModel, tasks: Sequence[Task], think_batch: int, draw_b
         kinds[task.skill, task.thinking, task.temperature, task.max_tokens, alone].append(i)
     done: dict[int, Reply | Refusal] = {}
     for (skill, thinking, temperature, max_tokens, _), rows in kinds.items():
-        size = draw_batch if skill == "draw" else think_batch
+        size = draw_batch if skill in ("draw", "compose") else think_batch
         for start in range(0, len(rows), size):
             part = rows[start : start + size]
             requests = [tasks[i].request for i in part]
@@ -51,6 +60,8 @@ def _is_large(request: Request) -> bool:
 def _call(model: UnifiedModel, skill: str, thinking: bool) -> Callable[[Sequence[Request]], list[Reply]]:
     if skill == "draw":
         return partial(_draw, expect_skill(model, ImageGenerator), thinking)
+    if skill == "compose":
+        return partial(_compose, expect_skill(model, InterleavedGenerator))
     writer = expect_skill(model, TextGenerator)
     write = writer.think if skill == "think" else partial(writer.answer, think=thinking)
     return lambda requests: _texts(model, requests, write(requests))
@@ -61,6 +72,11 @@ def _draw(model: ImageGenerator, thinking: bool, requests: Sequence[Request]) ->
         return [Reply(image=encode_png(picture)) for picture in model.draw(requests)]
     thoughts, pictures = model.think_and_draw(requests)
     return [Reply(image=encode_png(p), thought=thought) for thought, p in zip(thoughts, pictures, strict=True)]
+
+
+def _compose(model: InterleavedGenerator, requests: Sequence[Request]) -> list[Reply]:
+    answers = model.compose(requests)
+    return [Reply(parts=tuple(x if isinstance(x, str) else encode_png(x) for x in answer)) for answer in answers]
 
 
 def _texts(model: UnifiedModel, requests: Sequence[Request], texts: Sequence[str]) -> list[Reply]:

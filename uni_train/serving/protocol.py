@@ -5,6 +5,7 @@ What is asked beside the protocol goes in the body (`extra_body` of OpenAI's cli
     skill: "think"    a chat completion is the thought before drawing, not an answer
     thinking: true    think first: before the answer, or before the image (the thought comes back beside it)
     thought: "..."    draw by this thought
+    modalities        with "image" in it, the reply's content is a list of texts and images, in turns
     seed: 7           what depends on chance depends on the seed alone
 
 Nothing is fetched: images come inside the body, as data URLs or files.
@@ -25,9 +26,9 @@ from pydantic import BaseModel, BeforeValidator, Field, ValidationError
 from uni_train.core.errors import UserError
 from uni_train.core.reading_limits import image_formats
 from uni_train.models.base import Request, SkillMissing
-from uni_train.models.pictures import decode_data_url, decode_picture
+from uni_train.models.pictures import data_url, decode_data_url, decode_picture
 
-Skill = Literal["think", "draw", "answer"]
+Skill = Literal["think", "draw", "answer", "compose"]
 MOST_AT_ONCE = 16
 """Most replies to one request (`n`)."""
 
@@ -92,11 +93,19 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """What came of a task: a text or an image (PNG), the thought where one was asked for, and tokens of texts."""
+    """What came of a task: a text, an image (PNG), or both in their order; the thought where one was asked for, and
+    tokens of texts."""
 
     text: str | None = None
     image: bytes | None = None
+    parts: tuple[str | bytes, ...] | None = None
     thought: str | None = None
+
+    @property
+    def content(self) -> str | list[dict[str, Any]] | None:
+        """Of a chat message."""
+        return self.text if self.parts is None else [*map(_part, self.parts)]
+
     prompt_tokens: int = 0
     completion_tokens: int = 0
 
@@ -163,6 +172,7 @@ class _Message(BaseModel):
 class _Chat(_Body):
     messages: list[_Message] = Field(min_length=1)
     skill: Literal["answer", "think"] = "answer"
+    modalities: list[Literal["text", "image"]] = ["text"]
     max_completion_tokens: _Whole | None = Field(None, ge=1)
     max_tokens: _Whole | None = Field(None, ge=1)
     temperature: _Number | None = Field(None, ge=0, le=2)
@@ -201,7 +211,8 @@ def parse_chat(body: Any, limits: Limits = _DEFAULT) -> ParsedRequest:
     if not prompt.strip():
         raise BadRequest("the messages hold no text")
     most = values.max_completion_tokens or values.max_tokens
-    task = Task(values.skill, Request("chat", prompt), values.thinking, values.temperature, most)
+    skill: Skill = "compose" if "image" in values.modalities else values.skill
+    task = Task(skill, Request("chat", prompt), values.thinking, values.temperature, most)
     _check(prompt, values.n, images, limits)
     return ParsedRequest(task, tuple(images), values.seeds)
 
@@ -237,7 +248,7 @@ def _read(kind: type[B], body: Any) -> B:
 def chat_reply(name: str, replies: Sequence[Reply]) -> dict[str, Any]:
     """The body that answers /v1/chat/completions."""
     choices = [
-        {"index": i, "message": {"role": "assistant", "content": reply.text}, "finish_reason": "stop"}
+        {"index": i, "message": {"role": "assistant", "content": reply.content}, "finish_reason": "stop"}
         for i, reply in enumerate(replies)
     ]
     head = {"id": "chatcmpl-0", "object": "chat.completion", "created": int(time.time()), "model": name}
@@ -248,11 +259,18 @@ def chat_chunks(name: str, replies: Sequence[Reply]) -> list[dict[str, Any]]:
     """The same as a stream: the model writes a batch at once, so that each text is one chunk."""
     head = {"id": "chatcmpl-0", "object": "chat.completion.chunk", "created": int(time.time()), "model": name}
     texts = [
-        {"index": i, "delta": {"role": "assistant", "content": reply.text}, "finish_reason": None}
+        {"index": i, "delta": {"role": "assistant", "content": reply.content}, "finish_reason": None}
         for i, reply in enumerate(replies)
     ]
     ends = [{"index": i, "delta": {}, "finish_reason": "stop"} for i in range(len(replies))]
     return [{**head, "choices": texts}, {**head, "choices": ends, "usage": _usage(replies)}]
+
+
+def _part(part: str | bytes) -> dict[str, Any]:
+    """A text or an image of a message, as requests have them."""
+    if isinstance(part, str):
+        return {"type": "text", "text": part}
+    return {"type": "image_url", "image_url": {"url": data_url(part)}}
 
 
 def drawing_reply(replies: Sequence[Reply]) -> dict[str, Any]:

@@ -6,7 +6,8 @@ alone). Cues of a case are made once, and all schedules share its noise.
 
 Further settings: `textual_cue` and `visual_cue` score the cue itself (Table 5), `cue_dimensions` grades the visual one
 (Table 8). Ours: `blind` asks without images (contamination), and the swaps answer with another cue than the model's
-own: the published one ("true"), that of the next case of the set ("other"), or an empty one ("blank").
+own: the published one ("true"), that of the next case of the set ("other"), or an empty one ("blank"). `interleaved`
+asks for the answer at once, in which the model may write and draw in turns (`compose`); the last text answers.
 
 A visual cue that could not be drawn is `compat`. "paper": the sample is generation_failed. "official", as the released
 code: it is answered directly, and counted as visual.
@@ -44,6 +45,7 @@ from uni_train.eval.benchmark import (
     revision_of,
     verdict_of,
     with_image,
+    with_parts,
 )
 from uni_train.eval.benchmarks.ufo import counting, prompts, rubric
 from uni_train.eval.benchmarks.ufo.cases import HUB, read_folder
@@ -56,7 +58,9 @@ from uni_train.eval.benchmarks.ufo.names import (
     EXTRA,
     IMAGE_CUE,
     IMAGE_TAKING,
+    INTERLEAVED,
     KINDS,
+    SCHEDULES,
     SETS,
     SETTINGS,
     SWAPS,
@@ -66,7 +70,7 @@ from uni_train.eval.benchmarks.ufo.names import (
     kind_of_set,
     task_of_set,
 )
-from uni_train.eval.images import Image, bytes_of, pixels
+from uni_train.eval.images import Image, StoredImage, bytes_of, pixels
 from uni_train.eval.paper import TableSpec
 from uni_train.eval.prompts import filled
 from uni_train.eval.results import Metric, Results, Unit
@@ -84,17 +88,18 @@ class Ufo(Benchmark):
     """UFO: two-step reasoning with textual and visual cues.
 
     source.data: a folder with the published files; None for `n` questions a task of our own, from `world` and `split`.
-    source.sets: tasks, "_open" behind those without choices. extra: of "blind", "dimensions" and "swap", what is asked
-    beside the schedules and cue accuracy. verifier: "judge" leaves open answers and cues of our own to the judge too.
+    source.sets: tasks, "_open" behind those without choices. extra: of "blind", "dimensions", "swap" and "interleaved",
+    what is asked beside the schedules and cue accuracy. verifier: "judge" leaves open answers and cues of our own to
+    the judge too.
 
     Raises UsageError for an unknown name, DataError for files that cannot be used.
     """
 
     name, title, hub = "ufo", "UFO", HUB
     known_sets = SETS
-    headline = ANSWERS
+    headline = SCHEDULES
     overall = counting.AVERAGES["mean of regimes"]
-    options = (Option("extra", (), "also ask some of blind, dimensions, swap"),)
+    options = (Option("extra", (), "also ask some of blind, dimensions, swap, interleaved"),)
 
     def __init__(self, source: Source, *, extra: Sequence[str] = ()) -> None:
         expect_known("UFO", "extra", extra, tuple(EXTRA))
@@ -127,15 +132,17 @@ class Ufo(Benchmark):
             {_place(ask) for ask in asks if ask.setting in taking} for taking in (TEXT_TAKING, IMAGE_TAKING)
         )
         nano = {_place(ask) for ask in asks if _is_nano(ask.case)}
-        answers = sum(ask.setting not in CUES for ask in asks)
+        composed = sum(ask.setting == INTERLEAVED for ask in asks)
+        answers = sum(ask.setting not in CUES for ask in asks) - composed
         judged = sum(
             ask.setting == DIMENSIONS
             or ((ask.setting in CUES or kind_of_set(ask.case.set) == "open") and not self._by_program(ask.case))
             for ask in asks
         )
-        return {
+        calls = {
             "think": len(texts & nano), "draw": len(images), "answer": answers + len(texts - nano), "judge": judged,
         }  # fmt: skip
+        return {**calls, "compose": composed} if composed else calls
 
     # --- asking --------------------------------------------------------------------------------------------------
 
@@ -163,13 +170,17 @@ class Ufo(Benchmark):
             return sample.ask.setting in IMAGE_TAKING
 
         def answers(sample: Sample) -> bool:
-            return sample.ask.setting not in CUES and not self._fails(sample)
+            return sample.ask.setting not in (*CUES, INTERLEAVED) and not self._fails(sample)
+
+        def at_once(sample: Sample) -> bool:
+            return sample.ask.setting == INTERLEAVED
 
         say, draw = partial(_cue_request, prompts.TEXTUAL_CUE, "say"), partial(_cue_request, prompts.VISUAL_CUE, "draw")
         yield Step("answer", textual(False), say, _with_text_cue, _without_cue, once=True, makes="thought")
         yield Step("think", textual(True), say, _with_text_cue, _without_cue, once=True)
         yield Step("draw", visual, draw, with_image, _without_cue, once=True)
         yield Step("answer", answers, _answering, _answered, _answered)
+        yield Step("compose", at_once, _answering, _composed)
 
     def _fails(self, sample: Sample) -> bool:
         """Whether a part of its cue could not be made, without which nothing is answered."""
@@ -307,7 +318,20 @@ def _answered(sample: Sample, reply: str | Exception) -> Sample:
     sample = replace(sample, prompt=_answer_prompt(sample))
     if isinstance(reply, Exception):
         return failed(sample, reply, "no answer: ")
-    sample = replace(sample, parts=(*sample.parts, reply))
+    return _chosen(replace(sample, parts=(*sample.parts, reply)), reply)
+
+
+def _composed(sample: Sample, parts: Sequence[str | np.ndarray | StoredImage]) -> Sample:
+    """With texts and images in their order; the last text is the reply."""
+    sample = replace(with_parts(sample, parts), prompt=_answer_prompt(sample))
+    texts = [part for part in parts if isinstance(part, str)]
+    if not texts:
+        return replace(sample, status="not_extracted", note="the answer has no text")
+    return _chosen(sample, texts[-1])
+
+
+def _chosen(sample: Sample, reply: str) -> Sample:
+    """With the letter that a reply chooses."""
     if kind_of_set(sample.ask.case.set) == "open":
         return sample
     letter = reading.choice(reply, sample.ask.case.facts["choices"])

@@ -23,6 +23,7 @@ from uni_train.eval.benchmarks.ufo.names import (
     IMAGE_CUE,
     KINDS,
     REGIMES,
+    SCHEDULES,
     SETTINGS,
     SOURCES,
     TASKS,
@@ -91,7 +92,7 @@ class Count:
 
     def settings(self, kind: str) -> list[str]:
         """Settings that answer questions of a kind, in order."""
-        return [setting for setting in (*ANSWERS, BLIND) if self.results(setting, kind)]
+        return [setting for setting in (*SCHEDULES, BLIND) if self.results(setting, kind)]
 
     def averages(self, kind: str, setting: str) -> dict[str, Estimate]:
         """Name of an average -> accuracy; {} where nothing was asked."""
@@ -138,7 +139,7 @@ def details(count: Count) -> dict[str, Any]:
     return {
         "regimes": {k: {s: regimes(count.results(s, k)) for s in count.settings(k)} for k in count.kinds},
         "averages": {k: {s: count.averages(k, s) for s in count.settings(k)} for k in count.kinds},
-        "gains": {k: {s: of for s in ANSWERS[1:] if (of := count.gains(k, s))} for k in count.kinds},
+        "gains": {k: {s: of for s in SCHEDULES[1:] if (of := count.gains(k, s))} for k in count.kinds},
         "dimensions": count.dimensions(),
         "swap": {schedule: rates for schedule in CUED if (rates := count.swap(schedule))},
     }
@@ -158,7 +159,7 @@ def specs(count: Count, printed: paper.Paper | None) -> Iterable[TableSpec]:
 
 
 def _by_regime(count: Count, kind: str, printed: paper.Paper | None) -> TableSpec:
-    asked = {setting: count.results(setting, kind) for setting in ANSWERS if count.results(setting, kind)}
+    asked = {setting: count.results(setting, kind) for setting in SCHEDULES if count.results(setting, kind)}
     number = f"Table {3 + KINDS.index(kind)}"
     note = "Per question: every question counts alike; a regime is the mean of its questions."
     if printed is not None:
@@ -174,7 +175,8 @@ def _by_regime(count: Count, kind: str, printed: paper.Paper | None) -> TableSpe
         *(Column(name.capitalize(), metric, cell)
           for (name, metric), cell in zip(AVERAGES.items(), of_paper, strict=True)),
     ]  # fmt: skip
-    rows = paper.per_setting(PAPER[number], asked, (*REGIMES, "average"))
+    printed_schedules = [setting for setting in asked if setting in ANSWERS]
+    rows = paper.per_setting(PAPER[number], printed_schedules, (*REGIMES, "average"))
     return TableSpec(f"Accuracy, {HEADS[kind]} ({number})", columns, asked, paper=rows,
                      label="{model} in the paper, {setting}", first="Schedule", note=note)  # fmt: skip
 
@@ -197,7 +199,7 @@ def _by_task(count: Count, kind: str, printed: paper.Paper | None) -> TableSpec:
 def _gains(count: Count, kind: str) -> TableSpec:
     asked = {
         setting: some
-        for setting in ANSWERS[1:]
+        for setting in SCHEDULES[1:]
         if (some := count.results(setting, kind)) and count.gains(kind, setting)
     }
     heads = {**{regime: f"State {regime}" for regime in REGIMES}, "all": "All"}
@@ -219,7 +221,7 @@ def _necessity(count: Count, kind: str) -> TableSpec:
     return TableSpec(
         f"Accuracy on questions that need cues, {HEADS[kind]}",
         [Column(head, partial(hard, setting)) for setting, head in heads.items()],
-        {setting: some for setting in ANSWERS[1:] if (some := count.results(setting, kind))},
+        {setting: some for setting in SCHEDULES[1:] if (some := count.results(setting, kind))},
         first="Schedule",
         note="Only questions that the model itself answers wrong directly, or without images. The paper removed "
         "questions that other models solve without cues (cue necessity) or without images (contamination).",

@@ -21,11 +21,13 @@ TEXT_CUE, IMAGE_CUE, DIMENSIONS = "textual_cue", "visual_cue", "cue_dimensions" 
 CUES = (TEXT_CUE, IMAGE_CUE, DIMENSIONS)
 TEXT_TAKING, IMAGE_TAKING = (TEXTUAL, JOINT, TEXT_CUE), (VISUAL, JOINT, IMAGE_CUE, DIMENSIONS)  # the model's own cue
 BLIND = "blind"  # direct, without the images of the question: the check for contamination
+INTERLEAVED = "interleaved"  # one answer of texts and images, as the model takes turns (ours)
+SCHEDULES = (*ANSWERS, INTERLEAVED)
 CUED = (TEXTUAL, VISUAL)
 SOURCES = ("true", "other", "blank")  # of a cue in the place of the model's own
 SWAPS = tuple(f"{schedule}_{source}" for schedule in CUED for source in SOURCES)
-EXTRA = {"blind": (BLIND,), "dimensions": (DIMENSIONS,), "swap": SWAPS}
-SETTINGS = (*ANSWERS, TEXT_CUE, IMAGE_CUE, DIMENSIONS, BLIND, *SWAPS)
+EXTRA = {"blind": (BLIND,), "dimensions": (DIMENSIONS,), "swap": SWAPS, INTERLEAVED: (INTERLEAVED,)}
+SETTINGS = (*ANSWERS, TEXT_CUE, IMAGE_CUE, DIMENSIONS, BLIND, *SWAPS, INTERLEAVED)
 
 
 def set_of(task: str, kind: str) -> str:

@@ -12,17 +12,21 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
 from tests.models.bagel.conftest import vae  # noqa: F401
 from tests.models.bagel.test_unified import SAMPLING, Numbers, apart, picture, unified
+from uni_train.config.compose import compose
+from uni_train.core.errors import SkillMissing, UsageError, UserError
 from uni_train.core.seeds import derive_seed
 from uni_train.models.bagel import interleaving
 from uni_train.models.bagel.generation import Contexts, generate_text, prefill
 from uni_train.models.bagel.interleaving import STYLES
 from uni_train.models.bagel.unified import BagelUnified
 from uni_train.models.base import Request
+from uni_train.models.load import expect_keys
 
 
 class Talking(Numbers):
@@ -105,3 +109,44 @@ def test_answers_are_those_of_histories_that_are_read_anew_in_any_batch(style, t
     assert all(same(ours, again(talking, request, style)) for ours, request in zip(together, requests, strict=True))
     assert all(same(ours, talking.compose([one])[0]) for ours, one in zip(together, requests, strict=True))
     assert talking.compose([]) == []
+
+
+@pytest.mark.parametrize("style", ["chain"], indirect=True)
+def test_an_answer_ends_with_a_text_or_at_the_most_images_which_is_said(style, talking, capfd):
+    plain, _, _, other = asked()
+    talking.sampling = replace(talking.sampling, max_images=1)
+    cut = talking.compose([replace(plain, seed=seed) for seed in range(8)])
+    kinds = [[type(part) for part in parts] for parts in cut]
+    assert {len(parts) for parts in cut} == {1, 2} and kinds.count([str, np.ndarray]) == 8 - kinds.count([str])
+    assert (
+        f"{kinds.count([str, np.ndarray])} of 8 interleaved answers were cut behind 1 images" in capfd.readouterr().err
+    )
+    one, two = (talking.compose([replace(other, seed=seed)])[0] for seed in (5, 6))
+    assert one[0] != two[0]
+
+
+@pytest.mark.parametrize("style", ["zebra_cot"], indirect=True)
+def test_without_guidance_and_without_a_place_for_a_token(style, talking, monkeypatch):
+    talking.sampling = replace(talking.sampling, edit_text_scale=1.0, edit_img_scale=1.0, max_images=1)
+    assert [type(part) for part in talking.compose(asked()[:1])[0]] in ([str], [str, np.ndarray])
+    monkeypatch.setattr(BagelUnified, "_limits", lambda self, cache: [0] * cache.rows)
+    monkeypatch.setattr(Talking, "decode", lambda self, ids: "")
+    assert talking.compose(asked()) == [[]] * 4
+
+
+def test_what_cannot_be_asked(talking):
+    other = compose("sft_maze", ["model=qwen_image_edit_2511", "model.sampling.interleaving=chain"]).model
+    with pytest.raises(UsageError, match="sampling.interleaving has no meaning for model=qwen_image_edit_2511"):
+        expect_keys(other)
+    with pytest.raises(SkillMissing, match=r"in one pass\nSay .* sampling.interleaving=chain, thinkmorph or zebra_cot"):
+        talking.compose(asked())
+    talking.sampling = replace(SAMPLING, interleaving="chain")
+    try:
+        with pytest.raises(UserError, match="request a has an empty prompt"):
+            talking.compose([replace(asked()[0], prompt=" ")])
+        with pytest.raises(UserError, match="request a, image 1: an image must be uint8"):
+            talking.compose([replace(asked()[0], images=(np.zeros((8, 8, 3)),))])
+        with pytest.raises(UserError, match="reads 512"):
+            talking.compose([replace(asked()[0], prompt="5 " * 600)])
+    finally:
+        talking.sampling = SAMPLING

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
-from tests.eval.benchmarks.doubles import Model
+from tests.eval.benchmarks.doubles import Model, checked
 from tests.eval.benchmarks.published import PNG, row, write
 from uni_train.core.errors import UserError
 from uni_train.data_gen.published_rows import column_of
@@ -125,6 +125,30 @@ def test_each_schedule_answers_with_its_own_cues_alone() -> None:
     cues = [("So draw" in request.prompt, len(request.images)) for request in answers]
     assert cues == [(False, 0), (True, 0), (False, 1), (True, 1), (False, 0)]
     assert [skill for skill, _ in model.asked[:2]] == ["think", "draw"]  # made once for all schedules
+
+
+def test_an_interleaved_answer_is_its_last_text(tmp_path: Path) -> None:
+    write(tmp_path, "ufo", row("ufo", task="Inpainting_A", answer="Triangle"), file="open.jsonl")
+    benchmark = Ufo(Source(data=write(tmp_path, "ufo", row("ufo"))), extra=("interleaved",))
+    asks = asks_of(benchmark.cases(), ("direct", "interleaved"))
+    assert benchmark.calls(asks) == {"think": 0, "draw": 0, "answer": 2, "compose": 2, "judge": 2}
+    drawn = np.zeros((24, 24, 3), np.uint8)
+
+    def scored(*parts: Any) -> list[Scored]:
+        model = Model(answer="A", compose=parts)
+        samples = [one for one in benchmark.respond(model, asks) if one.ask.setting == "interleaved"]
+        assert [len(request.images) for skill, request in model.asked if skill == "compose"] == [3, 1]
+        return checked(benchmark, samples)
+
+    said = scored("A <image_start>", drawn, "<answer>B</answer>"), scored("A", drawn, "<answer>Triangle</answer>")
+    assert (said[0][0].outcome, said[1][1].outcome, said[0][0].sample.text) == (
+        "pass",
+        "pass",
+        "A <image_start>\n<answer>B</answer>",
+    )
+    assert {one.sample.status for one in scored(drawn)} == {"not_extracted"}
+    (table,) = [one for one in benchmark.tables(said[0]) if "multiple choice (Table 3)" in one.title]
+    assert [cells[0] for cells in table.rows] == ["interleaved"]
 
 
 def test_a_swap_without_a_cue_counts_nowhere(tmp_path: Path) -> None:
