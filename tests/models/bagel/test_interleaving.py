@@ -136,7 +136,7 @@ def test_without_guidance_and_without_a_place_for_a_token(style, talking, monkey
 
 def test_what_cannot_be_asked(talking):
     other = compose("sft_maze", ["model=qwen_image_edit_2511", "model.sampling.interleaving=chain"]).model
-    with pytest.raises(UsageError, match="sampling.interleaving has no meaning for model=qwen_image_edit_2511"):
+    with pytest.raises(UsageError, match=r"sampling\.interleaving has no meaning for model=qwen_image_edit_2511"):
         expect_keys(other)
     with pytest.raises(SkillMissing, match=r"in one pass\nSay .* sampling.interleaving=chain, thinkmorph or zebra_cot"):
         talking.compose(asked())
