@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from dataclasses import replace
 from http.client import HTTPResponse
 from pathlib import Path
 from queue import Queue
@@ -30,6 +31,7 @@ from tests.processes import python
 from tests.served import served
 from uni_train.config.schema import RemoteConfig
 from uni_train.core.addresses import held_port
+from uni_train.core.errors import SkillMissing
 from uni_train.data_gen.sprites import read
 from uni_train.models.base import Request
 from uni_train.models.batches import ModelDown
@@ -69,7 +71,7 @@ def url(key: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 def keyless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
     """Its address without a key and two places, and its first process. Killed, after which nothing may be left."""
     log = tmp_path_factory.mktemp("keyless") / "log"
-    with served(log, "--queue", "2", "--timeout", "5") as (address, server):
+    with served(log, "--queue", "2", "--timeout", "5", "--interleaving", "chain") as (address, server):
         yield address, server.pid
         server.kill()
         server.wait()
@@ -104,6 +106,15 @@ def requests(n: int) -> list[Request]:
 
 def said(words: str, **more: object) -> dict[str, object]:
     return {"messages": [{"role": "user", "content": words}], **more}
+
+
+def test_texts_and_images_in_turns_are_those_of_the_model_itself(keyless: tuple[str, int], url: str) -> None:
+    config = model_config("nano")
+    local = build_model(replace(config, sampling=replace(config.sampling, interleaving="chain")))
+    asked = requests(2)
+    assert RemoteModel.open(f"{keyless[0]}#nano", RemoteConfig()).compose(asked) == local.compose(asked)
+    with pytest.raises(SkillMissing, match="in one pass"):
+        RemoteModel.open(f"{url}#nano", RemoteConfig(key_env="SERVE_KEY")).compose(asked)
 
 
 def test_a_served_model_answers_as_the_model_itself(remote: RemoteModel) -> None:
