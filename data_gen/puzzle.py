@@ -30,6 +30,8 @@ from uni_train.data_gen.task import Check, Item, Question, Strategy, Task, Verdi
 State = tuple[int, ...]
 Facts = Mapping[str, Any]
 
+MARK, END = "<image_start>", "That is all"
+"""What a text of a step by step solution ends with that an image follows, and the last text."""
 PLAIN, NANO = "plain", "nano"
 STYLES = (PLAIN, NANO)
 UNITS = 256  # of a plain picture's sides
@@ -147,6 +149,14 @@ class Puzzle(Task):
                 state[place] = value
                 yield tuple(state)
 
+    def moves(self, facts: Facts) -> list[str]:
+        """What is said before each step, which draws the next state."""
+        return [f"Step {number}" for number, _ in enumerate(self.steps(facts)) if number]
+
+    def said(self) -> tuple[str, ...]:
+        """All that `moves` may say in the style nano."""
+        return tuple(f"Step {number}" for number in range(1, 17))
+
     def kept(self, facts: Facts, state: State) -> bool:
         """Whether what was given is still there: here each number that is not 0."""
         return all(now == given for now, given in zip(state, facts["given"], strict=True) if given)
@@ -207,7 +217,8 @@ class Puzzle(Task):
         return True
 
     def prompts(self) -> tuple[str, ...]:
-        """The prompts of all levels of the style. DataError where puzzles of one level have different prompts."""
+        """The prompts of all levels of the style, or what they consist of between signs of punctuation. DataError where
+        puzzles of one level have different prompts."""
         drawn = [{self.sample(seed, level)[0].prompt for seed in range(3)} for level in self.possible_levels]
         if any(len(prompts) > 1 for prompts in drawn):
             raise DataError(f"the prompts of {self.name} differ from puzzle to puzzle")

@@ -58,6 +58,12 @@ class Hanoi(CellPuzzle):
             facts={"goal": goal, "moves": [[a, b] for _, a, b in moves]},
         )
 
+    def moves(self, facts: Facts) -> list[str]:
+        return [f"From the {PEGS[a]} to the {PEGS[b]} peg" for a, b in facts["moves"]]
+
+    def said(self) -> tuple[str, ...]:
+        return tuple(f"From the {a} to the {b} peg" for a in PEGS for b in PEGS if a != b)
+
     def size(self, facts: Facts) -> tuple[int, int]:
         return (4 * (len(facts["given"]) // 3) + 4, 36) if facts["style"] == NANO else (UNITS, UNITS)
 

@@ -25,6 +25,7 @@ class SlidingPuzzle(LatticePuzzle):
     name = "sliding_puzzle"
     title = "Sliding puzzles"
     sets, variants, chance = scoring_beside(__file__)
+    nano_levels = (1, 2, 3)
     lazy_ways = ("copy of the input", "the first slide alone", "as many slides at random")
 
     def problem(self, random: Random, level: int) -> Problem:
@@ -69,6 +70,16 @@ class SlidingPuzzle(LatticePuzzle):
 
     def breaches(self, facts: Facts, state: State) -> list[str]:
         return [] if sorted(state) == list(range(len(state))) else ["a tile is missing or there twice"]
+
+    def moves(self, facts: Facts) -> list[str]:
+        return [f"Slide {tile}" for tile in facts["tiles"]]
+
+    def said(self) -> tuple[str, ...]:
+        return tuple(f"Slide {tile}" for tile in range(1, 9))
+
+    def prompts(self) -> tuple[str, ...]:
+        tiles = map(str, range(1, 9))
+        return ("Slide these tiles into the gap", "one after the other", *tiles, "Draw the board afterwards")
 
     def steps(self, facts: Facts) -> Iterator[Sequence[int]]:
         board = list(facts["given"])

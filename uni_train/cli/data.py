@@ -97,9 +97,10 @@ def data() -> None:
 @click.option("--out", type=click.Path(path_type=Path), help="The folder to write.  [default: data/TASKLEVEL]")
 @click.option("--force", is_flag=True, help="Replace a folder that was made by this command.")
 @click.option(
-    "--format", type=click.Choice(["folder", "parquet", "webdataset", "judge"]), default="folder", show_default=True,
+    "--format", type=click.Choice(["folder", "parquet", "webdataset", "judge", "chain"]), default="folder",
+    show_default=True,
     help="JSON lines and PNG files; a Parquet file for Hugging Face datasets; tar shards; right and wrong images as "
-    "Parquet to train a judge.",
+    "Parquet to train a judge; puzzles step by step as Parquet.",
 )  # fmt: skip
 def make(n: int, out: Path | None, force: bool, seed: int, format: str, **drawn: Any) -> None:
     """Write a folder of fresh questions with exact answers.
@@ -126,6 +127,8 @@ def make(n: int, out: Path | None, force: bool, seed: int, format: str, **drawn:
     form: Rows = format
     if format == "judge":
         from uni_train.data_gen.judge_rows import JUDGE as form
+    elif format == "chain":
+        from uni_train.data_gen.chain_rows import CHAIN as form
     tasks, asked = _build_tasks(**drawn), drawn["levels"]
     if drawn["task"] == "all":
         _make_all(tasks, asked, n, drawn["split"], seed, out or Path("data", f"all{_range(asked)}"), force, form)

@@ -3,7 +3,8 @@
 It differs from nano in four points. Its latents are the pixels themselves: a maze of 4 x 4 rooms is 20 x 20 pixels. A
 token is a room with its walls. It predicts the clean image. Its ViT takes the whole image as one patch, because the
 clean latents of the input hold all information. It reads one sentence, which is one token. With `model.thinks` it also
-reads the steps of a way, as a thought. With `model.puzzles` it also reads the prompts of these puzzles.
+reads the steps of a way, as a thought. With `model.puzzles` it also reads the prompts of these puzzles, and with both
+what is said before their steps (data_gen/chain_rows.py).
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ import torch
 from uni_train.config.schema import ModelConfig, SamplingConfig
 from uni_train.core.errors import UserError
 from uni_train.core.seeds import derive_seed
+from uni_train.data_gen.puzzle import END, MARK
 from uni_train.data_gen.registry import get_task
 from uni_train.models.bagel.bagel import Bagel
 from uni_train.models.bagel.config import BagelConfig, SpecialTokens
@@ -31,6 +33,7 @@ from uni_train.models.nano.vae import Pixels
 
 STEPS = ("From S go", *(f"{way} {n}" for way in ("right", "left", "down", "up") for n in range(1, 8)), "That is E")
 _POSITIONS_BASE = 8.0
+_BETWEEN = re.compile(r"[\s,.:]*")
 
 
 @torch.no_grad()
@@ -53,13 +56,15 @@ def look_around(bagel: Bagel) -> None:
 
 
 class SentenceTokenizer:
-    """One token a sentence; only the instruction of mazes and those below are known.
+    """One token a sentence, or a part of one between signs of punctuation; only the instruction of mazes and those
+    below are known.
 
     Attributes:
         instruction: what every maze asks.
 
     Args:
-        steps: also know the description of a way into a maze, one token a leg ("right 2").
+        steps: also know the description of a way into a maze, one token a leg ("right 2"), and what is said before the
+            steps of the puzzles.
         puzzles: also know the prompts of these families in the style nano.
 
     Raises:
@@ -69,32 +74,38 @@ class SentenceTokenizer:
     tokens = SpecialTokens(*range(4))
 
     def __init__(self, steps: bool = False, puzzles: Sequence[str] = ()) -> None:
-        self.puzzles, self.steps = tuple(puzzles), STEPS if steps else ()
+        self.puzzles, self.thinks = tuple(puzzles), steps
         self.instruction = get_task("maze", "nano").sample(0, 3)[0].prompt
-        prompts = (get_task(name, "nano").prompts() for name in puzzles)  # type: ignore[attr-defined]
-        self.sentences = (self.instruction, *dict.fromkeys(chain.from_iterable(prompts)))
-        self.pieces = (self.instruction, *self.steps, *self.sentences[1:])
+        tasks: list[Any] = [get_task(name, "nano") for name in puzzles]
+        prompts = dict.fromkeys(chain.from_iterable(task.prompts() for task in tasks))
+        self.sentences = (self.instruction, *prompts)
+        self.pieces = (self.instruction, *(STEPS if steps else ()), *self.sentences[1:])
+        if steps and tasks:
+            self.pieces += (*dict.fromkeys(chain.from_iterable(task.said() for task in tasks)), MARK, END)
+        self._known = re.compile("|".join(map(re.escape, sorted(self.pieces, key=len, reverse=True))))
 
     def __len__(self) -> int:
         return 4 + len(self.pieces)
 
     def encode(self, text: str) -> list[int]:
-        """The sentence's id, or those of the steps. Raises UserError for any other text."""
-        if text in self.sentences:
-            return [4 + self.pieces.index(text)]
-        legs = [leg.strip() for leg in re.split(r"[,.]|(?<=From S go)", text) if leg.strip()]
-        if not legs or not set(legs) <= set(self.steps):
-            steps = f"; {STEPS[0]} {STEPS[1]}, ... {STEPS[-1]}." if self.steps else ""
-            puzzles = f"; the nano prompts of {', '.join(self.puzzles)}." if self.puzzles else ""
-            raise UserError(
-                f"nano_edit does not know the instruction {text[:120]!r}",
-                f"All that it reads is: {self.instruction}{steps}{puzzles}",
-            )
-        return [4 + self.pieces.index(leg) for leg in legs]
+        """The ids of what a text is made of. Raises UserError for any other text."""
+        ids, end = [], _BETWEEN.match(text).end()  # type: ignore[union-attr]
+        while end < len(text):
+            piece = self._known.match(text, end)
+            if piece is None:
+                steps = f"; {STEPS[0]} {STEPS[1]}, ... {STEPS[-1]}." if self.thinks else ""
+                puzzles = f"; the nano prompts of {', '.join(self.puzzles)}." if self.puzzles else ""
+                raise UserError(
+                    f"nano_edit does not know the instruction {text[:120]!r}",
+                    f"All that it reads is: {self.instruction}{steps}{puzzles}",
+                )
+            ids.append(4 + self.pieces.index(piece[0]))
+            end = _BETWEEN.match(text, piece.end()).end()  # type: ignore[union-attr]
+        return ids
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The sentences, joined; markers are left out."""
-        return " ".join(self.pieces[i - 4] for i in ids if i >= 4)
+        """The sentences and parts of sentences, joined; markers are left out."""
+        return ". ".join(self.pieces[i - 4] for i in ids if i >= 4)
 
 
 class NanoEdit(BagelUnified):
@@ -104,8 +115,8 @@ class NanoEdit(BagelUnified):
     tokenizer: SentenceTokenizer
 
     def describe(self) -> dict[str, Any]:
-        puzzles = list(self.tokenizer.puzzles)
-        return super().describe() | ({"puzzles": puzzles} if puzzles else {})
+        known = {"puzzles": list(self.tokenizer.puzzles), "thinks": self.tokenizer.thinks}
+        return super().describe() | {name: value for name, value in known.items() if value}
 
     def example_tokens(self, example: Example) -> int:
         """Tokens of an example of which nothing is dropped. Raises UserError for an image that is too large."""

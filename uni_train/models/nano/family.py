@@ -41,7 +41,7 @@ class NanoFamily(Family):
         return Checkpoint(self.name, path, str(name), model=str(name)) if name in MODELS else None
 
     def folder_values(self, path: Path) -> dict[str, Any]:
-        sizes, side, puzzles = _described(path)
+        sizes, side, known = _described(path)
         assert sizes.vit is not None  # as `_described` says
         architecture = {
             "hidden_size": sizes.llm.hidden_size,
@@ -60,7 +60,7 @@ class NanoFamily(Family):
             "vit_layers": sizes.vit.num_hidden_layers,
             "vit_heads": sizes.vit.num_attention_heads,
         }
-        return {"architecture": architecture, "puzzles": puzzles}
+        return {"architecture": architecture, **known}
 
     def build(
         self, config: ModelConfig, seed: int, dtype: torch.dtype | None, device: torch.device | str = "cpu"
@@ -97,8 +97,8 @@ class NanoFamily(Family):
         return {"caption": CAPTION_PROMPT, "verify": VERIFY_PROMPT, "draw some": SOME, "unclear": UNCLEAR}
 
 
-def _described(folder: Path) -> tuple[BagelConfig, int, list[str]]:
-    """Sizes of a stored model, its images' side in pixels, its puzzles. Raises UserError where they are damaged."""
+def _described(folder: Path) -> tuple[BagelConfig, int, dict[str, Any]]:
+    """Sizes of a stored model, its images' side in pixels, what it reads. Raises UserError where they are damaged."""
     from uni_train.models.bagel.config import BagelConfig
 
     try:
@@ -106,6 +106,7 @@ def _described(folder: Path) -> tuple[BagelConfig, int, list[str]]:
         sizes = BagelConfig.from_dict(described["bagel"])
         if sizes.vit is None:
             raise ValueError("vit is missing")
-        return sizes, int(described["image_size"]), described.get("puzzles", [])
+        known = {"puzzles": described.get("puzzles", [])} | ({"thinks": True} if described.get("thinks") else {})
+        return sizes, int(described["image_size"]), known
     except (KeyError, TypeError, ValueError) as error:
         raise UserError(f"{folder / CONFIG} is damaged ({reason(error)})", "Copy it again.") from error
