@@ -12,7 +12,7 @@ import json
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from random import Random
 from typing import Any, ClassVar
@@ -74,12 +74,14 @@ class Puzzle(Task):
     Each level is a set: "sudoku1". So a family that has `sets` needs no `levels`.
 
     style: "plain", or "nano" for images of 20 to 48 pixels a side. side: pixels of plain images, None for 256.
+    in_order: only the states of `steps`, one after the other, lead to the solution; else numbers are set in any order.
     nano_levels: those that fit on such small images; empty: all. lazy_ways: what `lazy` has, by name.
     """
 
     level_range = True
     edits = True
     readable = True
+    in_order: ClassVar[bool] = False
     nano_levels: ClassVar[tuple[int, ...]] = ()
     lazy_ways: ClassVar[tuple[str, ...]] = ("copy of the input", "right numbers in random order")
 
@@ -155,7 +157,21 @@ class Puzzle(Task):
 
     def said(self) -> tuple[str, ...]:
         """All that `moves` may say in the style nano."""
-        return tuple(f"Step {number}" for number in range(1, 17))
+        return tuple(f"Step {number}" for number in range(1, 65))
+
+    def leads_on(self, item: Item, frames: Sequence[np.ndarray]) -> list[bool]:
+        """Whether each image brings the solution nearer, or keeps it: it shows a later state of `steps` than those
+        before, or where their order is free, has a higher score."""
+        if not self.in_order:
+            scores = [self.verify(item, frame).score or 0.0 for frame in frames]
+            return [now > max(scores[:n], default=0.0) or now == 1 for n, now in enumerate(scores)]
+        aims = [replace(item, facts={**item.facts, "solution": list(state)}) for state in self.steps(item.facts)]
+        reached, leads = 0, []
+        for frame in frames:
+            shown = max((n for n in range(1, len(aims)) if self.verify(aims[n], frame).passed), default=0)
+            leads.append(shown > reached or shown == len(aims) - 1)
+            reached = max(reached, shown)
+        return leads
 
     def kept(self, facts: Facts, state: State) -> bool:
         """Whether what was given is still there: here each number that is not 0."""

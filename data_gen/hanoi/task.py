@@ -31,6 +31,7 @@ class Hanoi(CellPuzzle):
     name = "hanoi"
     title = "Towers of Hanoi"
     sets, variants, chance = scoring_beside(__file__)
+    in_order = True
     lazy_ways = ("copy of the input", "any legal move", "a legal move to the green base")
 
     def problem(self, random: Random, level: int) -> Problem:

@@ -25,6 +25,7 @@ class SlidingPuzzle(LatticePuzzle):
     name = "sliding_puzzle"
     title = "Sliding puzzles"
     sets, variants, chance = scoring_beside(__file__)
+    in_order = True
     nano_levels = (1, 2, 3)
     lazy_ways = ("copy of the input", "the first slide alone", "as many slides at random")
 

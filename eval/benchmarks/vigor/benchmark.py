@@ -44,7 +44,17 @@ from uni_train.eval.benchmark import (
     with_parts,
 )
 from uni_train.eval.benchmarks.vigor import counting, prompts
-from uni_train.eval.benchmarks.vigor.cases import DOMAINS, HUB, TASKS, Fields, digest, generated, read_folder, title
+from uni_train.eval.benchmarks.vigor.cases import (
+    DOMAINS,
+    HUB,
+    MAZE,
+    TASKS,
+    Fields,
+    digest,
+    generated,
+    read_folder,
+    title,
+)
 from uni_train.eval.benchmarks.vigor.programs import Program, program_of
 from uni_train.eval.benchmarks.vigor.prompts import (
     BACKGROUND,
@@ -301,7 +311,7 @@ class Vigor(Benchmark):
         verdicts = (
             program.result(decode_picture(bytes_of(case.images[0]), case.id))
             for program, case in mazes
-            if program is not None and program.process is not None
+            if program is not None and case.set == MAZE
         )
         return [verdict for verdict in verdicts if verdict is not None]
 

@@ -70,6 +70,10 @@ ROLES: dict[str, tuple[str, ...]] = {
     IGNORE: ("task", "task_name", "task_type", "category", "subcategory", "domain", "type", "source"),
 }  # fmt: skip
 """What a field is for (a key of `PublishedRecord`) -> how it may be called."""
+KLOTSKI = "klotski_puzzle"
+_KINDS = {ALGEBRA: "maths"}
+_PUZZLES = {SUDOKU: "sudoku", JIGSAW: "jigsaw", PLOT: "function_plot", KLOTSKI: "sliding_puzzle"}
+"""Task -> the task of data_gen that makes questions of our own."""
 LEVELS = (1, 2, 3)  # of the equations
 MAZE_LEVELS = (2, 3, 4, 5, 6, 7)  # rooms a side
 _SIZE = re.compile(r"(\d+)\s*[x×X*]\s*(\d+)")
@@ -281,27 +285,27 @@ def _image_file(folder: Path, root: Path, name: str, what: str) -> Path:
 
 
 def generated(source: Source, seed: int = 0) -> list[Case]:
-    """`n` questions a task. Everyday world: mazes. nano's world: equations that are drawn as sprites.
+    """`n` questions a task, by default mazes; in nano's world equations that are drawn as sprites.
 
-    nano's mazes are asked where they are named: nano edits nothing, and nano_edit reads nothing else.
+    nano's mazes and puzzles are asked where they are named: nano edits nothing, and nano_edit reads nothing else.
 
     Raises DataError for another task.
     """
     world, n, split = source.world, source.n, source.split
-    known = (ALGEBRA, MAZE) if world == NANO.name else (MAZE,)
+    kinds = {**(_KINDS if world == NANO.name else {}), MAZE: "maze", **_PUZZLES}
     cases = []
-    for task in source.sets or known[:1]:
-        if task not in known:
+    for name in source.sets or [*kinds][:1]:
+        if name not in kinds:
             raise DataError(
-                f"the {world} world has no {task} of our own, only {', '.join(known)}: set data.vigor=FOLDER"
+                f"the {world} world has no {name} of our own, only {', '.join(kinds)}: set data.vigor=FOLDER"
             )
-        kind = get_task("maths" if task == ALGEBRA else "maze", world)
-        levels: Sequence[int] = LEVELS if task == ALGEBRA else MAZE_LEVELS
-        if task == MAZE and (split != "test" or n > 6 * len(levels)):  # of 2 x 2 rooms there are few, all of them test
+        task = get_task(kinds[name], world)
+        levels = {ALGEBRA: LEVELS, MAZE: MAZE_LEVELS}.get(name) or task.possible_levels  # type: ignore[attr-defined]
+        if name == MAZE and (split != "test" or n > 6 * len(levels)):  # of 2 x 2 rooms there are few, all of them test
             levels = [level for level in levels if level > 2]
         shares = [n // len(levels) + (index < n % len(levels)) for index in range(len(levels))]
         for level, share in zip(levels, shares, strict=True):
-            cases += [_of_item(task, item) for item in (kind.generate(share, level, split, seed) if share else ())]
+            cases += [_of_item(name, item) for item in (task.generate(share, level, split, seed) if share else ())]
     return cases
 
 
@@ -309,5 +313,6 @@ def _of_item(task: str, item: Item) -> Case:
     name, shown = item.id.replace("/", "-"), task_of(item).input_image(item)
     if task == ALGEBRA:
         return make_case(task, name, item.prompt, answer=item.answer, item=item)
-    assert shown is not None, "a maze is shown"
-    return make_case(task, name, item.prompt, encode_png(shown), size=f"{item.level}x{item.level}", item=item)
+    assert shown is not None, "what is edited is shown"
+    size = f"{item.level}x{item.level}" if task == MAZE else str(item.level)
+    return make_case(task, name, item.prompt, encode_png(shown), size=size, item=item)

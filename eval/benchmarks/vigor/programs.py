@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
+from uni_train.data_gen.puzzle import Puzzle
 from uni_train.data_gen.registry import get_task, task_of
 from uni_train.data_gen.task import Check, Item, Verdict
 from uni_train.eval.benchmark import Case
@@ -52,8 +53,11 @@ def program_of(case: Case) -> Program | None:
     if item is None:
         result = solutions.reader_of(case)
         return None if result is None else Program(result)
+    task = task_of(item)
     if item.task == "maze":
-        return Program(partial(task_of(item).verify, item), partial(maze_process, item))
+        return Program(partial(task.verify, item), partial(maze_process, item))
+    if isinstance(task, Puzzle):
+        return Program(partial(task.verify, item), partial(puzzle_process, task, item), (BACKGROUND, RULE, REASONING))
     return Program(partial(sprites_result, item), dimensions=(RULE, REASONING))  # no input with a background to keep
 
 
@@ -80,6 +84,13 @@ def maze_process(item: Item, frames: Sequence[np.ndarray]) -> Verdict:
     before = [0.0, *scores]
     shares[REASONING] = sum(now > then or now == 1 for then, now in zip(before, scores, strict=False)) / len(frames)
     return verdict_of(shares, PROCESS)
+
+
+def puzzle_process(task: Puzzle, item: Item, frames: Sequence[np.ndarray]) -> Verdict:
+    """The same of a puzzle, without visual quality: a program reads what a frame shows, not how well."""
+    verdicts = [{check.name for check in task.verify(item, frame).checks if check.status == "pass"} for frame in frames]
+    shares = {name: sum(name in passed for passed in verdicts) / len(frames) for name in (BACKGROUND, RULE)}
+    return verdict_of(shares | {REASONING: sum(task.leads_on(item, frames)) / len(frames)}, PROCESS)
 
 
 def read_maze(case: Case) -> Item | None:

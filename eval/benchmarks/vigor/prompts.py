@@ -109,7 +109,7 @@ def verdict_of(values: Mapping[str, float], kind: str, reasons: Mapping[str, str
     return Verdict(tuple(
         Check(name, "pass" if values[name] >= least else "fail", reasons.get(name, ""),
               values[name] if kind == PROCESS else None)
-        for name in DIMENSIONS
+        for name in DIMENSIONS if name in values
     ))  # fmt: skip
 
 

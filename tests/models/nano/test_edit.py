@@ -165,6 +165,35 @@ def test_puzzles_leave_the_ids_of_mazes_as_they_are() -> None:
     assert without.encode(thought) == beside.encode(thought) == [5, 7, 20, 34]
 
 
+def test_whatever_is_written_can_be_read_again() -> None:
+    tokenizer = SentenceTokenizer(True, ["sliding_puzzle", "hanoi", "symmetry"])
+    ids = [*range(4, len(tokenizer))]
+    assert tokenizer.encode(tokenizer.decode(ids)) == ids and tokenizer.encode("") == []
+    (item,) = get_task("sliding_puzzle", "nano").sample(0, 3)
+    said = [tokenizer.pieces[i - 4] for i in tokenizer.encode(item.prompt)]
+    assert said[2:-1] == [str(tile) for tile in item.facts["tiles"]] and len(said) == 3 + 6
+    with pytest.raises(UserError, match="does not know the instruction 'Slide 9'"):
+        tokenizer.encode("Slide 9")
+
+
+@pytest.mark.slow
+def test_steps_are_learned_drawn_in_turns_and_scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The loop is closed: rows of steps, a training on them, and answers that read their own images."""
+    monkeypatch.chdir(tmp_path)
+    puzzles = ["--task", "sliding_puzzle", "--level", "1", "--n", "4", "--split", "train", "--format", "chain"]
+    made(tmp_path / "data/steps", *puzzles)
+    quick = ["model.threads=1", "updates=2", "batch.rows=2", "model.sampling.steps=1"]
+    run = finish(tmp_path / "runs", *SMALL, *quick, recipe="sft_steps")
+    asked = ["-b", "vigor", "world=nano", "sets=[klotski_puzzle]", "options.vigor.interleaved=yes", "--n", "3"]
+    done = CliRunner().invoke(uni_train, ["eval", str(run), *asked, "--out", "evals"])
+    assert done.exit_code == 0, done.output
+    (scores,) = tmp_path.glob("evals/*/scores.json")
+    (vigor,) = json.loads(scores.read_text())["results"]
+    assert set(vigor["scores"]["sizes"]["interleaved"]["klotski_puzzle"]) == {"1", "2", "3"}
+    alone = build_model(model_config(str(run / "stages/00-sft/model")))  # it says itself that it knows steps
+    assert isinstance(alone, NanoEdit) and alone.tokenizer.thinks and alone.tokenizer.puzzles == ("sliding_puzzle",)
+
+
 @pytest.mark.slow
 def test_the_maze_recipes_follow_each_other(tmp_path: Path) -> None:
     items, runs = made(tmp_path / "maze4", "--task", "maze", "--size", "4", "--n", "6"), tmp_path / "runs"

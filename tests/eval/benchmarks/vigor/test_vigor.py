@@ -17,11 +17,14 @@ from tests.eval.benchmarks.doubles import Judge, Model, checked
 from tests.eval.benchmarks.published import PNG, row, write, write_vigor
 from uni_train.core.errors import DataError, UsageError
 from uni_train.data_gen.maze.task import INSTRUCTION
+from uni_train.data_gen.registry import task_of
+from uni_train.data_gen.task import Item
 from uni_train.eval.benchmark import Ask, Sample, Scored, Source
 from uni_train.eval.benchmarks.vigor import Vigor, prompts
 from uni_train.eval.benchmarks.vigor.cases import DOMAINS, TASKS, generated, make_case, read_folder, task_named
 from uni_train.eval.benchmarks.vigor.programs import read_maze
 from uni_train.eval.benchmarks.vigor.prompts import DIMENSIONS, TABLES, dimension_of, family_of, read_marks
+from uni_train.models.base import Request
 from uni_train.models.pictures import decode_png
 
 
@@ -201,6 +204,31 @@ def test_a_model_may_give_all_frames_in_one_answer() -> None:
     assert {one.outcome for one in scored_by(silent, benchmark, ("interleaved",))} == {"not_extracted"}
     with pytest.raises(UsageError, match=r"vigor\.planner and vigor\.interleaved"):
         Vigor(MAZES, interleaved="yes", planner="planner")
+
+
+@pytest.mark.parametrize("world", ["nano", "everyday"])
+def test_questions_of_our_own_have_result_and_process_by_program(world: str) -> None:
+    """A puzzle's own frames are a process without fault; a copy of the input solves and leads nowhere."""
+    sets = ("klotski_puzzle", "sudoku", "jigsaw_puzzle", "function_plotting")
+    benchmark = Vigor(Source(world=world, n=2, sets=sets), interleaved="yes")
+    items = {case.prompt + case.id: Item.from_dict(case.facts["item"]) for case in benchmark.cases()}
+    cases = {case.id: case for case in benchmark.cases()}
+
+    def frames(request: Request) -> list[Any]:
+        item = items[request.prompt + request.id.partition("#")[0]]
+        return ["So.", *task_of(item).frames(item)[1:]]
+
+    solved = scored_by(Model(compose=frames), benchmark, ("interleaved", "process"))
+    assert len(cases) == 8 and {one.outcome for one in solved[:8]} == {"pass"}
+    assert {marks(one)["reasoning_success"] for one in solved[8:]} == {1}
+    klotski = [marks(one) for one in solved[8:] if one.sample.ask.case.set == "klotski_puzzle"]
+    assert klotski == [dict.fromkeys(("background_consistency", "rule_obey", "reasoning_success"), 1)] * 2
+    copied = scored_by(Model(compose=lambda request: [request.images[0]]), benchmark, ("interleaved", "process"))
+    assert {one.outcome for one in copied} == {"fail"} and {marks(one)["reasoning_success"] for one in copied[8:]} == {
+        0
+    }
+    with pytest.raises(DataError, match=f"the {world} world has no biology of our own, only .*, klotski_puzzle"):
+        Vigor(Source(world=world, n=2, sets=("biology",)))
 
 
 def test_no_plan_and_frames_of_several_sizes_are_statuses() -> None:
