@@ -9,8 +9,8 @@ Further settings: `reasoning_chain` scores the thought itself (Table 3). `decont
 refined prompt (Table 4). `external_prompt` has another model write it (Figure 3). All thoughtful settings of a case
 share one thought, and all settings its noise.
 
-How the refined prompt is found is `compat` (`extraction`). With "paper" the prompt asks for it between tags, or as
-published (`options.ureason.prompt=published`, with strict extraction all the same); "official" asks as published.
+How the refined prompt is found is `compat` (`extraction`). Both ways the prompt is the published one; with
+`options.ureason.prompt=tagged` (ours) and "paper" it also asks for the refined prompt between tags.
 
 Images of nano are checked by program, others by a judge (Figures 25 and 26).
 """
@@ -75,7 +75,7 @@ if TYPE_CHECKING:
 
 # Where the released scripts keep the images of a setting.
 _RELEASED = {DIRECT: "direct/direct_{task}", GUIDED: "think/{task}", BARE: "think-generated_prompts/{task}"}
-PROMPTS = ("tagged", "published")
+PROMPTS = ("published", "tagged")
 PROTOCOL = "ureason/1"  # what is asked; a change makes another revision
 LEVELS = (1, 2, 3)
 SIZES = (100, 300)  # instances of each task in testmini and in test
@@ -89,8 +89,8 @@ class UReason(Benchmark):
 
     source.data: a folder with `<task>.jsonl` and `direct_<task>.jsonl`, as published or as `data make --task ureason`
     writes them; None for `n` instances of each task of `world` ("nano" or "everyday"), of all `levels` alike.
-    prompt_model: writes the refined prompts of the setting `external_prompt`. prompt: "published" asks as published,
-    with strict extraction (compat "official" always asks so). errors: "judge" has the judge tell error types apart.
+    prompt_model: writes the refined prompts of the setting `external_prompt`. prompt: "tagged" asks for
+    the refined prompt between tags, behind the published prompt (compat "official" never does). errors: "judge" has the judge tell error types apart.
     tokenizer: see `lengths.measure`. verifier: "judge" leaves nano's images to the judge too, to compare it with the
     program.
 
@@ -104,7 +104,7 @@ class UReason(Benchmark):
     options = (
         Option("prompt_model", "", "also draw from refined prompts that this model writes"),
         Option(
-            "prompt", "tagged", "what thoughtful settings are asked: with a request for tags, or as published", PROMPTS
+            "prompt", "published", "what thoughtful settings are asked: that, or with a request for tags", PROMPTS
         ),
         Option("errors", "program", "who tells error types of setting 2 apart", VERIFIERS),
         Option("tokenizer", "", "folder with tokenizer.json that counts contexts; empty: words"),
@@ -115,7 +115,7 @@ class UReason(Benchmark):
         source: Source,
         *,
         prompt_model: str = "",
-        prompt: str = "tagged",
+        prompt: str = "published",
         errors: str = "program",
         tokenizer: str = "",
         levels: Sequence[int] = LEVELS,
@@ -124,10 +124,11 @@ class UReason(Benchmark):
         self.external = source.other(prompt_model)
         writer = None if self.external is None else _identity(self.external)
         asked = [PROTOCOL, source.compat, source.verifier, writer, LABEL.pattern, prompts.ASK_FOR_REFINED_PROMPT]
-        asked += [prompt] if source.compat == "paper" and prompt != "tagged" else []
         settings = [name for name in SETTINGS if name != EXTERNAL or self.external is not None]
-        rows = _generated(source, levels) if source.data is None else _published(source)
-        super().__init__(source, map(_case, rows), settings=settings, asked=asked)
+        cases = [*map(_case, _generated(source, levels) if source.data is None else _published(source))]
+        if source.compat == "paper" and prompt == "published" and any(_world(case) != "nano" for case in cases):
+            asked.append(prompt)
+        super().__init__(source, cases, settings=settings, asked=asked)
         ours = any("outcome" in case.facts for case in self._cases)
         there = [(task, at) for at, task in enumerate(NUMBERED) if task in self.sets]
         paper = [[f"{task} {at * n + i}" for task, at in there for i in range(1, n + 1)] for n in SIZES]
@@ -221,7 +222,7 @@ class UReason(Benchmark):
 
     def _asked(self, case: Case) -> str:
         """The prompt of the thoughtful settings. nano is asked in its own words, and always says its label."""
-        plain = self.compat == "official" or self.prompt == "published" or _world(case) == "nano"
+        plain = self.compat == "official" or self.prompt != "tagged" or _world(case) == "nano"
         return case.prompt if plain else f"{case.prompt}\n{prompts.ASK_FOR_REFINED_PROMPT}"
 
     def _with_thought(self, sample: Sample, thought: str) -> Sample:

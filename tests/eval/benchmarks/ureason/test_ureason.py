@@ -252,15 +252,15 @@ def test_thoughts_are_checked_by_program_where_they_are_plain_and_judged_elsewhe
     assert {everyday.check(sample) for sample in vague} == {None}
 
 
-def test_prompts_ask_for_a_tag_unless_the_released_code_is_followed(everyday):
-    """Or the published prompt is asked for, with strict extraction all the same."""
+def test_prompts_are_those_published_and_ask_for_a_tag_where_that_is_wanted(everyday):
+    """The extraction is strict unless the released code is followed."""
     official = UReason(Source(**WORDS, compat="official"), levels=(2,))
-    published = UReason(Source(**WORDS), prompt="published", levels=(2,))
-    assert len({everyday.revision, official.revision, published.revision}) == 3
+    tagged = UReason(Source(**WORDS), prompt="tagged", levels=(2,))
+    assert len({everyday.revision, official.revision, tagged.revision}) == 3
     tag = "\n" + prompts.ASK_FOR_REFINED_PROMPT
     for benchmark, asked, bare in (
-        (everyday, tag, ("not_extracted", "")),
-        (published, "", ("not_extracted", "")),
+        (everyday, "", ("not_extracted", "")),
+        (tagged, tag, ("not_extracted", "")),
         (official, "", ("ok", "a kite")),
     ):
         sample = everyday_samples(benchmark, GUIDED, "a kite")[0]
