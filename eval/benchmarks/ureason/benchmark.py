@@ -89,8 +89,9 @@ class UReason(Benchmark):
 
     source.data: a folder with `<task>.jsonl` and `direct_<task>.jsonl`, as published or as `data make --task ureason`
     writes them; None for `n` instances of each task of `world` ("nano" or "everyday"), of all `levels` alike.
-    prompt_model: writes the refined prompts of the setting `external_prompt`. prompt: "tagged" asks for
-    the refined prompt between tags, behind the published prompt (compat "official" never does). errors: "judge" has the judge tell error types apart.
+    prompt_model: writes the refined prompts of the setting `external_prompt`. prompt: "tagged" asks for the refined
+    prompt between tags, behind the published prompt (compat "official" never does). errors: "judge" has the judge tell
+    error types apart.
     tokenizer: see `lengths.measure`. verifier: "judge" leaves nano's images to the judge too, to compare it with the
     program.
 
@@ -103,9 +104,7 @@ class UReason(Benchmark):
     headline = HEADLINE
     options = (
         Option("prompt_model", "", "also draw from refined prompts that this model writes"),
-        Option(
-            "prompt", "published", "what thoughtful settings are asked: that, or with a request for tags", PROMPTS
-        ),
+        Option("prompt", "published", "what thoughtful settings are asked: that, or with a request for tags", PROMPTS),
         Option("errors", "program", "who tells error types of setting 2 apart", VERIFIERS),
         Option("tokenizer", "", "folder with tokenizer.json that counts contexts; empty: words"),
     )

@@ -45,7 +45,7 @@ GRADED = {  # UFO's rubric: of all questions on nano's world only this one needs
         ("ueval", 2, {}, ["think_first/any_number", "two_passes/closed-ended", "two_passes/mapping/distinct=2"]),
         ("ufo", 2, {"extra": ("blind", "dimensions", "swap")},
          ["direct/maths_open", "swap/visual/other", "dimensions/causal_utility", "textual_cue/overall/distinct=6"]),
-        ("vigor", 3, {}, ["direct/algebraic_calculation", "cot/overall", "measures/cot/mean"]),
+        ("vigor", 3, {}, ["direct/algebraic_calculation", "cot/overall", "measures/cot/mean_without_quality"]),
         ("wise", 2, {}, ["direct/maths", "cot/mapping/distinct=2", "cot/overall/distinct=4"]),
     ],
 )  # fmt: skip
@@ -92,7 +92,7 @@ def test_nano_is_evaluated_and_a_restart_changes_nothing(
                    ("GPT-5 in the paper, GPT-5-Thinking", "Space", "0.800")]),
         ("ufo", [("UniPic1 (1.5B) in the paper, visual", "State reconstruction", "0.3454"),
                  ("Gemini-3.0-pro (-) in the paper, direct", "Per question", "0.6765")]),
-        ("vigor", [("Bagel in the paper, unified", "Mean", "0.231")]),
+        ("vigor", [("Bagel in the paper, unified", "Mean of four", "0.231")]),
         ("wise", [("Bagel in the paper", "Time", "0.3500"), ("BAGEL (w/ CoT) in the paper", "Time", "0.6333"),
                   ("Bagel in the paper", "Overall", None)]),
     ],

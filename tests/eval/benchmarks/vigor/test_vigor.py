@@ -185,10 +185,10 @@ def test_a_plan_is_drawn_step_by_step_and_its_frames_are_scored_apart() -> None:
     tables = {table.title: table for table in benchmark.tables(scored)}
     copied = tables["Result metrics (Table 3)"].rows[-1]
     assert str(copied[0]).startswith("a copy of the input (3 mazes")
-    assert copied[1:] == ("0.000", "0.000", "0.500", "1.000", "0.000", "1.000")
+    assert copied[1:] == ("0.000", "0.000", "0.500", "0.333", "1.000", "0.000", "1.000")
     benchmark.published = True
     (mazes,) = [table for table in benchmark.tables(scored) if table.title == "Maze navigation (Table 4)"]
-    assert ("Qwen-Image-Edit-2509 in the paper", "0.000", None, "0.080", "0.000", "0.000", "0.320") in mazes.rows
+    assert ("Qwen-Image-Edit-2509 in the paper", "0.000", None, "0.080", None, "0.000", "0.000", "0.320") in mazes.rows
 
 
 def test_a_model_may_give_all_frames_in_one_answer() -> None:
@@ -223,6 +223,8 @@ def test_questions_of_our_own_have_result_and_process_by_program(world: str) -> 
     assert {marks(one)["reasoning_success"] for one in solved[8:]} == {1}
     klotski = [marks(one) for one in solved[8:] if one.sample.ask.case.set == "klotski_puzzle"]
     assert klotski == [dict.fromkeys(("background_consistency", "rule_obey", "reasoning_success"), 1)] * 2
+    measures = benchmark.scores(solved)["measures"]["interleaved"]
+    assert measures["mean_of_four"] == {} and measures["mean_without_quality"]["overall"]["value"] == 1
     copied = scored_by(Model(compose=lambda request: [request.images[0]]), benchmark, ("interleaved", "process"))
     assert {one.outcome for one in copied} == {"fail"} and {marks(one)["reasoning_success"] for one in copied[8:]} == {
         0
@@ -270,6 +272,6 @@ def test_program_and_judge_share_a_sample(tmp_path: Path) -> None:
     assert found["sudoku"].verdict.reason == "wrong digits"  # type: ignore[union-attr]
     assert benchmark.attribute(found["sudoku"]) == "reasoning wrong"
     measures = benchmark.scores(found.values())["measures"]["direct"]
-    assert measures["mean"]["sudoku"]["value"] == 0.75 and measures["all_four"]["sudoku"]["value"] == 0
+    assert measures["mean_of_four"]["sudoku"]["value"] == 0.75 and measures["all_four"]["sudoku"]["value"] == 0
     *_, hidden = scored(ground_truth="hidden")
     assert [len(images) for images in hidden] == [2]  # the maze's quality is the program's
