@@ -259,6 +259,33 @@ def test_the_responses_api() -> None:
     assert [turn["role"] for turn in bodies[3]["input"]] == ["user", "assistant", "user"]
 
 
+SUMMARY = [{"type": "summary_text", "text": "First."}, {"type": "summary_text", "text": "Then."}]
+SAID = {"type": "message", "content": [{"type": "output_text", "text": "3"}]}
+THOUGHTS = [{"text": "First.", "thought": True}, {"text": "Then.", "thought": True}]
+DETAILS = [{"type": "reasoning.text", "text": "First. Then."}]
+TRACES: dict[str, tuple[str, Any]] = {
+    "reasoning_content": ("chat", says("3", reasoning_content="First.\n\nThen.")[1]),
+    "reasoning": ("chat", says("3", reasoning="First.\n\nThen.", reasoning_details=DETAILS)[1]),
+    "thinking": ("chat", says([{"type": "thinking", "thinking": "First.\n\nThen."}, {"type": "text", "text": "3"}])[1]),
+    "summary": ("responses", {"output": [{"type": "reasoning", "summary": SUMMARY}, SAID]}),
+    "gemini": ("gemini", {"candidates": [{"content": {"parts": [*THOUGHTS, {"text": "3"}]}}]}),
+}
+
+
+@pytest.mark.parametrize("name", TRACES)
+def test_the_trace_that_comes_with_a_reply_is_a_thought_where_that_is_asked_for(name: str) -> None:
+    text, body = TRACES[name]
+    with serving(lambda *_: (200, body)) as one:
+        traced, plain = (open_model(one, text=text, thoughts=thoughts) for thoughts in ("reasoning", "reply"))
+        assert traced.think([Request("a", "1 + 2?")]) == ["First.\n\nThen."]
+        assert "planning process" not in str(one.asked[-1][1]) and "1 + 2?" in str(one.asked[-1][1])
+        assert plain.think([Request("a", "1 + 2?")]) == traced.answer([Request("a", "1 + 2?")]) == ["3"]
+        assert traced.identity.settings == {**plain.identity.settings, "thoughts": "reasoning"}
+    with serving(lambda *_: says("3")) as one:
+        (error,) = open_model(one, thoughts="reasoning").think([Request("a", "1 + 2?")])
+    assert "the reply has no reasoning: ask for it by remote.extra_body" in str(error)
+
+
 def test_what_an_endpoint_refuses_by_name_is_left_out_from_then_on() -> None:
     newer = "Unsupported parameter: 'max_tokens' is not supported with this model. Use 'max_completion_tokens' instead."
 

@@ -242,6 +242,7 @@ class RemoteConfig(ServerConfig):
     drawing: str = "images"  # the dialect of images: images, chat, responses, gemini, ark or a plug-in's
     image_hosts: tuple[str, ...] = ()  # other hosts than the model's that images are fetched from: [cdn.example.com]
     think_system: str | None = None  # the system prompt that asks for a thought; null = BAGEL's
+    thoughts: Literal["reply", "reasoning"] = "reply"  # reasoning: the trace that comes with the reply to the question
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -19,6 +19,7 @@ _STOPS = {
          "recitation", "image_recitation", "spii"), "content_filter"),
 }  # fmt: skip
 _THOUGHTS = ("reasoning", "thinking", "redacted_thinking")  # how types of parts begin that are no answer
+_REASONING = ("text", "thinking", "summary", "content", "reasoning", "reasoning_content")  # where their words are
 _FILTERED = re.compile(r"filter|block_?reason|safety", re.IGNORECASE)
 
 
@@ -29,12 +30,14 @@ class Address(str):
 @dataclass(frozen=True, slots=True)
 class Completion:
     """parts: texts and addresses of images, in order, without thoughts; of a refusal its words. stop: why it ended
-    ("stop", "max_tokens", "content_filter", "refusal"). Tokens as the server counts them, 0 where it does not."""
+    ("stop", "max_tokens", "content_filter", "refusal"). reasoning: the thoughts that came with it, or summaries of
+    them. Tokens as the server counts them, 0 where it does not."""
 
     parts: tuple[str, ...]
     stop: str = "stop"
     input_tokens: int = 0
     output_tokens: int = 0
+    reasoning: tuple[str, ...] = ()
 
     @property
     def text(self) -> str:
@@ -63,10 +66,11 @@ def read(body: Any) -> Completion | None:
         return None
     typed = [part for item in items for part in _parts(item)]
     refusals = tuple(words for kind, words in typed if kind == "refusal")
-    parts = tuple(Address(words) if kind == "image" else words for kind, words in typed)
+    parts = tuple(Address(words) if kind == "image" else words for kind, words in typed if kind in ("image", "text"))
+    reasoning = tuple(words for kind, words in typed if kind == "reasoning" and words.strip())
     usage = body.get("usage") or body.get("usageMetadata")
-    counted = (_tokens(usage, *names) for names in (("prompt", "input"), ("completion", "output", "candidates")))
-    return Completion(refusals or parts, "refusal" if refusals else stop, *counted)
+    read_, written = _tokens(usage, "prompt", "input"), _tokens(usage, "completion", "output", "candidates")
+    return Completion(refusals or parts, "refusal" if refusals else stop, read_, written, reasoning)
 
 
 def first(body: Any, name: str) -> Mapping[str, Any]:
@@ -76,11 +80,18 @@ def first(body: Any, name: str) -> Mapping[str, Any]:
 
 
 def _parts(given: Any) -> Iterator[tuple[str, str]]:
-    """("text", "image" or "refusal", what it says) of an item or a part, and of what is in it."""
+    """("text", "image", "refusal" or "reasoning", what it says) of an item or a part, and of what is in it."""
     if isinstance(given, str):
         given = {"text": given}
-    if not isinstance(given, Mapping) or str(given.get("type")).startswith(_THOUGHTS) or given.get("thought") is True:
+    if not isinstance(given, Mapping):
         return
+    if str(given.get("type")).startswith(_THOUGHTS) or given.get("thought") is True:
+        yield from (("reasoning", words) for words in _words(given))
+        return
+    for name in ("reasoning_content", "reasoning"):  # beside a message's content
+        if isinstance(given.get(name), str):
+            yield "reasoning", given[name]
+            break
     if given.get("refusal"):
         yield "refusal", str(given["refusal"])
     if isinstance(given.get("text"), str):
@@ -98,6 +109,17 @@ def _parts(given: Any) -> Iterator[tuple[str, str]]:
         inside = given.get(name)
         for part in inside if isinstance(inside, list) else [inside]:
             yield from _parts(part)
+
+
+def _words(given: Any) -> Iterator[str]:
+    """What a thought says, in whatever it is wrapped."""
+    if isinstance(given, str):
+        yield given
+    for part in given if isinstance(given, list) else []:
+        yield from _words(part)
+    if isinstance(given, Mapping):
+        for name in _REASONING:
+            yield from _words(given.get(name))
 
 
 def _tokens(usage: Any, *names: str) -> int:

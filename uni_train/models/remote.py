@@ -147,6 +147,10 @@ class RemoteModel:
             raise missing
         reply = await self._post(client, dialect, call)
         completion = completions.read(reply) or Completion(())
+        if skill == "think" and self.settings.thoughts == "reasoning":
+            if not completion.reasoning:
+                raise UserError("the reply has no reasoning: ask for it by remote.extra_body, or remote.thoughts=reply")
+            return "\n\n".join(completion.reasoning)[: self._longest]
         parts = [part for part in completion.parts if part.strip()]
         if skill != "compose":
             parts = [part for part in parts if isinstance(part, Address) == (skill == "draw")]
@@ -298,6 +302,8 @@ class RemoteModel:
             settings["text"] = own.text
         if own.extra_body:
             settings["extra_body"] = own.extra_body
+        if own.thoughts != "reply":
+            settings["thoughts"] = own.thoughts
         if about is None:
             return {**settings, "think_system": own.think_system or THINK_THEN_DRAW}
         return {**settings, "server": dict(about["settings"])}

@@ -93,7 +93,7 @@ class Message(NamedTuple):
 def messages(skill: Skill, request: Request, endpoint: Endpoint) -> list[Message]:
     """One turn of the user; a system prompt that asks for a thought, or a thought to draw by as the model's turn."""
     turns = [Message("user", request.prompt, request.images)]
-    if skill == "think" and not endpoint.ours:
+    if skill == "think" and not endpoint.ours and endpoint.settings.thoughts == "reply":
         turns.insert(0, Message("system", endpoint.settings.think_system or THINK_THEN_DRAW))
     if request.thought is not None:
         turns += [Message("assistant", request.thought), Message("user", "Now draw the picture.")]
