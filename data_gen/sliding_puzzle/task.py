@@ -26,7 +26,6 @@ class SlidingPuzzle(LatticePuzzle):
     title = "Sliding puzzles"
     sets, variants, chance = scoring_beside(__file__)
     in_order = True
-    nano_levels = (1, 2, 3)
     lazy_ways = ("copy of the input", "the first slide alone", "as many slides at random")
 
     def problem(self, random: Random, level: int) -> Problem:
@@ -76,10 +75,10 @@ class SlidingPuzzle(LatticePuzzle):
         return [f"Slide {tile}" for tile in facts["tiles"]]
 
     def said(self) -> tuple[str, ...]:
-        return tuple(f"Slide {tile}" for tile in range(1, 9))
+        return tuple(f"Slide {tile}" for tile in range(1, 16))
 
     def prompts(self) -> tuple[str, ...]:
-        tiles = map(str, range(1, 9))
+        tiles = map(str, range(1, 16))
         return ("Slide these tiles into the gap", "one after the other", *tiles, "Draw the board afterwards")
 
     def steps(self, facts: Facts) -> Iterator[Sequence[int]]:

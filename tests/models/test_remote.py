@@ -284,6 +284,9 @@ def test_the_trace_that_comes_with_a_reply_is_a_thought_where_that_is_asked_for(
     with serving(lambda *_: says("3")) as one:
         (error,) = open_model(one, thoughts="reasoning").think([Request("a", "1 + 2?")])
     assert "the reply has no reasoning: ask for it by remote.extra_body" in str(error)
+    with serving(lambda *_: says("", refusal="not that", reasoning_content="I must refuse.")) as one:
+        (error,) = open_model(one, thoughts="reasoning").think([Request("a", "1 + 2?")])
+    assert "refused: not that" in str(error)
 
 
 def test_what_an_endpoint_refuses_by_name_is_left_out_from_then_on() -> None:

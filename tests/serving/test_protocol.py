@@ -68,7 +68,10 @@ def test_what_stands_beside_the_protocol_and_seeds_that_follow() -> None:
 
 def test_a_reply_of_texts_and_images_is_read_as_it_was_written() -> None:
     (task,) = chat_tasks(chat(modalities=["image", "text"]))
-    assert task.skill == "compose"
+    assert task.skill == "compose" and chat_tasks(chat(modalities=["text", "audio"]))[0].skill == "answer"
+    for more in ({"thinking": True}, {"skill": "think"}):
+        with pytest.raises(BadRequest, match="leave thinking and skill out"):
+            parse_chat(chat(modalities=["image"], **more))
     for body in (chat_reply("nano", [Reply(parts=("first", PNG, "last"))]), chat_chunks("nano", [Reply(parts=())])[0]):
         assert isinstance(body["choices"][0].get("message", body["choices"][0].get("delta"))["content"], list)
     completion = completions.read(chat_reply("nano", [Reply(parts=("first", PNG, "last"))]))

@@ -89,7 +89,7 @@ def _parts(given: Any) -> Iterator[tuple[str, str]]:
         yield from (("reasoning", words) for words in _words(given))
         return
     for name in ("reasoning_content", "reasoning"):  # beside a message's content
-        if isinstance(given.get(name), str):
+        if isinstance(given.get(name), str) and given[name].strip():
             yield "reasoning", given[name]
             break
     if given.get("refusal"):

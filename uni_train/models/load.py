@@ -136,6 +136,8 @@ def expect_keys(config: ModelConfig) -> None:
         takes = key in family.optional_keys and (key != "puzzles" or config.edits)
         if value is not None and not takes:
             raise UsageError(f"model.{key} has no meaning for model={config.name}", f"Leave model.{key} out.")
+    if config.sampling.max_images is not None and config.sampling.interleaving is None:
+        raise UsageError("sampling.max_images is of interleaved answers", "Add sampling.interleaving, or leave it out.")
     if config.compile and config.sampling.first_block_cache is not None:
         raise UsageError(
             "model.compile and sampling.first_block_cache exclude each other: what is compiled skips no layers",

@@ -148,6 +148,7 @@ class RemoteModel:
         reply = await self._post(client, dialect, call)
         completion = completions.read(reply) or Completion(())
         if skill == "think" and self.settings.thoughts == "reasoning":
+            self._expect_whole(skill, completion)
             if not completion.reasoning:
                 raise UserError("the reply has no reasoning: ask for it by remote.extra_body, or remote.thoughts=reply")
             return "\n\n".join(completion.reasoning)[: self._longest]

@@ -172,7 +172,7 @@ class _Message(BaseModel):
 class _Chat(_Body):
     messages: list[_Message] = Field(min_length=1)
     skill: Literal["answer", "think"] = "answer"
-    modalities: list[Literal["text", "image"]] = ["text"]
+    modalities: list[str] = ["text"]
     max_completion_tokens: _Whole | None = Field(None, ge=1)
     max_tokens: _Whole | None = Field(None, ge=1)
     temperature: _Number | None = Field(None, ge=0, le=2)
@@ -212,6 +212,8 @@ def parse_chat(body: Any, limits: Limits = _DEFAULT) -> ParsedRequest:
         raise BadRequest("the messages hold no text")
     most = values.max_completion_tokens or values.max_tokens
     skill: Skill = "compose" if "image" in values.modalities else values.skill
+    if skill == "compose" and (values.thinking or values.skill != "answer"):
+        raise BadRequest("modalities with image asks for texts and images in turns: leave thinking and skill out")
     task = Task(skill, Request("chat", prompt), values.thinking, values.temperature, most)
     _check(prompt, values.n, images, limits)
     return ParsedRequest(task, tuple(images), values.seeds)

@@ -210,9 +210,10 @@ class Ufo(Benchmark):
         if kind_of_set(case.set) == "mcq":
             chosen = sample.facts.get("choice")
             return verdict_of("answer", chosen == answer, f"chose {chosen}, right is {answer}")
-        same = reading.same(sample.text or "", answer)
+        said = _reply(sample)
+        same = reading.same(said, answer)
         if nano or (same and self.verifier == "program"):
-            return verdict_of("answer", same, f"said {sample.text!r}, right is {answer!r}")
+            return verdict_of("answer", same, f"said {said!r}, right is {answer!r}")
         return None
 
     async def judge(self, sample: Sample, ask: JudgeAsk) -> Verdict:
@@ -237,7 +238,7 @@ class Ufo(Benchmark):
         elif sample.ask.setting == TEXT_CUE:
             template, reason = prompts.JUDGE_TEXT_CUE, "the judge does not accept the textual cue"
         else:
-            check, template, words = "answer", prompts.JUDGE_OPEN, reading.open_answer(sample.text or "")
+            check, template, words = "answer", prompts.JUDGE_OPEN, reading.open_answer(_reply(sample))
             reason = f"said {words!r}, right is {answer!r}"
         prompt = filled(template, question=case.prompt, answer=answer, reference=reference, cue=words, reply=words)
         return verdict_of(check, await ask(prompt, images, parse=tagged_yes_no), reason)
@@ -324,10 +325,15 @@ def _answered(sample: Sample, reply: str | Exception) -> Sample:
 def _composed(sample: Sample, parts: Sequence[str | np.ndarray | StoredImage]) -> Sample:
     """With texts and images in their order; the last text is the reply."""
     sample = replace(with_parts(sample, parts), prompt=_answer_prompt(sample))
-    texts = [part for part in parts if isinstance(part, str)]
-    if not texts:
-        return replace(sample, status="not_extracted", note="the answer has no text")
-    return _chosen(sample, texts[-1])
+    if not parts or not isinstance(parts[-1], str):
+        return replace(sample, status="not_extracted", note="the answer does not end with a text")
+    return _chosen(sample, parts[-1])
+
+
+def _reply(sample: Sample) -> str:
+    """What answers: of an interleaved answer its last text."""
+    last = sample.parts[-1:] if sample.ask.setting == INTERLEAVED else ()
+    return str(last[0]) if last else sample.text or ""
 
 
 def _chosen(sample: Sample, reply: str) -> Sample:

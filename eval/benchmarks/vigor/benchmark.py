@@ -294,9 +294,11 @@ class Vigor(Benchmark):
 
     @classmethod
     def complexity(cls, case: Case) -> tuple[str, float] | None:
-        """The longer side of the grid (Figure 5)."""
+        """The longer side of the grid (Figure 5); of puzzles of our own the level."""
         if not case.category:
             return None
+        if "x" not in case.category:
+            return f"level of {title(case.set).lower()}", float(case.category)
         return f"size of {title(case.set).lower()}", float(max(int(side) for side in case.category.split("x")))
 
     def details(self, results: Results) -> Mapping[str, Any]:

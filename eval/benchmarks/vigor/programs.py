@@ -57,7 +57,7 @@ def program_of(case: Case) -> Program | None:
     if item.task == "maze":
         return Program(partial(task.verify, item), partial(maze_process, item))
     if isinstance(task, Puzzle):
-        return Program(partial(task.verify, item), partial(puzzle_process, task, item), (BACKGROUND, RULE, REASONING))
+        return Program(partial(task.verify, item), partial(puzzle_process, task, item))
     return Program(partial(sprites_result, item), dimensions=(RULE, REASONING))  # no input with a background to keep
 
 

@@ -69,7 +69,7 @@ def again(model: BagelUnified, request: Request, style: interleaving.Style) -> l
     prompt, system = (model.text(request.prompt),), [model.text(style.system)] if style.system else []
     history: list[tuple[Any, ...]] = [prompt, *given] if style.prompt_first else [*given, prompt]
     inputs, parts = len(history), []
-    for number in range(model.sampling.max_images):
+    for number in range(model.sampling.max_images + style.closes):
         now = replace(request, size=size, seed=derive_seed(request.seed, "round", number), images=())
 
         def read(items: Sequence[tuple[Any, ...]], kinds: slice = slice(None)) -> Any:
@@ -81,7 +81,7 @@ def again(model: BagelUnified, request: Request, style: interleaving.Style) -> l
         ids, _ = generate_text(model.bagel, read(to_write), most, temperature=1.0, generators=generator)
         parts.append(model.tokenizer.decode(ids[0]))
         before, history = history, [*history, (model.text(parts[-1]),)]
-        if not style.goes_on(parts[-1]):
+        if not style.goes_on(parts[-1]) or number == model.sampling.max_images:
             break
         of_request = [*given] if style.prompt_first or given else []
         no_text = before if style.guided_by_own_texts else of_request
@@ -111,16 +111,16 @@ def test_answers_are_those_of_histories_that_are_read_anew_in_any_batch(style, t
     assert talking.compose([]) == []
 
 
-@pytest.mark.parametrize("style", ["chain"], indirect=True)
-def test_an_answer_ends_with_a_text_or_at_the_most_images_which_is_said(style, talking, capfd):
+@pytest.mark.parametrize("style", ["chain", "thinkmorph"], indirect=True)
+def test_an_answer_ends_behind_the_most_images_and_those_cut_are_counted(style, talking, capfd):
     plain, _, _, other = asked()
     talking.sampling = replace(talking.sampling, max_images=1)
-    cut = talking.compose([replace(plain, seed=seed) for seed in range(8)])
-    kinds = [[type(part) for part in parts] for parts in cut]
-    assert {len(parts) for parts in cut} == {1, 2} and kinds.count([str, np.ndarray]) == 8 - kinds.count([str])
-    assert (
-        f"{kinds.count([str, np.ndarray])} of 8 interleaved answers were cut behind 1 images" in capfd.readouterr().err
-    )
+    answers = talking.compose([replace(plain, seed=seed) for seed in range(8)])
+    kinds = [[type(part) for part in parts] for parts in answers]
+    longest = [str, np.ndarray, str] if style.closes else [str, np.ndarray]
+    assert all(kind in ([str], longest) for kind in kinds) and len({*map(len, kinds)}) == 2
+    cut = [parts for parts in answers if len(parts) == len(longest) and not (style.closes and "<answer>" in parts[-1])]
+    assert f"{len(cut)} of 8 interleaved answers were cut behind 1 images" in capfd.readouterr().err
     one, two = (talking.compose([replace(other, seed=seed)])[0] for seed in (5, 6))
     assert one[0] != two[0]
 
@@ -128,7 +128,7 @@ def test_an_answer_ends_with_a_text_or_at_the_most_images_which_is_said(style, t
 @pytest.mark.parametrize("style", ["zebra_cot"], indirect=True)
 def test_without_guidance_and_without_a_place_for_a_token(style, talking, monkeypatch):
     talking.sampling = replace(talking.sampling, edit_text_scale=1.0, edit_img_scale=1.0, max_images=1)
-    assert [type(part) for part in talking.compose(asked()[:1])[0]] in ([str], [str, np.ndarray])
+    assert [type(part) for part in talking.compose(asked()[:1])[0]] in ([str], [str, np.ndarray, str])
     monkeypatch.setattr(BagelUnified, "_limits", lambda self, cache: [0] * cache.rows)
     monkeypatch.setattr(Talking, "decode", lambda self, ids: "")
     assert talking.compose(asked()) == [[]] * 4
@@ -136,6 +136,8 @@ def test_without_guidance_and_without_a_place_for_a_token(style, talking, monkey
 
 def test_what_cannot_be_asked(talking):
     other = compose("sft_maze", ["model=qwen_image_edit_2511", "model.sampling.interleaving=chain"]).model
+    with pytest.raises(UsageError, match=r"Add sampling\.interleaving"):
+        expect_keys(compose("sft_maze", ["model.sampling.max_images=2"]).model)
     with pytest.raises(UsageError, match=r"sampling\.interleaving has no meaning for model=qwen_image_edit_2511"):
         expect_keys(other)
     with pytest.raises(SkillMissing, match=r"in one pass\nSay .* sampling.interleaving=chain, thinkmorph or zebra_cot"):

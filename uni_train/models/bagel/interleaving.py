@@ -5,8 +5,9 @@
     thinkmorph   its own, images then prompt    if it has <image_start>            latents and ViT patches
     zebra_cot    its own, prompt then images    if it has no final answer          ViT patches alone
 
-`thinkmorph` is what the code released with ThinkMorph-7B does (Gu et al. 2025, arXiv 2510.27492; inferencer.py), and
-`zebra_cot` that of Bagel-Zebra-CoT (Li et al. 2025, arXiv 2507.16746; infz_bf16.py). `chain` is how rows with
+`thinkmorph` is what the code released with ThinkMorph-7B does (Gu et al. 2025, arXiv 2510.27492; inferencer.py): it
+ends with its third image, if not before. `zebra_cot` is that of Bagel-Zebra-CoT (Li et al. 2025, arXiv 2507.16746;
+infz_bf16.py), but for a limit, which that has not. `chain` is how rows with
 `output_text_list` are trained (training/data/edit.py). Images are guided by the text-free and the image-free context:
 
     chain, thinkmorph   of the request alone, without what the answer has said or drawn
@@ -59,6 +60,7 @@ class Style:
         ends: a text with one of these is the last; empty: a text without `_MARK` is.
         writes_behind_latents: texts are written behind images as latents and ViT patches, else as patches alone.
         guided_by_own_texts: the contexts of guidance have what the answer has said.
+        closes: behind the last possible image a text is written, too.
         images: most images of an answer.
     """
 
@@ -67,6 +69,7 @@ class Style:
     ends: tuple[str, ...] = ()
     writes_behind_latents: bool = True
     guided_by_own_texts: bool = False
+    closes: bool = True
     images: int = 3
 
     def goes_on(self, text: str) -> bool:
@@ -78,7 +81,7 @@ class Style:
 
 STYLES = {
     "chain": Style(),
-    "thinkmorph": Style(system=_THINKMORPH),
+    "thinkmorph": Style(system=_THINKMORPH, closes=False),
     "zebra_cot": Style(
         system=_ZEBRA_COT,
         prompt_first=True,
@@ -136,8 +139,8 @@ def compose(model: Model, requests: Sequence[Request], on_step: OnStep | None = 
     """Texts and images (uint8 [H, W, 3]) in their order, for each request; blank texts are left out.
 
     All live rows write together, and draw together. Randomness comes from the request's seed and the round. Images have
-    the size that `draw` would choose. An answer that would go on behind its last possible image ends with that image,
-    and such answers are counted on stderr.
+    the size that `draw` would choose. An answer ends behind its last possible image; those that would go on are counted
+    on stderr.
 
     Raises:
         SkillMissing: the model's `sampling` names no style.
@@ -155,7 +158,7 @@ def compose(model: Model, requests: Sequence[Request], on_step: OnStep | None = 
     model.check(requests)
     sizes = [model.picture_size(request) for request in requests]
     state = _read(model, requests, style)
-    for number in range(most):
+    for number in range(most + style.closes):
         rounds = [
             replace(requests[row], size=sizes[row], seed=derive_seed(requests[row].seed, "round", number))
             for row in state.rows
@@ -166,13 +169,16 @@ def compose(model: Model, requests: Sequence[Request], on_step: OnStep | None = 
         going = [place for place, text in enumerate(texts) if style.goes_on(text)]
         if not going:
             return parts
+        if number == most:
+            state = state.select(going)
+            break
         texts, rounds = [texts[place] for place in going], [rounds[place] for place in going]
         state = replace(state, writing=written).select(going)
         drawing = _with_texts(model, state, texts, style)
         images = model.drawn(drawing, model.noise(rounds), on_step)
         for row, image in zip(state.rows, images, strict=True):
             parts[row].append(image)
-        if number + 1 < most:
+        if number + 1 < most + style.closes:
             shown = [replace(request, images=(image,)) for request, image in zip(rounds, images, strict=True)]
             state = _with_images(model, replace(state, drawing=drawing), shown, style)
     print(

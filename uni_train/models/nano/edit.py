@@ -82,15 +82,17 @@ class SentenceTokenizer:
         self.pieces = (self.instruction, *(STEPS if steps else ()), *self.sentences[1:])
         if steps and tasks:
             self.pieces += (*dict.fromkeys(chain.from_iterable(task.said() for task in tasks)), MARK, END)
-        self._known = re.compile("|".join(map(re.escape, sorted(self.pieces, key=len, reverse=True))))
+        known = "|".join(map(re.escape, sorted(self.pieces, key=len, reverse=True)))
+        self._known = re.compile(rf"(?:{known})(?!\w)")
 
     def __len__(self) -> int:
         return 4 + len(self.pieces)
 
     def encode(self, text: str) -> list[int]:
         """The ids of what a text is made of. Raises UserError for any other text."""
-        ids, end = [], _BETWEEN.match(text).end()  # type: ignore[union-attr]
-        while end < len(text):
+        ids: list[int] = []
+        end = _BETWEEN.match(text).end()  # type: ignore[union-attr]
+        while end < len(text) or (text.strip() and not ids):
             piece = self._known.match(text, end)
             if piece is None:
                 steps = f"; {STEPS[0]} {STEPS[1]}, ... {STEPS[-1]}." if self.thinks else ""

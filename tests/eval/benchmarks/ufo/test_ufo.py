@@ -140,13 +140,13 @@ def test_an_interleaved_answer_is_its_last_text(tmp_path: Path) -> None:
         assert [len(request.images) for skill, request in model.asked if skill == "compose"] == [3, 1]
         return checked(benchmark, samples)
 
-    said = scored("A <image_start>", drawn, "<answer>B</answer>"), scored("A", drawn, "<answer>Triangle</answer>")
+    said = scored("A <image_start>", drawn, "<answer>B</answer>"), scored("Square", drawn, "Triangle")
     assert (said[0][0].outcome, said[1][1].outcome, said[0][0].sample.text) == (
         "pass",
         "pass",
         "A <image_start>\n<answer>B</answer>",
     )
-    assert {one.sample.status for one in scored(drawn)} == {"not_extracted"}
+    assert {one.sample.status for parts in ([drawn], ["B", drawn]) for one in scored(*parts)} == {"not_extracted"}
     (table,) = [one for one in benchmark.tables(said[0]) if "multiple choice (Table 3)" in one.title]
     assert [cells[0] for cells in table.rows] == ["interleaved"]
 

@@ -225,6 +225,13 @@ def test_questions_of_our_own_have_result_and_process_by_program(world: str) -> 
     assert klotski == [dict.fromkeys(("background_consistency", "rule_obey", "reasoning_success"), 1)] * 2
     measures = benchmark.scores(solved)["measures"]["interleaved"]
     assert measures["mean_of_four"] == {} and measures["mean_without_quality"]["overall"]["value"] == 1
+    judged = Vigor(Source(world=world, n=1, sets=sets[:1]), visual_quality="judge")
+    (case,) = judged.cases()
+    sample = Sample(Ask(case, "direct", 0, 1), parts=(judged.reference(case) or b"",))
+    assert judged.check(sample) is None and judged.complexity(case) == ("level of klotski puzzle", 1.0)
+    verdict = asyncio.run(judged.judge(sample, Judge(lambda *_: FILLED_IN)))
+    scores = judged.scores([Scored(sample, verdict, "judge")])["measures"]["direct"]
+    assert scores["mean_of_four"]["overall"]["value"] == scores["mean_without_quality"]["overall"]["value"] == 1
     copied = scored_by(Model(compose=lambda request: [request.images[0]]), benchmark, ("interleaved", "process"))
     assert {one.outcome for one in copied} == {"fail"} and {marks(one)["reasoning_success"] for one in copied[8:]} == {
         0
@@ -272,6 +279,6 @@ def test_program_and_judge_share_a_sample(tmp_path: Path) -> None:
     assert found["sudoku"].verdict.reason == "wrong digits"  # type: ignore[union-attr]
     assert benchmark.attribute(found["sudoku"]) == "reasoning wrong"
     measures = benchmark.scores(found.values())["measures"]["direct"]
-    assert measures["mean_of_four"]["sudoku"]["value"] == 0.75 and measures["all_four"]["sudoku"]["value"] == 0
+    assert measures["mean_of_four"]["sudoku"]["value"] == 0.75 and measures["all_dimensions"]["sudoku"]["value"] == 0
     *_, hidden = scored(ground_truth="hidden")
     assert [len(images) for images in hidden] == [2]  # the maze's quality is the program's
