@@ -75,9 +75,11 @@ class SlidingPuzzle(LatticePuzzle):
         return [f"Slide {tile}" for tile in facts["tiles"]]
 
     def said(self) -> tuple[str, ...]:
+        """A slide of each tile of the largest board."""
         return tuple(f"Slide {tile}" for tile in range(1, 16))
 
     def prompts(self) -> tuple[str, ...]:
+        """The parts of its prompts, between signs of punctuation."""
         tiles = map(str, range(1, 16))
         return ("Slide these tiles into the gap", "one after the other", *tiles, "Draw the board afterwards")
 

@@ -69,11 +69,6 @@ LINKS, ATTENTION = "insight links -c shipped --task mapping", "insight attention
         (f"{DRAW} --interleaving chains", 2, ["'chain', 'thinkmorph', 'zebra_cot'"]),
         (f"{DRAW} --max-images 2", 2, ["Add --interleaving"]),
         ("fit sft_maze model.sampling.interleaving=chains", 2, ["Did you mean chain?"]),
-        (
-            "plan sft_maze model=qwen_image_edit_2511 model.sampling.interleaving=chain",
-            2,
-            ["sampling.interleaving has no"],
-        ),
         (f"{DRAW} --weights int4", 2, ["int4"]),
         (f"{DRAW} -m nanoo", 2, ["Did you mean nano?"]),
         (f"{DRAW} -m bagel_7b", 1, ["checkpoints/BAGEL-7B-MoT"]),
