@@ -155,7 +155,7 @@ class Puzzle(Task):
         """What is said before each step, which draws the next state."""
         return [f"Step {number}" for number, _ in enumerate(self.steps(facts)) if number]
 
-    def said(self) -> tuple[str, ...]:
+    def move_phrases(self) -> tuple[str, ...]:
         """All that `moves` may say in the style nano."""
         return tuple(f"Step {number}" for number in range(1, 65))
 

@@ -62,7 +62,7 @@ class Hanoi(CellPuzzle):
     def moves(self, facts: Facts) -> list[str]:
         return [f"From the {PEGS[a]} to the {PEGS[b]} peg" for a, b in facts["moves"]]
 
-    def said(self) -> tuple[str, ...]:
+    def move_phrases(self) -> tuple[str, ...]:
         """Every move between two pegs."""
         return tuple(f"From the {a} to the {b} peg" for a in PEGS for b in PEGS if a != b)
 

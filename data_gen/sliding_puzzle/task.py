@@ -74,7 +74,7 @@ class SlidingPuzzle(LatticePuzzle):
     def moves(self, facts: Facts) -> list[str]:
         return [f"Slide {tile}" for tile in facts["tiles"]]
 
-    def said(self) -> tuple[str, ...]:
+    def move_phrases(self) -> tuple[str, ...]:
         """A slide of each tile of the largest board."""
         return tuple(f"Slide {tile}" for tile in range(1, 16))
 

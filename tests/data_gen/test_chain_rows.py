@@ -29,7 +29,7 @@ def test_each_move_is_before_its_image_and_each_image_leads_on(name: str) -> Non
         frames = [pixels(data) for data in sample.images.values()]
         texts = sample.row["output_text_list"]
         assert len(texts) == len(frames) and texts[-1] == END and all(text.endswith(f" {MARK}") for text in texts[:-1])
-        assert {text.removesuffix(f" {MARK}") for text in texts[:-1]} <= {*task.said()}
+        assert {text.removesuffix(f" {MARK}") for text in texts[:-1]} <= {*task.move_phrases()}
         assert np.array_equal(frames[0], task.input_image(item)) and task.verify(item, frames[-1]).passed
         assert all(task.leads_on(item, frames[1:]))
         assert task.leads_on(item, [frames[0], frames[-1], frames[-1]]) == [False, True, True]

@@ -81,7 +81,7 @@ class SentenceTokenizer:
         self.sentences = (self.instruction, *prompts)
         self.pieces = (self.instruction, *(STEPS if steps else ()), *self.sentences[1:])
         if steps and tasks:
-            self.pieces += (*dict.fromkeys(chain.from_iterable(task.said() for task in tasks)), MARK, END)
+            self.pieces += (*dict.fromkeys(chain.from_iterable(task.move_phrases() for task in tasks)), MARK, END)
         known = "|".join(map(re.escape, sorted(self.pieces, key=len, reverse=True)))
         self._known = re.compile(rf"(?:{known})(?!\w)")
 
