@@ -41,9 +41,7 @@ def mark(answer: Scored, name: str) -> float:
 
 def mean(answer: Scored) -> float:
     """Equations 3 and 6: of the dimensions that the case has and that somebody judged."""
-    names = [name for name in answer.sample.ask.case.facts["dimensions"] if _has(answer, name)]
-    # The mean of four marks is exact in binary, but for sums of hundredths.
-    return min(1.0, sum(mark(answer, name) for name in names) / len(names))
+    return _mean(answer, [name for name in answer.sample.ask.case.facts["dimensions"] if _has(answer, name)])
 
 
 def mean_of_four(answer: Scored) -> float | None:
@@ -53,8 +51,12 @@ def mean_of_four(answer: Scored) -> float | None:
 
 def mean_without_quality(answer: Scored) -> float:
     """Of the dimensions that programs decide: those of the case but for visual quality."""
-    names = [name for name in answer.sample.ask.case.facts["dimensions"] if name != QUALITY]
-    return sum(mark(answer, name) for name in names) / len(names)
+    return _mean(answer, [name for name in answer.sample.ask.case.facts["dimensions"] if name != QUALITY])
+
+
+def _mean(answer: Scored, names: Sequence[str]) -> float:
+    # The mean of four marks is exact in binary, but for sums of hundredths.
+    return min(1.0, sum(mark(answer, name) for name in names) / len(names))
 
 
 def _has(answer: Scored, name: str) -> bool:
@@ -90,8 +92,9 @@ def estimate(some: Results, measure: Measure) -> Estimate | None:
     """The mean over the samples that have it; several draws of a case are one cluster. That of four only where all have
     it: else it would be the mean of a part, in the place of all."""
     known = some.measured(measure)
-    partial_ = measure is mean_of_four and len(known) < len(some)
-    return known.mean() if known and not partial_ else None
+    if not known or (measure is mean_of_four and len(known) < len(some)):
+        return None
+    return known.mean()
 
 
 def details(results: Results) -> dict[str, Any]:

@@ -76,10 +76,7 @@ def maze_process(item: Item, frames: Sequence[np.ndarray]) -> Verdict:
     A frame is beneficial if its score is above that of the one before, or if it keeps a solution.
     """
     verdicts = [task_of(item).verify(item, frame) for frame in frames]
-    shares = {
-        name: sum(c.status == "pass" for v in verdicts for c in v.checks if c.name == name) / len(frames)
-        for name in (BACKGROUND, RULE, QUALITY)
-    }
+    shares = _shares(verdicts, (BACKGROUND, RULE, QUALITY))
     scores = [verdict.score or 0.0 for verdict in verdicts]
     before = [0.0, *scores]
     shares[REASONING] = sum(now > then or now == 1 for then, now in zip(before, scores, strict=False)) / len(frames)
@@ -88,9 +85,17 @@ def maze_process(item: Item, frames: Sequence[np.ndarray]) -> Verdict:
 
 def puzzle_process(task: Puzzle, item: Item, frames: Sequence[np.ndarray]) -> Verdict:
     """The same of a puzzle, without visual quality: a program reads what a frame shows, not how well."""
-    verdicts = [{check.name for check in task.verify(item, frame).checks if check.status == "pass"} for frame in frames]
-    shares = {name: sum(name in passed for passed in verdicts) / len(frames) for name in (BACKGROUND, RULE)}
+    shares = _shares([task.verify(item, frame) for frame in frames], (BACKGROUND, RULE))
     return verdict_of(shares | {REASONING: sum(task.leads_on(item, frames)) / len(frames)}, PROCESS)
+
+
+def _shares(verdicts: Sequence[Verdict], names: Sequence[str]) -> dict[str, float]:
+    """Check -> the share of frames that pass it."""
+    return {
+        name: sum(check.status == "pass" for verdict in verdicts for check in verdict.checks if check.name == name)
+        / len(verdicts)
+        for name in names
+    }
 
 
 def read_maze(case: Case) -> Item | None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, get_args, get_type_hints
 
 import numpy as np
 import pytest
@@ -18,9 +18,12 @@ import torch
 
 from tests.models.bagel.conftest import vae  # noqa: F401
 from tests.models.bagel.test_unified import SAMPLING, Numbers, apart, picture, unified
+from uni_train.cli.numbers import INTERLEAVING
 from uni_train.config.compose import compose
+from uni_train.config.schema import SamplingConfig
 from uni_train.core.errors import SkillMissing, UsageError, UserError
 from uni_train.core.seeds import derive_seed
+from uni_train.data_gen.puzzle import END, MARK
 from uni_train.models.bagel import interleaving
 from uni_train.models.bagel.generation import Contexts, generate_text, prefill
 from uni_train.models.bagel.interleaving import STYLES
@@ -132,6 +135,12 @@ def test_without_guidance_and_without_a_place_for_a_token(style, talking, monkey
     monkeypatch.setattr(BagelUnified, "_limits", lambda self, cache: [0] * cache.rows)
     monkeypatch.setattr(Talking, "decode", lambda self, ids: "")
     assert talking.compose(asked()) == [[]] * 4
+
+
+def test_options_keys_and_rows_name_the_styles_alike():
+    allowed, _ = get_args(get_type_hints(SamplingConfig)["interleaving"])
+    assert tuple(STYLES) == INTERLEAVING == get_args(allowed)
+    assert STYLES["chain"].goes_on(f"Slide 3 {MARK}") and not STYLES["chain"].goes_on(END)
 
 
 def test_what_cannot_be_asked(talking):
