@@ -7,7 +7,7 @@ from itertools import groupby
 from pathlib import Path
 
 from uni_train.data_gen.findings import AuditRow
-from uni_train.data_gen.jsonl import MappingRow, MathsRow, read_items, read_objects, read_published
+from uni_train.data_gen.jsonl import MappingRow, MathsRow, read_any, read_objects
 from uni_train.data_gen.mapping import audit as mapping
 from uni_train.data_gen.maths import audit as maths
 from uni_train.data_gen.registry import TASKS, get_task, task_of
@@ -30,12 +30,6 @@ def audit_file(path: Path | str) -> list[AuditRow]:
         return [row for task, group in by_task for row in get_task(task).audit(list(group))]
     sums = [maths.audit_maths(row) for row in rows if isinstance(row, MathsRow)]
     return sums or mapping.audit_pairs(row for row in rows if isinstance(row, MappingRow))
-
-
-def read_any(path: Path) -> list[MathsRow] | list[MappingRow] | list[Item]:
-    """Rows in the published schema, or the items that `data make` writes: the keys of the first row say which."""
-    first = next(read_objects(path), None)
-    return read_items(path) if first is not None and {"prompt", "facts"} <= set(first[1]) else read_published(path)
 
 
 def _is_ureason(path: Path) -> bool:

@@ -144,6 +144,12 @@ def read_items(path: Path) -> list[Item]:
     return items
 
 
+def read_any(path: Path) -> list[MathsRow] | list[MappingRow] | list[Item]:
+    """Rows in the published schema, or the items that `data make` writes: the keys of the first row say which."""
+    first = next(read_objects(path), None)
+    return read_items(path) if first is not None and {"prompt", "facts"} <= set(first[1]) else read_published(path)
+
+
 def published_rows(items: Iterable[Item]) -> list[dict[str, str]]:
     """Items as rows of the published schema; the ids are ours, so that a row can be traced to its item."""
     rows = []

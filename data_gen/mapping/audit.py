@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from uni_train.core.errors import UnreadableError
 from uni_train.data_gen.findings import AuditRow, Status
@@ -87,3 +87,23 @@ def _category_doubt(question: MappingQuestion, noun: str) -> str:
     others = [right for _, right, linked in question.rules if not linked and kinds_of(right) & allowed]
     meant = f"; {' or '.join(others)} would be one" if others else ""
     return f'the rules lead to {noun}, but the request is for "{question.category}"{meant}'
+
+
+def right_objects(pair: Sequence[tuple[MappingRow, AuditRow]]) -> tuple[list[str | None], str]:
+    """The labels of a pair's questions that hold, in the published form; if one has none, Nones and the reason."""
+    right = [_right_object(row, audit) for row, audit in pair]
+    reasons = [f"{row.which}: {audit.reason}" for (row, audit), label in zip(pair, right, strict=True) if label is None]
+    if len(pair) == 1:
+        reasons = [f"question {'B' if pair[0][0].which == 'A' else 'A'} is missing"]
+    elif not reasons and same_noun(str(right[0]), str(right[1])):
+        reasons = [f"both questions ask for {right[0]}"]
+    return ([None] * len(pair), "; ".join(reasons)) if reasons else (right, "")
+
+
+def _right_object(row: MappingRow, audit: AuditRow) -> str | None:
+    if audit.status in ("ok", "unparseable"):
+        return row.answer
+    if audit.status == "wrong" and audit.expected is not None and " or " not in audit.expected:
+        return audit.expected.capitalize()
+    # An object that is the same in both questions of a pair: `_mapping_cases` says so with the pair.
+    return row.answer if audit.status == "ambiguous" and "same object" in audit.reason else None

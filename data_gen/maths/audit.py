@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from functools import lru_cache
 
-from uni_train.core.errors import UnreadableError
+from uni_train.core.errors import DataError, UnreadableError
 from uni_train.data_gen.findings import AuditRow, Status
 from uni_train.data_gen.jsonl import MathsRow
 from uni_train.data_gen.maths.exact import Exact, UndefinedError, read_count
@@ -179,3 +179,28 @@ def _slip(labelled: str, noun: str, single: bool, form: str) -> bool:
     if form == "eq":
         return single and singular_of(plain(noun)) != plain(labelled)
     return form == "s:p" and not single
+
+
+def right_count(row: MathsRow, audit: AuditRow) -> tuple[str | None, str]:
+    """The label that holds, in the published form; without one, None and the reason.
+
+    Words leave precedence open; where exactly one of the readings can be drawn (a whole number from 1 to 6), that one
+    is the answer.
+    """
+    if audit.status in ("ok", "unparseable"):
+        return row.answer, ""
+    try:
+        question = read_maths(row.question)
+        _, labelled = read_count(row.answer)
+    except (UnreadableError, DataError):
+        return None, audit.reason
+    values = {reading.value.whole for reading in question.readings if reading.value is not None}
+    drawable = sorted(value for value in values if value is not None and LEAST <= value <= MOST)
+    if len(drawable) != 1 or question.noun is None:
+        return None, audit.reason
+    count = drawable[0]
+    value, _ = read_count(row.answer)
+    if value.whole == count and same_noun(labelled, question.noun):
+        return row.answer, ""
+    noun = singular_of(question.noun.lower()) if count == 1 else question.noun.lower()
+    return f"{count} {noun}", ""

@@ -8,7 +8,7 @@ train with objects that they never have there: it tells a new object from a new 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
@@ -18,7 +18,6 @@ from uni_train.core.errors import DataError, UnreadableError
 from uni_train.core.seeds import derive_seed, rng
 from uni_train.data_gen import phrasing
 from uni_train.data_gen.maths import expressions
-from uni_train.data_gen.maths.balance import balance, pool_size
 from uni_train.data_gen.maths.prompts import FILTER
 from uni_train.data_gen.maths.shortcuts import STRATEGIES
 from uni_train.data_gen.objects import Noun
@@ -119,12 +118,15 @@ class Maths(SpriteTask):
         self.check(level, split)
 
         step = len(self.results)
+        pool_size: Callable[[int], int] = int
+        if self.balanced:
+            from uni_train.data_gen.maths.balance import balance, pool_size
 
         def with_result(place: int) -> list[Item]:
             count, wanted = self.results[place], len(range(place, n, step))
             draw = lambda index: self._sample(derive_seed(seed, count, index), level, split, (count,))  # noqa: E731
             key = lambda item: item.id if split == "train" else item.facts["canonical"]  # noqa: E731
-            return [item for (item,) in collect(draw, pool_size(wanted) if self.balanced else wanted, key)]
+            return [item for (item,) in collect(draw, pool_size(wanted), key)]
 
         by_result = [with_result(place) for place in range(step)]
         unit = f"{'prompts' if split == 'train' else 'expressions'}, each result equally often,"

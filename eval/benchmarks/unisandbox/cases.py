@@ -25,9 +25,8 @@ from uni_train.data_gen.findings import AuditRow
 from uni_train.data_gen.jsonl import MappingRow, MathsRow, read_items, read_published
 from uni_train.data_gen.mapping import audit as mapping
 from uni_train.data_gen.maths import audit as maths
-from uni_train.data_gen.maths.audit import read_maths
 from uni_train.data_gen.maths.exact import read_count
-from uni_train.data_gen.objects import LEAST, MOST, NANO, same_noun, singular_of
+from uni_train.data_gen.objects import NANO
 from uni_train.data_gen.phrasing import counted
 from uni_train.data_gen.registry import get_task, scoring, set_name, sources
 from uni_train.data_gen.task import Item
@@ -270,7 +269,7 @@ def _maths_cases(name: str, rows: Sequence[tuple[MathsRow, AuditRow]]) -> tuple[
     excluded: dict[str, str] = {}
     for row, audit in rows:
         base = f"{name}/{row.id}"
-        right, reason = _right_count(row, audit)
+        right, reason = maths.right_count(row, audit)
         if right is None:
             excluded[base] = reason
         cases += _both_labels(
@@ -294,17 +293,9 @@ def _mapping_cases(name: str, rows: Sequence[tuple[MappingRow, AuditRow]]) -> tu
     excluded: dict[str, str] = {}
     for pair_id, pair in members.items():
         cluster = f"{name}/{pair_id}"
-        right = [_right_object(row, audit) for row, audit in pair]
-        reasons = [
-            f"{row.which}: {audit.reason}" for (row, audit), audited in zip(pair, right, strict=True) if audited is None
-        ]
-        if len(pair) == 1:
-            reasons = [f"question {'B' if pair[0][0].which == 'A' else 'A'} is missing"]
-        elif not reasons and same_noun(str(right[0]), str(right[1])):
-            reasons = [f"both questions ask for {right[0]}"]
-        if reasons:
-            excluded[cluster] = "; ".join(reasons)
-            right = [None] * len(pair)
+        right, reason = mapping.right_objects(pair)
+        if reason:
+            excluded[cluster] = reason
         for (row, _), audited in zip(pair, right, strict=True):
             cases += _both_labels(
                 Case(
@@ -338,37 +329,3 @@ def _category(answer: str) -> str:
     except UnreadableError:
         return ""
     return "" if count is None else count_of_objects(count)
-
-
-def _right_count(row: MathsRow, audit: AuditRow) -> tuple[str | None, str]:
-    """The label that holds, in the published form, and otherwise why there is none.
-
-    Words leave precedence open; where exactly one of the readings can be drawn (a whole number from 1 to 6), that one
-    is the answer.
-    """
-    if audit.status in ("ok", "unparseable"):
-        return row.answer, ""
-    try:
-        question = read_maths(row.question)
-        _, labelled = read_count(row.answer)
-    except (UnreadableError, DataError):
-        return None, audit.reason
-    values = {reading.value.whole for reading in question.readings if reading.value is not None}
-    drawable = sorted(value for value in values if value is not None and LEAST <= value <= MOST)
-    if len(drawable) != 1 or question.noun is None:
-        return None, audit.reason
-    count = drawable[0]
-    value, _ = read_count(row.answer)
-    if value.whole == count and same_noun(labelled, question.noun):
-        return row.answer, ""
-    noun = singular_of(question.noun.lower()) if count == 1 else question.noun.lower()
-    return f"{count} {noun}", ""
-
-
-def _right_object(row: MappingRow, audit: AuditRow) -> str | None:
-    if audit.status in ("ok", "unparseable"):
-        return row.answer
-    if audit.status == "wrong" and audit.expected is not None and " or " not in audit.expected:
-        return audit.expected.capitalize()
-    # An object that is the same in both questions of a pair: `_mapping_cases` says so with the pair.
-    return row.answer if audit.status == "ambiguous" and "same object" in audit.reason else None
