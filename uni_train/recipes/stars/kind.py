@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from uni_train.config.kinds import PlannedStage, recipe_kind
 from uni_train.config.messages import Where
 from uni_train.data_gen.registry import TASKS
-from uni_train.recipes.stars.config import RoundConfig, StarsConfig, check
+from uni_train.recipes.stars.config import StarsConfig, check
 from uni_train.recipes.stars.filters import about
 from uni_train.recipes.stars.rounds import RoundsKind, round_entry, said_updates
 from uni_train.stages.kind import Stages
@@ -36,7 +37,10 @@ class Stars(RoundsKind[StarsConfig]):
         return config.filter == "judge"
 
     def sampling(self, config: StarsConfig, i: int) -> Iterator[PlannedStage]:
+        if sampled_by(config, i) != i:
+            return
         round_ = config.rounds[i]
+        prompts = f"{round_.prompts} prompts{f' of {round_.prompts_file}' if round_.prompts_file else ''}"
         images = f", {config.candidates} images each" if config.candidates > 1 else ""
         whole = ", whole pairs alone" if config.whole_pairs and TASKS.get(round_.task).items_per_draw == 2 else ""
         keep = f"{about(config.filter)}{whole}"
@@ -46,17 +50,20 @@ class Stars(RoundsKind[StarsConfig]):
         if config.teacher == "reference":
             draw, drawn = "take the solution", 0
         if round_.kept is not None:
-            summary = f"at most {round_.prompts} prompts{images}: {draw}, {keep}, until {round_.kept} samples are kept"
+            summary = f"at most {prompts}{images}: {draw}, {keep}, until {round_.kept} samples are kept"
             yield PlannedStage("sample", f"sample-{round_.set_name}", summary, (i,), images=drawn)
             return
-        summary = f"{round_.prompts} prompts{images}: {draw.replace(', ', ', then ')}"
+        summary = f"{'at most ' if round_.prompts_file else ''}{prompts}{images}: {draw.replace(', ', ', then ')}"
         yield PlannedStage("sample", f"sample-{round_.set_name}", summary, (i,), images=drawn)
         yield PlannedStage("filter", f"filter-{round_.set_name}", keep, (i,))
 
     def learned(self, config: StarsConfig, rounds: Sequence[int]) -> str:
         epochs = {config.rounds[i].epochs for i in rounds}
         counted = len(epochs) == 1 and any(config.rounds[i].updates is None for i in rounds)
-        return f"{said_updates(config, rounds)}{f' ({epochs.pop():g} epochs)' if counted else ''} on prompt -> image"
+        earlier = sorted({sampled_by(config, i) + 1 for i in rounds} - {i + 1 for i in rounds})
+        samples = f" of the samples of round {earlier[0]}" if earlier else ""
+        length = f" ({epochs.pop():g} epochs)" if counted else ""
+        return f"{said_updates(config, rounds)}{length} on prompt -> image{samples}"
 
     def run(self, work: Work[StarsConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
         from uni_train.recipes.stars import filtering, finetune, sampling
@@ -73,7 +80,9 @@ class Stars(RoundsKind[StarsConfig]):
         elif planned.kind == "filter":
             filtering.run(work, stage, before[-1][1], round_)
         else:
-            filtered: finetune.Filtered = {of.set_name: (of, s) for of, s in _filtered(work.config, before)}
+            rounds, stages = work.config.rounds, _filtered(work.config, before)
+            served = {i: stages[sampled_by(work.config, i)] for i in planned.rounds}
+            filtered = {rounds[i].set_name: (rounds[i], s) for i, s in [*stages.items(), *served.items()]}
             finetune.run(work, stage, planned.rounds, filtered)
 
     def rounds(self, work: Work[StarsConfig], runs: Stages) -> list[Round]:
@@ -85,22 +94,24 @@ class Stars(RoundsKind[StarsConfig]):
             if planned.kind != self.training:
                 continue
             served = [config.rounds[i] for i in planned.rounds]
-            members = [
-                (p, s) for p, s in runs if p.kind in ("sample", "filter") and set(p.rounds) <= set(planned.rounds)
-            ]
-            judged = [pair for _, s in _filtered(config, members) for pair in filtering.outcomes(s)]
-            drawn, own = 0 if config.teacher == "reference" else len(judged), 0
-            if config.redraw > 1:
+            sources = {sampled_by(config, i) for i in planned.rounds}
+            stages = [s for i, s in _filtered(config, runs).items() if i in sources]
+            judged = [pair for s in stages for pair in filtering.outcomes(s)]
+            fresh = [s for p, s in runs if p.kind in ("sample", "filter") and p.rounds[0] in planned.rounds]
+            answers = len(judged) if fresh and config.filter == "self" else 0
+            drawn = len(judged) if fresh and config.teacher != "reference" else 0
+            if fresh and config.redraw > 1:
                 from uni_train.eval.redraw import counted_below
 
-                drawn, own = counted_below(s.shards for _, s in _filtered(config, members))
+                drawn, own = counted_below(s.shards for s in stages)
+                answers += own
             calls = {
                 "thoughts": drawn if config.mode == "cot" else 0,
-                "answers": own + (len(judged) if config.filter == "self" else 0),
+                "answers": answers,
                 "images": drawn,
                 "velocities": drawn * config.model.sampling.steps,
             }
-            entries.append(round_entry(config.filter, served, judged, [*(s for _, s in members), stage], calls))
+            entries.append(round_entry(config.filter, served, judged, [*fresh, stage], calls))
         return entries
 
     def first_update(self, config: StarsConfig, model: Trainable, most: int | None = None) -> list[Sequence[Example]]:
@@ -109,10 +120,13 @@ class Stars(RoundsKind[StarsConfig]):
         return first_update(config, model, self.training, partial(blank, config), most)
 
 
-def _filtered(config: StarsConfig, runs: Stages) -> Iterator[tuple[RoundConfig, StageRun]]:
-    """Rounds, and their stages that hold the filter's verdicts."""
-    for run, stage in runs:
-        if run.kind in ("sample", "filter"):
-            of = config.rounds[run.rounds[0]]
-            if run.kind == ("filter" if of.kept is None else "sample"):
-                yield of, stage
+def sampled_by(config: StarsConfig, i: int) -> int:
+    """The round whose samples round `i` trains on: the first with the same prompts, where the base is the teacher."""
+    prompts = [replace(round_, updates=None, epochs=None, replay={}) for round_ in config.rounds]
+    return i if config.teacher == "current" else prompts.index(prompts[i])
+
+
+def _filtered(config: StarsConfig, runs: Stages) -> dict[int, StageRun]:
+    """Round -> its stage that holds the filter's verdicts, of the rounds that sampled."""
+    last = {i: "filter" if round_.kept is None else "sample" for i, round_ in enumerate(config.rounds)}
+    return {p.rounds[0]: stage for p, stage in runs if p.rounds and p.kind == last[p.rounds[0]]}
