@@ -58,6 +58,20 @@ def test_what_make_writes_passes_the_audit_until_a_label_is_changed(tmp_path: Pa
     assert refused.exit_code == 1 and str(questions) in refused.output and "line 2" in refused.output
 
 
+def test_audit_names_the_test_questions_that_a_file_asks_too(tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        made("--task", "maths", "--world", "everyday", "--split", split, "--n", 12, "--out", tmp_path / split)
+    rows = [json.loads(line) for line in (tmp_path / "test/math_1.jsonl").read_text(encoding="utf-8").splitlines()]
+    clean = run("audit", tmp_path / "train", "--against", tmp_path / "test")
+    assert clean.exit_code == 0 and re.search(r"math_1\.jsonl +12 +0 +0 +0", clean.output), clean.output
+    with (tmp_path / "train/math_1.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps(rows[3]) + "\n")
+    shared = run("audit", tmp_path / "train/math_1.jsonl", "--against", tmp_path / "test/math_1.jsonl")
+    assert re.search(r"math_1\.jsonl +12 +1 +1 +1", shared.output) and f"math_1.jsonl: {rows[3]['id']}" in shared.output
+    both = run("audit", tmp_path / "train", "--against", tmp_path / "test", "--json")
+    assert both.exit_code == 2 and "Give one of the two" in both.output
+
+
 def test_a_folder_is_named_after_its_task_and_levels(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     for asked in ("", "--task maze --size 3-4", "--task maze --size 3"):

@@ -14,6 +14,7 @@ from uni_train.console.terminal import echo
 from uni_train.core.errors import UsageError
 
 if TYPE_CHECKING:
+    from uni_train.console.progress import ConsoleProgress
     from uni_train.data_gen.export import ExportSummary, Form
     from uni_train.data_gen.task import Item, Task
     from uni_train.rewards.audit import AttackTally
@@ -295,7 +296,11 @@ def tasks() -> None:
 @data.command()
 @click.argument("file", type=click.Path(path_type=Path), metavar="FILE|FOLDER")
 @click.option("--json", "as_json", is_flag=True, help="One JSON object a row: id, status, expected, reason.")
-def audit(file: Path, as_json: bool) -> None:
+@click.option(
+    "--against", type=click.Path(path_type=Path), metavar="FILE|FOLDER",
+    help="Test questions, such as the published ones: count and name those that FILE asks too.",
+)  # fmt: skip
+def audit(file: Path, as_json: bool, against: Path | None) -> None:
     """Recompute the answers of FILE, list the rows that are not right, and show what trivial strategies reach.
 
     FILE is JSONL in the published UniSandbox schema (maths or symbol mapping), or the items.jsonl of `data make`. It
@@ -307,6 +312,7 @@ def audit(file: Path, as_json: bool) -> None:
       uni_train data audit math_3.jsonl
       uni_train data audit mapping3.jsonl --json > findings.jsonl
       uni_train data audit my_mapping
+      uni_train data audit my_maths --against UniSandBox/benchmark/test_reasoning
     """
     import json
 
@@ -318,6 +324,8 @@ def audit(file: Path, as_json: bool) -> None:
             files = ", ".join(sorted(path.name for path in file.glob("*.jsonl")))
             raise UsageError(f"{file} has no items.jsonl", f"Give a file: {files or 'this folder has no .jsonl file'}.")
         file /= "items.jsonl"
+    if as_json and against is not None:
+        raise UsageError("--json prints rows, and --against a table of files", "Give one of the two.")
     rows = audit_file(file)
     if as_json:
         for row in rows:
@@ -342,8 +350,27 @@ def audit(file: Path, as_json: bool) -> None:
             progress.table(table.title, table.columns, table.rows, table.note)
         if not sets:
             progress.say("No trivial strategy has an answer to these questions.")
+        if against is not None:
+            _overlap(progress, file, against)
     if has_wrong(rows):
         raise SystemExit(1)
+
+
+def _overlap(progress: ConsoleProgress, file: Path, against: Path) -> None:
+    from uni_train.data_gen.overlap import overlap, questions_below, read_questions
+
+    training, (questions, unread) = read_questions(file), questions_below(against)
+    shared = [overlap(name, asked, training) for name, asked in questions.items()]
+    progress.table(
+        f"Questions of {against} that {file} asks too",
+        ("", "questions", "same prompt", "same expression or rules", f"rows of {file.name} that ask them"),
+        [(each.file, each.questions, len(each.same_prompt), len(each.same_problem), each.training) for each in shared],
+    )
+    for each in shared:
+        if each.same_problem:
+            progress.say(f"{each.file}: {', '.join(each.same_problem)}")
+    if unread:
+        progress.say(f"not compared, for they hold no questions of maths, mapping or ours: {', '.join(unread)}")
 
 
 @data.command()

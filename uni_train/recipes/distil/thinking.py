@@ -44,7 +44,11 @@ def run(work: Work[DistilConfig], stage: StageRun, round_: RoundConfig) -> None:
         UserError: the filter keeps none.
     """
     config = work.config
-    wanted = TaskBenchmark.from_items(round_items(work, round_), "cot").asks(config.seed, config.candidates)
+    wanted = TaskBenchmark.from_items(round_items(config, round_), "cot").asks(config.seed, config.candidates)
+    if round_.prompts_file is not None:
+        from uni_train.recipes.stars.prompts_file import note
+
+        note(work, stage.path, round_)
     size = max(1, config.model.think_batch // config.candidates) * config.candidates
     batches = [batch for _, batch in in_batches(wanted, size)]
     teacher = None

@@ -55,6 +55,7 @@ class RoundConfig:
     epochs: Positive | None = None  # over the kept samples
     replay: dict[str, Share] = field(default_factory=dict)
     draw: Annotated[int, Interval(ge=0, le=1_000)] = 0  # rounds of one set ask the same prompts unless this differs
+    prompts_file: str | None = None  # asked instead: published questions of maths or mapping, or an items.jsonl
 
     @property
     def set_name(self) -> str:

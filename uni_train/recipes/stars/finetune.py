@@ -24,6 +24,7 @@ from uni_train.models.base import Example, Trainable
 from uni_train.recipes.stars.config import NOT_SETS, PRETRAIN, SOLVED, THOUGHTS, RoundConfig, RoundsConfig, StarsConfig
 from uni_train.recipes.stars.filtering import kept_rows
 from uni_train.recipes.stars.rounds import most_updates, updates
+from uni_train.recipes.stars.sampling import round_items
 from uni_train.stages.evaluate import normal_accuracy
 from uni_train.stages.train_stage import first_batch, train_stage
 from uni_train.stages.work import StageRun, Work
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from uni_train.training.callbacks import Evaluate
 
 Filtered = Mapping[str, tuple[RoundConfig, StageRun]]
-"""Set name -> the round that sampled it last, and its finished stage with the filter's verdicts."""
+"""Set name -> a round of it, and the finished stage with the filter's verdicts whose samples it trains on."""
 
 
 def run(work: Work[StarsConfig], stage: StageRun, rounds: Sequence[int], filtered: Filtered) -> None:
@@ -176,8 +177,7 @@ def first_update(
     for round_ in config.rounds:
         if round_.set_name in shares:
             task = run_task(config, round_.task)
-            n = min(64, round_.prompts // task.items_per_draw)
-            items = task.generate(n, round_.level, "train", config.seed)
+            items = round_items(config, replace(round_, prompts=min(64 * task.items_per_draw, round_.prompts)))
             examples = [example(item, task.input_image(item)) for item in items]
             sources[round_.set_name] = examples
             if THOUGHTS in shares:

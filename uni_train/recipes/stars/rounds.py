@@ -70,7 +70,7 @@ class RoundsKind(RecipeKind[R]):
 
         for round_ in work.config.rounds:
             work.task(round_.task).validate(round_.level)
-            round_items(work, round_)
+            round_items(work.config, round_)
             if work.config.schedule.kind == "threshold":
                 watched(work, round_.set_name)
 

@@ -15,14 +15,14 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from uni_train.config.kinds import reads_images
+from uni_train.config.kinds import reads_images, run_task
 from uni_train.core.errors import DataError, UserError
 from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.task import Item
 from uni_train.eval.benchmark import Scored
 from uni_train.eval.task_benchmark import TaskBenchmark
 from uni_train.recipes.stars import filtering
-from uni_train.recipes.stars.config import RoundConfig, StarsConfig
+from uni_train.recipes.stars.config import RoundConfig, RoundsConfig, StarsConfig
 from uni_train.stages.batched import Batched
 from uni_train.stages.shards import Judged, make_shards
 from uni_train.stages.work import StageRun, Work, in_batches
@@ -31,7 +31,11 @@ from uni_train.stages.work import StageRun, Work, in_batches
 def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
     """Sample `candidates` images of each of the round's prompts, and store them with the verifier's verdicts."""
     config = work.config
-    benchmark = TaskBenchmark.from_items(round_items(work, round_), config.mode)
+    benchmark = TaskBenchmark.from_items(round_items(config, round_), config.mode)
+    if round_.prompts_file is not None:
+        from uni_train.recipes.stars.prompts_file import note
+
+        note(work, stage.path, round_)
     wanted = benchmark.asks(config.seed, config.candidates)
     batches = [batch for _, batch in in_batches(wanted, config.model.draw_batch)]
     teacher = partial(filtering.teacher, work)
@@ -76,10 +80,14 @@ def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
 
 
-def round_items(work: Work[Any], round_: RoundConfig) -> list[Item]:
-    """The items of a round's prompts, of the train split. Raises UserError where the task has too few."""
-    task, name = work.task(round_.task), round_.set_name
-    seed = derive_seed(work.config.seed, name, "train", *([round_.draw] if round_.draw else []))
+def round_items(config: RoundsConfig, round_: RoundConfig) -> list[Item]:
+    """The items of a round's prompts, of its file or the train split. Raises UserError where there are too few."""
+    if round_.prompts_file is not None:
+        from uni_train.recipes.stars.prompts_file import items
+
+        return items(config, round_)
+    task, name = run_task(config, round_.task), round_.set_name
+    seed = derive_seed(config.seed, name, "train", *([round_.draw] if round_.draw else []))
     try:
         return task.generate(round_.prompts // task.items_per_draw, round_.level, "train", seed)
     except DataError as error:
