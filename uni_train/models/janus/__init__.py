@@ -1,1 +1,1 @@
-"""Janus and Janus-Pro (Chen et al. 2025, arXiv 2501.17811), in transformers' layout."""
+"""Janus and Janus-Pro (Chen et al. 2025, arXiv 2501.17811), in the layouts of transformers and of DeepSeek."""

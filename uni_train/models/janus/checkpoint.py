@@ -1,4 +1,4 @@
-"""A folder of a Janus in transformers' layout (deepseek-community/Janus-Pro-7B) to a model.
+"""A folder of a Janus in transformers' layout (deepseek-community/Janus-Pro-7B) or DeepSeek's own to a model.
 
 config.json, model.safetensors alone or in shards with an index, the tokenizer, and preprocessor_config.json.
 """
@@ -16,13 +16,14 @@ from torch import nn
 from uni_train.config.schema import ModelConfig
 from uni_train.core.errors import UserError
 from uni_train.core.files import atomic_path
+from uni_train.models.janus.family import DEEPSEEK
 from uni_train.models.janus.unified import Janus
 from uni_train.models.meta import without_weights
 from uni_train.models.shapes import Guess
 from uni_train.models.weights import Format, Start, Weights, check, copy, read_object, shapes_of, weight_files
 
 _STEM = "model"
-_HINT = "It must be a Janus in transformers' layout, such as deepseek-community/Janus-Pro-7B."
+_HINT = "It must be a Janus with safetensors, such as deepseek-community/Janus-Pro-7B."
 _VOCABULARY = 102_400  # of the DeepSeek-LLM that it was made from
 _HEAD = "lm_head.weight"
 
@@ -31,14 +32,19 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.d
     """The model of the folder `config.checkpoint`, on the CPU, as transformers reads it whole."""
     assert config.checkpoint is not None
     folder = Path(config.checkpoint)
-    weights = open_weights(folder)
-    check(weights.shapes, shapes(on_meta(folder)), folder, _HINT)  # transformers draws at random what is missing
+    weights, empty = open_weights(folder), on_meta(folder)
+    check(weights.shapes, shapes(empty), folder, _HINT)  # transformers draws at random what is missing
+    dtype = dtype or weights.compute_dtype
     try:
         from transformers import AutoTokenizer, JanusForConditionalGeneration
         from transformers.models.janus.image_processing_pil_janus import JanusImageProcessorPil
 
+        if is_deepseek(folder):
+            from uni_train.models.janus.deepseek import load
+
+            return Janus(config.name, *load(folder, weights, empty.config, dtype), config.sampling)
         janus = JanusForConditionalGeneration.from_pretrained(
-            folder, dtype=dtype or weights.compute_dtype, use_safetensors=True, local_files_only=True
+            folder, dtype=dtype, use_safetensors=True, local_files_only=True
         )
         tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
         processor = JanusImageProcessorPil.from_pretrained(folder)
@@ -62,8 +68,12 @@ def on_meta(sizes: Path | dict[str, Any]) -> Any:
     """transformers' module of a folder's config.json or of given sizes, without weights."""
     from transformers import JanusConfig, JanusForConditionalGeneration
 
+    values = sizes if isinstance(sizes, dict) else read_object(sizes / "config.json", _HINT)
+    if values.get("model_type") == DEEPSEEK:
+        from uni_train.models.janus.deepseek import transformers_config
+
+        values = transformers_config(values, sizes)
     with without_weights():
-        values = sizes if isinstance(sizes, dict) else read_object(sizes / "config.json", _HINT)
         return JanusForConditionalGeneration(JanusConfig.from_dict(values))
 
 
@@ -107,14 +117,27 @@ def _sizes_of_recipe(config: ModelConfig) -> dict[str, Any]:
     }
 
 
+def is_deepseek(folder: Path) -> bool:
+    """Whether a folder is in DeepSeek's own layout, not in transformers'."""
+    return read_object(folder / "config.json", _HINT).get("model_type") == DEEPSEEK
+
+
 def open_weights(folder: Path) -> Weights:
-    """The headers of a folder's weights. Raises UserError: files that are missing or damaged."""
+    """The headers of a folder's weights, by transformers' names. Raises UserError: missing or damaged files."""
+    if is_deepseek(folder):
+        from uni_train.models.janus.deepseek import DeepSeekWeights
+
+        return DeepSeekWeights(_stored(folder))
+    return _stored(folder)
+
+
+def _stored(folder: Path) -> Weights:
     return Weights(weight_files(folder, (f"{_STEM}.safetensors",), _HINT))
 
 
 def export(source: Path, out: Path, start: Start, form: Format) -> None:
-    """Copy a folder tensor by tensor, its small files as they are."""
-    weights = open_weights(source)
+    """Copy a folder tensor by tensor in the layout that it has, its small files as they are."""
+    weights = _stored(source)
     out.mkdir(parents=True, exist_ok=True)
     for file in sorted(source.iterdir()):
         if file.suffix in (".json", ".jinja", ".txt", ".model") and "safetensors" not in file.name:

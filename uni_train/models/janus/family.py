@@ -1,4 +1,4 @@
-"""Janus and Janus-Pro, in transformers' layout."""
+"""Janus and Janus-Pro, in the layouts of transformers and of DeepSeek."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from uni_train.models.family import CONFIG, FAMILIES, Checkpoint, Inspection, Pu
 if TYPE_CHECKING:
     from uni_train.config.schema import ModelConfig
 
+DEEPSEEK = "multi_modality"
+"""The `model_type` of DeepSeek's own layout."""
 _SMALL = 2048  # the width of the 1B
 _PARTS = {
     "vision_model": "vision encoder",
@@ -27,17 +29,20 @@ class JanusFamily(PublishedFamily):
     parts = ("decoder", "vision encoder", "image tokens", "VQ model")
 
     def recognise(self, path: Path) -> Checkpoint | None:
-        """DeepSeek's own layout is named and not read: its code is not transformers', its weights are pickles."""
+        """DeepSeek's own layout is named and not read where its weights are pickles, as it publishes them."""
         config = read_json(path / CONFIG) if (path / CONFIG).is_file() else {}
-        kind, text = config.get("model_type"), config.get("text_config")
-        if kind == "multi_modality":
-            hint = "Take the same model in transformers' layout, such as deepseek-community/Janus-Pro-7B."
-            return Checkpoint("other", path, "a Janus in DeepSeek's own layout", hint)
-        if kind != "janus":
+        kind = config.get("model_type")
+        if kind not in ("janus", DEEPSEEK):
             return None
+        text = config.get("text_config" if kind == "janus" else "language_config")
         small = isinstance(text, dict) and text.get("hidden_size") == _SMALL
         model = "janus_pro_1b" if small else "janus_pro_7b"
-        return Checkpoint(self.name, path, "Janus, transformers' layout", model=model)
+        if kind == "janus":
+            return Checkpoint(self.name, path, "Janus, transformers' layout", model=model)
+        if not any(path.glob("*.safetensors*")):
+            hint = "Pickles are never read. Take it in transformers' layout, such as deepseek-community/Janus-Pro-7B."
+            return Checkpoint("other", path, "a Janus in DeepSeek's own layout without safetensors", hint)
+        return Checkpoint(self.name, path, "Janus, DeepSeek's layout", model=model)
 
     def part_of(self, name: str) -> str:
         """Of "model.vqmodel.decoder...", as stored, or with "janus." before it, as in the model."""
