@@ -272,6 +272,7 @@ def test_pickles_are_never_read(folder: Callable[[str], Path], tmp_path: Path) -
         ("FluxPipeline", None, False, False, "guidance_scale"),
         ("FluxKontextPipeline", "image", False, False, "guidance_scale"),
         ("FluxImg2ImgPipeline", "image", True, False, "guidance_scale"),
+        ("FluxFillPipeline", "image", True, False, "guidance_scale"),
         ("Flux2Pipeline", "image", False, True, "guidance_scale"),
         ("QwenImagePipeline", None, False, False, "true_cfg_scale"),
         ("LongCatImageEditPipeline", "image", True, False, "guidance_scale"),

@@ -23,7 +23,7 @@ from uni_train.core.reading_limits import reason
 from uni_train.models.diffusers.classes import TRANSFORMERS
 from uni_train.models.diffusers.flow import FlowModel
 from uni_train.models.diffusers.flow_matching import FlowMatchingModel
-from uni_train.models.diffusers.interface import Interface, interface
+from uni_train.models.diffusers.interface import DIPTYCHS, Interface, interface
 from uni_train.models.diffusers.unified import DiffusersModel
 from uni_train.models.meta import without_weights
 from uni_train.models.quantised import quantise
@@ -209,6 +209,10 @@ def _model(config: ModelConfig, pipeline: Any, takes: Interface) -> DiffusersMod
         from uni_train.models.diffusers.video import VideoModel
 
         return VideoModel(config.name, pipeline, takes, config.sampling)
+    if takes.name in DIPTYCHS:
+        from uni_train.models.diffusers.diptych import DiptychModel
+
+        return DiptychModel(config.name, pipeline, takes, config.sampling)
     return DiffusersModel(config.name, pipeline, takes, config.sampling)
 
 

@@ -14,6 +14,8 @@ from uni_train.core.errors import UserError
 _IMAGES = ("image", "images")
 _EXTRA = ("mask_image", "control_image", "controlnet_conditioning_scale", "adapter_conditioning_scale", "video_length")
 """Parameters of pipelines that need more than words and images."""
+DIPTYCHS: dict[str, dict[str, Any]] = {"FluxFillPipeline": {"steps": 28, "edit_text_scale": 50.0}}
+"""Pipelines that fill a mask and are asked for half of a diptych (diptych.py), with ICEdit's published sampling."""
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 _HINT = "Give a pipeline that makes images or videos from words, or from words and images."
 
@@ -56,7 +58,7 @@ class Interface:
             "edit_img_scale": self.image_guidance,
         }
         values = {key: self.parameters.get(source or "") for key, source in sources.items()}
-        return {key: value for key, value in values.items() if value is not None}
+        return {key: value for key, value in values.items() if value is not None} | DIPTYCHS.get(self.name, {})
 
     def arguments(self, sampling: SamplingConfig, images: bool) -> dict[str, Any]:
         """Arguments of one call by `sampling`; `images`: whether it draws from images."""
@@ -87,7 +89,7 @@ def interface(name: str) -> Interface:
     extra = [
         parameter.name
         for parameter in list(parameters.values())[1:]
-        if parameter.name in _EXTRA
+        if (parameter.name in _EXTRA and not (parameter.name == "mask_image" and name in DIPTYCHS))
         or (
             parameter.default is parameter.empty
             and parameter.name not in ("prompt", image)
