@@ -16,7 +16,7 @@ from torch import nn
 from uni_train.config.schema import ModelConfig
 from uni_train.core.errors import UserError
 from uni_train.core.files import atomic_path
-from uni_train.models.janus.family import DEEPSEEK
+from uni_train.models.janus import DEEPSEEK
 from uni_train.models.janus.unified import Janus
 from uni_train.models.meta import without_weights
 from uni_train.models.shapes import Guess

@@ -6,12 +6,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from uni_train.models.family import CONFIG, FAMILIES, Checkpoint, Inspection, PublishedFamily, read_json
+from uni_train.models.janus import DEEPSEEK
 
 if TYPE_CHECKING:
     from uni_train.config.schema import ModelConfig
 
-DEEPSEEK = "multi_modality"
-"""The `model_type` of DeepSeek's own layout."""
 _SMALL = 2048  # the width of the 1B
 _PARTS = {
     "vision_model": "vision encoder",
