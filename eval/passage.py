@@ -18,9 +18,9 @@ import numpy as np
 
 from uni_train.core.errors import UserError
 from uni_train.core.files import below
-from uni_train.eval import video
 from uni_train.eval.images import StoredImage, digest_of
 from uni_train.eval.submission import json_lines
+from uni_train.models import video
 from uni_train.models.pictures import decode_picture, decode_png, encode_png
 
 if TYPE_CHECKING:

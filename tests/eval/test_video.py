@@ -15,12 +15,12 @@ from uni_train.cli.main import uni_train
 from uni_train.core.reading_limits import Unreadable
 from uni_train.data_gen.registry import task_of
 from uni_train.data_gen.task import Item
-from uni_train.eval import video
 from uni_train.eval.benchmark import Case, Source
 from uni_train.eval.benchmarks.vigor import Vigor
 from uni_train.eval.images import pixels
 from uni_train.eval.scored import read_folder
 from uni_train.eval.submission import file_name
+from uni_train.models import video
 
 CODECS = {".mp4": "mp4v", ".mov": "mp4v", ".avi": "MJPG", ".mkv": "MJPG", ".webm": "VP90"}
 
@@ -57,7 +57,7 @@ def test_frames_are_evenly_spaced_and_the_last_is_the_result(suffix: str, tmp_pa
         ("a.mp4", b"", "no video that can be read; MP4, MOV"),
         ("a.webm", b"#EXTM3U\n#EXTINF:1,\n/etc/passwd\n", "no video that can be read"),
         ("a.mp4", b"\0\0\0\x18ftypisom" + bytes(64), "a video without a frame"),
-        ("a.avi", 1, "a video of one frame, which shows no change: give an image"),
+        ("a.avi", 1, "a video of one frame, which is an image and shows no change"),
         ("a.mkv", 30, "a video of 30 frames; 20 at most"),
         ("a.gif", 30, "a video of 30 frames; 20 at most"),
     ],

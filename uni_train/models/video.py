@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import numpy as np
 
@@ -34,9 +35,17 @@ def frames(path: Path) -> tuple[np.ndarray, ...]:
     return _of_gif(path) if path.suffix.lower() == ".gif" else _of_video(path)
 
 
+def clip_frames(clip: bytes) -> tuple[np.ndarray, ...]:
+    """Those of a video in memory, as `frames`. Raises Unreadable."""
+    with TemporaryDirectory() as folder:  # OpenCV reads files alone
+        path = Path(folder, "clip")
+        path.write_bytes(clip)
+        return _of_video(path)
+
+
 def _chosen(path: Path, count: int) -> list[int]:
     if count < 2:
-        raise Unreadable(path.name, "a video of one frame, which shows no change: give an image")
+        raise Unreadable(path.name, "a video of one frame, which is an image and shows no change")
     return taken_frames(count)
 
 
