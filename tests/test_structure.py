@@ -123,6 +123,7 @@ LEAVES = {
     "doctor": "uni_train/models/doctor.py uni_train/models/endpoint_doctor.py "
     "eval/abilities.py",
     **{f"dialect {name}": f"uni_train/models/dialects/{name}.py" for name in ("ark", "gemini", "responses")},
+    "dialects of videos": " ".join(f"uni_train/models/dialects/{name}.py" for name in ("videos", "veo", "seedance")),
     "calibration": "eval/judges/calibrate.py",
     "leaderboard and exports": "eval/leaderboard.py eval/report/leaderboard.py eval/export.py",
     "audit": "data_gen/audit.py",

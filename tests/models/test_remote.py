@@ -31,7 +31,9 @@ Reply = tuple[int, dict[str, Any] | bytes]
 
 
 class Endpoint:
-    """A server on a real port; `reply` maps (path, body) to a status and a body: bytes, or what becomes JSON."""
+    """A server on a real port; `reply` maps (path, body) to a status and a body: bytes, or what becomes JSON.
+
+    The body of status 302 is an address."""
 
     def __init__(self, reply: Callable[[str, bytes], Reply]) -> None:
         self.reply = reply
@@ -52,6 +54,8 @@ class Endpoint:
                 self.send_response(status)
                 if status == 429:
                     self.send_header("Retry-After", "1")
+                if status == 302:
+                    self.send_header("Location", data.decode())
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))
                 self.end_headers()

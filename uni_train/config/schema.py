@@ -220,7 +220,7 @@ class ServerConfig:
     connections: Few = 8  # requests under way at once
     timeout: Seconds = 120.0  # seconds, of one attempt to its last byte
     retries: Annotated[int, Interval(ge=0, le=100)] = 5  # of what may pass: no connection, no reply in time, 429, 5xx
-    patience: Seconds = 600.0  # seconds of a request with all its retries
+    patience: Seconds = 600.0  # seconds of a request with all its retries; of a video until it is made
     extra_body: dict[str, Any] = field(default_factory=dict)  # more keys of a request's body: quality; never a secret
 
     def __post_init__(self) -> None:
@@ -239,8 +239,8 @@ class RemoteConfig(ServerConfig):
     temperature: Temperature | None = None  # of texts; null = the server's
     max_tokens: Tokens | None = None  # of texts; null = the server's
     text: str = "chat"  # the dialect of texts: chat, responses, gemini or a plug-in's (docs/serving.md)
-    drawing: str = "images"  # the dialect of images: images, chat, responses, gemini, ark or a plug-in's
-    image_hosts: tuple[str, ...] = ()  # other hosts than the model's that images are fetched from: [cdn.example.com]
+    drawing: str = "images"  # of images: images, chat, responses, gemini, ark; of videos: videos, veo, seedance
+    image_hosts: tuple[str, ...] = ()  # others that images and videos are fetched from: [cdn.example.com, .volces.com]
     think_system: str | None = None  # the system prompt that asks for a thought; null = BAGEL's
     thoughts: Literal["reply", "reasoning"] = "reply"  # reasoning: the trace that comes with the reply to the question
 

@@ -58,12 +58,14 @@ class Refused(BadReply):
 
     Attributes:
         status: of HTTP. reason: the server's words, without the key. code: the error's own, such as insufficient_quota.
-        wait: seconds that it asks to wait.
+        wait: seconds that it asks to wait. to: where a redirect leads.
     """
 
-    def __init__(self, url: str, status: int, reason: str, code: object = None, wait: float | None = None) -> None:
+    def __init__(
+        self, url: str, status: int, reason: str, code: object = None, wait: float | None = None, to: str = ""
+    ) -> None:
         super().__init__(f"{url} answers {status}: {reason}")
-        self.url, self.status, self.reason, self.code, self.wait = url, status, reason, code, wait
+        self.url, self.status, self.reason, self.code, self.wait, self.to = url, status, reason, code, wait, to
 
     @property
     def passes(self) -> bool:
@@ -202,8 +204,9 @@ class Client:
         async with self._http.request(method, url, **how, allow_redirects=False) as response:
             status = response.status
             if status in REDIRECTS:
-                where = (response.headers.get("location") or "nowhere")[:200]
-                raise Refused(url, status, f"{url} redirects to {where}, which is not followed: give that address")
+                to = response.headers.get("location", "")
+                refusal = f"{url} redirects to {to[:200] or 'nowhere'}, which is not followed: give that address"
+                raise Refused(url, status, refusal, to=to)
             received = bytearray()
             async for part in response.content.iter_any():  # decompressed
                 received += part

@@ -17,10 +17,10 @@ import numpy as np
 import torch
 
 from uni_train.config.schema import RemoteConfig
-from uni_train.core.errors import SkillMissing, UserError, first_line
+from uni_train.core.errors import SkillMissing, UsageError, UserError, first_line
 from uni_train.models.base import ImageGenerator, Request, TextGenerator, UnifiedModel, expect_skill
 from uni_train.models.batches import ModelDown
-from uni_train.models.dialects import DIALECTS
+from uni_train.models.dialects import DIALECTS, find_dialect
 from uni_train.models.doctor import Examination, Finding, image_finding
 from uni_train.models.family import FAMILIES, family_of
 from uni_train.models.identity import ModelIdentity, identify
@@ -56,16 +56,20 @@ def examine_endpoint(address: str, settings: RemoteConfig, against: str | None =
     """Every check, each asked once; with a checkpoint in `against` also whether the endpoint draws and writes as that.
 
     Raises:
-        UsageError: no such address, or several models there. ModelDown: nobody answers, or the key is refused.
-        UserError: `against` cannot be loaded.
+        UsageError: no such address, or several models there, or `settings` names a dialect of videos. ModelDown: nobody
+            answers, or the key is refused. UserError: `against` cannot be loaded.
     """
+    if find_dialect("drawing", settings.drawing).films:
+        hint = "Try one: eval URL#MODEL -b vigor --n 1 options.vigor.video=yes"
+        raise UsageError("doctor makes no videos, each of which takes minutes and is paid", hint)
     model = RemoteModel.open(address, replace(settings, retries=0))
     model.quoted = _QUOTED
     listed = "lists the model" if model.listed else "does not list the model"
     seen = EndpointExamination([Finding("models", "ok" if model.listed else "note", f"{model.base_url} {listed}")])
     names = DIALECTS.names()
     texts = sorted((by for by in names if DIALECTS.get(by).writes), key="chat".__ne__)  # the defaults come first
-    images = sorted((by for by in names if DIALECTS.get(by).draws), key="images".__ne__)
+    stills = (by for by in names if DIALECTS.get(by).draws and not DIALECTS.get(by).films)
+    images = sorted(stills, key="images".__ne__)
     written = {by: _ask(model, seen, WRITE, f"text: {by}", _QUESTION, text=by) for by in texts}
     text = next((by for by in texts if written[by] is not None), None)
     if text is not None:

@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
+from urllib.parse import urljoin
 
 import numpy as np
 
@@ -134,9 +135,9 @@ class RemoteModel:
     # --- one request -------------------------------------------------------------------------------------------------
 
     def _dialect(self, skill: Skill) -> Dialect:
-        """Texts and images of one reply come by the dialect of images if it writes, too."""
+        """Texts and images of one reply come by the dialect of images if it writes or films, too."""
         drawing = find_dialect("drawing", self.settings.drawing)
-        if skill == "draw" or (skill == "compose" and drawing.writes):
+        if skill == "draw" or (skill == "compose" and (drawing.writes or drawing.films)):
             return drawing
         return find_dialect("text", self.settings.text)
 
@@ -146,6 +147,12 @@ class RemoteModel:
         if missing := self._lacking.get(call.path):
             raise missing
         reply = await self._post(client, dialect, call)
+        if dialect.films:
+            frames = await dialect.film(
+                request, reply, lambda path: client.ask(f"{self.base_url}/{path}"),
+                lambda at: self._fetched(client, urljoin(f"{self.base_url}/", at), hops=2), self.settings.patience,
+            )  # fmt: skip
+            return frames[-1] if skill == "draw" else frames
         completion = completions.read(reply) or Completion(())
         if skill == "think" and self.settings.thoughts == "reasoning":
             self._expect_whole(skill, completion)
@@ -175,7 +182,7 @@ class RemoteModel:
         while True:
             body = _merged(call.body, self.settings.extra_body)
             try:
-                reply = await client.ask(url, body, partial(_form, body, call.files) if call.files else None)
+                reply = await client.ask(url, body, partial(_form, body, call) if call.files or call.field else None)
             except Refused as error:
                 if error.status not in (400, 422) or not without_refused(parameters, error.reason, dialect.optional):
                     raise
@@ -216,15 +223,22 @@ class RemoteModel:
         except (UserError, BadReply) as error:
             raise UnreadableImage(f"{self.name} answered with an unreadable image: {first_line(error)}") from None
 
-    async def _fetched(self, client: Client, address: str) -> bytes:
+    async def _fetched(self, client: Client, address: str, hops: int = 0) -> bytes:
+        """hops: redirects that are followed, each by the same rules."""
         home, there = _HOST.match(self.base_url), _HOST.match(address)
         if there is None:
             raise UserError(f"{address[:_QUOTED]!r} is no http(s) address")
         same, host = home is not None and home[0] == there[0], there[1]
-        if not same and host not in self.settings.image_hosts:
+        below = tuple(name for name in self.settings.image_hosts if name.startswith("."))
+        if not same and host not in self.settings.image_hosts and not host.endswith(below):
             hint = f"To fetch them from there, without the key: remote.image_hosts=[{host}]."
             raise ModelDown(f"{self.name} answers with images at another host, {host}", hint)
-        return await client.read(address, with_key=same)
+        try:
+            return await client.read(address, with_key=same)
+        except Refused as error:
+            if not (hops and error.to):
+                raise
+            return await self._fetched(client, urljoin(address, error.to), hops - 1)
 
     # --- many requests -----------------------------------------------------------------------------------------------
 
@@ -350,15 +364,15 @@ def _merged(body: Mapping[str, Any], more: Mapping[str, Any]) -> dict[str, Any]:
     return both
 
 
-def _form(fields: Mapping[str, Any], images: Sequence[np.ndarray]) -> Any:
+def _form(fields: Mapping[str, Any], call: Call) -> Any:
     """A form of texts and PNG files."""
     import aiohttp
 
     form = aiohttp.FormData()
     for name, value in fields.items():
         form.add_field(name, str(value))
-    for number, image in enumerate(images):
-        form.add_field("image[]", encode_png(image), filename=f"{number}.png", content_type="image/png")
+    for number, image in enumerate(call.files):
+        form.add_field(call.field or "image[]", encode_png(image), filename=f"{number}.png", content_type="image/png")
     return form
 
 

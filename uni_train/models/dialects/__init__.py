@@ -9,6 +9,7 @@ Replies of all dialects are read alike (uni_train.models.completions).
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
@@ -21,6 +22,8 @@ from uni_train.models.bagel.prompts import THINK_THEN_DRAW
 from uni_train.models.base import Request
 
 Skill = Literal["think", "answer", "draw", "compose"]
+Ask = Callable[[str], Awaitable[Any]]
+Fetch = Callable[[str], Awaitable[bytes]]
 SEED_BITS = 0x7FFFFFFF
 """Of seeds that must be signed integers of 32 bits and not negative."""
 
@@ -41,7 +44,7 @@ class Call:
     Attributes:
         path: below the endpoint's address. body: of JSON; beside `files`, images of a form, its fields.
         expected: the form of a reply, for errors. parameters: the part of `body` that has what an endpoint may refuse
-            by name; None: all of it.
+            by name; None: all of it. field: the name of a file; with one, `body` is a form even without `files`.
     """
 
     path: str
@@ -49,6 +52,7 @@ class Call:
     expected: str
     files: tuple[np.ndarray, ...] = ()
     parameters: dict[str, Any] | None = None
+    field: str | None = None
 
 
 class Dialect(ABC):
@@ -56,15 +60,25 @@ class Dialect(ABC):
 
     Attributes:
         writes, draws: whether texts or images come by it.
+        films: whether a reply starts a job, whose clip `film` waits for; its frames are the images.
         optional: parameters that are left out where an endpoint refuses them by name.
     """
 
     writes = draws = True
+    films = False
     optional: tuple[str, ...] = ("seed", "response_format", "modalities", "tool_choice")
 
     @abstractmethod
     def call(self, skill: Skill, request: Request, endpoint: Endpoint) -> Call:
         """What is sent for one request."""
+
+    async def film(self, request: Request, reply: Any, ask: Ask, fetch: Fetch, patience: float) -> list[np.ndarray]:
+        """Frames of the clip of a started job, uint8 [H, W, 3]. Raises UserError: the job or its clip fails.
+
+        reply: to `call`. ask, fetch: the JSON at a path below the endpoint's address, the bytes at an address.
+        patience: seconds until the job must be done.
+        """
+        raise NotImplementedError
 
 
 DIALECTS: Registry[type[Dialect]] = Registry("dialect", "uni_train.models.dialects.*", required=("call",))
