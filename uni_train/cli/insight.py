@@ -72,7 +72,7 @@ def attention(**typed: Any) -> None:
     \b
     Examples:
       uni_train insight attention shipped task=mapping level=2
-      uni_train insight attention checkpoints/BAGEL-7B-MoT task=ureason layers=1-7,8-28
+      uni_train insight attention checkpoints/BAGEL-7B-MoT task=ureason data.ureason=UReason/data interventions=false
     """
     _run("attention", **typed)
 

@@ -128,8 +128,7 @@ class ModelConfig:
     editing: EditingConfig | None = None  # of Qwen-Image-Edit
     sampling: SamplingConfig = SamplingConfig()
     weights: Quantised | None = None  # of the decoder, frozen, by torchao; null = as stored
-    # pixels a side of the tiles in which the VAE of BAGEL, Qwen-Image-Edit and diffusers takes larger images, in steps
-    # of 32; null = whole
+    # pixels a side of VAE tiles of larger images (BAGEL, Qwen-Image-Edit, diffusers), in steps of 32; null = whole
     vae_tile: Annotated[int, Interval(ge=64, le=8_192)] | None = None
     compile: bool = False  # steps of writing and drawing by torch.compile: minutes at first; differs by rounding
     think_batch: Rows = 128  # requests a batch while thinking or answering
@@ -454,7 +453,8 @@ class InsightConfig:
 
     task: str  # mapping, maths, ureason, ... or a plug-in's
     level: tuple[TaskLevel, ...] = ()  # levels of the task; [] = all
-    n: Prompts | None = None  # items of each level; null = 50, of attention 16
+    data: dict[str, str] = field(default_factory=dict)  # benchmark -> folder of its published files, with the task
+    n: Prompts | None = None  # items of each level, or of data in all; null = 50, of attention 16
     world: Literal["nano", "everyday"] | None = None  # of the items; null = nano's for nano, else everyday
     split: str = "test"  # of the items
     seed: Seed = 0  # of the items and the draws

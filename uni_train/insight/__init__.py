@@ -1,6 +1,7 @@
 """Looking inside a model: what it knows, plans and draws, where its attention goes, what its states hold.
 
     questions      items of any task as a benchmark: what is asked, what a text says, what an image shows
+    published      questions of published files
     links          know, plan, draw: which link breaks
     attention      where image tokens look while a model draws, and which words an image follows
     interventions  the thought dropped, repeated, shuffled, blanked or exchanged

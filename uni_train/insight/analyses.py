@@ -12,13 +12,14 @@ from typing import Any
 from uni_train.config.build import build_section
 from uni_train.config.schema import EvalConfig, InsightConfig, ModelConfig, SamplingConfig, first_and_last
 from uni_train.core.errors import UsageError, UserError, did_you_mean
+from uni_train.data_gen.registry import task_of
 from uni_train.eval import evaluation as engine
 from uni_train.eval.benchmark import Benchmark, Case, Table
 from uni_train.eval.configured import judge_of, world_of
 from uni_train.eval.evaluation import Evaluation
 from uni_train.eval.progress import Progress
 from uni_train.eval.report.evaluation import not_scored, report_of
-from uni_train.eval.task_benchmark import cases_of_task
+from uni_train.eval.task_benchmark import cases_of_task, item_of
 from uni_train.insight import page
 from uni_train.models.base import UnifiedModel
 from uni_train.models.checkpoint import resolve, source_of
@@ -68,8 +69,7 @@ def analyse(
     if config.out is not None and Path(config.out).is_file():
         raise UsageError(f"out={config.out} is a file", "Give the name of a folder.")
     named, checkpoint = Path(checkpoint).name or "model", resolve(checkpoint)
-    world, n = config.world or world_of(checkpoint), config.n or (16 if analysis == "attention" else 50)
-    cases = cases_of_task(config.task, config.level, n, world=world, split=config.split, seed=config.seed)
+    cases, files = _cases(analysis, checkpoint, config)
     folder = Path(config.out or Path("insight") / f"{named}-{config.task}".replace("#", "-"))
     if analysis == "links":
         from uni_train.insight.links import Links, found_of
@@ -77,6 +77,7 @@ def analyse(
         evaluation = _evaluated(Links(cases, config.settings), checkpoint, config, folder, progress)
         return Analysis(page.keep(folder, analysis, found_of(evaluation)), evaluation=evaluation)
     result, evaluated = _observed(analysis, checkpoint, cases, config, progress, load), None
+    result["asked"] |= files
     if analysis == "attention" and config.interventions:
         from uni_train.insight.interventions import Interventions
 
@@ -97,6 +98,28 @@ def _expect_keys(analysis: str, config: InsightConfig) -> None:
     build_section(SamplingConfig, config.sampling)
 
 
+def _cases(analysis: str, checkpoint: str, config: InsightConfig) -> tuple[list[Case], dict[str, str]]:
+    """The questions, and where `data` names files what these are; all that can be refused before a model is loaded."""
+    if analysis != "links" and source_of(checkpoint).kind == "endpoint":
+        raise UserError("the layers of a remote model cannot be read", "Give its checkpoint.")
+    n, files = config.n or (16 if analysis == "attention" else 50), {}
+    if config.data:
+        from uni_train.insight.published import published_cases
+
+        cases, files["questions"] = published_cases(analysis, checkpoint, config, n)
+    else:
+        world = config.world or world_of(checkpoint)
+        cases = cases_of_task(config.task, config.level, n, world=world, split=config.split, seed=config.seed)
+    scored = analysis == "attention" and config.interventions and config.judge is None
+    unread = {case.set for case in cases if scored and not task_of(item := item_of(case)).has_image(item)}
+    if unread:
+        raise UserError(
+            f"no program can check the images of changed thoughts in {', '.join(sorted(unread))}",
+            "Name a judge: judge.model=openai/gpt-4o. Or leave them out: interventions=false.",
+        )
+    return cases, files
+
+
 def _observed(
     analysis: str,
     checkpoint: str,
@@ -108,8 +131,6 @@ def _observed(
     """The result of an analysis that watches the model's layers."""
     from uni_train.insight import attention, states
 
-    if source_of(checkpoint).kind == "endpoint":
-        raise UserError("the layers of a remote model cannot be read", "Give its checkpoint.")
     if analysis == "states":
         for case in cases:
             states.labels_of(case)  # before the model is loaded

@@ -73,6 +73,10 @@ class Interventions(TaskBenchmark):
     fused: ClassVar = frozenset()
     undrawn: ClassVar = frozenset({FOLLOWED})
 
+    def __init__(self, cases: Sequence[Case], settings: Sequence[str] = ()) -> None:
+        thoughts = all(item_of(case).thought for case in cases)  # published items have none
+        super().__init__(cases, settings or (self.offered if thoughts else self.offered[:-2]))
+
     def donor(self, case: Case) -> Case | None:
         """The next case with another answer that is no partner of this one; None where there is none."""
         place = next(i for i, other in enumerate(self._cases) if other.id == case.id)
@@ -121,6 +125,8 @@ class Interventions(TaskBenchmark):
                 compared = paired(right[0], right[1], [before[key].sample.ask.case.cluster_id for key in shared])
                 rows.append((self.titles[setting], compared))
         note = "Accuracy minus that of the thought as it is, on the same items and noise."
+        if OTHER not in self.settings:
+            note += " Another item's thought is left out: these items have no exact ones."
         return Table("Effect of changing the thought", ("Thought", "Effect"), tuple(rows), note)
 
 
