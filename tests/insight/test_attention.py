@@ -56,6 +56,35 @@ def test_tables_are_means_over_items_layers_and_steps(found: dict) -> None:  # t
     assert {group for _, group, _ in ranked["words"]} <= {"instruction", "thought", "refined"}, "no markers"
 
 
+def test_weights_of_a_group_are_means_over_the_items_that_have_it(found: dict) -> None:  # type: ignore[type-arg]
+    """A thought without a refined prompt has no weight of one, which is not a weight of 0."""
+    weights, place = np.array(found["weights"]), GROUPS.index("refined")
+    before = weights_table(found)
+    weights[1:, :, place] = 0
+    table = weights_table({**found, "weights": weights.tolist()})
+    assert [row[:3] for row in table.rows] == [row[:3] for row in before.rows] and not before.note
+    assert table.rows[-1][3] == f"{weights[0, :, place].mean() * 1e4:.2f}"
+    assert table.note.startswith("R_p is over the 1 of 6 items")
+    weights[..., place] = 0
+    assert weights_table({**found, "weights": weights.tolist()}).rows[-1][3] == "0.00"
+
+
+PRINTED = {
+    "5": [(3.98, 5.50, 9.79), (3.11, 4.22, 8.24), (0.20, 0.30, 0.79), (0.12, 0.21, 0.58), (1.85, 2.56, 4.85)],
+    "9": [(2.45, 4.57, 6.93), (1.71, 3.32, 5.33), (0.12, 0.21, 0.43), (0.08, 0.12, 0.34), (1.09, 2.06, 3.26)],
+    "10": [(2.57, 3.56, 4.01), (1.17, 2.19, 2.73), (1.08, 1.83, 4.21), (1.61, 2.53, 3.65)],
+}
+"""Tables of UReason (arXiv 2602.08336): P, R_t, R_p by groups of layers, and last over all layers."""
+
+
+@pytest.mark.parametrize("table", PRINTED)
+def test_the_papers_last_rows_are_means_over_its_groups_of_layers(table: str) -> None:
+    """Groups have one size, so that ours, the mean over layers, is the same."""
+    *groups, last = PRINTED[table]
+    assert np.mean(groups, axis=0) == pytest.approx(last, abs=0.0051)
+    assert [row[1] / row[2] > 0.5 for row in PRINTED["5"]] == [True, True, False, False, True]
+
+
 def test_a_tiny_bagel_is_looked_into_in_everyday_words(tmp_path: Path) -> None:
     folder = published(GOLDEN, tmp_path / "BAGEL")
     command = ("-c", folder, "--task", "maths", "--n", 1, "batch=2", "--maps", 1, "--out", tmp_path / "in")

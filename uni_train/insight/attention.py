@@ -152,15 +152,22 @@ def sections(result: Mapping[str, Any]) -> list[Section]:
 # --- tables and charts ----------------------------------------------------------------------------------------------
 
 
+def mean_weights(result: Mapping[str, Any]) -> np.ndarray:
+    """[layers, groups]: means over the items that have tokens of the group; 0 where none has."""
+    array = np.array(result["weights"])
+    return array.sum(0) / array.any(1).sum(0).clip(1)
+
+
 def weights_table(result: Mapping[str, Any]) -> Table:
     """The layout of UReason's Tables 5, 9 and 10: mean weights of equation 6, times 10^4."""
-    array = np.array(result["weights"])
-    columns = [GROUPS.index(name) for name in SHOWN]
+    means, columns = mean_weights(result), [GROUPS.index(name) for name in SHOWN]
     rows = []
-    for first, last in [*result["groups"], (1, array.shape[1])]:
-        means = array[:, first - 1 : last].mean((0, 1))
-        rows.append((f"{first}-{last}", *(f"{means[column] * 1e4:.2f}" for column in columns)))
-    return Table("Average attention weights, times 10^4", ("Layers", *SHOWN.values()), tuple(rows))
+    for first, last in [*result["groups"], (1, len(means))]:
+        of_layers = means[first - 1 : last].mean(0)
+        rows.append((f"{first}-{last}", *(f"{of_layers[column] * 1e4:.2f}" for column in columns)))
+    n, refined = len(result["weights"]), np.array(result["weights"])[..., columns[-1]].any(1).sum()
+    note = f"R_p is over the {refined} of {n} items whose thought has a refined prompt." if refined < n else ""
+    return Table("Average attention weights, times 10^4", ("Layers", *SHOWN.values()), tuple(rows), note)
 
 
 def shares_table(result: Mapping[str, Any]) -> Table:
@@ -197,7 +204,7 @@ def _name(group: str) -> str:
 
 
 def _layers_chart(result: Mapping[str, Any], what: str) -> Chart:
-    array = np.array(result[what]).mean(0)
+    array = mean_weights(result) if what == "weights" else np.array(result[what]).mean(0)
     scale, title = (1e4, "Weight of a token (10^-4), by layer") if what == "weights" else (1.0, "Share, by layer")
     layers = list(range(1, len(array) + 1))
     return _groups_chart(title, layers, array * scale, linear_axis(1, max(2, len(array)), "layer"))
