@@ -108,9 +108,11 @@ class FolderAnswers:
         for setting in dict.fromkeys(ask.setting for ask in asks):
             rows = [row for row, ask in enumerate(asks) if ask.setting == setting]
             missing = [asks[row].case.id for row in rows if row in passage.unanswered]
-            if setting not in own and 2 * len(missing) > len(rows):  # replies to other settings do not make it one
+            # Replies to other settings do not make it one, nor thoughts alone where images are asked for.
+            if len(missing) == len(rows) or (setting not in own and 2 * len(missing) > len(rows)):
+                reply = next(step.reply for row, step in passage.unanswered.items() if asks[row].setting == setting)
                 for row in rows:
-                    samples[row] = Sample(asks[row], "no_skill", f"{self.name} has no answers in {setting}")
+                    samples[row] = Sample(asks[row], "no_skill", f"{self.name} has no {reply} in {setting}")
             elif missing:
                 self._say(f"{root}, {setting}: no answer to {len(missing)} of {len(rows)} questions: {_few(missing)}")
         return [benchmark.finish(sample) for sample in samples]
@@ -141,13 +143,19 @@ class FolderAnswers:
 
 
 def _of_rows(rows: Sequence[Row], benchmark: Benchmark, first: str, root: Path) -> tuple[dict[Key, Answer], list[str]]:
-    """What rows have by id, setting and draw, and the ids that no question has. first: the setting of rows without."""
+    """What rows have by id, setting and draw, and the ids that no question has.
+
+    first: the setting of rows without one; a thought alone is of the first one that thinks.
+    """
     answers: dict[Key, Answer] = {}
     ids = {case.id for case in benchmark.cases()}
+    settings = {name: benchmark.skills(Ask(benchmark.cases()[0], name, 0, 0)) for name in (first, *benchmark.settings)}
+    thinking = next((name for name, skills in settings.items() if "think" in skills), first)
     for row in rows:
-        setting = _expect_setting(row.get("setting") or first, benchmark, root)
-        key = (str(row["id"]), setting, int(row.get("k") or 0))
-        fields, there = _fields(row), answers.setdefault(key, {})
+        fields = _fields(row)
+        unnamed = thinking if [*fields] == ["thought"] else first
+        setting = _expect_setting(row.get("setting") or unnamed, benchmark, root)
+        there = answers.setdefault(key := (str(row["id"]), setting, int(row.get("k") or 0)), {})
         twice = [name for name in fields if name in there and name != "prompt"]
         if any(isinstance(name, int) or there[name] != fields[name] for name in twice):
             raise UserError(

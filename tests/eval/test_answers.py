@@ -137,20 +137,36 @@ def test_a_letter_in_a_folder_is_read_as_a_model_s_is(
     assert {Scored(one, benchmark.check(one) if one.status == "ok" else None).outcome for one in read} == {outcome}
 
 
-@pytest.mark.parametrize("layout", ["manifest", "released"])
-def test_thoughts_alone_are_the_reasoning_chain(ureason: UReason, layout: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("settings", [("reasoning_chain",), ("reasoning_chain", "decontextualized"), ()], ids=len)
+@pytest.mark.parametrize("layout", ["no setting", "reasoning_chain", "reasoning_guided", "released"])
+def test_thoughts_alone_are_the_reasoning_chain(
+    ureason: UReason, layout: str, settings: tuple[str, ...], tmp_path: Path
+) -> None:
     """As they are asked once for all thoughtful settings; those that draw by them have no answer."""
     thoughts: dict[str, list[dict[str, Any]]] = {}
     for case in ureason.cases():
         thought = f"So draw {outcome_from(case.facts['outcome'])} ."
         thoughts.setdefault(case.set, []).append({"id": case.id, "thought": thought})
     released = {f"think/{name}/{name}.jsonl": lines(*rows) for name, rows in thoughts.items()}
-    rows = [{**row, "setting": "reasoning_chain"} for some in thoughts.values() for row in some]
+    named = {} if layout == "no setting" else {"setting": layout}
+    rows = [{**row, **named} for some in thoughts.values() for row in some]
     folder = write(tmp_path / "mine", released if layout == "released" else {"manifest.jsonl": lines(*rows)})
-    keys = {**KEYS, "settings": ("reasoning_chain", "decontextualized"), "out": str(tmp_path / "evals")}
+    keys = {**KEYS, "settings": settings, "out": str(tmp_path / "evals")}
     result = uni_train.evaluate(folder, "ureason", **keys).results["ureason"]
     assert all(counts == {"pass": 2} for counts in result.outcomes["reasoning_chain"].values())
-    assert {setting for setting, _, _ in result.no_skill} == {"decontextualized"}
+    assert {setting for setting, _, _ in result.no_skill} == {*(settings or ureason.settings)} - {"reasoning_chain"}
+    assert not result.not_scored
+
+
+def test_thoughts_beside_some_images_leave_the_others_missing(ureason: UReason, images: Images, tmp_path: Path) -> None:
+    """A setting that has images is asked, and those that lack count."""
+    (first, image), *_ = images.items()
+    rows = [{"id": id_, "setting": "reasoning_guided", "thought": "So draw 1 cup ."} for id_ in images]
+    rows[0]["image"] = "a.png"
+    folder = write(tmp_path / "mine", {"manifest.jsonl": lines(*rows), "a.png": image})
+    asks = [Ask(case, "reasoning_guided", 0, 1) for case in ureason.cases()]
+    samples = FolderAnswers(folder).respond(ureason, asks)
+    assert {one.status for one in samples if one.ask.case.id != first} == {"generation_failed"}
 
 
 def test_numbers_count_the_questions_that_are_asked(images: Images, tmp_path: Path) -> None:

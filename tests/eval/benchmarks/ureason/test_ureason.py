@@ -3,10 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections import Counter
+from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from tests.eval.benchmarks.doubles import Judge, Model, checked
+from tests.eval.benchmarks.published import row, write
+from tests.models.test_remote import Reply, refused, says, serving
+from uni_train.cli.main import uni_train
 from uni_train.core.errors import UsageError, UserError
 from uni_train.data_gen.objects import EVERYDAY, NANO
 from uni_train.data_gen.task import Check, Verdict
@@ -250,6 +257,30 @@ def test_thoughts_are_checked_by_program_where_they_are_plain_and_judged_elsewhe
     assert asyncio.run(everyday.judge(open_, judge)).passed and [len(images) for _, images in judge.asked] == [0]
     vague = everyday_samples(everyday, CHAIN, "Something is written there.")
     assert {everyday.check(sample) for sample in vague} == {None}
+
+
+@pytest.mark.parametrize(("settings", "lacking"), [("[reasoning_chain]", 0), ("[]", 5)])
+def test_a_model_that_cannot_draw_is_scored_by_its_thoughts(settings: str, lacking: int, tmp_path: Path) -> None:
+    """One thought of each instance and one judgement of it, and no image that is scored."""
+    rows = [row("ureason", id=number, prompt=f"Why {number}?") for number in (1, 2, 3)]
+    data = f"data.ureason={write(tmp_path / 'data', 'ureason', *rows)}"
+
+    def reply(path: str, body: bytes) -> Reply:
+        if "images" in path:
+            return refused(404, "Not Found")
+        return says("<answer>Yes</answer>" if b"<answer>" in body else "It is a pen.\nRefined prompt: a pen")
+
+    with serving(reply) as one:
+        address = f"{one.url}#painter"
+        words = ["eval", address, "-b", "ureason", data, f"settings={settings}", f"judge.model={address}"]
+        done = CliRunner().invoke(uni_train, [*words, f"out={tmp_path}", "name=it", "remote.retries=0"])
+    assert done.exit_code == 0, done.output
+    chats = [body for path, body, _ in one.asked if path.endswith("/chat/completions")]
+    assert Counter(b"<answer>" in body for body in chats) == {False: 3, True: 3}
+    assert lacking or not any("images" in path for path, _, _ in one.asked)
+    (scores,) = json.loads((tmp_path / "it/scores.json").read_text())["results"]
+    assert scores["outcomes"]["reasoning_chain"] == {"spatial": {"pass": 3}}
+    assert len(scores["no_skill"]) == lacking and not scores["not_scored"] and not scores["unjudged"]
 
 
 def test_prompts_are_those_published_and_ask_for_a_tag_where_that_is_wanted(everyday):
