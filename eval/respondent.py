@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
+from uni_train.config.build import build_section
 from uni_train.config.schema import EvalConfig
-from uni_train.core.errors import UsageError, UserError, did_you_mean
+from uni_train.core.errors import UsageError, UserError
 from uni_train.eval.calls import StoredModel
 from uni_train.eval.sample import Respondent
 from uni_train.eval.store import LastSeen, Store
@@ -97,7 +98,8 @@ def open_model(
         from uni_train.config.schema import RemoteConfig
 
         if given := [*(sampling or {}), *["weights"] * (weights is not None), *["compile"] * compile]:
-            raise UsageError(f"a remote model takes no {given[0]}=...", "Its server decides how it draws and writes.")
+            hint = "Its server decides: `uni_train serve --sampling`, or remote.temperature and remote.extra_body."
+            raise UsageError(f"a remote model takes no {given[0]}=...", hint)
         settings = remote or RemoteConfig()
         size = batch or 4 * settings.connections  # a batch waits for its slowest call
         identity, load, identified = _remote(checkpoint, settings, LastSeen(store.folder), say)
@@ -200,11 +202,7 @@ def _server(address: str, settings: RemoteConfig) -> dict[str, Any]:
 
 
 def _changed(sampling: Any, changes: Mapping[str, Any]) -> Any:
-    known = [field.name for field in fields(sampling)]
-    for name in changes:
-        if name not in known:
-            raise UsageError(f"there is no sampling setting {name}", did_you_mean(name, known, "settings"))
-    return replace(sampling, **changes)
+    return build_section(type(sampling), {**asdict(sampling), **changes})  # 0 is 0.0, so that both are one model
 
 
 def _dtype(family: str) -> str:

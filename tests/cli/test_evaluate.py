@@ -182,6 +182,34 @@ def test_words_and_options_are_the_same_keys() -> None:
     assert build_section(EvalConfig, {**to_plain(config), **plain}) == config  # as from Python
 
 
+UFO_KEYS = ("sampling.temperature=0", "sampling.steps=100", "sampling.edit_text_scale=7.5")
+
+
+@pytest.mark.parametrize(
+    ("typed", "same"),
+    [
+        (["sampling=ufo"], UFO_KEYS),
+        (["sampling=ufo", "sampling.steps=3"], ["sampling.steps=3", *UFO_KEYS[::2]]),  # a key wins over the preset
+        (["sampling.steps=3", "sampling=ufo"], ["sampling.steps=3", *UFO_KEYS[::2]]),
+        (["logger.project=mine", "logger=wandb"], ["logger=wandb", "logger.project=mine"]),
+    ],
+)
+def test_a_preset_is_the_keys_that_it_stands_for(typed: list[str], same: list[str]) -> None:
+    assert compose_section(EvalConfig, typed) == compose_section(EvalConfig, same)
+
+
+def test_a_preset_continues_the_evaluation_of_its_keys(model: Path, tmp_path: Path) -> None:
+    asked = ("eval", model, "-b", "ufo", "--n", "1", "--sets", "maths", "--settings", "visual", "--out", tmp_path)
+    done(*asked, *UFO_KEYS)
+    (document,) = tmp_path.glob("*/evaluation.json")
+    typed = json.loads(document.read_text())
+    done(*asked, "sampling=ufo")
+    assert [*tmp_path.glob("*/evaluation.json")] == [document]  # the folder is named by all that was asked
+    preset = json.loads(document.read_text())
+    assert preset["model"] == typed["model"] and preset["model"]["settings"]["sampling"]["steps"] == 100
+    assert {made["made"] for made in json.loads((document.parent / "scores.json").read_text())["calls"].values()} == {0}
+
+
 def test_the_shell_completes_keys_models_and_benchmarks() -> None:
     shell = ShellComplete(uni_train, {}, "uni_train", "_UNI_TRAIN_COMPLETE")
     for words, found in {

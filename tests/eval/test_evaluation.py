@@ -199,7 +199,7 @@ def test_what_cannot_be_meant_is_refused_before_anything_is_asked(tmp_path: Path
         ({"benchmarks": []}, "needs benchmarks"),
         ({"benchmarks": [UniSandbox(Source(n=2))] * 2}, "each once"),
         ({"checkpoint": str(tmp_path / "nothing")}, "nothing"),
-        ({"sampling": {"stepz": 3}}, "no sampling setting stepz"),
+        ({"sampling": {"stepz": 3}}, "unknown key stepz"),
         ({"settings": ("direct",)}, "no setting direct"),
     ):
         with pytest.raises(UserError, match=message):

@@ -69,9 +69,11 @@ def url(key: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
 
 @pytest.fixture(scope="module")
 def keyless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[str, int]]:
-    """Its address without a key and two places, and its first process. Killed, after which nothing may be left."""
+    """Its address without a key and two places, and its first process: a preset, of which one key is replaced. Killed,
+    after which nothing may be left."""
     log = tmp_path_factory.mktemp("keyless") / "log"
-    with served(log, "--queue", "2", "--timeout", "5", "--interleaving", "chain") as (address, server):
+    options = ("--queue", "2", "--timeout", "5", "--interleaving", "chain", "--sampling", "ufo", "--steps", "7")
+    with served(log, *options) as (address, server):
         yield address, server.pid
         server.kill()
         server.wait()
@@ -110,9 +112,12 @@ def said(words: str, **more: object) -> dict[str, object]:
 
 def test_texts_and_images_in_turns_are_those_of_the_model_itself(keyless: tuple[str, int], url: str) -> None:
     config = model_config("nano")
-    local = build_model(replace(config, sampling=replace(config.sampling, interleaving="chain")))
+    preset = {"temperature": 0.0, "steps": 7, "edit_text_scale": 7.5}  # of ufo, and the steps that are typed
+    config = replace(config, sampling=replace(config.sampling, interleaving="chain", **preset))
+    local, remote = build_model(config), RemoteModel.open(f"{keyless[0]}#nano", RemoteConfig())
     asked = requests(2)
-    assert RemoteModel.open(f"{keyless[0]}#nano", RemoteConfig()).compose(asked) == local.compose(asked)
+    assert remote.compose(asked) == local.compose(asked)
+    assert remote.identity.settings["server"] == identify(config).settings
     with pytest.raises(SkillMissing, match="in one pass"):
         RemoteModel.open(f"{url}#nano", RemoteConfig(key_env="SERVE_KEY")).compose(asked)
 

@@ -8,6 +8,7 @@ import click
 
 from uni_train.cli.commands import completer
 from uni_train.cli.numbers import INTERLEAVING, QUANTISED, Finite
+from uni_train.config import places
 from uni_train.console.terminal import echo
 from uni_train.core.errors import UsageError, UserError
 
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
 @click.option(
     "--compile", is_flag=True, help="Compile the denoising steps by torch.compile: slower at first, then faster."
 )
+@click.option(
+    "--sampling", type=click.Choice([option.name for option in places.options("sampling")]),
+    help="A preset of sampling settings; an option that is given beside it wins.",
+)  # fmt: skip
 @click.option("--steps", type=click.IntRange(1, 1_000), metavar="N", help="Denoising steps.  [default: the model's]")
 @click.option("--temperature", type=Finite(0, 2), metavar="X", help="Temperature of requests that set none.")
 @click.option(
@@ -82,6 +87,7 @@ def serve(
     host: str,
     weights: Quantised | None,
     compile: bool,
+    sampling: str | None,
     steps: int | None,
     temperature: float | None,
     interleaving: str | None,
@@ -116,11 +122,14 @@ def serve(
         raise UserError(f"the environment variable {key_env} is empty", f"Put the key there: export {key_env}=...")
     from dataclasses import replace
 
+    from uni_train.config.compose import compose_section
+    from uni_train.config.schema import EvalConfig
     from uni_train.models.checkpoint import model_config
 
     config = model_config(model, weights, compile)
-    changes = {"steps": steps, "temperature": temperature, "interleaving": interleaving}
-    sampling = replace(config.sampling, **{name: value for name, value in changes.items() if value is not None})  # type: ignore[arg-type]
+    changes = compose_section(EvalConfig, [f"sampling={sampling}"]).sampling if sampling else {}
+    given = {"steps": steps, "temperature": temperature, "interleaving": interleaving}
+    changes |= {name: value for name, value in given.items() if value is not None}
     if config.checkpoint != "shipped":
         _check_loads(model)
     try:
@@ -133,7 +142,7 @@ def serve(
     limits = Limits(
         body=max_body, images=max_images, megapixels=max_megapixels, words=max_words, seconds=timeout, queue=queue
     )
-    served = Served.from_config(replace(config, sampling=sampling), key, limits)
+    served = Served.from_config(replace(config, sampling=replace(config.sampling, **changes)), key, limits)
     shown = f"[{host}]" if ":" in host else host
     echo(f"loading {served.identity.name} for http://{shown}:{port}/v1", err=True)
     serve_forever(served, host, port, lambda: echo(f"ready: http://{shown}:{port}/v1  (Ctrl-C stops it)", err=True))

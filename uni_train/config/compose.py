@@ -65,18 +65,19 @@ def config_class(recipe: str) -> type[RunConfig]:
 def compose_section(cls: type[S], overrides: Sequence[str]) -> S:
     """A section of overrides alone, such as "subset=60" or "judge.model=openai/gpt-4o" (`uni_train eval`).
 
-    A list may be typed without its brackets: "sets=math1,math2".
+    A list may be typed without its brackets: "sets=math1,math2". As in recipes, a key wins over its group's option.
 
     Raises UsageError for an unknown key, a wrong type, or a value out of range.
     """
     plain: dict[str, Any] = {}
     typed: dict[str, str] = {}
-    for override in overrides:
+    known_groups = groups()
+    for override in sorted(overrides, key=lambda typed: typed.partition("=")[0] not in known_groups):
         key, _, text = override.partition("=")
         parsed = _parse_one(override, f"{key}={_as_typed(text, kinds_of(cls, key))}")
         name = parsed.key_or_group
         value = parsed.value()
-        if name in groups() and isinstance(value, str):  # logger=wandb
+        if name in known_groups and isinstance(value, str):  # logger=wandb
             names = [option.name for option in options(name)]
             if value not in names:
                 raise UsageError(f"unknown {name} {value}", did_you_mean(value, names, f"{name}s"))
