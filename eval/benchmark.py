@@ -221,19 +221,6 @@ class Unparseable(Exception):
         self.outcome = outcome
 
 
-class JudgeAsked(Exception):
-    """What `ask_nobody` raises in the place of asking a judge: how many letters and images it would be shown."""
-
-    def __init__(self, letters: int, images: int) -> None:
-        super().__init__("the judge would be asked now")
-        self.letters, self.images = letters, images
-
-
-async def ask_nobody(prompt: str, images: Sequence[bytes] = (), **_: Any) -> Any:
-    """A `JudgeAsk` that finds out whether a benchmark would ask. Raises JudgeAsked."""
-    raise JudgeAsked(len(prompt), len(images))
-
-
 @dataclass(frozen=True, slots=True)
 class Option:
     """An option of one benchmark: `eval options.NAME.key=value`.
@@ -512,6 +499,10 @@ class Benchmark(ABC):
             return encode_png(task_of(item).render(item, derive_seed(0, "reference", case.id)))
         except DataError:  # a world without sprites
             return None
+
+    def reference_answer(self, case: Case) -> Mapping[str, Any]:
+        """What a reference answer has of "thought", "text" and "images" (encoded); {}: there is none."""
+        return {} if (image := self.reference(case)) is None else {"images": [image]}
 
     def helpers(self) -> Mapping[str, StoredModel]:
         """Kind of call -> the model that is asked for it in the place of the evaluated one."""

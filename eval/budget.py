@@ -14,9 +14,10 @@ from dataclasses import dataclass, field
 
 from uni_train.config.schema import CostsConfig, EvalConfig, JudgeConfig
 from uni_train.core.errors import UsageError, did_you_mean
-from uni_train.eval.benchmark import Ask, Benchmark, JudgeAsked, Sample, ask_nobody
+from uni_train.eval.benchmark import Ask, Benchmark, Sample
 from uni_train.eval.configured import plan_of
 from uni_train.eval.evaluation import EvaluationPlan
+from uni_train.eval.nobody import JudgeAsked, ask_nobody
 from uni_train.eval.respondent import identity_of
 from uni_train.eval.results import Table
 from uni_train.eval.store import Speed, Store, machine

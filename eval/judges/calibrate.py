@@ -55,11 +55,12 @@ from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.data_gen.verifying import find_image
 from uni_train.eval import reading
-from uni_train.eval.benchmark import Ask, Benchmark, Case, JudgeAsked, Sample, Scored, ask_nobody
+from uni_train.eval.benchmark import Ask, Benchmark, Case, Sample, Scored
 from uni_train.eval.generation import cases_of
 from uni_train.eval.judges.agreement import OUTCOMES, Agreement, Calibration, Rating, agreement, keep
 from uni_train.eval.judges.judge import run
 from uni_train.eval.judges.ways import perturbed
+from uni_train.eval.nobody import JudgeAsked, ask_nobody
 from uni_train.eval.progress import Progress
 from uni_train.eval.sample import mostly_failed
 from uni_train.eval.statistics import Estimate, paired, share

@@ -14,6 +14,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,10 +51,12 @@ from uni_train.eval.benchmarks.ueval.cases import (
     TASKS,
     generated,
     read_folder,
+    read_references,
     rubric_check,
     rubrics_of,
 )
 from uni_train.eval.benchmarks.ueval.prompts import JUDGE, OFFICIAL_REPLY, REPLY, judge_prompt, met, read_official
+from uni_train.eval.images import Image
 from uni_train.eval.paper import TableSpec
 from uni_train.eval.results import Results, unit_of
 from uni_train.eval.submission import file_name, first_draws
@@ -106,6 +109,14 @@ class UEval(Benchmark):
 
     def reference(self, case: Case) -> None:
         """None: a right image alone answers no question here."""
+
+    def reference_answer(self, case: Case) -> Mapping[str, Any]:
+        """The reference text and images of a published question (Tables 3 and 4, row Reference)."""
+        return {"text": case.facts["text_ref"], "images": self._reference_images.get(case.id, ())}
+
+    @cached_property
+    def _reference_images(self) -> Mapping[str, tuple[Image, ...]]:
+        return {} if self.source.data is None else read_references(self.source.data)
 
     def helpers(self) -> Mapping[str, StoredModel]:
         return {} if self.tracer is None else {"think": self.tracer}

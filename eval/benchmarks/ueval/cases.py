@@ -26,6 +26,7 @@ from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.task import Check
 from uni_train.eval.benchmark import Case, Source
 from uni_train.eval.images import Image, pixels
+from uni_train.eval.published_images import image_of
 
 CLOSED = ("space", "textbook", "diagram", "paper")
 OPEN = ("art", "life", "tech", "exercise")
@@ -57,7 +58,18 @@ def read_folder(folder: Path, sets: Sequence[str] | None = None) -> list[Case]:
         DataError: names file and line (or row). Nothing is there; there is no such task; a key is missing; a rubric is
             no text; an id occurs twice.
     """
-    folder = Path(folder)
+    rows = read_rows(
+        _files(Path(folder)), Question, SHAPE, without=("image_ref",)
+    )  # images are large, and not asked about
+    cases = [_of_row(place, question) for place, question in rows]
+    kept = [case for case in cases if sets is None or case.set in sets]
+    if not kept:
+        there = ", ".join(dict.fromkeys(case.set for case in cases)) or "no rows"
+        raise DataError(f"{folder} has no questions of {', '.join(sets or TASKS)}: it has {there}")
+    return kept
+
+
+def _files(folder: Path) -> list[Path]:
     if not folder.is_dir():
         raise DataError(f"{folder} is no folder: {_GET}")
     files = [path for place in (folder, folder / "data") for path in sorted(place.glob("[!.]*"))
@@ -65,13 +77,22 @@ def read_folder(folder: Path, sets: Sequence[str] | None = None) -> list[Case]:
     files = [path for path in files if path.name.startswith("test")] or files
     if not files:
         raise DataError(f"{folder} has no *.jsonl and no *.parquet: {_GET}")
-    rows = read_rows(files, Question, SHAPE, without=("image_ref",))  # images are large, and not asked about
-    cases = [_of_row(place, question) for place, question in rows]
-    kept = [case for case in cases if sets is None or case.set in sets]
-    if not kept:
-        there = ", ".join(dict.fromkeys(case.set for case in cases)) or "no rows"
-        raise DataError(f"{folder} has no questions of {', '.join(sets or TASKS)}: it has {there}")
-    return kept
+    return files
+
+
+def read_references(folder: Path) -> dict[str, tuple[Image, ...]]:
+    """Id of a question -> its reference images, which are read again when they are asked for.
+
+    Raises DataError: an image is not there, or cannot be decoded.
+    """
+    return {
+        row.id: tuple(image_of(place, "image_ref", image, at) for at, image in enumerate(row.image_ref or ()))
+        for place, row in read_rows(_files(folder), _References)
+    }
+
+
+class _References(PublishedRow):
+    image_ref: list[Any] | None = None
 
 
 def _rubric(value: Any) -> Any:

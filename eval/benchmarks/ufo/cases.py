@@ -12,16 +12,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-from uni_train.core.errors import DataError, UserError, nearest_or_all
-from uni_train.core.reading_limits import Unreadable, open_image, rgb
-from uni_train.data_gen.published_rows import Place, PublishedRow, TextOrNumber, column_of, read_rows, shown
+from uni_train.core.errors import DataError, nearest_or_all
+from uni_train.data_gen.published_rows import Place, PublishedRow, TextOrNumber, read_rows, shown
 from uni_train.eval.benchmark import Case
 from uni_train.eval.benchmarks.ufo.names import KINDS, PAPER_TASKS, REGIMES, TASKS, regime_of, set_of
-from uni_train.eval.images import Image, StoredImage, digest_of, of_file
+from uni_train.eval.images import Image
+from uni_train.eval.published_images import image_of
 
 LETTERS = ("A", "B", "C", "D")
 SUFFIXES = (".jsonl", ".parquet")
@@ -122,10 +121,10 @@ def _case(place: Place, row: Question, kind: str) -> Case:
         task,
         row.question.strip(),
         _letter(place, answer, choices) if kind == "mcq" else answer,
-        images=[_image(place, "input_images", image, at) for at, image in enumerate(row.input_images or ())],
+        images=[image_of(place, "input_images", image, at) for at, image in enumerate(row.input_images or ())],
         choices=choices,
         text_cue=(row.text_cue or "").strip(),
-        cue_image=None if row.cue_image is None else _image(place, "cue_image", row.cue_image),
+        cue_image=None if row.cue_image is None else image_of(place, "cue_image", row.cue_image),
         solution=(row.solution or "").strip(),
         part=part,
         facts=row.facts or {},
@@ -150,7 +149,7 @@ def _choices(place: Place, row: Question) -> dict[str, str | Image]:
         if value is None or value == "":
             continue
         if isinstance(value, dict | bytes) or (isinstance(value, str) and _IMAGE_NAME.fullmatch(value.strip())):
-            choices[letter] = _image(place, key, value)
+            choices[letter] = image_of(place, key, value)
         elif isinstance(value, bool) or not isinstance(value, str | int | float):
             raise DataError(f'{place}: "{key}" is {shown(value)}; expected a text or an image')
         else:
@@ -165,48 +164,3 @@ def _letter(place: Place, answer: str, choices: Mapping[str, str | Image]) -> st
     if match is None or match[1].upper() not in choices:
         raise DataError(f'{place}: "answer" is "{answer[:40]}"; expected the letter of a choice: {", ".join(choices)}')
     return match[1].upper()
-
-
-def _image(place: Place, key: str, value: Any, at: int | None = None) -> Image:
-    """The encoded image, which is read again when it is asked for; at: which of a list.
-
-    Raises DataError: no such file, or nothing that can be decoded.
-    """
-    where = f'{place}: "{key}"' + ("" if at is None else f" {at + 1}")
-    path = None
-    if isinstance(value, dict):
-        value = value.get("bytes") or value.get("path")
-    if isinstance(value, str):
-        path = place.path.parent / value.strip()
-        try:
-            value = path.read_bytes()
-        except OSError as error:
-            raise DataError(f"{where}: {path} cannot be read ({error.strerror or error})") from error
-    if not isinstance(value, bytes) or not value:
-        raise DataError(f"{where} is {shown(value)}; expected an image: a path, or bytes")
-    try:
-        with open_image(value, where) as image:
-            rgb(image)
-    except Unreadable as error:
-        raise DataError(f"{where} is no image that can be read: {error.reason}") from error
-    digest = digest_of(value)
-    if path is not None:
-        return of_file(path, digest)
-    # JSON holds no bytes: these are of Parquet.
-    assert place.batch is not None
-    return StoredImage(partial(_of_parquet, place.path, place.batch, key, at, digest), digest)
-
-
-def _of_parquet(path: Path, batch: tuple[int, int, int], key: str, at: int | None, digest: str) -> bytes:
-    """An image of a Parquet file, read again. Raises UserError where the file is not what it was."""
-    import pyarrow as pa
-
-    try:
-        value = column_of(path, *batch[:2], key)[batch[2]]
-        value = value if at is None else value[at]
-        data = value["bytes"] if isinstance(value, dict) else value
-    except (OSError, pa.ArrowException, LookupError, StopIteration, TypeError) as error:
-        raise UserError(f"{path}: an image that was there cannot be read again ({error})") from error
-    if not isinstance(data, bytes) or digest_of(data) != digest:
-        raise UserError(f"{path} has changed since it was opened", "Run the same command again.")
-    return data
