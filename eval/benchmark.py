@@ -290,10 +290,10 @@ class Benchmark(ABC):
 
     title: its name in messages; "": `name`. known_sets: what `sets` may name. optional_settings: asked where `settings`
     names them. options: keys of `options.NAME`. hashed: what of a case is in the revision. headline: the settings that
-    a leaderboard shows; empty: all. overall: the score of all sets that are asked. groups: name -> sets that are also
-    scored together. hub: the published data set on the Hub, "" where there is none. published: whether its questions
-    are its paper's; None: it has no paper. user_files: they are somebody's files in its schema. world: of generated
-    questions. total_cases: of the complete benchmark; None: not known.
+    a leaderboard shows; empty: all. radar: whether it draws its sets as one. overall: the score of all sets that are
+    asked. groups: name -> sets that are also scored together. hub: the published data set on the Hub, "" where there is
+    none. published: whether its questions are its paper's; None: it has no paper. user_files: they are somebody's files
+    in its schema. world: of generated questions. total_cases: of the complete benchmark; None: not known.
 
     A subclass makes its cases and hands them over; `open` has checked what it is told:
 
@@ -308,6 +308,7 @@ class Benchmark(ABC):
     options: ClassVar[tuple[Option, ...]] = ()
     hashed: ClassVar[tuple[str, ...]] = ("id", "set", "prompt", "cluster", "category", "facts")
     headline: ClassVar[tuple[str, ...]] = ()
+    radar: ClassVar[bool] = False
     overall: ClassVar[Metric] = Metric()
     groups: ClassVar[Mapping[str, Sequence[str]]] = {}
     hub: ClassVar[str] = ""

@@ -13,8 +13,8 @@ best alone, and the intervals are not widened for the number of comparisons.
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -69,7 +69,8 @@ class Complexity:
 
 @dataclass(frozen=True, slots=True)
 class Leaderboard:
-    """evaluations: by the name of their row. tables: benchmark -> its paper's tables. notes: what else to know."""
+    """evaluations: by the name of their row. tables: benchmark -> its paper's tables. notes: what else to know. by_set:
+    of columns of which a radar is drawn, name -> set -> score, with the same sets of all names."""
 
     evaluations: Mapping[str, Evaluation]
     columns: tuple[Column, ...]
@@ -77,6 +78,7 @@ class Leaderboard:
     by_complexity: tuple[Complexity, ...]
     tables: Mapping[str, tuple[Table, ...]]
     notes: tuple[str, ...]
+    by_set: Mapping[Column, Mapping[str, Mapping[str, Estimate | None]]] = field(default_factory=dict)
 
     def rows(self) -> Iterator[dict[str, Any]]:
         """For a CSV file: one row a cell."""
@@ -155,6 +157,7 @@ def leaderboard(folders: Sequence[Path | str]) -> Leaderboard:
         tuple(chart for column, counted in by_column.items() for chart in _charts(column, counted, evaluations)),
         {benchmark: tuple(_merged(benchmark, evaluations)) for benchmark in names},
         tuple(_notes(evaluations)),
+        {column: by_set for column, counted in by_column.items() if (by_set := _by_set(column, counted, evaluations))},
     )
 
 
@@ -247,6 +250,19 @@ def _charts(
     for title, lines in charts.items():
         if max(map(len, lines.values())) > 1:
             yield Complexity(column, title, {name: dict(sorted(line.items())) for name, line in lines.items()})
+
+
+def _by_set(
+    column: Column, counted: Mapping[str, Results], names: Iterable[str]
+) -> dict[str, dict[str, Estimate | None]]:
+    """For a radar: {} where the benchmark has none, or fewer than three sets have scores."""
+    kind = BENCHMARKS.get(column.benchmark)
+    parts = {name: counted[name].by("set") if name in counted else {} for name in names}
+    sets = [one for one in kind.known_sets if any(one in some for some in parts.values())]
+    return {
+        name: {one: column.metric(some[one]) if one in some else None for one in sets}
+        for name, some in parts.items() if kind.radar and len(sets) > 2
+    }  # fmt: skip
 
 
 def _merged(benchmark: str, evaluations: Mapping[str, Evaluation]) -> Iterator[Table]:

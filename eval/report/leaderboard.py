@@ -19,6 +19,7 @@ from uni_train.eval.leaderboard import Complexity, Leaderboard
 from uni_train.eval.report.charts import Axis, Chart, scores
 from uni_train.eval.report.evaluation import header_of
 from uni_train.eval.report.page import Page, Section, write_page
+from uni_train.eval.report.radar import radar
 from uni_train.eval.report.tables import csv_text, table_csv, table_latex
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ def page_of(board: Leaderboard) -> Page:
         "marks": _MARKS,
     }
     charts = [_chart(complexity, names) for complexity in board.by_complexity]
+    polygons = [radar(f"{column}, by set", by_set) for column, by_set in board.by_set.items()]
     note = "Whiskers: 95 % intervals. A pair counts once."
     tables = board.tables.items()
     return Page(
@@ -64,6 +66,7 @@ def page_of(board: Leaderboard) -> Page:
         sections=[
             Section("Scores", body="board.html", shown=shown, script="leaderboard.js"),
             Section("By complexity", charts=charts, note=note),
+            Section("By set", charts=polygons, note="From 0 in the middle to 1 at the rim."),
             *(Section(f"{name}: the paper's tables", tables=some, id=f"tables-{name}") for name, some in tables),
             Section("About these evaluations", tables=[_about(board.evaluations)]),
         ],

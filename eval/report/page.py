@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from uni_train.eval.report.charts import Chart, Dots
     from uni_train.eval.report.flow_chart import Flow
+    from uni_train.eval.report.radar import Radar
     from uni_train.eval.results import Table
 
 _FOLDER = Path(__file__).parent
@@ -45,7 +46,7 @@ class Section:
     title: str
     text: str = ""
     tables: Sequence[Table] = ()
-    charts: Sequence[Chart | Dots] = ()
+    charts: Sequence[Chart | Dots | Radar] = ()
     flows: Sequence[Flow] = ()
     images: Sequence[tuple[str, str]] = ()
     note: str = ""

@@ -84,6 +84,7 @@ class UEval(Benchmark):
     known_sets = SETS
     hashed = ("id", "set", "prompt", "facts")
     groups = KINDS
+    radar = True  # Figure 6
     options = (
         Option("passes", "two", "text and image asked for in two passes, in one, or both ways", tuple(PASSES)),
         Option("trace_model", "", "also ask with the reasoning traces of this model behind the questions"),

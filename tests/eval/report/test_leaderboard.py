@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import csv
+import math
 import re
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.eval.benchmarks.published import opened, row, write
 from tests.eval.report.pages import assert_sound
 from tests.eval.sample_evaluation import SKILL, sample_evaluation
-from uni_train.eval.benchmark import Table
+from tests.eval.test_compare import evaluation
+from uni_train.eval.benchmark import Source, Table
+from uni_train.eval.benchmarks.ueval.cases import TASKS
 from uni_train.eval.leaderboard import Column, Complexity, Leaderboard, leaderboard
 from uni_train.eval.report.leaderboard import SCORES, page_of, write_leaderboard
+from uni_train.eval.report.radar import CENTRE, RADIUS, radar
 from uni_train.eval.report.tables import table_csv, table_latex
 from uni_train.eval.statistics import Estimate
 
@@ -68,6 +74,46 @@ def test_a_model_has_one_colour_in_all_charts(board: Leaderboard) -> None:
     ]
     assert [len(one) for one in drawn] == [3, 2, 2]
     assert all(one[name] == drawn[0][name] for one in drawn for name in one)
+
+
+def test_a_radar_has_a_vertex_for_each_task_at_its_score() -> None:
+    """The first task at the top, the others clockwise; a polygon stays open where a task has no score."""
+    sets = [f"task{number}" for number in range(8)]
+    shares = {name: 0.1 * (number + 1) for number, name in enumerate(sets)}
+    whole = {name: Estimate(share, 9, 0.0, 1.0) for name, share in shares.items()}
+    drawn = radar("ueval", {"a": whole, "b": {**whole, sets[0]: None}})
+    a, b = drawn.lines
+    x, y = CENTRE
+    for place, (name, (to_x, to_y, tip)) in enumerate(zip(sets, a.dots, strict=True)):
+        assert math.hypot(to_x - x, to_y - y) == pytest.approx(RADIUS * shares[name], abs=0.1)
+        assert math.atan2(to_x - x, y - to_y) % math.tau == pytest.approx(place * math.tau / 8, abs=0.02)
+        assert tip == f"a, {name}: {shares[name]:.2f}" and f"{name} {shares[name]:.2f}" in drawn.description
+        assert f"L{to_x} {to_y}" in a.path
+    assert a.path.count("M") == 8 and b.path.count("M") == 6 and b.dots == a_named(a.dots[1:], "b")
+    assert [label for *_, label in drawn.rings] == ["0.25", "0.50", "0.75", "1.00"]
+    assert [anchor for *_, anchor, _ in drawn.spokes] == ["middle", *["start"] * 3, "middle", *["end"] * 3]
+
+
+def test_models_are_compared_over_the_tasks_of_ueval_as_figure_6_does(board: Leaderboard, tmp_path: Path) -> None:
+    """Which other benchmarks have no radar, whatever their sets."""
+    rows = [row("ueval", id=number, task=task) for number, task in enumerate(TASKS)]
+    ueval = opened("ueval", Source(data=write(tmp_path, "ueval", *rows)))
+    folders = [evaluation(tmp_path / name, [ueval], lambda ask, wrong=wrong: ask.case.set != wrong, check="image 1")  # type: ignore[misc]
+               for name, wrong in (("one", "space"), ("two", "art"))]  # fmt: skip
+    compared = leaderboard(folders)
+    section = next(one for one in page_of(compared).sections if one.title == "By set")
+    assert [chart.title for chart in section.charts] == ["ueval, two_passes, by set", "ueval, think_first, by set"]
+    scores = [
+        {tip.split(": ")[0].split(", ")[1]: tip[-4:] for *_, tip in line.dots} for line in section.charts[0].lines
+    ]
+    assert [list(one) for one in scores] == [list(TASKS)] * 2  # clockwise in the paper's order
+    assert [(one["space"], one["art"]) for one in scores] == [("0.00", "0.50"), ("0.50", "0.00")]
+    assert_sound(write_leaderboard(tmp_path / "board", compared).read_text(encoding="utf-8"))
+    assert "By set" not in [one.title for one in page_of(board).sections if not one.empty]
+
+
+def a_named(dots: Sequence[tuple[float, float, str]], name: str) -> list[tuple[float, float, str]]:
+    return [(x, y, tip.replace("a,", f"{name},")) for x, y, tip in dots]
 
 
 def test_tables_as_csv_and_latex() -> None:
