@@ -3,7 +3,7 @@
     two_passes: answer(prompt) and draw(prompt), as the paper asks models that cannot do both at once (section 3.1)
     think_first: think(prompt) is the text, draw(prompt, thought) the image (ours)
     one_pass: compose(prompt), text and images at once, as the paper asks all others
-    traced: the same with another model's reasoning trace at the end of the prompt (section 3.3), where one is named
+    traced: the same with another model's reasoning trace at the end of the prompt (section 3.3), of a model or a file
 
 Rubrics of our own questions are decided by program in nano's world (`cases`), all others by a judge: in the words of
 Figure 9, or with compat=official in those of the released code.
@@ -18,7 +18,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from uni_train.core.errors import UsageError
+from uni_train.core.errors import DataError, UsageError
 from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmark import (
     Ask,
@@ -37,6 +37,7 @@ from uni_train.eval.benchmark import (
     expect_known,
     note_of,
     request_of,
+    revision_of,
     with_image,
     with_parts,
 )
@@ -52,6 +53,7 @@ from uni_train.eval.benchmarks.ueval.cases import (
     generated,
     read_folder,
     read_references,
+    read_traces,
     rubric_check,
     rubrics_of,
 )
@@ -75,7 +77,8 @@ class UEval(Benchmark):
     """The benchmark over the published files in `source.data`, or over questions of our own.
 
     passes: "two" (two_passes and think_first), "one" (one_pass) or "all". trace_model: whose reasoning traces `traced`
-    gives the model. code: the clone of the released code that compat=official judges as.
+    gives the model; traces: a file that holds them. code: the clone of the released code that compat=official judges
+    as.
 
     Raises UsageError for an unknown name, DataError for files that cannot be used.
     """
@@ -88,25 +91,35 @@ class UEval(Benchmark):
     options = (
         Option("passes", "two", "text and image asked for in two passes, in one, or both ways", tuple(PASSES)),
         Option("trace_model", "", "also ask with the reasoning traces of this model behind the questions"),
+        Option("traces", "", "the same with the traces of a file: JSON lines with id and trace"),
         Option("code", "", "a clone of the released code, for the judge's prompts of compat=official"),
     )
 
-    def __init__(self, source: Source, *, passes: str = "two", trace_model: str = "", code: str = "") -> None:
+    def __init__(
+        self, source: Source, *, passes: str = "two", trace_model: str = "", traces: str = "", code: str = ""
+    ) -> None:
         expect_known("UEval", "set", source.sets or (), GENERATED if source.data is None else TASKS)
         if source.compat == "official" and not code:
             raise UsageError(
                 "UEval's compat=official asks the judge in the words of the released code, which is not shipped",
                 "git clone https://github.com/zlab-princeton/UEval, then options.ueval.code=UEval.",
             )
+        if trace_model and traces:
+            hint = "Leave one of them out, and evaluate again with the other."
+            raise UsageError("ueval.trace_model and ueval.traces both give the traces of `traced`", hint)
         cases = generated(source) if source.data is None else read_folder(source.data, source.sets)
         self.official = read_official(Path(code)) if source.compat == "official" else None
         self.tracer, self._traced_at_once = source.other(trace_model), passes == "one"
-        settings = PASSES[passes] if self.tracer is None else (*PASSES[passes], TRACED)
+        self.traces = read_traces(Path(traces)) if traces else {}
+        settings = (*PASSES[passes], TRACED) if self.tracer or traces else PASSES[passes]
         asked = ("official", *self.official.all) if self.official else ("paper", JUDGE)
         super().__init__(source, cases, settings=settings, asked=(PROTOCOL, *asked))
         every = read_folder(source.data) if source.data is not None and source.sets else cases
         self.total_cases = len(every)
         self.set_origin(source.data, (case.id for case in every), *QUESTIONS)
+        self.unknown_traces = sorted(self.traces.keys() - {case.id for case in every})
+        if traces and len(self.unknown_traces) == len(self.traces):
+            raise DataError(f"{traces}: no question has one of its ids, such as {self.unknown_traces[0]}")
 
     def reference(self, case: Case) -> None:
         """None: a right image alone answers no question here."""
@@ -123,14 +136,16 @@ class UEval(Benchmark):
         return {} if self.tracer is None else {"think": self.tracer}
 
     def recorded_options(self) -> Mapping[str, Any]:
-        """Whose traces were given."""
-        return {} if self.tracer is None else {"trace_model": described(self.tracer)}
+        """Whose traces were given, or which."""
+        traces = {"traces": revision_of(self.traces)} if self.traces else {}
+        return traces if self.tracer is None else {"trace_model": described(self.tracer)}
 
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
         """A judge is asked about each rubric by itself."""
+        asks = [ask for ask in asks if self.begin(ask).status == "ok"]
         composed = sum(self._at_once(ask) for ask in asks)
         thought_first = sum(ask.setting == THINK_FIRST for ask in asks)
-        traces = sum(ask.setting == TRACED for ask in asks)
+        traces = sum(ask.setting == TRACED for ask in asks) if self.tracer else 0
         judged = (ask.case for ask in asks if self.verifier == "judge" or "program" not in ask.case.facts)
         calls = {
             "think": thought_first + traces,
@@ -142,6 +157,14 @@ class UEval(Benchmark):
         return {**{kind: n for kind, n in calls.items() if n}, "judge": rubrics}
 
     # --- asking --------------------------------------------------------------------------------------------------
+
+    def begin(self, ask: Ask) -> Sample:
+        """With its trace, where they are of a file."""
+        sample = super().begin(ask)
+        if ask.setting != TRACED or not self.traces:
+            return sample
+        trace = self.traces.get(ask.case.id)
+        return _with_trace(sample, trace) if trace else replace(sample, status="cue_missing", note="it has no trace")
 
     def steps(self) -> Iterable[Step]:
         """A part that fails leaves the other: its rubrics are then not satisfied."""
@@ -167,7 +190,7 @@ class UEval(Benchmark):
         yield Step("compose", at_once, request, with_parts)
 
     def finish(self, sample: Sample) -> Sample:
-        return sample if sample.parts else replace(sample, status="generation_failed")
+        return sample if sample.parts or sample.status != "ok" else replace(sample, status="generation_failed")
 
     def _at_once(self, ask: Ask) -> bool:
         return ask.setting == ONE_PASS or (ask.setting == TRACED and self._traced_at_once)
@@ -257,8 +280,9 @@ class UEval(Benchmark):
 
     @classmethod
     def units(cls, scored: Iterable[Scored], label: str) -> list[Unit]:
-        """Questions, by the mean of their image and text score."""
-        return [unit_of(answer, counting.satisfied(answer, "score")) for answer in scored]
+        """Questions, by the mean of their image and text score; not asked are those that a file has no trace of."""
+        asked = (answer for answer in scored if answer.outcome != "cue_missing")
+        return [unit_of(answer, counting.satisfied(answer, "score")) for answer in asked]
 
 
 def _with_trace(sample: Sample, trace: str) -> Sample:

@@ -95,6 +95,15 @@ class _References(PublishedRow):
     image_ref: list[Any] | None = None
 
 
+class _Trace(PublishedRow):
+    trace: Text
+
+
+def read_traces(file: Path) -> dict[str, str]:
+    """Id of a question -> another model's reasoning trace. Raises DataError: names file and line that do not fit."""
+    return {row.id: row.trace for _, row in read_rows([file], _Trace, '{"id": 1, "trace": "..."}')}
+
+
 def _rubric(value: Any) -> Any:
     """The text of a rubric, which the older schema has in an object."""
     if isinstance(value, Mapping):

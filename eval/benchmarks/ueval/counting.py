@@ -9,7 +9,7 @@ answer.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from operator import itemgetter
 from typing import Any
 
@@ -52,6 +52,7 @@ class Count:
 
     def __init__(self, benchmark: Any, results: Results) -> None:
         self.by_setting = results.by("setting", benchmark.settings)
+        self.traces = _coverage([case.id for case in benchmark.cases()], benchmark.traces, benchmark.unknown_traces)
         self.official, self.overall = benchmark.official is not None, benchmark.overall
         self.means = {setting: {name: self.measured(some, name) for name in MEASURES}
                       for setting, some in self.by_setting.items()}  # fmt: skip
@@ -112,6 +113,7 @@ def specs(count: Count) -> Iterable[TableSpec]:
     groups = (*asked, *(name for name in (*KINDS, "overall") if name in there))
     columns = [*((name, name, "score") for name in groups), ("all rubrics", "overall", "all_rubrics")]
     note = "Averages are over tasks. All rubrics: satisfied over all rubrics of a question (section 2.2), overall."
+    note = " ".join(filter(None, (note, count.traces)))
     yield _means(count, "Mean of image and text score", "Table 1", columns, asked, len(asked) == len(TASKS), note)
     for number, (kind, names) in zip(("Table 3", "Table 4"), KINDS.items(), strict=True):
         inside = [name for name in asked if name in names]
@@ -142,6 +144,14 @@ def specs(count: Count) -> Iterable[TableSpec]:
         note="Unreadable: an image that no program can read, or a judge's reply. Not judged: of samples without a "
         "verdict. Both count as not satisfied.",
     )  # fmt: skip
+
+
+def _coverage(ids: Sequence[str], traces: Mapping[str, str], unknown: Sequence[str]) -> str:
+    """Which questions a file has no trace of, and which of its ids no question has; "" without a file."""
+    without = [name for name in ids if name not in traces]
+    groups = {"Questions without a trace, not counted": without, "Traces of no question": unknown} if traces else {}
+    listed = {what: ", ".join(names[:5]) + ", ..." * (len(names) > 5) for what, names in groups.items() if names}
+    return " ".join(f"{what}: {len(groups[what])} ({names})." for what, names in listed.items())
 
 
 def _head(name: str) -> str:

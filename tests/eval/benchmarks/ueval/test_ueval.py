@@ -18,7 +18,7 @@ from tests.eval.benchmarks.doubles import Judge, Model, checked
 from tests.eval.benchmarks.published import row, write
 from uni_train.core.errors import DataError, UserError
 from uni_train.data_gen import sprites
-from uni_train.data_gen.task import Verdict
+from uni_train.data_gen.task import Check, Verdict
 from uni_train.eval.benchmark import Ask, Sample, Scored, Source, Unparseable
 from uni_train.eval.benchmarks.ueval import UEval
 from uni_train.eval.benchmarks.ueval.benchmark import ONE_PASS, THINK_FIRST, TRACED, TWO_PASSES
@@ -88,6 +88,56 @@ def test_the_trace_of_another_model_stands_behind_the_question(apples: UEval, pa
     tracer.skills["think"] = RuntimeError("refused")
     (failed,) = answered(traced, author(), TRACED)
     assert failed.status == "generation_failed" and "refused" in failed.note
+
+
+def traces(folder: Path, *rows: Any) -> str:
+    return str(write(folder, "ueval", *rows, file="traces.jsonl") / "traces.jsonl")
+
+
+@pytest.mark.parametrize(("passes", "skills"), [("two", ["answer", "draw"]), ("one", ["compose"])])
+def test_traces_of_a_file_stand_behind_their_questions(tmp_path: Path, passes: str, skills: list[str]) -> None:
+    data = write(tmp_path, "ueval", row("ueval"), row("ueval", id=8), row("ueval", id=9, task="art"))
+    file = traces(tmp_path, {"id": 7, "trace": "Look inside."}, {"id": "9", "trace": "A cat."}, {"id": 6, "trace": "?"})
+    traced, model = UEval(Source(data=data), passes=passes, traces=file), author()
+    assert traced.settings[-1] == TRACED
+    seen, unseen, _ = samples = answered(traced, model, TRACED)
+    asked = "Why can people stand on it?\n\nLook inside."
+    assert model.asked[0][1].prompt == asked
+    assert [kind for kind, _ in model.asked] == [skill for skill in skills for _ in range(2)]
+    assert (seen.thought, seen.prompt) == ("Look inside.", asked) and unseen.status == "cue_missing"
+    planned = {**dict.fromkeys(skills, 2), "judge": 2 * 3}
+    assert traced.calls([sample.ask for sample in samples]) == planned
+    right = Verdict(tuple(Check(f"{part} {n + 1}", "pass") for part, n in (("image", 0), ("text", 0), ("text", 1))))
+    scored = [Scored(sample, right if sample.status == "ok" else None, "judge") for sample in samples]
+    scored += [Scored(sample, None, "judge", "unparseable") for sample in answered(traced, model, traced.settings[0])]
+    found = traced.scores(scored)
+    assert (found[TRACED]["space"]["value"], found[TRACED]["space"]["n"]) == (1.0, 1)  # 8 is no part of the mean
+    assert (found["trace"]["text"]["difference"]["value"], found["trace"]["text"]["difference"]["n"]) == (1.0, 2)
+    note = traced.tables(scored)[0].note
+    assert "Questions without a trace, not counted: 1 (8). Traces of no question: 1 (6)." in note
+    other = traces(tmp_path / "other", {"id": 7, "trace": "Look outside."})
+    assert traced.recorded_options() != UEval(Source(data=data), traces=other).recorded_options()
+    part = UEval(Source(data=data, sets=("art",)), traces=file)
+    assert part.unknown_traces == ["6"]  # 7 is of a task that is not asked
+
+
+@pytest.mark.parametrize(
+    ("rows", "said"),
+    [
+        (["{half"], r"traces\.jsonl, line 1: not JSON"), ([{"id": 7}], r'traces\.jsonl, line 1: no "trace"'),
+        ([{"id": 7, "trace": "x"}, {"id": "7", "trace": "y"}], "line 2: the id 7 was used in "),
+        ([{"id": 7, "trace": " "}], 'line 1: "trace" is " "'), ([], r"traces\.jsonl has no rows"),
+        ([{"id": 70, "trace": "x"}], r"traces\.jsonl: no question has one of its ids, such as 70"),
+    ],
+)  # fmt: skip
+def test_traces_that_do_not_fit_are_named(tmp_path: Path, rows: list[Any], said: str) -> None:
+    source = Source(data=write(tmp_path, "ueval", row("ueval")))
+    with pytest.raises(DataError, match=said):
+        UEval(source, traces=traces(tmp_path, *rows))
+    with pytest.raises(DataError, match=r"none\.jsonl cannot be read"):
+        UEval(source, traces=str(tmp_path / "none.jsonl"))
+    with pytest.raises(UserError, match=r"ueval\.trace_model and ueval\.traces both give"):
+        UEval(source, traces=traces(tmp_path, {"id": 7, "trace": "x"}), trace_model="URL#MODEL")
 
 
 def test_a_part_that_fails_leaves_the_other(apples: UEval) -> None:
