@@ -156,7 +156,7 @@ def _interval(raw: Any, digits: int = 2) -> str:
         return ""
     if estimate.low < 0:
         return f"{signed(estimate.low, digits)} to {signed(estimate.high, digits)}"
-    return f"{estimate.low:.{digits}f}–{estimate.high:.{digits}f}"
+    return f"{estimate.low:z.{digits}f}–{estimate.high:.{digits}f}"
 
 
 def _p_value(value: float) -> str:

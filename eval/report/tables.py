@@ -104,7 +104,7 @@ def _console_cell(cell: Cell, digits: int) -> str:
 
 def _short(share: float, digits: int) -> str:
     """.25 and 1.0, so that eight columns of intervals fit beside each other."""
-    text = f"{share:.{digits}f}"
+    text = f"{share:z.{digits}f}"
     if 0 <= share <= 1:
         return text[1:] if share < 1 and text[0] == "0" else text[: digits + 1]
     return text
@@ -189,7 +189,7 @@ def _latex_cell(cell: Any, best: bool) -> str:
         return "--"
     if not isinstance(estimate, Estimate):
         return _tex(str(estimate))
-    value, low, high = (signed(x or 0.0).replace("−", "-") if _signed(cell) else f"{x:.2f}"
+    value, low, high = (signed(x or 0.0).replace("−", "-") if _signed(cell) else f"{x:z.2f}"
                         for x in (estimate.value, estimate.low, estimate.high))  # fmt: skip
     bold = rf"\textbf{{${value}$}}" if best else f"${value}$"
     return bold + rf" {{\scriptsize [{low}, {high}]}}"

@@ -37,6 +37,7 @@ SIDES = range(2, 10)  # of jigsaws and sudokus
 NEAR = 0.012  # of the longer side: how far a curve may lie from that of the ground truth
 CURVE, NO_CURVE = 0.95, 0.85  # shares of a curve that lie near, where it is the same, and where it is another
 _PIECE, _GLYPH, _LINES = 24, 20, 24  # pixels a side at which pieces, digits and the lines around a cell are compared
+_CELL = 8  # pixels a side of the smallest cell of a sudoku that is read
 _BORDER = 0.14  # of a cell's side: lines lie in it
 _INK = 60  # of 255: how far a digit's colour is from that of its cell, a curve's from what was there
 
@@ -197,8 +198,11 @@ class _Sudoku(_Solution):
 
     def __init__(self, shown: np.ndarray, solved: np.ndarray, n: int) -> None:
         super().__init__(shown, solved, n)
+        self.answer: np.ndarray | None = None
         self.box = _grid_box(shown)
         top, left, bottom, right = self.box
+        if min(bottom - top, right - left) < n * _CELL:
+            return
         border = round(_BORDER * _LINES)
         inside = np.zeros((_LINES, _LINES), bool)
         inside[border:-border, border:-border] = True

@@ -185,6 +185,7 @@ def test_what_a_program_might_be_wrong_about_is_the_judge_s() -> None:
         ("not its pieces", "jigsaw_puzzle", scenery(1), solved, "3x3"),
         ("solved already", "jigsaw_puzzle", solved, solved),
         ("no Latin square", "sudoku", sudoku(np.where(GIVEN, wrong, 0)), sudoku(wrong)),
+        ("cells of two pixels", "sudoku", np.full((8, 8, 3), 255, np.uint8), np.zeros((8, 8, 3), np.uint8)),
         ("a plot without axes", "function_plotting", np.full_like(axes(), 255), plot(wave)),
         ("a plot that fills its box", "function_plotting", axes(), plot(lambda x: 3 * np.sin(20 * x))),
         ("a building", "block_building", solved[::-1], solved),
