@@ -103,7 +103,7 @@ def _responses(
         return own(benchmark, part, on_step) if own else benchmark.respond(cast(Respondent, model), part, on_step)
     except SkillMissing as error:
         if len(part) == 1:
-            return [Sample(part[0], "no_skill", error.message)]
+            return [Sample(part[0], "no_skill", error.note)]
         half = len(part) // 2
         return [row for some in (part[:half], part[half:]) for row in _responses(benchmark, model, some, on_step)]
 

@@ -48,7 +48,7 @@ class SkillMissing(UserError):
 
     def __init__(self, model: str, skill: str, hint: str = "") -> None:
         super().__init__(f"{model} cannot {skill}", hint or "choose another model, or a recipe that does not need it")
-        self.skill = skill
+        self.skill, self.note = skill, f"{self.message}. {hint}" if hint else self.message
 
 
 class DataError(ValueError):
