@@ -8,11 +8,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 from uni_train.core.errors import DataError, UnreadableError
-from uni_train.data_gen.jsonl import MappingRow, MathsRow, read_any
+from uni_train.data_gen.jsonl import MappingRow, MathsRow, read_any, read_objects
 from uni_train.data_gen.mapping.reading import read_mapping
 from uni_train.data_gen.maths.audit import read_maths
 from uni_train.data_gen.objects import plain, singular_of
 from uni_train.data_gen.task import Item
+
+_KNOWN = ({"Question_A"}, {"Question_B"}, {"Question", "id"}, {"prompt", "facts"})  # keys of questions
 
 
 class Prompt(NamedTuple):
@@ -50,9 +52,9 @@ class Overlap:
 
 
 def problem_of(prompt: str) -> str:
-    """The expression of a maths question ("3 + 2"), or the sorted rules of a mapping; "" where it is neither."""
+    """The expression of a maths question ("2 + 3"), or the sorted rules of a mapping; "" where it is neither."""
     try:
-        return read_maths(prompt).readings[0].text
+        return read_maths(prompt).readings[0].canonical
     except DataError:  # no maths, or an expression without a value
         pass
     try:
@@ -72,18 +74,19 @@ def questions_below(path: Path) -> tuple[dict[str, list[Prompt]], list[str]]:
     """The questions of a file, or of each .jsonl below a folder, by its name; and the files that hold none.
 
     Raises:
-        DataError: no file has questions.
+        DataError: no file has questions, or a file of questions is damaged.
     """
     files = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
-    questions, unread = {}, {}
-    for file in files:
-        try:
-            questions[str(file.relative_to(path)) if path.is_dir() else file.name] = read_questions(file)
-        except DataError as error:
-            unread[str(file)] = str(error)
-    if not questions:
-        raise DataError(next(iter(unread.values()), f"{path} has no .jsonl file"))
-    return questions, list(unread)
+    asking = [file for file in files if not path.is_dir() or _has_questions(file)]
+    if not asking:
+        raise DataError(f"{path} has no .jsonl file with questions of maths, mapping or ours")
+    names = {file: str(file.relative_to(path)) if path.is_dir() else file.name for file in files}
+    return {names[file]: read_questions(file) for file in asking}, [names[file] for file in files if file not in asking]
+
+
+def _has_questions(file: Path) -> bool:
+    keys = set(next(read_objects(file), (0, {}))[1])
+    return any(known <= keys for known in _KNOWN)
 
 
 def prompts_of(items: Iterable[Item]) -> list[Prompt]:
@@ -92,10 +95,12 @@ def prompts_of(items: Iterable[Item]) -> list[Prompt]:
 
 
 def _prompt(row: Item | MathsRow | MappingRow) -> Prompt:
-    text, canonical = (row.prompt, str(row.facts.get("canonical"))) if isinstance(row, Item) else (row.question, "")
-    words = " ".join(text.split()).casefold()
+    text = row.prompt if isinstance(row, Item) else row.question
     name = f"{row.id}/{row.which}" if isinstance(row, MappingRow) else row.id
-    return Prompt(name, words, problem_of(text) or canonical or words)
+    words, problem = " ".join(text.split()).casefold(), problem_of(text)
+    if not problem and isinstance(row, Item):  # all mazes have the same words
+        words = problem = str(row.facts.get("canonical", words))
+    return Prompt(name, words, problem or words)
 
 
 def overlap(file: str, questions: Sequence[Prompt], training: Sequence[Prompt]) -> Overlap:

@@ -153,7 +153,7 @@ def _of_rows(rows: Sequence[Row], benchmark: Benchmark, first: str, root: Path) 
     thinking = next((name for name, skills in settings.items() if "think" in skills), first)
     for row in rows:
         fields = _fields(row)
-        unnamed = thinking if [*fields] == ["thought"] else first
+        unnamed = thinking if fields.keys() - {"prompt"} == {"thought"} else first
         setting = _expect_setting(row.get("setting") or unnamed, benchmark, root)
         there = answers.setdefault(key := (str(row["id"]), setting, int(row.get("k") or 0)), {})
         twice = [name for name in fields if name in there and name != "prompt"]

@@ -105,5 +105,5 @@ def _right_object(row: MappingRow, audit: AuditRow) -> str | None:
         return row.answer
     if audit.status == "wrong" and audit.expected is not None and " or " not in audit.expected:
         return audit.expected.capitalize()
-    # An object that is the same in both questions of a pair: `_mapping_cases` says so with the pair.
+    # An object that is the same in both questions of a pair: `right_objects` says so of the pair.
     return row.answer if audit.status == "ambiguous" and "same object" in audit.reason else None

@@ -96,7 +96,13 @@ def _read_framed(expression: str) -> list[Reading]:
         return readings
     direction = "to the nearest" if direction.startswith("to") else direction
     return [
-        Reading(f"{r.text}, rounded {direction}", r.value and r.value.rounded(direction), r.reason) for r in readings
+        Reading(
+            f"{r.text}, rounded {direction}",
+            r.value and r.value.rounded(direction),
+            r.reason,
+            f"{r.canonical}, rounded {direction}",
+        )
+        for r in readings
     ]
 
 

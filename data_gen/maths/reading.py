@@ -69,11 +69,15 @@ MAX_TOKENS = 60
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """One way to read an expression: fully parenthesised text and its value, or why it has none (value None)."""
+    """One way to read an expression: fully parenthesised text and its value, or why it has none (value None).
+
+    canonical: the text with the operands of + and * in order, so that 3 + 2 and 2 + 3 are one.
+    """
 
     text: str
     value: Exact | None
     reason: str = ""
+    canonical: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +113,14 @@ class _Node:
             case _:
                 return left**right
 
-    def text(self, inside: bool = False) -> str:
+    def text(self, inside: bool = False, ordered: bool = False) -> str:
         if self.number is not None:
             return str(self.number)
         assert self.left is not None
         if self.right is None:
-            return self.op + self.left.text(True)
-        op = "*" if self.op == "&" else self.op
-        joined = f"{self.left.text(True)} {op} {self.right.text(True)}"
+            return self.op + self.left.text(True, ordered)
+        op, sides = "*" if self.op == "&" else self.op, [side.text(True, ordered) for side in (self.left, self.right)]
+        joined = f" {op} ".join(sorted(sides) if ordered and op in "+*" else sides)
         return f"({joined})" if inside else joined
 
 
@@ -355,7 +359,7 @@ def read_expression(text: str, variables: dict[str, Exact] | None = None) -> lis
     readings: list[Reading] = []
     for node in nodes:
         try:
-            readings.append(Reading(node.text(), node.value()))
+            readings.append(Reading(node.text(), node.value(), canonical=node.text(ordered=True)))
         except UndefinedError as error:
             readings.append(Reading(node.text(), None, str(error)))
         except UnreadableError as error:

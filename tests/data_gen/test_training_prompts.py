@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -62,19 +63,32 @@ def test_what_has_no_provable_answer_is_left_out_and_labels_are_corrected(tmp_pa
         ("Draw as many owls as 4 + 5.", "9 owls"),
         ("Draw what you like.", "2 owls"),
         ("Draw as many children as 3 - 2.", "1 child"),
+        ("Draw as many owls as half of 4 plus 6.", "5 owls"),
+        ("Draw as many owls as 4 + 5.", "8 owls"),
     ]
     rows = [{"Question": question, "Answer": answer, "id": str(i)} for i, (question, answer) in enumerate(sums)]
     read = read_prompts(written(tmp_path / "sums.jsonl", rows), get_task("maths", "everyday"), 1)
-    assert [item.answer for item in read.items] == ["4 owls", "2 kittens", "1 child"]
-    assert [item.facts["object"] for item in read.items] == ["owl", "kitten", "child"]
-    assert (read.relabelled, read.repeated, [*read.left_out]) == (["1"], 1, ["3", "4"])
+    assert [item.answer for item in read.items] == ["4 owls", "2 kittens", "1 child", "5 owls"]
+    assert [item.facts["object"] for item in read.items] == ["owl", "kitten", "child", "owl"]
+    assert read.items[2].facts["plural"] == "children"
+    assert read.items[3].thought == "(4 + 6) / 2 = 5. So draw 5 owls.", "the reading that has the answer"
+    assert (read.relabelled, read.repeated, [*read.left_out]) == (["1"], 1, ["3", "4", "7"])
 
-    pairs = [("1", "A", "Apples"), ("1", "B", "Dogs"), ("2", "A", "Apples")]
+    pairs = [
+        ("1", "A", "Apples"),
+        ("1", "B", "Dogs"),
+        ("2", "A", "Apples"),
+        ("3", "B", "Kittens"),
+        ("3", "A", "Apples"),
+    ]
     rows = [{"ID": name, f"Question_{which}": ASK.format(which), "Answer": answer} for name, which, answer in pairs]
     read = read_prompts(written(tmp_path / "pairs.jsonl", rows), get_task("mapping", "everyday"), 2)
     assert [item.answer for item in read.items] == ["Apples", "Kittens"]
     assert [item.facts["rules"][0] for item in read.items] == [["A", "7"]] * 2
     assert (read.relabelled, read.left_out) == (["1/B"], {"2": "question B is missing"})
+    assert read.repeated == 2, "the same pair in another order"
+    with pytest.raises(DataError, match="A leads over 2 rules, and level 1 over 1"):
+        read_prompts(tmp_path / "pairs.jsonl", get_task("mapping", "everyday"), 1)
 
 
 @pytest.mark.parametrize(
@@ -86,6 +100,8 @@ def test_what_has_no_provable_answer_is_left_out_and_labels_are_corrected(tmp_pa
         ("items", "mapping", "nano", "it is maths of level 2"),
         ("items", "maths", "everyday", "it is of the nano world, and data.world is everyday"),
         ("owls", "maths", "nano", "the nano world has no owls"),
+        ("wrong", "maths", "nano", "the label says 9"),
+        ("bare", "maths", "nano", "its facts have no object"),
         ("none", "maths", "nano", "cannot be read"),
     ],
 )
@@ -95,6 +111,10 @@ def test_files_without_a_prompt_for_the_task_are_named(
     path = tmp_path / "rows.jsonl"
     if rows == "items":
         write_items(path, items("maths", "nano"))
+    elif rows in ("wrong", "bare"):
+        (item,) = items("maths", "nano")[:1]
+        facts = {"world": "nano"} if rows == "bare" else item.facts
+        write_items(path, [replace(item, answer="9 cups" if rows == "wrong" else item.answer, facts=facts)])
     elif rows == "owls":
         write_rows(path, [{"Question": "Draw as many owls as 2 + 2 .", "Answer": "4 owls", "id": "1"}])
     elif rows != "none":
@@ -120,8 +140,16 @@ def test_the_overlap_knows_a_problem_in_other_words_with_another_object(tmp_path
     (tmp_path / "test/people.jsonl").write_text(json.dumps({"ID": 1, "Question": "Who?", "Answer": "Ada"}) + "\n")
     training = read_questions(written(tmp_path / "train.jsonl", trained))
     questions, unread = questions_below(tmp_path / "test")
-    assert [*questions] == ["math.jsonl"] and unread == [str(tmp_path / "test/people.jsonl")]
+    assert [*questions] == ["math.jsonl"] and unread == ["people.jsonl"]
     found = overlap("math.jsonl", questions["math.jsonl"], training)
-    assert (found.questions, found.same_prompt, found.same_problem, found.training) == (3, ("3",), ("1", "3"), 2)
+    assert (found.questions, found.same_prompt, found.same_problem, found.training) == (3, ("3",), ("1", "2", "3"), 2)
     mazes = get_task("maze").generate(3, 3, "train", 0)
-    assert overlap("mazes", prompts_of(mazes[:2]), prompts_of(mazes)).training == 2
+    found = overlap("mazes", prompts_of(mazes[:2]), prompts_of(mazes[1:]))
+    assert len(found.same_prompt) == len(found.same_problem) == found.training == 1, "all mazes have the same words"
+    with (tmp_path / "test/math.jsonl").open("a", encoding="utf-8") as file:
+        file.write('{"Question": ')
+    with pytest.raises(DataError, match="line 4"):
+        questions_below(tmp_path / "test")
+    (tmp_path / "test/math.jsonl").unlink()
+    with pytest.raises(DataError, match=r"has no \.jsonl file with questions"):
+        questions_below(tmp_path / "test")

@@ -29,9 +29,9 @@ def opened(config: RunConfig) -> dict[str, Joined]:
     for key, value, path in named_paths(plain):
         section, _, name = key.rstrip(".0123456789").rpartition(".")
         images = flat(plain).get(f"{section}.images")
-        if name == "path" and path.suffix.lower() == ".txt":
+        if name == "prompts_file" or (name == "path" and path.suffix.lower() == ".txt"):
             datasets[key] = Joined([], [path])
-        elif name in ("path", "solved", "prompts_file"):
+        elif name in ("path", "solved"):
             with suppress(UserError):
                 datasets[key] = open_rows(value, None if images is None else Path(images), section == "held_out")
     return datasets
@@ -56,7 +56,7 @@ def expect_same_data(work: Work[Any]) -> None:
     for line in described(data):
         work.progress.say(f"  {line}")
     now: dict[str, dict[str, Any]] = {key: {"rows": len(rows), "files": digests(rows)} for key, rows in data.items()}
-    trained = any(stages.glob("*/checkpoints/step=*")) or any(stages.glob("*/model"))
+    trained = any(any(stages.glob(f"*/{made}")) for made in ("checkpoints/step=*", "model", "shards/*.parquet"))
     before = read_json(stages / DATA) if trained and (stages / DATA).exists() else {}
     for key in now.keys() & before.keys():
         was, is_ = before[key]["files"], now[key]["files"]

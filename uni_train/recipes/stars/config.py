@@ -61,6 +61,11 @@ class RoundConfig:
     def set_name(self) -> str:
         return set_name(self.task, self.level)
 
+    @property
+    def sample(self) -> tuple[object, ...]:
+        """What rounds with one sample have in common."""
+        return self.set_name, self.prompts, self.kept, self.draw, self.prompts_file
+
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleConfig:
@@ -164,6 +169,10 @@ def check_rounds(config: RoundsConfig, where: Where) -> None:
     ], where)  # fmt: skip
     tasks = [name for name in TASKS.names() if scoring(name).sets]
     sets = [name for name, source in sources().items() if not source.variant]
+    kind, of_sets = config.schedule.kind, {round_.set_name for round_ in config.rounds}
+    if kind != "sequential" and len(of_sets) < len({round_.sample for round_ in config.rounds}):
+        raise wrong(f"schedule.kind={kind} trains each set on one sample; rounds of a set differ in prompts, kept, "
+                    "draw or prompts_file", "rounds", where, "schedule.kind=sequential.")  # fmt: skip
     solved = getattr(config, "solved", None)
     replayed = (*sets, *NOT_SETS)
     for i, round_ in enumerate(config.rounds):
@@ -203,5 +212,7 @@ def _check_round(config: RoundsConfig, i: int, where: Where) -> None:
         (f"{key}.kept", kept > images,
          f"{key}.kept {kept} is more than {round_.prompts} prompts x {config.candidates} candidates give",
          f"Raise {key}.prompts or budget.{round_.set_name}.prompts: the most that is sampled."),
+        (f"{key}.draw", round_.draw and round_.prompts_file is not None,
+         f"{key} has draw and prompts_file: a file has the same prompts in each draw", f"{key}.draw=0."),
         (f"{key}.kept", pairs and kept % 2, f"{key}.kept {kept} is odd: a whole pair has two samples", None),
     ], where)  # fmt: skip

@@ -84,7 +84,7 @@ def counted(work: Work[Any], stage: StageRun, round_: RoundConfig) -> dict[str, 
     if used != counts.kept:
         text += f"; {used} of them are trained on"
     if round_.kept is not None and used < round_.kept:
-        text += f", fewer than rounds[].kept={round_.kept}: all {round_.prompts} prompts are sampled"
+        text += f", fewer than rounds[].kept={round_.kept}: all prompts are sampled"
     work.progress.say(text)
     if warning := counts.warning(work.config.filter):
         work.progress.say(f"  warning: {warning}")

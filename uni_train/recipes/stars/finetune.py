@@ -143,7 +143,8 @@ def curriculum(config: RoundsConfig, rounds: Sequence[int], lengths: Sequence[in
     if kind == "sequential":
         return Constant(parts[0])
     if kind == "mixed":
-        even = {config.rounds[i].set_name: 1 / len(rounds) for i in rounds}
+        names = [config.rounds[i].set_name for i in rounds]
+        even = {name: names.count(name) / len(rounds) for name in names}
         replay = {name: share for name in NOT_SETS if (share := max(part.get(name, 0.0) for part in parts))}
         rest = 1 - sum(replay.values())
         return Constant({**{name: share * rest for name, share in even.items()}, **replay})

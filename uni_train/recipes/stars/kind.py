@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -80,9 +79,8 @@ class Stars(RoundsKind[StarsConfig]):
         elif planned.kind == "filter":
             filtering.run(work, stage, before[-1][1], round_)
         else:
-            rounds, stages = work.config.rounds, _filtered(work.config, before)
-            served = {i: stages[sampled_by(work.config, i)] for i in planned.rounds}
-            filtered = {rounds[i].set_name: (rounds[i], s) for i, s in [*stages.items(), *served.items()]}
+            stages, until = _filtered(work.config, before), work.config.rounds[: planned.rounds[-1] + 1]
+            filtered = {of.set_name: (of, stages[sampled_by(work.config, i)]) for i, of in enumerate(until)}
             finetune.run(work, stage, planned.rounds, filtered)
 
     def rounds(self, work: Work[StarsConfig], runs: Stages) -> list[Round]:
@@ -122,8 +120,8 @@ class Stars(RoundsKind[StarsConfig]):
 
 def sampled_by(config: StarsConfig, i: int) -> int:
     """The round whose samples round `i` trains on: the first with the same prompts, where the base is the teacher."""
-    prompts = [replace(round_, updates=None, epochs=None, replay={}) for round_ in config.rounds]
-    return i if config.teacher == "current" else prompts.index(prompts[i])
+    samples = [round_.sample for round_ in config.rounds]
+    return i if config.teacher == "current" else samples.index(samples[i])
 
 
 def _filtered(config: StarsConfig, runs: Stages) -> dict[int, StageRun]:

@@ -23,16 +23,21 @@ COUNTS = "prompts.json"  # in the folder of the stage that samples
 
 def items(config: RoundsConfig, round_: RoundConfig) -> list[Item]:
     """The first `prompts` of the file. Raises UserError: it has none of the round's task, level and world."""
-    return _read(config, round_).items[: round_.prompts]
+    return _asked(config, round_, _read(config, round_))
+
+
+def _asked(config: RoundsConfig, round_: RoundConfig, prompts: TrainingPrompts) -> list[Item]:
+    """The first of them, pairs whole."""
+    return prompts.items[: round_.prompts - round_.prompts % run_task(config, round_.task).items_per_draw]
 
 
 def note(work: Work[Any], folder: Path, round_: RoundConfig) -> None:
     """Say, and write to `COUNTS`, what of the file is asked, and which questions of the evaluation it asks too."""
     prompts = _read(work.config, round_)
-    asked = prompts.items[: round_.prompts]
+    asked = _asked(work.config, round_, prompts)
     rest = {
         f"beyond prompts={round_.prompts}": len(prompts.items) - len(asked),
-        "without an answer that a program proves": len(prompts.left_out),
+        f"rows or pairs left out (reasons in {COUNTS})": len(prompts.left_out),
         "with the prompt of an earlier one": prompts.repeated,
     }
     corrected = f" ({len(prompts.relabelled)} wrong answers of the file are corrected)" if prompts.relabelled else ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 from uni_train.config.kinds import PlannedStage, Updates, evaluation
@@ -70,7 +71,8 @@ class RoundsKind(RecipeKind[R]):
 
         for round_ in work.config.rounds:
             work.task(round_.task).validate(round_.level)
-            round_items(work.config, round_)
+            if Path(round_.prompts_file or ".").exists():  # else it is told with other missing files
+                round_items(work.config, round_)
             if work.config.schedule.kind == "threshold":
                 watched(work, round_.set_name)
 
