@@ -14,8 +14,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
-
 from bench.experiment import Lab
 from bench.markdown import interval, row, table
 from uni_train.core.errors import UserError
@@ -95,7 +93,7 @@ def held(runs: Sequence[Path]) -> Table:
 
     Raises UserError: runs without such models.
     """
-    from uni_train.insight.states import appearance_table, observe
+    from uni_train.insight.states import appearance_table, joined, observe
     from uni_train.models.load import build_model, model_config
 
     stages = [stage for run in runs for stage in sorted(run.glob("stages/*-inject-forward*"))]
@@ -106,15 +104,9 @@ def held(runs: Sequence[Path]) -> Table:
         scored = read_scored(stage / SCORED / "00000.parquet", images=False)
         asked = {one.sample.ask.case.id: one.sample.ask.case for one in scored}
         model = build_model(model_config(str(stage / "model")))
-        found.append(observe(model, list(asked.values()), probes=False)["lens"])
+        found.append(observe(model, list(asked.values()), probes=False))
         clusters += [str(stage)] * len(asked)
-    places = [place for place in found[0] if all(place in one for one in found)]  # a model may answer in fewer words
-    held_by = ("holds", "control")
-    lens = {
-        place: {"object": {key: np.hstack([one[place]["object"][key] for one in found]).tolist() for key in held_by}}
-        for place in places
-    }
-    return appearance_table({"clusters": clusters, "lens": lens}, "lens", "object")
+    return appearance_table(joined(found) | {"clusters": clusters}, "lens", "object")
 
 
 def knowledge(lab: Lab, states: bool = False) -> Iterator[str]:

@@ -83,12 +83,13 @@ def states(**typed: Any) -> None:
     """Hidden states through the language head: at which layer does the answer appear?
 
     The positions are the question's last word, the markers before an answer and an image, and the image's tokens.
-    The items ask for a number of one object.
+    The items ask for a number of one object, or (task=knowledge) for what a run of the recipe knowledge has taught.
 
     \b
     Examples:
       uni_train insight states shipped task=mapping level=2
       uni_train insight states checkpoints/BAGEL-7B-MoT task=maths n=100
+      uni_train insight states runs/knowledge/seed0 task=knowledge
     """
     _run("states", **typed)
 

@@ -68,9 +68,20 @@ def analyse(
     _expect_keys(analysis, config)
     if config.out is not None and Path(config.out).is_file():
         raise UsageError(f"out={config.out} is a file", "Give the name of a folder.")
-    named, checkpoint = Path(checkpoint).name or "model", resolve(checkpoint)
-    cases, files = _cases(analysis, checkpoint, config)
+    named = Path(checkpoint).name or "model"
     folder = Path(config.out or Path("insight") / f"{named}-{config.task}".replace("#", "-"))
+    if analysis == "states" and config.task == "knowledge":
+        from uni_train.insight import knowledge, states
+
+        models, failed = knowledge.models_of(checkpoint, config)
+        config = replace(config, probes=False)  # three or four questions a model
+        result = states.joined([_observed(analysis, *asked, config, progress, load) for asked in models])
+        sets = ", ".join(dict.fromkeys(case.set for _, cases in models for case in cases))
+        result["asked"] |= {"sets": sets, "items": len(result["labels"])}
+        result["asked"] |= {"exam not passed": "; ".join(failed)} if failed else {}
+        return Analysis(page.keep(folder, analysis, result), tuple(states.sections(result)[0].tables[:2]))
+    checkpoint = resolve(checkpoint)
+    cases, files = _cases(analysis, checkpoint, config)
     if analysis == "links":
         from uni_train.insight.links import Links, found_of
 

@@ -30,12 +30,13 @@ from uni_train.eval.report.charts import Chart, Series, chart, linear_axis
 from uni_train.eval.report.page import Section
 from uni_train.eval.statistics import Estimate, share
 from uni_train.eval.task_benchmark import request_of
+from uni_train.insight.knowledge import DIRECTIONS, WORDS
 from uni_train.models.bagel.hooks import HiddenStates, states_of
 from uni_train.models.bagel.unified import BagelUnified
 from uni_train.models.base import UnifiedModel, expect_skill
 
 COUNTS = ("one", "two", "three", "four", "five", "six")
-TARGETS = ("object", "count")
+TARGETS = ("object", "count", *WORDS)
 FOLDS = 5
 RIDGE = 1.0  # against a mean squared length of 1 of the standardised states
 _HOLDS = 0.5  # from which share of the items on an answer counts as there
@@ -45,8 +46,11 @@ Vocabulary = Mapping[str, Mapping[str, tuple[int, ...]]]
 """The tokens that stand for each class of a target: {"object": {"cup": (17, 18), ...}, "count": {"1": ...}}."""
 
 
-def vocabulary_of(model: BagelUnified, world: str) -> Vocabulary:
-    """Singular and plural, digits and number words, with and without a blank before: the first token of each."""
+def vocabulary_of(model: BagelUnified, cases: Sequence[Case]) -> Vocabulary:
+    """Singular and plural, digits and number words, with and without a blank before: the first token of each.
+
+    Cases that bring words have a class each, under the label of `labels_of`.
+    """
 
     def first(words: Sequence[str]) -> tuple[int, ...]:
         tokens = set()
@@ -57,7 +61,16 @@ def vocabulary_of(model: BagelUnified, world: str) -> Vocabulary:
                 continue
         return tuple(sorted(tokens))
 
-    nouns = {noun.singular: first((noun.singular, noun.plural)) for noun in get_world(world).nouns}
+    if "words" in cases[0].facts:
+        vocabulary: dict[str, dict[str, tuple[int, ...]]] = {name: {} for name in WORDS}
+        for case in cases:
+            tokens = distinct_tokens({name: first(words) for name, words in case.facts["words"].items()})
+            for name, label in labels_of(case).items():
+                vocabulary[name][label] = tokens[name]
+        return vocabulary
+    nouns = {
+        noun.singular: first((noun.singular, noun.plural)) for noun in get_world(str(cases[0].facts["world"])).nouns
+    }
     counts = {str(i): first((str(i), word)) for i, word in enumerate(COUNTS, start=1)}
     return {"object": distinct_tokens(nouns), "count": distinct_tokens(counts)}
 
@@ -71,12 +84,17 @@ def distinct_tokens(tokens: Mapping[str, tuple[int, ...]]) -> dict[str, tuple[in
 
 
 def labels_of(case: Case) -> dict[str, str]:
-    """{"object": "cup", "count": "3"}. Raises UserError: the item asks for something else."""
+    """{"object": "cup", "count": "3"}; of a case that brings words, one of WORDS -> "id: words".
+
+    Raises UserError: the item asks for something else.
+    """
+    if "words" in case.facts:
+        return {name: f"{case.id}: {', '.join(words)}" for name, words in case.facts["words"].items()}
     facts = case.facts["item"]["facts"]
     if "object" not in facts:
         raise UserError(
             f"{case.id}: states are read for so many of one object, and {case.facts['task']} asks for something else",
-            "Choose --task mapping or --task maths.",
+            "Choose --task mapping, --task maths or --task knowledge.",
         )
     return {"object": str(facts["object"]), "count": str(facts["count"])}
 
@@ -97,7 +115,7 @@ def observe(
     """
     inside = expect_skill(model, BagelUnified)
     labels = [labels_of(case) for case in cases]
-    vocabulary = vocabulary_of(inside, str(cases[0].facts["world"]))
+    vocabulary = vocabulary_of(inside, cases)
     requests = [request_of(ask) for ask in asks_of(cases, ["normal"], seed=seed)]
     parts_of: dict[str, list[Tensor]] = {}
     for first in range(0, len(requests), batch):
@@ -110,12 +128,28 @@ def observe(
     clusters = [case.cluster_id for case in cases]
     result = {
         "clusters": clusters,
+        "kinds": [f"{case.set}, {case.category}" for case in cases],
         "labels": labels,
         "lens": {name: _read(inside, name, states, vocabulary, labels) for name, states in states_of_all.items()},
     }
     if probes:
         result["probes"] = {name: _probed(states, labels, clusters, seed) for name, states in states_of_all.items()}
     return result
+
+
+def joined(results: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """One result of several models, item beside item, without probes.
+
+    Positions are those that all have: a model may answer in fewer words.
+    """
+
+    def shared(parts: Sequence[Any]) -> Any:
+        if isinstance(parts[0], Mapping):
+            return {key: shared([part[key] for part in parts]) for key in parts[0] if all(key in p for p in parts)}
+        return [[value for row in rows for value in row] for rows in zip(*parts, strict=True)]
+
+    flat = {key: [value for result in results for value in result[key]] for key in ("clusters", "kinds", "labels")}
+    return {**results[0], **flat, "lens": shared([result["lens"] for result in results])}
 
 
 def positions_of(states: HiddenStates) -> dict[str, Tensor]:
@@ -135,7 +169,7 @@ def _read(
     """target -> "probability", "holds", "control": [layers, items] each; targets with one class are left out."""
     decoder = model.bagel.language_model.model
     norm = decoder.norm_moe_gen if position.startswith("image tokens") else decoder.norm
-    targets = [target for target in TARGETS if len({label[target] for label in labels}) > 1]
+    targets = [target for target in TARGETS if len({label.get(target) for label in labels}) > 1]
     result: dict[str, Any] = {target: {"probability": [], "holds": [], "control": []} for target in targets}
     for layer_BD in states_NBD:
         hidden = norm(layer_BD.to(model.device, model.bagel.dtype))
@@ -194,7 +228,7 @@ def _probed(
 ) -> dict[str, dict[str, list[list[bool]]]]:
     """target -> "holds" and "control" (shuffled labels): [layers, items]; targets with one class are left out."""
     result = {}
-    for target in TARGETS:
+    for target in labels[0]:
         classes = [label[target] for label in labels]
         if len(set(classes)) < 2:
             continue
@@ -213,6 +247,8 @@ def _probed(
 def sections(result: Mapping[str, Any]) -> list[Section]:
     """The parts of the page about states, from states.json."""
     targets = [target for target in TARGETS if any(target in by_target for by_target in result["lens"].values())]
+    if WORDS[0] in targets:
+        return [_knowledge(result)]
     parts = [
         Section(
             "Hidden states: where the answer first appears",
@@ -237,6 +273,48 @@ def sections(result: Mapping[str, Any]) -> list[Section]:
     return parts
 
 
+def _knowledge(result: Mapping[str, Any]) -> Section:
+    """Tables of both directions, then of each kind of question; charts of the directions."""
+    kinds = dict.fromkeys(result["kinds"])
+    of_direction = {name: [kind for kind in kinds if kind.startswith(name)] for name in DIRECTIONS}
+    directions = {name: _of_kinds(result, of_kinds) for name, of_kinds in of_direction.items() if of_kinds}
+    alone = {kind: _of_kinds(result, [kind]) for kind in kinds if kind.startswith(DIRECTIONS[0])}
+    return Section(
+        "Hidden states: injected knowledge",
+        "The language head reads each state; the probabilities of words are added up. The target knowledge is what is "
+        "asked for. Related attributes are the character's others, which the question does not name. Controls are "
+        "the same words of another character. Compare with the model before its lessons: words differ in likelihood.",
+        tables=[knowledge_table(part, name) for name, part in (directions | alone).items()],
+        charts=[_chart(part, "lens", word, "probability", name) for name, part in directions.items() for word in WORDS],
+    )
+
+
+def _of_kinds(result: Mapping[str, Any], kinds: Sequence[str]) -> dict[str, Any]:
+    kept = [i for i, kind in enumerate(result["kinds"]) if kind in kinds]
+    lens = {
+        position: {name: {"probability": np.array(by_word[name]["probability"])[:, kept].tolist()} for name in WORDS}
+        for position, by_word in result["lens"].items()
+    }
+    return {"clusters": [result["clusters"][i] for i in kept], "lens": lens}
+
+
+def knowledge_table(result: Mapping[str, Any], questions: str) -> Table:
+    """Summed probabilities: target and related attribute at the layer where each is highest."""
+    rows = []
+    for position, by_word in result["lens"].items():
+        target, related, *controls = (
+            [_share(values, result) for values in by_word[name]["probability"]] for name in WORDS
+        )
+        row: list[str | Estimate] = [position]
+        for layers, control in zip((target, related), controls, strict=True):
+            best = max(range(len(layers)), key=lambda i: layers[i].value or 0)
+            row += [str(best + 1), layers[best], control[best]]
+        rows.append(tuple(row))
+    columns = ("Position", "Target's layer", "Target", "Another's", "Related's layer", "Related", "Another's related")
+    note = "Summed probability, 95 % intervals clustered by character or pair. The layers are chosen on the same items."
+    return Table(f"Injected knowledge: {questions}", columns, tuple(rows), note)
+
+
 def appearance_table(result: Mapping[str, Any], reader: str, target: str) -> Table:
     """Where the answer appears, at which layer most items have it, and the last layer beside its control."""
     rows = []
@@ -256,13 +334,14 @@ def appearance_table(result: Mapping[str, Any], reader: str, target: str) -> Tab
     return Table(f"{title}: the {target}", columns, tuple(rows), note)
 
 
-def _share(values: Sequence[bool], result: Mapping[str, Any]) -> Estimate:
+def _share(values: Sequence[float], result: Mapping[str, Any]) -> Estimate:
     return share(list(values), range(len(values)), result["clusters"])
 
 
-def _chart(result: Mapping[str, Any], reader: str, target: str, what: str) -> Chart:
+def _chart(result: Mapping[str, Any], reader: str, target: str, what: str, questions: str = "") -> Chart:
     meaning = {"holds": "holds the answer", "probability": "probability of its words"}[what]
     title = f"The {target}: {meaning}, by layer" if reader == "lens" else f"The {target}: probed right, by layer"
+    title += f" ({questions})" if questions else ""
     lines: list[Series] = []
     for colour, position in enumerate(result["lens"], start=1):  # equal in all charts
         if target in (by_target := result[reader].get(position, {})):
