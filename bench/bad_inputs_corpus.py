@@ -1009,6 +1009,8 @@ insight links -c shipped --task mapping --n 1 sampling.x=1
 insight links -c shipped --task mapping --n 1 --out /dev/null/x
 insight states -c http://127.0.0.1:1/v1#x --task mapping --n 1 --world nano
 insight states -c shipped --task maze --n 1
+insight states -c shipped --task knowledge --n 1
+insight states -c shipped --task knowledge --level 1
 insight states -c shipped --task mapping --n 1 sampling.steps=0
 insight attention -c shipped --task mapping --n 1 --layers 9-3
 insight attention -c shipped --task mapping --n 1 --layers 0-0

@@ -36,6 +36,11 @@ def test_a_proportion_lies_inside_its_interval(counts: tuple[int, int]) -> None:
     assert Estimate.from_dict(json.loads(json.dumps(estimate.to_dict()))) == estimate
 
 
+def test_a_limit_of_zero_has_no_minus_sign() -> None:
+    low = share([0.017, 0.015, 0.008, 0.005], range(4), ["a", "a", "b", "b"]).low
+    assert f"{low:.2f}" == "0.00"
+
+
 def test_mean_over_seeds_is_students_interval() -> None:
     values = [0.80, 0.86, 0.89]
     mean, deviation = 0.85, 0.045825757

@@ -6,6 +6,7 @@
     attention      where image tokens look while a model draws, and which words an image follows
     interventions  the thought dropped, repeated, shuffled, blanked or exchanged
     states         hidden states read through the language head, and linear probes
+    knowledge      whom taught models know, and the words that their states are read for
     page           one page with all results
     analyses       one analysis from its keys to the page
 
