@@ -501,9 +501,9 @@ class Benchmark(ABC):
         except DataError:  # a world without sprites
             return None
 
-    def reference_answer(self, case: Case) -> Mapping[str, Any]:
+    def reference_answer(self, ask: Ask) -> Mapping[str, Any]:
         """What a reference answer has of "thought", "text" and "images" (encoded); {}: there is none."""
-        return {} if (image := self.reference(case)) is None else {"images": [image]}
+        return {} if (image := self.reference(ask.case)) is None else {"images": [image]}
 
     def helpers(self) -> Mapping[str, StoredModel]:
         """Kind of call -> the model that is asked for it in the place of the evaluated one."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from uni_train.core.errors import UserError
 from uni_train.eval.benchmark import Ask, Benchmark
 from uni_train.eval.images import bytes_of
-from uni_train.eval.submission import file_name, json_lines
+from uni_train.eval.submission import json_lines
 from uni_train.models.pictures import decode_picture, encode_png
 
 
@@ -20,11 +20,13 @@ def reference_answers(benchmark: Benchmark, asks: Sequence[Ask]) -> Iterator[tup
     rows = []
     names: dict[str, list[str]] = {}
     for ask in asks:
-        answer = benchmark.reference_answer(ask.case)
+        answer = benchmark.reference_answer(ask)
         if ask.case.id not in names:
             names[ask.case.id] = []
             for number, image in enumerate(answer.get("images", ())):
-                name = f"images/{file_name(ask.case.id)}-{number}.png"
+                name = (
+                    f"images/{len(names):05d}-{number}.png"  # names of files are no ids: "a/b" and "a-b" would be one
+                )
                 names[ask.case.id].append(name)
                 yield name, encode_png(decode_picture(bytes_of(image), f"the reference of {ask.case.id}"))
         parts = {**answer, "images": names[ask.case.id]}

@@ -42,7 +42,7 @@ def radar(title: str, values: Mapping[str, Mapping[str, Estimate | None]]) -> Ra
 
     lines, described = [], []
     for number, (name, by_set) in enumerate(values.items()):
-        shares = {one: score.value or 0.0 for one, score in by_set.items() if score is not None}
+        shares = {one: score.value for one, score in by_set.items() if score is not None and score.value is not None}
         dots = [(*at(one, share), f"{name}, {one}: {share:.2f}") for one, share in shares.items()]
         lines.append(Line(name, path(shares), number % COLOURS + 1, False, dots, ()))
         described.append(f"{name}: " + ", ".join(f"{one} {share:.2f}" for one, share in shares.items()))

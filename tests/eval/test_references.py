@@ -36,13 +36,14 @@ VIGOR = [row("vigor"), row("vigor", gt_image="b.png")]
 @pytest.mark.parametrize(
     ("name", "published", "first", "said"),
     [
-        ("ueval", (UEVAL, ""), {"id": "7", "text": "By stairs.", "images": ["images/7-0.png"]},
+        ("ueval", (UEVAL, ""), {"id": "7", "text": "By stairs.", "images": ["images/00001-0.png"]},
          ["two_passes: no answer to 2 of 4 questions: 9, 10"]),
-        ("ufo", (UFO, ""), {"id": "mcq/1", "text": "Answer: B", "thought": "A horn.", "images": ["images/mcq-1-0.png"]},
+        ("ufo", (UFO, ""), {"id": "mcq/1", "text": "Answer: B", "thought": "A horn.", "images": ["images/00001-0.png"]},
          ["textual_cue: no answer to 1 of 2 questions: mcq/2", "visual_cue: no answer to 1 of 2 questions: mcq/2"]),
-        ("vigor", (VIGOR, "Biology/records.json"), {"images": ["images/biology-1-0.png"]},
+        ("vigor", (VIGOR, "Biology/records.json"), {"id": "biology/1"},
          ["direct: no answer to 1 of 2 questions: biology/0"]),
-        ("unisandbox", None, {"setting": "normal"}, ["nothing is left to ask"]),  # drawn by a program
+        ("unisandbox", None, {"setting": "normal"}, ["score them: uni_train eval"]),  # drawn by a program
+        ("ueval", None, {"setting": "two_passes"}, ["score them: uni_train eval"]),
         ("ureason", ([row("ureason")], ""), None, ["none of the 1 questions of ureason has a reference"]),
         ("wise", ([row("wise")], ""), None, ["none of the 1 questions of wise has a reference"]),
     ],
@@ -83,11 +84,24 @@ def test_the_judge_scores_all_reference_images_and_a_part_that_lacks_fails(tmp_p
     assert both.exit_code == 2 and "--references asks nothing" in both.output
 
 
+def test_references_of_alike_ids_are_two_files_and_frames_have_none(tmp_path: Path) -> None:
+    alike = [row("ueval", id="a/b", image_ref=["a.png"]), row("ueval", id="a-b", image_ref=["b.png"])]
+    data = write(tmp_path / "data", "ueval", *alike)
+    asked = ["-b", "ueval", f"data.ueval={data}", "--settings", "two_passes", "--references"]
+    assert run("questions", *asked, "--out", tmp_path / "out").exit_code == 0
+    names = [image for each in rows_of(tmp_path / "out/ueval") for image in each["images"]]
+    assert len(set(names)) == len(names) == 2
+    video = ["-b", "vigor", "--n", 1, "sets=[maze_navigation]", "options.vigor.video=yes", "--references"]
+    refused = run("questions", *video, "--out", tmp_path / "videos")
+    assert refused.exit_code == 1 and "none of the 1 questions of vigor has a reference" in refused.output
+
+
 def test_reference_images_are_files_or_bytes_of_parquet(tmp_path: Path) -> None:
     one = row("ueval", id="a", image_ref=[{"bytes": PNG, "path": None}, {"bytes": PNG, "path": None}])
     pq.write_table(pa.table({key: [value] for key, value in one.items()}), tmp_path / "test.parquet")
-    assert [bytes_of(image) for image in read_references(tmp_path)["a"]] == [PNG, PNG]
+    assert [bytes_of(image) for image in read_references(tmp_path)["a"]()] == [PNG, PNG]
     (tmp_path / "test.parquet").unlink()
     write(tmp_path, "ueval", row("ueval", image_ref=["a.png", "c.png"]))
+    references = read_references(tmp_path)
     with pytest.raises(DataError, match=r'test\.jsonl, line 1: "image_ref" 2: .*c\.png cannot be read'):
-        read_references(tmp_path)
+        references["7"]()

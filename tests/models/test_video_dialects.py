@@ -28,6 +28,7 @@ from uni_train.eval.benchmarks.vigor import Vigor
 from uni_train.eval.images import bytes_of
 from uni_train.models.base import Request, SkillMissing
 from uni_train.models.batches import ModelDown
+from uni_train.models.dialects.videos import LANDSCAPE, _without_margin
 from uni_train.models.pictures import decode_data_url, decode_picture
 from uni_train.models.remote import RemoteModel
 
@@ -164,6 +165,7 @@ def opened(made: Studio, dialect: str, **settings: Any) -> RemoteModel:
          {"parameters": {"aspectRatio": "16:9", "resolution": "720p"}}),
         ("veo", {"parameters": {"aspectRatio": "9:16"}}, {"parameters": {"aspectRatio": "9:16"}}),
         ("seedance", {"resolution": "480p"}, {"model": "painter", "seed": 7, "resolution": "480p"}),
+        ("seedance", {"ratio": "16:9"}, {"ratio": "16:9"}),
     ],
 )  # fmt: skip
 def test_a_job_becomes_frames_without_their_margin(
@@ -182,9 +184,45 @@ def test_a_job_becomes_frames_without_their_margin(
     assert [int(np.median(np.asarray(frame)[..., 0])) for frame in frames] == expected
     assert np.abs(np.asarray(frames[0]).astype(int) - (250 // 3, 10 // 3, 10 // 3)).max() <= 2, "no margin is left"
     assert words.shape == (48, 64, 3)
+    if dialect == "seedance":
+        (first,) = [part for part in made.bodies[0]["content"] if part["type"] == "image_url"]
+        shape = decode_picture(decode_data_url(first["image_url"]["url"], "it"), "it").shape
+        assert shape == ((720, 1280, 3) if "ratio" in extra else (960, 960, 3))
     sent = {name: value for name, value in made.bodies[0].items() if name in found}
     assert sent == found and len(made.bodies) == 3
     assert {key for *_, key in server.asked} == {f"Bearer {KEY}"}
+
+
+@pytest.mark.parametrize("shape", [(163, 308), (40, 40), (101, 57), (9, 200)])
+def test_no_line_of_the_margin_is_left_whatever_the_shape(shape: tuple[int, int]) -> None:
+    image = np.zeros((*shape, 3), np.uint8)
+    frame = np.asarray(ImageOps.pad(Image.fromarray(image), LANDSCAPE, color="white"))
+    cut = _without_margin(frame, image)
+    assert not cut.any() and abs(cut.shape[0] * shape[1] / (cut.shape[1] * shape[0]) - 1) < 0.05
+
+
+def test_a_start_that_may_be_billed_is_sent_once_and_a_refused_key_stops_all(tmp_path: Path) -> None:
+    requests = [Request(name, "fade") for name in "abcdefgh"]
+    with studio(tmp_path) as (made, server):
+        reply = made.reply
+        busy = [refused(429, "slow down")]
+        server.reply = lambda path, body: busy.pop() if body and busy else reply(path, body)
+        (image,) = opened(made, "videos", retries=3).draw(requests[:1])
+        assert isinstance(image, np.ndarray), "a start that was refused is sent again"
+        server.reply = lambda path, body: refused(502, "lost") if body and reply(path, body) else reply(path, body)
+        before = len(made.bodies)
+        with pytest.raises(ModelDown, match="answers none of 1 requests"):
+            opened(made, "videos", retries=3).draw(requests[:1])
+        assert len(made.bodies) == before + 1
+        for ending in ("/content", ""):
+            server.reply = lambda path, body, ending=ending: (  # type: ignore[misc]
+                refused(403, "no") if not body and path.startswith("/v1/videos/") and path.endswith(ending)
+                else reply(path, body)
+            )  # fmt: skip
+            before = len(made.bodies)
+            with pytest.raises(ModelDown, match="refuses the key"):
+                opened(made, "videos", connections=1).draw(requests)
+            assert len(made.bodies) == before + 1, "no further clip is paid"
 
 
 SORA_FILTER = {"status": "failed", "error": {"code": "moderation_blocked", "message": "Your request\nwas blocked."}}

@@ -137,13 +137,13 @@ class Client:
     async def __aexit__(self, *error: object) -> None:
         await self._http.close()
 
-    async def ask(self, url: str, body: Any = None, form: Callable[[], Any] | None = None) -> Any:
+    async def ask(self, url: str, body: Any = None, form: Callable[[], Any] | None = None, once: bool = False) -> Any:
         """The JSON that answers a GET, a POST of a JSON `body`, or one of the `aiohttp.FormData` that `form` makes.
 
         Raises:
             NoReply, Refused, BadReply: as `read`, or no JSON.
         """
-        content = await self.read(url, body, form)
+        content = await self.read(url, body, form, once=once)
         try:
             return parsed(content)
         except ValueError as error:
@@ -152,9 +152,11 @@ class Client:
             raise BadReply(f"{url} sent {came}") from None
 
     async def read(
-        self, url: str, body: Any = None, form: Callable[[], Any] | None = None, *, with_key: bool = True
-    ) -> bytes:
-        """The bytes that answer what `ask` sends. with_key: False for a server that the key is not for.
+        self, url: str, body: Any = None, form: Callable[[], Any] | None = None, *, with_key: bool = True,
+        once: bool = False,
+    ) -> bytes:  # fmt: skip
+        """The bytes that answer what `ask` sends. with_key: False for a server that the key is not for. once: what the
+        server may have begun, and bill, is not sent again.
 
         Raises:
             NoReply, Refused, BadReply: after all retries of what may pass by itself. The key is in none.
@@ -183,7 +185,8 @@ class Client:
                     raise
                 problem = error
             pause = max(min(LONGEST_PAUSE, FIRST_PAUSE * 2**attempt) * random.uniform(1.0, 1.5), wait or 0.0)
-            if attempt == config.retries or time.monotonic() + pause >= until:
+            begun = once and not (isinstance(problem, Refused) and problem.status in PASSING)
+            if begun or attempt == config.retries or time.monotonic() + pause >= until:
                 break
             await anyio.sleep(pause)
         assert problem is not None

@@ -149,7 +149,7 @@ class RemoteModel:
         reply = await self._post(client, dialect, call)
         if dialect.films:
             frames = await dialect.film(
-                request, reply, lambda path: client.ask(f"{self.base_url}/{path}"),
+                request, reply, partial(self._polled, client),
                 lambda at: self._fetched(client, urljoin(f"{self.base_url}/", at), hops=2), self.settings.patience,
             )  # fmt: skip
             return frames[-1] if skill == "draw" else frames
@@ -182,7 +182,8 @@ class RemoteModel:
         while True:
             body = _merged(call.body, self.settings.extra_body)
             try:
-                reply = await client.ask(url, body, partial(_form, body, call) if call.files or call.field else None)
+                form = partial(_form, body, call) if call.files or call.field else None
+                reply = await client.ask(url, body, form, once=dialect.films)
             except Refused as error:
                 if error.status not in (400, 422) or not without_refused(parameters, error.reason, dialect.optional):
                     raise
@@ -223,6 +224,14 @@ class RemoteModel:
         except (UserError, BadReply) as error:
             raise UnreadableImage(f"{self.name} answered with an unreadable image: {first_line(error)}") from None
 
+    async def _polled(self, client: Client, path: str) -> Any:
+        try:
+            return await client.ask(f"{self.base_url}/{path}")
+        except Refused as error:
+            if _refuses_key(error):  # of all requests, and no job of theirs need be started
+                raise _refused(self.base_url, self.settings) from None
+            raise
+
     async def _fetched(self, client: Client, address: str, hops: int = 0) -> bytes:
         """hops: redirects that are followed, each by the same rules."""
         home, there = _HOST.match(self.base_url), _HOST.match(address)
@@ -236,6 +245,8 @@ class RemoteModel:
         try:
             return await client.read(address, with_key=same)
         except Refused as error:
+            if same and _refuses_key(error):
+                raise _refused(self.base_url, self.settings) from None
             if not (hops and error.to):
                 raise
             return await self._fetched(client, urljoin(address, error.to), hops - 1)

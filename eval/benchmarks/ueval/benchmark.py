@@ -12,7 +12,7 @@ Figure 9, or with compat=official in those of the released code.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -113,7 +113,8 @@ class UEval(Benchmark):
         self.traces = read_traces(Path(traces)) if traces else {}
         settings = (*PASSES[passes], TRACED) if self.tracer or traces else PASSES[passes]
         asked = ("official", *self.official.all) if self.official else ("paper", JUDGE)
-        super().__init__(source, cases, settings=settings, asked=(PROTOCOL, *asked))
+        traced = [revision_of(self.traces)] if self.traces else []  # other traces, other prompts
+        super().__init__(source, cases, settings=settings, asked=(PROTOCOL, *asked, *traced))
         every = read_folder(source.data) if source.data is not None and source.sets else cases
         self.total_cases = len(every)
         self.set_origin(source.data, (case.id for case in every), *QUESTIONS)
@@ -124,12 +125,14 @@ class UEval(Benchmark):
     def reference(self, case: Case) -> None:
         """None: a right image alone answers no question here."""
 
-    def reference_answer(self, case: Case) -> Mapping[str, Any]:
-        """The reference text and images of a published question (Tables 3 and 4, row Reference)."""
-        return {"text": case.facts["text_ref"], "images": self._reference_images.get(case.id, ())}
+    def reference_answer(self, ask: Ask) -> Mapping[str, Any]:
+        """The reference text and images (Tables 3 and 4, row Reference); of our own questions the image is drawn."""
+        drawn = super().reference(ask.case) if self.source.data is None else None
+        images = self._reference_images.get(ask.case.id, list)() if drawn is None else [drawn]
+        return {"text": ask.case.facts["text_ref"], "images": images}
 
     @cached_property
-    def _reference_images(self) -> Mapping[str, tuple[Image, ...]]:
+    def _reference_images(self) -> Mapping[str, Callable[[], list[Image]]]:
         return {} if self.source.data is None else read_references(self.source.data)
 
     def helpers(self) -> Mapping[str, StoredModel]:
@@ -265,6 +268,8 @@ class UEval(Benchmark):
         rows: dict[str, list[dict[str, Any]]] = {}
         for draw in first_draws(scored):
             ask = draw.sample.ask
+            if draw.sample.status == "cue_missing":  # without a trace it was not asked
+                continue
             names = [f"images/{ask.setting}/{file_name(ask.case.id)}_{i}.png" for i in range(len(draw.sample.drawn))]
             yield from zip(names, draw.sample.images, strict=True)
             answer = {"id": ask.case.id, "text_answer": draw.sample.text or "", "image_answer": names}

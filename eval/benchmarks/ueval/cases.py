@@ -10,7 +10,8 @@ the text must then count what the image shows.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -80,15 +81,14 @@ def _files(folder: Path) -> list[Path]:
     return files
 
 
-def read_references(folder: Path) -> dict[str, tuple[Image, ...]]:
-    """Id of a question -> its reference images, which are read again when they are asked for.
+def read_references(folder: Path) -> dict[str, Callable[[], list[Image]]]:
+    """Id of a question -> what reads its reference images: DataError for one that is not there, or no image."""
 
-    Raises DataError: an image is not there, or cannot be decoded.
-    """
-    return {
-        row.id: tuple(image_of(place, "image_ref", image, at) for at, image in enumerate(row.image_ref or ()))
-        for place, row in read_rows(_files(folder), _References)
-    }
+    def images(place: Place, values: Sequence[Any]) -> list[Image]:
+        return [image_of(place, "image_ref", value, at) for at, value in enumerate(values)]
+
+    rows = read_rows(_files(folder), _References)
+    return {row.id: partial(images, place, row.image_ref or ()) for place, row in rows}
 
 
 class _References(PublishedRow):

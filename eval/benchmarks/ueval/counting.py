@@ -52,7 +52,8 @@ class Count:
 
     def __init__(self, benchmark: Any, results: Results) -> None:
         self.by_setting = results.by("setting", benchmark.settings)
-        self.traces = _coverage([case.id for case in benchmark.cases()], benchmark.traces, benchmark.unknown_traces)
+        asked = {sample.sample.ask.case.id: None for sample in results.scored}
+        self.traces = _coverage(list(asked), benchmark.traces, benchmark.unknown_traces)
         self.official, self.overall = benchmark.official is not None, benchmark.overall
         self.means = {setting: {name: self.measured(some, name) for name in MEASURES}
                       for setting, some in self.by_setting.items()}  # fmt: skip

@@ -126,10 +126,10 @@ class Ufo(Benchmark):
         """The published visual cue, as PNG."""
         return encode_png(_decoded(case.references[0])) if case.references else None
 
-    def reference_answer(self, case: Case) -> Mapping[str, Any]:
+    def reference_answer(self, ask: Ask) -> Mapping[str, Any]:
         """The right answer, and the published cues."""
-        given = {"text": f"Answer: {case.facts['answer']}", "thought": case.facts["text_cue"]}
-        return {**given, "images": case.references}
+        facts = ask.case.facts
+        return {"text": f"Answer: {facts['answer']}", "thought": facts["text_cue"], "images": ask.case.references}
 
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
         """Cues once for all settings that share them. Judged are cues of published cases, and their open answers."""

@@ -177,6 +177,10 @@ class Vigor(Benchmark):
         item = Item.from_dict(case.facts["item"])
         return encode_png(task_of(item).render(item, derive_seed(0, "reference", item.id)))
 
+    def reference_answer(self, ask: Ask) -> Mapping[str, Any]:
+        """Of one image: the ground truth has no frames."""
+        return super().reference_answer(ask) if ask.setting in (DIRECT, COT) else {}
+
     def calls(self, asks: Sequence[Ask]) -> dict[str, int]:
         """At most: a plan may have fewer steps. `planned` and `process` share theirs."""
         sequences = len({(ask.case.id, ask.k) for ask in asks if ask.setting in STEPWISE})

@@ -69,6 +69,9 @@ def questions(words: tuple[str, ...], answers: Path | None, references: bool, **
         questions_left += len(waiting)
         if waiting:
             progress.say(f"{benchmark.name}: {folder / 'questions.jsonl'}; answers go into {folder / 'manifest.jsonl'}")
+    if references:
+        progress.say(f"score them: uni_train eval {config.out} with the same options, without --references")
+        return
     if questions_left:
         progress.say(f"then: uni_train eval questions --from {config.out} with the same options, until it asks nothing")
     now = "at last" if questions_left else "nothing is left to ask"
@@ -84,4 +87,6 @@ def _write_references(benchmark: Benchmark, asks: Sequence[Ask], folder: Path, s
     if (folder / "manifest.jsonl").exists():
         raise UserError(f"{folder / 'manifest.jsonl'} holds answers already", "Remove it, or give another --out.")
     write_submission(folder, reference_answers(benchmark, asks))
-    FolderAnswers(folder, say).respond(benchmark, asks)
+    samples = FolderAnswers(folder, say).respond(benchmark, asks)
+    for note in sorted({sample.note for sample in samples if sample.status == "no_skill"}):
+        say(f"{benchmark.name}: {note}")

@@ -96,7 +96,7 @@ def _without_margin(frame: np.ndarray, image: np.ndarray | None = None) -> np.nd
         return frame
     outer, inner = np.array(frame.shape[:2]), np.array(image.shape[:2])
     inner = np.minimum(np.round(inner * (outer / inner).min()).astype(int), outer)
-    top, left = (outer - inner) // 2
+    top, left = np.round((outer - inner) / 2).astype(int)  # as ImageOps.pad places it
     return np.ascontiguousarray(frame[top : top + inner[0], left : left + inner[1]])
 
 
@@ -109,7 +109,7 @@ def at(reply: Any, *names: str) -> Any:
 
 def succeeded(reply: Mapping[str, Any]) -> bool:
     """Whether a job's `status` is that of success. Raises UserError for a failure."""
-    if (status := reply.get("status")) in ("failed", "cancelled", "expired"):
+    if (status := reply.get("status")) in ("failed", "cancelled", "canceled", "expired", "error"):
         raise failure(reply.get("error") or status)
     return status in ("completed", "succeeded")
 

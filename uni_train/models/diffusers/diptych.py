@@ -31,9 +31,7 @@ class DiptychModel(DiffusersModel):
 
         (request,) = requests
         half = Image.fromarray(request.images[0])
-        if half.width != WIDTH:
-            height = half.height * WIDTH // half.width // 8 * 8
-            half = half.resize((WIDTH, max(16, height)))
+        half = half.resize((WIDTH, max(16, half.height * WIDTH // half.width // 8 * 8)))
         canvas, mask = (Image.new(mode, (2 * WIDTH, half.height)) for mode in ("RGB", "L"))
         canvas.paste(half, (0, 0))
         canvas.paste(half, (WIDTH, 0))
