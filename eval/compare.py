@@ -274,7 +274,10 @@ def _differences(one: Evaluation, two: Evaluation) -> list[str]:
     models = [e.asked["model"] for e in (one, two)]
     if models[0].get("settings") != models[1].get("settings"):
         notes.append("the models draw with different sampling settings")
-    redraws = [(e.asked.get("options") or {}).get("redraw", 1) for e in (one, two)]
+    options = [e.asked.get("options") or {} for e in (one, two)]
+    unlike = [key for key in {**options[0], **options[1]} if options[0].get(key) != options[1].get(key)]
+    notes += [f"{key} is not the same: a difference may be its own" for key in unlike if "." in key]  # of a benchmark
+    redraws = [of.get("redraw", 1) for of in options]
     if redraws[0] != redraws[1]:
         notes.append(f"redraw was {redraws[0]} and {redraws[1]}: a difference may be that of more images a sample")
     if models[0].get("content") == models[1].get("content"):

@@ -151,6 +151,8 @@ def test_what_is_not_alike_is_refused_or_said(tmp_path: Path) -> None:
         compare(one, tmp_path / "six")
     judged = against("seven", judge={"model": "openai/gpt"})
     assert compare(one, judged).notes == ("judged by nobody and by openai/gpt: a difference may be the judges'",)
+    traced = against("eight", options={"ueval.trace_model": {"content": "b"}})
+    assert compare(one, traced).notes == ("ueval.trace_model is not the same: a difference may be its own",)
 
 
 def test_graded_scores_are_compared_by_their_means(tmp_path: Path) -> None:
