@@ -17,11 +17,17 @@ from torch import nn
 
 
 def cast_weights(module: nn.Module) -> nn.Module:
-    """Weights to bfloat16, but those of a VAE, which encodes targets and is never trained."""
+    """Weights to bfloat16, but those of a VAE, which encodes targets and is never trained.
+
+    Buffers stay as they are: frequencies of rotary positions in eight bits turn far tokens by wrong angles.
+    """
     model = getattr(module, "model", module)
     for name, part in model.named_children():
         if name != "vae":
+            buffers = [(owner, dict(owner._buffers)) for owner in part.modules()]
             part.to(torch.bfloat16)
+            for owner, kept in buffers:
+                owner._buffers.update(kept)
     return module
 
 

@@ -163,7 +163,7 @@ class Zero(DeepSpeedStrategy):
             else:
                 first.convert_to_zero_parameters(param_list=[weight])
         for buffer in module.buffers():
-            buffer.data = buffer.data.to(self.root_device, dtype if buffer.is_floating_point() else buffer.dtype)
+            buffer.data = buffer.data.to(self.root_device)
 
     def _setup_model_and_optimizer(self, model: nn.Module, optimizer: Any, lr_scheduler: Any = None) -> Any:
         import deepspeed

@@ -75,7 +75,7 @@ class Fsdp2(DDPStrategy):
             lambda value: (
                 torch.empty_like(value, device=device)
                 if value.is_meta
-                else value.to(self.root_device, self._dtype(value))
+                else value.to(self.root_device)  # buffers, as precision.py leaves them
             )
         )
         for name, weight in module.named_parameters():
