@@ -25,7 +25,7 @@ def expect_memory(config: RunConfig, ranks: int = 1, planned: bool = False) -> s
 
     Args:
         ranks: processes that share an update. planned: the run may be meant for another machine (`--dry-run`). A
-            published model that is too large for this one is then only reported.
+            published model that is too large for this one is then only reported, but not a batch that alone is.
 
     Returns:
         What to say of a model that is too large for this machine.
@@ -65,11 +65,10 @@ def expect_memory(config: RunConfig, ranks: int = 1, planned: bool = False) -> s
     has = f"this machine has {here / GIB:,.0f} GiB"
     if rest > here:
         message = f"training {model.name} takes at least {rest / GIB:,.0f} GiB of memory, and {has}"
-        if planned and model.checkpoint is not None:
-            return f"{message}; on GPUs {on_gpus(config, ranks, made)}"
-        raise UserError(message, "Lower model.architecture, or see `uni_train plan` for the GPUs that it takes.")
-    micro = f"a micro-batch has {work.units:,} {work.unit}"
-    raise UserError(
-        f"an update of {config.recipe} takes about {needed / GIB:,.0f} GiB of memory, and {has}: {micro}",
-        kind_of(config).less_memory,
-    )
+        hint = "Lower model.architecture, or see `uni_train plan` for the GPUs that it takes."
+    else:
+        micro, hint = f"a micro-batch has {work.units:,} {work.unit}", kind_of(config).less_memory
+        message = f"an update of {config.recipe} takes about {needed / GIB:,.0f} GiB of memory, and {has}: {micro}"
+    if planned and model.checkpoint is not None and (rest > here or needed - rest <= here):
+        return f"{message}; on GPUs {on_gpus(config, ranks, made)}"
+    raise UserError(message, hint)

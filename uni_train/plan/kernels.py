@@ -69,10 +69,13 @@ def gpu_kernels(trace: Counter) -> Iterator[None]:
             return torch.empty(_BLOCKS, dtype=torch.bool, device="meta")  # a block mask stores no pairs
         return torch.empty(rows, 1, mask.order.shape[1], length, dtype=torch.bool, device="meta")
 
-    tolist = Tensor.tolist
+    tolist, truth = Tensor.tolist, Tensor.__bool__
 
     def ones(x: Tensor) -> Any:
         return tolist(torch.ones(x.shape) if x.device.type == "meta" else x)
+
+    def true(x: Tensor) -> bool:
+        return x.device.type == "meta" or truth(x)
 
     # Not a TorchFunctionMode: it is off while backward() runs, and so for layers that are computed again there.
     replaced: list[tuple[Any, str, Any]] = [
@@ -81,6 +84,7 @@ def gpu_kernels(trace: Counter) -> Iterator[None]:
         (F, "rms_norm", rms_norm),
         (TokenMask, "allowed", allowed),
         (Tensor, "tolist", ones),
+        (Tensor, "__bool__", true),
     ]
     before = [getattr(owner, name) for owner, name, _ in replaced]
     for owner, name, function in replaced:
