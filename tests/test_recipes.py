@@ -22,6 +22,7 @@ from uni_train.core.errors import UsageError
 from uni_train.dry_run import needs
 from uni_train.models.load import expect_keys
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
+from uni_train.recipes.knowledge.config import KnowledgeConfig
 from uni_train.recipes.stars.config import StarsConfig
 from uni_train.recipes.stars.rounds import most_updates
 
@@ -115,15 +116,32 @@ def test_every_option_of_every_group_says_what_it_is() -> None:
 @pytest.mark.parametrize(
     ("recipe", "model", "message", "hint"),
     [
-        ("sft", "janus_pro_1b", "model=janus_pro_1b is asked, and not trained here", ""),
-        ("knowledge_swift", "janus_pro_7b", "model=janus_pro_7b is asked, and not trained here", ""),
+        ("sft", "nano model.trains=false", "model=nano is asked, and not trained here", "Choose another model"),
+        ("knowledge", "diffusers", "model=diffusers answers no questions", "model=janus_pro_7b"),
         ("stars_curriculum", "diffusers", "takes no model=diffusers", "It takes model=bagel_7b or model=nano."),
     ],
 )
 def test_a_model_that_a_recipe_does_not_take_is_named(recipe: str, model: str, message: str, hint: str) -> None:
     with pytest.raises(UsageError, match=message) as error:
-        compose(recipe, [f"model={model}"])
+        compose(recipe, f"model={model}".split())
     assert hint in (error.value.hint or "")
+
+
+@pytest.mark.parametrize("model", ["janus_pro_7b", "janus_pro_1b"])
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_a_model_that_learns_texts_is_taken_by_recipes_of_texts_alone(recipe: str, model: str) -> None:
+    if recipe not in ("knowledge", "knowledge_bagel", "knowledge_swift"):
+        learns = f"model={model} learns texts alone, and kind={composed(recipe).kind} trains on images"
+        form = "form.updates: the form is taught with nano's characters"
+        with pytest.raises(UsageError, match=f"{learns}|{form}|takes no model={model}"):
+            compose(recipe, [f"model={model}"])
+        return
+    config = compose(recipe, [f"model={model}"])
+    assert isinstance(config, KnowledgeConfig)
+    given = config.epochs, config.least_epochs, config.rows, config.optimizer.lr
+    assert given == (30, 30, 64, 1e-5), "appendix D, by MS-Swift"
+    assert (config.strategy.precision, config.data.world) == ("bf16-true", "everyday")
+    assert config.activation_checkpointing and not config.keep_models
 
 
 def test_the_curriculum_reads_as_the_paper_and_scales_with_the_model() -> None:

@@ -132,9 +132,15 @@ def _check_common(config: RunConfig, where: Where) -> None:
         _check_name(config.name, where)
     if not config.out or not config.out.isprintable():
         raise wrong(f"out must be the path of a folder, not {config.out!r:.60}", "out", where)
-    if not config.model.trains:
+    trains = config.model.trains
+    if not trains or (trains == "texts" and not kind_of(config).trains_texts):
         hint = "Choose another model; `uni_train eval` and `uni_train generate` take this one."
-        raise wrong(f"model={config.model.name} is asked, and not trained here", "model", where, hint)
+        why = (
+            f"learns texts alone, and kind={config.kind} trains on images"
+            if trains
+            else "is asked, and not trained here"
+        )
+        raise wrong(f"model={config.model.name} {why}", "model", where, hint)
     for i, name in enumerate(config.evaluation.sets):
         check_known(name, sources(), "set", f"evaluation.sets.{i}", where)
     _check_puzzles(config.model.puzzles, where)

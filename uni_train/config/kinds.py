@@ -135,6 +135,7 @@ class RecipeKeys(ABC, Generic[C]):
         config: the dataclass of its keys.
         texts: keys of sections that may be given as a text, of which `complete` makes a section.
         trains_editors: whether its rows and prompts may have images, which an editor such as Qwen-Image-Edit needs.
+        trains_texts: whether its rows are texts alone, which a model with `trains: texts` needs.
         keeps_rows: whether rows of its training are kept in memory.
         less_memory: what to change where an update is too large for a machine.
         report: the module whose `page` makes report.html of a run's folder, summary and configuration.
@@ -143,6 +144,7 @@ class RecipeKeys(ABC, Generic[C]):
     config: type[C]
     texts: tuple[str, ...] = ()
     trains_editors = False
+    trains_texts = False
     keeps_rows = False
     less_memory = ""
     report = "uni_train.eval.report.run"

@@ -15,7 +15,7 @@ from click.testing import CliRunner
 from tests.models.janus.tiny import SIDE, published
 from uni_train.cli.main import uni_train
 from uni_train.core.errors import UserError
-from uni_train.models.base import FlowPolicy, InterleavedGenerator, Request, SkillMissing, Trainable, expect_skill
+from uni_train.models.base import FlowPolicy, InterleavedGenerator, Request, SkillMissing, expect_skill
 from uni_train.models.checkpoint import inspect, recognise
 from uni_train.models.family import family_of
 from uni_train.models.janus.unified import BEGIN, IMAGE, Janus, chat
@@ -101,7 +101,6 @@ def test_what_it_lacks_is_named(model: Janus) -> None:
         (lambda: model.answer([shown], think=True), "think before it answers"),
         (lambda: expect_skill(model, InterleavedGenerator), "answer with text and images"),
         (lambda: expect_skill(model, FlowPolicy), "be trained by reinforcement"),
-        (lambda: expect_skill(model, Trainable), "be trained"),
     ):
         with pytest.raises(SkillMissing, match=f"cannot {skill}"):
             ask()

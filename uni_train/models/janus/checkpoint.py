@@ -8,6 +8,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import torch
@@ -17,18 +18,29 @@ from uni_train.config.schema import ModelConfig
 from uni_train.core.errors import UserError
 from uni_train.core.files import atomic_path
 from uni_train.models.janus import DEEPSEEK
-from uni_train.models.janus.unified import Janus
+from uni_train.models.janus.training import TrainableJanus
 from uni_train.models.meta import without_weights
 from uni_train.models.shapes import Guess
-from uni_train.models.weights import Format, Start, Weights, check, copy, read_object, shapes_of, weight_files
+from uni_train.models.weights import (
+    Format,
+    Start,
+    Weights,
+    check,
+    copy,
+    fill,
+    read_object,
+    shapes_of,
+    weight_files,
+    write_state,
+)
 
 _STEM = "model"
 _HINT = "It must be a Janus with safetensors, such as deepseek-community/Janus-Pro-7B."
 _VOCABULARY = 102_400  # of the DeepSeek-LLM that it was made from
-_HEAD = "lm_head.weight"
+_HEAD, _EMBEDDING = "lm_head.weight", "model.language_model.embed_tokens.weight"
 
 
-def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> Janus:
+def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.device | str = "cpu") -> TrainableJanus:
     """The model of the folder `config.checkpoint`, on the CPU, as transformers reads it whole."""
     assert config.checkpoint is not None
     folder = Path(config.checkpoint)
@@ -40,28 +52,33 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.d
         from transformers.models.janus.image_processing_pil_janus import JanusImageProcessorPil
 
         if is_deepseek(folder):
-            from uni_train.models.janus.deepseek import load
+            from uni_train.models.janus.deepseek import load as load_deepseek
 
-            return Janus(config.name, *load(folder, weights, empty.config, dtype), config.sampling)
-        janus = JanusForConditionalGeneration.from_pretrained(
-            folder, dtype=dtype, use_safetensors=True, local_files_only=True
-        )
-        tokenizer = AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
-        processor = JanusImageProcessorPil.from_pretrained(folder)
+            parts = load_deepseek(folder, weights, empty.config, dtype)
+        else:
+            parts = (
+                JanusForConditionalGeneration.from_pretrained(
+                    folder, dtype=dtype, use_safetensors=True, local_files_only=True
+                ),
+                AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False),
+                JanusImageProcessorPil.from_pretrained(folder),
+            )
     except ImportError as error:
         raise UserError(
             f"model={config.name} needs transformers ({error})", "Install it: pip install -e '.[hf]'."
         ) from error
     except (OSError, ValueError, RuntimeError) as error:
         raise UserError(f"{folder} cannot be loaded: {error}", _HINT) from error
-    return Janus(config.name, janus, tokenizer, processor, config.sampling)
+    model = TrainableJanus(config.name, *parts, config.sampling)
+    model.source = folder
+    return model
 
 
-def skeleton(config: ModelConfig) -> tuple[Janus, bool]:
+def skeleton(config: ModelConfig) -> tuple[TrainableJanus, bool]:
     """The model without weights, of the sizes of its folder or else of the recipe. Its tokenizer is a guess."""
     here = config.checkpoint is not None and Path(config.checkpoint).exists()
     janus = on_meta(Path(config.checkpoint or "") if here else _sizes_of_recipe(config))
-    return Janus(config.name, janus, Guess(), None, config.sampling), True
+    return TrainableJanus(config.name, janus, Guess(), None, config.sampling), True
 
 
 def on_meta(sizes: Path | dict[str, Any]) -> Any:
@@ -138,9 +155,33 @@ def _stored(folder: Path) -> Weights:
 def export(source: Path, out: Path, start: Start, form: Format) -> None:
     """Copy a folder tensor by tensor in the layout that it has, its small files as they are."""
     weights = _stored(source)
+    _carry(source, out)
+    copy(weights.read, weights.described, out, _STEM, start, form)
+
+
+def _carry(source: Path, out: Path) -> None:
+    """Copy all files but the weights."""
     out.mkdir(parents=True, exist_ok=True)
     for file in sorted(source.iterdir()):
         if file.suffix in (".json", ".jinja", ".txt", ".model") and "safetensors" not in file.name:
             with atomic_path(out / file.name) as temporary:
                 shutil.copyfile(file, temporary)
-    copy(weights.read, weights.described, out, _STEM, start, form)
+
+
+def save(model: TrainableJanus, folder: Path, form: Format) -> None:
+    """Write transformers' layout, whichever the model came in; the weights last."""
+    _carry(model.source, folder)
+    if is_deepseek(model.source):
+        with TemporaryDirectory(dir=folder) as made:
+            for part in (model.janus.config, model.tokenizer, model.image_processor):
+                part.save_pretrained(made)
+            _carry(Path(made), folder)
+    state = model.janus.state_dict()
+    write_state({name: state[name] for name in shapes(model.janus)}, folder, _STEM, form)
+
+
+def load(model: TrainableJanus, folder: Path) -> None:
+    """Take the weights of a folder of the same sizes."""
+    weights = open_weights(folder)
+    check(weights.shapes, shapes(model.janus), folder, _HINT)
+    fill(model.janus, lambda name: weights.read(name if name in weights else _EMBEDDING))

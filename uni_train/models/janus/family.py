@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from uni_train.models.family import CONFIG, FAMILIES, Checkpoint, Inspection, PublishedFamily, read_json
 from uni_train.models.janus import DEEPSEEK
 
 if TYPE_CHECKING:
     from uni_train.config.schema import ModelConfig
+    from uni_train.models.janus.shapes import JanusShapes
 
 _SMALL = 2048  # the width of the 1B
 _PARTS = {
@@ -46,6 +47,11 @@ class JanusFamily(PublishedFamily):
     def part_of(self, name: str) -> str:
         """Of "model.vqmodel.decoder...", as stored, or with "janus." before it, as in the model."""
         return _PARTS.get(name.removeprefix("janus.").removeprefix("model.").split(".")[0], "decoder")
+
+    def shapes(self, model: Any) -> JanusShapes:
+        from uni_train.models.janus.shapes import JanusShapes
+
+        return JanusShapes(model)
 
     def inspect(self, checkpoint: Checkpoint, config: ModelConfig) -> Inspection:
         from uni_train.models.janus.checkpoint import on_meta, open_weights, shapes

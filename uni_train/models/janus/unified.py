@@ -1,7 +1,7 @@
 """Janus as a UnifiedModel: one decoder writes words, and images as tokens of a VQ model, one after the other.
 
 It answers and draws. It has no think mode: a system prompt asks for a thought. The thought is added to the prompt of
-the image, as for remote models. It draws from text only, in one size, and cannot be trained here.
+the image, as for remote models. It draws from text only, in one size. training.py teaches it in text.
 
 Shapes: B rows, L tokens of the longest chat, G tokens of an image, V of the image vocabulary.
 """
@@ -29,7 +29,7 @@ SYSTEM = (
     "provides, and assist the user with a variety of tasks using natural language."
 )
 """Of answers, as in pretraining; images are drawn without a system prompt."""
-IMAGE, BEGIN, END = "<image_placeholder>", "<begin_of_image>", "<end_of_image>"
+MARKERS = IMAGE, BEGIN, END = "<image_placeholder>", "<begin_of_image>", "<end_of_image>"
 _IMAGE_TEMPERATURE = 1.0  # of the released sampling
 
 
@@ -88,7 +88,7 @@ class Janus(ImageGenerator, TextGenerator):
         """
         if not requests:
             return []
-        check_requests(requests, (IMAGE, BEGIN, END))
+        check_requests(requests, MARKERS)
         for request in requests:
             if request.images:
                 raise SkillMissing(self.name, "draw from images")
@@ -116,7 +116,7 @@ class Janus(ImageGenerator, TextGenerator):
 
         if not requests:
             return []
-        check_requests(requests, (IMAGE, BEGIN, END))
+        check_requests(requests, MARKERS)
         chats = [chat(request.prompt, len(request.images), system) for request in requests]
         return write(
             partial(GenerationMixin.generate, self.janus),  # Janus's own leaves processors of logits out
@@ -131,14 +131,21 @@ class Janus(ImageGenerator, TextGenerator):
 
     def _read(self, chats: Sequence[str], images: Sequence[np.ndarray] = ()) -> dict[str, Tensor]:
         """input_ids and attention_mask int64 [B, L], padded on the left; with images also pixel_values."""
-        shown = f"{BEGIN}{IMAGE * self.janus.config.vision_config.num_image_tokens}{END}"
-        texts = [text.replace(IMAGE, shown) for text in chats]
+        texts = [self._with_places(text) for text in chats]
         read = self.tokenizer(texts, padding=True, padding_side="left", return_tensors="pt")
         inputs = {name: read[name].to(self.device) for name in ("input_ids", "attention_mask")}
         if images:
-            pixels = self.image_processor(images=list(images), return_tensors="pt")["pixel_values"]
-            inputs["pixel_values"] = pixels.to(self.device, self.janus.dtype)
+            inputs["pixel_values"] = self._pixels(images).to(self.device, self.janus.dtype)
         return inputs
+
+    def _with_places(self, text: str) -> str:
+        """A chat with a marker for each token of its images."""
+        return text.replace(IMAGE, f"{BEGIN}{IMAGE * self.janus.config.vision_config.num_image_tokens}{END}")
+
+    def _pixels(self, images: Sequence[np.ndarray]) -> Tensor:
+        """float32 [N, 3, H, W], as the vision encoder takes them."""
+        pixels: Tensor = self.image_processor(images=list(images), return_tensors="pt")["pixel_values"]
+        return pixels
 
     def _image_tokens(self, inputs: dict[str, Tensor], seeds: Sequence[int], on_step: OnStep | None) -> Tensor:
         """int64 [B, G]; with guidance each row is read a second time with its words blanked (DeepSeek's sampling)."""

@@ -62,7 +62,7 @@ def check(config: KnowledgeConfig, where: Where) -> None:
     check_rules([
         ("model", config.model.edits or not config.model.thinks,
          f"model={config.model.name} answers no questions, and whoever is taught in text must",
-         "Choose model=nano or model=bagel_7b."),
+         "Choose model=nano, model=bagel_7b or model=janus_pro_7b."),
         ("directions", not config.directions, "directions is empty: nothing would be asked", None),
         ("modes", not config.modes, "modes is empty: nothing would be asked", None),
         ("characters.n", config.directions == ("inverse",) and people.n < 2,

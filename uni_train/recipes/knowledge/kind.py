@@ -21,6 +21,7 @@ class Knowledge(RecipeKind[KnowledgeConfig]):
     """Knowledge injection."""
 
     config = KnowledgeConfig
+    trains_texts = True
     less_memory = "Lower rows, or raise accumulate."
     report = "uni_train.recipes.knowledge.injected"
 
