@@ -141,6 +141,11 @@ def configured(part: str, key: str, value: str) -> Callable[[Path], None]:
     return damage
 
 
+def unmarked(folder: Path) -> None:
+    for file in folder.glob("tokenizer*.json"):
+        file.write_text(file.read_text().replace("image_placeholder", "picture"))
+
+
 def pickled(folder: Path) -> None:
     for file in folder.glob("*.safetensors*"):
         file.unlink()
@@ -169,6 +174,8 @@ def pickled(folder: Path) -> None:
             "deepseek-community",
         ),
         (lambda folder: (folder / "tokenizer.json").unlink(), "cannot be loaded", "deepseek-community"),
+        (unmarked, "its tokenizer has no <image_placeholder>", "deepseek-community"),
+        (configured("gen_vision_config", "image_token_size", "x"), "are those of no Janus", "deepseek-community"),
     ],
 )
 def test_a_damaged_folder_is_named(

@@ -15,10 +15,11 @@ import torch
 from torch import nn
 
 from uni_train.config.schema import ModelConfig
-from uni_train.core.errors import UserError
+from uni_train.core.errors import UserError, first_line
 from uni_train.core.files import atomic_path
 from uni_train.models.janus import DEEPSEEK
 from uni_train.models.janus.training import TrainableJanus
+from uni_train.models.janus.unified import IMAGE
 from uni_train.models.meta import without_weights
 from uni_train.models.shapes import Guess
 from uni_train.models.weights import (
@@ -63,6 +64,8 @@ def build(config: ModelConfig, dtype: torch.dtype | None = None, device: torch.d
                 AutoTokenizer.from_pretrained(folder, local_files_only=True, trust_remote_code=False),
                 JanusImageProcessorPil.from_pretrained(folder),
             )
+        if parts[1].convert_tokens_to_ids(IMAGE) in (None, parts[1].unk_token_id):
+            raise ValueError(f"its tokenizer has no {IMAGE}")
     except ImportError as error:
         raise UserError(
             f"model={config.name} needs transformers ({error})", "Install it: pip install -e '.[hf]'."
@@ -83,6 +86,7 @@ def skeleton(config: ModelConfig) -> tuple[TrainableJanus, bool]:
 
 def on_meta(sizes: Path | dict[str, Any]) -> Any:
     """transformers' module of a folder's config.json or of given sizes, without weights."""
+    from huggingface_hub.errors import StrictDataclassError
     from transformers import JanusConfig, JanusForConditionalGeneration
 
     values = sizes if isinstance(sizes, dict) else read_object(sizes / "config.json", _HINT)
@@ -90,8 +94,11 @@ def on_meta(sizes: Path | dict[str, Any]) -> Any:
         from uni_train.models.janus.deepseek import transformers_config
 
         values = transformers_config(values, sizes)
-    with without_weights():
-        return JanusForConditionalGeneration(JanusConfig.from_dict(values))
+    try:
+        with without_weights():
+            return JanusForConditionalGeneration(JanusConfig.from_dict(values))
+    except (StrictDataclassError, ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise UserError(f"the sizes of {sizes} are those of no Janus: {first_line(error)}", _HINT) from error
 
 
 def shapes(janus: nn.Module) -> dict[str, Sequence[int]]:

@@ -102,7 +102,8 @@ def transformers_config(values: Mapping[str, Any], folder: object) -> dict[str, 
         }
     except (KeyError, TypeError, AttributeError) as error:
         hint = f"Copy it again. Known sizes: {', '.join(SIZES)}."
-        raise UserError(f"{folder}: config.json is not that of a Janus: {error} is missing or unknown", hint) from error
+        what = f"{error} is missing or unknown" if isinstance(error, KeyError) else str(error)
+        raise UserError(f"{folder}: config.json is not that of a Janus: {what}", hint) from error
 
 
 def load(folder: Path, weights: Weights, config: Any, dtype: torch.dtype) -> tuple[Any, Any, Any]:
@@ -112,7 +113,7 @@ def load(folder: Path, weights: Weights, config: Any, dtype: torch.dtype) -> tup
 
     # DeepSeek's is a LlamaTokenizerFast, which puts the first token before a text without being told.
     tokenizer = PreTrainedTokenizerFast.from_pretrained(folder, local_files_only=True, add_bos_token=True)
-    config.image_token_id = tokenizer.convert_tokens_to_ids(IMAGE)
+    config.image_token_id = tokenizer.convert_tokens_to_ids(IMAGE) or 0  # the caller says that there is none
     state = {name: weights.read(name).to(dtype) for name in weights}
     janus = JanusForConditionalGeneration.from_pretrained(None, config=config, state_dict=state, dtype=dtype)
     values, _ = JanusImageProcessorPil.get_image_processor_dict(folder, local_files_only=True)
