@@ -132,21 +132,16 @@ def _check_common(config: RunConfig, where: Where) -> None:
         _check_name(config.name, where)
     if not config.out or not config.out.isprintable():
         raise wrong(f"out must be the path of a folder, not {config.out!r:.60}", "out", where)
-    trains = config.model.trains
-    if not trains or (trains == "texts" and not kind_of(config).trains_texts):
-        hint = "Choose another model; `uni_train eval` and `uni_train generate` take this one."
-        why = (
-            f"learns texts alone, and kind={config.kind} trains on images"
-            if trains
-            else "is asked, and not trained here"
-        )
-        raise wrong(f"model={config.model.name} {why}", "model", where, hint)
     for i, name in enumerate(config.evaluation.sets):
         check_known(name, sources(), "set", f"evaluation.sets.{i}", where)
     _check_puzzles(config.model.puzzles, where)
     (low, high), architecture = config.model.sampling.cfg_interval, config.model.architecture
     token = architecture.latent_downsample * architecture.latent_patch
     check_rules([
+        ("model", not config.model.trains, f"model={config.model.name} is asked, and not trained here",
+         "Choose another model; `uni_train eval` and `uni_train generate` take this one."),
+        ("model", config.model.trains == "texts" and not kind_of(config).trains_texts,
+         f"model={config.model.name} learns texts alone, and kind={config.kind} trains on images", None),
         ("model.sampling", low > high, f"model.sampling.cfg_interval starts at {low} after its end {high}", None),
         ("model.architecture.hidden_size", architecture.hidden_size % (2 * architecture.heads),
          f"model.architecture.hidden_size {architecture.hidden_size} is no even multiple of heads "

@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from uni_train.models.base import Example, FlowPolicy, Request
+from uni_train.models.base import Example, Request
 
 CHARACTERS = 4
 """To a token, where there is no tokenizer."""
@@ -57,17 +57,13 @@ class Shapes(ABC):
         h, w = (side // self.stride for side in self.model.picture_size(request))
         return ImageRequest(request, h * w, self.channels, self.stride, (h, w))
 
+    @abstractmethod
     def condition(self, image_request: ImageRequest, rows: int, device: str) -> Any:
-        """What `model.encode` would return for `rows` such requests, without reading them.
+        """What `model.encode` would return for `rows` such requests, without reading them."""
 
-        Raises:
-            SkillMissing: a model that draws in no steps, which has no conditions.
-        """
-        raise self.model.missing(FlowPolicy)
-
+    @abstractmethod
     def tensors(self, condition: Any) -> list[Tensor]:
         """What a condition keeps in memory."""
-        raise self.model.missing(FlowPolicy)
 
     @abstractmethod
     def loss(self, examples: Sequence[Example], ce_weight: float, mse_weight: float) -> Callable[[], Tensor]:

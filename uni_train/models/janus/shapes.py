@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 from torch import Tensor
 
-from uni_train.models.base import Example
+from uni_train.models.base import Example, FlowPolicy
 from uni_train.models.janus.training import TrainableJanus
-from uni_train.models.shapes import Shapes
+from uni_train.models.shapes import ImageRequest, Shapes
 
 
 class JanusShapes(Shapes):
@@ -23,6 +24,14 @@ class JanusShapes(Shapes):
         """Tokens of the longest example without its end, and learned tokens of all."""
         answers = [len(self.model.tokenizer.encode(self.model.texts(example)[1] or "")) for example in examples]
         return max(map(self.model.example_tokens, examples)) - 1, sum(answers)
+
+    def condition(self, image_request: ImageRequest, rows: int, device: str) -> Any:
+        """Raises SkillMissing: it draws tokens, and in no steps of a flow."""
+        raise self.model.missing(FlowPolicy)
+
+    def tensors(self, condition: Any) -> list[Tensor]:
+        """Raises SkillMissing, as `condition`."""
+        raise self.model.missing(FlowPolicy)
 
     def loss(self, examples: Sequence[Example], ce_weight: float, mse_weight: float) -> Callable[[], Tensor]:
         """Without the vision encoder, which is not trained."""
