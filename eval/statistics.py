@@ -256,7 +256,7 @@ class Means:
         squares = ((reach[..., None] * vectors).sum(axis=-2) ** 2).sum(axis=-1) + (reach**2 * ~known).sum(axis=-1)
         values, adds = parts @ shares, shares @ adds
         below, above = np.sqrt(squares)
-        low, high = (np.clip(np.round(end, 12), 0, 1) for end in (values - below, values + above))
+        low, high = (abs(np.clip(np.round(end, 12), 0, 1)) for end in (values - below, values + above))  # no -0.0
         return cls(values, low, high, (y * (weights @ shares)) @ in_cluster, shares @ influences, float(adds @ adds))
 
 

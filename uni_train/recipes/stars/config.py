@@ -169,10 +169,6 @@ def check_rounds(config: RoundsConfig, where: Where) -> None:
     ], where)  # fmt: skip
     tasks = [name for name in TASKS.names() if scoring(name).sets]
     sets = [name for name, source in sources().items() if not source.variant]
-    kind, of_sets = config.schedule.kind, {round_.set_name for round_ in config.rounds}
-    if kind != "sequential" and len(of_sets) < len({round_.sample for round_ in config.rounds}):
-        raise wrong(f"schedule.kind={kind} trains each set on one sample; rounds of a set differ in prompts, kept, "
-                    "draw or prompts_file", "rounds", where, "schedule.kind=sequential.")  # fmt: skip
     solved = getattr(config, "solved", None)
     replayed = (*sets, *NOT_SETS)
     for i, round_ in enumerate(config.rounds):
@@ -196,6 +192,10 @@ def check_rounds(config: RoundsConfig, where: Where) -> None:
                 raise wrong(f"{key} names {name}, but no earlier round samples it", key, where)
         if sum(round_.replay.values()) >= 1:
             raise wrong(f"the shares in {key} add up to 1 or more: nothing is left for {round_.set_name}", key, where)
+    kind, of_sets = config.schedule.kind, {round_.set_name for round_ in config.rounds}
+    if kind != "sequential" and len(of_sets) < len({round_.sample for round_ in config.rounds}):
+        raise wrong(f"schedule.kind={kind} trains each set on one sample; rounds of a set differ in prompts, kept, "
+                    "draw or prompts_file", "rounds", where, "schedule.kind=sequential.")  # fmt: skip
     for name in config.budget:
         if name not in sets:
             raise wrong(f"unknown set {name} in budget", "budget", where, did_you_mean(name, sets, "sets"))
