@@ -112,11 +112,18 @@ def read_published(path: Path) -> list[MathsRow] | list[MappingRow]:
     return maths if kind == "maths" else mapping
 
 
-def _kind(path: Path, number: int, row: Mapping[str, Any]) -> str:
+def schema_of(row: Mapping[str, Any]) -> str:
+    """What a row is by its keys: "items" (of `data make`), "mapping" or "maths" (published); "" for anything else."""
+    if "prompt" in row and "facts" in row:
+        return "items"
     if "Question_A" in row or "Question_B" in row:
         return "mapping"
-    if "Question" in row and "id" in row:
-        return "maths"
+    return "maths" if "Question" in row and "id" in row else ""
+
+
+def _kind(path: Path, number: int, row: Mapping[str, Any]) -> str:
+    if (kind := schema_of(row)) in ("mapping", "maths"):
+        return kind
     keys = ", ".join(sorted(map(str, row))) or "no keys"
     raise DataError(
         f"{path}, line {number}: the keys are {keys}; expected a maths row {MATHS_SHAPE} "
@@ -146,8 +153,12 @@ def read_items(path: Path) -> list[Item]:
 
 def read_any(path: Path) -> list[MathsRow] | list[MappingRow] | list[Item]:
     """Rows in the published schema, or the items that `data make` writes: the keys of the first row say which."""
-    first = next(read_objects(path), None)
-    return read_items(path) if first is not None and {"prompt", "facts"} <= set(first[1]) else read_published(path)
+    return read_items(path) if first_schema(path) == "items" else read_published(path)
+
+
+def first_schema(path: Path) -> str:
+    """`schema_of` the first row of a file; "" of an empty one. DataError: it cannot be read."""
+    return schema_of(next(read_objects(path), (0, {}))[1])
 
 
 def published_rows(items: Iterable[Item]) -> list[dict[str, str]]:

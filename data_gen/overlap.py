@@ -8,13 +8,11 @@ from pathlib import Path
 from typing import NamedTuple
 
 from uni_train.core.errors import DataError, UnreadableError
-from uni_train.data_gen.jsonl import MappingRow, MathsRow, read_any, read_objects
+from uni_train.data_gen.jsonl import MappingRow, MathsRow, first_schema, read_any
 from uni_train.data_gen.mapping.reading import read_mapping
 from uni_train.data_gen.maths.audit import read_maths
 from uni_train.data_gen.objects import plain, singular_of
 from uni_train.data_gen.task import Item
-
-_KNOWN = ({"Question_A"}, {"Question_B"}, {"Question", "id"}, {"prompt", "facts"})  # keys of questions
 
 
 class Prompt(NamedTuple):
@@ -77,16 +75,11 @@ def questions_below(path: Path) -> tuple[dict[str, list[Prompt]], list[str]]:
         DataError: no file has questions, or a file of questions is damaged.
     """
     files = sorted(path.rglob("*.jsonl")) if path.is_dir() else [path]
-    asking = [file for file in files if not path.is_dir() or _has_questions(file)]
+    asking = [file for file in files if not path.is_dir() or first_schema(file)]
     if not asking:
         raise DataError(f"{path} has no .jsonl file with questions of maths, mapping or ours")
     names = {file: str(file.relative_to(path)) if path.is_dir() else file.name for file in files}
     return {names[file]: read_questions(file) for file in asking}, [names[file] for file in files if file not in asking]
-
-
-def _has_questions(file: Path) -> bool:
-    keys = set(next(read_objects(file), (0, {}))[1])
-    return any(known <= keys for known in _KNOWN)
 
 
 def prompts_of(items: Iterable[Item]) -> list[Prompt]:

@@ -89,7 +89,7 @@ def _items(rows: Sequence[Item | MathsRow | MappingRow], task: Task, level: int)
 
 
 def _own(items: list[Item], task: Task, level: int) -> list[Item]:
-    world = getattr(task, "world", None)
+    world = task.world if isinstance(task, SpriteTask) else None
     for item in items:
         if (item.task, item.level) != (task.name, level):
             raise DataError(f"it is {item.task} of level {item.level}")

@@ -198,7 +198,7 @@ def right_count(row: MathsRow, audit: AuditRow) -> tuple[str | None, str]:
     try:
         question = read_maths(row.question)
         _, labelled = read_count(row.answer)
-    except (UnreadableError, DataError):
+    except DataError:
         return None, audit.reason
     values = {reading.value.whole for reading in question.readings if reading.value is not None}
     drawable = sorted(value for value in values if value is not None and LEAST <= value <= MOST)

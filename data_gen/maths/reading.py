@@ -358,12 +358,14 @@ def read_expression(text: str, variables: dict[str, Exact] | None = None) -> lis
         raise UnreadableError(f'"{text}" is not a complete expression')
     readings: list[Reading] = []
     for node in nodes:
+        value, reason = None, ""
         try:
-            readings.append(Reading(node.text(), node.value(), canonical=node.text(ordered=True)))
+            value = node.value()
         except UndefinedError as error:
-            readings.append(Reading(node.text(), None, str(error)))
+            reason = str(error)
         except UnreadableError as error:
             if not readings:
                 raise
-            readings.append(Reading(node.text(), None, str(error)))  # a far-fetched reading must not hide the plain one
+            reason = str(error)  # a far-fetched reading must not hide the plain one
+        readings.append(Reading(node.text(), value, reason, node.text(ordered=True)))
     return readings

@@ -125,6 +125,8 @@ def test_files_without_a_prompt_for_the_task_are_named(
 
 def test_the_overlap_knows_a_problem_in_other_words_with_another_object(tmp_path: Path) -> None:
     assert problem_of("Draw as many apples as 2 + 3 .") == problem_of("Work out 2 + 3 and draw that many owls.")
+    undefined = [problem_of(f"Draw as many owls as {n} / 0 rounded down.") for n in (7, 8)]
+    assert len(set(undefined)) == 2, "what has no value is no one problem"
     assert problem_of(ASK.format("A")) == problem_of(ASK.format("B")) != problem_of("Draw something.") == ""
     tests = [
         {"Question": "Draw as many owls as 2 + 3.", "Answer": "5 owls", "id": "1"},
