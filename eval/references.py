@@ -18,20 +18,16 @@ def reference_answers(benchmark: Benchmark, asks: Sequence[Ask]) -> Iterator[tup
     Raises UserError: there are none.
     """
     rows = []
-    names: dict[str, list[str]] = {}
+    names: dict[str, list[str]] = {}  # by number: of the ids "a/b" and "a-b" the files would be one
     for ask in asks:
-        answer = benchmark.reference_answer(ask)
-        if ask.case.id not in names:
-            names[ask.case.id] = []
-            for number, image in enumerate(answer.get("images", ())):
-                name = (
-                    f"images/{len(names):05d}-{number}.png"  # names of files are no ids: "a/b" and "a-b" would be one
-                )
-                names[ask.case.id].append(name)
+        given = {key: part for key, part in benchmark.reference_answer(ask).items() if part}
+        if (images := given.get("images")) and ask.case.id not in names:
+            names[ask.case.id] = [f"images/{len(names) + 1:05d}-{number}.png" for number in range(len(images))]
+            for name, image in zip(names[ask.case.id], images, strict=True):
                 yield name, encode_png(decode_picture(bytes_of(image), f"the reference of {ask.case.id}"))
-        parts = {**answer, "images": names[ask.case.id]}
-        if given := {key: part for key, part in parts.items() if part}:
-            rows.append({"id": ask.case.id, "setting": ask.setting, "k": ask.k, **given})
+        if given:
+            own = {"images": names[ask.case.id]} if images else {}
+            rows.append({"id": ask.case.id, "setting": ask.setting, "k": ask.k, **given, **own})
     if not rows:
         hint = f"Published questions may have them: data.{benchmark.name}=FOLDER."
         raise UserError(f"none of the {len(benchmark.cases()):,} questions of {benchmark.name} has a reference", hint)

@@ -91,6 +91,10 @@ def test_references_of_alike_ids_are_two_files_and_frames_have_none(tmp_path: Pa
     assert run("questions", *asked, "--out", tmp_path / "out").exit_code == 0
     names = [image for each in rows_of(tmp_path / "out/ueval") for image in each["images"]]
     assert len(set(names)) == len(names) == 2
+    turns = ["-b", "vigor", "--n", 1, "sets=[maze_navigation]", "options.vigor.interleaved=yes", "--references"]
+    said = run("questions", *turns, "--out", tmp_path / "turns")
+    assert {each["setting"] for each in rows_of(tmp_path / "turns/vigor")} == {"direct", "cot"}
+    assert "vigor has no parts in interleaved" in said.output
     video = ["-b", "vigor", "--n", 1, "sets=[maze_navigation]", "options.vigor.video=yes", "--references"]
     refused = run("questions", *video, "--out", tmp_path / "videos")
     assert refused.exit_code == 1 and "none of the 1 questions of vigor has a reference" in refused.output

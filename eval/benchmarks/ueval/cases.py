@@ -59,9 +59,8 @@ def read_folder(folder: Path, sets: Sequence[str] | None = None) -> list[Case]:
         DataError: names file and line (or row). Nothing is there; there is no such task; a key is missing; a rubric is
             no text; an id occurs twice.
     """
-    rows = read_rows(
-        _files(Path(folder)), Question, SHAPE, without=("image_ref",)
-    )  # images are large, and not asked about
+    # Images are large, and not asked about.
+    rows = read_rows(_files(Path(folder)), Question, SHAPE, without=("image_ref",))
     cases = [_of_row(place, question) for place, question in rows]
     kept = [case for case in cases if sets is None or case.set in sets]
     if not kept:

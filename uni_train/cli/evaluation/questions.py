@@ -89,4 +89,4 @@ def _write_references(benchmark: Benchmark, asks: Sequence[Ask], folder: Path, s
     write_submission(folder, reference_answers(benchmark, asks))
     samples = FolderAnswers(folder, say).respond(benchmark, asks)
     for note in sorted({sample.note for sample in samples if sample.status == "no_skill"}):
-        say(f"{benchmark.name}: {note}")
+        say(note)
