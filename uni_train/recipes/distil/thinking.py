@@ -26,7 +26,7 @@ from uni_train.models.batches import fitting
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.stars import filtering
 from uni_train.recipes.stars.config import RoundConfig
-from uni_train.recipes.stars.sampling import round_items, until_kept
+from uni_train.recipes.stars.sampling import stage_items, until_kept
 from uni_train.stages.shards import make_shards
 from uni_train.stages.work import StageRun, Work, in_batches
 
@@ -44,11 +44,7 @@ def run(work: Work[DistilConfig], stage: StageRun, round_: RoundConfig) -> None:
         UserError: the filter keeps none.
     """
     config = work.config
-    wanted = TaskBenchmark.from_items(round_items(config, round_), "cot").asks(config.seed, config.candidates)
-    if round_.prompts_file is not None:
-        from uni_train.recipes.stars.prompts_file import note
-
-        note(work, stage.path, round_)
+    wanted = TaskBenchmark.from_items(stage_items(work, stage, round_), "cot").asks(config.seed, config.candidates)
     size = max(1, config.model.think_batch // config.candidates) * config.candidates
     batches = [batch for _, batch in in_batches(wanted, size)]
     teacher = None

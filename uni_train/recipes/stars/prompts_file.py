@@ -23,18 +23,12 @@ COUNTS = "prompts.json"  # in the folder of the stage that samples
 
 def items(config: RoundsConfig, round_: RoundConfig) -> list[Item]:
     """The first `prompts` of the file. Raises UserError: it has none of the round's task, level and world."""
-    return _asked(config, round_, _read(config, round_))
+    return _asked(config, round_)[0]
 
 
-def _asked(config: RoundsConfig, round_: RoundConfig, prompts: TrainingPrompts) -> list[Item]:
-    """The first of them, pairs whole."""
-    return prompts.items[: round_.prompts - round_.prompts % run_task(config, round_.task).items_per_draw]
-
-
-def note(work: Work[Any], folder: Path, round_: RoundConfig) -> None:
-    """Say, and write to `COUNTS`, what of the file is asked, and which questions of the evaluation it asks too."""
-    prompts = _read(work.config, round_)
-    asked = _asked(work.config, round_, prompts)
+def noted(work: Work[Any], folder: Path, round_: RoundConfig) -> list[Item]:
+    """`items`; says, and writes to `COUNTS`, what is asked, and which questions of the evaluation are among them."""
+    asked, prompts = _asked(work.config, round_)
     rest = {
         f"beyond prompts={round_.prompts}": len(prompts.items) - len(asked),
         f"rows or pairs left out (reasons in {COUNTS})": len(prompts.left_out),
@@ -54,12 +48,15 @@ def note(work: Work[Any], folder: Path, round_: RoundConfig) -> None:
         "relabelled": prompts.relabelled, "evaluation": [asdict(each) for each in shared],
     }  # fmt: skip
     work.ranks.from_main(partial(atomic_write_json, folder / COUNTS, counts))
+    return asked
 
 
-def _read(config: RoundsConfig, round_: RoundConfig) -> TrainingPrompts:
+def _asked(config: RoundsConfig, round_: RoundConfig) -> tuple[list[Item], TrainingPrompts]:
+    """The first `prompts`, pairs whole, and all that the file has."""
     task = run_task(config, round_.task)
     try:
-        return read_prompts(Path(str(round_.prompts_file)), task, round_.level)
+        prompts = read_prompts(Path(str(round_.prompts_file)), task, round_.level)
     except DataError as error:
         hint = "Rows are UniSandbox's published ones of maths or mapping, or items.jsonl of `uni_train data make`."
         raise UserError(f"prompts_file of the round {round_.set_name}: {error}", hint) from None
+    return prompts.items[: round_.prompts - round_.prompts % task.items_per_draw], prompts

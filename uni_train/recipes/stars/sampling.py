@@ -31,11 +31,7 @@ from uni_train.stages.work import StageRun, Work, in_batches
 def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
     """Sample `candidates` images of each of the round's prompts, and store them with the verifier's verdicts."""
     config = work.config
-    benchmark = TaskBenchmark.from_items(round_items(config, round_), config.mode)
-    if round_.prompts_file is not None:
-        from uni_train.recipes.stars.prompts_file import note
-
-        note(work, stage.path, round_)
+    benchmark = TaskBenchmark.from_items(stage_items(work, stage, round_), config.mode)
     wanted = benchmark.asks(config.seed, config.candidates)
     batches = [batch for _, batch in in_batches(wanted, config.model.draw_batch)]
     teacher = partial(filtering.teacher, work)
@@ -78,6 +74,15 @@ def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
     counts = {"sampled": len(wanted)} if round_.kept is None else filtering.counted(work, stage, round_)
     stage.result = {"task": round_.task, "level": round_.level, **counts}
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
+
+
+def stage_items(work: Work[Any], stage: StageRun, round_: RoundConfig) -> list[Item]:
+    """`round_items` of the stage that asks them, whose folder also says what of a file they are."""
+    if round_.prompts_file is None:
+        return round_items(work.config, round_)
+    from uni_train.recipes.stars.prompts_file import noted
+
+    return noted(work, stage.path, round_)
 
 
 def round_items(config: RoundsConfig, round_: RoundConfig) -> list[Item]:
