@@ -19,7 +19,7 @@ from uni_train.config.build import to_plain
 from uni_train.config.compose import compose, quoted
 from uni_train.config.kinds import PlannedStage, check_before_run, check_ranks, judge_of, stage_list
 from uni_train.config.paths import missing_packages, missing_paths, named_paths
-from uni_train.config.schema import RunConfig
+from uni_train.config.schema import ExtendableConfig, RunConfig
 from uni_train.core.errors import UserError
 from uni_train.distributed.devices import deterministic_kernels, expect_gpu
 from uni_train.distributed.ranks import ALONE, Ranks
@@ -149,11 +149,7 @@ def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
         for line in remarks if ranks.is_main else ():
             progress.say(line)
     with ExitStack() as stack:
-
-        def begin() -> bool:
-            return stack.enter_context(run).begin(config, sys.argv)
-
-        continues = ranks.from_main(begin)
+        continues, config = ranks.from_main(lambda: _begin(config, stack.enter_context(run)))
         if ranks.world_size > 1:
             from uni_train.console.ranks import open_log
             from uni_train.distributed.preflight import expect_shared
@@ -185,6 +181,18 @@ def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
 
             for folder in offline_folders(run.path):
                 progress.say(f"W&B, offline: {folder}; `wandb sync` uploads it")
+
+
+def _begin(config: RunConfig, run: RunFolder) -> tuple[bool, RunConfig]:
+    """Whether the run continues, and its configuration with how far its training came before it was extended."""
+    if not isinstance(config, ExtendableConfig):
+        return run.begin(config, sys.argv), config
+    from uni_train.stages import extension
+
+    config = extension.extended(config, run)
+    continues = run.begin(config, sys.argv)
+    run.key = extension.key(config, run)
+    return continues, config
 
 
 # --- the stages -------------------------------------------------------------------------------------------------------
@@ -269,7 +277,7 @@ def run_stages(config: RunConfig, folder: RunFolder, progress: ConsoleProgress, 
                 if step.kind == "evaluate":
                     from uni_train.stages import evaluate
 
-                    evaluate.run(work, stage, step.name.removeprefix("evaluate-"))
+                    evaluate.run(work, stage, evaluate.moment(step))
                 else:
                     kind.run(work, step, stage, runs)
         if step.base and (stage.path / MODEL).is_dir():

@@ -44,12 +44,21 @@ if TYPE_CHECKING:
 
 # Where a run is written, its name, who watches it, and who shares the work: they change no number (but by rounding), so
 # they may differ between starts.
-FREE_KEYS = ("name", "out", "logger", "strategy", "data.bad_rows")  # the last: an error's hint, followed on resume
+FREE_KEYS = (
+    "name",
+    "out",
+    "logger",
+    "strategy",
+    "keep_state",
+    "data.bad_rows",
+)  # the last: an error's hint, followed on resume
 KEPT_KEYS = ("strategy.precision",)
 
 STEP = re.compile(r"step=(\d{8,})")
 ALARM = re.compile(r"alarm=\d{8,}")  # which no training continues from
 """Names of the checkpoints that a stage saves while it trains; group 1: updates."""
+EXTENSION = re.compile(r".*-from-(\d+)")
+"""Names of stages that continue an earlier training; group 1: its updates, which their checkpoints count too."""
 _CLOCK = ".clock.json"  # in a stage's folder until it has a manifest
 _VERSIONS_OF = ("unified-train", "torch", "lightning", "numpy", "safetensors", "pyarrow", "hydra-core", "wandb")
 
@@ -436,16 +445,15 @@ def run_checkpoints(run: Path) -> list[RunCheckpoint]:
     for stage in stage_folders(run):
         manifest = _finished(stage)
         updates = 0 if manifest is None else int(manifest["result"].get("updates", 0))
+        start = int(match[1]) if (match := EXTENSION.fullmatch(stage.name)) else 0
         steps = [(int(match[1]), path) for path in stage.glob("checkpoints/*") if (match := STEP.fullmatch(path.name))]
         for step, path in sorted(steps):
-            digest = _complete(path)
-            if digest is not None and not (manifest is not None and step == updates):
-                complete.append(
-                    RunCheckpoint(path, run, stage.name, step, before + step, f"{stage.name}/{step}@{digest}")
-                )
+            digest, done = _complete(path), before + step - start
+            if digest is not None and start < step and not (manifest is not None and step == start + updates):
+                complete.append(RunCheckpoint(path, run, stage.name, step, done, f"{stage.name}/{step}@{digest}"))
         if manifest is not None and (stage / "model").is_dir():
             key = f"{stage.name}/model@{manifest['key']}"
-            complete.append(RunCheckpoint(stage / "model", run, stage.name, updates, before + updates, key))
+            complete.append(RunCheckpoint(stage / "model", run, stage.name, start + updates, before + updates, key))
         before += updates
     return complete
 

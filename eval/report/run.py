@@ -31,7 +31,7 @@ from uni_train.eval.report import charts
 from uni_train.eval.report.page import Page, Section, about, duration, write_page
 from uni_train.eval.report.samples import Part, gallery_of, outcomes_of
 from uni_train.eval.scored import read_folder
-from uni_train.run_folder import stage_folders
+from uni_train.run_folder import EXTENSION, stage_folders
 
 _CURVES = (("loss", "Loss"), ("mse", "Image part (MSE)"), ("ce", "Text part (cross-entropy)"), ("lr", "Learning rate"))
 _GALLERY_BYTES = 7_000_000
@@ -174,6 +174,8 @@ def _curves(run_dir: Path) -> dict[str, dict[str, list[tuple[float, float]]]]:
             name: [(float(row["step"]), float(row[name])) for row in rows if is_number(row.get(name))]
             for name, _ in _CURVES
         }
+        if match := EXTENSION.fullmatch(stage.name):  # its steps go on from those of the stage before
+            values = {name: [(step - int(match[1]), v) for step, v in points] for name, points in values.items()}
         if any(values.values()):
             curves[stage.name.partition("-")[2].removeprefix("finetune-")] = values
     return curves

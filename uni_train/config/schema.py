@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, ClassVar, Literal
 
 from annotated_types import Interval
 
@@ -557,6 +557,21 @@ class RunConfig(TrainingConfig):
 
 
 # --- what some kinds of training take -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, kw_only=True)
+class ExtendableConfig(RunConfig):
+    """Keys of a recipe whose training goes on where it has ended, when the key `length` is raised."""
+
+    length: ClassVar[str] = "updates"
+    keep_state: bool = True  # what more updates need of the last one: optimizer, averages, position in the data
+    extended_from: tuple[Count, ...] = ()  # its lengths before it was extended; `fit` writes them
+
+    @property
+    def spans(self) -> list[tuple[int, int]]:
+        """Where each of its trainings begins and ends, in the unit of `length`."""
+        ends = (*self.extended_from, getattr(self, self.length))
+        return list(zip((0, *ends), ends, strict=False))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from uni_train.config.kinds import reads_images
+from uni_train.config.kinds import PlannedStage, reads_images
 from uni_train.config.schema import EvalConfig, RunConfig
 from uni_train.core.errors import DataError, UserError
 from uni_train.core.seeds import derive_seed
@@ -85,6 +85,11 @@ def _task(work: Work[Any], name: str) -> Task:
     return replace(cast(Any, task), **source.options) if source.options else task
 
 
+def moment(planned: PlannedStage) -> str:
+    """The moment of an evaluation: before, round1, after. The last of an extended run is the one after."""
+    return planned.name.removeprefix("evaluate-").partition("-")[0]
+
+
 def run(work: Work[RunConfig], stage: StageRun, label: str) -> None:
     """Ask everything in every mode; score by the exact verifier, in the everyday world by the judge.
 
@@ -140,7 +145,7 @@ def _check(result: evaluation.Result, config: RunConfig) -> None:
 def summarised(runs: Stages, rounds: Sequence[Round], about: Mapping[str, Any]) -> dict[str, Any]:
     """summary.json of a run with evaluations. about: what every summary says."""
     labelled = {
-        run.name.removeprefix("evaluate-"): read_folder(stage.path / evaluation.SCORED, images=False)
+        moment(run): read_folder(stage.path / evaluation.SCORED, images=False)
         for run, stage in runs
         if run.kind == "evaluate"
     }

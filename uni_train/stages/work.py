@@ -178,7 +178,7 @@ class Work(Generic[C]):
                 )
             )
         # A finished stage never resumes: its model is what later stages, evaluations and exports read.
-        for unneeded in (CHECKPOINTS, f"{STORE}/calls"):
+        for unneeded in (f"{STORE}/calls", *([] if getattr(self.config, "keep_state", False) else [CHECKPOINTS])):
             ranks.from_main(partial(shutil.rmtree, run.path / unneeded, ignore_errors=True))
         self._key = key
 

@@ -24,7 +24,7 @@ from tests.training.keys import killed_after
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.core.errors import UsageError
-from uni_train.run_folder import stored_config
+from uni_train.run_folder import run_checkpoints, stage_folders, stored_config
 from uni_train.training.metric_log import read_metrics
 
 QUICK = ("model.threads=1", "updates=4", "checkpoint_every=2", "batch.tokens=600", "batch.example_tokens=400")
@@ -160,20 +160,49 @@ def test_weights_are_trained_in_the_dtype_of_the_precision_whatever_is_stored(
     assert {str(value.dtype) for value in after} == {f"torch.{trained}"}
 
 
-def test_a_finished_run_that_is_asked_for_more_says_the_words_that_go_on_from_its_model(
+@pytest.mark.parametrize("overrides", [(), pytest.param(("trained=lora", "lora.rank=2"), marks=pytest.mark.slow)])
+def test_more_updates_continue_a_finished_run_as_if_they_had_been_asked_at_once(
+    place: Path, tmp_path: Path, overrides: tuple[str, ...]
+) -> None:
+    keys = (*WORDS, *overrides)
+    whole = finish(place, tmp_path / "whole", *keys, "updates=5")
+    run = finish(place, tmp_path / "parts", *keys, "updates=2").parents[1]
+    with killed_after(3):
+        fit(place, tmp_path / "parts", *keys, "updates=4")
+    for updates in ("updates=4", "updates=5", "updates=5"):
+        result = fit(place, tmp_path / "parts", *keys, updates)
+        assert result.exit_code == 0, result.output
+    stages = stage_folders(run)
+    assert [stage.name for stage in stages] == ["00-sft", "01-sft-from-2", "02-sft-from-4"]
+    assert [[step.name for step in stage.glob("checkpoints/*")] for stage in stages] == [[], [], ["step=00000005"]]
+    assert [(place.name, place.updates) for place in run_checkpoints(run)] == [
+        ("00-sft", 2), ("01-sft-from-2", 4), ("02-sft-from-4", 5),
+    ]  # fmt: skip
+    assert load_file(stages[-1] / "model/ema.safetensors").keys() == load_file(whole / "model/ema.safetensors").keys()
+    assert (stages[-1] / "model/ema.safetensors").read_bytes() == (whole / "model/ema.safetensors").read_bytes()
+    lines = [line for stage in stages for line in read_metrics(stage / "metrics.jsonl")]
+    assert lines == read_metrics(whole / "metrics.jsonl")
+    assert "over 8 updates" in (run / "report.html").read_text(), "5 updates and a divider behind each stage"
+    refused = fit(place, tmp_path / "parts", *keys, "updates=3")
+    assert refused.exit_code == 1 and "updates was 5, now 3" in refused.output
+
+
+def test_without_its_state_a_run_that_is_asked_for_more_says_the_words_that_go_on_from_its_model(
     place: Path, tmp_path: Path
 ) -> None:
-    stage = finish(place, tmp_path, *WORDS, "updates=2", "ema=null")
-    refused = fit(place, tmp_path, *WORDS, "updates=3", "ema=null")
+    keys = (*WORDS, "keep_state=false")
+    stage = finish(place, tmp_path, *keys, "updates=2", "ema=null")
+    assert not (stage / "checkpoints").exists()
+    refused = fit(place, tmp_path, *keys, "updates=3", "ema=null")
     message = " ".join(refused.output.split())
     assert refused.exit_code == 1 and "updates was 2, now 3" in message
     words = shlex.split(message.partition("anew, add: ")[2])
     run = stage.parents[1]
     assert words == ["name=seed0-2", f"model.checkpoint={run}", "updates=1"]
-    assert fit(place, tmp_path, *WORDS, "updates=3", "ema=null", *words).exit_code == 0
+    assert fit(place, tmp_path, *keys, "updates=3", "ema=null", *words).exit_code == 0
     assert stored_config(run.with_name("seed0-2")).model.checkpoint == str(stage / "model")
     for other in (["updates=1", "ema=null"], ["updates=2"]):
-        assert fit(place, tmp_path, *WORDS, *other).output.split()[-1] == f"model.checkpoint={run}"
+        assert fit(place, tmp_path, *keys, *other).output.split()[-1] == f"model.checkpoint={run}"
 
 
 READS_NOTHING = [

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from annotated_types import Interval
 
 from uni_train.config.kinds import check_fits
 from uni_train.config.messages import Rule, Where, check_draws, check_known, check_rules, check_thinks
-from uni_train.config.schema import Count, RunConfig, TaskLevel
+from uni_train.config.schema import Count, ExtendableConfig, TaskLevel
 from uni_train.data_gen.registry import TASKS
 from uni_train.rewards.config import RewardConfig
 from uni_train.training.flow_grpo.config import GrpoConfig, ThoughtsConfig
@@ -39,9 +39,10 @@ class HeldOutConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class FlowGrpoConfig(GrpoConfig, RunConfig):
+class FlowGrpoConfig(GrpoConfig, ExtendableConfig):
     """Reinforcement of a flow by rewards on its images."""
 
+    length: ClassVar[str] = "epochs"
     kind: Literal["flow_grpo"] = "flow_grpo"
     prompts: PromptsConfig
     rewards: dict[str, RewardConfig | None]  # by a name of yours; null leaves one of a base recipe out

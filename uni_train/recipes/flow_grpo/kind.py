@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
-from uni_train.config.kinds import PlannedStage, Rollouts, Updates, evaluation, recipe_kind
+from uni_train.config.kinds import PlannedStage, Rollouts, Updates, recipe_kind
 from uni_train.config.messages import Where
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig, check
+from uni_train.stages.extension import span, spans
 from uni_train.stages.kind import RecipeKind, Stages
 
 if TYPE_CHECKING:
@@ -47,15 +48,11 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
         return config.trained, ()
 
     def stages(self, config: FlowGrpoConfig) -> Iterator[PlannedStage]:
-        if config.evaluate:
-            yield evaluation(config, "before")
         drawn = f"{config.rollout.prompts_per_epoch} prompts x {config.rollout.group_size} images"
         source = config.prompts.path or config.prompts.task
         rewards = ", ".join(config.used_rewards)
-        summary = f"{config.variant}: {config.epochs} epochs of {drawn} on {source}, rewarded by {rewards}"
-        yield PlannedStage("grpo", "grpo", summary)
-        if config.evaluate:
-            yield evaluation(config, "after")
+        each = f"epochs of {drawn} on {source}, rewarded by {rewards}"
+        yield from spans(config, "grpo", lambda epochs: f"{config.variant}: {epochs} {each}", config.updates_per_epoch)
 
     def expect_items(self, work: Work[FlowGrpoConfig]) -> None:
         from uni_train.recipes.flow_grpo import training
@@ -70,7 +67,8 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
     def run(self, work: Work[FlowGrpoConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
         from uni_train.recipes.flow_grpo import training
 
-        training.run(work, stage)
+        with span(work, planned, stage, before) as name:
+            training.run(work, stage, name)
 
     def updates(self, config: FlowGrpoConfig) -> Updates:
         return Updates(config.updates)

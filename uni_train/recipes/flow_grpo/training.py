@@ -51,8 +51,8 @@ GALLERY = "gallery"
 SHOWN_GROUPS, SHOWN_MEMBERS = 6, 12
 
 
-def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
-    """Train by rewards; held-out success before and after is in the result."""
+def run(work: Work[FlowGrpoConfig], stage: StageRun, name: str) -> None:
+    """Train by rewards; held-out success before and after is in the result. name: part of every seed."""
     # Lightning takes seconds to import, which --dry-run need not wait for.
     from uni_train.training.flow_grpo.trainer import fit_flow_grpo
     from uni_train.training.supervised import FitOptions
@@ -87,12 +87,12 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun) -> None:
         write_sheet(groups, folder.with_suffix(".png"))
         log_images(logger, "gallery", scored, step)
 
-    with adapters(work, model, stage.path.name, stage.path), model.guided_at(config.rollout.guidance):
+    with adapters(work, model, name, stage.path), model.guided_at(config.rollout.guidance):
         rewarded = work.ranks.on_all(lambda: rewards(config, model))  # which may keep the weights beside adapters
         known = known_images.measure(work, stage, rewarded)
         held_out = work.ranks.on_all(lambda: held_out_prompts(work, rewarded))
         sampled = Sampling(prompt_source, rewarded, config.model.draw_batch, config.model.think_batch, show)
-        options = FitOptions(stage=stage.path.name, trained=config.trained, logger=logger, description="  updates")
+        options = FitOptions(stage=name, trained=config.trained, logger=logger, description="  updates")
         result = fit_flow_grpo(
             model, sampled, config, stage.path, options,
             evaluate=measure if held_out is not None else None, evaluate_every=config.held_out.every, sft_rows=solved,

@@ -14,11 +14,11 @@ from uni_train.config.schema import (
     Augment,
     Count,
     Draws,
+    ExtendableConfig,
     Pixels,
     Positive,
     Prompts,
     Rows,
-    RunConfig,
     Share,
     TaskLevel,
     Tokens,
@@ -85,7 +85,7 @@ class SftHeldOutConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SftConfig(RunConfig):
+class SftConfig(ExtendableConfig):
     """Supervised fine-tuning on rows of text and images."""
 
     kind: Literal["sft"] = "sft"

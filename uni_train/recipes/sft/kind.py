@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from uni_train.config.kinds import PlannedStage, Updates, evaluation, recipe_kind
+from uni_train.config.kinds import PlannedStage, Updates, recipe_kind
 from uni_train.config.messages import Where
 from uni_train.recipes.sft.config import SftConfig, check, named_sources
+from uni_train.stages.extension import span, spans
 from uni_train.stages.kind import RecipeKind, Stages
 
 if TYPE_CHECKING:
@@ -39,14 +40,10 @@ class Sft(RecipeKind[SftConfig]):
         return config.trained, tuple(config.frozen)
 
     def stages(self, config: SftConfig) -> Iterator[PlannedStage]:
-        if config.evaluate:
-            yield evaluation(config, "before")
         each = f"{config.batch.tokens} tokens" if config.batch.tokens is not None else f"{config.batch.rows} rows"
         trained = {"all": "all weights", "moe_gen": "the generation weights", "lora": "adapters"}[config.trained]
         from_ = ", ".join(config.used_sources)
-        yield PlannedStage("sft", "sft", f"{config.updates} updates of {trained}, {each} each, from {from_}")
-        if config.evaluate:
-            yield evaluation(config, "after")
+        yield from spans(config, "sft", lambda updates: f"{updates} updates of {trained}, {each} each, from {from_}")
 
     def expect_items(self, work: Work[SftConfig]) -> None:
         from uni_train.recipes.sft.training import held_out
@@ -63,7 +60,8 @@ class Sft(RecipeKind[SftConfig]):
     def run(self, work: Work[SftConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
         from uni_train.recipes.sft import training
 
-        training.run(work, stage)
+        with span(work, planned, stage, before) as name:
+            training.run(work, stage, name)
 
     def rows(self, config: SftConfig) -> Mapping[str, int]:
         return {} if config.batch.rows is None else {"batch.rows": config.batch.rows}

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from lightning.pytorch.callbacks import Callback
 
 
-def run(work: Work[SftConfig], stage: StageRun) -> None:
-    """Train on the recipe's sources."""
+def run(work: Work[SftConfig], stage: StageRun, name: str) -> None:
+    """Train on the recipe's sources. name: part of every seed."""
     config = work.config
     dropouts = {"vit_dropout": config.vit_dropout, "vae_dropout": config.vae_dropout}
     model = work.trainable_model(work.weights, config.timestep_shift, **dropouts)
@@ -46,7 +46,7 @@ def run(work: Work[SftConfig], stage: StageRun) -> None:
 
         callbacks.append(Validation(evaluate, config.held_out.every, stage.path / HELD_OUT))
     result = train_stage(
-        work, model, rows_by_source, schedule(config), updates(config), stage.path, callbacks=callbacks
+        work, model, rows_by_source, schedule(config), updates(config), stage.path, stage=name, callbacks=callbacks
     )
     work.save_trained(model, stage)
     stage.result = {
