@@ -283,6 +283,10 @@ def run_stages(config: RunConfig, folder: RunFolder, progress: ConsoleProgress, 
         if step.base and (stage.path / MODEL).is_dir():
             work.weights = stage.path / MODEL
         runs.append((step, stage))
+    if config.retention.parts:
+        from uni_train.stages import retention
+
+        retention.measure(work, runs)
     ranks.from_main(lambda: _conclude(work, runs))
 
 
@@ -333,7 +337,8 @@ def _concluded(folder: RunFolder, runs: Stages, names: Sequence[str]) -> bool:
     conclusions = [folder.path / name for name in names]
     if not all(file.is_file() for file in conclusions):
         return False
-    finished = max((stage.path / "manifest.json").stat().st_mtime_ns for _, stage in runs)
+    facts = [*(stage.path / "manifest.json" for _, stage in runs), *folder.path.glob("retention/retention.json")]
+    finished = max(file.stat().st_mtime_ns for file in facts)
     return min(file.stat().st_mtime_ns for file in conclusions) >= finished
 
 

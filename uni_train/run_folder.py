@@ -42,16 +42,9 @@ from uni_train.core.registry import PluginError, expect_named
 if TYPE_CHECKING:
     from filelock import BaseFileLock
 
-# Where a run is written, its name, who watches it, and who shares the work: they change no number (but by rounding), so
-# they may differ between starts.
-FREE_KEYS = (
-    "name",
-    "out",
-    "logger",
-    "strategy",
-    "keep_state",
-    "data.bad_rows",
-)  # the last: an error's hint, followed on resume
+# Where a run is written, its name, who watches it, who shares the work, what is kept of it or measured afterwards: they
+# change no number (but by rounding), so they may differ between starts. The last: an error's hint, followed on resume.
+FREE_KEYS = ("name", "out", "logger", "strategy", "keep_state", "retention", "data.bad_rows")
 KEPT_KEYS = ("strategy.precision",)
 
 STEP = re.compile(r"step=(\d{8,})")

@@ -53,14 +53,15 @@ def sections(run_dir: Path) -> list[Section]:
     return [
         replace(section, title=f"{section.title}: {folder.name}" if len(folders) > 1 else section.title)
         for folder, validations, epochs in folders
-        for section in (*_held_out(folder, validations), *_reinforcement(folder, epochs))
+        for section in (*held_out(folder, validations), *_reinforcement(folder, epochs))
     ]
 
 
 # --- success on held-out prompts ------------------------------------------------------------------------------------
 
 
-def _held_out(folder: Path, validations: Sequence[Path]) -> Iterator[Section]:
+def held_out(folder: Path, validations: Sequence[Path]) -> Iterator[Section]:
+    """Of the validations below a stage's folder, the first and the last among those that are shown."""
     if not validations:
         return
     seen = [read_validation(validation, images=False) for validation in validations]

@@ -16,7 +16,7 @@ from __future__ import annotations
 import importlib
 import math
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from pydantic import BaseModel, TypeAdapter
 from uni_train.config.kinds import KINDS, RecipeKeys
 from uni_train.core.errors import UserError
 from uni_train.core.reading_limits import parse_json, read_json, read_text, read_yaml, reason
+from uni_train.core.registry import Registry
 from uni_train.eval import summary as run_summary
 from uni_train.eval.report import charts
 from uni_train.eval.report.page import Page, Section, about, duration, write_page
@@ -35,6 +36,11 @@ from uni_train.run_folder import EXTENSION, stage_folders
 
 _CURVES = (("loss", "Loss"), ("mse", "Image part (MSE)"), ("ce", "Text part (cross-entropy)"), ("lr", "Learning rate"))
 _GALLERY_BYTES = 7_000_000
+SECTIONS = Registry[Callable[[Path], Iterable[Section]]](
+    "section of a run's report", "uni_train.eval.report.sections.*"
+)
+"""What a page shows of a run's folder where it is there: a module each of `uni_train.eval.report.sections`."""
+run_section = SECTIONS.register
 Line = Mapping[str, Any]
 
 
@@ -78,6 +84,7 @@ def page(
     sections = [
         *accuracy,
         *reinforced,
+        *(section for name in SECTIONS.names() for section in SECTIONS.get(name)(run_dir)),
         Section("Training curves", charts=list(_loss_charts(_curves(run_dir))), note=_LOSSES),
         *gallery,
         about_run(run_dir, _SPLIT.format(summary.get("split", "test")) if scores["before"] else ""),

@@ -132,8 +132,9 @@ def _check_common(config: RunConfig, where: Where) -> None:
         _check_name(config.name, where)
     if not config.out or not config.out.isprintable():
         raise wrong(f"out must be the path of a folder, not {config.out!r:.60}", "out", where)
-    for i, name in enumerate(config.evaluation.sets):
-        check_known(name, sources(), "set", f"evaluation.sets.{i}", where)
+    for section, more in (("evaluation", ()), ("retention", ("all",))):
+        for i, name in enumerate(getattr(config, section).sets):
+            check_known(name, (*sources(), *more), "set", f"{section}.sets.{i}", where)
     _check_puzzles(config.model.puzzles, where)
     (low, high), architecture = config.model.sampling.cfg_interval, config.model.architecture
     token = architecture.latent_downsample * architecture.latent_patch

@@ -198,6 +198,21 @@ class EvaluationConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class RetentionConfig:
+    """What a run does not train, measured with the weights that it starts from and with those that it ends with."""
+
+    sets: tuple[str, ...] = ()  # of tasks; all = every set that the model draws and the run does not train
+    prompts: str | None = None  # a .txt, .jsonl or .parquet file of prompts, drawn; a program scores those of items
+    rows: str | None = None  # a file or folder of rows, as for sft: their loss
+    n: Prompts = 32  # items a set, prompts and rows
+
+    @property
+    def parts(self) -> list[str]:
+        """What of it is measured."""
+        return [name for name in ("sets", "prompts", "rows") if getattr(self, name)]
+
+
+@dataclass(frozen=True, kw_only=True)
 class LoggerConfig:
     """One option of configs/logger/. metrics.jsonl is written whatever is chosen."""
 
@@ -548,6 +563,7 @@ class RunConfig(TrainingConfig):
     activation_checkpointing: bool = False  # compute activations twice instead of keeping them: less memory
     lora: LoraConfig = LoraConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
+    retention: RetentionConfig = RetentionConfig()
     judge: JudgeConfig | None = None  # says what images show that no program can read (data.world=everyday)
     logger: LoggerConfig = LoggerConfig()
 
