@@ -71,6 +71,12 @@ class Sft(RecipeKind[SftConfig]):
 
         return updates(config)
 
+    def remarks(self, config: SftConfig, model: Trainable) -> list[str]:
+        from uni_train.recipes.sft.budget import described
+        from uni_train.recipes.sft.training import sources
+
+        return [*described(config, sources(config, model.example_tokens)), *super().remarks(config, model)]
+
     def first_update(self, config: SftConfig, model: Trainable, most: int | None = None) -> list[Sequence[Example]]:
         from uni_train.recipes.sft.training import schedule, sources
         from uni_train.stages.train_stage import first_batch

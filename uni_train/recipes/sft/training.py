@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from uni_train.config.kinds import Updates
 from uni_train.core.errors import UserError
 from uni_train.models.base import Example, ImageSizes
+from uni_train.recipes.sft.budget import described
 from uni_train.recipes.sft.config import SftConfig, SourceConfig
 from uni_train.stages.train_stage import run_logger, skipped_rows, train_stage
 from uni_train.stages.validation import ValidationPrompts, intervals, read_prompts, table, validation_prompts
@@ -33,6 +34,8 @@ def run(work: Work[SftConfig], stage: StageRun, name: str) -> None:
     if not (stage.path / "metrics.jsonl").exists():
         for rows in rows_by_source.values():
             work.ranks.from_main(rows.check)
+        for line in work.ranks.from_main(lambda: described(config, rows_by_source, work.ranks.world_size)):
+            work.progress.say(f"  {line}")
     watched = held_out(work)
     logger = run_logger(work, stage.path.name)
     callbacks: list[Callback] = []
