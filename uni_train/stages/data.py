@@ -16,8 +16,7 @@ from uni_train.core.reading_limits import read_json
 from uni_train.run_folder import flat
 from uni_train.stages.work import Work
 from uni_train.training.data.digest import digests
-from uni_train.training.data.folders import few
-from uni_train.training.data.rows import Joined, open_rows
+from uni_train.training.data.rows import Joined, few, open_rows
 
 DATA = "data.json"
 

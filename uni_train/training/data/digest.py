@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any
 
 from uni_train.core.reading_limits import Unreadable, open_file
-from uni_train.training.data.rows import BadRow, CaptionedImages, Joined, ParquetFile
+from uni_train.training.data.rows import Joined
 
 BYTES = 1 << 31
 """Of files of rows that are read wholly."""
@@ -34,9 +32,10 @@ def digests(rows: Joined) -> dict[str, str]:
     stretch = ROWS // 100
     for start in range(0, len(rows), max(stretch, len(rows) // 100)):
         for index in range(start, min(start + stretch, len(rows))):
-            digests |= {str(file): _digest(file, 0.0) for file in _named(rows, index) if str(file) not in digests}
+            part, at = rows.place(index)
+            digests |= {str(file): _digest(file, 0.0) for file in part.named(at) if str(file) not in digests}
     folders = zip(rows.files, rows.parts, strict=False)
-    images = {str(file): repr(part.images) for file, part in folders if isinstance(part, CaptionedImages)}
+    images = {str(file): repr(part.images) for file, part in folders if part.images}
     return digests | {name: hashlib.sha256(text.encode()).hexdigest()[:16] for name, text in images.items()}
 
 
@@ -55,23 +54,3 @@ def _digest(path: Path, share: float) -> str:
     except (OSError, Unreadable):
         return "unreadable"
     return digest.hexdigest()
-
-
-def _named(rows: Joined, index: int) -> Iterator[Path]:
-    """The files that a row names, at any depth of it."""
-    part, at = rows.place(index)
-    if isinstance(part, CaptionedImages):
-        image = part.images[at]
-        yield from filter(None, (image, part.captions.get(image.with_suffix(""))))
-    elif not isinstance(part, ParquetFile) or not part.encoded:
-        try:
-            row = part[at]
-        except BadRow:
-            return
-        values: list[Any] = [row.values]
-        while values:
-            value = values.pop()
-            if isinstance(value, Mapping | list):
-                values += value.values() if isinstance(value, Mapping) else value
-            elif isinstance(value, str) and os.path.isfile(row.folder / value):
-                yield row.folder / value

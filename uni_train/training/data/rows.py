@@ -1,48 +1,31 @@
-"""Rows of JSONL, CSV and Parquet files and of captioned images by number, and what happens to bad ones.
-
-Nothing is read ahead of time but line starts, Parquet footers and CSV files. A Parquet file is read one row group at a
-time, and the last groups are kept. So small groups (100 rows) suit random access best.
-"""
+"""Rows of files and folders by number, and what happens to bad ones. Each kind of file is a module in `files/`."""
 
 from __future__ import annotations
 
-import csv
-import io
 import os
 import random
 from array import array
 from bisect import bisect_right
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import IO, Any, Literal, Protocol, TypeVar
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 
 from uni_train.core.errors import UserError
-from uni_train.core.reading_limits import (
-    LINE_BYTES,
-    Unreadable,
-    decoded,
-    image_suffixes,
-    open_file,
-    parquet_footer,
-    parse_json,
-    read_group,
-    read_text,
-    read_unpacked,
-    reason,
-    rows_of,
-)
+from uni_train.core.reading_limits import image_suffixes, parse_json
+from uni_train.core.registry import Registry
 from uni_train.models.base import Example, SkillMissing
 from uni_train.models.pictures import decode_picture, read_image
-from uni_train.training.data.folders import ARCHIVES, FORMS, Content, content, suffix_of
 
 T = TypeVar("T")
 KEPT_BYTES = 2**30  # of Parquet row groups, uncompressed, in each process
+ARCHIVES = {".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"}
+FORMS = "Give a .jsonl, .csv or .parquet file, or a folder of images with captions; docs/training.md shows the forms."
 
 
 class BadRow(Exception):
@@ -225,18 +208,41 @@ def caption_of(row: Row, keys: Sequence[str], random_: random.Random) -> str:
 # --- files ------------------------------------------------------------------------------------------------------------
 
 
-class RowFile(Protocol):
-    """Rows by number."""
+class RowFile:
+    """Rows by number. Each kind of file is one, made from its path and from the folder that image paths start from.
 
-    def __len__(self) -> int: ...
+    Attributes:
+        images: of a folder of captioned images, whose names are a part of the data.
+    """
+
+    images: Sequence[Path] = ()
+
+    def __len__(self) -> int:
+        raise NotImplementedError
 
     def __getitem__(self, index: int) -> Row:
         """Raises BadRow where there is no row that can be read."""
-        ...
+        raise NotImplementedError
 
     def where(self, index: int) -> str:
         """File and number of a row: "train.jsonl, line 7"."""
-        ...
+        raise NotImplementedError
+
+    def named(self, index: int) -> Iterator[Path]:
+        """The files that a row names, at any depth of it; none of a bad row."""
+        with suppress(BadRow):
+            row = self[index]
+            values: list[Any] = [row.values]
+            while values:
+                value = values.pop()
+                if isinstance(value, Mapping | list):
+                    values += value.values() if isinstance(value, Mapping) else value
+                elif isinstance(value, str) and os.path.isfile(row.folder / value):
+                    yield row.folder / value
+
+
+FILES: Registry[Callable[..., Any]] = Registry("kind of file", "uni_train.training.data.files.*")
+"""Kinds of files by their suffix, and "folder"; each is imported when one is opened."""
 
 
 def open_rows(path: str | Sequence[str], folder: Path | None = None, held_out: bool = False) -> Joined:
@@ -258,10 +264,10 @@ def open_rows(path: str | Sequence[str], folder: Path | None = None, held_out: b
     for place in map(Path, [path] if isinstance(path, str) else path):
         if not place.exists():
             raise UserError(f"{place}: no such file", "Check the path of the training data.")
-        there = content(place, held_out) if place.is_dir() else Content([place])
-        opened += [_open_file(file, folder or file.parent) for file in there.rows]
-        opened += [CaptionedImages(place, there.images, there.captions)] if there.images else []
-        files += there.rows or [place]
+        folder_rows = FILES.get("folder") if place.is_dir() else None
+        there = folder_rows(place, folder, held_out) if folder_rows else Joined([file_rows(place, folder)], [place])
+        opened += there.parts
+        files += there.files
         remarks += there.remarks
     rows = Joined(opened, files, remarks)
     if not len(rows):
@@ -272,16 +278,26 @@ def open_rows(path: str | Sequence[str], folder: Path | None = None, held_out: b
     return rows
 
 
-def _open_file(file: Path, folder: Path) -> RowFile:
-    kinds: dict[str, Callable[[Path, Path], RowFile]] = {".jsonl": JsonLines, ".parquet": ParquetFile, ".csv": CsvFile}
-    if (kind := kinds.get(suffix_of(file))) is not None:
-        return kind(file, folder)
+def file_rows(file: Path, folder: Path | None = None) -> RowFile:
+    """The rows of one file. Raises UserError: it is damaged or of another kind."""
+    if (suffix := suffix_of(file)[1:]) in FILES.names():
+        return FILES.get(suffix)(file, folder or file.parent)
     if file.suffix.lower() in ARCHIVES:
         raise UserError(f"{file} is an archive", "Unpack it, and give the folder.")
     raise UserError(f"{file}: training data must be .jsonl, .csv or .parquet, or a folder", FORMS)
 
 
-class Joined:
+def suffix_of(file: Path) -> str:
+    """ ".jsonl" of a.JSONL and of a.jsonl.gz."""
+    return Path(file.name.lower().removesuffix(".gz")).suffix
+
+
+def few(files: Sequence[Path]) -> str:
+    """The first of some files, and how many there are more."""
+    return f"{files[0]} and {len(files) - 1} more" if len(files) > 1 else str(files[0])
+
+
+class Joined(RowFile):
     """Several as one. files: of rows, or folders of images; remarks: on what else lies in their folders."""
 
     def __init__(self, parts: Sequence[RowFile], files: Sequence[Path] = (), remarks: Sequence[str] = ()) -> None:
@@ -305,7 +321,7 @@ class Joined:
         return self.parts[part], index - (self._ends[part - 1] if part else 0)
 
 
-class Chosen:
+class Chosen(RowFile):
     """Some rows of others, in a given order."""
 
     def __init__(self, rows: RowFile, chosen: Sequence[int]) -> None:
@@ -319,174 +335,6 @@ class Chosen:
 
     def where(self, index: int) -> str:
         return self.rows.where(self.chosen[index])
-
-
-class JsonLines:
-    """One JSON object a line; empty lines do not count."""
-
-    def __init__(self, path: Path, folder: Path) -> None:
-        self.path, self.folder = path, folder
-        self._starts, self._numbers = array("q"), array("q")
-        position = 0
-        self._unpacked = read_unpacked(path) if path.suffix.lower() == ".gz" else None
-        with self._open() as file:
-            for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES + 1), b""), start=1):
-                if len(line) > LINE_BYTES:
-                    raise UserError(f"{path}, line {number}: more than {LINE_BYTES >> 20} MiB", "Give one row a line.")
-                if line.strip():
-                    self._starts.append(position)
-                    self._numbers.append(number)
-                position += len(line)
-
-    def _open(self) -> IO[bytes]:
-        return open_file(self.path) if self._unpacked is None else io.BytesIO(self._unpacked)
-
-    def __len__(self) -> int:
-        return len(self._starts)
-
-    def __getitem__(self, index: int) -> Row:
-        with self._open() as file:
-            file.seek(self._starts[index])
-            line = file.readline()
-        try:
-            values = parse_json(line, self.path, self._numbers[index])
-        except ValueError as error:
-            raise BadRow(f"is not a JSON object ({reason(error)})") from None
-        if not isinstance(values, dict):
-            raise BadRow("is not a JSON object")
-        return Row(values, self.folder)
-
-    def where(self, index: int) -> str:
-        return f"{self.path}, line {self._numbers[index]}"
-
-
-class CsvFile:
-    """One row a line below a line of names; fields in quotes may have line breaks."""
-
-    def __init__(self, path: Path, folder: Path) -> None:
-        self.path, self.folder = path, folder
-        reader = csv.DictReader(io.StringIO(decoded(read_unpacked(path), path), newline=""))
-        try:
-            self._rows = [(reader.line_num, row) for row in reader]
-        except csv.Error as error:
-            raise UserError(f"{path}, line {reader.line_num}: not CSV ({error})", "Save it as CSV again.") from None
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __getitem__(self, index: int) -> Row:
-        _, values = self._rows[index]
-        if None in values:
-            raise BadRow("has more fields than the first line names: put texts with commas in quotes")
-        return Row({key: None if missing(text, cell=True) else text for key, text in values.items()}, self.folder)
-
-    def where(self, index: int) -> str:
-        return f"{self.path}, line {self._rows[index][0]}"
-
-
-class CaptionedImages:
-    """Images as rows of `image` and `caption`.
-
-    Args:
-        captions: the files with captions, by the image without its suffix.
-
-    Raises:
-        UserError: no image has a caption, or two images share one.
-    """
-
-    def __init__(self, folder: Path, images: Sequence[Path], captions: Mapping[Path, Path]) -> None:
-        self.images, self.captions = images, captions
-        stems = Counter(image.with_suffix("") for image in images)
-        without = [image for image in images if image.with_suffix("") not in captions]
-        self._missing = f"{len(without)} of {len(images)} images have none"
-        if len(without) == len(images):
-            raise UserError(
-                f"{folder} has {len(without)} images without captions; the first is {without[0].name}",
-                f"Write each caption beside its image ({without[0].stem}.txt), or all in metadata.jsonl.",
-            )
-        if clash := [image for image in images if stems[image.with_suffix("")] > 1]:
-            names, caption = f"{clash[0].name} and {clash[1].name}", captions.get(clash[0].with_suffix(""), clash[0])
-            raise UserError(f"{clash[0].parent}: {names} share {caption.stem}.txt", "Rename one of them.")
-
-    def __len__(self) -> int:
-        return len(self.images)
-
-    def __getitem__(self, index: int) -> Row:
-        image = self.images[index]
-        caption = self.captions.get(image.with_suffix(""))
-        if caption is None:
-            raise BadRow(f"has no caption {image.stem}.txt; {self._missing}")
-        try:
-            return Row({"image": image.name, "caption": read_text(caption).strip()}, image.parent)
-        except (Unreadable, OSError) as error:
-            raise BadRow(f"{caption.name}: {reason(error)}") from None
-
-    def where(self, index: int) -> str:
-        return str(self.images[index])
-
-
-class ParquetFile:
-    """The rows of one Parquet file, a row group at a time. encoded: whether they hold bytes, as of images."""
-
-    def __init__(self, path: Path, folder: Path) -> None:
-        import pyarrow as pa
-
-        self.path, self.folder = path, folder
-        try:
-            metadata = parquet_footer(path)
-        except (pa.ArrowException, OSError) as error:
-            raise UserError(f"{path} is no Parquet file that can be read ({error})", "Copy it again.") from error
-        self._ends = list(accumulate(metadata.row_group(i).num_rows for i in range(metadata.num_row_groups)))
-        columns = [metadata.schema.column(i) for i in range(metadata.num_columns)]
-        self.encoded = any(c.physical_type == "BYTE_ARRAY" and c.logical_type.type != "STRING" for c in columns)
-
-    def __len__(self) -> int:
-        return self._ends[-1] if self._ends else 0
-
-    def __getitem__(self, index: int) -> Row:
-        group = bisect_right(self._ends, index)
-        at = index - (self._ends[group - 1] if group else 0)
-        try:
-            (row,) = rows_of(self.path, [_groups.get(self.path, group).slice(at, 1)])
-        except Unreadable as error:
-            raise BadRow(reason(error)) from None
-        return Row(row, self.folder)
-
-    def where(self, index: int) -> str:
-        return f"{self.path}, row {index + 1}"
-
-
-class _Groups:
-    """The row groups that were read last, of all files together."""
-
-    def __init__(self) -> None:
-        self._kept: OrderedDict[tuple[Path, int], Any] = OrderedDict()
-        self._bytes = 0
-
-    def get(self, path: Path, group: int) -> Any:
-        """A pyarrow table. Raises UserError for a damaged file."""
-        import pyarrow as pa
-
-        key = (path, group)
-        table = self._kept.get(key)
-        if table is not None:
-            self._kept.move_to_end(key)
-            return table
-        try:
-            table = read_group(path, group)
-        except Unreadable as error:
-            raise UserError(f"{path}, row group {group + 1}: {error.reason}", "Make smaller row groups.") from None
-        except (pa.ArrowException, OSError) as error:
-            raise UserError(f"{path}: row group {group + 1} is damaged ({error})", "Copy the file again.") from error
-        self._kept[key] = table
-        self._bytes += table.nbytes
-        while self._bytes > KEPT_BYTES and len(self._kept) > 1:
-            _, old = self._kept.popitem(last=False)
-            self._bytes -= old.nbytes
-        return table
-
-
-_groups = _Groups()
 
 
 # --- examples ---------------------------------------------------------------------------------------------------------

@@ -13,17 +13,16 @@ import glob
 import os
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
 
 from uni_train.core.errors import UserError
 from uni_train.core.folders import files_below
-from uni_train.core.reading_limits import Unreadable, image_suffixes, parse_yaml, read_text
+from uni_train.core.reading_limits import Unreadable, image_suffixes, parse_yaml, read_text, reason
+from uni_train.training.data.rows import ARCHIVES, FILES, FORMS, BadRow, Joined, Row, RowFile, few, file_rows, suffix_of
 
-ARCHIVES = {".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"}
-FORMS = "Give a .jsonl, .csv or .parquet file, or a folder of images with captions; docs/training.md shows the forms."
 _KEYWORDS = {
     **dict.fromkeys(("train", "training"), "train"),
     **dict.fromkeys(("validation", "valid", "dev", "val"), "validation"),
@@ -47,9 +46,12 @@ class Content:
     remarks: Sequence[str] = ()
 
 
-def suffix_of(file: Path) -> str:
-    """ ".jsonl" of a.JSONL and of a.jsonl.gz."""
-    return Path(file.name.lower().removesuffix(".gz")).suffix
+@FILES.register("folder")
+def folder_rows(place: Path, folder: Path | None, held_out: bool) -> Joined:
+    """The rows of `content`. Raises UserError as that, and as their files do."""
+    there = content(place, held_out)
+    images = [CaptionedImages(place, there.images, there.captions)] if there.images else []
+    return Joined([*(file_rows(file, folder) for file in there.rows), *images], there.rows or [place], there.remarks)
 
 
 def content(folder: Path, held_out: bool = False) -> Content:
@@ -171,10 +173,53 @@ def _by_split(folder: Path, splits: Splits) -> str:
     return ", ".join(f"{split} ({few(some)})" for split, some in files.items())
 
 
-def few(files: Sequence[Path]) -> str:
-    """The first of some files, and how many there are more."""
-    return f"{files[0]} and {len(files) - 1} more" if len(files) > 1 else str(files[0])
-
-
 def _counted(kinds: Mapping[str, int]) -> str:
     return ", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())[:8])
+
+
+# --- images with captions -----------------------------------------------------------------------------------------
+
+
+class CaptionedImages(RowFile):
+    """Images as rows of `image` and `caption`.
+
+    Args:
+        captions: the files with captions, by the image without its suffix.
+
+    Raises:
+        UserError: no image has a caption, or two images share one.
+    """
+
+    def __init__(self, folder: Path, images: Sequence[Path], captions: Mapping[Path, Path]) -> None:
+        self.images, self.captions = images, captions
+        stems = Counter(image.with_suffix("") for image in images)
+        without = [image for image in images if image.with_suffix("") not in captions]
+        self._missing = f"{len(without)} of {len(images)} images have none"
+        if len(without) == len(images):
+            raise UserError(
+                f"{folder} has {len(without)} images without captions; the first is {without[0].name}",
+                f"Write each caption beside its image ({without[0].stem}.txt), or all in metadata.jsonl.",
+            )
+        if clash := [image for image in images if stems[image.with_suffix("")] > 1]:
+            names, caption = f"{clash[0].name} and {clash[1].name}", captions.get(clash[0].with_suffix(""), clash[0])
+            raise UserError(f"{clash[0].parent}: {names} share {caption.stem}.txt", "Rename one of them.")
+
+    def __len__(self) -> int:
+        return len(self.images)
+
+    def __getitem__(self, index: int) -> Row:
+        image = self.images[index]
+        caption = self.captions.get(image.with_suffix(""))
+        if caption is None:
+            raise BadRow(f"has no caption {image.stem}.txt; {self._missing}")
+        try:
+            return Row({"image": image.name, "caption": read_text(caption).strip()}, image.parent)
+        except (Unreadable, OSError) as error:
+            raise BadRow(f"{caption.name}: {reason(error)}") from None
+
+    def where(self, index: int) -> str:
+        return str(self.images[index])
+
+    def named(self, index: int) -> Iterator[Path]:
+        image = self.images[index]
+        return filter(None, (image, self.captions.get(image.with_suffix(""))))
