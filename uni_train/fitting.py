@@ -19,7 +19,7 @@ from uni_train.config.build import to_plain
 from uni_train.config.compose import compose, quoted
 from uni_train.config.kinds import PlannedStage, check_before_run, check_ranks, judge_of, stage_list
 from uni_train.config.paths import missing_packages, missing_paths, named_paths
-from uni_train.config.schema import ExtendableConfig, RunConfig
+from uni_train.config.schema import RunConfig
 from uni_train.core.errors import UserError
 from uni_train.distributed.devices import deterministic_kernels, expect_gpu
 from uni_train.distributed.ranks import ALONE, Ranks
@@ -185,14 +185,11 @@ def _run(config: RunConfig, ranks: Ranks, fresh: bool) -> None:
 
 def _begin(config: RunConfig, run: RunFolder) -> tuple[bool, RunConfig]:
     """Whether the run continues, and its configuration with how far its training came before it was extended."""
-    if not isinstance(config, ExtendableConfig):
+    if not hasattr(config, "extended_from"):
         return run.begin(config, sys.argv), config
     from uni_train.stages import extension
 
-    config = extension.extended(config, run)
-    continues = run.begin(config, sys.argv)
-    run.key = extension.key(config, run)
-    return continues, config
+    return extension.begin(config, run, sys.argv)
 
 
 # --- the stages -------------------------------------------------------------------------------------------------------
@@ -283,7 +280,7 @@ def run_stages(config: RunConfig, folder: RunFolder, progress: ConsoleProgress, 
         if step.base and (stage.path / MODEL).is_dir():
             work.weights = stage.path / MODEL
         runs.append((step, stage))
-    if config.retention.parts:
+    if config.retention.sets or config.retention.prompts or config.retention.rows:
         from uni_train.stages import retention
 
         retention.measure(work, runs)

@@ -84,7 +84,7 @@ def page(
     sections = [
         *accuracy,
         *reinforced,
-        *(section for name in SECTIONS.names() for section in SECTIONS.get(name)(run_dir)),
+        *(section for name in SECTIONS.names() if _left(run_dir, name) for section in SECTIONS.get(name)(run_dir)),
         Section("Training curves", charts=list(_loss_charts(_curves(run_dir))), note=_LOSSES),
         *gallery,
         about_run(run_dir, _SPLIT.format(summary.get("split", "test")) if scores["before"] else ""),
@@ -108,6 +108,11 @@ _SPLIT = (
 )
 _TRAINED = dict.fromkeys(("base", "current"), "training on its own samples") | {"reference": "training on solutions"}
 """`teacher` of the recipe -> what was done."""
+
+
+def _left(run_dir: Path, name: str) -> bool:
+    """Whether a leaf of this name has written anything: below the run's folder, or a stage's."""
+    return any(any(run_dir.glob(pattern)) for pattern in (name, f"stages/*/{name}*"))
 
 
 # --- files of the run -----------------------------------------------------------------------------------------------

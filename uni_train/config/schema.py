@@ -11,7 +11,7 @@ import json
 import re
 from collections.abc import Collection
 from dataclasses import dataclass, field, replace
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Any, Literal
 
 from annotated_types import Interval
 
@@ -205,11 +205,6 @@ class RetentionConfig:
     prompts: str | None = None  # a .txt, .jsonl or .parquet file of prompts, drawn; a program scores those of items
     rows: str | None = None  # a file or folder of rows, as for sft: their loss
     n: Prompts = 32  # items a set, prompts and rows
-
-    @property
-    def parts(self) -> list[str]:
-        """What of it is measured."""
-        return [name for name in ("sets", "prompts", "rows") if getattr(self, name)]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -570,31 +565,3 @@ class RunConfig(TrainingConfig):
     @property
     def run_name(self) -> str:
         return self.name if self.name is not None else f"seed{self.seed}"
-
-
-# --- what some kinds of training take -------------------------------------------------------------------------------
-
-
-@dataclass(frozen=True, kw_only=True)
-class ExtendableConfig(RunConfig):
-    """Keys of a recipe whose training goes on where it has ended, when the key `length` is raised."""
-
-    length: ClassVar[str] = "updates"
-    keep_state: bool = True  # what more updates need of the last one: optimizer, averages, position in the data
-    extended_from: tuple[Count, ...] = ()  # its lengths before it was extended; `fit` writes them
-
-    @property
-    def spans(self) -> list[tuple[int, int]]:
-        """Where each of its trainings begins and ends, in the unit of `length`."""
-        ends = (*self.extended_from, getattr(self, self.length))
-        return list(zip((0, *ends), ends, strict=False))
-
-
-@dataclass(frozen=True, kw_only=True)
-class VaeConfig:
-    """The tiny VAE, trained first."""
-
-    updates: Count
-    batch: Rows
-    lr: Positive
-    kl_weight: Weight = 1e-6

@@ -10,7 +10,8 @@ from annotated_types import Interval
 
 from uni_train.config.kinds import PlannedStage, Updates, evaluation, recipe_kind
 from uni_train.config.messages import Where, wrong
-from uni_train.config.schema import LEVELS, Count, Draws, Level, Positive, RunConfig, VaeConfig
+from uni_train.config.schema import LEVELS, Count, Draws, Level, Positive, RunConfig
+from uni_train.config.training import VaeConfig
 from uni_train.stages.kind import RecipeKind, Stages
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 
 from uni_train.config.build import to_plain
 from uni_train.config.kinds import PlannedStage, evaluation, kind_of, stage_list
-from uni_train.config.schema import ExtendableConfig
+from uni_train.config.training import ExtendableConfig
 from uni_train.core.errors import UserError
 from uni_train.core.files import atomic_write_text
 from uni_train.core.reading_limits import read_yaml
@@ -42,8 +42,21 @@ def spans(config: ExtendableConfig, name: str, summary: Callable[[int], str], un
             yield evaluation(config, "after")
 
 
-def extended(config: C, run: RunFolder) -> C:
-    """`config` with the earlier lengths of the run in this folder, and one more where `config` raises the length.
+def begin(config: Any, run: RunFolder, argv: Sequence[str]) -> tuple[bool, Any]:
+    """`run.begin`, and `config` with the lengths that the run had before. Raises UserError as that.
+
+    Its key is that of the run before it was extended, from which those of its finished stages follow.
+    """
+    config = _extended(config, run)
+    continues = run.begin(config, argv)
+    values = read_yaml(run.path / "config.yaml")
+    first = {config.length: config.spans[0][1], "extended_from": []} if config.extended_from else {}
+    run.key = stage_key(config=decisive(values | first))
+    return continues, config
+
+
+def _extended(config: C, run: RunFolder) -> C:
+    """With the earlier lengths of the run in this folder, and one more where `config` raises the length.
 
     config.yaml then says so. A run that cannot go on is left as it is, which `RunFolder.begin` refuses by name.
     """
@@ -64,13 +77,6 @@ def extended(config: C, run: RunFolder) -> C:
     values = read_yaml(file) | {length: now, "extended_from": list(lengths)}
     atomic_write_text(file, yaml.safe_dump(values, sort_keys=False, allow_unicode=True, width=100))
     return replace(known, extended_from=lengths)
-
-
-def key(config: ExtendableConfig, run: RunFolder) -> str:
-    """The key of the run before it was extended, from which those of its finished stages follow."""
-    values = read_yaml(run.path / "config.yaml")
-    first = {config.length: config.spans[0][1], "extended_from": []} if config.extended_from else {}
-    return stage_key(config=decisive(values | first))
 
 
 def _of_length(config: C, length: int) -> C:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import numpy as np
 import torch
 
-from uni_train.config.schema import VaeConfig
+from uni_train.config.training import VaeConfig
 from uni_train.core.errors import UserError
 from uni_train.core.seeds import derive_seed, rng
 from uni_train.data_gen import sprites

@@ -9,7 +9,8 @@ from annotated_types import Interval
 
 from uni_train.config.kinds import check_fits
 from uni_train.config.messages import Rule, Where, check_draws, check_known, check_rules, check_thinks
-from uni_train.config.schema import Count, ExtendableConfig, TaskLevel
+from uni_train.config.schema import Count, TaskLevel
+from uni_train.config.training import ExtendableConfig
 from uni_train.data_gen.registry import TASKS
 from uni_train.rewards.config import RewardConfig
 from uni_train.training.flow_grpo.config import GrpoConfig, ThoughtsConfig

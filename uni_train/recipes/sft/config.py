@@ -14,7 +14,6 @@ from uni_train.config.schema import (
     Augment,
     Count,
     Draws,
-    ExtendableConfig,
     Pixels,
     Positive,
     Prompts,
@@ -23,6 +22,7 @@ from uni_train.config.schema import (
     TaskLevel,
     Tokens,
 )
+from uni_train.config.training import ExtendableConfig
 from uni_train.data_gen.registry import TASKS
 
 Form = Literal["text_to_image", "edit", "conversations", "items"]
