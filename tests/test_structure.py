@@ -130,6 +130,7 @@ LEAVES = {
     "attacks": "data_gen/attacks.py data_gen/judge_rows.py uni_train/rewards/audit.py eval/report/items.py",
     **{f"files of rows, {kind}": f"uni_train/training/data/files/{kind}.py"
        for kind in ("csv", "folder", "jsonl", "parquet")},
+    "rewards elsewhere": "uni_train/rewards/elsewhere.py uni_train/rewards/worker.py",
     **{f"task {one}": f"data_gen/{one}" for one in ("bar_chart", "clock", "function_plot", "hanoi", "jigsaw",
        "maths_paper", "maze", "nonogram", "queens", "shortest_path", "sliding_puzzle", "sudoku", "symmetry",
        "tic_tac_toe")},

@@ -24,6 +24,7 @@ from uni_train import api
 from uni_train.cli.main import uni_train as program
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
+from uni_train.config.kinds import code_of
 from uni_train.core import registry
 from uni_train.core.errors import UserError
 from uni_train.data_gen.task import Item
@@ -199,6 +200,8 @@ def test_who_names_a_plug_in_has_it(hostile: Path, tmp_path: Path, monkeypatch: 
     told = CliRunner().invoke(program, ["fit", str(hostile / "config.yaml"), "--dry-run"])
     assert told.exit_code == 1 and f"asks for the code of '{hostile / 'evil.py'}'" in told.stderr
     assert not (tmp_path / "ran").exists()
+    named = {"plugins": ["evil"], "rewards": {"r": {"function": "evil:f", "python": "/evil/python"}}}
+    assert code_of(named) == ["evil", "evil", "/evil/python"]
 
 
 @pytest.mark.parametrize("hostile", [run], indirect=True, ids=["run"])

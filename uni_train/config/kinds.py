@@ -240,11 +240,11 @@ def plugins_of(values: Mapping[str, Any]) -> list[str]:
 
 
 def code_of(values: Mapping[str, Any]) -> list[str]:
-    """All code that unchecked `values` of a recipe name: plug-ins, and modules or files of rewards."""
+    """All code that unchecked `values` of a recipe name: plug-ins; modules, files and interpreters of rewards."""
     rewards = values.get("rewards")
-    sections = rewards.values() if isinstance(rewards, Mapping) else ()
-    functions = [str(section.get("function")) for section in sections if isinstance(section, Mapping)]
-    return [*plugins_of(values), *(name.rpartition(":")[0] for name in functions if ":" in name)]
+    sections = [one for one in rewards.values() if isinstance(one, Mapping)] if isinstance(rewards, Mapping) else []
+    places = [(str(one.get("function")).rpartition(":")[0], str(one.get("python") or "")) for one in sections]
+    return [*plugins_of(values), *(place for pair in places for place in pair if place)]
 
 
 def kind_named(name: str) -> RecipeKeys[Any]:

@@ -67,11 +67,11 @@ def _parts(url: str, schemes: Sequence[str] = _HTTP) -> SplitResult | None:
     return None
 
 
-def checked_address(url: str) -> str:
+def checked_address(url: str, form: str = "http://HOST:PORT/v1#MODEL") -> str:
     """The address without a slash at its end, with /v1 where it has no path. Raises UsageError without secrets."""
     parts = _parts(url)
     if parts is None:
-        raise UsageError(f"{url!r:.80} is no address of a model", "Write http://HOST:PORT/v1#MODEL.")
+        raise UsageError(f"{url!r:.80} is no address of a model", f"Write {form}.")
     if parts.username or parts.password or parts.query:
         raise UsageError(
             f"the address at {parts.hostname} holds a user name, a password or parameters",

@@ -205,7 +205,7 @@ def load_plugins(modules: Iterable[str] = ()) -> None:
 def _load_named(modules: Iterable[str], why: str) -> None:
     for module in modules:
         if module not in _named:
-            if not module.endswith(".py"):  # a reward's file, which is imported when the reward is asked for
+            if "/" not in module and not module.endswith(".py"):  # else a reward's file or interpreter, for later
                 _import(module, why)
             _named.add(module)
 

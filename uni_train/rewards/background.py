@@ -59,7 +59,7 @@ class Background:
                 raise UserError(
                     f"the reward {self.name} lacks {sum(counts[number:])} of {sum(counts)} images {self.patience:g} s "
                     "after the last was drawn",
-                    f"See why it is slow, allow more judge.connections, or raise rewards.{self.name}.patience.",
+                    f"See why it is slow, allow more connections, or raise rewards.{self.name}.patience.",
                 ) from None
         if down and len(down) == len(self._parts):
             raise down[0]

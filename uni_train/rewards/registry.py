@@ -17,8 +17,9 @@ import inspect
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any
 
 from uni_train.core.errors import PLUGINS, UsageError, UserError, described, did_you_mean
@@ -29,12 +30,10 @@ if TYPE_CHECKING:
     from uni_train.models.base import UnifiedModel
     from uni_train.rewards.config import RewardConfig
 
-_BUILT_IN = {
-    "verifier": "uni_train.rewards.verifier",
-    "verifier_dense": "uni_train.rewards.verifier",
-    "self_check": "uni_train.rewards.judging",
-    "judge": "uni_train.rewards.judging",
-}
+_MODULES = {
+    "verifier": "verifier verifier_dense", "judging": "self_check judge", "elsewhere": "python server",
+}  # fmt: skip
+_BUILT_IN = {name: f"uni_train.rewards.{module}" for module, names in _MODULES.items() for name in names.split()}
 REWARDS: Registry[Any] = Registry("reward", _BUILT_IN, required=("__call__",))
 reward = REWARDS.register
 TRL_ONLY = ("completion_ids", "trainer_state", "log_extra", "log_metric", "environments")
@@ -50,11 +49,15 @@ class Trained:
         keep: keeps the weights as they are when a reward is made, those that the run starts from; within what it
             returns the model answers with them.
         batch: questions that it answers together.
+        name: of the reward. device: of this rank, such as "cuda:1". folder: for logs of this rank; None: nowhere.
     """
 
     model: UnifiedModel
     keep: Callable[[], Callable[[], AbstractContextManager[Any]]]
     batch: int
+    name: str = ""
+    device: str = "cpu"
+    folder: Path | None = None
 
 
 def make_rewards(configs: Mapping[str, RewardConfig], trained: Trained) -> list[Reward]:
@@ -65,13 +68,18 @@ def make_rewards(configs: Mapping[str, RewardConfig], trained: Trained) -> list[
     """
     rewards = []
     for name, config in configs.items():
-        implementation = find_reward(config.function)
-        function: RewardFunction = (
-            implementation(config, trained) if isinstance(implementation, type) else implementation
-        )
-        background = config.background or config.judge is not None
-        rewards.append(Reward(name, function, config.weight, patience=config.patience if background else None))
+        function: RewardFunction = implementation_of(config)
+        if isinstance(function, type):
+            function = function(config, replace(trained, name=name))
+        background = config.background or config.judge is not None or config.address is not None
+        patience = config.patience if config.python is None else TIMEOUT_MAX  # another interpreter is ended when late
+        rewards.append(Reward(name, function, config.weight, patience=patience if background else None))
     return rewards
+
+
+def implementation_of(config: RewardConfig) -> Any:
+    """The function or class of a recipe's reward. Raises as `find_reward`."""
+    return find_reward(config.function if config.python is None else "python")
 
 
 def find_reward(name: str) -> Any:

@@ -97,6 +97,12 @@ def _source_rules(config: FlowGrpoConfig) -> list[Rule]:
             (f"{key}.judge", judge is not None and (judge.model is None or judge.dialect != "paper"),
              f"{key}.judge is asked in the recipe's words at an address",
              "Serve a checkpoint with `uni_train serve`, and give its address."),
+            (f"{key}.python", (reward.python is not None and ":" not in reward.function) or reward.function == "python",
+             f"{key}.python runs a function of yours, and function={reward.function} is none",
+             f"{key}.function=FILE.py:FUNCTION, or MODULE:FUNCTION."),
+            (f"{key}.address", (reward.function == "server") != (reward.address is not None),
+             f"{key}: function=server and an address belong together",
+             f"{key}={{function:server,address:'http://HOST:PORT/PATH'}}."),
         ]  # fmt: skip
     return rules
 

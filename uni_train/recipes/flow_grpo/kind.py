@@ -38,11 +38,13 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
     def servers(self, config: FlowGrpoConfig) -> Mapping[str, Callable[[], object]]:
         from uni_train.rewards.registry import find_reward
 
-        return {
-            f"rewards.{name}: {reward.judge.address}": partial(find_reward(reward.function), reward)
-            for name, reward in config.used_rewards.items()
-            if reward.judge is not None
-        }
+        asked: dict[str, Callable[[], object]] = {}
+        for name, reward in config.used_rewards.items():
+            if reward.judge is not None:
+                asked[f"rewards.{name}: {reward.judge.address}"] = partial(find_reward(reward.function), reward)
+            if reward.address is not None:
+                asked[f"rewards.{name}: {reward.address}"] = partial(_try_reward, config, name)
+        return asked
 
     def trained(self, config: FlowGrpoConfig) -> tuple[str, tuple[str, ...]]:
         return config.trained, ()
@@ -96,6 +98,12 @@ class FlowGrpo(RecipeKind[FlowGrpoConfig]):
             notes=tuple(notes),
             unsharded=config.unsharded(config.trained),
         )
+
+
+def _try_reward(config: FlowGrpoConfig, name: str) -> None:
+    from uni_train.recipes.flow_grpo.training import try_rewards
+
+    try_rewards(config, {name: config.used_rewards[name]})
 
 
 def _first_request(config: FlowGrpoConfig) -> Request:

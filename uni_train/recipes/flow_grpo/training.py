@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -22,8 +23,9 @@ from uni_train.models.checkpoint import on_disk
 from uni_train.models.family import family_of
 from uni_train.recipes.flow_grpo import known_images
 from uni_train.recipes.flow_grpo.config import FlowGrpoConfig
+from uni_train.rewards.config import RewardConfig
 from uni_train.rewards.contract import Prompt, Reward, Scoring, columns_of
-from uni_train.rewards.registry import Trained, find_reward, make_rewards
+from uni_train.rewards.registry import Trained, implementation_of, make_rewards
 from uni_train.stages.gallery import case_of, log_images, rewarded, scored_image, write_sheet
 from uni_train.stages.train_stage import adapters, run_logger, say_idle, skipped_rows
 from uni_train.stages.validation import (
@@ -88,7 +90,9 @@ def run(work: Work[FlowGrpoConfig], stage: StageRun, name: str) -> None:
         log_images(logger, "gallery", scored, step)
 
     with adapters(work, model, name, stage.path), model.guided_at(config.rollout.guidance):
-        rewarded = work.ranks.on_all(lambda: rewards(config, model))  # which may keep the weights beside adapters
+        logs = stage.path / "rewards" / f"rank{work.ranks.rank}"
+        # Which may keep the weights beside adapters.
+        rewarded = work.ranks.on_all(lambda: rewards(config, model, work.device, logs))
         known = known_images.measure(work, stage, rewarded)
         held_out = work.ranks.on_all(lambda: held_out_prompts(work, rewarded))
         sampled = Sampling(prompt_source, rewarded, config.model.draw_batch, config.model.think_batch, show)
@@ -123,7 +127,7 @@ def _report(work: Work[FlowGrpoConfig], stage: StageRun) -> dict[str, Any]:
     return {"split": seconds, "reward": rewarded, "held_out": scores}
 
 
-def rewards(config: FlowGrpoConfig, model: UnifiedModel) -> list[Reward]:
+def rewards(config: FlowGrpoConfig, model: UnifiedModel, device: str = "cpu", logs: Path | None = None) -> list[Reward]:
     """The recipe's rewards. To be called with the weights that the run starts from in `model`.
 
     Raises:
@@ -137,7 +141,8 @@ def rewards(config: FlowGrpoConfig, model: UnifiedModel) -> list[Reward]:
             return nullcontext
         return Reference(model, set(select_parameters(model, config.trained))).active
 
-    return make_rewards(config.used_rewards, Trained(model, keep, config.model.think_batch))
+    trained = Trained(model, keep, config.model.think_batch, device=device, folder=logs)
+    return make_rewards(config.used_rewards, trained)
 
 
 def check(config: FlowGrpoConfig) -> None:
@@ -147,26 +152,35 @@ def check(config: FlowGrpoConfig) -> None:
         UsageError: an unknown reward. UserError: a size that the model cannot draw; a reward that cannot be imported or
             called; no rows for `sft`, or a first one without an image; prompts that cannot be read.
     """
-    functions = {name: find_reward(reward.function) for name, reward in config.used_rewards.items()}
-    # A class is made with the model that is trained.
-    persons = {name: function for name, function in functions.items() if not isinstance(function, type)}
-    own = [Reward(name, reward) for name, reward in persons.items() if not reward.__module__.startswith("uni_train.")]
-    side = config.rollout.size
-    if own or side is not None:
-        model, _ = family_of(config.model.family).skeleton(on_disk(config.model), config.seed)
-        drawer = expect_skill(model, FlowPolicy)
-    if side is not None:
-        drawer.check_size(side, side, f"rollout.size={side}")
-    if own:  # asked about two blank images
-        prompt = first_prompt(config)
-        size = drawer.picture_size(requests_of([prompt], config, "grpo", 0, range(1))[0])
-        columns = columns_of([prompt], 2, 0) | ({} if config.thoughts is None else {"thought": ["", ""]})
-        with Scoring(own, 2) as scoring:
-            scoring.add([prompt.text] * 2, [np.zeros((*size, 3), np.uint8)] * 2, columns)
-            scoring.scores()
+    own = {}
+    for name, reward in config.used_rewards.items():
+        implementation = implementation_of(reward)
+        # Other classes are made with the model that is trained.
+        ours = isinstance(implementation, type) or implementation.__module__.startswith("uni_train.")
+        if getattr(implementation, "tried", not ours):
+            own[name] = reward
+    if side := config.rollout.size:
+        _drawer(config).check_size(side, side, f"rollout.size={side}")
+    if own:
+        try_rewards(config, own)
     solved = solved_rows(config)
     if solved is not None:
         solved.draw(0, random.Random(0))
+
+
+def _drawer(config: FlowGrpoConfig) -> FlowPolicy:
+    """The model without weights."""
+    return expect_skill(family_of(config.model.family).skeleton(on_disk(config.model), config.seed)[0], FlowPolicy)
+
+
+def try_rewards(config: FlowGrpoConfig, some: Mapping[str, RewardConfig]) -> None:
+    """Ask rewards that need no trained model about two blank images. Raises as they do."""
+    prompt, drawer = first_prompt(config), _drawer(config)
+    size = drawer.picture_size(requests_of([prompt], config, "grpo", 0, range(1))[0])
+    columns = columns_of([prompt], 2, 0) | ({} if config.thoughts is None else {"thought": ["", ""]})
+    with Scoring(make_rewards(some, Trained(drawer, lambda: nullcontext, 1)), 2) as scoring:
+        scoring.add([prompt.text] * 2, [np.zeros((*size, 3), np.uint8)] * 2, columns)
+        scoring.scores()
 
 
 def expect_items(work: Work[FlowGrpoConfig]) -> None:
