@@ -131,6 +131,7 @@ LEAVES = {
     **{f"files of rows, {kind}": f"uni_train/training/data/files/{kind}.py"
        for kind in ("csv", "folder", "jsonl", "parquet")},
     "rewards elsewhere": "uni_train/rewards/elsewhere.py uni_train/rewards/worker.py",
+    "CLIP rewards": "uni_train/rewards/clip.py",
     **{f"task {one}": f"data_gen/{one}" for one in ("bar_chart", "clock", "function_plot", "hanoi", "jigsaw",
        "maths_paper", "maze", "nonogram", "queens", "shortest_path", "sliding_puzzle", "sudoku", "symmetry",
        "tic_tac_toe")},

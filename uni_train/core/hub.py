@@ -33,8 +33,8 @@ _OURS = ("runs", "checkpoints", "evals", "exports", "data")  # folders of the do
 _HINT = "Log in with `hf auth login`, or set HF_TOKEN to a token that may write there."
 
 
-def local(path_or_id: str | Path, kind: Kind = "model") -> Path:
-    """The folder of a Hub id, downloaded into the Hub's cache where it is not there; a path as it is.
+def local(path_or_id: str | Path, kind: Kind = "model", files: tuple[str, ...] = tuple(READ)) -> Path:
+    """The folder of a Hub id, whose `files` are downloaded into the Hub's cache if missing; a path as it is.
 
     Args:
         path_or_id: "hf://org/name", "hf://org/name@revision", or the same without "hf://" where there is neither such a
@@ -44,7 +44,7 @@ def local(path_or_id: str | Path, kind: Kind = "model") -> Path:
         UserError: gated, missing or without network, no such revision, a download that broke off, pickles alone.
     """
     hub = hub_id(path_or_id)
-    return Path(path_or_id) if hub is None else _download(str(path_or_id), hub["name"], hub["revision"], kind)
+    return Path(path_or_id) if hub is None else _download(str(path_or_id), hub["name"], hub["revision"], kind, files)
 
 
 def split_adapters(checkpoint: str) -> tuple[str, list[str]]:
@@ -60,16 +60,16 @@ def hub_id(path_or_id: str | Path) -> re.Match[str] | None:
 
 
 @cache  # what a process has looked up stays the same commit
-def _download(given: str, name: str, revision: str | None, kind: Kind) -> Path:
+def _download(given: str, name: str, revision: str | None, kind: Kind, read: tuple[str, ...]) -> Path:
     from huggingface_hub import snapshot_download
 
     with _explained(partial(_advice, given, name, revision, kind)):
-        _announce(name, revision, kind)
+        _announce(name, revision, kind, read)
         folder = snapshot_download(
             name,
             repo_type=kind,
             revision=revision,
-            allow_patterns=READ,
+            allow_patterns=list(read),
             endpoint=os.environ.get("HF_ENDPOINT"),
             token=os.environ.get("HF_TOKEN"),
         )
@@ -89,7 +89,7 @@ def _is_path(given: str | Path, name: str) -> bool:
     return owner in _OURS or Path(given).exists() or Path(owner).is_dir()
 
 
-def _announce(name: str, revision: str | None, kind: Kind) -> None:
+def _announce(name: str, revision: str | None, kind: Kind, read: tuple[str, ...]) -> None:
     """Print size and licence before a large download. Raises UserError: the weights are pickles."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
@@ -100,9 +100,9 @@ def _announce(name: str, revision: str | None, kind: Kind) -> None:
     except (HTTPError, OfflineModeIsEnabled):
         return  # the download says why, or the cache has it
     files = {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or ()}
-    wanted = list(filter_repo_objects(files, allow_patterns=READ))
+    wanted = list(filter_repo_objects(files, allow_patterns=list(read)))
     pickles = [file for file in files if file.endswith(PICKLES)]
-    if pickles and kind == "model" and not any(file.endswith(".safetensors") for file in wanted):
+    if pickles and kind == "model" and not any(file.endswith(".safetensors") for file in files):
         raise UserError(
             f"{name} has pickles alone ({pickles[0]})",
             "Pickles can run any code and are never read. Choose a repository with safetensors files.",

@@ -13,7 +13,8 @@ from uni_train.core.addresses import checked_address
 
 @dataclass(frozen=True, kw_only=True)
 class RewardConfig:
-    """function: verifier, verifier_dense, self_check, judge, server; MODULE:FUNCTION or FILE.py:FUNCTION as in trl."""
+    """function: verifier, verifier_dense, self_check, judge, server, pickscore, clip_score; MODULE:FUNCTION or
+    FILE.py:FUNCTION as in trl."""
 
     function: str
     weight: Annotated[float, Interval(ge=-1e6, le=1e6)] = 1.0
@@ -21,7 +22,8 @@ class RewardConfig:
     python: str | None = None  # an interpreter with packages of its own that runs MODULE:FUNCTION or FILE.py:FUNCTION
     address: str | None = None  # function=server: http://HOST:PORT/PATH (docs/rewards.md)
     server: ServerConfig = field(default_factory=ServerConfig)  # how the address is asked
-    batch: Count = 16  # images that an interpreter or a server gets at once
+    model: str | None = None  # function=pickscore or clip_score: a folder or Hub id; null = the published one
+    batch: Count = 16  # images that an interpreter, a server or a model gets at once
     background: bool = False  # a thread calls it for some images while others are drawn, as for judges and servers
     patience: Seconds = 600.0  # seconds that a reward in the background may take after the last image; python: a batch
 

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 
 _MODULES = {
     "verifier": "verifier verifier_dense", "judging": "self_check judge", "elsewhere": "python server",
+    "clip": "pickscore clip_score",
 }  # fmt: skip
 _BUILT_IN = {name: f"uni_train.rewards.{module}" for module, names in _MODULES.items() for name in names.split()}
 REWARDS: Registry[Any] = Registry("reward", _BUILT_IN, required=("__call__",))

@@ -26,6 +26,7 @@ from uni_train.core.errors import UsageError
         (["rewards.solved.address=http://127.0.0.1:8000/x"], "rewards.solved: function=server and an address belong"),
         (["rewards.solved.function=server"], "rewards.solved: function=server and an address belong"),
         (["rewards.x={function: server, address: 'ftp://x'}"], "'ftp://x' is no address.*Write http://HOST:PORT/PATH"),
+        (["rewards.solved.model=x"], "rewards.solved.model is of function=pickscore"),
         (["prompts.levels=[]"], "prompts.levels is empty"),
         (["rollout.window=9"], "rollout.window 9 does not fit between step 0 and step"),
         (["variant=cps", "rollout.steps=8", "rollout.last_step=8"], "The last step of cps has no noise"),

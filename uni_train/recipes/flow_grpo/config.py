@@ -103,6 +103,8 @@ def _source_rules(config: FlowGrpoConfig) -> list[Rule]:
             (f"{key}.address", (reward.function == "server") != (reward.address is not None),
              f"{key}: function=server and an address belong together",
              f"{key}={{function:server,address:'http://HOST:PORT/PATH'}}."),
+            (f"{key}.model", reward.model is not None and reward.function not in ("pickscore", "clip_score"),
+             f"{key}.model is of function=pickscore and function=clip_score", f"{key}.model=null."),
         ]  # fmt: skip
     return rules
 
