@@ -25,7 +25,7 @@ from uni_train.rewards.config import RewardConfig
 from uni_train.rewards.contract import Reward, score
 from uni_train.rewards.judging import Judge, ModelReward, SelfCheck, read_score
 from uni_train.rewards.registry import Trained
-from uni_train.training.flow_grpo.losses import Reference
+from uni_train.training.second_weights import Reference
 
 
 def self_check(model: Any, batch: int) -> SelfCheck:

@@ -133,7 +133,7 @@ def rewards(config: FlowGrpoConfig, model: UnifiedModel, device: str = "cpu", lo
     Raises:
         UsageError: an unknown reward. UserError: its module cannot be imported, or a judge does not answer.
     """
-    from uni_train.training.flow_grpo.losses import Reference
+    from uni_train.training.second_weights import Reference
 
     def keep() -> Callable[[], AbstractContextManager[None]]:
         # What draws takes no part in an answer, so there is nothing to be kept where it alone is trained.

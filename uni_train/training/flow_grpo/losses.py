@@ -1,4 +1,4 @@
-"""The loss of a micro-batch of random steps, and the second set of weights that it may need.
+"""The loss of a micro-batch of random steps.
 
     step_loss        random steps, or images noised again: the variant's loss         variants.VARIANTS
     token_loss       the tokens of thoughts, where thoughts are trained               flow.grpo.token_loss
@@ -9,12 +9,11 @@ trainer.py calls it in training, `uni_train.plan` with tensors that have shapes 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from uni_train.data_gen.phrasing import CONCLUSION
 from uni_train.flow.grpo import token_loss
@@ -25,6 +24,7 @@ from uni_train.models.transfer import upload
 from uni_train.training.flow_grpo.batches import NO_TOKEN, MicroBatch, ThoughtBatch
 from uni_train.training.flow_grpo.config import GrpoConfig, ThoughtsConfig
 from uni_train.training.flow_grpo.variants import StepLoss
+from uni_train.training.second_weights import Reference, copy_of, weights_of
 
 
 class Losses:
@@ -124,57 +124,3 @@ class Losses:
         for name, parameter in self.model.named_parameters():
             if name in sampler:
                 sampler[name] = torch.lerp(parameter.detach(), sampler[name].to(parameter), decay)
-
-
-# --- a second set of weights ------------------------------------------------------------------------------------------
-
-
-@contextmanager
-def weights_of(module: nn.Module, weights: Mapping[str, Tensor]) -> Iterator[None]:
-    """Within this block the parameters named in `weights` have those values; nothing is copied, unless it is
-    of another precision."""
-    parameters = {name: p for name, p in module.named_parameters() if name in weights}
-    torch.clear_autocast_cache()  # it knows parameters by their place in memory, whatever their values
-    kept = {name: p.data for name, p in parameters.items()}
-    for name, parameter in parameters.items():
-        parameter.data = weights[name].to(parameter)  # as precise, too: copies are older than bf16-true
-    try:
-        yield
-    finally:
-        torch.clear_autocast_cache()
-        for name, parameter in parameters.items():
-            parameter.data = kept[name]
-
-
-def copy_of(module: nn.Module, names: set[str]) -> dict[str, Tensor]:
-    """Copies of the named parameters."""
-    return {name: p.detach().clone() for name, p in module.named_parameters() if name in names}
-
-
-class Reference:
-    """The weights that a run starts from: adapters switched off where adapters are trained, else a frozen copy."""
-
-    def __init__(self, module: nn.Module, trained: set[str]) -> None:
-        self.module, self.adapters = module, list[Any]()
-        if all("lora_" in name for name in trained):
-            from peft.tuners.lora import LoraLayer
-
-            self.adapters = [layer for layer in module.modules() if isinstance(layer, LoraLayer)]
-        self.copy = {} if self.adapters else copy_of(module, trained)
-
-    @contextmanager
-    def active(self) -> Iterator[None]:
-        """Within this block the module is the reference, without gradients."""
-        with torch.no_grad():
-            if not self.adapters:
-                with weights_of(self.module, self.copy):
-                    yield
-                return
-            for layer in self.adapters:
-                layer._disable_adapters = True  # not peft's enable_adapters, which also changes what is trained
-            try:
-                yield
-            finally:
-                torch.clear_autocast_cache()  # of casts without gradients
-                for layer in self.adapters:
-                    layer._disable_adapters = False
