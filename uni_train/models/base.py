@@ -139,12 +139,15 @@ class SupervisedLoss:
     Attributes:
         ce_sum, ce_tokens: cross-entropy in nats over the supervised text tokens, and their number.
         mse_sum, mse_tokens: squared velocity error (mean over channels) over the noised latent tokens, their number.
+        mse_images: computes [noised images], the mean of each; None: no image is learned. Examples that differ in their
+            targets' pixels alone have them in the same order.
     """
 
     ce_sum: Tensor
     ce_tokens: Tensor
     mse_sum: Tensor
     mse_tokens: Tensor
+    mse_images: Callable[[], Tensor] | None = None
 
 
 class Condition(Protocol):

@@ -285,6 +285,12 @@ class PackedBatch:
         """Of [understanding | generation]."""
         return concatenate(self.und_mask, self.gen_mask)
 
+    def by_image(self, values: Tensor) -> Tensor:
+        """[noised images], in order of rows: the mean over each image's tokens of values [noised tokens]."""
+        images = self.gen_image.flatten()[self.mse_index]
+        _, image, tokens = images.unique_consecutive(return_inverse=True, return_counts=True)
+        return values.new_zeros(len(tokens)).index_add(0, image, values) / tokens
+
     def to(self, device: torch.device | str) -> PackedBatch:
         """The batch on `device`, without waiting for it."""
         values: dict[str, Any] = {}

@@ -150,14 +150,17 @@ class BagelUnified(FlowPolicy, ThoughtPolicy, InterleavedGenerator):
         self.bagel.use_all_weights(passes is not None)
         zero = torch.zeros((), device=self.device)
         ce = mse = zero
+        errors: list[Tensor] = []
         for part in batch:
             out = self.bagel(part)
             ce, mse = ce + out.ce.sum(), mse + out.mse.sum()
+            errors.append(out.mse)
         for _ in range(0 if passes is None else passes - len(batch)):
             out = self.bagel(min(batch, key=lambda part: part.und_id.numel() + part.gen_rope.numel()))
             ce, mse = ce + 0 * out.ce.sum(), mse + 0 * out.mse.sum()
         tokens, latents = self.token_counts(batch)
-        return SupervisedLoss(ce, zero + tokens, mse, zero + latents)
+        each = lambda: torch.cat([part.by_image(own) for part, own in zip(batch, errors, strict=True)])  # noqa: E731
+        return SupervisedLoss(ce, zero + tokens, mse, zero + latents, each)
 
     def passes(self, batch: Sequence[PackedBatch]) -> int:
         """Forward passes that `supervised_loss` makes."""

@@ -251,7 +251,8 @@ class FlowMatchingModel(FlowPolicy):
         for _ in range(0 if passes is None else passes - len(sizes)):
             total = total + 0 * self._velocity(x_t[rows], t[rows], condition.select(rows), 1.0).sum()
         none = error.new_zeros(())
-        return SupervisedLoss(none, none, total, none + batch.tokens)
+        each = lambda: error.sum(-1) / error.new_tensor([len(noise) for noise in batch.noise])  # noqa: E731
+        return SupervisedLoss(none, none, total, none + batch.tokens, each)
 
     def _clean(self, targets: Sequence[Tensor]) -> list[Tensor]:
         """Latents [G, C] of targets; an image that comes several times is encoded once."""
