@@ -108,6 +108,7 @@ def test_arrows_between_packages_point_one_way() -> None:
 
 LEAVES = {
     "distillation": "uni_train/recipes/distil uni_train/training/distillation.py uni_train/flow/distillation.py",
+    "preferences": "uni_train/recipes/dpo uni_train/training/dpo.py uni_train/flow/dpo.py",
     "Flow-GRPO": "uni_train/recipes/flow_grpo uni_train/training/flow_grpo",
     "knowledge": "uni_train/recipes/knowledge",
     "pretraining": "uni_train/recipes/pretrain.py",

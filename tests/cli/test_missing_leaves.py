@@ -109,7 +109,7 @@ def test_what_a_leaf_registers_is_unknown_by_its_name_and_its_runs_are_still_rea
         json.dumps({"stage": "train", "status": "done", "key": "", "seconds": 1.0, "outputs": [], "result": {}})
     )
     (run / "config.yaml").write_text(yaml.safe_dump(to_plain(compose("distil_math"))))
-    kinds = "kind must be one of flow_grpo, knowledge, pretrain, sft, stars, not 'distil'"
+    kinds = "kind must be one of dpo, flow_grpo, knowledge, pretrain, sft, stars, not 'distil'"
     rows = (
         ("fit distil_math", 2, f"error: {kinds} ({tree}/recipes/distil_math.yaml)"),
         ("eval shipped -b wise", 2, "error: there is no benchmark wise"),

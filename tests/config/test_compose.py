@@ -78,7 +78,7 @@ def test_a_recipe_of_ones_own_builds_on_ours(tmp_path: Path) -> None:
         (MINE + "rounds: [{task: maths}]\n", "missing key rounds.0.level"),
         (MINE + "x: [1\n", ", line 8: not valid YAML"),
         ("- 1\n", "is no recipe"),
-        ("seed: 1\n", "kind must be one of distil, flow_grpo, knowledge, pretrain, sft, stars, not None ({file})"),
+        ("seed: 1\n", "kind must be one of distil, dpo, flow_grpo, knowledge, pretrain, sft, stars, not None ({file})"),
     ],
 )
 def test_mistakes_in_a_file_name_the_file(tmp_path: Path, text: str, message: str) -> None:

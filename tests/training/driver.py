@@ -143,6 +143,18 @@ def bagel(out: Path, checkpoint: str, model: Any = None, **keys: Any) -> Any:
     return model
 
 
+def dpo(out: Path, trained: str = "all", **keys: Any) -> Any:
+    """Two updates on pairs and a replayed row of a tiny nano, as tests/training/test_dpo.py makes them."""
+    from tests.training.test_dpo import fit as preferred
+    from tests.training.test_dpo import nano
+
+    model, small = nano(), {"updates": 2, "lr": 1.0, "eps": 1e3, "clip": 0.0}  # as `bagel`
+    lora = adapted(model, LoraConfig(rank=2), 0)
+    with lora if trained == "lora" else nullcontext():
+        preferred(out, model, trained, replayed=trained == "all", **small, **keys)
+    return model
+
+
 class Held(TorchDispatchMode):
     """Bytes of tensors in memory of their own, not in a mapped file: how many now, and at most."""
 
@@ -195,6 +207,7 @@ def loaded(out: Path, checkpoint: str, **keys: Any) -> Any:
 
 
 FITS: dict[str, Callable[..., nn.Module]] = {"fit": fit, "again": again, "grpo": grpo, "bagel": bagel, "loaded": loaded}
+FITS["dpo"] = dpo
 
 
 class Tell(Callback):

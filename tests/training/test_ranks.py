@@ -21,7 +21,7 @@ from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
 from tests.once import once
 from tests.processes import python
-from tests.training.driver import BAGEL_ROWS, Stack, bagel, fit, grpo, train_crashing
+from tests.training.driver import BAGEL_ROWS, Stack, bagel, dpo, fit, grpo, train_crashing
 from tests.training.flow_grpo.toy import ToyFlow
 from uni_train.config.compose import compose
 from uni_train.models.load import build_model
@@ -74,6 +74,8 @@ def start(out: Path) -> dict[str, list[dict[str, Any]]]:
         step("shared", "grpo", kind=ZERO3, epochs=1, kl=0.0),
         step("adapters", "grpo", kind="fsdp2", epochs=1, steps=2, trained="lora"),
         step("bagel", "bagel", checkpoint=str(place), kind="ddp"),
+        step("dpo", "dpo", kind="ddp", accumulate=2),
+        step("dpo_adapters", "dpo", kind="fsdp2", trained="lora"),
         *(step(f"loaded_{kind}", "loaded", checkpoint=str(place), kind=kind) for kind in SHARDED),
         step("unbroken", **TOLD),
         told("told", 2, 1, 6, signal.SIGUSR1),
@@ -255,6 +257,15 @@ def test_bagel_on_two_ranks_equals_one(ran: Ran, tmp_path: Path) -> None:
             assert float((change - other).abs().max()) <= 1e-4 * float(change.abs().max()) + rounding, (run, name)
             moved += bool(change.any())
         assert moved > 100
+
+
+@pytest.mark.parametrize(("name", "keys"), [("dpo", {"accumulate": 2}), ("dpo_adapters", {"trained": "lora"})])
+def test_preferences_on_two_ranks_equal_one(ran: Ran, tmp_path: Path, name: str, keys: dict[str, Any]) -> None:
+    """With rows of another kind, and with weights shared out whose adapters are switched off for the reference."""
+    whole = dpo(tmp_path, **keys).state_dict()
+    close(finished(ran, name), tmp_path, 1e-3)
+    for key, value in load_file(ran[0] / name / "final-0.safetensors").items():
+        torch.testing.assert_close(value, whole[key], rtol=1e-4, atol=1e-5)
 
 
 def test_no_rank_holds_a_model_whole_while_it_is_loaded_to_be_sharded(ran: Ran) -> None:

@@ -30,7 +30,7 @@ def opened(config: RunConfig) -> dict[str, Joined]:
         images = flat(plain).get(f"{section}.images")
         if name == "prompts_file" or (name == "path" and path.suffix.lower() == ".txt"):
             datasets[key] = Joined([], [path])
-        elif name in ("path", "solved"):
+        elif name in ("path", "solved", "pairs"):
             with suppress(UserError):
                 datasets[key] = open_rows(value, None if images is None else Path(images), section == "held_out")
     return datasets

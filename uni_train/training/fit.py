@@ -111,6 +111,7 @@ def fit_supervised(
     def prepare(made: Run) -> SupervisedModule:
         module = MixedModule(model, config, updates, options)
         module.sources, module.schedule, module.collate = sources, schedule, collate or model.collate
+        module.token_counts = getattr(model, "token_counts", None)
         model.train()
         made.callbacks += [CurriculumCallback(schedule, evaluate, made.log), *callbacks]
         return module
@@ -239,6 +240,7 @@ class MixedModule(SupervisedModule):
     sources: Mapping[str, Source]
     schedule: Curriculum
     collate: Collate
+    token_counts: Callable[[Any], tuple[int, int]] | None
     dataset: StepDataset
 
     def rows_of_update(self) -> Sequence[str]:
@@ -257,7 +259,7 @@ class MixedModule(SupervisedModule):
             rank=self.global_rank,
             world_size=self.trainer.world_size,
             grad_accumulation_steps=updates.accumulate,
-            token_counts=getattr(model, "token_counts", None),
+            token_counts=self.token_counts,
             tokens=updates.tokens,
             example_tokens=model.example_tokens,
         )

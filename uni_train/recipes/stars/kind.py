@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from uni_train.config.kinds import PlannedStage, recipe_kind
 from uni_train.config.messages import Where
 from uni_train.data_gen.registry import TASKS
-from uni_train.recipes.stars.config import StarsConfig, check
+from uni_train.recipes.stars.config import RoundConfig, StarsConfig, check
 from uni_train.recipes.stars.filters import about
 from uni_train.recipes.stars.rounds import RoundsKind, round_entry, said_updates
 from uni_train.stages.kind import Stages
@@ -79,9 +79,7 @@ class Stars(RoundsKind[StarsConfig]):
         elif planned.kind == "filter":
             filtering.run(work, stage, before[-1][1], round_)
         else:
-            stages, until = _filtered(work.config, before), work.config.rounds[: planned.rounds[-1] + 1]
-            filtered = {of.set_name: (of, stages[sampled_by(work.config, i)]) for i, of in enumerate(until)}
-            finetune.run(work, stage, planned.rounds, filtered)
+            finetune.run(work, stage, planned.rounds, filtered(work.config, planned.rounds, before))
 
     def rounds(self, work: Work[StarsConfig], runs: Stages) -> list[Round]:
         """One entry a fine-tuning; the rounds that it serves are summed."""
@@ -122,6 +120,12 @@ def sampled_by(config: StarsConfig, i: int) -> int:
     """The round whose samples round `i` trains on: the first with the same prompts, where the base is the teacher."""
     samples = [round_.sample for round_ in config.rounds]
     return i if config.teacher == "current" else samples.index(samples[i])
+
+
+def filtered(config: StarsConfig, rounds: Sequence[int], runs: Stages) -> dict[str, tuple[RoundConfig, StageRun]]:
+    """What a training of these rounds may draw, as `finetune.Filtered`: of them, and of all before."""
+    stages, until = _filtered(config, runs), config.rounds[: rounds[-1] + 1]
+    return {of.set_name: (of, stages[sampled_by(config, i)]) for i, of in enumerate(until)}
 
 
 def _filtered(config: StarsConfig, runs: Stages) -> dict[int, StageRun]:
