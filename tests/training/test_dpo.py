@@ -20,7 +20,7 @@ from uni_train.config.schema import LoraConfig
 from uni_train.models.base import Example, Trainable
 from uni_train.models.load import build_model
 from uni_train.training.curriculum import Constant
-from uni_train.training.dpo import DpoSettings, Preference, fit_dpo
+from uni_train.training.dpo import Preference, fit_dpo
 from uni_train.training.lora import adapted
 from uni_train.training.metric_log import read_metrics
 
@@ -38,7 +38,7 @@ def preference(prompt: str, seed: int, side: int = 24, images: tuple[np.ndarray,
 
 PAIRS = [preference(prompt, seed) for seed, prompt in enumerate(PROMPTS)]
 ASKED = [Example(PROMPTS[0], (picture(7),), answer="3 apples"), Example(PROMPTS[1], target=picture(8))]
-SETTINGS = DpoSettings(beta=50.0, sft_weight=0.5)
+SETTINGS = {"beta": 50.0, "sft_weight": 0.5}
 
 
 def drawn(model: Any) -> Any:
@@ -122,7 +122,7 @@ def fit(out: Path, model: Any, trained: str = "all", replayed: bool = False, **k
     shares = {"pairs": 0.5, "asked": 0.5} if replayed else {"pairs": 1.0}
     kept = [asked.pop(name) for name in ("config", "updates", "options")]
     names = ["asked"] if replayed else []
-    fit_dpo(model, sources, Constant(shares), *kept[:2], out, kept[2], SETTINGS, replayed=names, **asked)
+    fit_dpo(model, sources, Constant(shares), *kept[:2], out, kept[2], **SETTINGS, replayed=names, **asked)
     return read_metrics(out / "metrics.jsonl")
 
 

@@ -1,14 +1,9 @@
-"""Direct preference optimisation of images, on pairs of a right and a wrong image of a prompt (uni_train/flow/dpo.py).
-
-An update draws pairs as supervised training draws examples. Both images of a pair get the same seed, so the same noise
-and noise levels; each noised image of the chosen one stands against the one of the same number of the rejected one.
+"""Flow-DPO on pairs of images (uni_train/flow/dpo.py), beside the supervised loss of replayed rows.
 
     loss = mean over noised pairs of dpo_loss + sft_weight * error of the chosen image
 
-The reference are the weights that the stage starts from: adapters switched off, or a copy of the trained weights. Rows
-that are replayed are examples, and their supervised loss is added.
-
-Left out on purpose: `ce_weight` and `mse_weight` act on replayed rows alone.
+The reference are the weights that the fit starts from: adapters switched off, or a copy of the trained weights.
+`ce_weight` and `mse_weight` act on replayed rows alone.
 """
 
 from __future__ import annotations
@@ -16,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -33,9 +28,9 @@ from uni_train.training.steps import Source, StepBatch
 from uni_train.training.strategies.choice import current_ranks, on_ranks
 from uni_train.training.supervised import FitOptions
 
-METRICS = ("dpo", "accuracy", "chosen_reward", "rejected_reward", "chosen_error", "rejected_error", "tokens")
+METRICS = ("dpo", "accuracy", "chosen_reward", "rejected_reward", "chosen_error", "rejected_error", "margin", "tokens")
 """Means over the noised pairs of an update, and their latent tokens; accuracy: the share whose chosen image has the
-higher implicit reward."""
+higher implicit reward; margin: by how much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,17 +41,15 @@ class Preference:
     rejected: Example
     seed: int = 0
 
-    def example(self) -> Example:
-        """The chosen one, whose texts are those of both."""
-        return replace(self.chosen, seed=self.seed)
-
     def both(self) -> tuple[Example, Example]:
-        return self.example(), replace(self.rejected, seed=self.seed)
+        return replace(self.chosen, seed=self.seed), replace(self.rejected, seed=self.seed)
+
+    def example(self) -> Example:
+        return self.both()[0]
 
 
-@dataclass(slots=True)
-class PreferenceBatch:
-    """A micro-batch of so many pairs: both sides, and replayed rows, as the model collates them; None where none is."""
+class PreferenceBatch(NamedTuple):
+    """So many pairs; both their sides, and replayed rows, as the model collates them (None: there are none)."""
 
     pairs: int
     chosen: Any
@@ -64,38 +57,22 @@ class PreferenceBatch:
     replayed: Any
 
 
-@dataclass(frozen=True, slots=True)
-class DpoSettings:
-    """beta: how fast the loss falls with the rewards' difference. sft_weight: of the error of chosen images."""
-
-    beta: float
-    sft_weight: float
-
-
 def fit_dpo(
-    model: Trainable,
-    sources: Mapping[str, Source],
-    schedule: Curriculum,
-    config: TrainingConfig,
-    updates: Updates,
-    directory: Path,
-    options: FitOptions,
-    settings: DpoSettings,
-    *,
-    replayed: Collection[str] = (),
+    model: Trainable, sources: Mapping[str, Source], schedule: Curriculum, config: TrainingConfig, updates: Updates,
+    directory: Path, options: FitOptions, *, beta: float, sft_weight: float = 0.0, replayed: Collection[str] = (),
     evaluate: Evaluate | None = None,
-) -> FitResult:
-    """Train `model` in place on sources of `Preference`, and of examples (`replayed`); else as `fit.fit_supervised`.
+) -> FitResult:  # fmt: skip
+    """As `fit.fit_supervised`, on sources of `Preference`, and of examples where they are `replayed`.
 
-    Under strategies that shard weights adapters alone can be trained.
+    Under strategies that shard weights adapters alone can be trained, and nothing can be replayed.
     """
     config, updates = on_ranks(config), updates.shared(current_ranks().world_size)
 
     def prepare(made: Run) -> DpoModule:
         module = DpoModule(model, config, updates, options)
         module.sources, module.schedule, module.collate = sources, schedule, module.collated
-        module.token_counts = module.counted
-        module.settings, module.replayed = settings, frozenset(replayed)
+        module.token_counts, module.replayed = module.counted, frozenset(replayed)
+        module.beta, module.sft_weight = beta, sft_weight
         module.reference = Reference(model, module.trained_names)
         model.eval()  # dropout of adapters would tell the model from its reference
         made.callbacks.append(CurriculumCallback(schedule, evaluate, made.log))
@@ -105,23 +82,20 @@ def fit_dpo(
 
 
 class DpoModule(MixedModule):
-    """The supervised loss of replayed rows, and that of preferences.
+    """After the last micro-batch of an update `metrics` also has METRICS."""
 
-    After the last micro-batch `metrics` also has METRICS, and `margin`: the chosen reward less the rejected one.
-    """
-
-    settings: DpoSettings
+    beta: float
+    sft_weight: float
     replayed: frozenset[str]
     reference: Reference
     _means: Tensor
 
     def collated(self, rows: Sequence[Any], seed: int) -> PreferenceBatch:
-        """`Trainable.collate` of rows among which are preferences."""
+        """`Trainable.collate` of each side and of the replayed rows."""
         pairs = [row.both() for row in rows if isinstance(row, Preference)]
-        sides = [[chosen for chosen, _ in pairs], [rejected for _, rejected in pairs]]
-        replayed = [row for row in rows if not isinstance(row, Preference)]
-        parts = [self.model.collate(part, seed) if part else None for part in (*sides, replayed)]
-        return PreferenceBatch(len(pairs), *parts)
+        parts = [[pair[side] for pair in pairs] for side in (0, 1)]
+        parts.append([row for row in rows if not isinstance(row, Preference)])
+        return PreferenceBatch(len(pairs), *(self.model.collate(part, seed) if part else None for part in parts))
 
     def counted(self, content: PreferenceBatch) -> tuple[int, int]:
         """Tokens of the replayed rows, as `Trainable.token_counts`."""
@@ -137,7 +111,11 @@ class DpoModule(MixedModule):
             total = total + loss * (batch.grad_accumulation_steps * self.trainer.world_size)
         self._means = means if batch.micro == 0 else self._means + means
         if batch.last:
-            self._gather_metrics()
+            if self.trainer.world_size > 1:
+                self._means = self.trainer.strategy.reduce(self._means, reduce_op="sum")
+            own, before = dict(zip(METRICS, self._means, strict=True)), self.metrics
+            own["loss"] = before["loss"] + own["dpo"] + self.sft_weight * own["chosen_error"]
+            self.metrics = {**before, **own, "tokens": before["tokens"] + own["tokens"]} if self.replayed else own
         return total
 
     def _loss(self, batch: StepBatch) -> SupervisedLoss:
@@ -152,39 +130,16 @@ class DpoModule(MixedModule):
             before = [_errors(self._loss(side)) for side in sides]
         losses = [self._loss(side) for side in sides]
         errors = [_errors(loss) for loss in losses]
-        chosen, rejected = (
-            implicit_reward(now, then, self.settings.beta) for now, then in zip(errors, before, strict=True)
-        )
-        loss = dpo_loss(chosen, rejected)
+        chosen, rejected = (implicit_reward(*pair, self.beta) for pair in zip(errors, before, strict=True))
+        loss, margin = dpo_loss(chosen, rejected), chosen - rejected
         pairs = sum(rows for name, rows in self.dataset.counts(batch.step).items() if name not in self.replayed)
         share = content.pairs / (pairs * len(loss))  # of a noised pair
-        parts = [loss, (chosen > rejected).float(), chosen, rejected, *errors]
+        parts = [loss, (margin > 0).float(), chosen, rejected, *errors, margin]
         tokens = losses[0].mse_tokens + losses[1].mse_tokens
         means = torch.stack([*(part.detach().float().sum() * share for part in parts), tokens])
-        return (loss + self.settings.sft_weight * errors[0]).sum() * share, means
-
-    def _gather_metrics(self) -> None:
-        """Metrics of the update over all ranks."""
-        of = self.metrics if self.replayed else {"loss": self.metrics["loss"], "tokens": torch.zeros(())}
-        means = self._means
-        if self.trainer.world_size > 1:
-            means = self.trainer.strategy.reduce(means, reduce_op="sum")
-        self.metrics = of = {**of, **dict(zip(METRICS, [*means[:-1], means[-1] + of["tokens"]], strict=True))}
-        of["margin"] = of["chosen_reward"] - of["rejected_reward"]
-        of["loss"] = of["loss"] + of["dpo"] + self.settings.sft_weight * of["chosen_error"]
-
-    def transfer_batch_to_device(self, batch: StepBatch, device: torch.device, dataloader_idx: int) -> StepBatch:
-        content: PreferenceBatch = batch.content
-        moved = [
-            super(DpoModule, self)
-            .transfer_batch_to_device(replace(batch, content=part), device, dataloader_idx)
-            .content
-            for part in (content.chosen, content.rejected, content.replayed)
-        ]
-        return replace(batch, content=PreferenceBatch(content.pairs, *moved))
+        return (loss + self.sft_weight * errors[0]).sum() * share, means
 
 
 def _errors(loss: SupervisedLoss) -> Tensor:
-    """The mean squared error of each noised image, [images]."""
     assert loss.mse_images is not None, "preferences have targets"
     return loss.mse_images()

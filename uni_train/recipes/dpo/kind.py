@@ -1,4 +1,4 @@
-"""The stages of direct preference optimisation: sample and filter as STARS does, then learn from pairs of images."""
+"""The stages of preferences: sample and filter as STARS does, then learn from pairs of images."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from uni_train.config.kinds import PlannedStage, Updates, evaluation, recipe_kind
 from uni_train.config.messages import Where
-from uni_train.recipes.dpo.config import PAIRS, DpoConfig, check
+from uni_train.recipes.dpo.config import DpoConfig, check
 from uni_train.recipes.stars.kind import Stars, filtered
 from uni_train.recipes.stars.rounds import said_updates
 from uni_train.stages.kind import Stages
@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 
 @recipe_kind("dpo")
 class Dpo(Stars):
-    """Direct preference optimisation. Configurations are DpoConfig."""
+    """Preferences. Configurations are DpoConfig."""
 
     config = DpoConfig  # type: ignore[assignment]
     training = "dpo"
-    less_memory = "Lower batch.prompts or batch.noise_draws (a pair has two images), or raise batch.accumulate."
 
     def check(self, config: Any, where: Where) -> None:
         check(config, where)
@@ -32,42 +31,32 @@ class Dpo(Stars):
     def evaluates(self, config: Any) -> bool:
         return bool(config.evaluate)
 
-    def asks_judge(self, config: Any) -> bool:
-        return config.pairs is None and super().asks_judge(config)
-
     def stages(self, config: Any) -> Iterator[PlannedStage]:
         if config.pairs is None:
             yield from super().stages(config)
             return
-        length = f"{config.updates} updates" if config.updates is not None else f"{config.epochs:g} epochs"
-        if config.evaluate:
-            yield evaluation(config, "before")
-        yield PlannedStage("dpo", f"dpo-{PAIRS}", f"{length} on the pairs of {config.pairs}")
-        if config.evaluate:
-            yield evaluation(config, "after")
+        learned = PlannedStage("dpo", "dpo-pairs", f"{config.updates} updates on the pairs of {config.pairs}")
+        around = [evaluation(config, label) for label in ("before", "after") if config.evaluate]
+        yield from (*around[:1], learned, *around[1:])
 
     def learned(self, config: Any, rounds: Sequence[int]) -> str:
         return f"{said_updates(config, rounds)} on pairs of an accepted and a refused image"
 
     def run(self, work: Work[Any], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
-        from uni_train.recipes.dpo import training
-
         if planned.kind != self.training:
             super().run(work, planned, stage, before)
-        elif work.config.pairs is not None:
-            training.run_file(work, stage)
-        else:
-            training.run(work, stage, planned.rounds, filtered(work.config, planned.rounds, before))
+            return
+        from uni_train.recipes.dpo import training
+
+        of = filtered(work.config, planned.rounds, before) if planned.rounds else {}
+        training.run(work, stage, planned.rounds, of)
 
     def rounds(self, work: Work[Any], runs: Stages) -> list[Round]:
-        return [] if work.config.pairs is not None else super().rounds(work, runs)
+        return super().rounds(work, runs) if work.config.rounds else []
 
     def updates(self, config: Any) -> Updates:
-        if config.pairs is None:
-            return super().updates(config)
-        from uni_train.recipes.dpo.training import updates_of_file
-
-        return Updates(updates_of_file(config), config.batch.accumulate, rows=config.batch.prompts)
+        found = super().updates(config)
+        return found if config.pairs is None else Updates(config.updates, found.accumulate, rows=found.rows)
 
     def first_update(self, config: Any, model: Trainable, most: int | None = None) -> list[Sequence[Example]]:
         from uni_train.recipes.dpo.training import first_update
