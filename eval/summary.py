@@ -19,7 +19,7 @@ does, before and after as `eval compare`, and arranges them in tables.
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +102,7 @@ class Round:
     against the verifier, None where no verifier can read the images. calls: what the round asked of models. "answers"
     are those by which it filters, "images" finished ones, "velocities" the teacher's (a guided one counts once).
     "rollout" is of the student, in think-distillation. anchors: what the filter refused of known images before.
+    teachers: identities of other models that taught, by their keys.
     """
 
     task: str
@@ -115,27 +116,15 @@ class Round:
     calls: Mapping[str, int] = field(default_factory=dict)
     distinct: int | None = None
     anchors: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+    teachers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
 
     def to_dict(self) -> dict[str, Any]:
-        precision = self.reliability.precision if self.reliability else None
-        recall = self.reliability.recall if self.reliability else None
+        names = ("precision", "recall", "unfiltered", "specificity", "acceptance")
+        measured = {name: getattr(self.reliability, name) for name in names} if self.reliability else {}
         return {
-            "task": self.task,
-            "level": self.level,
-            "sampled": self.sampled,
-            "kept": self.kept,
-            "precision": precision.value if precision else None,
-            "recall": recall.value if recall else None,
-            "updates": self.updates,
-            "seconds": self.seconds,
-            "filter": self.filter,
-            "calls": dict(self.calls),
-            "distinct": self.distinct,
-            "anchors": dict(self.anchors),
-            **{
-                f"{name}_estimate": getattr(self.reliability, name).to_dict() if self.reliability else None
-                for name in ("precision", "recall", "unfiltered", "specificity", "acceptance")
-            },
+            **{key.name: getattr(self, key.name) for key in fields(self) if key.name != "reliability"},
+            **{name: measured[name].value if measured else None for name in names[:2]},
+            **{f"{name}_estimate": measured[name].to_dict() if measured else None for name in names},
             "warning": self.reliability.warning(self.filter) if self.reliability else None,
         }
 
@@ -156,7 +145,7 @@ def write(run_dir: Path, summary: Mapping[str, Any]) -> Path:
 
 def read(run_dir: Path) -> dict[str, Any]:
     """The summary of a finished run. Raises UserError when it is missing, damaged or lacks a key of the contract."""
-    path = Path(run_dir) / "summary.json"
+    path, hint = Path(run_dir) / "summary.json", "Delete it and run the same command again."
     try:
         summary = read_json(path)
     except FileNotFoundError as error:
@@ -164,18 +153,16 @@ def read(run_dir: Path) -> dict[str, Any]:
             f"{path}: there is no summary yet", "It is written when the run ends: run its command again."
         ) from error
     except (OSError, ValueError) as error:
-        raise UserError(
-            f"{path}: cannot be read ({reason(error)})", "Delete it and run the same command again."
-        ) from error
+        raise UserError(f"{path}: cannot be read ({reason(error)})", hint) from error
     contract = ("recipe", "model", "seed", "wall_seconds", "peak_rss_bytes", "scores", "rounds")
     absent = [key for key in contract if not isinstance(summary, dict) or key not in summary]
     if absent:
-        raise UserError(f"{path}: lacks {', '.join(absent)}", "Delete it and run the same command again.")
+        raise UserError(f"{path}: lacks {', '.join(absent)}", hint)
     odd = [key for key, kind in _KINDS.items() if key in summary and not _is(summary[key], kind)]
     if "rounds" not in odd and not all(isinstance(round_, dict) for round_ in summary["rounds"]):
         odd.append("rounds")
     if odd:
-        raise UserError(f"{path}: {odd[0]} is not what a run writes there", "Delete it and run the same command again.")
+        raise UserError(f"{path}: {odd[0]} is not what a run writes there", hint)
     return summary
 
 
@@ -210,17 +197,16 @@ def round_table(rounds: Sequence[Mapping[str, Any]], questions: str) -> Table:
         )
         for number, entry in enumerate(rounds, 1)
     )
-    warnings = [
-        f"Round {number}: {entry['warning']}. " for number, entry in enumerate(rounds, 1) if entry.get("warning")
-    ]
-    known = [
-        f"Before round {number}, of known images: {described(entry['filter'], entry['anchors'])}. "
-        for number, entry in enumerate(rounds, 1)
-        if entry.get("anchors")
-    ]
-    note = (
-        "".join(warnings + known)
-        + "Distinct: different expressions, sets of rules or puzzles among the sampled images. "
+    note = ""
+    for number, entry in enumerate(rounds, 1):
+        if entry.get("warning"):
+            note += f"Round {number}: {entry['warning']}. "
+        if entry.get("anchors"):
+            note += f"Before round {number}, of known images: {described(entry['filter'], entry['anchors'])}. "
+        for key, model in (entry.get("teachers") or {}).items():
+            note += f"Round {number}, {key}: {model['name']} ({model['content']}). "
+    note += (
+        "Distinct: different expressions, sets of rules or puzzles among the sampled images. "
         "Precision: of the kept images, the share that is right. Unfiltered: of all images, the precision without the "
         "filter. Recall: of the right ones, the share that was kept. "
         "Specificity: of the wrong ones, the share that was refused; a filter that accepts everything has 0."

@@ -74,11 +74,11 @@ def shards(run: Path) -> Iterator[Path]:
     yield from sorted(run.glob("stages/*/shards/[0-9]*.parquet"))
 
 
-def save_drawer(folder: Path) -> Path:
-    """A checkpoint whose velocity is not zero, as that of fresh weights is."""
+def save_drawer(folder: Path, seed: int = 0) -> Path:
+    """A checkpoint whose velocity is not zero, as that of fresh weights is; the VAE is the same for all seeds."""
     model = build_model(compose("stars_curriculum", MODEL).model)
     assert isinstance(model, Nano)
-    torch.nn.init.normal_(model.bagel.llm2vae.weight, std=0.3, generator=torch.Generator().manual_seed(0))
+    torch.nn.init.normal_(model.bagel.llm2vae.weight, std=0.3, generator=torch.Generator().manual_seed(seed))
     save_model(model, folder)
     return folder
 

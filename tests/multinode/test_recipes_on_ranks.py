@@ -27,6 +27,10 @@ ZERO = importlib.util.find_spec("deepspeed") is not None
 ROUND = "{task:mapping,level:1}"
 STARS = ("fit", "--recipe", "stars_curriculum", *QUICK, f"rounds=[{ROUND},{{task:mapping,level:2}}]")
 DISTIL = ("fit", "--recipe", "distil_curriculum", *QUICK, f"rounds=[{ROUND}]", "states=student", "teacher=ema")
+TAUGHT = (
+    *("fit", "--recipe", "distil_math", *QUICK, "level=1", "budget.math1={prompts:8,updates:3}", "states=student"),
+    *("thoughts=none", "thoughts_replay=0", "rounds.0.replay={}"),
+)
 GRPO = (
     *("fit", "--recipe", "flow_grpo_math", *MODEL, "epochs=2", "updates_per_epoch=2", "rows=8"),
     *("rollout.prompts_per_epoch=4", "rollout.group_size=2", "rollout.steps=3", "rollout.last_step=2"),
@@ -43,7 +47,10 @@ def fault(does: str, rank: int, path: str) -> dict[str, Any]:
 
 def start(out: Path) -> dict[str, list[dict[str, Any]]]:
     """All runs of this file, in one folder, and what became of every start of each; of two nodes where they can be."""
-    distil = (*DISTIL, f"model.checkpoint={save_drawer(out / 'drawer')}")
+    drawer = f"model.checkpoint={save_drawer(out / 'drawer')}"
+    distil, other = (*DISTIL, drawer), save_drawer(out / "other", seed=1)
+    two_teachers = f"teachers={{a:{{checkpoint:{other},weight:2}},b:{{checkpoint:{out / 'drawer'}}}}}"
+    taught = (*TAUGHT, drawer, two_teachers)
     starts: list[Start] = [
         ("one", STARS, {"each": 1}),
         ("two", STARS, fault("interrupt", 0, "01-sample")),
@@ -54,6 +61,9 @@ def start(out: Path) -> dict[str, list[dict[str, Any]]]:
         ("one", distil, {"each": 1}),
         ("changed", distil, fault("kill", 0, "distil-mapping1/checkpoints/.step=00000003")),
         ("changed", distil, {"each": 1}),
+        ("one", taught, {"each": 1}),
+        ("changed", taught, fault("kill", 0, "distil-math1/checkpoints/.step=00000003")),
+        ("changed", taught, {"each": 1}),
         ("one", GRPO, {"each": 1}),
         ("changed", GRPO, fault("kill", 0, "step=00000004")),
         ("changed", GRPO, {"each": 4}),
@@ -144,6 +154,7 @@ def test_two_ranks_sample_filter_and_ask_what_one_does_after_ctrl_c(runs: Runs) 
     [
         ("stars_curriculum", 1e-5, "error: rank 1 was ended by SIGKILL"),
         ("distil_curriculum", 1e-4, "error: "),
+        ("distil_math", 1e-4, "error: "),  # by two other models
         ("flow_grpo_math", 1e-4, "error: "),
     ],
 )

@@ -32,9 +32,9 @@ class Known(FlowPolicy):
     name = "known"
     draw = decode = collate = supervised_loss = prepare_training = example_tokens = None
 
-    def __init__(self) -> None:
+    def __init__(self, speed: float = 1.0) -> None:
         super().__init__()
-        self.weight = nn.Parameter(torch.zeros(1))
+        self.weight, self.speed = nn.Parameter(torch.zeros(1)), speed
 
     def encode(self, requests: Sequence[Request]) -> Tensor:
         """The thoughts, as numbers."""
@@ -56,7 +56,7 @@ class Known(FlowPolicy):
         each = {z: (t - (1 - t) * WIDTH**2) / variance * off[z] - mean for z, mean in MEANS.items()}
         weight = {z: PRIOR[z] * torch.exp(-0.5 * off[z] ** 2 / variance) for z in MEANS}
         marginal = sum(weight[z] * each[z] for z in MEANS) / sum(weight.values())
-        return torch.stack([*each.values(), marginal])[condition, torch.arange(len(x_t))]
+        return self.speed * torch.stack([*each.values(), marginal])[condition, torch.arange(len(x_t))]
 
     def all_images(self, x_t: Tensor, t: Tensor) -> Tensor:
         return self.velocity(x_t, t, torch.full((len(x_t),), 2))
@@ -82,7 +82,7 @@ def learned(states: str) -> tuple[Tensor, ...]:
     drawn = (lambda i: None) if states == "student" else (lambda i: lambda: Trajectory(kept[i], levels))
     lessons = [Lesson(one, drawn(i), 6, seed=n + i) for i, one in enumerate(told)]
     settings = DistilSettings(states, 1.0, reuse=False)  # type: ignore[arg-type]
-    found = Distiller(model, model, settings).states(lessons)
+    found = Distiller(model, [(model, 1.0)], settings).states(lessons)
     t = torch.from_numpy(np.concatenate([one.t for one in found])).float()
     clean, noise = (torch.from_numpy(np.concatenate([getattr(one, k) for one in found])) for k in ("clean", "noise"))
     x_t, target = interpolate(clean, noise, t[:, None, None]), velocity_target(clean, noise)
@@ -104,6 +104,21 @@ def test_states_that_follow_the_thought_teach_the_velocity_of_all_images(states:
         expected, other = (off_prior, off_marginal) if states == "student" else (off_marginal, off_prior)
         assert max(expected) < 4.5, (level, off_marginal, off_prior)
         assert max(other) > 20, "the two are told apart"
+
+
+def test_several_teachers_teach_the_mean_that_minimises_the_weighted_squared_distance() -> None:
+    student, teachers = Known(), [(Known(1.0), 1.0), (Known(3.0), 2.0), (Known(-1.0), 0.5)]
+    lessons = [Lesson(Request(str(i), "?", seed=i), None, 4, seed=i) for i in range(8)]
+    states = Distiller(student, teachers, DistilSettings("student", 1.0, reuse=False)).states(lessons)
+    for state in states:
+        t, clean, noise = (torch.from_numpy(value).float() for value in (state.t, state.clean, state.noise))
+        x_t, learned = interpolate(clean, noise, t[:, None, None]), velocity_target(clean, noise)
+        each = [(weight, teacher.velocity(x_t, t, torch.full((len(t),), 2))) for teacher, weight in teachers]
+        torch.testing.assert_close(learned, sum(w * v for w, v in each) / 3.5, rtol=1e-4, atol=1e-4)
+        below, least, above = (
+            float(sum(w * (learned + step - v).square().sum() for w, v in each)) for step in (-0.1, 0.0, 0.1)
+        )
+        assert least < min(below, above)
 
 
 def test_a_velocity_at_a_state_is_learned_as_a_noised_image_is() -> None:

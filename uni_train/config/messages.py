@@ -165,9 +165,9 @@ def members(kind: Any) -> tuple[Any, ...]:
     return typing.get_args(kind) if typing.get_origin(kind) in (Union, types.UnionType) else (kind,)
 
 
-def _unknown_key(parent: str, name: str, cls: type, where: Where, root: type) -> UsageError:
+def _unknown_key(parent: str, name: str, cls: Any, where: Where, root: type) -> UsageError:
     key = join(parent, name)
-    siblings = [field.name for field in dataclasses.fields(cls)]
+    siblings = [f.name for kind in members(cls) if dataclasses.is_dataclass(kind) for f in dataclasses.fields(kind)]
     known = _all_keys(root)
     same_leaf = [other for other in known if other.rpartition(".")[2] == name]
     close = nearest(name, siblings)

@@ -34,7 +34,8 @@ def keys(cls: type, prefix: str = "", *, nested: bool = True) -> Iterator[Key]:
     for field in dataclasses.fields(cls):
         hint, name = hints[field.name], f"{prefix}{field.name}"
         section, inside = _section(hint, name)
-        if section is None or inside != f"{name}.":
+        words = any(typing.get_origin(member) is typing.Literal for member in members(hint))
+        if section is None or words or inside != f"{name}.":
             yield Key(name, _allowed(hint), _default(field), comments.get(field.name, ""))
         if nested and section is not None and section is not cls:  # a judge has judges
             yield from keys(section, inside)

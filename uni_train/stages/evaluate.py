@@ -129,10 +129,7 @@ def run(work: Work[RunConfig], stage: StageRun, label: str) -> None:
 
 def _check(result: evaluation.Result, config: RunConfig) -> None:
     """Raises UserError where the model or the judge failed, because then there is no score."""
-    counts: Counter[str] = Counter()
-    for by_set in result.outcomes.values():
-        for by_outcome in by_set.values():
-            counts.update(by_outcome)
+    counts = sum((Counter(some) for by_set in result.outcomes.values() for some in by_set.values()), Counter())
     if counts["judge_failed"]:
         from uni_train.stages import judging
 

@@ -10,6 +10,7 @@ Left out on purpose: gradients through the student's rollouts (its states are gi
 
 from __future__ import annotations
 
+import functools
 from collections import defaultdict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -77,12 +78,16 @@ class Distiller:
 
     Args:
         student: the model that is trained.
-        teacher: another model of its kind, on the same device; its guidance is part of what is learned.
+        teachers: other models of the same latent space, on the same device, with weights above 0; their guidance is
+            part of what is learned. The first one makes states of *noised* and *teacher*.
     """
 
-    def __init__(self, student: FlowPolicy, teacher: FlowPolicy, settings: DistilSettings) -> None:
+    def __init__(
+        self, student: FlowPolicy, teachers: Sequence[tuple[FlowPolicy, float]], settings: DistilSettings
+    ) -> None:
         self.student, self.settings = student, settings
-        self.teacher = teacher.requires_grad_(False).eval()
+        self.teachers = [(teacher.requires_grad_(False).eval(), weight) for teacher, weight in teachers]
+        self.teacher = self.teachers[0][0]
 
     def collate(self, examples: Sequence[Any], seed: int) -> Any:
         """`Trainable.collate` of examples among which are lessons."""
@@ -98,11 +103,18 @@ class Distiller:
         if not lessons:
             return []
         x_t, t, known = self._noised(lessons) if self.settings.states == "noised" else self._on_the_way(lessons)
-        target = velocities_at(self.teacher, [lesson.request for lesson in lessons], x_t, t) if known is None else known
+        target = self._target([lesson.request for lesson in lessons], x_t, t) if known is None else known
         clean, noise = as_noised(x_t, target, t[..., None, None])
         sizes = [self.teacher.picture_size(lesson.request) for lesson in lessons]
         arrays = (value.cpu().numpy() for value in (t.double(), clean.float(), noise.float()))
         return [States(*array) for array in zip(*arrays, sizes, strict=True)]
+
+    def _target(self, requests: Sequence[Request], x_t: Tensor, t: Tensor) -> Tensor:
+        """The weighted mean of the teachers' velocities [B, D, G, C]: where the sum of weight times squared distance to
+        each is smallest."""
+        total = sum(weight for _, weight in self.teachers)
+        each = (weight / total * velocities_at(teacher, requests, x_t, t) for teacher, weight in self.teachers)
+        return functools.reduce(torch.add, each)
 
     def _noised(self, lessons: Sequence[Lesson]) -> tuple[Tensor, Tensor, None]:
         """The teacher's images, noised afresh: states [B, D, G, C] and levels [B, D]."""

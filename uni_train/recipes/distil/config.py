@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from uni_train.config.messages import Where, check_rules, check_thinks
-from uni_train.config.schema import SHARDED, Decay, Scale
+from uni_train.config.schema import SHARDED, Decay, Positive, Scale
 from uni_train.data_gen.registry import TASKS
-from uni_train.recipes.stars.config import RoundsConfig, check_rounds
+from uni_train.recipes.stars.config import THOUGHTS, OtherModel, RoundsConfig, check_rounds
+
+
+@dataclass(frozen=True, kw_only=True)
+class WeightedModel(OtherModel):
+    weight: Positive = 1.0  # of its velocity in the mean that is learned
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,9 +21,12 @@ class DistilConfig(RoundsConfig):
     """Velocities under prompt and thought, learned under the prompt alone. `candidates` are thoughts of a prompt."""
 
     kind: Literal["distil"] = "distil"
-    thoughts: Literal["model", "reference"] = "model"  # the teacher's own, or each item's reference (a maze's steps)
+    # the teacher's own, each item's reference (a maze's steps), or none: it draws from the prompt alone
+    thoughts: Literal["model", "reference", "none"] = "model"
     filter: Literal["none", "agreement", "self", "verifier"] = "none"  # of thoughts
-    teacher: Literal["start", "ema"] = "start"  # the weights that the run starts from, or an average of the student's
+    # the weights that the run starts from, an average of the student's, or another model, by its checkpoint
+    teacher: Literal["start", "ema"] | OtherModel = "start"
+    teachers: dict[str, WeightedModel] = field(default_factory=dict)  # several other models, in place of `teacher`
     teacher_decay: Decay = 0.99  # of that average, an update
     # where velocities are compared: on noised images of the teacher, on its trajectories, on the student's own
     states: Literal["noised", "teacher", "student"] = "teacher"
@@ -28,7 +36,11 @@ class DistilConfig(RoundsConfig):
     def reused(self) -> bool:
         """Whether the velocities by which the teacher draws beforehand are those to be learned."""
         alike = self.guidance is not None or not self.guided
-        return self.states == "teacher" and self.teacher == "start" and alike
+        return self.states == "teacher" and self.teacher != "ema" and alike
+
+    @property
+    def other_teachers(self) -> dict[str, OtherModel]:
+        return super().other_teachers | {f"teachers.{name}": model for name, model in self.teachers.items()}
 
     @property
     def guided(self) -> tuple[str, ...]:
@@ -41,15 +53,27 @@ class DistilConfig(RoundsConfig):
 def check(config: DistilConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
     check_rounds(config, where)
-    check_thinks(config.model, "kind=distil", "model", where)
+    others, thoughtless = config.other_teachers, config.thoughts == "none"
+    if THOUGHTS in config.replays or not (others or thoughtless):
+        check_thinks(config.model, "kind=distil", "model", where)
     temperature = config.model.sampling.temperature if config.temperature is None else config.temperature
     several, averaged = config.candidates > 1, config.teacher == "ema"
     key, guided = "candidates" if several else "filter", config.guided[0] if config.guided else ""
     scale = getattr(config.model.sampling, guided.rpartition(".")[2]) if guided else 1.0
     check_rules([
-        (key, config.thoughts == "reference" and (several or config.filter != "none"),
-         f"thoughts=reference: each prompt has one thought, and {key}={getattr(config, key)}",
-         "candidates=1 filter=none, or thoughts=model."),
+        (key, config.thoughts != "model" and (several or config.filter != "none"),
+         f"thoughts={config.thoughts}: each prompt has {'no' if thoughtless else 'one'} thought, and "
+         f"{key}={getattr(config, key)}", "candidates=1 filter=none, or thoughts=model."),
+        ("thoughts", thoughtless and not others and config.guidance is None,
+         f"thoughts=none: teacher={config.teacher} and the student would be one model with one prompt",
+         "teacher=CHECKPOINT, or guidance=4."),
+        ("thoughts", thoughtless and THOUGHTS in config.replays, "thoughts=none leaves no thoughts to replay",
+         "thoughts_replay=0."),
+        ("teachers", config.teachers and config.teacher != "start",
+         "teachers and teacher both say who teaches", "teacher=start, or leave teachers out."),
+        ("teachers", len(others) > 1 and (config.states != "student" or config.thoughts == "model"),
+         f"states={config.states} thoughts={config.thoughts}: of {len(others)} teachers none thinks or draws for all",
+         "states=student thoughts=none."),
         ("candidates", several and temperature == 0,
          f"candidates={config.candidates}: at temperature 0 all thoughts of a prompt are the same",
          "temperature=0.7, or candidates=1."),

@@ -14,6 +14,7 @@ from safetensors.torch import save_file
 from uni_train.core.files import atomic_path
 from uni_train.models.base import FlowPolicy, Request, expect_skill
 from uni_train.recipes.distil.config import DistilConfig
+from uni_train.recipes.distil.thinking import sampler
 from uni_train.stages.work import StageRun, Work, in_batches
 from uni_train.training.distillation import Trajectory, trajectories
 
@@ -23,7 +24,7 @@ STATES, LEVELS = "states", "levels"
 def run(work: Work[DistilConfig], stage: StageRun, requests: Sequence[Request]) -> None:
     """Sample the teacher's trajectories for its requests; unless states=teacher, store only the clean latents."""
     config = work.config
-    teacher = expect_skill(work.model(None if config.teacher == "start" else work.weights), FlowPolicy)
+    teacher = expect_skill(sampler(work), FlowPolicy)
     batches = [batch for _, batch in in_batches(range(len(requests)), config.model.draw_batch)]
     done = work.ranks.from_main(lambda: {i for i in range(len(batches)) if _file(stage.shards, i).is_file()})
     stage.shards.mkdir(parents=True, exist_ok=True)

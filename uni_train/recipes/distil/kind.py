@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -37,11 +38,12 @@ class Distil(RoundsKind[DistilConfig]):
         whole = ", whole pairs alone" if config.whole_pairs and TASKS.get(round_.task).items_per_draw == 2 else ""
         until = f", until {round_.kept} are kept" if round_.kept is not None else ""
         most = "at most " if round_.kept is not None else ""
-        thought = "think" if config.thoughts == "model" else "tell the reference"
-        summary = f"{most}{round_.prompts} prompts{each}: {thought}, keep {_FILTERS[config.filter]}{whole}{until}"
+        keep = f"keep {_FILTERS[config.filter]}{whole}{until}"
+        thought = {"model": f"think, {keep}", "reference": f"tell the reference, {keep}", "none": "without thoughts"}
+        summary = f"{most}{round_.prompts} prompts{each}: {thought[config.thoughts]}"
         yield PlannedStage("think", f"think-{round_.set_name}", summary, (i,))
         if config.states != "student":
-            drawn = "the teacher draws by each kept thought"
+            drawn = f"the teacher draws by each {'prompt' if config.thoughts == 'none' else 'kept thought'}"
             yield PlannedStage("draw", f"draw-{round_.set_name}", drawn, (i,), images=round_.prompts)
 
     def learned(self, config: DistilConfig, rounds: Sequence[int]) -> str:
@@ -49,9 +51,12 @@ class Distil(RoundsKind[DistilConfig]):
 
     def run(self, work: Work[DistilConfig], planned: PlannedStage, stage: StageRun, before: Stages) -> None:
         from uni_train.recipes.distil import drawing, thinking, training
+        from uni_train.recipes.stars import teachers
 
         round_ = work.config.rounds[planned.rounds[0]]
         if planned.kind == "think":
+            if planned.rounds == (0,) and work.config.other_teachers:
+                training.expect_same_latents(work.config, teachers.load(work), work.model(work.weights))
             thinking.run(work, stage, round_)
         elif planned.kind == "draw":
             drawing.run(work, stage, training.TeacherRequests(work, before[-1][1], round_))
@@ -78,8 +83,16 @@ class Distil(RoundsKind[DistilConfig]):
             thoughts = len(judged) if config.thoughts == "model" else 0
             answers = len(judged) // config.candidates if config.filter == "self" else 0
             calls = {"thoughts": thoughts, "answers": answers, **counts}
-            entries.append(round_entry(config.filter, [member.round for member in served], judged, stages, calls))
+            entry = round_entry(config.filter, [member.round for member in served], judged, stages, calls)
+            entries.append(replace(entry, reliability=None) if config.thoughts == "none" else entry)
         return entries
+
+    def prepare(self, work: Work[DistilConfig]) -> None:
+        from uni_train.recipes.distil.training import expect_same_latents
+        from uni_train.recipes.stars import teachers
+
+        if others := teachers.expect(work.config):
+            expect_same_latents(work.config, others)
 
     def first_update(self, config: DistilConfig, model: Trainable, most: int | None = None) -> list[Sequence[Example]]:
         from uni_train.recipes.distil.training import blank
@@ -88,6 +101,8 @@ class Distil(RoundsKind[DistilConfig]):
         return first_update(config, model, self.training, partial(blank, config, model), most)
 
     def remarks(self, config: DistilConfig, model: Trainable) -> list[str]:
+        if config.other_teachers:
+            return super().remarks(config, model)
         total = sum(weight.numel() for weight in model.parameters())
         return [f"the teacher is a second model in memory: {total:,} parameters more", *super().remarks(config, model)]
 

@@ -21,12 +21,13 @@ from uni_train.eval.benchmark import Ask, Case, Sample, Scored
 from uni_train.eval.scored import read_folder
 from uni_train.eval.sets.thoughts import Conclusion, concluded, conclusion
 from uni_train.eval.task_benchmark import TaskBenchmark, direct_prompt, item_of
-from uni_train.models.base import Request, TextGenerator, expect_skill
+from uni_train.models.base import Request, TextGenerator, UnifiedModel, expect_skill
 from uni_train.models.batches import fitting
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.stars import filtering
 from uni_train.recipes.stars.config import RoundConfig
 from uni_train.recipes.stars.sampling import stage_items, until_kept
+from uni_train.recipes.stars.teachers import load
 from uni_train.stages.shards import make_shards
 from uni_train.stages.work import StageRun, Work, in_batches
 
@@ -44,19 +45,23 @@ def run(work: Work[DistilConfig], stage: StageRun, round_: RoundConfig) -> None:
         UserError: the filter keeps none.
     """
     config = work.config
-    wanted = TaskBenchmark.from_items(stage_items(work, stage, round_), "cot").asks(config.seed, config.candidates)
+    setting = "normal" if config.thoughts == "none" else "cot"
+    wanted = TaskBenchmark.from_items(stage_items(work, stage, round_), setting).asks(config.seed, config.candidates)
     size = max(1, config.model.think_batch // config.candidates) * config.candidates
     batches = [batch for _, batch in in_batches(wanted, size)]
-    teacher = None
-    if config.thoughts == "model":
-        teacher = expect_skill(work.model(None if config.teacher == "start" else work.weights), TextGenerator)
+    teacher = expect_skill(sampler(work), TextGenerator) if config.thoughts == "model" else None
 
     def have(number: int) -> None:
         make = lambda index: decided(config, teacher, thoughts(teacher, batches[index], config.temperature))  # noqa: E731
         make_shards(work, stage.path, [len(batch) for batch in batches[:number]], make, "think")
 
     until_kept(work, stage, round_, have, len(batches), size)
-    stage.result = {"task": round_.task, "level": round_.level, **filtering.counted(work, stage, round_)}
+    if config.thoughts == "none":  # nothing is filtered
+        rows = work.ranks.from_main(partial(filtering.kept_rows, stage.shards, config, round_))
+        counts = dict.fromkeys(("sampled", "kept", "used"), len(rows))
+    else:
+        counts = filtering.counted(work, stage, round_)
+    stage.result = {"task": round_.task, "level": round_.level, **counts}
     if config.candidates > 1:
         stage.result["spread"] = work.ranks.from_main(lambda: spread(list(read_folder(stage.shards, images=False))))
         work.progress.say(f"  thoughts of {stage.result['spread']:.1%} of the prompts conclude differently")
@@ -65,10 +70,17 @@ def run(work: Work[DistilConfig], stage: StageRun, round_: RoundConfig) -> None:
         raise UserError(*work.ranks.from_main(partial(_nothing, stage, round_, config)))
 
 
+def sampler(work: Work[DistilConfig]) -> UnifiedModel:
+    """The model that thinks and draws before a training: of several other ones none does."""
+    others = load(work).values()
+    return next(iter(others)) if others else work.model(None if work.config.teacher == "start" else work.weights)
+
+
 def thoughts(model: TextGenerator | None, asks: Sequence[Ask], temperature: float | None) -> list[Scored]:
-    """A thought for each, and whether its conclusion is right. model: who thinks; None: the items' references."""
+    """A thought for each, and whether its conclusion is right. model: who thinks; None: the items' references, and none
+    where the setting is normal."""
     if model is None:
-        texts = [item_of(ask.case).thought for ask in asks]
+        texts = [item_of(ask.case).thought if ask.setting == "cot" else None for ask in asks]
     else:
         asked = [request(ask.case, ask.seed) for ask in asks]
         texts = fitting(lambda some: model.think(some, temperature), asked)

@@ -5,21 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from torch.utils.data import ConcatDataset
 
 from uni_train.config.kinds import Updates
+from uni_train.core.errors import UserError
 from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.task import Item
 from uni_train.eval.scored import read_folder
 from uni_train.models.base import Example, FlowPolicy, Request, States, UnifiedModel, expect_skill
-from uni_train.models.family import family_of
+from uni_train.models.checkpoint import on_disk
+from uni_train.models.family import Family, family_of
 from uni_train.models.load import load_weights
 from uni_train.recipes.distil.config import DistilConfig
 from uni_train.recipes.distil.drawing import StoredTrajectories
 from uni_train.recipes.distil.thinking import request
+from uni_train.recipes.stars import teachers
 from uni_train.recipes.stars.config import PRETRAIN, THOUGHTS, RoundConfig
 from uni_train.recipes.stars.filtering import kept_rows
 from uni_train.recipes.stars.finetune import curriculum, replayed, watching
@@ -81,11 +84,8 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
     config = work.config
     lessons = {name: RoundLessons(work, of) for name, of in taught.items()}
     model = expect_skill(work.trainable_model(work.weights, config.timestep_shift), FlowPolicy)
-    teacher = expect_skill(work.initial_model(), FlowPolicy)
-    if config.teacher == "ema" and work.weights is not None:
-        load_weights(teacher, work.weights)
-    teacher.sampling = teacher.sampling_at(config.guidance or 1.0)
-    distiller = Distiller(model, teacher, DistilSettings(config.states, config.timestep_shift, config.reused))
+    models = _teachers(work)
+    distiller = Distiller(model, models, DistilSettings(config.states, config.timestep_shift, config.reused))
     lengths = [updates(config, round_, len(lessons[round_.set_name])) for round_ in (config.rounds[i] for i in rounds)]
     total = Updates(sum(lengths), config.batch.accumulate, rows=config.batch.prompts)
     sources: dict[str, Source] = dict(lessons)  # type: ignore[arg-type]
@@ -102,14 +102,60 @@ def run(work: Work[DistilConfig], stage: StageRun, rounds: Sequence[int], taught
         stage.path,
         stage=stage.name,
         evaluate=watching(work, model, stage, rounds) if schedule.check_every else None,
-        callbacks=_follows(config, teacher, model),
+        callbacks=_follows(config, models[0][0], model),
         collate=distiller.collate,
     )
     work.save_trained(model, stage)
     stage.result = {
         **result.facts(),
         "lessons": {name: len(some) for name, some in lessons.items()},
+        **teachers.facts(work),
         **_calls(config, stage, schedule, result.updates),
+    }
+
+
+def _teachers(work: Work[DistilConfig]) -> list[tuple[FlowPolicy, float]]:
+    """Those whose velocities are learned, with their weights; guided as `guidance` says."""
+    config, others = work.config, work.config.other_teachers
+    models = list(teachers.load(work).values()) or [work.initial_model()]
+    if config.teacher == "ema" and work.weights is not None:
+        load_weights(models[0], work.weights)
+    followed = [expect_skill(model, FlowPolicy) for model in models]
+    for teacher in followed:
+        teacher.sampling = teacher.sampling_at(config.guidance or 1.0)
+    return list(zip(followed, [getattr(other, "weight", 1.0) for other in others.values()] or [1.0], strict=True))
+
+
+def expect_same_latents(
+    config: DistilConfig, others: Mapping[str, UnifiedModel], student: UnifiedModel | None = None
+) -> None:
+    """Raises UserError for a teacher with another latent space. student: None compares models without weights."""
+    family = family_of(config.model.family)
+    expected = _latent_space(config, family, student or family.skeleton(on_disk(config.model), config.seed)[0])
+    for key, model in others.items():
+        for name, value in _latent_space(config, family_of(teachers.config_of(config, key).family), model).items():
+            if value != expected[name]:
+                shown = f" ({value}, not {expected[name]})" if len(f"{value}") < 20 else ""
+                message = f"{config.other_teachers[key].checkpoint} has another latent space than the student"
+                hint = "Velocities are compared in one latent space. STARS learns from images of any model."
+                raise UserError(f"{key}: {message}: {name}{shown}", hint)
+
+
+def _latent_space(config: DistilConfig, family: Family, model: UnifiedModel) -> dict[str, Any]:
+    """What models have alike that can be asked at one state. Weights are compared as bfloat16."""
+    policy, shapes = expect_skill(model, FlowPolicy), family.shapes(model)
+    side = config.model.architecture.image_size
+    shown = (np.zeros((side, side, 3), np.uint8),) if config.model.edits else ()
+    vae = {name: tensor for name, tensor in model.state_dict().items() if family.part_of(name) == "VAE"}
+    about = getattr(getattr(model, "vae", None), "config", None)
+    scales = ("scaling_factor", "shift_factor", "latents_mean", "latents_std")
+    return {
+        "pixels a side of a token": shapes.stride,
+        "numbers a token": shapes.channels,
+        "pixels of an image": policy.picture_size(Request("", "", shown)),
+        "tensors of the VAE": {name: tensor.shape for name, tensor in vae.items()},
+        "scale of the VAE": [getattr(about, name, None) for name in scales],
+        "weights of the VAE": [t.bfloat16().double().norm().item() for t in vae.values() if not t.is_meta],
     }
 
 
@@ -131,7 +177,7 @@ def _calls(config: DistilConfig, stage: StageRun, schedule: Curriculum, updates:
     steps, draws = config.model.sampling.steps, config.batch.noise_draws
     draws = draws if config.states == "noised" else min(draws, steps)
     return {
-        "velocities": 0 if config.reused else teacher_rows * draws,
+        "velocities": 0 if config.reused else teacher_rows * draws * max(1, len(config.other_teachers)),
         "rollout": teacher_rows * (steps - 1) if config.states == "student" else 0,
     }
 

@@ -22,7 +22,6 @@ from uni_train.config.schema import (
     TaskLevel,
     Temperature,
 )
-from uni_train.core.errors import did_you_mean
 from uni_train.data_gen.registry import TASKS, scoring, set_name, sources
 from uni_train.recipes.stars.filters import FILTERS
 
@@ -90,6 +89,11 @@ class BatchConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class OtherModel:
+    checkpoint: str  # of another model, as model.checkpoint is given; teacher=CHECKPOINT is short for it
+
+
+@dataclass(frozen=True, kw_only=True)
 class RoundsConfig(RunConfig):
     """What recipes have whose rounds sample prompts of a level, filter what the model makes of them, and train."""
 
@@ -112,6 +116,11 @@ class RoundsConfig(RunConfig):
         """The names of all that rounds replay."""
         return {name for round_ in self.rounds for name, share in round_.replay.items() if share}
 
+    @property
+    def other_teachers(self) -> dict[str, OtherModel]:
+        """The teachers that are other models, by their keys."""
+        return {"teacher": it} if isinstance(it := getattr(self, "teacher", None), OtherModel) else {}
+
 
 @dataclass(frozen=True, kw_only=True)
 class StarsConfig(RoundsConfig):
@@ -123,14 +132,14 @@ class StarsConfig(RoundsConfig):
     augment: Augment | None = None  # another view of a row of `solved` each time it is drawn
     redraw: Few = 1  # the most images of a sample: the teacher judges its own, and draws again until it accepts one
     filter: str = "self"  # self, judge, verifier, none, or a plug-in's; judge: the run's `judge`, asked as the model is
-    # who samples the later rounds: the model before or after training; reference = images are the items' solutions
-    teacher: Literal["base", "current", "reference"] = "base"
+    # who samples later rounds: the model before or after training; reference = items' solutions; or a checkpoint
+    teacher: Literal["base", "current", "reference"] | OtherModel = "base"
 
 
 def check(config: StarsConfig, where: Where) -> None:
     """Rules between the keys. Raises UsageError."""
     check_rounds(config, where)
-    if config.mode == "cot":
+    if config.mode == "cot" and not config.other_teachers:
         check_thinks(config.model, "mode=cot", "mode", where)
     check_known(config.filter, FILTERS.names(), "filter", "filter", where)
     reading = reads_images(config)
@@ -144,7 +153,7 @@ def check(config: StarsConfig, where: Where) -> None:
          "filter=self, or filter=judge with the run's judge."),
         ("redraw", config.redraw > 1 and config.teacher == "reference",
          f"redraw={config.redraw} has a model judge its images, and teacher=reference asks none", "redraw=1."),
-        ("redraw", config.redraw > 1 and not config.model.thinks,
+        ("redraw", config.redraw > 1 and not config.model.thinks and not config.other_teachers,
          f"redraw={config.redraw} needs a model that judges its images in words, and model={config.model.name} "
          "writes none", "redraw=1, or choose another model."),
         ("teacher", config.teacher == "reference" and reading,
@@ -182,8 +191,7 @@ def check_rounds(config: RoundsConfig, where: Where) -> None:
         _check_round(config, i, where)
         key = f"rounds.{i}.replay"
         for name in round_.replay:
-            if name not in replayed:
-                raise wrong(f"unknown set {name} in {key}", key, where, did_you_mean(name, replayed, "sets"))
+            check_known(name, replayed, "set", key, where)
             if name == round_.set_name:
                 raise wrong(f"{key} names {name}, the round's own set: it gets what replay leaves", key, where)
             if name == SOLVED and solved is None:
@@ -197,8 +205,7 @@ def check_rounds(config: RoundsConfig, where: Where) -> None:
         raise wrong(f"schedule.kind={kind} trains each set on one sample; rounds of a set differ in prompts, kept, "
                     "draw or prompts_file", "rounds", where, "schedule.kind=sequential.")  # fmt: skip
     for name in config.budget:
-        if name not in sets:
-            raise wrong(f"unknown set {name} in budget", "budget", where, did_you_mean(name, sets, "sets"))
+        check_known(name, sets, "set", "budget", where)
 
 
 def _check_round(config: RoundsConfig, i: int, where: Where) -> None:

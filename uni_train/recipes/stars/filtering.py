@@ -49,7 +49,7 @@ def judges(work: Work[Any], folder: Path) -> Judged | None:
 
 
 def teacher(work: Work[StarsConfig]) -> UnifiedModel:
-    """The model that samples, or that filters solutions."""
+    """The run's model that samples, or that filters what others have made."""
     return work.model(None if work.config.teacher == "base" else work.weights)
 
 
@@ -95,7 +95,7 @@ def accepted(samples: Iterable[Scored]) -> list[Scored]:
     """The samples that the filter keeps. None with an empty thought: there is nothing to replay, or to forget."""
     made = [answer for answer in samples if answer.sample.status == "ok"]
     readable = [answer for answer in made if answer.sample.thought is None or answer.sample.thought.strip()]
-    return [answer for answer in readable if answer.filter_verdict is not None and answer.filter_verdict.passed]
+    return [answer for answer in readable if _kept(answer)]
 
 
 def kept_rows(shards: Path, config: RoundsConfig, round_: RoundConfig, batches: int | None = None) -> list[int]:
@@ -133,20 +133,18 @@ class Outcome(NamedTuple):
 
 def outcomes(stage: StageRun) -> list[Outcome]:
     """Of each filtered sample of a stage."""
-    return [
-        Outcome(
-            answer.filter_verdict is not None and answer.filter_verdict.passed,
-            answer.passed,
-            answer.sample.ask.case.cluster_id,
-        )
-        for answer in read_folder(stage.shards, images=False)
-    ]
+    answers = read_folder(stage.shards, images=False)
+    return [Outcome(_kept(answer), answer.passed, answer.sample.ask.case.cluster_id) for answer in answers]
 
 
 def reliability(outcomes: Sequence[Outcome]) -> Reliability:
     """How far a filter agrees with the verifier."""
     kept, right = [outcome.kept for outcome in outcomes], [outcome.right for outcome in outcomes]
     return filter_reliability(kept, right, [outcome.cluster for outcome in outcomes])
+
+
+def _kept(answer: Scored) -> bool:
+    return answer.filter_verdict is not None and answer.filter_verdict.passed
 
 
 def _read(shards: Path, batches: int | None) -> Iterator[Scored]:

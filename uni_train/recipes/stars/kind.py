@@ -50,11 +50,11 @@ class Stars(RoundsKind[StarsConfig]):
             draw, drawn = "take the solution", 0
         if round_.kept is not None:
             summary = f"at most {prompts}{images}: {draw}, {keep}, until {round_.kept} samples are kept"
-            yield PlannedStage("sample", f"sample-{round_.set_name}", summary, (i,), images=drawn)
-            return
-        summary = f"{'at most ' if round_.prompts_file else ''}{prompts}{images}: {draw.replace(', ', ', then ')}"
+        else:
+            summary = f"{'at most ' if round_.prompts_file else ''}{prompts}{images}: {draw.replace(', ', ', then ')}"
         yield PlannedStage("sample", f"sample-{round_.set_name}", summary, (i,), images=drawn)
-        yield PlannedStage("filter", f"filter-{round_.set_name}", keep, (i,))
+        if round_.kept is None:
+            yield PlannedStage("filter", f"filter-{round_.set_name}", keep, (i,))
 
     def learned(self, config: StarsConfig, rounds: Sequence[int]) -> str:
         epochs = {config.rounds[i].epochs for i in rounds}
@@ -101,12 +101,8 @@ class Stars(RoundsKind[StarsConfig]):
 
                 drawn, own = counted_below(s.shards for s in stages)
                 answers += own
-            calls = {
-                "thoughts": drawn if config.mode == "cot" else 0,
-                "answers": answers,
-                "images": drawn,
-                "velocities": drawn * config.model.sampling.steps,
-            }
+            calls = {"thoughts": drawn if config.mode == "cot" else 0, "answers": answers, "images": drawn}
+            calls["velocities"] = drawn * config.model.sampling.steps
             entries.append(round_entry(config.filter, served, judged, [*fresh, stage], calls))
         return entries
 

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from uni_train.stages.work import StageRun, Work
 
 R = TypeVar("R", bound=RoundsConfig)
+OWN_MODELS = ("base", "current", "reference", "start", "ema")  # a `teacher` of another name is a checkpoint
 
 
 class RoundsKind(RecipeKind[R]):
@@ -30,6 +31,7 @@ class RoundsKind(RecipeKind[R]):
     """
 
     training: ClassVar[str]
+    texts = ("teacher",)
     less_memory = "Lower batch.prompts or batch.noise_draws, or raise batch.accumulate."
 
     @abstractmethod
@@ -42,6 +44,8 @@ class RoundsKind(RecipeKind[R]):
 
     def complete(self, values: dict[str, Any]) -> None:
         fill_rounds(values)
+        if isinstance(teacher := values.get("teacher"), str) and teacher not in OWN_MODELS:
+            values["teacher"] = {"checkpoint": teacher}
 
     def trained(self, config: R) -> tuple[str, tuple[str, ...]]:
         return config.trained, ()
@@ -76,6 +80,12 @@ class RoundsKind(RecipeKind[R]):
             if work.config.schedule.kind == "threshold":
                 watched(work, round_.set_name)
 
+    def prepare(self, work: Work[R]) -> None:
+        if work.config.other_teachers:
+            from uni_train.recipes.stars.teachers import expect
+
+            expect(work.config)
+
     def rows(self, config: R) -> Mapping[str, int]:
         return {"batch.prompts": config.batch.prompts}
 
@@ -88,9 +98,12 @@ class RoundsKind(RecipeKind[R]):
         return Updates(total, config.batch.accumulate, rows=config.batch.prompts, notes=notes)
 
     def remarks(self, config: R, model: Trainable) -> list[str]:
+        from uni_train.recipes.stars.teachers import in_memory
+
+        lines = in_memory(config)
         if model.replay_rows(()) is None and "pretrain" in config.replays:
-            return [f"model={config.model.name} has no pretraining rows: set pretrain_replay=0"]
-        return []
+            lines.append(f"model={config.model.name} has no pretraining rows: set pretrain_replay=0")
+        return lines
 
 
 def round_entry(
@@ -116,13 +129,13 @@ def round_entry(
         calls=dict(calls),
         distinct=len({outcome.cluster for outcome in outcomes}),
         anchors=next((stage.facts()["anchors"] for stage in stages if "anchors" in stage.facts()), {}),
+        teachers=next((stage.facts()["teachers"] for stage in stages if "teachers" in stage.facts()), {}),
     )
 
 
 def fill_rounds(plain: dict[str, Any]) -> None:
     """Fill in what a round leaves out from the `budget` of its set; a round with updates or epochs takes neither."""
-    budget = plain.get("budget")
-    rounds = plain.get("rounds")
+    budget, rounds = plain.get("budget"), plain.get("rounds")
     if not isinstance(budget, dict) or not isinstance(rounds, list):
         return
     for i, round_ in enumerate(rounds):

@@ -40,12 +40,17 @@ def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
 
         made = partial(solved, benchmark)
     else:
-        drawer = Batched(teacher(), config.model.think_batch, config.temperature)
+        model = teacher()
+        if config.other_teachers:
+            from uni_train.recipes.stars import teachers
+
+            model, stage.result = teachers.load(work)["teacher"], teachers.facts(work)
+        drawer = Batched(model, config.model.think_batch, config.temperature)
         made = partial(benchmark.verified, drawer)
         if config.redraw > 1:
             from uni_train.eval.redraw import Redrawing
 
-            made = partial(Redrawing(drawer, config.redraw, config.model.family).verified, benchmark)
+            made = partial(Redrawing(drawer, config.redraw, model.family).verified, benchmark)
 
     def make(index: int) -> list[Scored]:
         samples = made(batches[index])
@@ -72,7 +77,7 @@ def run(work: Work[StarsConfig], stage: StageRun, round_: RoundConfig) -> None:
 
     until_kept(work, stage, round_, have, len(batches), config.model.draw_batch)
     counts = {"sampled": len(wanted)} if round_.kept is None else filtering.counted(work, stage, round_)
-    stage.result = {"task": round_.task, "level": round_.level, **counts}
+    stage.result |= {"task": round_.task, "level": round_.level, **counts}
     stage.outputs = sorted(stage.shards.glob("*.parquet"))
 
 
