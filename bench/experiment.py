@@ -43,7 +43,7 @@ EXPERIMENTS = {
     **dict.fromkeys(("distil_mapping", "distil_maths", "distil_speed", "sharpness"), "unisandbox"),
     **dict.fromkeys(("thought_or_judgement", "judge_noise"), "self_training"),
     **{name: name for name in ("cascade", "filters", "hacking", "interference", "knowledge")},
-    **{name: name for name in ("judgements", "mazes", "maze_sizes", "redraw", "unigrpo")},
+    **{name: name for name in ("judgements", "mazes", "maze_sizes", "redraw", "teachers", "unigrpo")},
 }
 """Name -> its module in bench/experiments."""
 SETS = tuple((task, level) for task in ("mapping", "maths") for level in (1, 2, 3))

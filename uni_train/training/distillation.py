@@ -1,4 +1,5 @@
-"""Think-distillation: what the teacher, given prompt and thought, does at a state, the student learns from the prompt.
+"""Distillation: what the teacher, given prompt and thought (or none), does at a state, the student learns from the
+prompt. With several teachers the target is the weighted mean of their velocities.
 
     loss = mean over states of | v_student(x_t, t, prompt) - v_teacher(x_t, t, prompt, thought) |^2
 
