@@ -76,7 +76,7 @@ def check_uni_train(arguments: list[str]) -> None:
         elif command.name in KEYS:
             options = dict(context.params)
             _, words = checkpoint_of(options.pop("checkpoint"), options.pop("words"))
-            assert config_of(overrides_of(words, options), "InsightConfig")
+            assert config_of(overrides_of(words, options), "insight.InsightConfig")
 
 
 @pytest.mark.parametrize("command", shown_commands(), ids=" ".join)

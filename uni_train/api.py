@@ -27,7 +27,8 @@ from uni_train.data_gen.registry import get_task
 if TYPE_CHECKING:
     import numpy as np
 
-    from uni_train.config.schema import EvalConfig, InsightConfig, LoggerConfig, ModelConfig, Quantised
+    from uni_train.config.insight import InsightConfig
+    from uni_train.config.schema import EvalConfig, LoggerConfig, ModelConfig, Quantised
     from uni_train.distributed.ranks import Ranks
     from uni_train.eval.calls import StoredModel
     from uni_train.eval.evaluation import Evaluation
@@ -348,13 +349,13 @@ def analyse(analysis: str, model: str | Path, **keys: Any) -> Analysis:
     Args:
         analysis: "links", "attention" or "states".
         model: a checkpoint as `load_model` takes it; for "links" also an endpoint `URL#MODEL`.
-        keys: those of `uni_train insight` (`uni_train.config.schema.InsightConfig`): `task="mapping"`, `level=[2]`.
+        keys: those of `uni_train insight` (`uni_train.config.insight.InsightConfig`): `task="mapping"`, `level=[2]`.
 
     Raises:
         UserError: whatever a person can put right. UsageError: no such analysis or key.
     """
     from uni_train.config.build import build_section
-    from uni_train.config.schema import InsightConfig
+    from uni_train.config.insight import InsightConfig
 
     return run_analysis(analysis, str(model), build_section(InsightConfig, keys))
 

@@ -12,7 +12,7 @@ import torch
 from tests.insight.command import insight
 from uni_train.config.build import to_plain
 from uni_train.config.compose import compose
-from uni_train.config.schema import InsightConfig
+from uni_train.config.insight import InsightConfig
 from uni_train.core.files import atomic_write_json
 from uni_train.data_gen.knowledge.injection import subjects
 from uni_train.eval.statistics import share

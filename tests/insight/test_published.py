@@ -12,7 +12,7 @@ from tests.eval.benchmarks.published import opened, row, write
 from tests.insight.command import GOLDEN, insight
 from tests.models.bagel.published import published
 from tests.models.test_remote import says, serving
-from uni_train.config.schema import InsightConfig
+from uni_train.config.insight import InsightConfig
 from uni_train.data_gen.registry import get_task
 from uni_train.data_gen.ureason.files import write_folder
 from uni_train.eval.benchmark import Source

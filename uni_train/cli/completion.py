@@ -12,6 +12,7 @@ import click
 from click.shell_completion import CompletionItem
 
 from uni_train.config import places
+from uni_train.config.places import section_of
 
 
 def recipes(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -35,15 +36,15 @@ def models(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
 
 
 def words(section: str, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """The keys of a section of `uni_train.config.schema` and their values; models for the first word."""
+    """The keys of a section and their values; models for the first word."""
     first = str(param.metavar).startswith("CHECKPOINT") and not (ctx.params["checkpoint"] or ctx.params["words"])
     named = models(ctx, param, incomplete) if first and "=" not in incomplete else []
-    return [*named, *_keys(_section(section), incomplete)]
+    return [*named, *_keys(section_of(section), incomplete)]
 
 
 def values(section: str, key: str, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The values of one key, after a comma too."""
-    return _values(_section(section), key, incomplete)
+    return _values(section_of(section), key, incomplete)
 
 
 def tasks(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
@@ -60,13 +61,6 @@ def benchmarks(ctx: click.Context, param: click.Parameter, incomplete: str) -> l
 
 def _begun(names: Iterable[str], incomplete: str) -> list[CompletionItem]:
     return [CompletionItem(name) for name in dict.fromkeys(names) if name.startswith(incomplete)]
-
-
-def _section(name: str) -> type:
-    from uni_train.config import schema
-
-    section: type = getattr(schema, name)
-    return section
 
 
 def _keys(section: type, incomplete: str) -> list[CompletionItem]:

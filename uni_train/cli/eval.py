@@ -40,7 +40,7 @@ class TakesKeys(CommandFolder):
 )
 @checkpoint_option
 @evaluation_options("CHECKPOINT [KEY=VALUE]...")
-@click.option("--name", cls=Alias, section="EvalConfig", metavar="VALUE")
+@click.option("--name", cls=Alias, section="schema.EvalConfig", metavar="VALUE")
 @click.option("--plan", "plan_only", is_flag=True, help="Print calls, tokens, cost and GPU hours, and stop.")
 @click.pass_context
 def evaluate(

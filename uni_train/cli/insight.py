@@ -40,7 +40,7 @@ def insight() -> None:
 
 def _analysis(name: str) -> Callable[[F], F]:
     """Adds the checkpoint, the words and the options of an analysis."""
-    keys = keys_of("InsightConfig", INSIGHT[name], "CHECKPOINT [KEY=VALUE]...")
+    keys = keys_of("insight.InsightConfig", INSIGHT[name], "CHECKPOINT [KEY=VALUE]...")
     return lambda command: checkpoint_option(keys(command))
 
 
@@ -96,7 +96,7 @@ def states(**typed: Any) -> None:
 
 def _run(analysis: str, checkpoint: str | None, words: tuple[str, ...], **options: Any) -> None:
     checkpoint, words = checkpoint_of(checkpoint, words)
-    config = config_of(overrides_of(words, options), "InsightConfig")
+    config = config_of(overrides_of(words, options), "insight.InsightConfig")
     from uni_train.api import run_analysis
     from uni_train.cli.evaluation.running import show
     from uni_train.console.progress import ConsoleProgress

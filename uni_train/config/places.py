@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -86,3 +87,10 @@ def find_recipe(name: str) -> Path:
     if "/" in name or not path.is_file():
         raise UsageError(f"unknown recipe {name}", did_you_mean(name, [r.name for r in recipes()], "recipes"))
     return path
+
+
+def section_of(name: str) -> type:
+    """The section of keys of a command: "schema.EvalConfig", "insight.InsightConfig"."""
+    module, _, section = name.partition(".")
+    found: type = getattr(importlib.import_module(f"uni_train.config.{module}"), section)
+    return found

@@ -11,9 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from uni_train.config.build import adapter, to_plain
+from uni_train.config.insight import InsightConfig
 from uni_train.config.kinds import KINDS, kind_named
 from uni_train.config.messages import described, limits_of, members
-from uni_train.config.schema import EvalConfig, InsightConfig, RunConfig
+from uni_train.config.schema import EvalConfig, RunConfig
 
 _FIELD = re.compile(r"    (\w+): [^#]*(?:  # (.*))?")
 

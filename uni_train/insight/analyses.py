@@ -10,7 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from uni_train.config.build import build_section
-from uni_train.config.schema import EvalConfig, InsightConfig, ModelConfig, SamplingConfig, first_and_last
+from uni_train.config.insight import InsightConfig, first_and_last
+from uni_train.config.schema import EvalConfig, ModelConfig, SamplingConfig
 from uni_train.core.errors import UsageError, UserError, did_you_mean
 from uni_train.data_gen.registry import task_of
 from uni_train.eval import evaluation as engine

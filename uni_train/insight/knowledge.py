@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from uni_train.config.schema import InsightConfig
+from uni_train.config.insight import InsightConfig
 from uni_train.core.errors import UsageError, UserError
 from uni_train.core.reading_limits import read_json, read_yaml
 from uni_train.data_gen.knowledge.injection import Subject, read_subjects, subjects

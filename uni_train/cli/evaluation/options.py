@@ -49,10 +49,10 @@ class Alias(click.Option):
 
 @cache
 def _described(section: str) -> dict[str, str]:
-    from uni_train.config import schema
+    from uni_train.config.places import section_of
     from uni_train.config.reference import keys
 
-    section_keys = keys(getattr(schema, section), nested=False)  # of all sections it takes a quarter of a second
+    section_keys = keys(section_of(section), nested=False)  # of all sections it takes a quarter of a second
     return {key.name: f"{key.name}={key.default}: {key.meaning}." for key in section_keys}
 
 
@@ -132,7 +132,7 @@ def checkpoint_option(command: F) -> F:
 def evaluation_options(words: str = "[KEY=VALUE]...") -> Callable[[F], F]:
     """Adds the words and options of `eval`."""
     options = [
-        keys_of("EvalConfig", EVAL, words),
+        keys_of("schema.EvalConfig", EVAL, words),
         click.option(
             "--help-benchmark", metavar="NAME", is_eager=True, expose_value=False, callback=_describe,
             shell_complete=completer("benchmarks"), help="Print a benchmark's sets and options, and stop.",
@@ -163,12 +163,12 @@ def overrides_of(words: Sequence[str], options: Mapping[str, Any]) -> list[str]:
     return [*assignments, *words]
 
 
-def config_of(overrides: Sequence[str], section: str = "EvalConfig") -> Any:
-    """The checked section of `uni_train.config.schema`."""
-    from uni_train.config import schema
+def config_of(overrides: Sequence[str], section: str = "schema.EvalConfig") -> Any:
+    """The checked section."""
     from uni_train.config.compose import compose_section
+    from uni_train.config.places import section_of
 
-    return compose_section(getattr(schema, section), overrides)
+    return compose_section(section_of(section), overrides)
 
 
 def is_key(word: str) -> bool:
