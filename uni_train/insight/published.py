@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from uni_train.config.schema import EvalConfig, InsightConfig
+from uni_train.config.insight import InsightConfig
+from uni_train.config.schema import EvalConfig
 from uni_train.core.errors import UsageError, UserError
 from uni_train.data_gen.registry import TASKS
 from uni_train.data_gen.task import Item
