@@ -1,52 +1,28 @@
-"""JSON lines, also packed by gzip: the starts of lines are in memory, and a line is read when it is drawn."""
+"""JSON lines, also packed by gzip."""
 
 from __future__ import annotations
 
-import io
-from array import array
-from pathlib import Path
-from typing import IO
+import numpy as np
 
-from uni_train.core.errors import UserError
-from uni_train.core.reading_limits import LINE_BYTES, open_file, parse_json, read_unpacked, reason
-from uni_train.training.data.rows import FILES, BadRow, Row, RowFile
+from uni_train.training.data.rows import FILES, Row
+from uni_train.training.data.spans import SpanFile
 
 
 @FILES.register("jsonl")
-class JsonLines(RowFile):
+class JsonLines(SpanFile):
     """One JSON object a line; empty lines do not count."""
 
-    def __init__(self, path: Path, folder: Path) -> None:
-        self.path, self.folder = path, folder
-        self._starts, self._numbers = array("q"), array("q")
-        position = 0
-        self._unpacked = read_unpacked(path) if path.suffix.lower() == ".gz" else None
-        with self._open() as file:
-            for number, line in enumerate(iter(lambda: file.readline(LINE_BYTES + 1), b""), start=1):
-                if len(line) > LINE_BYTES:
-                    raise UserError(f"{path}, line {number}: more than {LINE_BYTES >> 20} MiB", "Give one row a line.")
-                if line.strip():
-                    self._starts.append(position)
-                    self._numbers.append(number)
-                position += len(line)
-
-    def _open(self) -> IO[bytes]:
-        return open_file(self.path) if self._unpacked is None else io.BytesIO(self._unpacked)
-
-    def __len__(self) -> int:
-        return len(self._starts)
+    def index(self) -> tuple[np.ndarray, np.ndarray]:
+        starts, numbers, end = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
+        for place, number, block, ends in self.lines():
+            begins = np.append(0, ends[:-1])
+            full = np.frombuffer(block, np.uint8)[begins] > ord(" ")
+            for line in np.flatnonzero(~full):
+                full[line] = bool(block[begins[line] : ends[line]].strip())
+            starts.append(begins[full] + place)
+            numbers.append(np.flatnonzero(full) + number)
+            end = place + len(block)
+        return np.concatenate([*starts, [end]]), np.concatenate(numbers)
 
     def __getitem__(self, index: int) -> Row:
-        with self._open() as file:
-            file.seek(self._starts[index])
-            line = file.readline()
-        try:
-            values = parse_json(line, self.path, self._numbers[index])
-        except ValueError as error:
-            raise BadRow(f"is not a JSON object ({reason(error)})") from None
-        if not isinstance(values, dict):
-            raise BadRow("is not a JSON object")
-        return Row(values, self.folder)
-
-    def where(self, index: int) -> str:
-        return f"{self.path}, line {self._numbers[index]}"
+        return self.json_object(self.span(index), int(self.numbers[index]))
