@@ -16,6 +16,7 @@ from click.testing import CliRunner
 
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
+from uni_train.core.cache import cache_folder
 from uni_train.core.errors import UserError
 from uni_train.plan.result import OneCardChoice
 from uni_train.stages import cache
@@ -116,6 +117,6 @@ def test_a_user_without_a_home_has_no_cache(monkeypatch: pytest.MonkeyPatch) -> 
     for name in ("HOME", "XDG_CACHE_HOME", "UNI_TRAIN_CACHE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr("os.getuid", lambda: 54321)
-    assert cache._folder() is None and cached(list[int], compose("sft_nano"), [], counted()) == [1]
+    assert cache_folder() is None and cached(list[int], compose("sft_nano"), [], counted()) == [1]
     monkeypatch.setenv("HOME", "/home/me")
-    assert cache._folder() == Path("/home/me/.cache/uni_train")
+    assert cache_folder() == Path("/home/me/.cache/uni_train")

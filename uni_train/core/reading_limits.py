@@ -338,7 +338,7 @@ def parquet_footer(path: Path | str) -> FileMetaData:
     return parquet.read_metadata(path)
 
 
-def read_group(path: Path, group: int, columns: list[str] | None = None) -> pa.Table:
+def read_group(path: Path, group: int, columns: list[str] | None = None, footer: Any = None) -> pa.Table:
     """A row group, in which equal texts and bytes are in memory once, as in the file: `rows_of` writes them out.
 
     Raises:
@@ -347,7 +347,7 @@ def read_group(path: Path, group: int, columns: list[str] | None = None) -> pa.T
     import pyarrow as pa
     from pyarrow import parquet
 
-    footer = parquet_footer(path)
+    footer = footer or parquet_footer(path)
     leaves = [footer.schema.column(number) for number in range(footer.num_columns)]
     stored = footer.row_group(group)  # not of its columns: pyarrow aborts where a damaged footer lacks one
     declared = max(stored.total_byte_size, 8 * stored.num_rows * len(leaves))
@@ -366,6 +366,16 @@ def read_group(path: Path, group: int, columns: list[str] | None = None) -> pa.T
             _expect_size(path, size)
             batches.append(batch)
         return pa.Table.from_batches(batches) if batches else file.read_row_group(group, columns)
+
+
+def read_batches(path: Path, rows: int) -> Iterator[pa.RecordBatch]:
+    """All rows of a Parquet file in order, at most `rows` at once, in little memory. Raises as `read_group`."""
+    from pyarrow import parquet
+
+    with parquet.ParquetFile(path, pre_buffer=False, buffer_size=MIB) as file:
+        for batch in file.iter_batches(rows, use_threads=False):
+            _expect_size(path, batch.nbytes)
+            yield batch
 
 
 def rows_of(path: Path, tables: Iterable[pa.Table]) -> list[dict[str, Any]]:

@@ -24,6 +24,7 @@ from typing import Any, TypeVar
 from uni_train.config.build import to_plain
 from uni_train.config.paths import named_paths
 from uni_train.config.schema import RunConfig
+from uni_train.core.cache import cache_folder
 from uni_train.core.errors import PLUGINS
 from uni_train.core.files import atomic_write_json
 from uni_train.core.folders import walk
@@ -45,7 +46,7 @@ def cached(kind: type[T], config: RunConfig, asked: Sequence[object], make: Call
         kind: of the answer, a type that pydantic takes to JSON and back.
         asked: JSON values beside the configuration that the answer depends on.
     """
-    folder = _folder()
+    folder = cache_folder()
     key = _key(config, asked) if folder is not None else None
     if folder is None or key is None:
         return make()
@@ -61,14 +62,6 @@ def cached(kind: type[T], config: RunConfig, asked: Sequence[object], make: Call
         folder.mkdir(parents=True, exist_ok=True)
         atomic_write_json(file, answers)
     return answer
-
-
-def _folder() -> Path | None:
-    given = os.environ.get("UNI_TRAIN_CACHE")
-    if given is None:
-        caches = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
-        given = "" if caches.startswith("~") else f"{caches}/uni_train"  # a user without a home
-    return Path(given) if given else None
 
 
 def _answers(file: Path) -> dict[str, Any]:
