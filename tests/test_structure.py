@@ -130,7 +130,7 @@ LEAVES = {
     "audit": "data_gen/audit.py",
     "attacks": "data_gen/attacks.py data_gen/judge_rows.py uni_train/rewards/audit.py eval/report/items.py",
     **{f"files of rows, {kind}": f"uni_train/training/data/files/{kind}.py"
-       for kind in ("csv", "folder", "jsonl", "parquet")},
+       for kind in ("csv", "folder", "json", "jsonl", "parquet", "tar")},
     "rewards elsewhere": "uni_train/rewards/elsewhere.py uni_train/rewards/worker.py",
     "CLIP rewards": "uni_train/rewards/clip.py",
     **{f"task {one}": f"data_gen/{one}" for one in ("bar_chart", "clock", "function_plot", "hanoi", "jigsaw",
@@ -172,7 +172,7 @@ def named() -> dict[str, set[str]]:
 
 
 IMPORTED: dict[int, list[str]] = {
-    26_940: ["fit", "stars_curriculum", "evaluation.n=1", "evaluation.sets=[mapping1]", "strategy.all_cores=false",
+    26_980: ["fit", "stars_curriculum", "evaluation.n=1", "evaluation.sets=[mapping1]", "strategy.all_cores=false",
              "rounds=[{task: mapping, level: 1, prompts: 24, updates: 1, replay: {pretrain: 0.1}}]", "out=out",
              "model.sampling.steps=1"],
     20_200: ["eval", "-c", "nano", "-b", "ureason", "--subset", "5", "--out", "out", "sampling.steps=1"],

@@ -15,7 +15,7 @@ import pytest
 from PIL import Image
 
 from uni_train.core.errors import UserError
-from uni_train.core.reading_limits import Unreadable
+from uni_train.core.reading_limits import LINE_BYTES, Unreadable
 from uni_train.data_gen.registry import get_task
 from uni_train.models.base import Example
 from uni_train.training.data import conversations, edit, inferred, items, text_to_image
@@ -401,7 +401,17 @@ def test_files_and_folders_are_one_list_of_rows(tmp_path):
         ("empty.jsonl", b"\n\n", "there are no rows"),
         ("names.csv", b"a,b\n", "there are no rows"),
         ("rows.csv", b"a,b\nc\xff,d\n", "line 2: not UTF-8"),
-        ("rows.json", b"[]", "must be .jsonl, .csv or .parquet"),
+        ("rows.txt", b"a", "must be .jsonl, .json, .csv, .parquet or .tar"),
+        ("rows.tar.gz", b"\x1f\x8b", "is an archive\nUnpack it.*tar without compression is read"),
+        ("rows.json", b" [ \n]", "there are no rows"),
+        ("rows.json", b'{"a": [{}]}', "is no JSON array of rows\nWrite"),
+        ("rows.json", b'[{"a": "]"}, {"b', "breaks off"),
+        ("rows.json", b'[{"a": 1}] [{}]', "goes on behind its array, at byte 10"),
+        ("rows.json", b'[{"a": 1}, {"a": "%s"}]' % (b"x" * (LINE_BYTES + 1)), "row 2: more than 16 MiB"),
+        ("rows.jsonl", b'{}\n\n{"a": "%s"}\n{}' % (b"x" * (LINE_BYTES + 1)), "line 3: more than 16 MiB"),
+        ("rows.csv", b'a,b\n1,2\n3,"4\n5,6\n', "line 4: a quote before it is not closed\nSave"),
+        ("rows.csv", b"a,b\n1,%s\n" % (b"x" * 200_000), "line 2: not CSV .field larger"),
+        ("rows.csv", b"", "there are no rows"),
         ("rows.zip", b"PK", "is an archive\nUnpack it"),
         ("rows.parquet", b"PAR1 no", "no Parquet file that can be read"),
         ("folder", b"", "has no training data: it is empty"),
@@ -413,7 +423,7 @@ def test_files_that_hold_no_rows_are_named(tmp_path, name, content, message):
         path.mkdir()
     elif content is not None:
         path.write_bytes(content)
-    with pytest.raises((UserError, Unreadable), match=f"{name}.*{message}"):
+    with pytest.raises((UserError, Unreadable), match=f"(?s){name}.*{message}"):
         open_rows(str(path))
 
 

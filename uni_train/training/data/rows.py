@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import re
 from array import array
 from bisect import bisect_right
 from collections import Counter
@@ -25,7 +26,7 @@ from uni_train.models.pictures import decode_picture, read_image
 T = TypeVar("T")
 KEPT_BYTES = 2**30  # of Parquet row groups, uncompressed, in each process
 ARCHIVES = {".zip", ".tar", ".gz", ".tgz", ".bz2", ".xz", ".zst", ".7z", ".rar"}
-FORMS = "Give a .jsonl, .csv or .parquet file, or a folder of images with captions; docs/training.md shows the forms."
+FORMS = "Give a file of rows, or a folder of images with captions; docs/training.md shows all forms."
 
 
 class BadRow(Exception):
@@ -213,9 +214,11 @@ class RowFile:
 
     Attributes:
         images: of a folder of captioned images, whose names are a part of the data.
+        remarks: on what is not read.
     """
 
     images: Sequence[Path] = ()
+    remarks: Sequence[str] = ()
 
     def __len__(self) -> int:
         raise NotImplementedError
@@ -246,10 +249,11 @@ FILES: Registry[Callable[..., Any]] = Registry("kind of file", "uni_train.traini
 
 
 def open_rows(path: str | Sequence[str], folder: Path | None = None, held_out: bool = False) -> Joined:
-    """The rows of .jsonl, .csv or .parquet files and of folders.
+    """The rows of .jsonl, .json, .csv, .parquet or .tar files and of folders.
 
-    Of a folder the first that there is: metadata.jsonl, metadata.csv and items.jsonl; Parquet; other JSONL and CSV;
-    images with a .txt or .caption file each. Subfolders count. Of a folder with splits only that for training is read.
+    Of a folder the first that there is: metadata.jsonl, .csv or .json and items.jsonl; Parquet; other JSONL and CSV;
+    images with a .txt or .caption file each; tar; other JSON arrays. Subfolders count. Of a folder with splits only
+    that for training is read.
 
     Args:
         folder: where image paths start from; None: beside each file.
@@ -268,7 +272,7 @@ def open_rows(path: str | Sequence[str], folder: Path | None = None, held_out: b
         there = folder_rows(place, folder, held_out) if folder_rows else Joined([file_rows(place, folder)], [place])
         opened += there.parts
         files += there.files
-        remarks += there.remarks
+        remarks += [*there.remarks, *(remark for part in there.parts for remark in part.remarks)]
     rows = Joined(opened, files, remarks)
     if not len(rows):
         raise UserError(
@@ -283,13 +287,13 @@ def file_rows(file: Path, folder: Path | None = None) -> RowFile:
     if (suffix := suffix_of(file)[1:]) in FILES.names():
         return FILES.get(suffix)(file, folder or file.parent)
     if file.suffix.lower() in ARCHIVES:
-        raise UserError(f"{file} is an archive", "Unpack it, and give the folder.")
-    raise UserError(f"{file}: training data must be .jsonl, .csv or .parquet, or a folder", FORMS)
+        raise UserError(f"{file} is an archive", "Unpack it, and give the folder; a .tar without compression is read.")
+    raise UserError(f"{file}: training data must be .jsonl, .json, .csv, .parquet or .tar, or a folder", FORMS)
 
 
 def suffix_of(file: Path) -> str:
     """ ".jsonl" of a.JSONL and of a.jsonl.gz."""
-    return Path(file.name.lower().removesuffix(".gz")).suffix
+    return Path(re.sub(r"(?<!\.tar)\.gz$", "", file.name.lower())).suffix
 
 
 def few(files: Sequence[Path]) -> str:

@@ -22,6 +22,7 @@ from uni_train.core.errors import UserError
 from uni_train.core.folders import files_below
 from uni_train.core.reading_limits import Unreadable, image_suffixes, parse_yaml, read_text, reason
 from uni_train.training.data.rows import ARCHIVES, FILES, FORMS, BadRow, Joined, Row, RowFile, few, file_rows, suffix_of
+from uni_train.training.data.spans import begins_array
 
 _KEYWORDS = {
     **dict.fromkeys(("train", "training"), "train"),
@@ -32,7 +33,9 @@ _HELD_OUT = ("validation", "test")
 _WORD = re.compile(rf"(?:^|[-._ 0-9])({'|'.join(_KEYWORDS)})(?=[-._ 0-9]|$)")
 _SHARD = re.compile(r"(.+)-\d{5}-of-\d{5}\b")
 _HEADER = re.compile(r"---\s*\n(.*?\n)---", re.DOTALL)
-_KINDS = (("metadata.jsonl", "metadata.csv", "items.jsonl"), (".parquet",), (".jsonl", ".csv"))
+_KINDS = (("metadata.jsonl", "metadata.csv", "metadata.json", "items.jsonl"), (".parquet",), (".jsonl", ".csv"),
+          (".tar",), (".json",))  # fmt: skip
+_CAPTIONS = 3  # the place of images with captions among `_KINDS`
 Splits = Mapping[Path, str | None]
 
 
@@ -66,7 +69,12 @@ def content(folder: Path, held_out: bool = False) -> Content:
     real, lost = cache(os.path.realpath), list[Path]()
     below = {(real(file.parent), file.name): file for file in reversed(files_below(folder, lost))}
     files = sorted(below.values())  # of a folder that is linked twice once
-    kinds = {file: kind for file in files if (kind := _kind(file)) is not None}
+    captions = {
+        file.with_suffix(""): file for end in (".caption", ".txt") for file in files if file.suffix.lower() == end
+    }
+    pictures = [file for file in files if file.suffix.lower() in image_suffixes()]
+    last = _CAPTIONS if any(file.with_suffix("") in captions for file in pictures) else len(_KINDS)
+    kinds = {file: kind for file in files if (kind := _kind(file)) is not None and kind < last}
     listed = _of_readme(folder)
     if listed.keys().isdisjoint(kinds):
         splits = {file: _of_file(file.relative_to(folder)) for file in kinds}
@@ -74,12 +82,9 @@ def content(folder: Path, held_out: bool = False) -> Content:
         splits = {file: listed.get(file, "not in README.md") for file in kinds}
     rows, images = _chosen(kinds, splits, held_out), list[Path]()
     if not rows:
-        kinds = {file: 0 for file in files if file.suffix.lower() in image_suffixes()}
+        kinds = dict.fromkeys(pictures, 0)
         splits |= {file: _of_folder(file.relative_to(folder).parent) for file in kinds}
         images = _chosen(kinds, splits, held_out)
-    captions = {
-        file.with_suffix(""): file for end in (".caption", ".txt") for file in files if file.suffix.lower() == end
-    }
     read = {*rows, *images, *(captions.get(file.with_suffix("")) for file in kinds if not rows), folder / "README.md"}
     left = {file: split for file, split in splits.items() if split is not None and file not in read}
     unread = Counter(
@@ -100,8 +105,10 @@ def content(folder: Path, held_out: bool = False) -> Content:
 
 
 def _kind(file: Path) -> int | None:
-    """The place among `_KINDS` of a file of rows."""
+    """The place among `_KINDS` of a file of rows; JSON may be anything, of which an array alone is rows."""
     name, suffix = file.name.lower().removesuffix(".gz"), suffix_of(file)
+    if suffix == ".json" and not begins_array(file):
+        return None
     return next((place for place, known in enumerate(_KINDS) if name in known or suffix in known), None)
 
 
