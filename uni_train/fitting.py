@@ -69,13 +69,20 @@ def run_recipe(recipe: str, overrides: Sequence[str], *, fresh: bool, all_cores:
 
 
 def _resolved(config: RunConfig, recipe: str, overrides: Sequence[str]) -> RunConfig:
-    """With the folders of checkpoints that are Hub ids or runs: the run records these, which name commit and stage."""
-    given = {key: value for key, value, _ in named_paths(to_plain(config)) if key.endswith("checkpoint")}
+    """With the folders of what are Hub ids or runs: the run records these, which name commit and stage."""
+    named = {key: value for key, value, _ in named_paths(to_plain(config))}
+    given = {key: value for key, value in named.items() if key.endswith("checkpoint")}
+    data = [
+        key for key, value in named.items() if key not in given and value.startswith("hf:") and not key[-1].isdigit()
+    ]
     sources = {key: source_of(value) for key, value in given.items()}
     moved = [key for key, source in sources.items() if source.kind in ("hub", "run") or source.adapters]
-    if not moved:
+    if not moved and not data:
         return config
-    return compose(recipe, [*overrides, *(f"{key}={quoted(resolve(given[key]))}" for key in moved)])
+    from uni_train.core.hub_data import local_data
+
+    places = {key: resolve(given[key]) for key in moved} | {key: str(local_data(named[key])) for key in data}
+    return compose(recipe, [*overrides, *(f"{key}={quoted(place)}" for key, place in places.items())])
 
 
 def _processes(config: RunConfig) -> int:

@@ -21,7 +21,7 @@ from tests.models.bagel.published import published
 from uni_train import fitting
 from uni_train.cli.main import uni_train
 from uni_train.core.errors import UserError
-from uni_train.core.hub import _download, local
+from uni_train.core.hub import local, snapshot
 from uni_train.models.nano.family import ASSETS
 
 SHA = "0123456789abcdef0123456789abcdef01234567"
@@ -116,7 +116,7 @@ class _Answers(BaseHTTPRequestHandler):
 @pytest.fixture
 def hub(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Hub]:
     monkeypatch.setattr(constants, "HF_HUB_CACHE", str(tmp_path / "cache"))
-    _download.cache_clear()
+    snapshot.cache_clear()
     with Hub() as running:
         Thread(target=running.serve_forever, args=(0.01,), daemon=True).start()
         monkeypatch.setenv("HF_ENDPOINT", running.url)
@@ -194,12 +194,12 @@ def test_a_hub_id_is_evaluated_from_its_cache(nano: Hub, tmp_path: Path, monkeyp
     same = library.evaluate("shipped", "unisandbox", **asked)
     assert same.asked["model"]["content"] == done.asked["model"]["content"]
     files = [path for path in nano.asked if "/resolve/" in path]
-    _download.cache_clear()  # as another process
+    snapshot.cache_clear()  # as another process
     assert local("hf://org/name@main") == local("org/name") == Path(done.asked["checkpoint"])
     assert [path for path in nano.asked if "/resolve/" in path] == files, "nothing is fetched twice"
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", True)
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
-    _download.cache_clear()
+    snapshot.cache_clear()
     assert local("org/name") == Path(done.asked["checkpoint"])
 
 
@@ -248,7 +248,7 @@ def test_what_cannot_be_downloaded_says_what_to_do(nano: Hub, monkeypatch: pytes
     monkeypatch.setenv("HF_ENDPOINT", nano.url)
     nano.cut = False
     assert (local("org/name") / "model.safetensors").read_bytes() == nano.offered["model.safetensors"]
-    _download.cache_clear()
+    snapshot.cache_clear()
     nano.offered = {"config.json": b"{}", "pytorch_model.bin": b"pickle"}
     refused("org/name", "has pickles alone (pytorch_model.bin)", "safetensors")
     monkeypatch.setenv("HF_ENDPOINT", "https://hub.test")
@@ -261,6 +261,6 @@ def test_size_and_licence_are_told_before_a_large_download(nano: Hub, capfd: pyt
     nano.declared = 10**9
     local("org/name")
     assert "downloading org/name: " in (said := capfd.readouterr().err) and "licence 'apache-2.0'" in said
-    _download.cache_clear()
+    snapshot.cache_clear()
     local("org/name")
     assert "downloading org/name: " not in capfd.readouterr().err

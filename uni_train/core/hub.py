@@ -44,7 +44,7 @@ def local(path_or_id: str | Path, kind: Kind = "model", files: tuple[str, ...] =
         UserError: gated, missing or without network, no such revision, a download that broke off, pickles alone.
     """
     hub = hub_id(path_or_id)
-    return Path(path_or_id) if hub is None else _download(str(path_or_id), hub["name"], hub["revision"], kind, files)
+    return Path(path_or_id) if hub is None else snapshot(str(path_or_id), hub["name"], hub["revision"], kind, files)
 
 
 def split_adapters(checkpoint: str) -> tuple[str, list[str]]:
@@ -60,20 +60,11 @@ def hub_id(path_or_id: str | Path) -> re.Match[str] | None:
 
 
 @cache  # what a process has looked up stays the same commit
-def _download(given: str, name: str, revision: str | None, kind: Kind, read: tuple[str, ...]) -> Path:
-    from huggingface_hub import snapshot_download
-
+def snapshot(given: str, name: str, revision: str | None, kind: Kind, patterns: tuple[str, ...] = (*READ,)) -> Path:
+    """The folder of a repository's files of these patterns. given: as messages name it. Raises UserError as `local`."""
     with _explained(partial(_advice, given, name, revision, kind)):
-        _announce(name, revision, kind, read)
-        folder = snapshot_download(
-            name,
-            repo_type=kind,
-            revision=revision,
-            allow_patterns=list(read),
-            endpoint=os.environ.get("HF_ENDPOINT"),
-            token=os.environ.get("HF_TOKEN"),
-        )
-    return Path(folder)
+        _announce(name, revision, kind, patterns)
+        return Path(_hub().snapshot_download(name, repo_type=kind, revision=revision, allow_patterns=[*patterns]))
 
 
 def id_of(folder: Path) -> str | None:
@@ -89,7 +80,7 @@ def _is_path(given: str | Path, name: str) -> bool:
     return owner in _OURS or Path(given).exists() or Path(owner).is_dir()
 
 
-def _announce(name: str, revision: str | None, kind: Kind, read: tuple[str, ...]) -> None:
+def _announce(name: str, revision: str | None, kind: Kind, patterns: tuple[str, ...]) -> None:
     """Print size and licence before a large download. Raises UserError: the weights are pickles."""
     from huggingface_hub import try_to_load_from_cache
     from huggingface_hub.errors import HTTPError, OfflineModeIsEnabled
@@ -100,7 +91,7 @@ def _announce(name: str, revision: str | None, kind: Kind, read: tuple[str, ...]
     except (HTTPError, OfflineModeIsEnabled):
         return  # the download says why, or the cache has it
     files = {sibling.rfilename: sibling.size or 0 for sibling in info.siblings or ()}
-    wanted = list(filter_repo_objects(files, allow_patterns=list(read)))
+    wanted = list(filter_repo_objects(files, allow_patterns=[*patterns]))
     pickles = [file for file in files if file.endswith(PICKLES)]
     if pickles and kind == "model" and not any(file.endswith(".safetensors") for file in files):
         raise UserError(

@@ -34,7 +34,7 @@ class SourceConfig:
     """Rows on disk; docs/training.md shows the forms."""
 
     form: Form | None = None  # null = items where learn, show_thought or augment is given, else by the keys of each row
-    path: str | tuple[str, ...]  # a .jsonl, .csv or .parquet file, a folder, or a list of such
+    path: str | tuple[str, ...]  # a file, a folder, hf://datasets/ORG/NAME, or a list of such
     images: str | None = None  # the folder that image paths start from; null = that of the file
     weight: Positive = 1.0  # how often it is drawn, beside the other sources
     learn: tuple[Literal["thought", "answer", "image"], ...] = ("image",)  # form=items: what of a row
@@ -116,7 +116,8 @@ def named_sources(given: Any) -> Any:
     for place, entry in enumerate(listed, start=1):
         section = {"path": entry} if isinstance(entry, str) else entry
         path = section.get("path") if isinstance(section, dict) else None
-        name = PurePath(path).stem.replace(".", "_") if isinstance(path, str) else ""
+        file = path.partition("@")[0] if isinstance(path, str) and path.startswith("hf:") else path
+        name = PurePath(file).stem.replace(".", "_") if isinstance(file, str) else ""
         named[name if name and name not in named else f"source{place}"] = section
     return named
 

@@ -249,7 +249,7 @@ FILES: Registry[Callable[..., Any]] = Registry("kind of file", "uni_train.traini
 
 
 def open_rows(path: str | Sequence[str], folder: Path | None = None, held_out: bool = False) -> Joined:
-    """The rows of .jsonl, .json, .csv, .parquet or .tar files and of folders.
+    """The rows of .jsonl, .json, .csv, .parquet or .tar files, of folders and of data sets of the Hub.
 
     Of a folder the first that there is: metadata.jsonl, .csv or .json and items.jsonl; Parquet; other JSONL and CSV;
     images with a .txt or .caption file each; tar; other JSON arrays. Subfolders count. Of a folder with splits only
@@ -265,7 +265,12 @@ def open_rows(path: str | Sequence[str], folder: Path | None = None, held_out: b
     opened: list[RowFile] = []
     files: list[Path] = []
     remarks: list[str] = []
-    for place in map(Path, [path] if isinstance(path, str) else path):
+    for given in [path] if isinstance(path, str) else path:
+        place = Path(given)
+        if given.startswith("hf:"):
+            from uni_train.core.hub_data import local_data
+
+            place = local_data(given)
         if not place.exists():
             raise UserError(f"{place}: no such file", "Check the path of the training data.")
         folder_rows = FILES.get("folder") if place.is_dir() else None
