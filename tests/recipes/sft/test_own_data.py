@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import shlex
+import tarfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -12,10 +14,12 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 
+from tests.core.test_hub import SHA, Hub, hub  # noqa: F401
 from tests.models.bagel.conftest import FOLDER
 from tests.models.bagel.published import published
 from tests.recipes.sft.test_sft import QUICK, png
 from tests.test_docs import ROOT
+from uni_train import fitting
 from uni_train.cli.main import uni_train
 from uni_train.config.compose import compose
 from uni_train.config.kinds import kind_of
@@ -38,14 +42,15 @@ def with_bytes(value: object, folder: Path) -> object:
 
 
 def lay_out(cell: str) -> None:
-    """The files of a cell below the working folder, and every image that they name."""
+    """The files of a cell below the working folder (those of a data set of the Hub, too), and images that they name."""
     contents: dict[Path, list[str]] = {}
     for span in re.findall(r"`([^`]+)`", cell):
-        if span.startswith("data/"):
-            file = Path(span)
+        if span.startswith(("data/", "hf://")):
+            file = Path(span.removeprefix("hf://datasets/"))
         else:
             contents.setdefault(file, []).append(span)
     for file, lines in contents.items():
+        file.parent.mkdir(parents=True, exist_ok=True)
         stems = re.findall(r"[\w/]+\.png", " ".join(lines)) if file.suffix != ".txt" else [f"{file.stem}.png"]
         for i, name in enumerate(stems):
             (file.parent / name).parent.mkdir(parents=True, exist_ok=True)
@@ -54,6 +59,15 @@ def lay_out(cell: str) -> None:
             rows = [json.loads(line) for line in lines]
             columns = {key: [with_bytes(row[key], file.parent) for row in rows] for key in rows[0]}
             pq.write_table(pa.table(columns), file)
+        elif file.suffix == ".tar":
+            with tarfile.open(file, "w") as tar:
+                for i, (image, text, content) in enumerate(re.split(", |: ", line, maxsplit=2) for line in lines):
+                    for name, data in ((image, png(i, 40, 50)), (text, content.encode())):
+                        info = tarfile.TarInfo(name)
+                        info.size = len(data)
+                        tar.addfile(info, io.BytesIO(data))
+        elif file.suffix == ".json":
+            file.write_text(f"[{', '.join(lines)}]", encoding="utf-8")
         else:
             file.write_text("\n".join(lines), encoding="utf-8")
 
@@ -66,11 +80,21 @@ def bagel(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.parametrize(("cell", "command"), [cells[1:3] for cells in TABLE], ids=[cells[0] for cells in TABLE])
 def test_a_command_of_the_table_reads_the_data_beside_it(
-    cell: str, command: str, bagel: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    cell: str,
+    command: str,
+    bagel: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    hub: Hub,  # noqa: F811
 ) -> None:
-    assert len(TABLE) == 9
-    monkeypatch.chdir(tmp_path)
+    assert len(TABLE) == 12
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
     lay_out(cell)
+    if "hf://" in command:
+        offered = Path("org").rename(tmp_path / "org") / "name"
+        files = [file for file in offered.rglob("*") if file.is_file()]
+        hub.offered = {file.relative_to(offered).as_posix(): file.read_bytes() for file in files}
     words = shlex.split(command.strip("` |"))[4:]
     result = CliRunner().invoke(uni_train, ["fit", *words, bagel, *QUICK, "--dry-run"], catch_exceptions=False)
     assert result.exit_code == 0 and re.search(r"one update: \d+ examples", result.output), result.output
@@ -83,6 +107,17 @@ def test_a_command_of_the_table_reads_the_data_beside_it(
         left = sum(sum(map(sum, batch.sample_lengths)) for batch in model.examples.blank([example]))
         drawn = example.target is not None or any(turn.learn and turn.image is not None for turn in example.turns)
         assert (left < model.example_tokens(example)) == drawn, "texts are left out where an image is drawn"
+
+
+def test_a_run_records_the_commit_of_its_data(hub: Hub, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:  # noqa: F811
+    monkeypatch.setattr(fitting, "_run", lambda config, ranks, fresh: None)
+    monkeypatch.setattr(fitting, "missing", lambda config: iter(()))
+    monkeypatch.chdir(tmp_path)
+    hub.offered = {"a.jsonl": b"{}"}
+    given = ["sources=[hf://datasets/org/name@main]", "held_out.path=hf://datasets/org/name/a.jsonl"]
+    config = fitting.run_recipe("sft", [*given, "strategy.accelerator=cpu"], fresh=False)
+    assert isinstance(config, SftConfig) and config.held_out.path is not None
+    assert str(config.used_sources["name"].path).endswith(SHA) and config.held_out.path.endswith(f"{SHA}/a.jsonl")
 
 
 def test_sources_are_named_by_their_files() -> None:
