@@ -80,13 +80,16 @@ def test_a_weight_that_is_quantised_or_missing_is_named_at_every_door(
     whole = load_file(folder / file)
     skipped = ("norm", "lm_head")  # the head of a text encoder may be missing
     name = next(name for name in whole if name.endswith(".weight") and not any(part in name for part in skipped))
-    dtypes = {"I8": torch.int8}
+    dtypes = {"I8": torch.int8, "F8_E4M3": torch.float8_e4m3fn, "F8_E5M2": torch.float8_e5m2}
     if write is nano:
-        dtypes |= {"U8": torch.uint8, "I64": torch.int64, "BOOL": torch.bool, "F8_E4M3": torch.float8_e4m3fn}
+        dtypes |= {"U8": torch.uint8, "I64": torch.int64, "BOOL": torch.bool, "F8_E8M0": torch.float8_e8m0fnu}
+    stem = name.removesuffix("weight")  # scales as ComfyUI, compressed-tensors and DeepSeek name them
+    scales = {"scale_weight": torch.ones(3), "weight_scale": torch.ones(()), "weight_scale_inv": torch.ones(1, 1)}
     broken: dict[str, dict[str, torch.Tensor]] = {
         f"holds {name} as {kind}, which": whole | {name: torch.zeros(whole[name].shape, dtype=dtype)}
         for kind, dtype in dtypes.items()
     }
+    broken |= {f"holds {stem}{scale} as F32, which": whole | {stem + scale: value} for scale, value in scales.items()}
     broken[f"{name} is missing"] = {one: value for one, value in whole.items() if one != name}
     for said, tensors in broken.items():
         save_file(tensors, folder / file, {"format": "pt"})

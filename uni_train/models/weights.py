@@ -35,6 +35,7 @@ DTYPES: Mapping[str, torch.dtype] = {
 }
 """The format's names of the dtypes that are read and written: none in which only quantised weights are stored."""
 _NAMES = {dtype: name for name, dtype in DTYPES.items()}
+_SCALES = ("weight_scale", "scale_weight", "weight_scale_inv")  # whose weights may well be stored as F16
 LARGEST = 1e10  # of a matrix's numbers; published models stay below 1,000
 _mapped = ContextVar("mapped", default=False)
 
@@ -388,12 +389,11 @@ def _read_header(file: Path) -> dict[str, Stored]:
             described = {name: (part.get_dtype(), tuple(part.get_shape())) for name, part in slices.items()}
     for name, (dtype, _) in described.items():
         weight = name.endswith((".weight", ".bias"))
-        if dtype not in DTYPES or (weight and not DTYPES[dtype].is_floating_point):
+        if dtype not in DTYPES or name.endswith(_SCALES) or (weight and not DTYPES[dtype].is_floating_point):
             known = ", ".join(dtype_name for dtype_name, kind in DTYPES.items() if kind.is_floating_point)
             raise UserError(
                 f"{file} holds {name} as {dtype}, which cannot be read",
-                f"Weights are read as {known}; quantised ones mean nothing without their scales. Write plain ones with "
-                "the program that quantised them.",
+                f"Weights are read as {known}, without scales: write plain ones with the program that quantised them.",
             )
     return {name: Stored(file, name, DTYPES[dtype], shape) for name, (dtype, shape) in described.items()}
 
