@@ -50,7 +50,8 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     pq.write_table(steps, place / "edit.parquet")
     (place / "a.png").write_bytes(images[0])
     spoken = [{"from": "human", "value": "<image> what?"}, {"from": "gpt", "value": "noise"}]
-    lines = [{"image": "a.png", "conversations": spoken}, {"conversations": spoken[1:]}]
+    bare = [{"from": "human", "value": "what?"}, spoken[1]]
+    lines = [{"image": "a.png", "conversations": spoken}, {"conversations": bare}]
     (place / "vlm.jsonl").write_text("\n".join(map(json.dumps, lines)))
     rows = [{"prompt": f"draw {i}", "thought": "hm", "image": "a.png"} for i in range(3)]
     (place / "items.jsonl").write_text("\n".join(map(json.dumps, rows)))

@@ -87,6 +87,37 @@ def test_conversations_show_images_where_the_marks_are(tmp_path):
     assert said(words) == [("Sure?", False), ("Yes.", True)]
 
 
+QUESTION = {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What?"}]}
+ANSWER = {"role": "assistant", "content": [{"type": "text", "text": "A cat.", "image": None}]}
+DRAWS = {"role": "assistant", "content": [{"type": "text", "text": "Here:"}, {"type": "image"}]}
+SHOWN, SPOKEN = [("picture 0", False), ("What?", False)], [("A cat.", True)]
+TALKS = [
+    ({"images": [png(0)], "messages": [QUESTION, ANSWER]}, SHOWN + SPOKEN),
+    ({"image": png(0), "messages": [{"role": "user", "content": "<image>What?"}, ANSWER]}, SHOWN + SPOKEN),
+    ({"image": png(0), "messages": [{"role": "user", "content": "What?"}, ANSWER]}, SHOWN + SPOKEN),
+    ({"image": png(0), "conversations": [{"from": "human", "value": "What?"}, ANSWER]}, SHOWN + SPOKEN),
+    ({"image": png(0), "prompt": [QUESTION], "completion": [ANSWER]}, SHOWN + SPOKEN),
+    ({"image": png(0), "prompt": "What?", "completion": "A cat."}, SHOWN + SPOKEN),
+    ({"prompt": "What?", "completion": "A cat.", "image": None, "images": []}, SHOWN[1:] + SPOKEN),
+    ({"images": [png(0), png(1)], "messages": [QUESTION, DRAWS]}, [*SHOWN, ("Here:", True), ("picture 1", True)]),
+    ({"images": [png(0), png(1)],
+      "conversations": [{"from": "human", "value": "<image>What?"}, {"from": "gpt", "value": "<image> So!"}]},
+     [*SHOWN, ("picture 1", True), ("So!", True)]),
+    *(({"messages": [{"role": "user", "content": [{"type": "image", key: given}, {"type": "text", "text": "What?"}]},
+                     ANSWER]}, SHOWN + SPOKEN)
+      for key in ("image", "url", "path") for given in (png(0), {"bytes": png(0), "path": None})),
+    ({"image": png(0), "messages": [{"role": "system", "content": "Hm."}, QUESTION, {**ANSWER, "weight": 0}, ANSWER]},
+     [("Hm.", False), *SHOWN, ("A cat.", False), *SPOKEN]),
+    ({"image": png(0), "prompt": [QUESTION, ANSWER, {"role": "user", "content": "Sure?"}], "completion": [ANSWER]},
+     [*SHOWN, ("A cat.", False), ("Sure?", False), *SPOKEN]),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("values", "turns"), TALKS)
+def test_messages_are_conversations_and_what_the_assistant_draws_is_learned(values, turns):
+    assert said(checked([values]).draw(0, random.Random(0))) == turns
+
+
 def test_an_item_is_seen_in_symmetric_views_that_the_draw_alone_decides():
     task = get_task("maze", "nano")
     (item,) = task.sample(0, 4)
@@ -141,13 +172,52 @@ BAD = [
     (edit.parse, {"image_list": [], "instruction_list": ["a"]}, "image_list is empty"),
     (edit.parse, CHAIN | {"image_list": "a.png"}, "image_list and instruction_list must be lists"),
     (edit.parse, CHAIN | {"instruction_list": [["turn", None]]}, "instruction 1 of instruction_list is no text"),
-    (conversations.parse, {"conversations": [{"from": "human", "value": "hm"}]}, "nothing to learn"),
-    (conversations.parse, {"conversations": [{"from": "bot", "value": "hm"}]}, "turn 1 of conversations is not from"),
-    (conversations.parse, {"conversations": [{"from": "human", "value": "<image>"}]}, "more <image> than the 0 images"),
     (conversations.parse, {"image": "no.png", "conversations": []}, "no.png: no such file"),
+    (conversations.parse, {"messages": '[{"role": "user", "content": "hm"}]'}, "messages is no list of turns"),
+    (conversations.parse, {"prompt": 5, "completion": "hm"}, "prompt . completion is no list of turns"),
+    (conversations.parse, {"completion": "hm"}, "has no prompt; its keys: completion"),
     (items.parser(["image"]), {"prompt": "a"}, "has no image"),
     (items.parser(["thought"]), {"thought": "a"}, "has no prompt"),
 ]
+
+
+MISTALKED = [  # turns, beside two images
+    ([("user", "hm")], "nothing to learn: no turn is from the assistant"),
+    (
+        [("assistant", "<image>"), ("user", "<image>")],
+        "turn 1 of KEY is from the assistant .gpt., and nothing is shown before",
+    ),
+    ([("user", "hm"), ("system", "hm"), ("assistant", "hm")], "turn 2 of KEY is from system, which may only"),
+    ([("user", "hm"), ("tool", "hm")], "turn 2 of KEY is not from"),
+    ([("user", "<image><image>"), ("assistant", "<image>")], "names 2 images, but has 3 <image>"),
+    ([("user", "<image>"), ("assistant", "hm")], "names 2 images, but has 1 <image>"),
+    ([("user", " ")], "turn 1 of KEY is empty"),
+    ([("user", [])], "turn 1 of KEY has no content: neither a text nor a list"),
+    ([("user", None)], "turn 1 of KEY has no content: neither a text nor a list"),
+    ([("user", ["hm"])], "part 1 of turn 1 of KEY is neither a text nor an image"),
+    ([("user", [{"type": "video", "path": "a"}])], "part 1 of turn 1 of KEY is neither a text nor an image"),
+    ([("user", [{"type": "text", "text": ""}])], "part 1 of turn 1 of KEY is empty"),
+    ([("user", [{"type": "image", "path": "a.png"}])], "part 1 of turn 1 of KEY: a.png: no such file"),
+    ([("user", [{"type": "image"}] * 3)], "names 2 images, but has 3 <image>"),
+]
+
+
+@pytest.mark.parametrize(("turns", "reason"), MISTALKED, ids=[reason[:40] for _, reason in MISTALKED])
+def test_a_bad_conversation_says_what_is_wrong_in_every_spelling_of_it(turns, reason):
+    names = {"user": "human", "assistant": "gpt"}
+    for key, spoken in {
+        "conversations": [{"from": names.get(role, role), "value": content} for role, content in turns],
+        "messages": [{"role": role, "content": content} for role, content in turns],
+    }.items():
+        with pytest.raises(BadRow, match=reason.replace("KEY", key)):
+            conversations.parse(row(images=[png(0), png(1)], **{key: spoken}), random.Random(0))
+
+
+@pytest.mark.parametrize("key", [{"tool_calls": [{"id": 1}]}, {"loss": False}, {"weight": 0.5}, {"thinking": "hm"}])
+def test_a_turn_has_no_key_that_is_not_read(key):
+    spoken = [{"role": "user", "content": "hm"}, {"role": "assistant", "content": "hm", **key}]
+    with pytest.raises(BadRow, match=r"turn 2 of messages has (tool_calls|loss|a weight of|thinking).*, which is not"):
+        conversations.parse(row(messages=spoken), random.Random(0))
 
 
 @pytest.mark.parametrize(("parse", "values", "reason"), BAD, ids=[reason[:30] for *_, reason in BAD])
@@ -248,9 +318,10 @@ UNREAD = [
     ({"image_list": ["s/1.png", "t/1.png"], "instruction_list": ["a"]}, "image", "t/2.png", "an image"),
     ({"conversations": TALK}, "target_image", "t/1.png", "an image"),
     ({"conversations": [{"from": "human", "value": "<image>"}, *TALK], "image": "s/1.png"}, "images", ["t/2.png"], ""),
-    (CAPTIONED, "messages", MESSAGES, "a conversation"),
+    (CAPTIONED, "chosen", MESSAGES, "a conversation"),
+    ({"messages": MESSAGES}, "conversations", TALK, "a conversation"),
     (CAPTIONED, "dialogue", TALK, "a conversation"),
-    (EDITED, "messages", MESSAGES, "a conversation"),
+    (EDITED, "chosen", MESSAGES, "a conversation"),
     *(
         (good, key, value, "video or audio")
         for good in (CAPTIONED, EDITED, {"conversations": TALK})
@@ -290,7 +361,7 @@ def test_items_of_ours_have_no_other_images_than_those_they_name(pictures):
     [
         CAPTIONED | {"file_name": "1.png", "image_path": "/home/me/t/1.png", "url": "https://a/b.jpg"},
         CAPTIONED | {"embedding": b"no image", "size": [6, 8], "meta": {"role": "x"}, "tags": ["a", "b.c"]},
-        CAPTIONED | {"reference": None, "mask": [None], "video": "", "messages": [], "audio": float("nan")},
+        CAPTIONED | {"reference": None, "mask": [None], "video": "", "messages": [], "completion": "", "audio": None},
         CAPTIONED | {"input_image": {"bytes": None, "path": None}, "images": [None], "conversations": None},
         {"image": png(0), "text": "a", "file_name": "000123.jpg", "image_path": "coco/000123.jpg"},
         {"conversations": TALK, "image": [None], "images": []},

@@ -12,7 +12,7 @@ from uni_train.training.data.rows import Row, missing
 def parse(row: Row, random_: random.Random) -> Example:
     """The example of a row in any of the three forms. Raises BadRow."""
     keys = {key for key, value in row.values.items() if not missing(value)}
-    if "conversations" in keys:
+    if keys & conversations.KEYS:
         return conversations.parse(row, random_)
     if keys & edit.KEYS or {"image", "images"} <= keys:
         return edit.parse(row, random_)
