@@ -130,7 +130,7 @@ LEAVES = {
     "audit": "data_gen/audit.py",
     "attacks": "data_gen/attacks.py data_gen/judge_rows.py uni_train/rewards/audit.py eval/report/items.py",
     **{f"files of rows, {kind}": f"uni_train/training/data/files/{kind}.py"
-       for kind in ("csv", "folder", "json", "jsonl", "parquet", "tar")},
+       for kind in ("csv", "json", "jsonl", "parquet", "tar")},
     "rewards elsewhere": "uni_train/rewards/elsewhere.py uni_train/rewards/worker.py",
     "CLIP rewards": "uni_train/rewards/clip.py",
     **{f"task {one}": f"data_gen/{one}" for one in ("bar_chart", "clock", "function_plot", "hanoi", "jigsaw",

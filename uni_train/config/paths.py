@@ -15,7 +15,19 @@ from uni_train.core.errors import UserError
 from uni_train.core.hub import hub_id, split_adapters
 from uni_train.run_folder import flat
 
-PATH_KEYS = ("checkpoint", "path", "images", "judge", "function", "solved", "prompts_file", "prompts", "rows", "pairs")
+PATH_KEYS = (
+    "checkpoint",
+    "path",
+    "images",
+    "references",
+    "judge",
+    "function",
+    "solved",
+    "prompts_file",
+    "prompts",
+    "rows",
+    "pairs",
+)
 """Last parts of the keys that may name files; a reward's function is FILE.py:NAME or no file at all."""
 
 

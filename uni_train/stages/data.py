@@ -23,16 +23,21 @@ DATA = "data.json"
 
 def opened(config: RunConfig) -> dict[str, Joined]:
     """Key -> rows of every file or folder of data; those that cannot be opened are left to their reader."""
-    plain = to_plain(config)
+    keys = flat(to_plain(config))
     datasets: dict[str, Joined] = {}
-    for key, value, path in named_paths(plain):
+    for key, value, path in named_paths(keys):
         section, _, name = key.rstrip(".0123456789").rpartition(".")
-        images = flat(plain).get(f"{section}.images")
+        images = keys.get(f"{section}.images")
         if name == "prompts_file" or (name == "path" and path.suffix.lower() == ".txt"):
             datasets[key] = Joined([], [path])
         elif name in ("path", "solved", "pairs"):
             with suppress(UserError):
-                datasets[key] = open_rows(value, None if images is None else Path(images), section == "held_out")
+                rows = open_rows(value, None if images is None else Path(images), section == "held_out")
+                if folders := [keys[name] for name in keys if name.startswith(f"{section}.references") and keys[name]]:
+                    from uni_train.training.data.pairs import referenced  # few recipes have such folders
+
+                    rows = referenced(rows, folders)
+                datasets[key] = rows
     return datasets
 
 

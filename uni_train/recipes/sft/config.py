@@ -36,6 +36,7 @@ class SourceConfig:
     form: Form | None = None  # null = items where learn, show_thought or augment is given, else by the keys of each row
     path: str | tuple[str, ...]  # a file, a folder, hf://datasets/ORG/NAME, or a list of such
     images: str | None = None  # the folder that image paths start from; null = that of the file
+    references: str | tuple[str, ...] | None = None  # folders of input images, in order; path: one of edited images
     weight: Positive = 1.0  # how often it is drawn, beside the other sources
     learn: tuple[Literal["thought", "answer", "image"], ...] = ("image",)  # form=items: what of a row
     show_thought: bool = False  # form=items: the row's thought is shown before its image, and not learned

@@ -19,6 +19,7 @@ from uni_train.stages.validation import ValidationPrompts, intervals, read_promp
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.curriculum import Constant
 from uni_train.training.data import conversations, edit, inferred, items, text_to_image
+from uni_train.training.data.pairs import referenced
 from uni_train.training.data.rows import Parse, Row, Rows, open_rows
 
 if TYPE_CHECKING:
@@ -75,6 +76,8 @@ def sources(config: SftConfig, example_tokens: Callable[[Example], int]) -> dict
     for name, source in config.used_sources.items():
         paths = source.path if isinstance(source.path, str) else list(source.path)
         rows = open_rows(paths, Path(source.images) if source.images is not None else None)
+        if source.references is not None:
+            rows = referenced(rows, source.references)
         parse = _drawn(_parser(source), source, config.batch.noise_draws)
         rows_of[name] = Rows(rows, parse, config.data.bad_rows, example_tokens, longest)
     return rows_of
