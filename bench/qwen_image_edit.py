@@ -48,7 +48,7 @@ from uni_train.flow.steps import step_rule
 from uni_train.models.base import Example
 from uni_train.models.diffusers.latents import pack, unpack
 from uni_train.models.load import build_model
-from uni_train.models.qwen_image_edit.reading import EDIT_SYSTEM, TEMPLATE_TOKENS, chat, user_turn
+from uni_train.models.qwen_image_edit.reading import draw_chat, template_tokens
 from uni_train.models.qwen_image_edit.unified import QwenImageEdit
 from uni_train.rewards.contract import Prompt, Reward
 from uni_train.stages.cpu import prepare_cpu
@@ -174,9 +174,9 @@ class Bare:
     @torch.no_grad()
     def read(self, prompts: Sequence[str], images: Sequence[np.ndarray]) -> Tensor:
         """Hidden states [B, L, D] of prompts of one length."""
-        chats = [chat(EDIT_SYSTEM, user_turn(prompt, 1, plus=True)) for prompt in prompts]
+        chats = [draw_chat(prompt, 1, plus=True, edits=True) for prompt in prompts]
         states: Tensor = self.model.text_encoder.model(**self.model.processor(chats, list(images))).last_hidden_state
-        return states[:, TEMPLATE_TOKENS:]
+        return states[:, template_tokens(chats[0]) :]
 
     @torch.no_grad()
     def encode(self, images: Sequence[np.ndarray]) -> Tensor:

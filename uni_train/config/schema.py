@@ -118,7 +118,7 @@ class ModelConfig:
 
     name: str
     family: str  # a folder of uni_train/models/
-    edits: bool = False  # draws from an image and an instruction, never from words alone
+    edits: bool = False  # an editor, whose tasks show an image
     trains: bool | Literal["texts"] = True  # false: recipes refuse it; texts: those that train on images refuse it
     thinks: bool = True  # draws by thoughts; recipes with thoughts refuse a model that does not
     puzzles: tuple[str, ...] = ()  # nano_edit: whose prompts it reads beside that of mazes

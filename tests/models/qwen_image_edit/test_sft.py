@@ -65,17 +65,18 @@ def test_it_trains_and_draws(folder: Path, rows: Path, given: list[str], tmp_pat
     drawn = CliRunner().invoke(uni_train, [*asked, "--steps", "2"])
     assert drawn.exit_code == 0, drawn.output
     assert Image.open(out).size == (96, 64)
-    refused = CliRunner().invoke(uni_train, ["generate", "-m", str(run), "-p", "a cat"])
-    assert refused.exit_code == 1 and "shows no image" in refused.output
+    words = ["generate", "-m", str(run), "-p", "a cat", "--out", str(out), "--steps", "2"]
+    alone = CliRunner().invoke(uni_train, words)
+    assert alone.exit_code == 0 and Image.open(out).size == (64, 64), alone.output
 
 
 def test_rows_that_are_no_edits_and_dry_runs(
     rows: Path, given: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = tmp_path / "bad.jsonl"
-    bad.write_text(json.dumps({"prompt": "draw a cat", "image": str(rows / "out0.png")}))
-    result = fit(tmp_path, *given, f"sources.bad={{form:items,path:{bad},learn:[image]}}", recipe="sft")
-    assert result.exit_code == 1 and "bad.jsonl, line 1: there is no input image" in " ".join(result.output.split())
+    bad.write_text(json.dumps({"prompt": "say a cat", "completion": "a cat"}))
+    result = fit(tmp_path, *given, f"sources.bad={{path:{bad}}}", recipe="sft")
+    assert result.exit_code == 1 and "bad.jsonl, line 1: it has texts to be learned" in " ".join(result.output.split())
     monkeypatch.setattr(before_run, "memory", lambda: 100_000)
     plan = fit(tmp_path, *given, "strategy.accelerator=cpu", "--dry-run", recipe="sft")
     assert plan.exit_code == 0, plan.output

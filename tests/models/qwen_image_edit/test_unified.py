@@ -30,6 +30,7 @@ REQUESTS = [
     Request("sized", "bend", (picture(3),), seed=3, size=(32, 48), thought="a bent thing"),
     Request("wide", "erase the walls", (picture(4),), seed=4),
     Request("alike", "x", (picture(5),), seed=5),
+    Request("words alone", "a red cat", seed=6),
 ]
 
 
@@ -71,6 +72,26 @@ def test_a_picture_equals_that_of_the_diffusers_pipeline(
     assert np.abs(model.draw([request])[0].astype(int) - shown).max() <= 1
 
 
+@pytest.mark.parametrize(("name", "scale"), [("qwen_image_edit", 1.0), ("qwen_image_edit_2511", 4.0)])
+def test_without_images_a_picture_equals_that_of_the_pipeline_of_qwen_image(
+    name: str, scale: float, build, folder, two_others
+) -> None:
+    from diffusers import QwenImagePipeline
+
+    late = name.endswith("2511")
+    model = build(folder if late else two_others[1], name)
+    model.sampling = replace(model.sampling, edit_text_scale=scale)
+    parts = tiny.pipeline(late, zero_cond_t=late).components
+    pipeline = QwenImagePipeline(**{part: value for part, value in parts.items() if part != "processor"})
+    pipeline.set_progress_bar_config(disable=True)
+    request = Request("it", "a red cat", seed=3)
+    noise = model.noise([request])
+    asked = {"prompt": request.prompt, "negative_prompt": " " if scale > 1 else None, "true_cfg_scale": scale}
+    asked |= {"num_inference_steps": 3, "height": tiny.SIDE, "width": tiny.SIDE}
+    theirs = pipeline(**asked, latents=noise.clone(), output_type="latent").images
+    assert torch.allclose(drawn(model, [request]), theirs, atol=1e-4, rtol=0)
+
+
 def drawn(model: QwenImageEdit, requests: list[Request]) -> torch.Tensor:
     """Latents before they are decoded."""
     found: list[torch.Tensor] = []
@@ -87,7 +108,7 @@ def test_results_do_not_depend_on_the_batch(model: QwenImageEdit) -> None:
         assert torch.allclose(together[row, : len(alone)], alone, atol=1e-4 * float(alone.abs().max()), rtol=0)
         assert not together[row, len(alone) :].any()
     pictures = model.draw(REQUESTS)
-    assert [one.shape[:2] for one in pictures] == [(96, 32), (64, 64), (32, 48), (64, 96), (64, 96)]
+    assert [one.shape[:2] for one in pictures] == [(96, 32), (64, 64), (32, 48), (64, 96), (64, 96), (64, 64)]
     texts = model.think(REQUESTS[:2], temperature=1.0)
     assert texts == [model.think([request], temperature=1.0)[0] for request in REQUESTS[:2]]
     assert texts[0] != texts[1] and len(set(model.think(REQUESTS[:1] * 2, temperature=0.0))) == 1
@@ -152,6 +173,24 @@ def test_the_loss_is_the_error_of_the_velocity_on_noised_targets(model: QwenImag
     assert model.example_tokens(EDITS[0]) == 2 * (24 + 24 + 6 + len("make it red"))
 
 
+def test_words_alone_are_learned_as_they_are_drawn_and_beside_edits(model: QwenImageEdit) -> None:
+    model.prepare_training(timestep_shift=3.0, text_dropout=0.0)
+    alone = Example("a red cat", target=picture(1, 64, 64), seed=4)
+    batch = model.collate([alone], 0)
+    (noise,), (t,) = batch.noise, batch.levels
+    clean = model.latents.encode([latents.pixels(picture(1, 64, 64))])[0]
+    condition = replace(model.encode([Request("it", "a red cat")]), empty=None)
+    error = model.velocity(interpolate(clean, noise, t)[None], t, condition)[0] - (noise - clean)
+    loss = model.supervised_loss(batch)
+    assert loss.mse_sum.item() == pytest.approx(error.square().mean(-1).sum().item(), rel=1e-5)
+    both = model.supervised_loss(model.collate([EDITS[0], alone, EDITS[1]], 0)).mse_sum.item()
+    edits = model.supervised_loss(model.collate(EDITS, 0)).mse_sum.item()
+    assert both == pytest.approx(edits + loss.mse_sum.item(), rel=1e-5)
+    talk = Example(turns=(Turn("a red cat"), Turn(image=picture(1, 64, 64), learn=True)), seed=4)
+    assert model.supervised_loss(model.collate([talk], 0)).mse_sum.item() == loss.mse_sum.item()
+    assert model.example_tokens(alone) == 16 + len("a red cat")
+
+
 def test_what_is_left_out_depends_on_the_example_alone(build: Callable[..., QwenImageEdit]) -> None:
     many, model = [replace(EDITS[0], seed=seed, noise_draws=1) for seed in range(12)], build()
     model.prepare_training(timestep_shift=1.0, text_dropout=0.5, vit_dropout=0.5, vae_dropout=0.5)
@@ -178,7 +217,6 @@ def test_recomputed_activations_give_the_same_gradients(build: Callable[..., Qwe
 @pytest.mark.parametrize(
     ("request_", "message"),
     [
-        (Request("r", "draw a cat"), "request r shows no image, but qwen_image_edit_2511 draws by editing one"),
         (Request("r", " ", (picture(0),)), "request r has an empty prompt"),
         (Request("r", "<|image_pad|>", (picture(0),)), r"its prompt has the marker <\|image_pad\|> in it"),
         (Request("r", "x", (picture(0),), thought="a<|im_end|>"), r"its thought has the marker <\|im_end\|> in it"),
@@ -197,7 +235,7 @@ def test_requests_that_cannot_be_meant_are_named(request_: Request, message: str
 def test_examples_skills_and_images_that_a_form_lacks(model: QwenImageEdit, build, two_others) -> None:
     shown = (picture(0),)
     for example, message in (
-        (Example("x", target=shown[0]), "there is no input image"),
+        (Example(" ", target=shown[0]), "there is no instruction"),
         (Example("x", shown, answer="y"), "there is no image to learn"),
         (Example("x", shown, target=shown[0], thought="y"), "its thought is to be learned"),
         (Example(turns=(Turn(image=shown[0]), Turn(image=shown[0], learn=True))), "there is no instruction"),

@@ -52,7 +52,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     for i, size in enumerate([(50, 80), (50, 80), (90, 40)]):
         Image.fromarray(picture(i, *size)).save(place / f"{i}.png")
     rows = [{"id": f"row {i}", "prompt": f"make it bright {i}", "images": [f"{i}.png"]} for i in range(3)]
-    files = {"alike": rows[:2], "mixed": rows[1:], "bare": [rows[0], {"id": "bare", "prompt": "a cat"}]}
+    files = {"alike": rows[:2], "mixed": rows[1:], "bare": [rows[0], {"id": "bare", "prompt": "a cat<|im_end|>"}]}
     for name, some in files.items():
         (place / f"{name}.jsonl").write_text("\n".join(map(json.dumps, some)))
     solved = [{**row, "image": row["images"][0]} for row in rows]
@@ -145,7 +145,7 @@ def test_half_precision_draws_and_trains_alike_and_keeps_its_reference(
 @pytest.mark.slow
 def test_a_prompt_that_an_editor_cannot_be_asked_is_named(place: Path, tmp_path: Path) -> None:
     result = fit(tmp_path, *given(place, "qwen", "bare"), recipe="flow_grpo_maze")
-    message = "request bare shows no image, but qwen_image_edit_2511 draws by editing one"
+    message = "its prompt has the marker <|im_end|> in it"
     assert result.exit_code == 1 and message in " ".join(result.output.split()), result.output
 
 

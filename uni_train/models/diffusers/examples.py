@@ -79,10 +79,10 @@ def edits_of(example: Example, editing: bool = True) -> list[Edit]:
     """The edits that an example stands for.
 
     Args:
-        editing: whether each must show an image; else none may.
+        editing: whether they may show images.
 
     Raises:
-        UserError: it has shown images or none, no words, nothing to draw, or texts to be learned.
+        UserError: it has shown images, no words, nothing to draw, or texts to be learned.
     """
     hint = _EDITS if editing else _CAPTIONS
     edits: list[Edit] = []
@@ -108,9 +108,8 @@ def edits_of(example: Example, editing: bool = True) -> list[Edit]:
     if not edits:
         raise UserError("there is no image to learn, only text", hint)
     for edit in edits:
-        if bool(edit.images) != editing:
-            wrong = "is no input image: this model edits" if editing else "is an input image: this model does not edit"
-            raise UserError(f"there {wrong}", hint)
+        if edit.images and not editing:
+            raise UserError("there is an input image: this model does not edit", hint)
         if editing and not edit.prompt.strip():
             raise UserError("there is no instruction", hint)
     return edits
@@ -137,5 +136,5 @@ def noise_of(example: Example, edit: int, draw: int, size: Sequence[int]) -> tup
     return torch.randn(*size, generator=generator), torch.randn((), generator=generator)
 
 
-_EDITS = "Give rows with an input image, an instruction and the edited image (form=edit or form=items)."
+_EDITS = "Give rows with an instruction and the edited image, and input images if any (form=edit or form=items)."
 _CAPTIONS = "Give rows of one image and its caption (form=text_to_image)."

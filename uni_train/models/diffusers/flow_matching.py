@@ -46,7 +46,7 @@ class FlowMatchingModel(FlowPolicy):
     """A model whose `transformer` alone is trained; a family says how texts are read.
 
     Attributes:
-        shows_images: whether examples show images; else none may.
+        shows_images: whether examples may show images.
         flow: how the transformer is called.
         negative: the prompt that guidance leads away from; None: there is none.
         side: images have the area of a square of so many pixels.

@@ -1,9 +1,9 @@
 """How the Qwen2.5-VL of a Qwen-Image-Edit is asked: templates, the image-only processor, conditions and texts.
 
 A picture is drawn under the last hidden states of the Qwen2.5-VL over a chat: a system prompt, the shown images and the
-user's words. The system prompt asks it to describe the image and to explain the change. The first `TEMPLATE_TOKENS`
-states, which are those of the system prompt, are dropped. `think` lets the same chat go on, so it says what that system
-prompt asks for.
+user's words. The system prompt asks it to describe the image and to explain the change; without images, to describe
+the image that the words mean (Qwen-Image, arXiv 2508.02324). The system prompt's states are dropped.
+`think` lets the same chat go on, so it says what that system prompt asks for.
 
 Image tokens have three positions (time, row, column), as in pretraining. transformers 5 computes them only if the
 caller marks the image tokens. diffusers up to 0.42 does not (huggingface/diffusers issue 14194): its tokens have
@@ -22,13 +22,17 @@ from torch import Tensor, nn
 
 Positions = Literal["spatial", "sequential"]
 IMAGE = "<|vision_start|><|image_pad|><|vision_end|>"
-TEMPLATE_TOKENS = 64
 EDIT_SYSTEM = (
     "Describe the key features of the input image (color, shape, size, texture, objects, background), then explain how "
     "the user's text instruction should alter or modify the image. Generate a new image that meets the user's "
     "requirements while maintaining consistency with the original input where appropriate."
 )
+DRAW_SYSTEM = (
+    "Describe the image by detailing the color, shape, size, texture, quantity, text, spatial relationships of the "
+    "objects and background:"
+)
 """The checkpoints were trained with exactly these words (they are in their pipelines)."""
+_TEMPLATE_TOKENS = {EDIT_SYSTEM: 64, DRAW_SYSTEM: 34}
 ANSWER_SYSTEM = "You are a helpful assistant."
 _PAD = "<|image_pad|>"
 END = "<|im_end|>"
@@ -44,6 +48,16 @@ def user_turn(prompt: str, images: int, plus: bool) -> str:
     if plus:
         return "".join(f"Picture {i + 1}: {IMAGE}" for i in range(images)) + prompt
     return IMAGE * images + prompt
+
+
+def draw_chat(prompt: str, looked: int, plus: bool, edits: bool) -> str:
+    """The chat of an image. edits: images are shown, of which the chat has `looked`; else words alone are."""
+    return chat(EDIT_SYSTEM if edits else DRAW_SYSTEM, user_turn(prompt, looked, plus))
+
+
+def template_tokens(text: str) -> int:
+    """Tokens of a `draw_chat` before the user's turn."""
+    return _TEMPLATE_TOKENS[text.split("\n", 2)[1].removesuffix(END)]
 
 
 def image_processor(folder: Path | None = None) -> Any:
@@ -105,12 +119,13 @@ def hidden_states(text_encoder: nn.Module, inputs: dict[str, Tensor], positions:
     """What pictures are drawn under: [L, D] a row, without the system prompt's tokens.
 
     Args:
-        inputs: of `Processor`, padded on the right.
+        inputs: of `Processor`, padded on the right; `template_tokens` int64 [B]: of each row's system prompt.
     """
     device = next(text_encoder.parameters()).device
     given = {name: value.to(device) for name, value in inputs.items()}
+    starts = given.pop("template_tokens").tolist()
     if positions == "sequential":
         given.pop("mm_token_type_ids", None)
     states: Tensor = text_encoder.model(**given).last_hidden_state  # type: ignore[operator, union-attr]
     lengths = given["attention_mask"].sum(-1).tolist()
-    return [row[TEMPLATE_TOKENS:length] for row, length in zip(states, lengths, strict=True)]
+    return [row[start:length] for row, start, length in zip(states, starts, lengths, strict=True)]

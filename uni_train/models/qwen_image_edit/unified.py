@@ -1,7 +1,7 @@
 """Qwen-Image-Edit as a UnifiedModel: its Qwen2.5-VL reads, thinks and answers, its transformer draws.
 
-A request must show at least one image (this model edits), and the Plus form (2509, 2511) takes several. Images have
-`Request.size`, else the aspect ratio of the last image (of the first one, where there is just one).
+A request shows one image, in the Plus form (2509, 2511) several, or none: then it is drawn as by Qwen-Image, from which
+these models were trained. Images have `Request.size`, else the aspect ratio of the last image.
 
 Shapes: B rows, G latent tokens of the largest image of a batch, C numbers a token (64); L text tokens, D their width.
 """
@@ -31,10 +31,11 @@ from uni_train.models.diffusers.latents import fit_area, pixels, resize
 from uni_train.models.diffusers.step_cache import first_block_cache
 from uni_train.models.qwen_image_edit.reading import (
     ANSWER_SYSTEM,
-    EDIT_SYSTEM,
     END,
     chat,
+    draw_chat,
     hidden_states,
+    template_tokens,
     user_turn,
 )
 from uni_train.models.writing import write
@@ -99,14 +100,16 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
         self, requests: Sequence[Request], temperature: float | None = None, on_step: OnStep | None = None
     ) -> list[str]:
         """What the Qwen2.5-VL says of the image and of the change, in the chat that images are drawn under."""
-        return self._write(requests, EDIT_SYSTEM, temperature, on_step)
+        chats = [self._draw_chat(request.prompt, len(request.images)) for request in requests]
+        return self._write(requests, chats, temperature, on_step)
 
     @torch.no_grad()
     def answer(self, requests: Sequence[Request], *, think: bool = False, on_step: OnStep | None = None) -> list[str]:
-        """A reply to images (here there may be none) and prompt. It has no mode of thinking before it answers."""
+        """A reply to images and prompt. It has no mode of thinking before it answers."""
         if think:
             raise SkillMissing(self.name, "think before it answers")
-        return self._write(requests, ANSWER_SYSTEM, None, on_step, needs_image=False)
+        turns = [user_turn(request.prompt, len(request.images), self.editing.plus) for request in requests]
+        return self._write(requests, [chat(ANSWER_SYSTEM, turn) for turn in turns], None, on_step)
 
     @torch.no_grad()
     def draw(self, requests: Sequence[Request], on_step: OnStep | None = None) -> list[np.ndarray]:
@@ -165,23 +168,16 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
         prompt = self.editing.negative_prompt if random_.random() < drop.text else edit.prompt
         seen = self._looked(() if random_.random() < drop.vit else edit.images)
         shown = () if random_.random() < drop.vae else edit.images
-        return chat(EDIT_SYSTEM, user_turn(prompt, len(seen), self.editing.plus)), seen, shown
+        return draw_chat(prompt, len(seen), self.editing.plus, edits=bool(edit.images)), seen, shown
 
     # --- requests and images -------------------------------------------------------------------------------------
 
     def _write(
-        self,
-        requests: Sequence[Request],
-        system: str,
-        temperature: float | None,
-        on_step: OnStep | None,
-        needs_image: bool = True,
+        self, requests: Sequence[Request], chats: Sequence[str], temperature: float | None, on_step: OnStep | None
     ) -> list[str]:
         if not requests:
             return []
-        self._check(requests, needs_image)
-        turns = [user_turn(request.prompt, len(request.images), self.editing.plus) for request in requests]
-        chats = [chat(system, turn) for turn in turns]
+        self._check(requests)
         images = [image for request in requests for image in self._looked(request.images)]
         tokenizer = self.processor.tokenizer
         return write(
@@ -197,14 +193,15 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
 
     def _states(self, prompts: Sequence[str], images: Sequence[Sequence[np.ndarray]]) -> list[Words]:
         """Hidden states of one chat each; `images` as they are looked at."""
-        texts = [
-            chat(EDIT_SYSTEM, user_turn(prompt, len(own), self.editing.plus))
-            for prompt, own in zip(prompts, images, strict=True)
-        ]
+        texts = [self._draw_chat(prompt, len(own)) for prompt, own in zip(prompts, images, strict=True)]
         return self._words(self._inputs(texts, [image for own in images for image in own]))
 
+    def _draw_chat(self, prompt: str, images: int) -> str:
+        return draw_chat(prompt, images, self.editing.plus, edits=images > 0)
+
     def _inputs(self, texts: Sequence[str], looked: Sequence[np.ndarray]) -> dict[str, Any]:
-        return dict(self.processor(texts, list(looked)))
+        starts = torch.tensor([template_tokens(text) for text in texts])
+        return {**self.processor(texts, list(looked)), "template_tokens": starts}
 
     def _words(self, inputs: dict[str, Any]) -> list[Words]:
         states = hidden_states(self.text_encoder, inputs, self.editing.positions)
@@ -222,15 +219,10 @@ class QwenImageEdit(FlowMatchingModel, TextGenerator):
     def _shown_side(self) -> int:
         return self.editing.latent_size if self.editing.plus else self.side
 
-    def _check(self, requests: Sequence[Request], needs_image: bool = True) -> None:
+    def _check(self, requests: Sequence[Request]) -> None:
         """Raises UserError for the first request that cannot be meant."""
         check_requests(requests, self.markers)
         for request in requests:
-            if needs_image and not request.images:
-                raise UserError(
-                    f"request {request.id} shows no image, but {self.name} draws by editing one",
-                    "Add an image (--image FILE), or choose a model that draws from text alone.",
-                )
             self._check_images(request.images, f"request {request.id}")
             if request.size is not None:
                 self.check_size(*request.size, f"request {request.id}")
