@@ -42,6 +42,7 @@ EXPERIMENTS = {
     **dict.fromkeys(("table_2", "table_3", "table_5", "figure_5", "seeds"), "unisandbox"),
     **dict.fromkeys(("distil_mapping", "distil_maths", "distil_speed", "sharpness"), "unisandbox"),
     **dict.fromkeys(("thought_or_judgement", "judge_noise"), "self_training"),
+    "preferences": "preferences",
     **{name: name for name in ("cascade", "filters", "hacking", "interference", "knowledge")},
     **{name: name for name in ("judgements", "mazes", "maze_sizes", "redraw", "teachers", "unigrpo")},
 }

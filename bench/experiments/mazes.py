@@ -92,7 +92,8 @@ ROUND = {"prompts": 1000, "updates": 300, "replay": {"solved": 0.3}}
 _BLIND = ("held_out.task=null", "checkpoint_every=1000")
 _AGAIN = (*_BLIND, "optimizer.lr=1e-3", "optimizer.decay_share=1")
 _AS_THEY_ARE = {
-    "sft_maze": "sources.mazes.augment=null", "stars_maze": "augment=null", "nft_maze": "sft.augment=null"
+    "sft_maze": "sources.mazes.augment=null", "nft_maze": "sft.augment=null",
+    **dict.fromkeys(("stars_maze", "dpo_maze"), "augment=null"),
 }  # fmt: skip
 _PLAIN = (*_BLIND, _AS_THEY_ARE["sft_maze"])
 ARMS = {
@@ -107,6 +108,7 @@ ARMS = {
     "grpo_new": Arm("+ Flow-GRPO, new mazes, unsolved", SETTLED, "flow_grpo_maze", "epochs", None, _QUIET),
     "grpo_kl": Arm("+ Flow-GRPO with KL, new mazes", SETTLED, "flow_grpo_maze", "epochs", None, (*_QUIET, *_KL)),
     "stars": Arm("+ STARS by the verifier, new mazes", SETTLED, "stars_maze", "rounds", "limited", ("evaluation.n=1",)),
+    "dpo": Arm("+ Flow-DPO by the verifier, new mazes", SETTLED, "dpo_maze", "rounds", "limited", ("evaluation.n=1",)),
     "cps_dense": Arm("+ CPS, dense reward, new mazes", SETTLED, "flow_grpo_maze", "epochs", None, (*_QUIET, *_CPS)),
     "nft_new": Arm("+ DiffusionNFT, new mazes, unsolved", SETTLED, "flow_grpo_maze", "epochs", None, (*_QUIET, *_NFT)),
     "nft_sft": Arm("+ DiffusionNFT beside the solved mazes", SETTLED, "nft_maze", "epochs", "beside", _QUIET),
@@ -158,7 +160,7 @@ class Plan:
 
     def overrides(self, arm: Arm) -> list[str]:
         """By which a recipe of mazes is one of puzzles, and has so many rows."""
-        sft, stars = arm.recipe == "sft_maze", arm.recipe == "stars_maze"
+        sft, stars = arm.recipe == "sft_maze", arm.counter == "rounds"
         rows = [f"batch.{'rows' if sft else 'prompts'}={self.rows}"] if self.rows and (sft or stars) else []
         if self.task == TASK:
             return rows
@@ -175,13 +177,14 @@ class Plan:
     def model(self, arm: Arm, name: str) -> Path:
         """The last one of a run."""
         stages = self.folder(arm, name) / "stages"
-        if arm.recipe == "stars_maze":
-            return max(stages.glob("*-finetune-*"), default=stages) / "model"
+        if arm.counter == "rounds":
+            trained = (*stages.glob("*-finetune-*"), *stages.glob("*-dpo-*"))
+            return max(trained, default=stages) / "model"
         return stages / ("00-sft" if arm.recipe == "sft_maze" else "00-grpo") / "model"
 
     def seconds_of(self, arm: Arm, name: str) -> float:
         """Spent on sampling, judging and training, not on evaluations and starting."""
-        if arm.recipe != "stars_maze":
+        if arm.counter != "rounds":
             return float(_manifest(self.model(arm, name).parent)["result"]["seconds"])
         stages = [file.parent for file in (self.folder(arm, name) / "stages").glob("*/manifest.json")]
         return sum(float(_manifest(one)["seconds"]) for one in stages if "-evaluate-" not in one.name)
@@ -274,7 +277,7 @@ def arguments(plan: Plan, seed: int, key: str, name: str) -> list[str]:
         return [*given, f"sft.path={rows}"]
     if arm.recipe == "sft_maze":
         return [*given, f"sources.mazes.path={rows}"]
-    if arm.recipe == "stars_maze":
+    if arm.counter == "rounds":
         return [*given, f"solved={rows}"]
     return [*given, "prompts.task=null", f"prompts.path={rows}"]
 
