@@ -102,7 +102,7 @@ def matched(shards: Path, config: DpoConfig, round_: RoundConfig) -> tuple[list[
     return rows, {"prompts": len(by_prompt), "mixed": mixed, "pairs": len(rows) // 2}
 
 
-class Matched:
+class Matched(RowFile):
     """Rows of samples, accepted and refused ones in turns, by twos."""
 
     def __init__(self, rows: RowFile) -> None:
@@ -128,7 +128,8 @@ def preferences(rows: RowFile, config: DpoConfig, model: Trainable | None = None
         images = chosen_and_rejected(row)
         prompt, shown = caption_of(row, CAPTIONS, random_), row.images("images", "input_image")
         draws = config.batch.noise_draws
-        return Preference(*(Example(prompt, shown, target=image, noise_draws=draws) for image in images))
+        chosen, rejected = (Example(prompt, shown, target=image, noise_draws=draws) for image in images)
+        return Preference(chosen, rejected)
 
     tokens = (lambda pair: 0) if model is None else (lambda pair: model.example_tokens(pair.chosen))
     return Rows(rows, parse, config.data.bad_rows, tokens, sys.maxsize)
@@ -159,7 +160,7 @@ def first_update(config: DpoConfig, model: Trainable, most: int | None = None) -
     from uni_train.training.dpo import Preference
 
     def blank(item: Item, image: np.ndarray | None) -> Any:
-        return Preference(*(finetune.blank(config, item, image) for _ in range(2)))  # type: ignore[misc]
+        return Preference(finetune.blank(config, item, image), finetune.blank(config, item, image))
 
     rows, split = config.batch.prompts, config.batch.accumulate
     if config.pairs is None:
