@@ -104,6 +104,7 @@ class Example:
         states: in place of a target: given states of an image, with given velocities; the same loss.
         answer: text reply; trained with cross-entropy.
         noise_draws: how many noised copies of the target follow the same text.
+        noise_level: within (0, 1), of all copies, and nothing is left out (`Dropout`); None: drawn.
         learn_thought: False shows the thought without learning to say it.
         turns: any order of texts and images, in place of all the parts above but `noise_draws`.
         sizes: how its images are resized.
@@ -117,6 +118,7 @@ class Example:
     states: States | None = None
     answer: str | None = None
     noise_draws: int = 1
+    noise_level: float | None = None
     learn_thought: bool = True
     turns: tuple[Turn, ...] = ()
     sizes: ImageSizes = ImageSizes()

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.models.bagel.test_unified import picture, unified
+from uni_train.flow.schedule import train_timestep
 from uni_train.models.bagel.config import GENERATION_NAMES
 from uni_train.models.bagel.examples import ExamplePacker
 from uni_train.models.bagel.packing import encode, pack
@@ -215,3 +216,14 @@ def test_a_blank_batch_has_the_layout_of_the_packed_one_and_no_pictures(packer):
     blank = packer.blank(KINDS)
     assert [layout(batch) for batch in blank] == [layout(batch) for batch in packer.pack(KINDS)]
     assert not any(batch.clean_BGC.any() for batch in blank)
+
+
+@pytest.mark.parametrize("example", KINDS)
+def test_a_fixed_noise_level_holds_for_all_copies_and_leaves_nothing_out(bagel, packer, example: Example) -> None:
+    fixed = replace(example, noise_level=0.3)
+    whole = sums(bagel, packer.pack([fixed]))
+    packer.dropout = Dropout(1.0, 1.0, 1.0)
+    (batch,) = packer.pack([fixed])
+    levels = train_timestep(batch.logit[batch.logit.isfinite()], bagel.bagel.config.timestep_shift)
+    torch.testing.assert_close(levels, torch.full_like(levels, 0.3))
+    assert sums(bagel, [batch]) == whole

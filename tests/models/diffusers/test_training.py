@@ -67,6 +67,21 @@ def test_velocities_lead_to_the_pipelines_own_images(name: str, scale: float, fo
 
 
 @pytest.mark.parametrize("name", TRAINED)
+def test_a_fixed_noise_level_holds_for_all_copies_and_leaves_nothing_out(
+    name: str, folder: Callable[[str], Path]
+) -> None:
+    model, row = learner(folder(name)), Example("Draw a cup.", target=picture(0), noise_draws=2, noise_level=0.3)
+    losses = []
+    for share in (0.0, 1.0):
+        model.prepare_training(timestep_shift=2.0, text_dropout=share)
+        batch = model.collate([row], 0)
+        assert batch.levels.tolist() == [pytest.approx(0.3)] * 2
+        with torch.no_grad():
+            losses.append(float(model.supervised_loss(batch).mse_sum))
+    assert losses[0] == losses[1]
+
+
+@pytest.mark.parametrize("name", TRAINED)
 def test_adapters_lower_the_loss_and_load_in_diffusers(
     name: str, folder: Callable[[str], Path], tmp_path: Path
 ) -> None:

@@ -36,6 +36,18 @@ def test_a_given_state_is_learned_as_a_noised_image_is(build: Callable[..., Qwen
     assert int(one.mse_tokens) == int(other.mse_tokens) > 0
 
 
+def test_a_fixed_noise_level_holds_for_all_copies_and_leaves_nothing_out(build: Callable[..., QwenImageEdit]) -> None:
+    model, edit = build(), Example("turn it", (picture(0),), target=picture(1), noise_draws=2, noise_level=0.3, seed=3)
+    losses = []
+    for share in (0.0, 1.0):
+        model.prepare_training(timestep_shift=2.0, text_dropout=share, vit_dropout=share, vae_dropout=share)
+        batch = model.collate([edit], 0)
+        assert batch.levels.tolist() == [pytest.approx(0.3)] * 2
+        with torch.no_grad():
+            losses.append(float(model.supervised_loss(batch).mse_sum))
+    assert losses[0] == losses[1]
+
+
 def test_images_of_two_sizes_are_drawn_and_asked_about_at_their_own_levels(model: QwenImageEdit) -> None:
     requests = [Request(str(i), "turn it", (picture(i, *size),), seed=i) for i, size in enumerate([(50, 80), (64, 64)])]
     states, levels = trajectories(model, requests)

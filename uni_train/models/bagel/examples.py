@@ -118,7 +118,7 @@ class ExamplePacker:
         """A few batches: rows of like length, or on a GPU one long row if the examples are long."""
         drafts = [self._draft(example) for example in examples]
         rows = [self._row(draft, latents) for draft, latents in zip(drafts, self._latents(drafts), strict=True)]
-        return [self._batch([[rows[i] for i in row] for row in batch]) for batch in self._arranged(rows)]
+        return self._batches(rows)
 
     def blank(self, examples: Sequence[Example], on: str | None = None) -> list[PackedBatch]:
         """What `pack` would return, with latents of zeros: no VAE is asked, and the model may be on the meta device.
@@ -130,15 +130,14 @@ class ExamplePacker:
             grids = self._encoded_grids(draft)
             zeros = {i: torch.zeros(h * w, self.bagel.config.latent_dim) for i, (h, w) in grids.items()}
             rows.append(self._row(draft, zeros))
-        return [self._batch([[rows[i] for i in row] for row in batch]) for batch in self._arranged(rows, on)]
+        return self._batches(rows, on)
 
-    def _arranged(self, rows: Sequence[EncodedExample], on: str | None = None) -> list[list[list[int]]]:
-        """Batches of rows of examples, by number."""
+    def _batches(self, rows: Sequence[EncodedExample], on: str | None = None) -> list[PackedBatch]:
         tokens = sum(row.length for row, _ in rows)
-        if (on or self._device.type) != "cpu" and tokens >= _LONG * len(rows):
-            return [[list(range(len(rows)))]]
+        if (on or self.bagel.vae2llm.weight.device.type) != "cpu" and tokens >= _LONG * len(rows):
+            return [self._batch([rows])]
         most = _PADDING if self.bagel.config.llm.hidden_size < _WIDE else _PADDING_WIDE
-        return [[[i] for i in bucket] for bucket in _buckets(rows, most)]
+        return [self._batch([[rows[i]] for i in bucket]) for bucket in _buckets(rows, most)]
 
     def length(self, example: Example) -> int:
         """Tokens of an example of which nothing is dropped, markers included; without making any array."""
@@ -189,7 +188,7 @@ class ExamplePacker:
         def dropped(share: float) -> bool:
             """Draws a number only where it matters, but also for examples without an image to draw: half of a mixture
             keeps its numbers when the other half is changed."""
-            return share > 0 and bool(generator.random() < share) and draws
+            return share > 0 and example.noise_level is None and bool(generator.random() < share) and draws
 
         return _Draft(example, generator, self._parts(example, turns, dropped), images, noise)
 
@@ -253,7 +252,7 @@ class ExamplePacker:
             encoded = encoded.with_noise_levels(train_logit(torch.from_numpy(states.t), config.timestep_shift).numpy())
             noise[filled] = states.noise[:, : filled.sum() // len(states.t)].reshape(-1, config.latent_dim)
         elif any(noised):
-            encoded = encoded.with_noise_levels(self._levels(sum(noised), generator))
+            encoded = encoded.with_noise_levels(self._levels(sum(noised), draft.example.noise_level, generator))
             noise[filled] = generator.standard_normal((int(filled.sum()), config.latent_dim), np.float32)
         return encoded, noise
 
@@ -283,8 +282,10 @@ class ExamplePacker:
             batch.noise_BGC = torch.from_numpy(noise)
         return batch
 
-    def _levels(self, draws: int, generator: np.random.Generator) -> np.ndarray:
+    def _levels(self, draws: int, fixed: float | None, generator: np.random.Generator) -> np.ndarray:
         """Pre-sigmoid noise levels; the sigmoid of a logistic draw is uniform."""
+        if fixed is not None:
+            return train_logit(torch.full((draws,), fixed), self.bagel.config.timestep_shift).numpy()
         if self.noise_levels == "logit_normal":
             return generator.standard_normal(draws, np.float32)
         return generator.logistic(size=draws).astype(np.float32)
@@ -322,10 +323,6 @@ class ExamplePacker:
     def _token_pixels(self) -> int:
         """Pixels a side of one latent token."""
         return int(self.vae.downsample) * self.bagel.config.latent_patch_size  # type: ignore[arg-type]
-
-    @property
-    def _device(self) -> torch.device:
-        return self.bagel.vae2llm.weight.device
 
     @staticmethod
     def _encoded_grids(draft: _Draft) -> dict[int, Grid]:

@@ -13,6 +13,7 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -120,9 +121,12 @@ def with_thought(prompt: str, thought: str) -> str:
     return f"{prompt}\n{thought}"
 
 
+_KEPT: Any = SimpleNamespace(random=lambda: 1.0)  # nothing is left out
+
+
 def draws(example: Example) -> random.Random:
     """The generator of what is left out of an example."""
-    return random.Random(derive_seed(example.seed, "dropout"))
+    return random.Random(derive_seed(example.seed, "dropout")) if example.noise_level is None else _KEPT
 
 
 def copies_of(example: Example) -> int:

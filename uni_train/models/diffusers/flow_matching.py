@@ -223,7 +223,8 @@ class FlowMatchingModel(FlowPolicy):
                 batch.targets += [pixels(resize(edit.target, size))] * copies
                 drawn = [noise_of(example, number, d, (tokens, self.latents.channels)) for d in range(copies)]
                 batch.noise += [noise for noise, _ in drawn]
-                levels.append(train_timestep(torch.stack([logit for _, logit in drawn]), self.timestep_shift))
+                t = train_timestep(torch.stack([logit for _, logit in drawn]), self.timestep_shift)
+                levels.append(t if example.noise_level is None else torch.full_like(t, example.noise_level))
         batch.inputs = self._inputs(texts, looked)
         batch.levels = torch.cat(levels)
         return batch
