@@ -41,7 +41,7 @@ from uni_train.eval.validation import finished
 from uni_train.run_folder import place_of
 
 HELD_OUT = "held_out"
-LOGS = ("metrics.jsonl", "rollouts.jsonl", "held_out.jsonl")
+LOGS = ("metrics.jsonl", "rollouts.jsonl", "held_out.jsonl", "held_out_loss.jsonl")
 EVALUATION, SUMMARY = "scores.json", "summary.json"
 WITHOUT = {
     "checkpoints",

@@ -176,6 +176,7 @@ def scores(
     spacing: float = 0.0,
     description: str = "{}",
     reference: tuple[float, str] | None = None,
+    y: Axis = SHARES,
 ) -> Chart:
     """A line for each name: shares with their intervals, without those that have no value.
 
@@ -192,7 +193,7 @@ def scores(
             heights = [(at, estimate.value or 0.0) for at, estimate in placed]
             series.append(Series(name, heights, index + 1, markers=True, intervals=whiskers))
     ends = "; ".join(f"{curve.name} from {curve.points[0][1]:.2f} to {curve.points[-1][1]:.2f}" for curve in series)
-    return chart(title, description.format(ends), series, x, SHARES, reference=reference)
+    return chart(title, description.format(ends), series, x, y, reference=reference)
 
 
 def dots(title: str, values: Mapping[str, Mapping[str, Estimate]], colours: Mapping[str, int]) -> Dots:

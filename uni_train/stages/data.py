@@ -32,7 +32,7 @@ def opened(config: RunConfig) -> dict[str, Joined]:
             datasets[key] = Joined([], [path])
         elif name in ("path", "solved", "pairs"):
             with suppress(UserError):
-                rows = open_rows(value, None if images is None else Path(images), section == "held_out")
+                rows = open_rows(value, None if images is None else Path(images), section.startswith("held_out"))
                 if folders := [keys[name] for name in keys if name.startswith(f"{section}.references") and keys[name]]:
                     from uni_train.training.data.pairs import referenced  # few recipes have such folders
 

@@ -146,12 +146,13 @@ def _take_over(earlier: Path, folder: Path) -> None:
     for log in earlier.glob("held_out*.jsonl"):
         shutil.copy(log, folder / log.name)
     (folder / CHECKPOINTS).mkdir(parents=True, exist_ok=True)
-    os.replace(state, folder / CHECKPOINTS / state.name)
+    for path in (*earlier.glob(f"{CHECKPOINTS}/best-*"), state):  # the state last: where it is, all is
+        os.replace(path, folder / CHECKPOINTS / path.name)
 
 
 def _keep_last(folder: Path) -> None:
     """Remove all checkpoints of a finished training but the newest."""
     last = _last(folder)
-    for path in (folder / CHECKPOINTS).glob("*"):
+    for path in (folder / CHECKPOINTS).glob("*=*"):
         if path != last:
             shutil.rmtree(path, ignore_errors=True)

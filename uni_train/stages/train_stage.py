@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +36,7 @@ def train_stage(
     trained: tuple[str, tuple[str, ...]] | None = None,
     keep: int = 2,
     log_every: int = 10,
+    finish: Callable[[], None] | None = None,
     **hooks: Any,
 ) -> FitResult:
     """`fit_supervised` with this run's configuration (or another one), logger and progress display.
@@ -43,7 +44,8 @@ def train_stage(
     `stage`, part of every seed, is the folder's name where it is not given; `trained` (which weights, and which parts
     are not) what the recipe's kind says; `hooks` are `evaluate`, `callbacks` and `collate` of `fit_supervised`.
 
-    With trained=lora the adapters are left in `folder`/adapter and merged into the model.
+    `finish` may put other weights into the trained model. With trained=lora the adapters are then left in
+    `folder`/adapter and merged into the model.
     """
     # Lightning takes seconds to import, which --dry-run need not wait for.
     from uni_train.training.fit import fit_supervised
@@ -56,6 +58,8 @@ def train_stage(
             keep=keep, log_every=log_every,
         )  # fmt: skip
         result = fit_supervised(model, sources, schedule, config or work.config, updates, folder, options, **hooks)
+        if finish is not None:
+            finish()
     say_idle(work, result)
     return result
 

@@ -11,6 +11,7 @@ from annotated_types import Interval
 from uni_train.config.kinds import check_fits
 from uni_train.config.messages import Where, check_known, check_rules, check_thinks
 from uni_train.config.schema import (
+    SHARDED,
     Augment,
     Count,
     Draws,
@@ -25,6 +26,7 @@ from uni_train.config.schema import (
 from uni_train.config.training import ExtendableConfig
 from uni_train.data_gen.registry import TASKS
 
+Inside = Annotated[float, Interval(gt=0.0, lt=1.0)]
 Form = Literal["text_to_image", "edit", "conversations", "items"]
 Part = Literal["vit", "connector", "understanding", "generation"]
 
@@ -86,6 +88,18 @@ class SftHeldOutConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class HeldOutLossConfig:
+    """The loss of rows that are not trained on, and of as many that are, at fixed noise; docs/training.md."""
+
+    share: Inside | None = None  # of each source's rows, which are not trained on; null, as path = no held-out loss
+    path: str | None = None  # a file or folder of such rows, of the first source's form; in place of a share
+    n: Annotated[int, Interval(ge=2, le=100_000)] = 64  # most held-out rows
+    every: Count = 250  # updates
+    levels: tuple[Inside, ...] = (0.1, 0.3, 0.5, 0.7, 0.9)  # noise levels: 0 = the image, 1 = noise
+    keep: Literal["last", "best"] = "last"  # the update whose weights are the stage's model; best: lowest held-out loss
+
+
+@dataclass(frozen=True, kw_only=True)
 class SftConfig(ExtendableConfig):
     """Supervised fine-tuning on rows of text and images."""
 
@@ -100,6 +114,7 @@ class SftConfig(ExtendableConfig):
     vit_dropout: Share = 0.0  # of input images as ViT patches, where an image is drawn
     vae_dropout: Share = 0.0  # of input images as latents, where an image is drawn
     held_out: SftHeldOutConfig = SftHeldOutConfig()
+    held_out_loss: HeldOutLossConfig = HeldOutLossConfig()
     evaluate: bool = False  # Normal and CoT accuracy before and after
 
     @property
@@ -128,13 +143,23 @@ def check(config: SftConfig, where: Where) -> None:
     check_known(config.held_out.task, TASKS.names(), "task", "held_out.task", where)
     if config.held_out.task is not None:
         check_fits(config, config.held_out.task, config.held_out.levels, "held_out.levels", where)
-    batch, sources = config.batch, config.used_sources
+    batch, sources, loss = config.batch, config.used_sources, config.held_out_loss
     learned = {part for source in sources.values() for part in source.learned}
     deaf = config.lora.only_generation(config.trained, config.frozen)
     images, texts = config.mse_weight and "image" in learned, config.ce_weight and learned - {"image"}
     check_rules([
         ("held_out", config.held_out.task is not None and config.held_out.path is not None,
          "held_out takes one of task and path", "held_out.task=null, or held_out.path=null."),
+        ("held_out_loss", loss.share is not None and loss.path is not None,
+         "held_out_loss takes one of share and path", "held_out_loss.share=null, or held_out_loss.path=null."),
+        ("held_out_loss.levels", not loss.levels or len({*loss.levels}) < len(loss.levels),
+         "held_out_loss.levels is empty, or names a level twice", None),
+        ("held_out_loss.keep", loss.keep == "best" and loss.share is None and loss.path is None,
+         "held_out_loss.keep=best: nothing is held out",
+         "Add held_out_loss.share=0.1, or held_out_loss.path=FILE."),
+        ("held_out_loss.keep", loss.keep == "best" and config.strategy.kind in SHARDED,
+         f"held_out_loss.keep=best cannot be done with strategy={config.strategy.kind}, which shards the weights",
+         "Take strategy=ddp, deepspeed_zero1 or deepspeed_zero2, or held_out_loss.keep=last."),
         ("sources", not sources, "sources is empty: there is nothing to train on",
          "Give your data: sources=FOLDER, or sources.mine.path=FILE; docs/training.md shows the forms."),
         ("batch", (batch.rows is None) == (batch.tokens is None), "batch needs one of rows and tokens",

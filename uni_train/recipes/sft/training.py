@@ -37,9 +37,18 @@ def run(work: Work[SftConfig], stage: StageRun, name: str) -> None:
             work.ranks.from_main(rows.check)
         for line in work.ranks.from_main(lambda: described(config, rows_by_source, work.ranks.world_size)):
             work.progress.say(f"  {line}")
-    watched = held_out(work)
+    watched, keys = held_out(work), config.held_out_loss
     logger = run_logger(work, stage.path.name)
     callbacks: list[Callback] = []
+    losses = other = None
+    if keys.path is not None:
+        like = replace(next(iter(config.used_sources.values())), path=keys.path)
+        other = _rows(config, like, model.example_tokens, held_out=True)
+    if keys.share is not None or other is not None:
+        from uni_train.recipes.sft.held_out_loss import HeldOutLoss
+
+        losses = HeldOutLoss(work, model, rows_by_source, other, stage)
+        callbacks.append(losses)
     if watched is not None:
         # Lightning takes seconds to import, which --dry-run need not wait for.
         from uni_train.training.callbacks import Validation
@@ -50,13 +59,15 @@ def run(work: Work[SftConfig], stage: StageRun, name: str) -> None:
 
         callbacks.append(Validation(evaluate, config.held_out.every, stage.path / HELD_OUT))
     result = train_stage(
-        work, model, rows_by_source, schedule(config), updates(config), stage.path, stage=name, callbacks=callbacks
-    )
+        work, model, rows_by_source, schedule(config), updates(config), stage.path, stage=name, callbacks=callbacks,
+        finish=None if losses is None else losses.finish,
+    )  # fmt: skip
     work.save_trained(model, stage)
     stage.result = {
         **result.facts(),
         "rows": {name: len(rows) for name, rows in rows_by_source.items()},
-        **skipped_rows(work, rows_by_source.values()),
+        **skipped_rows(work, filter(None, [*rows_by_source.values(), other])),
+        **({} if losses is None else {"held_out_loss": losses.result}),
     }
     if watched is not None:
         stage.result["held_out"] = success = intervals(stage.path)
@@ -71,16 +82,19 @@ def sources(config: SftConfig, example_tokens: Callable[[Example], int]) -> dict
     Raises:
         UserError: a file is missing, damaged or of another kind.
     """
+    return {name: _rows(config, source, example_tokens) for name, source in config.used_sources.items()}
+
+
+def _rows(
+    config: SftConfig, source: SourceConfig, example_tokens: Callable[[Example], int], held_out: bool = False
+) -> Rows:
     longest = config.batch.example_tokens or config.model.architecture.max_text_tokens
-    rows_of: dict[str, Rows] = {}
-    for name, source in config.used_sources.items():
-        paths = source.path if isinstance(source.path, str) else list(source.path)
-        rows = open_rows(paths, Path(source.images) if source.images is not None else None)
-        if source.references is not None:
-            rows = referenced(rows, source.references)
-        parse = _drawn(_parser(source), source, config.batch.noise_draws)
-        rows_of[name] = Rows(rows, parse, config.data.bad_rows, example_tokens, longest)
-    return rows_of
+    paths = source.path if isinstance(source.path, str) else list(source.path)
+    rows = open_rows(paths, Path(source.images) if source.images is not None else None, held_out)
+    if source.references is not None:
+        rows = referenced(rows, source.references)
+    parse = _drawn(_parser(source), source, config.batch.noise_draws)
+    return Rows(rows, parse, config.data.bad_rows, example_tokens, longest)
 
 
 def schedule(config: SftConfig) -> Constant:

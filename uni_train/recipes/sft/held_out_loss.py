@@ -1,0 +1,163 @@
+"""The held-out loss: which rows are scored, and what is done with it while training (docs/training.md)."""
+
+from __future__ import annotations
+
+import hashlib
+import heapq
+import random
+from collections.abc import Iterable, Iterator, Mapping
+from copy import copy
+from itertools import chain
+from typing import Any
+
+import lightning.pytorch as pl
+import numpy as np
+from safetensors.torch import load_file, save_file
+
+from uni_train.core.errors import UserError
+from uni_train.core.files import atomic_path, disk_errors
+from uni_train.core.seeds import derive_seed
+from uni_train.eval.report.held_out_loss import LOG, best_line, compared, kept_line, loss_table
+from uni_train.eval.report.tables import print_table
+from uni_train.models.base import Example, Trainable
+from uni_train.recipes.sft.config import SftConfig
+from uni_train.stages.held_out_loss import row_losses
+from uni_train.stages.work import CHECKPOINTS, StageRun, Work
+from uni_train.training.averages import put
+from uni_train.training.callbacks import Validation, evaluated
+from uni_train.training.data.rows import CHECKED, Chosen, Rows
+from uni_train.training.metric_log import JsonlLogger, append_once, read_metrics
+
+Place = tuple[str, Rows, int]
+"""A row's id, "cats/12", or "/12" of held_out_loss.path, and where it is, from 0."""
+
+
+class HeldOutLoss(Validation):
+    """Scores rows before the first update, every `every` updates and after the last: a line each in the stage's log.
+
+    A line has the means as numbers, and under `rows` the loss of every row. Rows of a share are taken out of `sources`.
+
+    Args:
+        other: rows of `held_out_loss.path`; None: a share of `sources` is held out.
+
+    Raises:
+        UserError: a bad row; too few rows are held out, or none of a source is left to train on.
+    """
+
+    def __init__(
+        self, work: Work[SftConfig], model: Trainable, sources: Mapping[str, Rows], other: Rows | None, stage: StageRun
+    ) -> None:
+        self.work, self.model, self.keys = work, model, work.config.held_out_loss
+        self.folder, self.line, self.result = stage.path / CHECKPOINTS, dict[str, Any](), dict[str, Any]()
+        super().__init__(self._measured, self.keys.every, stage.path / LOG)
+        lines = work.ranks.from_main(lambda: read_metrics(self.file.path))
+        if other is not None and not lines:
+            work.ranks.from_main(other.check)
+        self.rows = self._chosen(sources, other)
+        held, train = self.rows.values()
+        overlap = lines[0]["ids"]["overlap"] if lines else work.ranks.from_main(lambda: _overlap(held, sources))
+        self.ids = {"held_out": [*held], "train": [*train], "overlap": overlap}
+        trained = f"of {len(train)} of the {sum(map(len, sources.values()))} that are"
+        work.progress.say(f"  held-out loss: of {len(held)} rows that are not trained on, and {trained}")
+        if overlap:
+            same = f"{len(overlap)} of these {len(held)} rows are trained on all the same"
+            work.progress.say(f"  {same}: others have the same images and texts; the first: {overlap[0]}")
+
+    def _chosen(self, sources: Mapping[str, Rows], other: Rows | None) -> dict[str, dict[str, Example]]:
+        """Held-out rows, and as many that are trained on: those with the smallest hashes."""
+        share, whole = self.keys.share or 0.0, {name: copy(rows) for name, rows in sources.items()}
+        parts = (self._first(_places(name, rows), round(share * len(rows))) for name, rows in whole.items())
+        chosen = self._first(chain.from_iterable(parts) if other is None else _places("", other), self.keys.n)
+        taken = {row for row, _, _ in chosen}
+        for name, rows in sources.items():
+            left = [index for row, _, index in _places(name, rows) if row not in taken]
+            if not left:
+                hint = "Lower it, or give held-out rows of their own: held_out_loss.path=FILE."
+                raise UserError(f"held_out_loss.share={share} leaves no row of sources.{name} to train on", hint)
+            rows.rows = Chosen(rows.rows, left)
+        held = _examples(chosen)
+        if len(held) < 2:
+            hint = "Raise held_out_loss.share, or give more rows in held_out_loss.path."
+            raise UserError(f"held_out_loss: {len(held)} rows can be held out, and an interval needs 2", hint)
+        rest = (place for name, rows in whole.items() for place in _places(name, rows) if place[0] not in taken)
+        return {"held_out": held, "train": _examples(self._first(rest, len(held)))}
+
+    def _first(self, places: Iterable[Place], n: int) -> list[Place]:
+        seed = self.work.config.evaluation.seed
+        return heapq.nsmallest(n, places, key=lambda place: derive_seed("held-out row", seed, place[0]))
+
+    def _validate(self, trainer: pl.Trainer, module: pl.LightningModule, step: int) -> None:
+        with trainer.precision_plugin.val_step_context():
+            self.scores = evaluated(trainer, module, self.evaluate, step)
+        append_once(trainer, self.file, [{"step": step, **self.scores, **self.line}])
+        for logger in trainer.loggers:
+            if not isinstance(logger, JsonlLogger):
+                logger.log_metrics({f"held_out_loss/{name}": value for name, value in self.scores.items()}, step=step)
+
+    def _measured(self, step: int) -> dict[str, float]:
+        """{"held_out/loss": 0.4, "held_out/ce": 0.2, "held_out/mse": 0.3, "held_out/mse/0.1": 0.1, ...,
+        "train/loss": 0.2, ...}, without parts that no row has; the loss of each row is left in `line`."""
+        config, levels, means, by_row = self.work.config, self.keys.levels, dict[str, float](), dict[str, Any]()
+        for name, examples in self.rows.items():
+            ce, mse = row_losses(self.model, examples, levels, config.evaluation.seed, self.work.ranks)
+            by_row[name] = {"ce": ce.tolist(), "mse": mse.tolist()}
+            parts = {"ce": ce, "mse": mse, **{f"mse/{level:g}": mse[:, i] for i, level in enumerate(levels)}}
+            some = {part: float(np.nanmean(losses)) for part, losses in parts.items() if not np.isnan(losses).all()}
+            total = config.ce_weight * some.get("ce", 0.0) + config.mse_weight * some.get("mse", 0.0)
+            means |= {f"{name}/{part}": mean for part, mean in {"loss": total, **some}.items()}
+        self.line = {"levels": [*levels], "ids": self.ids, "rows": by_row}
+        if self.keys.keep == "best" and step:  # a training leaves what it has trained: the start is no best update
+            self.work.ranks.from_main(lambda: self._save(step, means["held_out/loss"]))
+        return means
+
+    def _save(self, step: int, loss: float) -> None:
+        """The trained weights, where no earlier update was as good; those before the last best ones go."""
+        if any(line["held_out/loss"] <= loss for line in read_metrics(self.file.path) if line["step"]):
+            return
+        weights = {name: p.detach().contiguous() for name, p in self.model.named_parameters() if p.requires_grad}
+        with disk_errors(self.folder):
+            self.folder.mkdir(parents=True, exist_ok=True)
+            with atomic_path(self.folder / f"best-{step:08d}.safetensors") as temporary:
+                save_file(weights, temporary)
+            for file in sorted(self.folder.glob("best-*"))[:-2]:
+                file.unlink()
+
+    def finish(self) -> None:
+        """Give the model the weights that are kept, and print what changed."""
+        lines, say = read_metrics(self.file.path), self.work.progress.say
+        kept, best = kept_line(lines, self.keys.keep), best_line(lines)
+        if self.keys.keep == "best" and (file := self.folder / f"best-{kept['step']:08d}.safetensors").is_file():
+            put(self.model, load_file(file))
+        elif self.keys.keep == "best":
+            say(f"  the weights of update {kept['step']} are gone: the model is that of the last update")
+            kept = lines[-1]
+        self.result = {**compared(lines[0], kept), "best_step": best["step"], "best_loss": best["held_out/loss"]}
+        print_table(loss_table(self.result), self.work.progress)
+        after = f"lowest after {best['step']} updates, {best['held_out/loss']:.3f}"
+        say(f"  the held-out loss was {after}; the model is that of update {kept['step']}")
+
+
+def _places(name: str, rows: Rows) -> Iterator[Place]:
+    return ((f"{name}/{index}", rows, index) for index in range(len(rows)))
+
+
+def _examples(places: Iterable[Place]) -> dict[str, Example]:
+    """By their ids, without bad rows that are skipped; of several captions always the same."""
+    drawn = [(row, rows.draw(index, random.Random(0)), rows, index) for row, rows, index in places]
+    return {row: example for row, example, rows, index in drawn if rows.where(index) not in rows.skipped}
+
+
+def _overlap(held_out: Mapping[str, Example], sources: Mapping[str, Rows]) -> list[str]:
+    """Held-out rows that are trained on under other ids, as far as the first CHECKED rows of a source tell."""
+    drawn = (rows.draw(i, random.Random(0)) for rows in sources.values() for i in range(min(len(rows), CHECKED)))
+    trained = set(map(_digest, drawn))
+    return [row for row, example in held_out.items() if _digest(example) in trained]
+
+
+def _digest(example: Example) -> bytes:
+    """Of its images and texts."""
+    texts = [example.prompt, example.thought, example.answer, *(turn.text for turn in example.turns)]
+    digest = hashlib.blake2b(repr(texts).encode(), digest_size=16)
+    for image in (*example.images, example.target, *(turn.image for turn in example.turns)):
+        digest.update(b"-" if image is None else repr(image.shape).encode() + image.tobytes())
+    return digest.digest()
