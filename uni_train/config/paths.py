@@ -42,7 +42,11 @@ def named_paths(plain: Mapping[str, Any]) -> Iterator[tuple[str, str, Path]]:
 def missing_paths(config: RunConfig) -> Iterator[UserError]:
     """An error for each key whose file or folder is not there. Nothing heavy is imported."""
     for key, value, path in named_paths(to_plain(config)):
-        is_path = path.suffix == ".py" if key.endswith("function") else value != "shipped" and value[:3] != "hf:"
+        is_path = (
+            path.suffix == ".py"
+            if key.endswith("function")
+            else value not in ("shipped", "pretrain") and value[:3] != "hf:"
+        )
         parts = split_adapters(value) if key.endswith("checkpoint") else (str(path), [])
         for part in (parts[0], *parts[1]):
             if key.endswith("checkpoint") and (part == "shipped" or hub_id(part) is not None):

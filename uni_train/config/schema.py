@@ -202,7 +202,7 @@ class RetentionConfig:
 
     sets: tuple[str, ...] = ()  # of tasks; all = every set that the model draws and the run does not train
     prompts: str | None = None  # a .txt, .jsonl or .parquet file of prompts, drawn; a program scores those of items
-    rows: str | None = None  # a file or folder of rows, as for sft: their loss
+    rows: str | None = None  # their loss: a file or folder as for sft, or pretrain: as the model's own pretraining
     n: Prompts = 32  # items a set, prompts and rows
 
 

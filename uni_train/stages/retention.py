@@ -2,14 +2,18 @@
 
     RUN/retention/start, RUN/retention/05-finetune    evaluations of sets (`eval compare` takes them)
     RUN/retention/held_out/step=00000100              images of prompts, those of the first weights at step 0
+    RUN/retention/losses.jsonl                        the losses of rows, a line a model
 
 All of it comes after the last stage, so it changes no number of the run, and a finished run may be asked for it.
 """
 
 from __future__ import annotations
 
+import heapq
+import random
 import shutil
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -19,12 +23,23 @@ from uni_train.config.schema import RunConfig
 from uni_train.core.errors import DataError, UsageError, UserError
 from uni_train.core.files import atomic_write_json
 from uni_train.core.reading_limits import read_json
+from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.registry import sources
-from uni_train.eval.report.sections.retention import FACTS, FOLDER, START, tables
+from uni_train.eval.report.sections.retention import FACTS, FOLDER, LOSSES, START, tables
+from uni_train.models.base import Example, Trainable, expect_skill
 from uni_train.stages import evaluate
+from uni_train.stages.held_out_loss import row_losses
 from uni_train.stages.kind import Stages
 from uni_train.stages.validation import ValidationPrompts, read_prompts
 from uni_train.stages.work import MODEL, StageRun, Work
+from uni_train.training.data import inferred
+from uni_train.training.data.rows import Rows, open_rows
+from uni_train.training.metric_log import JsonlLogger, read_metrics
+
+LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
+"""Noise levels at which rows are scored."""
+PRETRAIN = "pretrain"
+"""In place of a file: rows as those of the model's own pretraining, where it can make them."""
 
 
 def measure(work: Work[Any], runs: Stages) -> None:
@@ -55,6 +70,8 @@ def measure(work: Work[Any], runs: Stages) -> None:
             work.config = config
         if config.retention.prompts is not None:
             _draw(work, folder, step)
+        if config.retention.rows is not None:
+            _score(work, folder / LOSSES, step)
     work.weights = was
     work.ranks.from_main(lambda: _finish(work, folder, facts))
 
@@ -99,6 +116,38 @@ def _renew(folder: Path, facts: dict[str, Any]) -> None:
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
     atomic_write_json(file, facts)
+
+
+def _score(work: Work[Any], file: Path, step: int) -> None:
+    """Append the losses of the rows under the current weights."""
+    lines = work.ranks.from_main(lambda: read_metrics(file))
+    if any(line["step"] == step for line in lines):
+        return
+    config = work.config
+    model = expect_skill(work.model(work.weights), Trainable).eval()
+    examples = _rows(config, model)
+    ce, mse = row_losses(model, examples, LEVELS, config.evaluation.seed, work.ranks)
+    rows = {"ce": ce.tolist(), "mse": mse.tolist()}
+    line = {"step": step, "levels": [*LEVELS], "ids": {"held_out": [*examples]}, "rows": {"held_out": rows}}
+    work.ranks.from_main(lambda: JsonlLogger(file).append([line]))
+
+
+def _rows(config: RunConfig, model: Trainable) -> dict[str, Example]:
+    """The first rows of the file by a hash, or so many of each kind of the model's pretraining. UserError: a bad row."""
+    given, n = str(config.retention.rows), config.retention.n
+    seed = partial(derive_seed, "retention", config.evaluation.seed)
+    if given != PRETRAIN:
+        longest = config.model.architecture.max_text_tokens
+        rows = Rows(
+            open_rows(given, held_out=True), inferred.parse, config.data.bad_rows, model.example_tokens, longest
+        )
+        chosen = heapq.nsmallest(n, range(len(rows)), key=seed)
+        return {f"/{index}": rows.draw(index, random.Random(0)) for index in chosen}
+    makers = model.replay_rows(())
+    if makers is None:
+        hint = "Give a file or a folder of rows: retention.rows=FILE."
+        raise UserError(f"retention.rows=pretrain: {model.name} has no rows of its pretraining", hint)
+    return {f"{kind}/{i}": make(random.Random(seed(kind, i))) for kind, (_, make) in makers.items() for i in range(n)}
 
 
 def _draw(work: Work[Any], folder: Path, step: int) -> None:

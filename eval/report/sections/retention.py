@@ -11,10 +11,12 @@ from uni_train.eval.benchmark import Table
 from uni_train.eval.compare import compare
 from uni_train.eval.report.flow_grpo import held_out
 from uni_train.eval.report.page import Section
-from uni_train.eval.report.run import run_section
+from uni_train.eval.report.run import Line, read_lines, run_section
+from uni_train.eval.results import Cell
+from uni_train.eval.row_losses import changed, losses_of, mean_loss
 from uni_train.eval.validation import finished
 
-FOLDER, START, FACTS = "retention", "start", "retention.json"
+FOLDER, START, FACTS, LOSSES = "retention", "start", "retention.json", "losses.jsonl"
 
 
 @run_section("retention")
@@ -27,12 +29,39 @@ def sections(run: Path) -> Iterator[Section]:
 
 
 def tables(run: Path) -> list[Table]:
-    """The sets of both models, compared item by item. Raises UserError: a file of them cannot be read."""
+    """Sets and rows of both models, compared item by item. Raises UserError: a file of them cannot be read."""
     file = run / FOLDER / FACTS
     facts = read_json(file) if file.exists() else {}
-    if not facts.get("done") or not facts["retention"]["sets"]:
+    if not facts.get("done"):
         return []
-    comparison = compare(run / FOLDER / START, run / FOLDER / facts["trained"])
+    sets = _sets(run, facts["trained"]) if facts["retention"]["sets"] else []
+    return [*sets, *([_rows(*read_lines(run / FOLDER / LOSSES))] if facts["retention"]["rows"] else [])]
+
+
+def _rows(first: Line, last: Line) -> Table:
+    """By kind of row, and by what of it is learned."""
+    kinds = dict.fromkeys(row.partition("/")[0] for row in first["ids"]["held_out"])
+    cells: list[tuple[Cell, ...]] = []
+    for kind in kinds:
+        before, after = (losses_of(_of_kind(line, kind), "held_out") for line in (first, last))
+        for part in (part for part in before if part in ("text", "image, mean")):
+            name, values = ", ".join(filter(None, (kind, part))), (before[part], after[part])
+            cells.append((name, *map(mean_loss, values), changed(*values), str(len(before[part]))))
+    note = "Text: cross-entropy, nats a token. Images: squared error of the velocity, the mean over noise levels. "
+    note += "95 % intervals over rows: Student's t, of the change row by row."
+    return Table(
+        "Loss of rows that are not trained", ("Rows", "First", "Second", "Change", "n"), tuple(cells), note, digits=3
+    )
+
+
+def _of_kind(line: Line, kind: str) -> Line:
+    places = [i for i, row in enumerate(line["ids"]["held_out"]) if row.partition("/")[0] == kind]
+    rows = {name: [values[i] for i in places] for name, values in line["rows"]["held_out"].items()}
+    return {**line, "rows": {"held_out": rows}}
+
+
+def _sets(run: Path, trained: str) -> list[Table]:
+    comparison = compare(run / FOLDER / START, run / FOLDER / trained)
     shown = tuple(row for row in comparison.rows if row.first or row.second)
     none = sorted({row.set for row in comparison.rows} - {row.set for row in shown})
     note = "The same items with the same seeds. p: McNemar's exact test."

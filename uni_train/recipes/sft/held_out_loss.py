@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from uni_train.core.errors import UserError
 from uni_train.core.files import atomic_path, disk_errors
 from uni_train.core.seeds import derive_seed
-from uni_train.eval.report.held_out_loss import LOG, best_line, compared, kept_line, loss_table
+from uni_train.eval.report.sections.held_out_loss import LOG, best_line, compared, kept_line, loss_table
 from uni_train.eval.report.tables import print_table
 from uni_train.models.base import Example, Trainable
 from uni_train.recipes.sft.config import SftConfig

@@ -25,7 +25,7 @@ class Sft(RecipeKind[SftConfig]):
     trains_editors = True
     keeps_rows = True
     less_memory = "Lower batch.tokens, batch.rows or batch.noise_draws, or raise batch.accumulate."
-    report = "uni_train.eval.report.held_out_loss"
+    report = "uni_train.eval.report.flow_grpo"
 
     def complete(self, values: dict[str, Any]) -> None:
         values["sources"] = named_sources(values.get("sources"))

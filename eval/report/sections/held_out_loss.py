@@ -1,4 +1,4 @@
-"""What a report tells of supervised fine-tuning: the held-out loss, beside what `flow_grpo` tells of any training.
+"""The held-out loss of supervised fine-tuning.
 
 Read below a stage's folder: `held_out_loss.jsonl`, a line a moment (uni_train/recipes/sft/held_out_loss.py).
 """
@@ -12,11 +12,13 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from uni_train.eval.report import charts, flow_grpo
-from uni_train.eval.report.page import Page, Section
-from uni_train.eval.report.run import Line, read_lines
+from uni_train.core.reading_limits import read_yaml
+from uni_train.eval.report import charts
+from uni_train.eval.report.page import Section
+from uni_train.eval.report.run import Line, read_lines, run_section
 from uni_train.eval.results import Table
-from uni_train.eval.statistics import CONFIDENCE, Estimate, mean_over_seeds
+from uni_train.eval.row_losses import changed, losses_of, mean_loss
+from uni_train.eval.statistics import CONFIDENCE, Estimate
 from uni_train.run_folder import stage_folders
 
 LOG = "held_out_loss.jsonl"
@@ -31,11 +33,13 @@ _NOTE = (
 )
 
 
-def page(run_dir: Path, summary: Mapping[str, Any], config: Mapping[str, Any]) -> Page:
-    """What report.html shows. Raises UserError for a file that cannot be read, by its name."""
-    made, keep = flow_grpo.page(run_dir, summary, config), config.get("held_out_loss", {}).get("keep", "last")
-    logs = [lines for folder in stage_folders(run_dir) if (lines := read_lines(folder / LOG))]
-    return replace(made, sections=[*(_section(lines, keep) for lines in logs), *made.sections])
+@run_section("held_out_loss")
+def sections(run_dir: Path) -> Iterator[Section]:
+    """Of each stage that has the log. Raises UserError for a file that cannot be read, by its name."""
+    keep = read_yaml(run_dir / "config.yaml").get("held_out_loss", {}).get("keep", "last")
+    for folder in stage_folders(run_dir):
+        if lines := read_lines(folder / LOG):
+            yield _section(lines, keep)
 
 
 def _section(lines: Sequence[Line], keep: str) -> Section:
@@ -57,12 +61,11 @@ def kept_line(lines: Sequence[Line], keep: str) -> Line:
 
 def compared(before: Line, after: Line) -> dict[str, Any]:
     """Two moments, JSON-able: "step" of the second, counts of "rows", and "parts", an estimate for each of _COLUMNS."""
-    first, last, train = (_losses(*which) for which in ((before, "held_out"), (after, "held_out"), (after, "train")))
+    first, last, train = (losses_of(*which) for which in ((before, "held_out"), (after, "held_out"), (after, "train")))
     parts = {}
     for part, losses in first.items():
         now, trained = last[part], train.get(part, [])
-        change = mean_over_seeds([b - a for a, b in zip(losses, now, strict=True)], (-math.inf, math.inf))
-        estimates = (_mean(losses), _mean(now), change, _mean(trained), _gap(now, trained))
+        estimates = (mean_loss(losses), mean_loss(now), changed(losses, now), mean_loss(trained), _gap(now, trained))
         parts[part] = {name: one.to_dict() for name, one in zip(_COLUMNS, estimates, strict=True)}
     return {"step": after["step"], "rows": {name: len(ids) for name, ids in after["ids"].items()}, "parts": parts}
 
@@ -72,18 +75,6 @@ def loss_table(found: Mapping[str, Any]) -> Table:
     rows = [(part, *(Estimate.from_dict(some[name]) for name in _COLUMNS)) for part, some in found["parts"].items()]
     about = f"{found['rows']['held_out']} held-out rows, {found['step']} updates"
     return Table(f"Held-out loss: {about}", ("", *_COLUMNS.values()), tuple(rows), _NOTE, digits=3)
-
-
-def _losses(line: Line, rows: str) -> dict[str, list[float]]:
-    """Part -> a loss a row, of the rows that have such a part."""
-    ce, mse = line["rows"][rows]["ce"], [row for row in line["rows"][rows]["mse"] if not math.isnan(row[0])]
-    by_level = {f"image, t = {level:g}": [row[i] for row in mse] for i, level in enumerate(line["levels"])}
-    parts = {"text": [loss for loss in ce if not math.isnan(loss)], **by_level, "image, mean": [*map(fmean, mse)]}
-    return {part: losses for part, losses in parts.items() if losses}
-
-
-def _mean(losses: Sequence[float]) -> Estimate:
-    return mean_over_seeds(losses, (0.0, math.inf)) if losses else Estimate(None, 0, 0.0, math.inf)
 
 
 def _gap(held_out: Sequence[float], train: Sequence[float]) -> Estimate:
