@@ -368,10 +368,16 @@ def _costs(found: Mapping[str, Mapping[str, Sequence[Run]]]) -> Iterator[str]:
             right = _mean(runs, lambda one: (one.get("recall_estimate") or {"n": 0})["n"])
             hits = _mean(runs, lambda one: (one["precision"] or 0.0) * one["kept"])
             used = sum(one.get("used", 0) for run in runs for one in run.results) / len(runs)
+            measured = any(one.get("recall_estimate") for run in runs for one in run.summary["rounds"])
             spread = [one["spread"] for run in runs for one in run.results if "spread" in one]
             yield row(
-                *(f"{base} + {label}", len(runs), f"{sampled:.0f}", _bare(right / sampled if sampled else None)),
-                *(f"{kept:.0f}", _bare(hits / kept if kept else None), f"{used:.0f}"),
+                *(
+                    f"{base} + {label}",
+                    len(runs),
+                    f"{sampled:.0f}",
+                    _bare(right / sampled if sampled and measured else None),
+                ),
+                *(f"{kept:.0f}", _bare(hits / kept if kept and measured else None), f"{used:.0f}"),
                 _bare(sum(spread) / len(spread) if spread else None),
                 *(f"{count:.0f}" for count in counts),
                 f"{_mean(runs, lambda one: one['seconds']) / 60:.1f}",
