@@ -11,7 +11,7 @@ from uni_train.eval.statistics import Estimate, mean_over_seeds
 
 
 def losses_of(line: Mapping[str, Any], rows: str) -> dict[str, list[float]]:
-    """Part (text, image at each level, their mean) -> a loss a row, of the rows that have it. rows: held_out or train."""
+    """Part (text, image at each level, their mean) -> a loss a row, of rows that have it. rows: held_out, train."""
     ce, mse = line["rows"][rows]["ce"], [row for row in line["rows"][rows]["mse"] if not math.isnan(row[0])]
     by_level = {f"image, t = {level:g}": [row[i] for row in mse] for i, level in enumerate(line["levels"])}
     parts = {"text": [loss for loss in ce if not math.isnan(loss)], **by_level, "image, mean": [*map(fmean, mse)]}

@@ -133,7 +133,11 @@ def _score(work: Work[Any], file: Path, step: int) -> None:
 
 
 def _rows(config: RunConfig, model: Trainable) -> dict[str, Example]:
-    """The first rows of the file by a hash, or so many of each kind of the model's pretraining. UserError: a bad row."""
+    """Rows of the file, chosen by a hash, or so many of each kind of the model's pretraining.
+
+    Raises:
+        UserError: a bad row; no such file; a model that has no rows of its pretraining.
+    """
     given, n = str(config.retention.rows), config.retention.n
     seed = partial(derive_seed, "retention", config.evaluation.seed)
     if given != PRETRAIN:
