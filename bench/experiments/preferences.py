@@ -22,7 +22,7 @@ def preferences(
 ) -> Iterator[str]:
     """Equal prompts, images and filter; without replayed thoughts. Levels of mapping: 1, 2 or 3."""
     (round_,) = compose("dpo_mapping", [f"level={level}", *lab.overrides]).rounds
-    common = f"level={level} candidates={candidates} filter={filter}"
+    common = f"level={level} candidates={candidates} filter={filter} mode=normal"
     updates = f"budget.{round_.set_name}.updates={round(longer * (round_.updates or 1))}"
     arms = {
         "STARS": f"stars_mapping {common} name=stars",

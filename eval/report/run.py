@@ -34,11 +34,9 @@ from uni_train.eval.report.samples import Part, gallery_of, outcomes_of
 from uni_train.eval.scored import read_folder
 from uni_train.run_folder import EXTENSION, stage_folders
 
-_CURVES = (
-    ("loss", "Loss"), ("mse", "Image part (MSE)"), ("ce", "Text part (cross-entropy)"), ("lr", "Learning rate"),
-    ("accuracy", "Chosen image preferred"), ("margin", "Margin of implicit rewards"),
-    ("chosen_reward", "Implicit reward of chosen images"), ("rejected_reward", "Implicit reward of rejected images"),
-)  # fmt: skip
+_CURVES = (("loss", "Loss"), ("mse", "Image part (MSE)"), ("ce", "Text part (cross-entropy)"), ("lr", "Learning rate"),
+           ("accuracy", "Chosen image preferred"), ("margin", "Margin of implicit rewards"),
+           ("chosen_reward", "Reward of chosen images"), ("rejected_reward", "Reward of rejected images"))  # fmt: skip
 _GALLERY_BYTES = 7_000_000
 SECTIONS = Registry[Callable[[Path], Iterable[Section]]](
     "section of a run's report", "uni_train.eval.report.sections.*"

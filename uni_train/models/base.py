@@ -141,8 +141,7 @@ class SupervisedLoss:
     Attributes:
         ce_sum, ce_tokens: cross-entropy in nats over the supervised text tokens, and their number.
         mse_sum, mse_tokens: squared velocity error (mean over channels) over the noised latent tokens, their number.
-        mse_images: computes [noised images], the mean of each; None: no image is learned. Examples that differ in their
-            targets' pixels alone have them in the same order.
+        mse_images: computes the mean of each noised image; its order does not depend on pixels. None: there is none.
     """
 
     ce_sum: Tensor
