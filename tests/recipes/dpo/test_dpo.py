@@ -203,7 +203,7 @@ def test_a_tiny_pipeline_of_diffusers_prefers(tmp_path: Path) -> None:
     run = finish(
         tmp_path, "model=diffusers", f"model.checkpoint={tmp_path / 'flux'}", "model.architecture.image_size=32",
         "model.threads=1", "strategy.precision=32-true", f"pairs={pairs_file(tmp_path, rows)}", *FILE,
-        "batch.accumulate=1", "lora.rank=2", "optimizer.lr=0.01", recipe="dpo_maze",
+        "batch.accumulate=1", "lora.rank=2", "optimizer.lr=0.01", "solved=null", "augment=null", recipe="dpo_maze",
     )  # fmt: skip
     (stage,) = run.glob("stages/0*")
     assert read_metrics(stage / "metrics.jsonl")[-1]["margin"] != 0
