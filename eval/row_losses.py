@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
@@ -25,4 +26,5 @@ def mean_loss(losses: Sequence[float]) -> Estimate:
 
 def changed(before: Sequence[float], after: Sequence[float]) -> Estimate:
     """The mean change, row by row."""
-    return mean_over_seeds([b - a for a, b in zip(before, after, strict=True)], (-math.inf, math.inf))
+    change = mean_over_seeds([b - a for a, b in zip(before, after, strict=True)], (-math.inf, math.inf))
+    return replace(change, difference=True)

@@ -154,7 +154,7 @@ def _interval(raw: Any, digits: int = 2) -> str:
     estimate = _as_estimate(raw)
     if not isinstance(estimate, Estimate) or estimate.value is None:
         return ""
-    if estimate.low < 0:
+    if estimate.signed:
         return f"{signed(estimate.low, digits)} to {signed(estimate.high, digits)}"
     return f"{estimate.low:z.{digits}f}–{estimate.high:.{digits}f}"
 

@@ -31,7 +31,7 @@ def _estimate(cell: Cell) -> Estimate | None:
 
 def _signed(cell: Cell) -> bool:
     """Whether a cell is a difference, which is written with its sign."""
-    return isinstance(cell, PairedComparison) or (isinstance(cell, Estimate) and cell.low < 0)
+    return isinstance(cell, PairedComparison) or (isinstance(cell, Estimate) and cell.signed)
 
 
 # --- a page ---------------------------------------------------------------------------------------------------------
