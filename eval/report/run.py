@@ -63,12 +63,10 @@ def write_report(run_dir: Path) -> Path:
     return write_page(run_dir / "report.html", made)
 
 
-def page(
-    run_dir: Path, summary: Mapping[str, Any], config: Mapping[str, Any], reinforced: Sequence[Section] = ()
-) -> Page:
-    """What report.html shows of any training. reinforced: sections before its curves, of a kind that reinforces."""
+def page(run_dir: Path, summary: Mapping[str, Any], config: Mapping[str, Any], watched: Sequence[Section] = ()) -> Page:
+    """What report.html shows of any training. watched: sections of what it drew while it trained, before its curves."""
     scores = summary["scores"]
-    trained = "reinforcement" if reinforced else _TRAINED.get(str(config.get("teacher")), "training")
+    trained = _TRAINED.get(str(config.get("teacher", config.get("kind"))), "training")
     lead = "What training did to the model."
     if scores["before"]:
         lead = f"What the model draws{f', before and after {trained}' if scores['after'] else ''}."
@@ -85,7 +83,7 @@ def page(
         gallery = [gallery_of([part], "Wrong answers included.", budget=_GALLERY_BYTES)]
     sections = [
         *accuracy,
-        *reinforced,
+        *watched,
         *(section for name in SECTIONS.names() if _left(run_dir, name) for section in SECTIONS.get(name)(run_dir)),
         Section("Training curves", charts=list(_loss_charts(_curves(run_dir))), note=_LOSSES),
         *gallery,
@@ -108,8 +106,9 @@ _SPLIT = (
     "Prompts come from the {} split: no puzzle, expression or set of rules in it is trained on. A program reads the "
     "images, or the run's judge. An average is the unweighted mean over levels and settings."
 )
-_TRAINED = dict.fromkeys(("base", "current"), "training on its own samples") | {"reference": "training on solutions"}
-"""`teacher` of the recipe -> what was done."""
+_TRAINED = dict.fromkeys(("base", "current"), "training on its own samples")
+_TRAINED |= {"reference": "training on solutions", "flow_grpo": "reinforcement"}
+"""`teacher` of the recipe, or its kind -> what was done."""
 
 
 def _left(run_dir: Path, name: str) -> bool:
@@ -290,9 +289,14 @@ def _trained(run_dir: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, st
     paths = [source.get("path") for source in sources if isinstance(source, dict)]
     if files := [str(file) for path in paths if path for file in (path if isinstance(path, list) else [path])]:
         yield "Data", ", ".join(files[:3]) + f" and {len(files) - 3} more" * (len(files) > 3)
-    results = [manifest["result"] for manifest in _manifests(run_dir) if isinstance(manifest.get("result"), dict)]
-    rows = sum(sum(result["rows"].values()) for result in results if isinstance(result.get("rows"), dict))
-    updates = sum(result.get("updates", 0) for result in results)
+    results = {
+        str(manifest.get("stage")): manifest["result"]
+        for manifest in _manifests(run_dir)
+        if isinstance(manifest.get("result"), dict)
+    }
+    begun = [result for stage, result in results.items() if not EXTENSION.fullmatch(stage)]
+    rows = sum(sum(result["rows"].values()) for result in begun if isinstance(result.get("rows"), dict))
+    updates = sum(result.get("updates", 0) for result in results.values())
     yield from ((name, f"{n:,}") for name, n in (("Rows", rows), ("Updates", updates)) if n)
     models = [folder / "model" for folder in stage_folders(run_dir) if (folder / "model").is_dir()]
     yield from (("Trained model", str(model.relative_to(run_dir))) for model in models[-1:])

@@ -35,11 +35,13 @@ _NOTE = (
 
 @run_section("held_out_loss")
 def sections(run_dir: Path) -> Iterator[Section]:
-    """Of each stage that has the log. Raises UserError for a file that cannot be read, by its name."""
+    """Of the last stage that has the log: an extended training begins with that of the stage before.
+
+    Raises UserError for a file that cannot be read, by its name.
+    """
     keep = read_yaml(run_dir / "config.yaml").get("held_out_loss", {}).get("keep", "last")
-    for folder in stage_folders(run_dir):
-        if lines := read_lines(folder / LOG):
-            yield _section(lines, keep)
+    logs = [lines for folder in stage_folders(run_dir) if (lines := read_lines(folder / LOG))]
+    yield from (_section(lines, keep) for lines in logs[-1:])
 
 
 def _section(lines: Sequence[Line], keep: str) -> Section:
@@ -85,7 +87,8 @@ def _gap(held_out: Sequence[float], train: Sequence[float]) -> Estimate:
     if min(len(held_out), len(train)) > 1:
         low, high = ttest_ind(held_out, train, equal_var=False).confidence_interval(CONFIDENCE)
     ends = (-math.inf, math.inf) if math.isnan(low) else (float(low), float(high))
-    return Estimate(fmean(held_out) - fmean(train) if train else None, len(held_out) + len(train), *ends)
+    gap = fmean(held_out) - fmean(train) if train else None
+    return Estimate(gap, len(held_out) + len(train), *ends, difference=True)
 
 
 def _charts(lines: Sequence[Line]) -> Iterator[charts.Chart]:

@@ -155,6 +155,14 @@ def test_what_rounds_to_nothing_has_no_sign(said: Callable[[Estimate], str], end
     assert not re.search(r"[-−]0?\.(00)?(?!\d)", said(Estimate(sum(ends) / 2, 20, *ends)))
 
 
+def test_a_difference_has_its_sign_wherever_its_interval_lies() -> None:
+    gap = Estimate.from_dict(Estimate(0.5104, 9, 0.105, 0.9135, difference=True).to_dict())
+    table = tables.Table("", ("", "Gap"), (("text", gap),), digits=3)
+    assert tables._console_cell(gap, 3) == "+0.510\n+.105 to +.913"
+    html = page.environment().get_template("table.html").module.table(tables.shown_table(table))  # type: ignore[attr-defined]
+    assert "<td>+0.510<" in html and "+0.105 to +0.913, n = 9" in html
+
+
 METRICS = {"loss": 0.5, "mse": 0.5, "ce": 0.0, "lr": 1.5e-05}
 
 
@@ -181,6 +189,9 @@ def test_a_report_names_what_was_trained_on_what(
     (tmp_path / "config.yaml").write_text(json.dumps(head | config))
     (stage / "manifest.json").write_text(json.dumps({"stage": "sft", "seconds": 9.0, "result": result}))
     (stage / "metrics.jsonl").write_text("".join(json.dumps({"step": i, **METRICS}) + "\n" for i in range(3)))
+    again = {"stage": "sft-from-3", "result": {"rows": result.get("rows")}}
+    (tmp_path / "stages" / "01-sft-from-3").mkdir()
+    (tmp_path / "stages" / "01-sft-from-3" / "manifest.json").write_text(json.dumps(again))
     page = write_report(tmp_path).read_text(encoding="utf-8")
     said = dict(re.findall(r"<dt>([^<]*)</dt><dd>([^<]*)</dd>", page))
     assert said.pop("Trained model") == "stages/00-sft/model"

@@ -112,7 +112,7 @@ def test_rows_of_a_share_are_not_trained_on(place: Path, tmp_path: Path) -> None
 
 @pytest.mark.parametrize(("trained", "rate", "updates"), [("all", 0.1, 5), ("lora", 0.03, 2)])
 def test_the_best_update_is_kept(place: Path, tmp_path: Path, trained: str, rate: float, updates: int) -> None:
-    """The last update does harm; the run is killed after the best one."""
+    """The last update does harm; the run is killed after the best one, and when it is extended by what does no good."""
     keys = (f"held_out_loss.path={place / 'others.jsonl'}", "held_out_loss.every=1", f"trained={trained}", "ema=null")
     rates = (f"optimizer.lr={rate}", "lora.rank=2", f"updates={updates}", "held_out_loss.keep=best")
     with killed_after(updates - 1):
@@ -122,7 +122,17 @@ def test_the_best_update_is_kept(place: Path, tmp_path: Path, trained: str, rate
     losses = {line["step"]: line["held_out/loss"] for line in read_metrics(best / LOG) if line["step"]}
     assert found["step"] == min(losses, key=lambda step: losses[step]) == updates - 1, losses
     short = finish(place, tmp_path / "short", *keys, *rates, f"updates={found['step']}", "held_out_loss.keep=last")
-    assert equal(best, short) and not (best / "checkpoints").exists()
+    assert equal(best, short)
+    more = (*keys, *rates, f"updates={updates + 2}")
+    with killed_after(updates + 1):
+        fit(place, tmp_path / "best", *more)
+    finish(place, tmp_path / "best", *more)
+    extended = best.with_name(f"01-sft-from-{updates}")
+    known, lines = ((folder / LOG).read_text() for folder in (best, extended))
+    assert lines.startswith(known) and lines.count("\n") == known.count("\n") + 2
+    left = json.loads((extended / "manifest.json").read_text())["result"]["held_out_loss"]
+    assert left["step"] != found["step"] or equal(extended, best)
+    assert (best.parents[1] / "report.html").read_text(encoding="utf-8").count("<h2>Held-out loss") == 1
 
 
 BAD = [
