@@ -162,7 +162,7 @@ def read_prompts(
         try:
             prompts.append(_prompt(rows[index], index, rewarded, Path(path).is_dir()))
         except BadRow as error:
-            hint = "Every row needs a prompt, and images that can be read."
+            hint = error.hint or "Every row needs a prompt, and images that can be read."
             raise UserError(f"{rows.where(index)}: {error}", hint) from None
     return prompts
 
@@ -170,6 +170,9 @@ def read_prompts(
 def _prompt(row: Row, index: int, rewarded: bool, of_folder: bool) -> Prompt:
     values: dict[str, Any] = dict(row.values)
     item = isinstance(values.get("facts"), dict) and "task" in values  # its `image` is the answer
+    if not rewarded and values.keys() & {"messages", "conversations"}:
+        hint = "Write what is to be drawn to a .txt file, a prompt a line; held_out_loss.path scores conversations."
+        raise BadRow("is a conversation, which has no prompt", hint)
     drawn = {"image", "images", "file_name", "target_image"} & values.keys()
     if drawn and not rewarded and not item and (of_folder or missing(values.get("prompt"))):
         example = inferred.parse(row, random.Random(0))  # as it is trained on: its target is not shown

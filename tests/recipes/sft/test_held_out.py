@@ -98,7 +98,16 @@ BAD = [
     ("image.jsonl", '{"prompt": "x", "image": "no.png"}', "line 1: image: "),
     ("list.jsonl", '{"prompt": "x", "source_image": ["no.png"]}', "line 1: image 1 of source_image: "),
     ("unread.jsonl", '{"prompt": "x", "image": "a.png", "reference": "b.png"}', "its key reference holds an image"),
-    ("talk.jsonl", '{"prompt": "x", "messages": [{"role": "user", "content": "x"}]}', "its key messages holds"),
+    (
+        "talk.jsonl",
+        '{"prompt": "x", "messages": [{"role": "user", "content": "x"}]}',
+        "line 1: is a conversation, which",
+    ),
+    (
+        "llava.jsonl",
+        '{"image": "a.png", "conversations": [{"from": "human", "value": "x"}]}',
+        "line 1: is a conversation",
+    ),
     ("twice.jsonl", '{"id": "a", "prompt": "x"}\n{"id": "a", "prompt": "y"}', "twice.jsonl: 2 prompts have the id a"),
 ]
 
