@@ -114,7 +114,7 @@ class Row:
             try:
                 read = decode_picture(value, key) if isinstance(value, bytes) else read_image(self.folder / value)
             except UserError as error:
-                raise BadRow(str(error)) from None
+                raise BadRow(error.message) from None
             self._images[value] = read
         return self._images[value]
 
