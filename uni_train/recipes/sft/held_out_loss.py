@@ -60,15 +60,15 @@ class HeldOutLoss(Validation):
         trained = f"of {len(train)} of the {sum(map(len, sources.values()))} that are"
         work.progress.say(f"  held-out loss: of {len(held)} rows that are not trained on, and {trained}")
         if overlap:
-            same = f"{len(overlap)} of these {len(held)} rows are trained on all the same"
-            work.progress.say(f"  {same}: others have the same images and texts; the first: {overlap[0]}")
+            where = f"{len(overlap)} of these {len(held)}, first {self.where[overlap[0]]}"
+            work.progress.say(f"  held-out rows whose images and texts another row trains on: {where}")
 
     def _chosen(self, sources: Mapping[str, Rows], other: Rows | None) -> dict[str, dict[str, Example]]:
         """Held-out rows, and as many that are trained on: those with the smallest hashes."""
         share, whole = self.keys.share or 0.0, {name: copy(rows) for name, rows in sources.items()}
         parts = (self._first(_places(name, rows), round(share * len(rows))) for name, rows in whole.items())
         chosen = self._first(chain.from_iterable(parts) if other is None else _places("", other), self.keys.n)
-        taken = {row for row, _, _ in chosen}
+        taken = self.where = {row: rows.where(index) for row, rows, index in chosen}
         for name, rows in sources.items():
             left = [index for row, _, index in _places(name, rows) if row not in taken]
             if not left:
