@@ -427,8 +427,8 @@ class RunCheckpoint:
 def run_checkpoints(run: Path) -> list[RunCheckpoint]:
     """The complete checkpoints of a run's folder, in the order in which training reached them.
 
-    A stage's last step and its finished model hold the same weights: the model is listed, for the moment in which both
-    are there. Raises UserError where `run` is no run folder.
+    A finished model is listed in place of the step whose weights it has: the last one, or `kept_update` of the result.
+    Raises UserError where `run` is no run folder.
     """
     run = Path(run)
     if not (run / "config.yaml").is_file():
@@ -439,14 +439,15 @@ def run_checkpoints(run: Path) -> list[RunCheckpoint]:
         manifest = _finished(stage)
         updates = 0 if manifest is None else int(manifest["result"].get("updates", 0))
         start = int(match[1]) if (match := EXTENSION.fullmatch(stage.name)) else 0
+        kept = start + updates if manifest is None else int(manifest["result"].get("kept_update", start + updates))
         steps = [(int(match[1]), path) for path in stage.glob("checkpoints/*") if (match := STEP.fullmatch(path.name))]
         for step, path in sorted(steps):
             digest, done = _complete(path), before + step - start
-            if digest is not None and start < step and not (manifest is not None and step == start + updates):
+            if digest is not None and start < step and not (manifest is not None and step == kept):
                 complete.append(RunCheckpoint(path, run, stage.name, step, done, f"{stage.name}/{step}@{digest}"))
         if manifest is not None and (stage / "model").is_dir():
             key = f"{stage.name}/model@{manifest['key']}"
-            complete.append(RunCheckpoint(stage / "model", run, stage.name, start + updates, before + updates, key))
+            complete.append(RunCheckpoint(stage / "model", run, stage.name, kept, before + kept - start, key))
         before += updates
     return complete
 

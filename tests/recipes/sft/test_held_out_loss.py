@@ -15,6 +15,7 @@ from tests.tiny import MODEL, save_drawer
 from tests.training.keys import killed_after
 from uni_train.cli.main import uni_train
 from uni_train.models.pictures import encode_png
+from uni_train.run_folder import run_checkpoints
 from uni_train.training.metric_log import read_metrics
 
 LOG = "held_out_loss.jsonl"
@@ -123,6 +124,8 @@ def test_the_best_update_is_kept(place: Path, tmp_path: Path, trained: str, rate
     assert found["step"] == min(losses, key=lambda step: losses[step]) == updates - 1, losses
     short = finish(place, tmp_path / "short", *keys, *rates, f"updates={found['step']}", "held_out_loss.keep=last")
     assert equal(best, short)
+    places = [(one.path.name, one.updates) for one in run_checkpoints(best.parents[1])]
+    assert places == [(f"step={updates:08d}", updates), ("model", updates - 1)]
     more = (*keys, *rates, f"updates={updates + 2}")
     with killed_after(updates + 1):
         fit(place, tmp_path / "best", *more)

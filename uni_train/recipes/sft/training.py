@@ -67,7 +67,7 @@ def run(work: Work[SftConfig], stage: StageRun, name: str) -> None:
         **result.facts(),
         "rows": {name: len(rows) for name, rows in rows_by_source.items()},
         **skipped_rows(work, filter(None, [*rows_by_source.values(), other])),
-        **({} if losses is None else {"held_out_loss": losses.result}),
+        **({} if losses is None else {"held_out_loss": losses.result, "kept_update": losses.result["step"]}),
     }
     if watched is not None:
         stage.result["held_out"] = success = intervals(stage.path)
