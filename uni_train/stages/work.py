@@ -177,8 +177,11 @@ class Work(Generic[C]):
                     result={**run.result, PEAK: peak},
                 )
             )
-        # A finished stage never resumes: its model is what later stages, evaluations and exports read.
-        for unneeded in (f"{STORE}/calls", *([] if getattr(self.config, "keep_state", False) else [CHECKPOINTS])):
+        # A finished stage never resumes: its model is what later stages, evaluations and exports read. Only a training
+        # that continues it takes its checkpoint.
+        continued = bool(planned.rounds) and planned.rounds[0] < len(getattr(self.config, "extended_from", ()))
+        kept = continued or getattr(self.config, "keep_state", False)
+        for unneeded in (f"{STORE}/calls", *([] if kept else [CHECKPOINTS])):
             ranks.from_main(partial(shutil.rmtree, run.path / unneeded, ignore_errors=True))
         self._key = key
 
