@@ -240,14 +240,15 @@ def _unevaluated(run_dir: Path) -> dict[str, Any]:
     manifests = _manifests(run_dir)
     return head | {
         "wall_seconds": sum(float(manifest.get("seconds", 0.0)) for manifest in manifests),
-        "peak_rss_bytes": max((int(row.get("result", {}).get("peak_rss_bytes", 0)) for row in manifests), default=0),
+        "peak_rss_bytes": max((int(row["result"].get("peak_rss_bytes", 0)) for row in manifests), default=0),
         "scores": {"before": {}, "after": {}},
         "rounds": [],
     }
 
 
 def _manifests(run_dir: Path) -> list[dict[str, Any]]:
-    return [_json(path) for path in sorted((run_dir / "stages").glob("*/manifest.json"))]
+    found = map(_json, sorted((run_dir / "stages").glob("*/manifest.json")))
+    return [manifest for manifest in found if isinstance(manifest.get("result"), dict)]
 
 
 def _json(path: Path) -> dict[str, Any]:
@@ -289,14 +290,10 @@ def _trained(run_dir: Path, config: Mapping[str, Any]) -> Iterator[tuple[str, st
     paths = [source.get("path") for source in sources if isinstance(source, dict)]
     if files := [str(file) for path in paths if path for file in (path if isinstance(path, list) else [path])]:
         yield "Data", ", ".join(files[:3]) + f" and {len(files) - 3} more" * (len(files) > 3)
-    results = {
-        str(manifest.get("stage")): manifest["result"]
-        for manifest in _manifests(run_dir)
-        if isinstance(manifest.get("result"), dict)
-    }
-    begun = [result for stage, result in results.items() if not EXTENSION.fullmatch(stage)]
-    rows = sum(sum(result["rows"].values()) for result in begun if isinstance(result.get("rows"), dict))
-    updates = sum(result.get("updates", 0) for result in results.values())
+    done = _manifests(run_dir)
+    begun = [one["result"].get("rows") for one in done if not EXTENSION.fullmatch(str(one.get("stage")))]
+    rows = sum(sum(some.values()) for some in begun if isinstance(some, dict))
+    updates = sum(one["result"].get("updates", 0) for one in done)
     yield from ((name, f"{n:,}") for name, n in (("Rows", rows), ("Updates", updates)) if n)
     models = [folder / "model" for folder in stage_folders(run_dir) if (folder / "model").is_dir()]
     yield from (("Trained model", str(model.relative_to(run_dir))) for model in models[-1:])
