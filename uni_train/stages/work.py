@@ -177,10 +177,9 @@ class Work(Generic[C]):
                     result={**run.result, PEAK: peak},
                 )
             )
-        # A finished stage never resumes: its model is what later stages, evaluations and exports read. Only a training
-        # that continues it takes its checkpoint.
-        continued = bool(planned.rounds) and planned.rounds[0] < len(getattr(self.config, "extended_from", ()))
-        kept = continued or getattr(self.config, "keep_state", False)
+        # A finished stage never resumes: all read its model, and only a training that extends it takes its checkpoint.
+        extended = planned.rounds and planned.rounds[0] < len(getattr(self.config, "extended_from", ()))
+        kept = extended or getattr(self.config, "keep_state", False)
         for unneeded in (f"{STORE}/calls", *([] if kept else [CHECKPOINTS])):
             ranks.from_main(partial(shutil.rmtree, run.path / unneeded, ignore_errors=True))
         self._key = key
