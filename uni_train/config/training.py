@@ -13,7 +13,7 @@ class ExtendableConfig(RunConfig):
     """Keys of a recipe whose training goes on where it has ended, when the key `length` is raised."""
 
     length: ClassVar[str] = "updates"
-    keep_state: bool = True  # what more updates need of the last one: optimizer, averages, position in the data
+    keep_state: bool = True  # optimizer, averages and position in the data, so that a finished run can be extended
     extended_from: tuple[Count, ...] = ()  # its lengths before it was extended; `fit` writes them
 
     @property

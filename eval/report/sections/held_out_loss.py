@@ -45,15 +45,20 @@ def sections(run_dir: Path) -> Iterator[Section]:
 
 
 def _section(lines: Sequence[Line], keep: str) -> Section:
-    best, kept = best_line(lines), compared(lines[0], kept_line(lines, keep))
-    note = f"The held-out loss was lowest after {best['step']} updates: {best['held_out/loss']:.3f}."
+    kept = compared(lines[0], kept_line(lines, keep))
     drawn = list(_charts(lines)) if len(lines) > 1 else []
-    return Section("Held-out loss", _ABOUT, [loss_table(kept)], drawn, note=note)
+    return Section("Held-out loss", _ABOUT, [loss_table(kept)], drawn, note=lowest(best_line(lines)))
 
 
 def best_line(lines: Sequence[Line]) -> Line:
     """That of the lowest held-out loss, as the recipe weights text and images; of equal ones the first."""
     return min(lines, key=lambda line: line["held_out/loss"])
+
+
+def lowest(best: Line) -> str:
+    """A sentence about `best_line`."""
+    loss, step = f"{best['held_out/loss']:.3f}", best["step"]
+    return f"The held-out loss, text and images weighted as in training, was lowest after {step} updates: {loss}."
 
 
 def kept_line(lines: Sequence[Line], keep: str) -> Line:

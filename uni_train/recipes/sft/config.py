@@ -91,9 +91,9 @@ class SftHeldOutConfig:
 class HeldOutLossConfig:
     """The loss of rows that are not trained on, and of as many that are, at fixed noise; docs/training.md."""
 
-    share: Inside | None = None  # of each source's rows, which are not trained on; null, as path = no held-out loss
-    path: str | None = None  # a file or folder of such rows, of the first source's form; in place of a share
-    n: Annotated[int, Interval(ge=2, le=100_000)] = 64  # most held-out rows
+    share: Inside | None = None  # of each source's rows is held out; share and path null = no held-out loss
+    path: str | None = None  # in place of a share: a file or folder of held-out rows, of the first source's form
+    n: Annotated[int, Interval(ge=2, le=100_000)] = 64  # at most so many rows are held out
     every: Count = 250  # updates
     levels: tuple[Inside, ...] = (0.1, 0.3, 0.5, 0.7, 0.9)  # noise levels: 0 = the image, 1 = noise
     keep: Literal["last", "best"] = "last"  # the update whose weights are the stage's model; best: lowest held-out loss

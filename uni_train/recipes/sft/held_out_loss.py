@@ -17,7 +17,7 @@ from safetensors.torch import load_file, save_file
 from uni_train.core.errors import UserError
 from uni_train.core.files import atomic_path, disk_errors
 from uni_train.core.seeds import derive_seed
-from uni_train.eval.report.sections.held_out_loss import LOG, best_line, compared, kept_line, loss_table
+from uni_train.eval.report.sections.held_out_loss import LOG, best_line, compared, kept_line, loss_table, lowest
 from uni_train.eval.report.tables import print_table
 from uni_train.models.base import Example, Trainable
 from uni_train.recipes.sft.config import SftConfig
@@ -133,8 +133,7 @@ class HeldOutLoss(Validation):
             kept = lines[-1]
         self.result = {**compared(lines[0], kept), "best_step": best["step"], "best_loss": best["held_out/loss"]}
         print_table(loss_table(self.result), self.work.progress)
-        after = f"lowest after {best['step']} updates, {best['held_out/loss']:.3f}"
-        say(f"  the held-out loss was {after}; the model is that of update {kept['step']}")
+        say(f"  {lowest(best)} The model is that of update {kept['step']}.")
 
 
 def _places(name: str, rows: Rows) -> Iterator[Place]:
