@@ -151,8 +151,10 @@ def _take_over(earlier: Path, folder: Path) -> None:
 
 
 def _keep_last(folder: Path) -> None:
-    """Remove all checkpoints of a finished training but the newest."""
+    """Remove all checkpoints of a finished training but the newest, and all best updates but the best."""
     last = _last(folder)
+    for best in sorted((folder / CHECKPOINTS).glob("best-*"))[:-1]:
+        best.unlink()
     for path in (folder / CHECKPOINTS).glob("*=*"):
         if path != last:
             shutil.rmtree(path, ignore_errors=True)

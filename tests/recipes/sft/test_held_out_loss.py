@@ -131,6 +131,7 @@ def test_the_best_update_is_kept(place: Path, tmp_path: Path, trained: str, rate
         fit(place, tmp_path / "best", *more)
     finish(place, tmp_path / "best", *more)
     extended = best.with_name(f"01-sft-from-{updates}")
+    assert len([*extended.glob("checkpoints/best-*")]) == 1 and not [*best.glob("checkpoints/*")]
     known, lines = ((folder / LOG).read_text() for folder in (best, extended))
     assert lines.startswith(known) and lines.count("\n") == known.count("\n") + 2
     left = json.loads((extended / "manifest.json").read_text())["result"]["held_out_loss"]
