@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from statistics import fmean
 from typing import Any
 
 from uni_train.eval.statistics import Estimate, mean_over_seeds
+
+
+class Difference(Estimate):
+    """A change or a gap, which has its sign wherever its interval lies."""
+
+    signed = True
 
 
 def losses_of(line: Mapping[str, Any], rows: str) -> dict[str, list[float]]:
@@ -24,7 +29,7 @@ def mean_loss(losses: Sequence[float]) -> Estimate:
     return mean_over_seeds(losses, (0.0, math.inf)) if losses else Estimate(None, 0, 0.0, math.inf)
 
 
-def changed(before: Sequence[float], after: Sequence[float]) -> Estimate:
+def changed(before: Sequence[float], after: Sequence[float]) -> Difference:
     """The mean change, row by row."""
-    change = mean_over_seeds([b - a for a, b in zip(before, after, strict=True)], (-math.inf, math.inf))
-    return replace(change, difference=True)
+    mean = mean_over_seeds([b - a for a, b in zip(before, after, strict=True)], (-math.inf, math.inf))
+    return Difference(mean.value, mean.n, mean.low, mean.high)

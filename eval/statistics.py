@@ -31,8 +31,7 @@ class Estimate:
 
     `value` is None when there was nothing to measure (n = 0: the recall of a filter where no sample was right); the
     interval then spans everything that is possible. For proportions everything lies in [0, 1]. distinct: how many of
-    the n units differ, where some repeat each other (an expression asked twice); None where all differ. difference:
-    whether it is a change or a gap, which is written with its sign.
+    the n units differ, where some repeat each other (an expression asked twice); None where all differ.
     """
 
     value: float | None
@@ -40,20 +39,18 @@ class Estimate:
     low: float
     high: float
     distinct: int | None = None
-    difference: bool = False
 
     @property
     def signed(self) -> bool:
-        """Whether it is written with its sign: a difference, and whatever may lie below 0."""
-        return self.difference or self.low < 0
+        """Whether it is written with its sign."""
+        return self.low < 0
 
     def to_dict(self) -> dict[str, float | int | None]:
         """For JSON, which knows no infinity: an open end becomes null. `distinct` is there where units repeat."""
         low = self.low if math.isfinite(self.low) else None
         high = self.high if math.isfinite(self.high) else None
-        more: dict[str, int] = {} if self.distinct is None else {"distinct": self.distinct}
-        more |= {"difference": True} if self.difference else {}
-        return {"value": self.value, "n": self.n, "low": low, "high": high, **more}
+        repeats = {} if self.distinct is None else {"distinct": self.distinct}
+        return {"value": self.value, "n": self.n, "low": low, "high": high, **repeats}
 
     @classmethod
     def from_dict(cls, raw: Mapping[str, Any]) -> Estimate:
@@ -64,7 +61,6 @@ class Estimate:
             -math.inf if low is None else float(low),
             math.inf if high is None else float(high),
             raw.get("distinct"),
-            bool(raw.get("difference")),
         )
 
     def __str__(self) -> str:

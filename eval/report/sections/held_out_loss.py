@@ -17,12 +17,13 @@ from uni_train.eval.report import charts
 from uni_train.eval.report.page import Section
 from uni_train.eval.report.run import Line, read_lines, run_section
 from uni_train.eval.results import Table
-from uni_train.eval.row_losses import changed, losses_of, mean_loss
+from uni_train.eval.row_losses import Difference, changed, losses_of, mean_loss
 from uni_train.eval.statistics import CONFIDENCE, Estimate
 from uni_train.run_folder import stage_folders
 
 LOG = "held_out_loss.jsonl"
 _COLUMNS = {"before": "Before", "after": "After", "change": "Change", "train": "Trained rows", "gap": "Gap"}
+_KINDS = {"change": Difference, "gap": Difference}  # of estimates, by their columns
 _ABOUT = (
     "Rows that are not trained on, and as many that are, at fixed noise levels (0 = the image, 1 = noise) and from the "
     "same noise every time. Where the loss of trained rows alone falls, they are memorised."
@@ -79,7 +80,10 @@ def compared(before: Line, after: Line) -> dict[str, Any]:
 
 def loss_table(found: Mapping[str, Any]) -> Table:
     """`compared` as a table: a row a part."""
-    rows = [(part, *(Estimate.from_dict(some[name]) for name in _COLUMNS)) for part, some in found["parts"].items()]
+    rows = [
+        (part, *(_KINDS.get(name, Estimate).from_dict(some[name]) for name in _COLUMNS))
+        for part, some in found["parts"].items()
+    ]
     about = f"{found['rows']['held_out']} held-out rows, {found['step']} updates"
     return Table(f"Held-out loss: {about}", ("", *_COLUMNS.values()), tuple(rows), _NOTE, digits=3)
 
@@ -93,7 +97,7 @@ def _gap(held_out: Sequence[float], train: Sequence[float]) -> Estimate:
         low, high = ttest_ind(held_out, train, equal_var=False).confidence_interval(CONFIDENCE)
     ends = (-math.inf, math.inf) if math.isnan(low) else (float(low), float(high))
     gap = fmean(held_out) - fmean(train) if train else None
-    return Estimate(gap, len(held_out) + len(train), *ends, difference=True)
+    return Estimate(gap, len(held_out) + len(train), *ends)
 
 
 def _charts(lines: Sequence[Line]) -> Iterator[charts.Chart]:

@@ -16,6 +16,7 @@ from uni_train.eval import model_card
 from uni_train.eval.benchmark import OUTCOMES
 from uni_train.eval.report import charts, gallery, page, run, samples, tables
 from uni_train.eval.report.run import write_report
+from uni_train.eval.row_losses import Difference
 from uni_train.eval.scored import read_folder, read_scored, shard_path, write_scored
 from uni_train.eval.statistics import Estimate, proportion
 from uni_train.stages import validation
@@ -156,7 +157,7 @@ def test_what_rounds_to_nothing_has_no_sign(said: Callable[[Estimate], str], end
 
 
 def test_a_difference_has_its_sign_wherever_its_interval_lies() -> None:
-    gap = Estimate.from_dict(Estimate(0.5104, 9, 0.105, 0.9135, difference=True).to_dict())
+    gap = Difference(0.5104, 9, 0.105, 0.9135)
     table = tables.Table("", ("", "Gap"), (("text", gap),), digits=3)
     assert tables._console_cell(gap, 3) == "+0.510\n+.105 to +.913"
     html = page.environment().get_template("table.html").module.table(tables.shown_table(table))  # type: ignore[attr-defined]
