@@ -72,9 +72,7 @@ def _resolved(config: RunConfig, recipe: str, overrides: Sequence[str]) -> RunCo
     """With the folders of what are Hub ids or runs: the run records these, which name commit and stage."""
     named = {key: value for key, value, _ in named_paths(to_plain(config))}
     given = {key: value for key, value in named.items() if key.endswith("checkpoint")}
-    data = [
-        key for key, value in named.items() if key not in given and value.startswith("hf:") and not key[-1].isdigit()
-    ]
+    data = [key for key, value in named.items() if value.startswith("hf:") and not (key in given or key[-1].isdigit())]
     sources = {key: source_of(value) for key, value in given.items()}
     moved = [key for key, source in sources.items() if source.kind in ("hub", "run") or source.adapters]
     if not moved and not data:
@@ -247,6 +245,10 @@ def expect_items(config: RunConfig, progress: ConsoleProgress) -> Work[Any]:
 
         evaluate.items(work)  # without their images, which take longer
     stages_of(config).expect_items(work)
+    if config.retention:
+        from uni_train.stages import retention
+
+        retention.expect(work)
     return work
 
 
@@ -287,7 +289,7 @@ def run_stages(config: RunConfig, folder: RunFolder, progress: ConsoleProgress, 
         if step.base and (stage.path / MODEL).is_dir():
             work.weights = stage.path / MODEL
         runs.append((step, stage))
-    if config.retention.sets or config.retention.prompts or config.retention.rows:
+    if config.retention:
         from uni_train.stages import retention
 
         retention.measure(work, runs)

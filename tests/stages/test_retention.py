@@ -28,9 +28,11 @@ def test_a_finished_run_is_measured_and_its_numbers_stay(copy: Path, tmp_path: P
     assert "What else changed" in report and "Draw 3 cups ." in report
     assert fit(tmp_path, *keys, "retention.sets=[maths_paper1]").exit_code == 0
     assert {file: file.read_bytes() for file in folder.glob("*/scores.json")} == scores
+    drawn = {file: file.stat().st_mtime_ns for file in folder.glob("held_out/*/*")}
     assert fit(tmp_path, *keys, "retention.sets=[maths_paper2]").exit_code == 0
+    assert {file: file.stat().st_mtime_ns for file in folder.glob("held_out/*/*")} == drawn  # asked as before
     assert "maths_paper2" in (copy / "report.html").read_text()
-    assert json.loads((folder / "retention.json").read_text())["retention"]["sets"] == ["maths_paper2"]
+    assert json.loads((folder / "retention.json").read_text())["sets"] == [["maths_paper2"], 2]
     assert {file: file.read_bytes() for file in before} == before
 
 
@@ -44,11 +46,18 @@ def test_all_sets_are_those_that_the_model_draws_and_the_run_does_not_train() ->
 
 @pytest.mark.parametrize(
     ("key", "message"),
-    [("retention.sets=[math9]", "unknown set math9"), ("retention.prompts=gone.txt", "there is nothing at gone.txt")],
+    [
+        ("retention.sets=[math9]", "unknown set math9"),
+        ("retention.prompts=gone.txt", "there is nothing at gone.txt"),
+        ("retention.sets=[math1] retention.n=9999", "retention.n 9999 is too many for math1"),
+        ("retention.prompts=FILE", "does not know the word 'unheard'"),
+        ("retention.rows=FILE", "must be .jsonl"),
+    ],
 )
 def test_what_cannot_be_measured_is_named_first(key: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "new.txt").write_text("unheard of\n")
     try:
-        result = fit(tmp_path, *TINY, key)
+        result = fit(tmp_path, *TINY, *key.replace("FILE", str(tmp_path / "new.txt")).split())
         output, code = result.output, result.exit_code
     except UsageError as error:
         output, code = str(error), 1

@@ -192,19 +192,17 @@ def _strategy_rules(config: RunConfig) -> list[Rule]:
 
 
 def _check_evaluation(config: RunConfig, where: Where) -> None:
-    if kind_of(config).evaluates(config):
-        check_draws(config.model, [sources()[name].task for name in config.evaluation.sets], where)
-        for i, name in enumerate(config.evaluation.sets):
-            check_fits(config, sources()[name].task, [sources()[name].level], f"evaluation.sets.{i}", where)
+    evaluates = kind_of(config).evaluates(config)
+    asked = {f"evaluation.sets.{i}": name for i, name in enumerate(config.evaluation.sets) if evaluates}
+    asked |= {f"retention.sets.{i}": name for i, name in enumerate(config.retention.sets) if name != "all"}
+    check_draws(config.model, [sources()[name].task for name in asked.values()], where)
+    for key, name in asked.items():
+        check_fits(config, sources()[name].task, [sources()[name].level], key, where)
     if config.judge is not None:
         _check_judge(config.judge, where)
-    elif reads_images(config) and kind_of(config).evaluates(config):
-        raise wrong(
-            "no program can read images of the everyday world, and no judge is given",
-            "judge",
-            where,
-            "judge={model:'http://HOST:PORT/v1#MODEL'}, or judge={checkpoint:FOLDER}.",
-        )
+    elif reads_images(config) and (evaluates or config.retention.sets):
+        hint = "judge={model:'http://HOST:PORT/v1#MODEL'}, or judge={checkpoint:FOLDER}."
+        raise wrong("no program can read images of the everyday world, and no judge is given", "judge", where, hint)
 
 
 def _check_judge(judge: JudgeConfig, where: Where) -> None:

@@ -271,7 +271,7 @@ def check_ranks(config: RunConfig, ranks: int) -> None:
 
 def reads_images(config: RunConfig) -> bool:
     """Whether the run's judge, and no program, says what the images of this run show."""
-    names = {sources()[name].task for name in config.evaluation.sets if name in sources()}
+    names = {sources()[name].task for name in (*config.evaluation.sets, *config.retention.sets) if name in sources()}
     names |= {round_.task for round_ in getattr(config, "rounds", ()) if round_.task in TASKS.names()}
     return config.data.world == "everyday" and not all(TASKS.get(name).readable for name in names)
 

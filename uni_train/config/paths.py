@@ -16,18 +16,8 @@ from uni_train.core.hub import hub_id, split_adapters
 from uni_train.run_folder import flat
 
 PATH_KEYS = (
-    "checkpoint",
-    "path",
-    "images",
-    "references",
-    "judge",
-    "function",
-    "solved",
-    "prompts_file",
-    "prompts",
-    "rows",
-    "pairs",
-)
+    "checkpoint", "path", "images", "references", "judge", "function", "solved", "prompts_file", "prompts", "rows", "pairs",
+)  # fmt: skip
 """Last parts of the keys that may name files; a reward's function is FILE.py:NAME or no file at all."""
 
 
@@ -42,11 +32,8 @@ def named_paths(plain: Mapping[str, Any]) -> Iterator[tuple[str, str, Path]]:
 def missing_paths(config: RunConfig) -> Iterator[UserError]:
     """An error for each key whose file or folder is not there. Nothing heavy is imported."""
     for key, value, path in named_paths(to_plain(config)):
-        is_path = (
-            path.suffix == ".py"
-            if key.endswith("function")
-            else value not in ("shipped", "pretrain") and value[:3] != "hf:"
-        )
+        named = value not in ("shipped", "pretrain") and value[:3] != "hf:"
+        is_path = path.suffix == ".py" if key.endswith("function") else named
         parts = split_adapters(value) if key.endswith("checkpoint") else (str(path), [])
         for part in (parts[0], *parts[1]):
             if key.endswith("checkpoint") and (part == "shipped" or hub_id(part) is not None):

@@ -205,6 +205,10 @@ class RetentionConfig:
     rows: str | None = None  # their loss: a file or folder as for sft, or pretrain: as the model's own pretraining
     n: Prompts = 32  # items a set, prompts and rows
 
+    def __bool__(self) -> bool:
+        """Whether anything is measured."""
+        return bool(self.sets or self.prompts or self.rows)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LoggerConfig:

@@ -49,18 +49,18 @@ def benchmark(work: Work[RunConfig]) -> SetBenchmark:
     return SetBenchmark([item_case(item) for item in items(work)], work.config.evaluation.modes)
 
 
-def items(work: Work[RunConfig]) -> list[Item]:
+def items(work: Work[RunConfig], key: str = "evaluation.n") -> list[Item]:
     """Of every set that is asked; the same whatever the run's seed, so that runs compare.
 
     Raises:
-        UserError: a split has fewer than `evaluation.n` expressions or pairs.
+        UserError: a split has fewer than `key` expressions or pairs.
     """
     wanted = work.config.evaluation
     drawn: list[Item] = []
     for name in wanted.sets:
         split = sources()[name].split or wanted.split
         seed = derive_seed("evaluation", wanted.seed)
-        drawn += named(_drawn(work, name, "evaluation.n", wanted.n, split, seed), name)
+        drawn += named(_drawn(work, name, key, wanted.n, split, seed), name)
     return drawn
 
 

@@ -12,14 +12,14 @@ from __future__ import annotations
 import heapq
 import random
 import shutil
-from dataclasses import asdict, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from uni_train.config.kinds import check_fits, run_task
+from uni_train.config.kinds import check_fits, judge_of, run_task
 from uni_train.config.messages import check_draws
-from uni_train.config.schema import RunConfig
+from uni_train.config.schema import RetentionConfig, RunConfig
 from uni_train.core.errors import DataError, UsageError, UserError
 from uni_train.core.files import atomic_write_json
 from uni_train.core.reading_limits import read_json
@@ -27,13 +27,17 @@ from uni_train.core.seeds import derive_seed
 from uni_train.data_gen.registry import sources
 from uni_train.eval.report.sections.retention import FACTS, FOLDER, LOSSES, START, tables
 from uni_train.models.base import Example, Trainable, expect_skill
+from uni_train.models.checkpoint import on_disk
+from uni_train.models.family import family_of
+from uni_train.rewards.contract import Prompt
 from uni_train.stages import evaluate
 from uni_train.stages.held_out_loss import row_losses
 from uni_train.stages.kind import Stages
 from uni_train.stages.validation import ValidationPrompts, read_prompts
 from uni_train.stages.work import MODEL, StageRun, Work
 from uni_train.training.data import inferred
-from uni_train.training.data.rows import Rows, open_rows
+from uni_train.training.data.digest import digests
+from uni_train.training.data.rows import Joined, Rows, open_rows
 from uni_train.training.metric_log import JsonlLogger, read_metrics
 
 LEVELS = (0.1, 0.3, 0.5, 0.7, 0.9)
@@ -42,30 +46,47 @@ PRETRAIN = "pretrain"
 """In place of a file: rows as those of the model's own pretraining, where it can make them."""
 
 
+def expect(work: Work[Any]) -> None:
+    """Check before a run what is measured after it.
+
+    Raises:
+        UserError: a task has too few items, or a file is one that the model cannot draw or learn.
+    """
+    config, section = _evaluating(work.config), work.config.retention
+    evaluate.items(replace(work, config=config), "retention.n")
+    files = [path for path in (section.prompts, section.rows) if path is not None]
+    if not files or not all(path == PRETRAIN or Path(path).exists() for path in files):  # `missing` names them
+        return
+    model = expect_skill(family_of(config.model.family).skeleton(on_disk(config.model), config.seed)[0], Trainable)
+    for prompt in _prompts(section):
+        model.example_tokens(Example(prompt.text, prompt.images))
+    if section.rows is not None:
+        _rows(config, model)
+
+
 def measure(work: Work[Any], runs: Stages) -> None:
     """Ask both models; all ranks call it. What was measured before is kept, unless it was asked otherwise.
 
     Raises:
-        UserError: no stage has trained a model; a task has too few items, or a file cannot be read.
+        UserError: no stage has trained a model; a row or prompt is one that the model cannot learn or draw.
     """
     config, folder = work.config, work.folder.path / FOLDER
     trained = [run for _, run in runs if (run.path / MODEL).is_dir()]
     if not trained:
         raise UserError("retention compares two models, and this run trains none", "retention.sets=[].")
-    sets = retained(config) if "all" in config.retention.sets else list(config.retention.sets)
-    facts = {"retention": asdict(config.retention) | {"sets": sets}, "trained": trained[-1].path.name}
-    work.ranks.from_main(lambda: _renew(folder, facts))
     models = {START: None, trained[-1].path.name: trained[-1].path / MODEL}
+    work.ranks.from_main(lambda: _renew(folder, config, trained[-1].path.name))
     updates = sum(int(run.facts().get("updates", 0)) for run in trained)
-    was, asked = work.weights, config.evaluation
-    modes = tuple(mode for mode in asked.modes if mode == "normal" or config.model.thinks)
+    was, asked = work.weights, _evaluating(config)
     for (name, weights), step in zip(models.items(), (0, updates), strict=True):
         work.weights = weights
-        if sets and not (folder / name / evaluate.evaluation.SCORES).exists():
-            work.progress.say(f"retention, {name}: {len(sets)} sets")
-            work.config = replace(
-                config, evaluation=replace(asked, sets=tuple(sets), n=config.retention.n, modes=modes)
-            )
+        if asked.evaluation.sets and not (folder / name / evaluate.evaluation.SCORES).exists():
+            work.progress.say(f"retention, {name}: {len(asked.evaluation.sets)} sets")
+            work.config = asked
+            if judge_of(asked) is not None:
+                from uni_train.stages import judging
+
+                judging.ready(work)
             evaluate.run(work, StageRun(folder / name, None), name)
             work.config = config
         if config.retention.prompts is not None:
@@ -73,21 +94,30 @@ def measure(work: Work[Any], runs: Stages) -> None:
         if config.retention.rows is not None:
             _score(work, folder / LOSSES, step)
     work.weights = was
-    work.ranks.from_main(lambda: _finish(work, folder, facts))
+    work.ranks.from_main(lambda: _finish(work, folder))
 
 
-def _finish(work: Work[Any], folder: Path, facts: dict[str, Any]) -> None:
+def _evaluating(config: RunConfig) -> RunConfig:
+    """With the evaluation of the sets."""
+    sets = retained(config) if "all" in config.retention.sets else config.retention.sets
+    modes = tuple(mode for mode in config.evaluation.modes if mode == "normal" or config.model.thinks)
+    asked = replace(config.evaluation, sets=tuple(sets), n=config.retention.n, modes=modes)
+    return replace(config, evaluation=asked)
+
+
+def _finish(work: Work[Any], folder: Path) -> None:
     """Say that all is measured, and show it."""
     from uni_train.eval.report.tables import print_table
 
-    if not read_json(folder / FACTS).get("done"):
+    facts = read_json(folder / FACTS)
+    if not facts["done"]:
         atomic_write_json(folder / FACTS, {**facts, "done": True})
     for table in tables(work.folder.path):
         print_table(table, work.progress)
 
 
 def retained(config: RunConfig) -> list[str]:
-    """Every set, without variants, that the model draws and on which the run does not train."""
+    """Every set, without variants, that the model draws and that no round or prompt of the run names."""
     rounds = {round_.set_name for round_ in getattr(config, "rounds", ())}
     prompts = getattr(config, "prompts", None)
     reinforced = {(prompts.task, level) for level in prompts.levels} if prompts is not None else set()
@@ -109,13 +139,27 @@ def _draws(config: RunConfig, task: str, level: int) -> bool:
     return True
 
 
-def _renew(folder: Path, facts: dict[str, Any]) -> None:
-    """Remove what was measured otherwise."""
-    file = folder / FACTS
-    if file.exists() and {key: read_json(file).get(key) for key in facts} != facts:
-        shutil.rmtree(folder)
-    folder.mkdir(parents=True, exist_ok=True)
-    atomic_write_json(file, facts)
+def _renew(folder: Path, config: RunConfig, trained: str) -> None:
+    """Note what is asked, and remove what was asked otherwise: sets, prompts and rows each by themselves."""
+    section, file = config.retention, folder / FACTS
+    sets = list(_evaluating(config).evaluation.sets)
+    asked: dict[str, Any] = {"sets": [sets, section.n]} if sets else {}
+    for key, path in (("prompts", section.prompts), ("rows", section.rows)):
+        if path is not None:
+            asked[key] = [path, section.n, {} if path == PRETRAIN else digests(_opened(path))]
+    before = read_json(file) if file.exists() else {}
+    places = {"sets": [START, before.get("trained", trained)], "prompts": ["held_out"], "rows": [LOSSES]}
+    for key in asked.keys() & before.keys():
+        for place in places[key] if asked[key] != before[key] else ():
+            shutil.rmtree(folder / place) if (folder / place).is_dir() else (folder / place).unlink(missing_ok=True)
+    now = {**before, **asked, "trained": trained}
+    if now != before:
+        folder.mkdir(parents=True, exist_ok=True)
+        atomic_write_json(file, {**now, "done": False})
+
+
+def _opened(path: str) -> Joined:
+    return Joined([], [Path(path)]) if path.lower().endswith(".txt") else open_rows(path, held_out=True)
 
 
 def _score(work: Work[Any], file: Path, step: int) -> None:
@@ -156,13 +200,21 @@ def _rows(config: RunConfig, model: Trainable) -> dict[str, Example]:
 
 def _draw(work: Work[Any], folder: Path, step: int) -> None:
     """Draw the file's prompts, each from the same noise by both models."""
-    section = work.config.retention
+    config, path = work.config, work.config.retention.prompts
     if (folder / "held_out" / f"step={step:08d}").exists():
         return
+    prompts = {str(path): _prompts(config.retention)}
+    validation = ValidationPrompts(prompts, config.evaluation.seed, config.model.draw_batch)
+    scores = validation.evaluate(work.model(work.weights), step, folder, ranks=work.ranks)
+    if scores:
+        work.progress.say(f"retention, after {step} updates: {scores['held_out']:.2f} of the items in {path} are right")
+
+
+def _prompts(section: RetentionConfig) -> list[Prompt]:
+    """Of the file. Raises UserError: it cannot be read, or has none."""
+    if section.prompts is None:
+        return []
     prompts = read_prompts(section.prompts, most=section.n, rewarded=False, held_out=True)
     if not prompts:
         raise UserError(f"retention.prompts: {section.prompts} has no prompts", "Write one a line.")
-    validation = ValidationPrompts(
-        {section.prompts: prompts}, work.config.evaluation.seed, work.config.model.draw_batch
-    )
-    validation.evaluate(work.model(work.weights), step, folder, ranks=work.ranks)
+    return prompts

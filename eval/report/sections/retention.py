@@ -22,7 +22,7 @@ FOLDER, START, FACTS, LOSSES = "retention", "start", "retention.json", "losses.j
 @run_section("retention")
 def sections(run: Path) -> Iterator[Section]:
     """Tables and images. Raises UserError: a file of them cannot be read."""
-    text = "What the run does not train, with the weights that it starts from (first) and those that it ends with."
+    text = "The model that the run starts from (first) and the one that it ends with (second)."
     yield Section("What else changed", text, tables(run))
     for section in held_out(run / FOLDER, finished(run / FOLDER / "held_out")):
         yield replace(section, title=f"What else changed: {section.title[0].lower()}{section.title[1:]}")
@@ -34,8 +34,9 @@ def tables(run: Path) -> list[Table]:
     facts = read_json(file) if file.exists() else {}
     if not facts.get("done"):
         return []
-    sets = _sets(run, facts["trained"]) if facts["retention"]["sets"] else []
-    return [*sets, *([_rows(*read_lines(run / FOLDER / LOSSES))] if facts["retention"]["rows"] else [])]
+    sets = _sets(run, facts["trained"]) if "sets" in facts else []
+    lines = read_lines(run / FOLDER / LOSSES) if "rows" in facts else []
+    return [*sets, *([_rows(lines[0], lines[-1])] if lines else [])]
 
 
 def _rows(first: Line, last: Line) -> Table:
@@ -50,7 +51,7 @@ def _rows(first: Line, last: Line) -> Table:
     note = "Text: cross-entropy, nats a token. Images: squared error of the velocity, the mean over noise levels. "
     note += "95 % intervals over rows: Student's t, of the change row by row."
     return Table(
-        "Loss of rows that are not trained", ("Rows", "First", "Second", "Change", "n"), tuple(cells), note, digits=3
+        "Loss of rows, before and after", ("Rows", "First", "Second", "Change", "n"), tuple(cells), note, digits=3
     )
 
 
@@ -66,6 +67,6 @@ def _sets(run: Path, trained: str) -> list[Table]:
     none = sorted({row.set for row in comparison.rows} - {row.set for row in shown})
     note = "The same items with the same seeds. p: McNemar's exact test."
     note += f" Neither model has an item right in {len(none)} sets: {', '.join(none)}." if none else ""
-    title = "Sets that are not trained"
+    title = "Sets, before and after"
     tables = replace(comparison, rows=shown).tables()
     return [replace(table, title=title, note=note) for table in tables] or [Table(title, ("Set",), (), note)]
