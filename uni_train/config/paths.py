@@ -16,7 +16,8 @@ from uni_train.core.hub import hub_id, split_adapters
 from uni_train.run_folder import flat
 
 PATH_KEYS = (
-    "checkpoint", "path", "images", "references", "judge", "function", "solved", "prompts_file", "prompts", "rows", "pairs",
+    "checkpoint", "path", "images", "references", "judge", "function", "solved",
+    "prompts_file", "prompts", "rows", "pairs",
 )  # fmt: skip
 """Last parts of the keys that may name files; a reward's function is FILE.py:NAME or no file at all."""
 
