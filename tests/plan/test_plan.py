@@ -174,6 +174,12 @@ def test_rows_of_nano_that_are_not_there_are_assumed_in_its_words_and_float32_ke
     assert nano.rows[0].share.parts["optimizer"] == pytest.approx(8 * nano.trained, rel=1e-3)
 
 
+def test_strategies_that_a_recipe_refuses_are_left_out_and_its_reference_takes_memory():
+    found = planned("dpo_maze")
+    assert [row.choice.kind for row in found.rows] == ["ddp"] and found.rows[0].share.parts["reference"] > 0
+    assert any("strategy=fsdp2 shards the weights" in note for note in found.assumptions)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("recipe", "overrides", "units"),

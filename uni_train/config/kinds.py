@@ -135,13 +135,14 @@ class RecipeKeys(ABC, Generic[C]):
         config: the dataclass of its keys. texts: those of sections that may be text, which `complete` makes a section.
         trains_editors: whether its rows and prompts may have images, which an editor such as Qwen-Image-Edit needs.
         trains_texts: whether its rows are texts alone, which a model with `trains: texts` needs.
+        reference: whether the weights of its start stay beside the trained ones, unless these are adapters.
         keeps_rows: whether its rows are kept in memory. less_memory: what to change where an update is too large.
         report: the module whose `page` makes report.html of a run's folder, summary and configuration.
     """
 
     config: type[C]
     texts: tuple[str, ...] = ()
-    trains_editors = trains_texts = False
+    trains_editors = trains_texts = reference = False
     keeps_rows = False
     less_memory = ""
     report = "uni_train.eval.report.run"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -69,7 +69,7 @@ def plan(
     compute = traced.flops * work.micros / rate
     draw = traced.draw_flops * work.draw_batches / rate / (work.updates_per_epoch or 1)
     wanted = Choice.from_config(config.strategy)
-    choices = choices_for(config.strategy, gpus, nodes)
+    choices = _taken(config, choices_for(config.strategy, gpus, nodes), notes)
     refused = None
     if gpus > 1 and rollouts is not None:  # as uni_train/training/flow_grpo/trainer.py refuses it
         partly = "guidance at some noise levels alone (cfg_text_scale, edit_text_scale)"
@@ -166,7 +166,8 @@ def on_gpus(config: RunConfig, gpus: int, made: Ready | None = None, gpu: Gpu = 
     made = made or ready(config, gpus, SAMPLE)
     traced = scaled(made.traced(config.activation_checkpointing), made.work.times)
     own = run_by(config.strategy, gpus)
-    choices = (own, *choices_for(config.strategy, gpus)) if config.strategy.kind == "single" else (own,)
+    others = choices_for(config.strategy, gpus) if config.strategy.kind == "single" else ()
+    choices = (own, *_taken(config, others, []))
     peaks = {choice: share(choice, traced, gpus, made.work.micros, made.cast is not None).peak for choice in choices}
     whole = whole_weights(config, traced)
     fitting = next((choice for choice, peak in peaks.items() if max(peak, whole) <= gpu.usable), None)
@@ -177,6 +178,20 @@ def on_gpus(config: RunConfig, gpus: int, made: Ready | None = None, gpu: Gpu = 
     cards = f"{f'each of {gpus}' if gpus > 1 else 'one'} {gpu.name}"
     takes = f"an update takes {peaks[own] / GIB:.1f} GiB of {gpu.usable / GIB:.0f} on {cards} with {own.name}"
     return f"{takes}, which {fits}"
+
+
+def _taken(config: RunConfig, choices: Sequence[Choice], notes: list[str]) -> tuple[Choice, ...]:
+    """Those that the rules of the recipe's kind allow; `notes` gets why it refuses the others."""
+    taken = []
+    for choice in choices:
+        try:
+            strategy: Any = replace(config.strategy, kind=choice.kind)  # type: ignore[arg-type]
+            kind_of(config).check(replace(config, strategy=strategy), lambda _: "")
+            taken.append(choice)
+        except UsageError as error:
+            notes.append(f"left out: {error.message}")
+    notes[:] = dict.fromkeys(notes)
+    return tuple(taken)
 
 
 def _steps(traced: Traced) -> np.ndarray:

@@ -141,7 +141,8 @@ def _supervised(
         from uni_train.plan.updates import supervised
 
         loss = shapes.loss(here, config.ce_weight, config.mse_weight)
-        traced = supervised(model, [loss], config, "meta", cast, trained, frozen, later=micros > 1)
+        copied = recipe.reference and trained != "lora"
+        traced = supervised(model, [loss], config, "meta", cast, trained, frozen, later=micros > 1, reference=copied)
         return replace(traced, texts=shapes.kept_texts())
 
     key = "batch.accumulate" if length.tokens is None else "batch.tokens"

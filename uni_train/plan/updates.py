@@ -78,12 +78,13 @@ def supervised(
     frozen: Sequence[str] = (),
     *,
     later: bool = False,
+    reference: bool = False,
 ) -> Traced:
     """Two supervised updates on micro-batches with these losses (`Shapes.loss`). `model` has no weights then.
 
     Args:
         cast: the dtypes of weights; None: half ones for bf16-true, else as `model` has them.
-        later: as in `updates`.
+        later: as in `updates`. reference: a copy of the trained weights stays beside them.
 
     Raises:
         UsageError: no parameter is left to train.
@@ -91,6 +92,8 @@ def supervised(
     with following(device) as trace:
         place(model, device, cast or (half_weights if config.strategy.precision == "bf16-true" else None))
         train_only(model, trained, frozen)
+        copies = [torch.empty_like(p) for p in model.parameters() if p.requires_grad and reference]
+        trace.name(copies, "reference")
         return updates(trace, model, config, losses, device, later=later)
 
 

@@ -24,6 +24,7 @@ class Dpo(Stars):
 
     config = DpoConfig  # type: ignore[assignment]
     training = "dpo"
+    reference = True
 
     def check(self, config: Any, where: Where) -> None:
         check(config, where)
