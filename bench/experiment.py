@@ -43,6 +43,7 @@ EXPERIMENTS = {
     **dict.fromkeys(("distil_mapping", "distil_maths", "distil_speed", "sharpness"), "unisandbox"),
     **dict.fromkeys(("thought_or_judgement", "judge_noise"), "self_training"),
     "preferences": "preferences",
+    **dict.fromkeys(("replay", "retention"), "retention"),
     **{name: name for name in ("cascade", "filters", "hacking", "interference", "knowledge")},
     **{name: name for name in ("judgements", "mazes", "maze_sizes", "redraw", "teachers", "unigrpo")},
 }

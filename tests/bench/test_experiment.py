@@ -24,6 +24,7 @@ def refuse(arguments: Sequence[str]) -> tuple[int, str]:
 def test_every_run_composes_and_slips_show_before_anything_runs(tmp_path: Path) -> None:
     names = [name for name, module in experiment.EXPERIMENTS.items() if module == "unisandbox" and name != "seeds"]
     assert len(experiment.pages(chosen(*names, "--seeds", "0"), refuse)) == 8
+    assert len(experiment.pages(chosen("replay", "retention", "preferences", "--seeds", "0"), refuse)) == 3
     for words, message in (
         (("table_2", "--set", "batch.promts=3"), "batch.promts"),
         (("table_2", "--base", "mine"), "NAME=FOLDER"),

@@ -44,7 +44,7 @@ def _rows(first: Line, last: Line) -> Table:
     kinds = dict.fromkeys(row.partition("/")[0] for row in first["ids"]["held_out"])
     cells: list[tuple[Cell, ...]] = []
     for kind in kinds:
-        before, after = (losses_of(_of_kind(line, kind), "held_out") for line in (first, last))
+        before, after = (losses_of(of_kind(line, kind), "held_out") for line in (first, last))
         for part in (part for part in before if part in ("text", "image, mean")):
             name, values = ", ".join(filter(None, (kind, part))), (before[part], after[part])
             cells.append((name, *map(mean_loss, values), changed(*values), str(len(before[part]))))
@@ -55,7 +55,8 @@ def _rows(first: Line, last: Line) -> Table:
     )
 
 
-def _of_kind(line: Line, kind: str) -> Line:
+def of_kind(line: Line, kind: str) -> Line:
+    """A line of LOSSES with the rows of one kind alone."""
     places = [i for i, row in enumerate(line["ids"]["held_out"]) if row.partition("/")[0] == kind]
     rows = {name: [values[i] for i in places] for name, values in line["rows"]["held_out"].items()}
     return {**line, "rows": {"held_out": rows}}

@@ -32,11 +32,10 @@ def run(work: Work[SftConfig], stage: StageRun, name: str) -> None:
     dropouts = {"vit_dropout": config.vit_dropout, "vae_dropout": config.vae_dropout}
     model = work.trainable_model(work.weights, config.timestep_shift, **dropouts)
     rows_by_source = sources(config, model.example_tokens)
-    if not (stage.path / "metrics.jsonl").exists():
+    begins = not (stage.path / "metrics.jsonl").exists()
+    if begins:
         for rows in rows_by_source.values():
             work.ranks.from_main(rows.check)
-        for line in work.ranks.from_main(lambda: described(config, rows_by_source, work.ranks.world_size)):
-            work.progress.say(f"  {line}")
     watched, keys = held_out(work), config.held_out_loss
     logger = run_logger(work, stage.path.name)
     callbacks: list[Callback] = []
@@ -49,6 +48,9 @@ def run(work: Work[SftConfig], stage: StageRun, name: str) -> None:
 
         losses = HeldOutLoss(work, model, rows_by_source, other, stage)
         callbacks.append(losses)
+    if begins:  # of the rows that are left to train on
+        for line in work.ranks.from_main(lambda: described(config, rows_by_source, work.ranks.world_size)):
+            work.progress.say(f"  {line}")
     if watched is not None:
         # Lightning takes seconds to import, which --dry-run need not wait for.
         from uni_train.training.callbacks import Validation
