@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from uni_train.config.schema import VaeConfig
+from uni_train.config.training import VaeConfig
 from uni_train.data_gen import sprites
 from uni_train.models.nano.train_vae import train_vae
 from uni_train.models.nano.vae import PatchVAE

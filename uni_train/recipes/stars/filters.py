@@ -62,7 +62,6 @@ def about(name: str) -> str:
 @filter("self")
 def self_check(samples: Sequence[Scored], asking: Asking) -> list[Verdict]:
     """Keep what the model's own understanding accepts."""
-    from uni_train.eval.reading import yes_no
     from uni_train.eval.task_benchmark import verification_request
     from uni_train.models.base import TextGenerator, expect_skill
     from uni_train.models.batches import fitting
@@ -71,9 +70,7 @@ def self_check(samples: Sequence[Scored], asking: Asking) -> list[Verdict]:
     model = expect_skill(asking.teacher(), TextGenerator)
     requests = [verification_request(model.family, sample.sample) for sample in samples]
     batches = in_batches(requests, asking.config.model.think_batch)
-    replies = [reply for _, batch in batches for reply in fitting(model.answer, batch)]
-    status: dict[bool | None, Status] = {True: "pass", False: "fail", None: "unreadable"}
-    return [Verdict((Check("self_check", status[yes_no(reply)], reply),)) for reply in replies]
+    return [_verdict(reply) for _, batch in batches for reply in fitting(model.answer, batch)]
 
 
 @filter("judge")
@@ -92,3 +89,10 @@ def verifier(samples: Sequence[Scored], asking: Asking) -> list[Verdict | None]:
 def none(samples: Sequence[Scored], asking: Asking) -> list[Verdict]:
     """Keep what there is: everything."""
     return [accept("no_filter") for _ in samples]
+
+
+def _verdict(reply: str) -> Verdict:
+    from uni_train.eval.reading import yes_no
+
+    status: dict[bool | None, Status] = {True: "pass", False: "fail", None: "unreadable"}
+    return Verdict((Check("self_check", status[yes_no(reply)], reply),))
